@@ -1,0 +1,1 @@
+//! Benchmarks of softnic live in this crate's `benches/` folder; this library holds what they share.

@@ -1,0 +1,1 @@
+//! Captures: read, write, decode.
