@@ -2,12 +2,38 @@
 //!
 //! No state, no allocation, no unsafe code and no panic on any input. Headers that are read or patched in place are
 //! views (`Packet<T>` over borrowed bytes, `check_len` first); beside each stands a plain `Repr` with `parse` and `emit`.
+//! Receiving: [`Layout::locate`], [`icrc::verify`], [`RocePacket::parse_at`]. Sending: a [`Template`] per queue pair.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod aeth;
+pub mod bth;
 mod bytes;
 pub mod error;
+pub mod ethernet;
+pub mod ext;
+pub mod icrc;
+pub mod ipv4;
+pub mod ipv6;
+pub mod layout;
+pub mod opcode;
+pub mod packet;
 pub mod psn;
+pub mod qpn;
+pub mod template;
+#[cfg(test)]
+pub(crate) mod tests;
+pub mod tx;
+pub mod udp;
 
+pub use aeth::Aeth;
 pub use error::{Error, NotRoce};
+pub use ethernet::MacAddr;
+pub use ext::ExtHeaders;
+pub use layout::{Carrier, Layout};
+pub use opcode::Opcode;
+pub use packet::RocePacket;
 pub use psn::Psn;
+pub use qpn::Qpn;
+pub use template::{PacketFields, Path, Template};
+pub use tx::TxFrame;

@@ -1,0 +1,346 @@
+//! The extension headers behind the BTH, each fixed in size, and all of a packet's together (IBA 9.3).
+//!
+//! A fixed header is read and written whole, from and into an array of its size: that cannot fail, so these have no view.
+
+use core::fmt;
+
+use crate::aeth::Aeth;
+use crate::bytes::{be24, be32, be64, put24, put32, put64};
+use crate::opcode::HeaderSet;
+use crate::{Error, Opcode, Qpn};
+
+/// RDMA extended transport header: where a WRITE or READ goes (IBA 9.3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reth {
+    /// Virtual address in the responder's memory.
+    pub va: u64,
+    /// The responder's key for that memory.
+    pub rkey: u32,
+    /// Length of the whole message.
+    pub len: u32,
+}
+
+impl Reth {
+    /// Bytes of the header.
+    pub const LEN: usize = 16;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Reth {
+        Reth { va: be64(b, 0), rkey: be32(b, 8), len: be32(b, 12) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put64(b, 0, self.va);
+        put32(b, 8, self.rkey);
+        put32(b, 12, self.len);
+    }
+}
+
+/// Atomic extended transport header (IBA 9.3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AtomicEth {
+    /// Virtual address of the 8 bytes, a multiple of 8.
+    pub va: u64,
+    /// The responder's key for that memory.
+    pub rkey: u32,
+    /// What a compare-and-swap stores, or what a fetch-and-add adds.
+    pub swap_add: u64,
+    /// What a compare-and-swap compares with; 0 in a fetch-and-add.
+    pub compare: u64,
+}
+
+impl AtomicEth {
+    /// Bytes of the header.
+    pub const LEN: usize = 28;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> AtomicEth {
+        AtomicEth { va: be64(b, 0), rkey: be32(b, 8), swap_add: be64(b, 12), compare: be64(b, 20) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put64(b, 0, self.va);
+        put32(b, 8, self.rkey);
+        put64(b, 12, self.swap_add);
+        put64(b, 20, self.compare);
+    }
+}
+
+/// Datagram extended transport header (IBA 9.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Deth {
+    /// Queue key: must equal the receiving QP's.
+    pub qkey: u32,
+    /// The sender's queue pair.
+    pub src_qp: Qpn,
+}
+
+impl Deth {
+    /// Bytes of the header.
+    pub const LEN: usize = 8;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Deth {
+        Deth { qkey: be32(b, 0), src_qp: Qpn::new(be24(b, 5)) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        put32(b, 0, self.qkey);
+        b[4] = 0;
+        put24(b, 5, self.src_qp.value());
+    }
+}
+
+/// XRC extended transport header: the receiving shared receive queue (IBA annex A14.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct XrcEth {
+    /// The XRC SRQ number, 24 bits.
+    pub srq: u32,
+}
+
+impl XrcEth {
+    /// Bytes of the header.
+    pub const LEN: usize = 4;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> XrcEth {
+        XrcEth { srq: be24(b, 1) }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        b[0] = 0;
+        put24(b, 1, self.srq);
+    }
+}
+
+/// FLUSH extended transport header (IBA annex A19).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Feth {
+    /// Placement type, 4 bits: 1 global visibility, 2 persistence.
+    pub placement: u8,
+    /// Selectivity level, 2 bits: 0 the range of the RETH, 1 the whole memory region.
+    pub selectivity: u8,
+}
+
+impl Feth {
+    /// Bytes of the header.
+    pub const LEN: usize = 4;
+
+    /// Reads the header.
+    #[inline]
+    pub fn parse(b: &[u8; Self::LEN]) -> Feth {
+        Feth { placement: b[3] & 0x0f, selectivity: (b[3] >> 4) & 3 }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub fn emit(&self, b: &mut [u8; Self::LEN]) {
+        *b = [0, 0, 0, (self.selectivity & 3) << 4 | (self.placement & 0x0f)];
+    }
+}
+
+/// All extension headers of a packet, in the order in which they stand on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExtHeaders {
+    /// Datagram header, of UD.
+    pub deth: Option<Deth>,
+    /// XRC header, of XRC requests.
+    pub xrceth: Option<XrcEth>,
+    /// FLUSH header.
+    pub feth: Option<Feth>,
+    /// RDMA header.
+    pub reth: Option<Reth>,
+    /// Atomic request.
+    pub atomic: Option<AtomicEth>,
+    /// Acknowledgement.
+    pub aeth: Option<Aeth>,
+    /// What an atomic found: the value before it.
+    pub atomic_ack: Option<u64>,
+    /// Immediate data, as a big-endian number.
+    pub imm: Option<u32>,
+    /// The key that a SEND with invalidate invalidates.
+    pub ieth: Option<u32>,
+}
+
+/// Takes headers off the front of a slice whose length was checked against their sum.
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(head)
+    }
+}
+
+/// Hands out room for headers at the front of a slice.
+struct Slots<'a> {
+    rest: &'a mut [u8],
+    used: usize,
+    have: usize,
+}
+
+impl<'a> Slots<'a> {
+    #[inline]
+    fn take<const N: usize>(&mut self) -> Result<&'a mut [u8; N], Error> {
+        let need = self.used + N;
+        let Some((head, rest)) = core::mem::take(&mut self.rest).split_first_chunk_mut::<N>() else {
+            return Err(Error::Truncated { what: "extension headers", need, have: self.have });
+        };
+        self.rest = rest;
+        self.used = need;
+        Ok(head)
+    }
+}
+
+impl ExtHeaders {
+    /// Reads the headers that `opcode` has from the bytes behind the BTH.
+    #[inline]
+    pub fn parse(opcode: Opcode, bytes: &[u8]) -> Result<ExtHeaders, Error> {
+        let h = opcode.headers();
+        Error::check_len("extension headers", opcode.headers_len(), bytes.len())?;
+        let mut ext = ExtHeaders::default();
+        if h.is_empty() {
+            return Ok(ext);
+        }
+        let mut c = Cursor(bytes);
+        if h.contains(HeaderSet::DETH) {
+            ext.deth = c.take().map(Deth::parse);
+        }
+        if h.contains(HeaderSet::XRCETH) {
+            ext.xrceth = c.take().map(XrcEth::parse);
+        }
+        if h.contains(HeaderSet::FETH) {
+            ext.feth = c.take().map(Feth::parse);
+        }
+        if h.contains(HeaderSet::RETH) {
+            ext.reth = c.take().map(Reth::parse);
+        }
+        if h.contains(HeaderSet::ATOMIC) {
+            ext.atomic = c.take().map(AtomicEth::parse);
+        }
+        if h.contains(HeaderSet::AETH) {
+            ext.aeth = c.take().map(Aeth::parse);
+        }
+        if h.contains(HeaderSet::ATOMIC_ACK) {
+            ext.atomic_ack = c.take().map(|b| u64::from_be_bytes(*b));
+        }
+        if h.contains(HeaderSet::IMM) {
+            ext.imm = c.take().map(|b| u32::from_be_bytes(*b));
+        }
+        if h.contains(HeaderSet::IETH) {
+            ext.ieth = c.take().map(|b| u32::from_be_bytes(*b));
+        }
+        Ok(ext)
+    }
+
+    /// Which headers are there.
+    pub fn set(&self) -> HeaderSet {
+        [
+            (self.deth.is_some(), HeaderSet::DETH),
+            (self.xrceth.is_some(), HeaderSet::XRCETH),
+            (self.feth.is_some(), HeaderSet::FETH),
+            (self.reth.is_some(), HeaderSet::RETH),
+            (self.atomic.is_some(), HeaderSet::ATOMIC),
+            (self.aeth.is_some(), HeaderSet::AETH),
+            (self.atomic_ack.is_some(), HeaderSet::ATOMIC_ACK),
+            (self.imm.is_some(), HeaderSet::IMM),
+            (self.ieth.is_some(), HeaderSet::IETH),
+        ]
+        .iter()
+        .fold(HeaderSet::NONE, |set, &(there, h)| if there { set.with(h) } else { set })
+    }
+
+    /// Writes the headers to the front of `bytes` and says how many bytes they took.
+    #[inline]
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
+        let mut slots = Slots { have: bytes.len(), rest: bytes, used: 0 };
+        if let Some(h) = &self.deth {
+            h.emit(slots.take()?);
+        }
+        if let Some(h) = &self.xrceth {
+            h.emit(slots.take()?);
+        }
+        if let Some(h) = &self.feth {
+            h.emit(slots.take()?);
+        }
+        if let Some(h) = &self.reth {
+            h.emit(slots.take()?);
+        }
+        if let Some(h) = &self.atomic {
+            h.emit(slots.take()?);
+        }
+        if let Some(h) = &self.aeth {
+            h.emit(slots.take()?);
+        }
+        if let Some(v) = self.atomic_ack {
+            *slots.take()? = v.to_be_bytes();
+        }
+        if let Some(v) = self.imm {
+            *slots.take()? = v.to_be_bytes();
+        }
+        if let Some(v) = self.ieth {
+            *slots.take()? = v.to_be_bytes();
+        }
+        Ok(slots.used)
+    }
+}
+
+/// Each header in a few words, separated by commas.
+impl fmt::Display for ExtHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sep = "";
+        let mut part = |f: &mut fmt::Formatter<'_>, args: fmt::Arguments<'_>| {
+            let r = write!(f, "{sep}{args}");
+            sep = ", ";
+            r
+        };
+        if let Some(h) = self.deth {
+            part(f, format_args!("qkey {:#010x} src qp {}", h.qkey, h.src_qp))?;
+        }
+        if let Some(h) = self.xrceth {
+            part(f, format_args!("xrc srq {:#08x}", h.srq))?;
+        }
+        if let Some(h) = self.feth {
+            part(f, format_args!("flush placement {} selectivity {}", h.placement, h.selectivity))?;
+        }
+        if let Some(h) = self.reth {
+            part(f, format_args!("va {:#x} rkey {:#010x} dma len {}", h.va, h.rkey, h.len))?;
+        }
+        if let Some(h) = self.atomic {
+            part(
+                f,
+                format_args!(
+                    "va {:#x} rkey {:#010x} swap/add {:#x} compare {:#x}",
+                    h.va, h.rkey, h.swap_add, h.compare
+                ),
+            )?;
+        }
+        if let Some(h) = self.aeth {
+            part(f, format_args!("{h}"))?;
+        }
+        if let Some(v) = self.atomic_ack {
+            part(f, format_args!("original {v:#x}"))?;
+        }
+        if let Some(v) = self.imm {
+            part(f, format_args!("imm {v:#010x}"))?;
+        }
+        if let Some(v) = self.ieth {
+            part(f, format_args!("invalidate rkey {v:#010x}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! BTH opcodes: what each of the 256 values means and which extension headers follow it (IBA 9.2, tables 38 and 39).
+
+use core::fmt;
+
+/// A BTH opcode. Any byte is an `Opcode`; those without a meaning answer [`Opcode::is_known`] with `false`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opcode(pub u8);
+
+/// The service that an opcode belongs to: its upper three bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Reliable datagram: defined by the IBTA, built by nobody; its opcodes count as unknown.
+    Rd,
+    /// Unreliable datagram.
+    Ud,
+    /// Congestion notification (0x80 … 0x9f).
+    Cnp,
+    /// Extended reliable connection.
+    Xrc,
+    /// Vendors' ranges: 0xc0 … 0xff.
+    Vendor,
+}
+
+/// What a packet does: its lower five bits, the same for every service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the names are the definition
+pub enum Kind {
+    Send,
+    Write,
+    ReadRequest,
+    ReadResponse,
+    Acknowledge,
+    AtomicAcknowledge,
+    CompareSwap,
+    FetchAdd,
+    Flush,
+    AtomicWrite,
+    CongestionNotification,
+    Unknown,
+}
+
+/// Where a packet stands in its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Position {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+/// The extension headers of a packet, as a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderSet(u16);
+
+impl HeaderSet {
+    /// No extension header.
+    pub const NONE: HeaderSet = HeaderSet(0);
+    /// Datagram extended transport header.
+    pub const DETH: HeaderSet = HeaderSet(1 << 0);
+    /// XRC extended transport header.
+    pub const XRCETH: HeaderSet = HeaderSet(1 << 1);
+    /// FLUSH extended transport header.
+    pub const FETH: HeaderSet = HeaderSet(1 << 2);
+    /// RDMA extended transport header.
+    pub const RETH: HeaderSet = HeaderSet(1 << 3);
+    /// Atomic extended transport header.
+    pub const ATOMIC: HeaderSet = HeaderSet(1 << 4);
+    /// ACK extended transport header.
+    pub const AETH: HeaderSet = HeaderSet(1 << 5);
+    /// Atomic ACK extended transport header.
+    pub const ATOMIC_ACK: HeaderSet = HeaderSet(1 << 6);
+    /// Immediate data.
+    pub const IMM: HeaderSet = HeaderSet(1 << 7);
+    /// Invalidate extended transport header.
+    pub const IETH: HeaderSet = HeaderSet(1 << 8);
+
+    /// Whether all of `other` is in `self`.
+    #[inline]
+    pub const fn contains(self, other: HeaderSet) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both together.
+    #[inline]
+    pub const fn with(self, other: HeaderSet) -> HeaderSet {
+        HeaderSet(self.0 | other.0)
+    }
+
+    /// Bytes that the headers of the set take.
+    pub const fn len(self) -> usize {
+        let mut n = 0;
+        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4];
+        let mut i = 0;
+        while i < lens.len() {
+            if self.0 & (1 << i) != 0 {
+                n += lens[i];
+            }
+            i += 1;
+        }
+        n
+    }
+
+    /// Whether the set has no header.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// One row of the opcode table, packed so that all 256 take 1.5 KiB.
+#[derive(Clone, Copy)]
+struct Row {
+    headers: HeaderSet,
+    len: u8,
+    kind: Kind,
+    position: Position,
+}
+
+static TABLE: [Row; 256] = {
+    let mut t = [Row { headers: HeaderSet::NONE, len: 0, kind: Kind::Unknown, position: Position::Only }; 256];
+    let mut op = 0;
+    while op < 256 {
+        t[op] = row(op as u8);
+        op += 1;
+    }
+    t
+};
+
+const fn row(op: u8) -> Row {
+    use HeaderSet as H;
+    use Kind as K;
+    use Position as P;
+    let (kind, position, h) = match op & 0x1f {
+        0x00 => (K::Send, P::First, H::NONE),
+        0x01 => (K::Send, P::Middle, H::NONE),
+        0x02 => (K::Send, P::Last, H::NONE),
+        0x03 => (K::Send, P::Last, H::IMM),
+        0x04 => (K::Send, P::Only, H::NONE),
+        0x05 => (K::Send, P::Only, H::IMM),
+        0x06 => (K::Write, P::First, H::RETH),
+        0x07 => (K::Write, P::Middle, H::NONE),
+        0x08 => (K::Write, P::Last, H::NONE),
+        0x09 => (K::Write, P::Last, H::IMM),
+        0x0a => (K::Write, P::Only, H::RETH),
+        0x0b => (K::Write, P::Only, H::RETH.with(H::IMM)),
+        0x0c => (K::ReadRequest, P::Only, H::RETH),
+        0x0d => (K::ReadResponse, P::First, H::AETH),
+        0x0e => (K::ReadResponse, P::Middle, H::NONE),
+        0x0f => (K::ReadResponse, P::Last, H::AETH),
+        0x10 => (K::ReadResponse, P::Only, H::AETH),
+        0x11 => (K::Acknowledge, P::Only, H::AETH),
+        0x12 => (K::AtomicAcknowledge, P::Only, H::AETH.with(H::ATOMIC_ACK)),
+        0x13 => (K::CompareSwap, P::Only, H::ATOMIC),
+        0x14 => (K::FetchAdd, P::Only, H::ATOMIC),
+        0x16 => (K::Send, P::Last, H::IETH),
+        0x17 => (K::Send, P::Only, H::IETH),
+        0x1c => (K::Flush, P::Only, H::FETH.with(H::RETH)),
+        0x1d => (K::AtomicWrite, P::Only, H::RETH),
+        _ => (K::Unknown, P::Only, H::NONE),
+    };
+    let known = match service(op) {
+        Service::Rc => true,
+        Service::Uc => op & 0x1f <= 0x0b,
+        Service::Ud => matches!(op & 0x1f, 0x04 | 0x05),
+        Service::Xrc => true,
+        Service::Cnp | Service::Rd | Service::Vendor => false,
+    };
+    let (kind, position, h) = match service(op) {
+        Service::Cnp if op == 0x81 => (K::CongestionNotification, P::Only, H::NONE),
+        _ if !known => (K::Unknown, P::Only, H::NONE),
+        Service::Ud => (kind, position, h.with(H::DETH)),
+        // Requests name the XRC SRQ; responses do not (IBA annex A14.3).
+        Service::Xrc if !matches!(kind, K::Unknown | K::ReadResponse | K::Acknowledge | K::AtomicAcknowledge) => {
+            (kind, position, h.with(H::XRCETH))
+        }
+        _ => (kind, position, h),
+    };
+    Row { headers: h, len: h.len() as u8, kind, position }
+}
+
+const fn service(op: u8) -> Service {
+    match op >> 5 {
+        0 => Service::Rc,
+        1 => Service::Uc,
+        2 => Service::Rd,
+        3 => Service::Ud,
+        4 => Service::Cnp,
+        5 => Service::Xrc,
+        _ => Service::Vendor,
+    }
+}
+
+impl Opcode {
+    /// Congestion notification packet (IBA annex A17.9.3).
+    pub const CNP: Opcode = Opcode(0x81);
+    /// The acknowledgement of RC.
+    pub const RC_ACKNOWLEDGE: Opcode = Opcode(0x11);
+    /// The answer to an RC atomic.
+    pub const RC_ATOMIC_ACKNOWLEDGE: Opcode = Opcode(0x12);
+    /// The request of an RC READ.
+    pub const RC_RDMA_READ_REQUEST: Opcode = Opcode(0x0c);
+    /// A one-packet RC SEND.
+    pub const RC_SEND_ONLY: Opcode = Opcode(0x04);
+    /// A one-packet RC WRITE.
+    pub const RC_RDMA_WRITE_ONLY: Opcode = Opcode(0x0a);
+    /// The middle of an RC WRITE.
+    pub const RC_RDMA_WRITE_MIDDLE: Opcode = Opcode(0x07);
+    /// RC compare and swap.
+    pub const RC_COMPARE_SWAP: Opcode = Opcode(0x13);
+    /// RC fetch and add.
+    pub const RC_FETCH_ADD: Opcode = Opcode(0x14);
+    /// A UD SEND.
+    pub const UD_SEND_ONLY: Opcode = Opcode(0x64);
+    /// A UD SEND with immediate data.
+    pub const UD_SEND_ONLY_WITH_IMMEDIATE: Opcode = Opcode(0x65);
+
+    /// The opcode's service.
+    #[inline]
+    pub const fn service(self) -> Service {
+        service(self.0)
+    }
+
+    /// Whether the opcode has a meaning for its service.
+    #[inline]
+    pub fn is_known(self) -> bool {
+        self.kind() != Kind::Unknown
+    }
+
+    /// What the packet does.
+    #[inline]
+    pub fn kind(self) -> Kind {
+        TABLE[usize::from(self.0)].kind
+    }
+
+    /// Where the packet stands in its message.
+    #[inline]
+    pub fn position(self) -> Position {
+        TABLE[usize::from(self.0)].position
+    }
+
+    /// The extension headers behind the BTH.
+    #[inline]
+    pub fn headers(self) -> HeaderSet {
+        TABLE[usize::from(self.0)].headers
+    }
+
+    /// Bytes of the extension headers behind the BTH.
+    #[inline]
+    pub fn headers_len(self) -> usize {
+        usize::from(TABLE[usize::from(self.0)].len)
+    }
+
+    /// Whether a responder sends it: READ responses and acknowledgements.
+    #[inline]
+    pub fn is_response(self) -> bool {
+        matches!(self.kind(), Kind::ReadResponse | Kind::Acknowledge | Kind::AtomicAcknowledge)
+    }
+
+    /// Whether a requester sends it.
+    #[inline]
+    pub fn is_request(self) -> bool {
+        !self.is_response() && !matches!(self.kind(), Kind::Unknown | Kind::CongestionNotification)
+    }
+
+    /// Whether the packet is the first of its message (or the only one).
+    #[inline]
+    pub fn begins_message(self) -> bool {
+        matches!(self.position(), Position::First | Position::Only)
+    }
+
+    /// Whether the packet is the last of its message (or the only one).
+    #[inline]
+    pub fn ends_message(self) -> bool {
+        matches!(self.position(), Position::Last | Position::Only)
+    }
+
+    /// The name without the service, `None` where the opcode is unknown.
+    fn operation_name(self) -> Option<&'static str> {
+        if !self.is_known() {
+            return None;
+        }
+        Some(match self.0 & 0x1f {
+            _ if self == Opcode::CNP => "CNP",
+            0x00 => "SEND_FIRST",
+            0x01 => "SEND_MIDDLE",
+            0x02 => "SEND_LAST",
+            0x03 => "SEND_LAST_WITH_IMMEDIATE",
+            0x04 => "SEND_ONLY",
+            0x05 => "SEND_ONLY_WITH_IMMEDIATE",
+            0x06 => "RDMA_WRITE_FIRST",
+            0x07 => "RDMA_WRITE_MIDDLE",
+            0x08 => "RDMA_WRITE_LAST",
+            0x09 => "RDMA_WRITE_LAST_WITH_IMMEDIATE",
+            0x0a => "RDMA_WRITE_ONLY",
+            0x0b => "RDMA_WRITE_ONLY_WITH_IMMEDIATE",
+            0x0c => "RDMA_READ_REQUEST",
+            0x0d => "RDMA_READ_RESPONSE_FIRST",
+            0x0e => "RDMA_READ_RESPONSE_MIDDLE",
+            0x0f => "RDMA_READ_RESPONSE_LAST",
+            0x10 => "RDMA_READ_RESPONSE_ONLY",
+            0x11 => "ACKNOWLEDGE",
+            0x12 => "ATOMIC_ACKNOWLEDGE",
+            0x13 => "COMPARE_SWAP",
+            0x14 => "FETCH_ADD",
+            0x16 => "SEND_LAST_WITH_INVALIDATE",
+            0x17 => "SEND_ONLY_WITH_INVALIDATE",
+            0x1c => "FLUSH",
+            0x1d => "ATOMIC_WRITE",
+            _ => return None,
+        })
+    }
+}
+
+/// `RC_SEND_ONLY`, `CNP`, `UNKNOWN_0x3f`: the names of the Linux headers without their prefix.
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(name) = self.operation_name() else {
+            return write!(f, "UNKNOWN_{:#04x}", self.0);
+        };
+        match self.service() {
+            Service::Rc => f.write_str("RC_")?,
+            Service::Uc => f.write_str("UC_")?,
+            Service::Ud => f.write_str("UD_")?,
+            Service::Xrc => f.write_str("XRC_")?,
+            Service::Rd | Service::Cnp | Service::Vendor => {}
+        }
+        f.write_str(name)
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opcode({:#04x} {self})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_service() {
+        assert_eq!(Opcode(0x04).to_string(), "RC_SEND_ONLY");
+        assert_eq!(Opcode(0x2b).to_string(), "UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE");
+        assert_eq!(Opcode(0x64).to_string(), "UD_SEND_ONLY");
+        assert_eq!(Opcode(0xb6).to_string(), "XRC_SEND_LAST_WITH_INVALIDATE");
+        assert_eq!(Opcode(0x81).to_string(), "CNP");
+        assert_eq!(Opcode(0x2c).to_string(), "UNKNOWN_0x2c"); // UC has no READ
+        assert_eq!(Opcode(0x44).to_string(), "UNKNOWN_0x44");
+        assert_eq!(Opcode(0xff).to_string(), "UNKNOWN_0xff");
+    }
+
+    #[test]
+    fn every_known_opcode_has_a_name_and_the_count_is_right() {
+        let known: Vec<_> = (0..=255).map(Opcode).filter(|o| o.is_known()).collect();
+        assert!(known.iter().all(|o| !o.to_string().starts_with("UNKNOWN")));
+        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP.
+        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1);
+    }
+
+    #[test]
+    fn header_lengths() {
+        let len = |op| Opcode(op).headers_len();
+        assert_eq!((len(0x04), len(0x0a), len(0x0b)), (0, 16, 20));
+        assert_eq!((len(0x0d), len(0x0e), len(0x12), len(0x13)), (4, 0, 12, 28));
+        assert_eq!((len(0x65), len(0xaa), len(0xb1), len(0x1c)), (12, 20, 4, 20));
+        assert_eq!((len(0x81), len(0xc4)), (0, 0));
+    }
+}

@@ -1,0 +1,53 @@
+//! A RoCE packet with all its headers read.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::{Error, ExtHeaders, bth, icrc, layout::Layout};
+
+/// A RoCE packet: where its parts lie, the BTH, the extension headers, the payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RocePacket {
+    /// Where the headers lie.
+    pub layout: Layout,
+    /// Base transport header.
+    pub bth: bth::Repr,
+    /// Extension headers.
+    pub ext: ExtHeaders,
+    /// Where the payload lies in the frame, without padding.
+    pub payload: Range<usize>,
+}
+
+impl RocePacket {
+    /// Reads all headers of an Ethernet frame. The ICRC is not looked at: ask [`icrc::verify`] with the layout.
+    #[inline]
+    pub fn parse(frame: &[u8]) -> Result<RocePacket, Error> {
+        RocePacket::parse_at(frame, Layout::locate(frame)?)
+    }
+
+    /// Reads all headers of a frame whose BTH was found before.
+    #[inline]
+    pub fn parse_at(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
+        layout.check(frame.len())?;
+        let body = &frame[layout.bth..layout.end - icrc::LEN];
+        let bth = bth::Repr::parse(&bth::Packet::new_unchecked(body))?;
+        let ext = ExtHeaders::parse(bth.opcode, &body[bth::LEN..])?;
+        let start = bth::LEN + bth.opcode.headers_len();
+        let Some(len) = (body.len() - start).checked_sub(usize::from(bth.pad)) else {
+            return Err(Error::Malformed { what: "BTH", why: "more padding than payload" });
+        };
+        let at = layout.bth + start;
+        Ok(RocePacket { layout, bth, ext, payload: at..at + len })
+    }
+}
+
+/// `RC_RDMA_WRITE_ONLY qp 0x000011 psn 7 [A] len 64 va 0x7f00 rkey 0x00000123 dma len 64`.
+impl fmt::Display for RocePacket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} len {}", self.bth, self.payload.len())?;
+        if !self.ext.set().is_empty() {
+            write!(f, " {}", self.ext)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The frame that a driver lends to be filled: one or two segments of its memory.
+
+/// Room for one outgoing frame, in one or two segments.
+///
+/// A path MTU of 4096 does not fit one AF_XDP chunk, so a frame may continue in a second one. Headers always lie in the
+/// first; payload and ICRC may straddle.
+#[derive(Debug)]
+pub struct TxFrame<'a> {
+    first: &'a mut [u8],
+    second: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> TxFrame<'a> {
+    /// Bytes that the first segment must have: every header there can be.
+    pub const MIN_FIRST: usize = 128;
+
+    /// Room in one piece.
+    #[inline]
+    pub fn new(buffer: &'a mut [u8]) -> TxFrame<'a> {
+        TxFrame { first: buffer, second: &mut [], len: 0 }
+    }
+
+    /// Room in two pieces.
+    #[inline]
+    pub fn new_split(first: &'a mut [u8], second: &'a mut [u8]) -> TxFrame<'a> {
+        TxFrame { first, second, len: 0 }
+    }
+
+    /// Bytes of room.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.first.len() + self.second.len()
+    }
+
+    /// Bytes of the frame so far.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.capacity());
+    }
+
+    /// The frame: what of it lies in the first and in the second segment.
+    #[inline]
+    pub fn segments(&self) -> (&[u8], &[u8]) {
+        let n = self.len.min(self.first.len());
+        (&self.first[..n], &self.second[..self.len - n])
+    }
+
+    /// The first segment, whole.
+    #[inline]
+    pub(crate) fn first_mut(&mut self) -> &mut [u8] {
+        self.first
+    }
+
+    /// `len` bytes from offset `at`, as they lie in the two segments; what exceeds the room is left out.
+    #[inline]
+    pub fn slices_mut(&mut self, at: usize, len: usize) -> (&mut [u8], &mut [u8]) {
+        let split = self.first.len();
+        let end = (at + len).min(split + self.second.len());
+        let at = at.min(end);
+        (
+            &mut self.first[at.min(split)..end.min(split)],
+            &mut self.second[at.saturating_sub(split)..end.saturating_sub(split)],
+        )
+    }
+
+    /// Copies `bytes` to offset `at`; what exceeds the room is left out.
+    #[inline]
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        let (a, b) = self.slices_mut(at, bytes.len());
+        let (head, tail) = bytes.split_at(a.len());
+        a.copy_from_slice(head);
+        let n = b.len();
+        b.copy_from_slice(&tail[..n]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_straddles_the_segments_and_stops_at_the_end() {
+        for split in 0..=8 {
+            let mut bytes = [0u8; 8];
+            let (a, b) = bytes.split_at_mut(split);
+            let mut tx = TxFrame::new_split(a, b);
+            tx.put(2, &[1, 2, 3]);
+            tx.put(6, &[7, 8, 9]);
+            tx.set_len(7);
+            let (x, y) = tx.segments();
+            assert_eq!([x, y].concat(), [0, 0, 1, 2, 3, 0, 7], "split at {split}");
+            assert_eq!(bytes, [0, 0, 1, 2, 3, 0, 7, 8]);
+        }
+    }
+}
