@@ -174,15 +174,19 @@ pub struct ExtHeaders {
     pub ieth: Option<u32>,
 }
 
-/// Takes headers off the front of a slice whose length was checked against their sum.
+/// Takes headers off the front of a slice; behind one that does not fit nothing fits.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
     #[inline]
     fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(head)
+        match core::mem::take(&mut self.0).split_first_chunk::<N>() {
+            Some((head, rest)) => {
+                self.0 = rest;
+                Some(head)
+            }
+            None => None,
+        }
     }
 }
 
@@ -210,11 +214,17 @@ impl ExtHeaders {
     /// Reads the headers that `opcode` has from the bytes behind the BTH.
     #[inline]
     pub fn parse(opcode: Opcode, bytes: &[u8]) -> Result<ExtHeaders, Error> {
-        let h = opcode.headers();
         Error::check_len("extension headers", opcode.headers_len(), bytes.len())?;
+        Ok(ExtHeaders::parse_available(opcode, bytes))
+    }
+
+    /// Reads those headers that are there whole: what a tool shows of a packet that was cut off.
+    #[inline]
+    pub fn parse_available(opcode: Opcode, bytes: &[u8]) -> ExtHeaders {
+        let h = opcode.headers();
         let mut ext = ExtHeaders::default();
         if h.is_empty() {
-            return Ok(ext);
+            return ext;
         }
         let mut c = Cursor(bytes);
         if h.contains(HeaderSet::DETH) {
@@ -244,7 +254,7 @@ impl ExtHeaders {
         if h.contains(HeaderSet::IETH) {
             ext.ieth = c.take().map(|b| u32::from_be_bytes(*b));
         }
-        Ok(ext)
+        ext
     }
 
     /// Which headers are there.
