@@ -1,2 +1,47 @@
 //! The `softnic` command line.
-fn main() {}
+
+mod inspect;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A software RDMA NIC: RoCEv2 from user space, without RDMA hardware.
+#[derive(Debug, Parser)]
+#[command(name = "softnic", version, arg_required_else_help = true, infer_subcommands = true)]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, clap::Args)]
+struct Common {
+    /// Print JSON on stdout: one object, or one a line; everything else goes to stderr
+    #[arg(long, global = true)]
+    json: bool,
+    /// Seed of everything that is random
+    #[arg(long, global = true, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Inspect(inspect::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Inspect(args) => inspect::run(args, &cli.common),
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("softnic: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

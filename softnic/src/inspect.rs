@@ -1,0 +1,226 @@
+//! `softnic inspect`: what is in a capture, packet by packet and added up.
+
+mod human;
+mod json;
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use softnic_pcaps::decode::{self, Dissection};
+use softnic_pcaps::sequence::Order;
+use softnic_pcaps::summary::Summary;
+use softnic_pcaps::{Frame, Payload, Reader, Timestamp, link};
+use softnic_wire::{Error, Qpn};
+
+use crate::Common;
+
+/// Show the RoCE packets of a capture, check every ICRC, and sum up per queue pair
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  softnic inspect pcaps/corpus/loss_send_middle_nak.pcap
+  softnic inspect --json capture.pcapng | jq 'select(.icrc == \"bad\")'
+  tcpdump -U -w - udp port 4791 | softnic inspect -")]
+pub(crate) struct Args {
+    /// A pcap or pcapng file, or - for standard input
+    file: String,
+    /// Only packets to this queue pair (or, for UD, also from it); decimal or 0x…; may be given more than once
+    #[arg(long, value_name = "N", value_parser = parse_qp)]
+    qp: Vec<Qpn>,
+}
+
+fn parse_qp(s: &str) -> Result<Qpn, String> {
+    let n = match s.strip_prefix("0x").or_else(|| s.strip_prefix("0X")) {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => s.parse(),
+    };
+    match n {
+        Ok(n) if n < 1 << 24 => Ok(Qpn::new(n)),
+        _ => Err("a queue pair number is below 2^24, decimal or 0x…".into()),
+    }
+}
+
+/// Where the lines go: people or programs.
+enum Output {
+    Human(human::Printer),
+    Json(json::Printer),
+}
+
+/// How reading a capture ended, when not well.
+type ReadEnd = Option<softnic_pcaps::Error>;
+
+pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    let live = args.file == "-";
+    let stdout = io::stdout();
+    let mut view = View {
+        qps: &args.qp,
+        output: if common.json {
+            Output::Json(json::Printer)
+        } else {
+            Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal())))
+        },
+        summary: Summary::default(),
+        unsupported: None,
+        out: BufWriter::with_capacity(1 << 16, stdout.lock()),
+        flush_each: live || stdout.is_terminal(),
+    };
+    let shown = if live {
+        follow(&mut view)
+    } else {
+        let file = File::open(&args.file).map_err(|e| format!("{}: {e}", args.file))?;
+        if file.metadata().is_ok_and(|m| m.is_dir()) {
+            return Err(format!("{}: is a directory, not a capture", args.file));
+        }
+        read_all(file, |frame| view.show(frame))
+    };
+    let end = match shown.and_then(|end| view.finish().map(|()| end)) {
+        Ok(end) => end,
+        // `softnic inspect … | head` is no failure.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        Err(e) => return Err(format!("cannot write the output: {e}")),
+    };
+    if let Some(link) = view.unsupported {
+        eprintln!("softnic: some frames have a link type that is not understood: {link:?}");
+    }
+    match end {
+        None => Ok(ExitCode::SUCCESS),
+        Some(e) => Err(format!("{}: {e}", if live { "standard input" } else { &args.file })),
+    }
+}
+
+fn colour_wanted(terminal: bool) -> bool {
+    terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// Reads a capture to its end; the outer error is the output's.
+fn read_all(
+    source: impl Read,
+    mut show: impl FnMut(&Frame<'_>) -> io::Result<()>,
+) -> io::Result<ReadEnd> {
+    let mut reader = match Reader::new(source) {
+        Ok(reader) => reader,
+        Err(e) => return Ok(Some(e)),
+    };
+    loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => show(&frame)?,
+            Ok(None) => return Ok(None),
+            Err(e) => return Ok(Some(e)),
+        }
+    }
+}
+
+/// What the reader of standard input and the signal handler tell the main thread.
+enum Event {
+    Frame { number: u64, time: Timestamp, link: link::LinkType, data: Vec<u8>, original_len: u32 },
+    End(ReadEnd),
+    Interrupted,
+}
+
+/// Follows standard input until it ends or Ctrl-C, which still gets its summary.
+///
+/// A read that blocks cannot be interrupted portably, so a thread of its own does the reading; it ends with the process.
+fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
+    let (tx, rx) = mpsc::sync_channel(1024);
+    let interrupt = tx.clone();
+    // Without a handler Ctrl-C ends the process without a summary: worth having, not worth failing for.
+    let _ = ctrlc::set_handler(move || {
+        let _ = interrupt.try_send(Event::Interrupted);
+    });
+    std::thread::spawn(move || {
+        let end = read_all(io::stdin().lock(), |f| {
+            let frame = Event::Frame {
+                number: f.number,
+                time: f.time,
+                link: f.link,
+                data: f.data.to_vec(),
+                original_len: f.original_len,
+            };
+            tx.send(frame).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        });
+        let _ = tx.send(Event::End(end.unwrap_or(None)));
+    });
+    for event in rx {
+        match event {
+            Event::Frame { number, time, link, data, original_len } => {
+                view.show(&Frame { number, time, link, data: &data, original_len })?;
+            }
+            Event::End(end) => return Ok(end),
+            Event::Interrupted => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// One run over a capture.
+struct View<'a, W: Write> {
+    qps: &'a [Qpn],
+    output: Output,
+    summary: Summary,
+    unsupported: Option<link::LinkType>,
+    out: W,
+    flush_each: bool,
+}
+
+/// A packet with what the capture says of it.
+struct Shown<'a> {
+    number: u64,
+    time: Timestamp,
+    packet: &'a Dissection<'a>,
+    order: Option<Order>,
+}
+
+impl<W: Write> View<'_, W> {
+    fn show(&mut self, frame: &Frame<'_>) -> io::Result<()> {
+        let decoded = match link::payload(frame.link, frame.data) {
+            Ok(Payload::Ethernet(data)) => decode::decode_ethernet(data),
+            Ok(Payload::Network { ethertype, offset }) => decode::decode_network(frame.data, ethertype, offset),
+            Ok(Payload::Unsupported(link)) => {
+                self.unsupported = Some(link);
+                Err(Error::Malformed { what: "frame", why: "its link type is not understood" })
+            }
+            Err(e) => Err(e),
+        };
+        let packet = match decoded {
+            Ok(packet) => packet,
+            Err(why) => {
+                self.summary.add_other(&why);
+                return self.show_other(frame, &why);
+            }
+        };
+        if !self.is_wanted(&packet) {
+            return Ok(());
+        }
+        let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
+        let shown = Shown { number: frame.number, time: frame.time, packet: &packet, order };
+        match &mut self.output {
+            Output::Human(p) => p.packet(&mut self.out, &shown)?,
+            Output::Json(p) => p.packet(&mut self.out, &shown)?,
+        }
+        if self.flush_each { self.out.flush() } else { Ok(()) }
+    }
+
+    fn is_wanted(&self, packet: &Dissection<'_>) -> bool {
+        let any_of = |qp: Option<Qpn>| qp.is_some_and(|q| self.qps.contains(&q));
+        self.qps.is_empty() || any_of(packet.dest_qp) || any_of(packet.ext.deth.map(|d| d.src_qp))
+    }
+
+    /// Frames that are no RoCE packets are counted; those that might have been one are shown to people.
+    fn show_other(&mut self, frame: &Frame<'_>, why: &Error) -> io::Result<()> {
+        match &mut self.output {
+            Output::Human(p) if !matches!(why, Error::NotRoce(_)) && self.qps.is_empty() => {
+                p.other(&mut self.out, frame.number, frame.time, why)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match &mut self.output {
+            Output::Human(p) => p.summary(&mut self.out, &self.summary)?,
+            Output::Json(p) => p.summary(&mut self.out, &self.summary)?,
+        }
+        self.out.flush()
+    }
+}
