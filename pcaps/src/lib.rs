@@ -1,11 +1,23 @@
 //! Captures: reading and writing pcap and pcapng files, and finding the network layer in their frames.
+//!
+//! [`Reader`] takes any `Read`, a pipe as well as a file, and hands out each [`Frame`] as soon as its bytes are there.
+//! [`PcapWriter`] and [`PcapngWriter`] write to any `Write` without allocating per packet. [`link::payload`] says where
+//! the network layer of a frame begins. No input makes any of them panic.
 #![forbid(unsafe_code)]
 
+pub mod error;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod link;
+mod pcapng;
+pub mod reader;
+mod source;
 pub mod time;
 pub mod writer;
 
+pub use error::Error;
 pub use link::{LinkType, Payload};
+pub use reader::{Frame, Reader};
 pub use time::Timestamp;
 pub use writer::{InterfaceId, PcapWriter, PcapngWriter, Precision};
 
