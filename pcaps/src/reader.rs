@@ -136,7 +136,7 @@ impl<R: Read> Reader<R> {
         let Some(Record { packet, time, link, original_len }) = found? else { return Ok(None) };
         self.numbers += 1;
         self.packets += 1;
-        // Both formats checked that the packet is within its record; an empty slice can therefore not come of this.
+        // Both formats have checked that the packet lies within its record, so the default is never taken.
         let data = self.source.data().get(packet).unwrap_or_default();
         Ok(Some(Frame { number: self.numbers, time, link, data, original_len }))
     }
