@@ -7,6 +7,7 @@
 
 mod bytes;
 pub mod error;
+pub mod mad;
 pub mod psn;
 
 pub use error::{Error, NotRoce};
