@@ -1,4 +1,4 @@
-//! Management datagrams (MADs): the 24-byte header that begins every one of them (IBA 13.4.2).
+//! Management datagrams (MADs): the 24-byte header that begins every one of them (IBA 13.4).
 //!
 //! A MAD is 256 bytes and travels as the payload of one UD SEND between two QP1s. What follows the header depends on
 //! the management class: [`cm`] for connections, [`vendor`] for classes with an OUI, ours among them.
@@ -21,11 +21,11 @@ pub use codes::{Attribute, Class, Method, Status};
 #[doc(hidden)]
 pub use fuzz::fuzz_mad;
 
-/// Bytes in a whole MAD, header included (IBA 13.4.1).
+/// Bytes in a whole MAD, header included (IBA 13.4).
 pub const MAD_LEN: usize = 256;
 /// Bytes in the common header.
 pub const HEADER_LEN: usize = 24;
-/// The only base version there is (IBA 13.4.2).
+/// The only base version there is (IBA 13.4).
 pub const BASE_VERSION: u8 = 1;
 
 mod field {
@@ -239,7 +239,7 @@ impl Repr {
         packet.set_attribute_modifier(self.attribute_modifier);
     }
 
-    /// The header of the answer that says no: the request's, as a response with `status` (IBA 13.4.5).
+    /// The header of the answer that says no: the request's, as a response with `status` (IBA 13.4).
     ///
     /// The rest of the MAD goes back as it came.
     pub fn refusal(&self, status: Status) -> Repr {

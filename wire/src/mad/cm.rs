@@ -29,7 +29,7 @@ pub use sidr::{SidrRep, SidrReq};
 
 /// Bytes that a CM message fills.
 pub const DATA_LEN: usize = MAD_LEN - HEADER_LEN;
-/// The class version that these layouts belong to (IBA 12.6.2).
+/// The class version that these layouts belong to (IBA 12.6).
 pub const CLASS_VERSION: u8 = 2;
 
 /// Any communication management message.
@@ -66,7 +66,7 @@ impl Message {
     /// Reads a whole MAD of the CM class: its header and what it says.
     ///
     /// Versions, method and status are left to the caller: a wrong class version is answered with a REJ that quotes
-    /// the message (IBA 12.6.7.2, reason 31).
+    /// the message (IBA 12.6.7, reason 31).
     pub fn parse(mad: &[u8]) -> Result<(Repr, Message), Error> {
         const WHAT: &str = "CM MAD";
         Error::check_len(WHAT, MAD_LEN, mad.len())?;
@@ -90,7 +90,7 @@ impl Message {
         Ok((header, message))
     }
 
-    /// The header that a CM message is sent with: method Send, no status (IBA 12.6.1).
+    /// The header that a CM message is sent with: method Send, no status (IBA 12.6).
     pub const fn header(&self, transaction_id: u64) -> Repr {
         Repr {
             base_version: BASE_VERSION,

@@ -1,4 +1,4 @@
-//! The code points of the MAD header: classes, methods, attributes, statuses (IBA 13.4.4, 13.4.5, 13.4.7, 13.4.8).
+//! The code points of the MAD header: classes, methods, attributes, statuses (IBA 13.4).
 //!
 //! Each is a number with names for the values we know, so that any value off the wire can be kept, shown, sent back.
 

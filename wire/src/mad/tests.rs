@@ -88,7 +88,7 @@ fn negotiation_fields_in_their_places() {
         "softnic offer tid 0x0102030405060708 qpn 0x111213 > 0x212223 ext sr,lowar lowar 8,2 window 4096"
     );
     let vendor = vendor::Packet::new_checked(&bytes[..]).unwrap();
-    assert_eq!((vendor.oui(), vendor.data().len(), vendor.is_rmpp_active()), (Oui::SOFTNIC, 216, false));
+    assert_eq!((vendor.oui(), vendor.data().len(), vendor.is_rmpp_active()), (Oui::SOFTNIC, vendor::DATA_LEN, false));
     assert_eq!(vendor.oui().to_string(), "0E-53-4E");
 }
 

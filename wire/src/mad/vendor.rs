@@ -40,6 +40,9 @@ pub const ATTRIBUTE: Attribute = Attribute(0x0010);
 /// The version of the format that this code writes.
 pub const VERSION: u8 = 1;
 
+/// Bytes that a vendor class with OUI leaves to the vendor.
+pub const DATA_LEN: usize = 216;
+
 /// Whose vendor MAD it is: an IEEE organizationally unique identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Oui(pub [u8; 3]);
@@ -61,7 +64,7 @@ mod field {
 
     pub(super) const RMPP_FLAGS: usize = 26;
     pub(super) const OUI: usize = 37;
-    pub(super) const DATA: Range<usize> = 40..super::MAD_LEN;
+    pub(super) const DATA: Range<usize> = super::MAD_LEN - super::DATA_LEN..super::MAD_LEN;
 
     // Of the negotiation, inside the data.
     pub(super) const VERSION: usize = 0;
@@ -80,9 +83,6 @@ pub struct Packet<T: AsRef<[u8]>> {
 }
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// Bytes in front of the data: MAD header, RMPP header, reserved byte, OUI.
-    pub const HEADER_LEN: usize = field::DATA.start;
-
     /// A view without a look at the bytes: accessors panic where they end too soon.
     pub const fn new_unchecked(buffer: T) -> Packet<T> {
         Packet { buffer }

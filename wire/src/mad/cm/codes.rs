@@ -39,7 +39,7 @@ impl fmt::Display for TimeoutCode {
     }
 }
 
-/// The path MTU's four-bit code (IBA 12.7.27).
+/// The path MTU's four-bit code (IBA 12.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathMtu(u8);
 
@@ -83,7 +83,7 @@ impl fmt::Display for PathMtu {
     }
 }
 
-/// The two-bit transport service type of a request (IBA 12.7.6).
+/// The two-bit transport service type of a request (IBA 12.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransportService(u8);
 
@@ -119,7 +119,7 @@ impl fmt::Display for TransportService {
     }
 }
 
-/// What became of a request's alternate path: two bits of the reply (IBA 12.7.31).
+/// What became of a request's alternate path: two bits of the reply (IBA 12.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Failover(u8);
 
@@ -176,7 +176,7 @@ impl Responded {
     }
 }
 
-/// Why a REJ refuses (IBA 12.6.7.2).
+/// Why a REJ refuses (IBA 12.6.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RejReason(pub u16);
 
@@ -268,7 +268,7 @@ impl fmt::Display for RejReason {
     }
 }
 
-/// How a service id resolution went (IBA 12.11.2.1).
+/// How a service id resolution went (IBA 12.11.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SidrStatus(pub u8);
 
