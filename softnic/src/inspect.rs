@@ -2,6 +2,7 @@
 
 mod human;
 mod json;
+mod mad;
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
@@ -94,10 +95,7 @@ fn colour_wanted(terminal: bool) -> bool {
 }
 
 /// Reads a capture to its end; the outer error is the output's.
-fn read_all(
-    source: impl Read,
-    mut show: impl FnMut(&Frame<'_>) -> io::Result<()>,
-) -> io::Result<ReadEnd> {
+fn read_all(source: impl Read, mut show: impl FnMut(&Frame<'_>) -> io::Result<()>) -> io::Result<ReadEnd> {
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
         Err(e) => return Ok(Some(e)),

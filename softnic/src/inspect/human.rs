@@ -11,6 +11,7 @@ use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::{Carrier, Error, Opcode};
 
 use super::Shown;
+use super::mad::mad_line;
 
 const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
@@ -91,7 +92,7 @@ impl Printer {
         if !p.ext.set().is_empty() {
             write!(out, ", {}", p.ext)?;
         }
-        if let Some(line) = super::json::mad_line(p) {
+        if let Some(line) = mad_line(p) {
             write!(out, ", {line}")?;
         }
         if p.traffic_class & 3 == 3 {
@@ -113,13 +114,7 @@ impl Printer {
         writeln!(out)
     }
 
-    pub(super) fn other(
-        &mut self,
-        out: &mut impl Write,
-        number: u64,
-        time: Timestamp,
-        why: &Error,
-    ) -> io::Result<()> {
+    pub(super) fn other(&mut self, out: &mut impl Write, number: u64, time: Timestamp, why: &Error) -> io::Result<()> {
         self.stamp(out, number, time)?;
         writeln!(out, "{}", self.paint(GREY, format_args!("not decoded: {why}")))
     }

@@ -1,0 +1,204 @@
+//! The lines that programs read: one JSON object a packet, then the summary. The field names are a contract.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use softnic_pcaps::decode::Dissection;
+use softnic_pcaps::sequence::Order;
+use softnic_pcaps::summary::{Flow, FlowKey, Summary};
+use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
+use softnic_wire::mad::cm::Message;
+use softnic_wire::opcode::HeaderSet;
+use softnic_wire::{Opcode, Qpn};
+
+use super::Shown;
+use super::mad::cm_message;
+
+pub(super) struct Printer;
+
+#[derive(Serialize)]
+struct PacketLine<'a> {
+    n: u64,
+    /// Seconds as an exact decimal: a double cannot hold today's date in nanoseconds.
+    time: &'a RawValue,
+    src: String,
+    dst: String,
+    roce: u8,
+    opcode: Option<String>,
+    opcode_hex: Option<String>,
+    dest_qp: Option<u32>,
+    psn: Option<u32>,
+    ack_req: Option<bool>,
+    se: Option<bool>,
+    mig: Option<bool>,
+    pad: Option<u8>,
+    pkey: Option<u16>,
+    fecn: Option<bool>,
+    becn: Option<bool>,
+    src_port: Option<u16>,
+    traffic_class: u8,
+    payload_len: Option<usize>,
+    icrc: String,
+    ext: Value,
+    retransmission: bool,
+    out_of_sequence: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Printer {
+    pub(super) fn packet(&mut self, out: &mut impl Write, s: &Shown<'_>) -> io::Result<()> {
+        let p = s.packet;
+        let time = RawValue::from_string(s.time.to_string())?;
+        let line = PacketLine {
+            n: s.number,
+            time: &time,
+            src: p.src.to_string(),
+            dst: p.dst.to_string(),
+            roce: p.layout.carrier.roce_version(),
+            opcode: p.opcode.map(|o| o.to_string()),
+            opcode_hex: p.opcode.map(|o| format!("{:#04x}", o.0)),
+            dest_qp: p.dest_qp.map(Qpn::value),
+            psn: p.psn.map(u32::from),
+            ack_req: p.ack_req,
+            se: p.solicited,
+            mig: p.mig_req,
+            pad: p.pad,
+            pkey: p.pkey,
+            fecn: p.fecn,
+            becn: p.becn,
+            src_port: p.src_port,
+            traffic_class: p.traffic_class,
+            payload_len: p.payload_len,
+            icrc: p.icrc.to_string(),
+            ext: ext(p),
+            retransmission: s.order == Some(Order::Again),
+            out_of_sequence: s.order == Some(Order::Early),
+            error: p.problem.map(|e| e.to_string()),
+        };
+        serde_json::to_writer(&mut *out, &line)?;
+        writeln!(out)
+    }
+
+    pub(super) fn summary(&mut self, out: &mut impl Write, s: &Summary) -> io::Result<()> {
+        let opcodes: Map<String, Value> =
+            s.opcodes.iter().map(|(&op, &n)| (Opcode(op).to_string(), n.into())).collect();
+        let flows: Vec<Value> = s.flows.iter().map(|(k, f)| flow(k, f)).collect();
+        let line = json!({ "summary": {
+            "frames": s.frames,
+            "packets": s.packets,
+            "other_frames": s.other_frames,
+            "fragments": s.fragments,
+            "undecodable": s.undecodable,
+            "malformed": s.malformed,
+            "icrc": { "ok": s.icrc_ok, "bad": s.icrc_bad, "truncated": s.icrc_truncated },
+            "opcodes": opcodes,
+            "retransmissions": s.total(|f| f.retransmissions),
+            "out_of_sequence": s.total(|f| f.out_of_sequence),
+            "naks": s.total(Flow::nak_total),
+            "rnr_naks": s.total(|f| f.rnr_naks),
+            "bytes": s.bytes,
+            "seconds": s.seconds(),
+            "rate_gbps": s.bits_per_second() / 1e9,
+            "qps": flows,
+        }});
+        serde_json::to_writer(&mut *out, &line)?;
+        writeln!(out)
+    }
+}
+
+fn flow(key: &FlowKey, f: &Flow) -> Value {
+    let naks: Map<String, Value> = f.naks.iter().map(|(&c, &n)| (NakCode(c).to_string(), n.into())).collect();
+    json!({
+        "src": key.src.to_string(),
+        "dst": key.dst.to_string(),
+        "dest_qp": key.dest_qp.value(),
+        "packets": f.packets,
+        "payload_bytes": f.payload_bytes,
+        "retransmissions": f.retransmissions,
+        "out_of_sequence": f.out_of_sequence,
+        "naks": naks,
+        "rnr_naks": f.rnr_naks,
+        "cnps": f.cnps,
+        "ecn_ce": f.ecn_ce,
+        "icrc_bad": f.icrc_bad,
+    })
+}
+
+/// The extension headers that the opcode has; one that was cut off is null.
+fn ext(p: &Dissection<'_>) -> Value {
+    let mut all = Map::new();
+    let headers = p.opcode.map_or(HeaderSet::NONE, Opcode::headers);
+    let e = &p.ext;
+    let mut put = |set, name: &str, value: Option<Value>| {
+        if headers.contains(set) {
+            all.insert(name.into(), value.unwrap_or(Value::Null));
+        }
+    };
+    put(HeaderSet::DETH, "deth", e.deth.map(|h| json!({ "qkey": h.qkey, "src_qp": h.src_qp.value() })));
+    put(HeaderSet::XRCETH, "xrceth", e.xrceth.map(|h| json!({ "srq": h.srq })));
+    put(HeaderSet::FETH, "feth", e.feth.map(|h| json!({ "placement": h.placement, "selectivity": h.selectivity })));
+    put(HeaderSet::RETH, "reth", e.reth.map(|h| json!({ "va": h.va, "rkey": h.rkey, "len": h.len })));
+    let atomic = |h: softnic_wire::ext::AtomicEth| json!({ "va": h.va, "rkey": h.rkey, "swap_add": h.swap_add, "compare": h.compare });
+    put(HeaderSet::ATOMIC, "atomic", e.atomic.map(atomic));
+    put(HeaderSet::AETH, "aeth", e.aeth.map(aeth));
+    put(HeaderSet::ATOMIC_ACK, "atomic_ack", e.atomic_ack.map(Into::into));
+    put(HeaderSet::IMM, "imm", e.imm.map(Into::into));
+    put(HeaderSet::IETH, "ieth", e.ieth.map(Into::into));
+    if let Some((tid, m)) = cm_message(p) {
+        all.insert("cm".into(), cm(tid, &m));
+    }
+    Value::Object(all)
+}
+
+fn aeth(a: Aeth) -> Value {
+    let (kind, value) = match a.syndrome {
+        Syndrome::Ack(c) => ("ack", c.0),
+        Syndrome::RnrNak(t) => ("rnr_nak", t.0),
+        Syndrome::Nak(n) => ("nak", n.0),
+        Syndrome::Reserved(b) => ("reserved", b),
+    };
+    json!({ "syndrome": a.syndrome.to_byte(), "kind": kind, "value": value, "msn": a.msn })
+}
+
+fn cm(tid: u64, m: &Message) -> Value {
+    let name = m.attribute().name(softnic_wire::mad::Class::CM).unwrap_or("OTHER");
+    let mut v = match m {
+        Message::Req(r) => {
+            let mut v = json!({
+                "local_comm_id": r.local_comm_id, "service_id": r.service_id.0, "local_qpn": r.local_qpn,
+                "starting_psn": r.starting_psn.value(), "responder_resources": r.responder_resources,
+                "initiator_depth": r.initiator_depth, "retry_count": r.retry_count,
+                "rnr_retry_count": r.rnr_retry_count, "path_mtu": r.path_mtu.bytes(), "pkey": r.pkey, "srq": r.srq,
+            });
+            if let Some(ip) = r.ip_cm() {
+                v["ip"] = json!({ "src": ip.source().to_string(), "dst": ip.destination().to_string() });
+            }
+            v
+        }
+        Message::Rep(r) => json!({
+            "local_comm_id": r.local_comm_id, "remote_comm_id": r.remote_comm_id, "local_qpn": r.local_qpn,
+            "starting_psn": r.starting_psn.value(), "responder_resources": r.responder_resources,
+            "initiator_depth": r.initiator_depth, "rnr_retry_count": r.rnr_retry_count, "srq": r.srq,
+        }),
+        Message::Rej(r) => json!({
+            "local_comm_id": r.local_comm_id, "remote_comm_id": r.remote_comm_id, "reason": r.reason.0,
+        }),
+        Message::Mra(r) => json!({ "local_comm_id": r.local_comm_id, "remote_comm_id": r.remote_comm_id }),
+        Message::Rtu(r) => json!({ "local_comm_id": r.local_comm_id, "remote_comm_id": r.remote_comm_id }),
+        Message::Dreq(r) => json!({
+            "local_comm_id": r.local_comm_id, "remote_comm_id": r.remote_comm_id, "remote_qpn": r.remote_qpn,
+        }),
+        Message::Drep(r) => json!({ "local_comm_id": r.local_comm_id, "remote_comm_id": r.remote_comm_id }),
+        Message::SidrReq(r) => json!({ "request_id": r.request_id, "service_id": r.service_id.0, "pkey": r.pkey }),
+        Message::SidrRep(r) => json!({
+            "request_id": r.request_id, "service_id": r.service_id.0, "status": r.status.0, "qpn": r.qpn, "qkey": r.qkey,
+        }),
+        Message::Other { attribute, .. } => json!({ "attribute": attribute.0 }),
+    };
+    v["type"] = name.into();
+    v["tid"] = tid.into();
+    v
+}

@@ -1,0 +1,24 @@
+//! Management datagrams in a capture: what a packet to QP1 says.
+
+use softnic_pcaps::decode::Dissection;
+use softnic_wire::mad::cm::Message;
+use softnic_wire::mad::vendor::Negotiation;
+use softnic_wire::{Opcode, Qpn};
+
+/// The CM message in a packet to QP1, with its transaction id.
+pub(super) fn cm_message(p: &Dissection<'_>) -> Option<(u64, Message)> {
+    if p.dest_qp != Some(Qpn::GSI) || p.opcode != Some(Opcode::UD_SEND_ONLY) {
+        return None;
+    }
+    let (header, message) = Message::parse(p.payload).ok()?;
+    Some((header.transaction_id, message))
+}
+
+/// A MAD to QP1 in one line: CM messages and our own negotiation.
+pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
+    if let Some((_, m)) = cm_message(p) {
+        return Some(m.to_string());
+    }
+    let to_gsi = p.dest_qp == Some(Qpn::GSI) && p.opcode == Some(Opcode::UD_SEND_ONLY);
+    Negotiation::parse(p.payload).ok().filter(|_| to_gsi).map(|n| n.to_string())
+}

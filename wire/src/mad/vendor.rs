@@ -1,0 +1,319 @@
+//! Vendor MADs with an OUI, and softnic's own in them: what two NICs agree on for a pair of QPs (IBA 16.5).
+//!
+//! A vendor class from 0x30 to 0x4F puts an RMPP header and an OUI between the MAD header and its data. Ours asks
+//! with Get and answers with GetResp, so a peer that knows nothing of it answers with an error status at once, as the
+//! MAD rules ask of it, and the QPs speak plain RC.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 24 | MAD header: class [`CLASS`], class version 1, method Get (offer) or GetResp (answer), attribute [`ATTRIBUTE`] |
+//! | 24 | 12 | RMPP header: zeros, inactive |
+//! | 36 | 1 | reserved |
+//! | 37 | 3 | OUI, [`Oui::SOFTNIC`] |
+//! | 40 | 1 | format version, 1 |
+//! | 41 | 4 | reserved |
+//! | 45 | 3 | QPN of the sender |
+//! | 48 | 1 | reserved |
+//! | 49 | 3 | QPN of the receiver |
+//! | 52 | 4 | extensions: bit 0 SR, bit 1 LoWAR, bit 2 XP, bit 3 SDR; offered, or accepted of what was offered |
+//! | 56 | 1 | LoWAR: R, data packets in a coding block |
+//! | 57 | 1 | LoWAR: C, interleaving depth, repair packets a block |
+//! | 58 | 2 | reserved |
+//! | 60 | 4 | SR: window in packets, the length of the receiver's bitmap |
+//! | 64 | 192 | reserved |
+//!
+//! Reserved bytes are zero on send and ignored on receipt. A later format version only adds fields in reserved bytes
+//! and bits in the bitmap, so a receiver reads of it what it knows.
+
+use core::fmt;
+
+use super::{Attribute, BASE_VERSION, Class, HEADER_LEN, MAD_LEN, Method, Repr, Status};
+use crate::Error;
+use crate::bytes::{array, be24, be32, put24, put32};
+
+/// The vendor class that softnic negotiates in.
+pub const CLASS: Class = Class(0x4e);
+/// The version of that class.
+pub const CLASS_VERSION: u8 = 1;
+/// The attribute that is negotiated.
+pub const ATTRIBUTE: Attribute = Attribute(0x0010);
+/// The version of the format that this code writes.
+pub const VERSION: u8 = 1;
+
+/// Bytes that a vendor class with OUI leaves to the vendor.
+pub const DATA_LEN: usize = 216;
+
+/// Whose vendor MAD it is: an IEEE organizationally unique identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Oui(pub [u8; 3]);
+
+impl Oui {
+    /// Ours. We own none, so it is one of the locally administered ones.
+    pub const SOFTNIC: Oui = Oui([0x0e, 0x53, 0x4e]);
+}
+
+impl fmt::Display for Oui {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c] = self.0;
+        write!(f, "{a:02X}-{b:02X}-{c:02X}")
+    }
+}
+
+mod field {
+    use core::ops::Range;
+
+    pub(super) const RMPP_FLAGS: usize = 26;
+    pub(super) const OUI: usize = 37;
+    pub(super) const DATA: Range<usize> = super::MAD_LEN - super::DATA_LEN..super::MAD_LEN;
+
+    // Of the negotiation, inside the data.
+    pub(super) const VERSION: usize = 0;
+    pub(super) const SENDER_QPN: usize = 5;
+    pub(super) const RECEIVER_QPN: usize = 9;
+    pub(super) const EXTENSIONS: usize = 12;
+    pub(super) const LOWAR_R: usize = 16;
+    pub(super) const LOWAR_C: usize = 17;
+    pub(super) const SR_WINDOW: usize = 20;
+}
+
+/// A view of a MAD of a vendor class with OUI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<T: AsRef<[u8]>> {
+    buffer: T,
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// A view without a look at the bytes: accessors panic where they end too soon.
+    pub const fn new_unchecked(buffer: T) -> Packet<T> {
+        Packet { buffer }
+    }
+
+    /// A view of a whole MAD of a vendor class with OUI.
+    pub fn new_checked(buffer: T) -> Result<Packet<T>, Error> {
+        let packet = Packet::new_unchecked(buffer);
+        packet.check_len()?;
+        if !super::Packet::new_unchecked(packet.buffer.as_ref()).mgmt_class().is_vendor_with_oui() {
+            return Err(Error::Malformed { what: WHAT, why: "the management class is none with an OUI" });
+        }
+        Ok(packet)
+    }
+
+    /// `Ok` when no accessor can panic.
+    pub fn check_len(&self) -> Result<(), Error> {
+        Error::check_len(WHAT, MAD_LEN, self.buffer.as_ref().len())
+    }
+
+    /// Whether this MAD is a part of a longer message (RMPP, IBA 13.6).
+    pub fn is_rmpp_active(&self) -> bool {
+        self.buffer.as_ref()[field::RMPP_FLAGS] & 0x01 != 0
+    }
+
+    /// Whose MAD it is.
+    pub fn oui(&self) -> Oui {
+        Oui(array(self.buffer.as_ref(), field::OUI))
+    }
+
+    /// The vendor's 216 bytes.
+    pub fn data(&self) -> &[u8] {
+        &self.buffer.as_ref()[field::DATA]
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Writes an inactive RMPP header and the OUI.
+    pub fn set_oui(&mut self, oui: Oui) {
+        let b = self.buffer.as_mut();
+        b[HEADER_LEN..field::OUI].fill(0);
+        b[field::OUI..field::DATA.start].copy_from_slice(&oui.0);
+    }
+
+    /// The vendor's 216 bytes, to write to.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer.as_mut()[field::DATA]
+    }
+}
+
+const WHAT: &str = "vendor MAD";
+
+/// A set of extensions to RC: offered or accepted. Bits without a name are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Extensions(pub u32);
+
+impl Extensions {
+    /// None: plain RC.
+    pub const NONE: Extensions = Extensions(0);
+    /// Selective Repeat.
+    pub const SR: Extensions = Extensions(1 << 0);
+    /// LoWAR forward error correction.
+    pub const LOWAR: Extensions = Extensions(1 << 1);
+    /// XP, best effort with deadlines (OptiNIC).
+    pub const XP: Extensions = Extensions(1 << 2);
+    /// SDR, bitmaps of partial completion.
+    pub const SDR: Extensions = Extensions(1 << 3);
+
+    /// Whether all of `other` are in this set.
+    pub const fn contains(self, other: Extensions) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Those in either set.
+    pub const fn union(self, other: Extensions) -> Extensions {
+        Extensions(self.0 | other.0)
+    }
+
+    /// Those in both sets: what an answer accepts of an offer.
+    pub const fn intersection(self, other: Extensions) -> Extensions {
+        Extensions(self.0 & other.0)
+    }
+}
+
+impl fmt::Display for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [(Extensions, &str); 4] =
+            [(Extensions::SR, "sr"), (Extensions::LOWAR, "lowar"), (Extensions::XP, "xp"), (Extensions::SDR, "sdr")];
+        if self.0 == 0 {
+            return f.write_str("none");
+        }
+        let mut rest = self.0;
+        let mut comma = "";
+        for (bit, name) in NAMES {
+            if self.contains(bit) {
+                write!(f, "{comma}{name}")?;
+                comma = ",";
+                rest &= !bit.0;
+            }
+        }
+        if rest != 0 { write!(f, "{comma}{rest:#x}") } else { Ok(()) }
+    }
+}
+
+/// Whether a negotiation asks or answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Method Get.
+    Offer,
+    /// Method GetResp, with how it went. Whatever is not a success says that the peer does not speak this.
+    Answer(Status),
+}
+
+/// softnic's negotiation of extensions for one pair of QPs.
+///
+/// A peer that refuses may send back anything behind the MAD header, so look for an error status with
+/// [`mad::Repr`](Repr) and the transaction id before parsing this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Negotiation {
+    /// What ties an answer to its offer.
+    pub transaction_id: u64,
+    /// Offer or answer.
+    pub kind: Kind,
+    /// Format version of the sender, [`VERSION`] from this code.
+    pub version: u8,
+    /// QPN at the sender (24 bits).
+    pub sender_qpn: u32,
+    /// QPN at the receiver (24 bits).
+    pub receiver_qpn: u32,
+    /// What is offered, or accepted.
+    pub extensions: Extensions,
+    /// LoWAR: R, data packets in a coding block.
+    pub lowar_r: u8,
+    /// LoWAR: C, interleaving depth, repair packets a block.
+    pub lowar_c: u8,
+    /// Selective Repeat: window in packets, the length of the receiver's bitmap.
+    pub sr_window: u32,
+}
+
+impl Negotiation {
+    /// Reads a whole MAD.
+    pub fn parse(mad: &[u8]) -> Result<Negotiation, Error> {
+        const WHAT: &str = "softnic negotiation MAD";
+        let refuse = |why| Err(Error::Malformed { what: WHAT, why });
+        let packet = Packet::new_checked(mad)?;
+        let header = Repr::parse(mad)?;
+        if header.mgmt_class != CLASS || packet.oui() != Oui::SOFTNIC || header.attribute_id != ATTRIBUTE {
+            return refuse("class, OUI and attribute are not softnic's");
+        }
+        let kind = match header.method {
+            Method::GET => Kind::Offer,
+            Method::GET_RESP => Kind::Answer(header.status),
+            _ => return refuse("the method is neither Get nor GetResp"),
+        };
+        if packet.is_rmpp_active() {
+            return refuse("RMPP is active");
+        }
+        let data = packet.data();
+        if data[field::VERSION] == 0 {
+            return refuse("there is no format version 0");
+        }
+        Ok(Negotiation {
+            transaction_id: header.transaction_id,
+            kind,
+            version: data[field::VERSION],
+            sender_qpn: be24(data, field::SENDER_QPN),
+            receiver_qpn: be24(data, field::RECEIVER_QPN),
+            extensions: Extensions(be32(data, field::EXTENSIONS)),
+            lowar_r: data[field::LOWAR_R],
+            lowar_c: data[field::LOWAR_C],
+            sr_window: be32(data, field::SR_WINDOW),
+        })
+    }
+
+    /// Bytes that [`Negotiation::emit`] writes.
+    pub const fn buffer_len(&self) -> usize {
+        MAD_LEN
+    }
+
+    /// Writes a whole MAD.
+    ///
+    /// # Panics
+    /// When `mad` is shorter than [`MAD_LEN`].
+    pub fn emit(&self, mad: &mut [u8]) {
+        self.header().emit(mad);
+        let mut packet = Packet::new_unchecked(mad);
+        packet.set_oui(Oui::SOFTNIC);
+        let data = packet.data_mut();
+        data.fill(0);
+        data[field::VERSION] = self.version;
+        put24(data, field::SENDER_QPN, self.sender_qpn);
+        put24(data, field::RECEIVER_QPN, self.receiver_qpn);
+        put32(data, field::EXTENSIONS, self.extensions.0);
+        data[field::LOWAR_R] = self.lowar_r;
+        data[field::LOWAR_C] = self.lowar_c;
+        put32(data, field::SR_WINDOW, self.sr_window);
+    }
+
+    fn header(&self) -> Repr {
+        let (method, status) = match self.kind {
+            Kind::Offer => (Method::GET, Status::SUCCESS),
+            Kind::Answer(status) => (Method::GET_RESP, status),
+        };
+        Repr {
+            base_version: BASE_VERSION,
+            mgmt_class: CLASS,
+            class_version: CLASS_VERSION,
+            method,
+            status,
+            class_specific: 0,
+            transaction_id: self.transaction_id,
+            attribute_id: ATTRIBUTE,
+            attribute_modifier: 0,
+        }
+    }
+}
+
+impl fmt::Display for Negotiation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Offer => write!(f, "softnic offer tid {:#018x}", self.transaction_id)?,
+            Kind::Answer(Status::SUCCESS) => write!(f, "softnic answer tid {:#018x}", self.transaction_id)?,
+            Kind::Answer(status) => write!(f, "softnic answer tid {:#018x} status {status}", self.transaction_id)?,
+        }
+        write!(f, " qpn {:#08x} > {:#08x} ext {}", self.sender_qpn, self.receiver_qpn, self.extensions)?;
+        if self.extensions.contains(Extensions::LOWAR) {
+            write!(f, " lowar {},{}", self.lowar_r, self.lowar_c)?;
+        }
+        if self.extensions.contains(Extensions::SR) {
+            write!(f, " window {}", self.sr_window)?;
+        }
+        Ok(())
+    }
+}
