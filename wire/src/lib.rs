@@ -26,6 +26,7 @@ pub mod segment;
 pub mod template;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod time;
 pub mod tx;
 pub mod udp;
 
@@ -40,4 +41,5 @@ pub use psn::Psn;
 pub use qpn::Qpn;
 pub use segment::PathMtu;
 pub use template::{PacketFields, Path, Template};
+pub use time::Instant;
 pub use tx::TxFrame;

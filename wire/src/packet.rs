@@ -25,15 +25,29 @@ impl RocePacket {
         RocePacket::parse_at(frame, Layout::locate(frame)?)
     }
 
+    /// Reads the headers of a frame whose payload and ICRC were elided; `payload` says where they would be.
+    #[inline]
+    pub fn parse_elided(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
+        layout.check_elided()?;
+        let body = frame.get(layout.bth..).unwrap_or_default();
+        RocePacket::from_body(layout, body, layout.end - icrc::LEN - layout.bth)
+    }
+
     /// Reads all headers of a frame whose BTH was found before.
     #[inline]
     pub fn parse_at(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
         layout.check(frame.len())?;
         let body = &frame[layout.bth..layout.end - icrc::LEN];
-        let bth = bth::Repr::parse(&bth::Packet::new_unchecked(body))?;
-        let ext = ExtHeaders::parse(bth.opcode, &body[bth::LEN..])?;
+        RocePacket::from_body(layout, body, body.len())
+    }
+
+    /// `body` is what is there of the `body_len` bytes from the BTH to the ICRC.
+    #[inline]
+    fn from_body(layout: Layout, body: &[u8], body_len: usize) -> Result<RocePacket, Error> {
+        let bth = bth::Repr::parse(&bth::Packet::new_checked(body)?)?;
+        let ext = ExtHeaders::parse(bth.opcode, body.get(bth::LEN..).unwrap_or_default())?;
         let start = bth::LEN + bth.opcode.headers_len();
-        let Some(len) = (body.len() - start).checked_sub(usize::from(bth.pad)) else {
+        let Some(len) = body_len.checked_sub(start + usize::from(bth.pad)) else {
             return Err(Error::Malformed { what: "BTH", why: "more padding than payload" });
         };
         let at = layout.bth + start;

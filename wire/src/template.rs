@@ -214,7 +214,15 @@ impl Template {
     /// Writes all headers; then the caller copies `payload_len` bytes to offset `payload`, then [`Template::finish`].
     #[inline]
     pub fn start(&self, tx: &mut TxFrame<'_>, p: &PacketFields, ext: &ExtHeaders) -> Result<Started, Error> {
-        let capacity = tx.capacity();
+        let (started, end) = self.headers(tx, p, ext)?;
+        Error::check_len("frame", end, tx.capacity())?;
+        tx.set_len(end);
+        Ok(started)
+    }
+
+    /// Writes all headers; also says where the frame will end.
+    #[inline]
+    fn headers(&self, tx: &mut TxFrame<'_>, p: &PacketFields, ext: &ExtHeaders) -> Result<(Started, usize), Error> {
         let first = tx.first_mut();
         Error::check_len("first segment of a frame", TxFrame::MIN_FIRST, first.len())?;
         // A copy of constant length compiles to a few vector moves; what is too much is overwritten below.
@@ -230,7 +238,6 @@ impl Template {
         let ext_at = bth_at + bth::LEN;
         let payload = ext_at + ext.emit(&mut first[ext_at..])?;
         let end = payload + p.payload_len + pad + icrc::LEN;
-        Error::check_len("frame", end, capacity)?;
         let udp_at = usize::from(self.udp);
         let udp_len = end - udp_at;
         if udp_len > usize::from(u16::MAX) - ipv6::LEN {
@@ -242,8 +249,7 @@ impl Template {
             Carrier::Ipv4 => put16(first, network + ipv4::field::TOTAL_LEN, (udp_len + ipv4::LEN) as u16),
             Carrier::Ipv6 | Carrier::RoceV1 => put16(first, network + ipv6::field::PAYLOAD_LEN, udp_len as u16),
         }
-        tx.set_len(end);
-        Ok(Started { payload, payload_len: p.payload_len, becn: p.becn })
+        Ok((Started { payload, payload_len: p.payload_len, becn: p.becn }, end))
     }
 
     /// Pads the payload, appends the ICRC and puts the variant fields in place. The frame is ready to leave.
@@ -263,6 +269,16 @@ impl Template {
         }
         tx.put(end + pad, &crc.finish());
         self.unmask(tx, end + pad + icrc::LEN, s.becn);
+    }
+
+    /// A frame without its payload and ICRC: only headers are written, with the lengths of the whole packet. For
+    /// simulations in which nobody looks at the payload; a real receiver would refuse the frame.
+    #[inline]
+    pub fn build_elided(&self, tx: &mut TxFrame<'_>, p: &PacketFields, ext: &ExtHeaders) -> Result<(), Error> {
+        let (started, end) = self.headers(tx, p, ext)?;
+        self.unmask(tx, end, started.becn);
+        tx.set_elided(started.payload, end);
+        Ok(())
     }
 
     /// Puts the true values where the ones for the ICRC were.

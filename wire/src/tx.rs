@@ -9,6 +9,8 @@ pub struct TxFrame<'a> {
     first: &'a mut [u8],
     second: &'a mut [u8],
     len: usize,
+    /// Bytes at the end of the frame that stand only in its length fields.
+    elided: usize,
 }
 
 impl<'a> TxFrame<'a> {
@@ -18,13 +20,13 @@ impl<'a> TxFrame<'a> {
     /// Room in one piece.
     #[inline]
     pub fn new(buffer: &'a mut [u8]) -> TxFrame<'a> {
-        TxFrame { first: buffer, second: &mut [], len: 0 }
+        TxFrame { first: buffer, second: &mut [], len: 0, elided: 0 }
     }
 
     /// Room in two pieces.
     #[inline]
     pub fn new_split(first: &'a mut [u8], second: &'a mut [u8]) -> TxFrame<'a> {
-        TxFrame { first, second, len: 0 }
+        TxFrame { first, second, len: 0, elided: 0 }
     }
 
     /// Bytes of room.
@@ -44,9 +46,23 @@ impl<'a> TxFrame<'a> {
         self.len == 0
     }
 
+    /// Bytes that the frame takes on the wire: more than [`TxFrame::len`] where the payload is elided.
+    #[inline]
+    pub fn wire_len(&self) -> usize {
+        self.len + self.elided
+    }
+
+    /// Sets the bytes written and the bytes that the frame would take whole.
+    #[inline]
+    pub(crate) fn set_elided(&mut self, len: usize, wire_len: usize) {
+        self.set_len(len);
+        self.elided = wire_len - self.len;
+    }
+
     #[inline]
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
+        self.elided = 0;
     }
 
     /// The frame: what of it lies in the first and in the second segment.
