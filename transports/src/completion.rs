@@ -1,0 +1,100 @@
+//! Completions: how a work request ended (IBA 11.4.2.1).
+
+use std::fmt;
+
+use softnic_wire::Qpn;
+
+/// Names a completion queue to the NIC that owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CqId(pub u32);
+
+/// How a work request ended. The names are those of verbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Done.
+    Success,
+    /// A message was longer than its receive, or a local length was wrong.
+    LocLenErr,
+    /// The queue pair was misused.
+    LocQpOpErr,
+    /// A local key, range or right did not allow the access.
+    LocProtErr,
+    /// The queue pair went to the error state before this one was done.
+    WrFlushErr,
+    /// The peer answered with something that cannot be right.
+    BadRespErr,
+    /// The peer found the request invalid.
+    RemInvReqErr,
+    /// The peer's key, range or right did not allow the access.
+    RemAccessErr,
+    /// The peer failed by itself.
+    RemOpErr,
+    /// No answer after all retries.
+    RetryExcErr,
+    /// The peer had no receive posted after all retries.
+    RnrRetryExcErr,
+}
+
+/// Wording as `ibv_wc_status_str` has it in spirit: short, for error lines.
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Success => "success",
+            Status::LocLenErr => "local length error",
+            Status::LocQpOpErr => "local QP operation error",
+            Status::LocProtErr => "local protection error",
+            Status::WrFlushErr => "work request flushed",
+            Status::BadRespErr => "bad response",
+            Status::RemInvReqErr => "remote invalid request",
+            Status::RemAccessErr => "remote access error",
+            Status::RemOpErr => "remote operation error",
+            Status::RetryExcErr => "transport retry counter exceeded",
+            Status::RnrRetryExcErr => "RNR retry counter exceeded",
+        })
+    }
+}
+
+/// What completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WcOpcode {
+    /// A SEND of ours.
+    Send,
+    /// A WRITE of ours.
+    Write,
+    /// A message received.
+    Recv,
+    /// A receive used up by the peer's WRITE with immediate.
+    RecvWriteImm,
+}
+
+/// How one work request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The program's own name for the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was; only meaningful on success.
+    pub opcode: WcOpcode,
+    /// Bytes received.
+    pub byte_len: u32,
+    /// Immediate data that came with it.
+    pub imm: Option<u32>,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// The peer asked for an event.
+    pub solicited: bool,
+    /// Not all of the message is there: transports with bounded completion.
+    pub partial: bool,
+}
+
+/// A completion queue had no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the completion queue is full")]
+pub struct CqOverflow;
+
+/// Where completions go.
+pub trait CompletionSink {
+    /// Takes a completion. An overflow loses it, which no program survives: the queue pair goes to the error state.
+    fn complete(&mut self, cq: CqId, completion: Completion) -> Result<(), CqOverflow>;
+}

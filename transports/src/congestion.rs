@@ -1,0 +1,38 @@
+//! Congestion control: how much and how fast a queue pair may send.
+
+use std::time::Duration;
+
+use softnic_wire::Instant;
+
+/// What the network or the peer said about how sending went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feedback {
+    /// Bytes left the window.
+    Acknowledged {
+        /// How many.
+        bytes: u64,
+        /// Round-trip time, where a packet that was sent only once tells it.
+        rtt: Option<Duration>,
+    },
+    /// A congestion notification packet came.
+    CongestionNotification,
+    /// Loss was noticed by a NAK.
+    Loss,
+    /// Loss was noticed by a timeout.
+    Timeout,
+}
+
+/// A congestion controller of one queue pair. Without one a queue pair sends at will.
+pub trait CongestionControl: Send {
+    /// Takes a signal.
+    fn on_feedback(&mut self, now: Instant, feedback: Feedback);
+
+    /// A packet of `bytes` on the wire leaves now.
+    fn on_sent(&mut self, now: Instant, bytes: u32);
+
+    /// Payload bytes that may be in flight.
+    fn window(&self) -> u64;
+
+    /// The next packet may leave at this time: pacing.
+    fn next_send(&self) -> Instant;
+}

@@ -1,0 +1,54 @@
+//! What a NIC counts, under the names that mlx5 and rxe give in sysfs.
+
+/// Counters of a NIC. They only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // the names are the documentation people look for
+pub struct Counters {
+    pub sent_pkts: u64,
+    pub sent_bytes: u64,
+    pub rcvd_pkts: u64,
+    pub rcvd_bytes: u64,
+    pub rx_write_requests: u64,
+    pub rx_send_requests: u64,
+    /// SENDs and WRITEs with immediate that found no receive posted.
+    pub out_of_buffer: u64,
+    /// Requests that came too early: a packet before them is missing.
+    pub out_of_sequence: u64,
+    pub duplicate_request: u64,
+    /// Sequence NAKs received.
+    pub packet_seq_err: u64,
+    /// Sequence NAKs sent.
+    pub sent_seq_naks: u64,
+    pub rnr_naks_received: u64,
+    pub rnr_nak_retry_err: u64,
+    pub local_ack_timeout_err: u64,
+    pub retry_exceeded_err: u64,
+    /// Frames whose ICRC did not match.
+    pub rx_icrc_encapsulated: u64,
+    pub req_remote_access_errors: u64,
+    pub req_remote_invalid_request: u64,
+    pub resp_remote_access_errors: u64,
+    pub resp_remote_invalid_request: u64,
+    pub resp_local_length_error: u64,
+    pub req_cqe_error: u64,
+    pub resp_cqe_error: u64,
+    /// Request packets sent for the first time.
+    pub sent_requests: u64,
+    /// Request packets sent again.
+    pub retransmitted_packets: u64,
+    /// Acknowledgements for PSNs that were never sent, or acknowledged before.
+    pub stale_acks: u64,
+    /// Frames that were not RoCE, or not for an address of ours.
+    pub rx_not_for_us: u64,
+    /// RoCE packets that break a rule of their own headers.
+    pub rx_malformed: u64,
+    /// Packets to a queue pair that does not exist or cannot receive.
+    pub rx_bad_qp: u64,
+    /// Packets from an address that is not the connected peer's.
+    pub rx_wrong_source: u64,
+    /// Packets of another partition.
+    pub rx_bad_pkey: u64,
+    /// Congestion notifications received.
+    pub rp_cnp_handled: u64,
+    pub np_ecn_marked_roce_packets: u64,
+}

@@ -1,0 +1,25 @@
+//! Queue-pair state machines, loss recovery and congestion control.
+//!
+//! Sans-IO: a queue pair takes packets and time as arguments and writes frames when asked; it reads no clock, opens no
+//! socket, spawns no thread, and allocates only when it is created. What it needs from the NIC above it is the trait
+//! [`Host`]: memory and a place for completions.
+#![forbid(unsafe_code)]
+
+pub mod completion;
+pub mod congestion;
+pub mod counters;
+pub mod host;
+pub mod memory;
+pub mod qp;
+pub mod rc;
+pub mod recovery;
+pub mod shim;
+pub mod wr;
+
+pub use completion::{Completion, CompletionSink, CqOverflow, Status, WcOpcode};
+pub use counters::Counters;
+pub use host::Host;
+pub use memory::{Access, AccessError, Memory, Region};
+pub use qp::{Inbound, QpState, QueuePair};
+pub use softnic_wire::Instant;
+pub use wr::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};

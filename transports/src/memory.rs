@@ -1,0 +1,79 @@
+//! What queue pairs need of registered memory.
+
+use std::ops::BitOr;
+
+/// Names a protection domain to the NIC that owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PdId(pub u32);
+
+/// Rights to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Access(u8);
+
+impl Access {
+    /// The NIC may read it for its own program: every region.
+    pub const NONE: Access = Access(0);
+    /// The NIC may write it for its own program.
+    pub const LOCAL_WRITE: Access = Access(1);
+    /// The peer may write it.
+    pub const REMOTE_WRITE: Access = Access(2);
+    /// The peer may read it.
+    pub const REMOTE_READ: Access = Access(4);
+    /// The peer may do atomics on it.
+    pub const REMOTE_ATOMIC: Access = Access(8);
+
+    /// Whether all of `other` is granted.
+    #[inline]
+    pub const fn allows(self, other: Access) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Access;
+    fn bitor(self, o: Access) -> Access {
+        Access(self.0 | o.0)
+    }
+}
+
+/// A stretch of registered memory and what is to be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// The protection domain of the queue pair that asks.
+    pub pd: PdId,
+    /// The key: an lkey for local, an rkey for remote access.
+    pub key: u32,
+    /// First address.
+    pub addr: u64,
+    /// The right that is needed.
+    pub access: Access,
+}
+
+/// Why memory may not be touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// No region has this key.
+    #[error("no memory region has this key")]
+    Key,
+    /// The region belongs to another protection domain.
+    #[error("the memory region belongs to another protection domain")]
+    Domain,
+    /// The range is not inside the region.
+    #[error("the range is not inside the memory region")]
+    Bounds,
+    /// The region does not grant the right.
+    #[error("the memory region does not grant the right")]
+    Right,
+}
+
+/// Registered memory: every access passes key, domain, bounds and rights.
+pub trait Memory {
+    /// Whether `len` bytes may be accessed. No key is looked at when `len` is 0 (IBA 9.7.4.1.5: o9-49).
+    fn check(&self, region: Region, len: u64) -> Result<(), AccessError>;
+
+    /// Copies out of memory.
+    fn read(&self, region: Region, out: &mut [u8]) -> Result<(), AccessError>;
+
+    /// Copies into memory; the last byte is stored last, because programs poll for it.
+    fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError>;
+}

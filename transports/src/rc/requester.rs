@@ -1,0 +1,549 @@
+//! The sending half of a reliable connection: requests out, acknowledgements in (IBA 9.7.5, 9.7.7).
+
+use std::time::Duration;
+
+use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
+use softnic_wire::ext::Reth;
+use softnic_wire::opcode::{Position, Service};
+use softnic_wire::segment::opcode_of;
+use softnic_wire::{ExtHeaders, Instant, PacketFields, Psn, Qpn, TxFrame};
+
+use super::send_queue::{SendQueue, Slot, Source};
+use super::{Caps, Link};
+use crate::completion::CqId;
+use crate::congestion::{CongestionControl, Feedback};
+use crate::memory::{Access, AccessError, PdId, Region};
+use crate::qp::PayloadMode;
+use crate::recovery::{LossRecovery, Window};
+use crate::{Completion, CqOverflow, Host, Memory, SendOp, Status, WcOpcode};
+
+/// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
+const ACK_EVERY: u32 = 64;
+/// Short messages share acknowledgements up to this many packets while more of them follow.
+const ACK_BATCH: u32 = 16;
+/// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2).
+const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
+/// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
+const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Why the requester, and so the queue pair, must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The oldest work request ends with this status; the rest is flushed.
+    Work(Status),
+    /// A completion was lost.
+    CqOverflow,
+}
+
+impl From<CqOverflow> for Failure {
+    fn from(_: CqOverflow) -> Failure {
+        Failure::CqOverflow
+    }
+}
+
+pub(super) struct Requester {
+    pub(super) queue: SendQueue,
+    window: Window,
+    /// The number of the packet at the window's beginning, counted as in the send queue.
+    una: u64,
+    cq: CqId,
+    sig_all: bool,
+    /// `None`: no timer.
+    timeout: Option<Duration>,
+    retry_cnt: u8,
+    rnr_retry: u8,
+    /// Retries since the last progress.
+    retries: u8,
+    rnr_retries: u8,
+    /// When the oldest outstanding packet counts as lost.
+    deadline: Option<Instant>,
+    /// The peer had no receive: nothing is sent before this time.
+    rnr_until: Option<Instant>,
+    /// Packets sent since one asked for an acknowledgement.
+    since_ack_req: u32,
+    /// Messages that use up a receive and that the peer has room for, counted as [`Slot::sends`]; `None` before it said so.
+    credit_limit: Option<u32>,
+    /// Such messages that are done.
+    sends_done: u32,
+    /// The work request at this position cannot be read from memory: it fails when those before it are done.
+    broken: Option<u32>,
+    pub(super) congestion: Option<Box<dyn CongestionControl>>,
+}
+
+impl Requester {
+    pub(super) fn new(caps: &Caps, cq: CqId, sig_all: bool) -> Requester {
+        Requester {
+            queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline),
+            window: Window { una: Psn::new(0), next: Psn::new(0) },
+            una: 0,
+            cq,
+            sig_all,
+            timeout: None,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            retries: 0,
+            rnr_retries: 0,
+            deadline: None,
+            rnr_until: None,
+            since_ack_req: 0,
+            credit_limit: None,
+            sends_done: 0,
+            broken: None,
+            congestion: None,
+        }
+    }
+
+    /// Ready to send, from `psn` on.
+    pub(super) fn start(&mut self, psn: Psn, timeout: Option<Duration>, retry_cnt: u8, rnr_retry: u8) {
+        self.queue.clear();
+        self.window = Window { una: psn, next: psn };
+        self.una = 0;
+        (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
+        (self.retries, self.rnr_retries, self.since_ack_req) = (0, 0, 0);
+        (self.deadline, self.rnr_until, self.broken) = (None, None, None);
+        (self.credit_limit, self.sends_done) = (None, 0);
+    }
+
+    pub(super) fn sig_all(&self) -> bool {
+        self.sig_all
+    }
+
+    // ---- sending ----
+
+    /// The number of the packet with a PSN inside the window, or right behind it.
+    #[inline]
+    fn number(&self, psn: Psn) -> u64 {
+        self.una + u64::from(psn.forward_from(self.window.una))
+    }
+
+    /// Whether the message at `slot` may begin as far as the peer's receives go. With no credit left one message at a time
+    /// may still try (IBA 9.7.7.2.5), so that new credit is heard of.
+    #[inline]
+    fn has_credit(&self, slot: &Slot) -> bool {
+        match self.credit_limit {
+            Some(limit) if slot.uses_receive() => {
+                limit.wrapping_sub(slot.sends) as i32 >= 0 || slot.sends == self.sends_done.wrapping_add(1)
+            }
+            _ => true,
+        }
+    }
+
+    /// The next packet to send for the first time: its PSN and work request.
+    #[inline]
+    fn next_new(&mut self) -> Option<(Psn, u32)> {
+        let n = self.number(self.window.next);
+        if n == self.queue.end() || self.window.len() >= MAX_WINDOW {
+            return None;
+        }
+        let position = self.queue.locate(n)?;
+        let slot = self.queue.get(position)?;
+        let may_go = self.broken != Some(position) && (n != slot.first || self.has_credit(slot));
+        may_go.then_some((self.window.next, position))
+    }
+
+    /// Whether congestion control lets a packet go now.
+    #[inline]
+    fn may_send(&self, now: Instant, mtu: u32) -> bool {
+        match &self.congestion {
+            None => true,
+            Some(cc) => {
+                cc.next_send() <= now
+                    && u64::from(self.window.len() + 1) * u64::from(mtu) <= cc.window().max(u64::from(mtu))
+            }
+        }
+    }
+
+    /// Writes the next request packet, if one is due.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<bool, Failure> {
+        if self.rnr_until.is_some_and(|t| now < t) {
+            return Ok(false);
+        }
+        self.rnr_until = None;
+        let resend = recovery.next_resend(self.window);
+        let (psn, position) = match resend {
+            Some(psn) => match self.queue.locate(self.number(psn)) {
+                Some(position) => (psn, position),
+                None => return Ok(false),
+            },
+            None if !self.may_send(now, link.mtu.bytes()) => return Ok(false),
+            None => match self.next_new() {
+                Some(found) => found,
+                None => return Ok(false),
+            },
+        };
+        let n = self.number(psn);
+        if resend.is_none() {
+            self.window.next = psn.next();
+        }
+        let Some(&slot) = self.queue.get(position) else { return Ok(false) };
+        let ack_req = self.wants_ack(now, n == slot.last(), link, resend.is_some(), recovery);
+        if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
+            return self.break_at(position, resend.is_none());
+        }
+        self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        let counters = host.counters();
+        if resend.is_some() {
+            counters.retransmitted_packets += 1;
+        } else {
+            counters.sent_requests += 1;
+        }
+        if self.deadline.is_none() {
+            self.arm(now);
+        }
+        if let Some(cc) = &mut self.congestion {
+            cc.on_sent(now, tx.wire_len() as u32);
+        }
+        Ok(true)
+    }
+
+    /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
+    #[inline]
+    fn wants_ack(&mut self, now: Instant, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+        if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
+            return true;
+        }
+        let more =
+            recovery.wants_resend(self.window) || (self.may_send(now, link.mtu.bytes()) && self.next_new().is_some());
+        !more
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments)] // one packet's worth of facts, used once
+    fn emit(
+        &self,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        (n, psn): (u64, Psn),
+        position: u32,
+        slot: &Slot,
+        ack_req: bool,
+        host: &impl Memory,
+    ) -> Result<(), AccessError> {
+        let index = (n - slot.first) as u32;
+        let (first, last) = (index == 0, index + 1 == slot.packets);
+        let at = match (first, last) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        };
+        let offset = index * link.mtu.bytes();
+        let len = if last { slot.len - offset } else { link.mtu.bytes() };
+        let mut ext = ExtHeaders::default();
+        match slot.op {
+            SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if first => {
+                ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
+            }
+            _ => {}
+        }
+        match slot.op {
+            SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),
+            _ => {}
+        }
+        let Some(opcode) = opcode_of(Service::Rc, slot.kind(), at) else { return Err(AccessError::Key) };
+        let fields = PacketFields {
+            opcode,
+            psn,
+            ack_req,
+            solicited: last && slot.solicited,
+            becn: false,
+            payload_len: len as usize,
+        };
+        // A frame that does not fit is the driver's mistake, seen at its first packet; there is nothing to send then.
+        if link.payload == PayloadMode::Elided {
+            return link.template.build_elided(tx, &fields, &ext).map_err(|_| AccessError::Bounds);
+        }
+        let started = link.template.start(tx, &fields, &ext).map_err(|_| AccessError::Bounds)?;
+        let source = self.queue.source(position, slot);
+        let (a, b) = tx.slices_mut(started.payload, len as usize);
+        let in_first = a.len() as u64;
+        copy_out(&source, link.pd, u64::from(offset), a, host)?;
+        if !b.is_empty() {
+            copy_out(&source, link.pd, u64::from(offset) + in_first, b, host)?;
+        }
+        link.template.finish(tx, started);
+        Ok(())
+    }
+
+    /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
+    /// succeed, and completions keep their order.
+    fn break_at(&mut self, position: u32, unsend: bool) -> Result<bool, Failure> {
+        if unsend {
+            self.window.next = self.window.next.sub(1);
+        }
+        self.broken = Some(position);
+        self.check_broken().map(|()| false)
+    }
+
+    fn check_broken(&self) -> Result<(), Failure> {
+        match self.broken {
+            Some(p) if p == self.queue.head_position() => Err(Failure::Work(Status::LocProtErr)),
+            _ => Ok(()),
+        }
+    }
+
+    // ---- answers ----
+
+    /// Takes an acknowledgement of any kind.
+    pub(super) fn handle_aeth(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: Aeth,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        match aeth.syndrome {
+            Syndrome::Ack(credits) => {
+                if !self.window.contains(psn) {
+                    host.counters().stale_acks += 1;
+                    return Ok(());
+                }
+                self.acknowledge(now, psn.next(), link, recovery, host)?;
+                if let Some(n) = credits.count() {
+                    self.credit_limit = Some(self.sends_done.wrapping_add(n));
+                } else {
+                    self.credit_limit = None;
+                }
+                Ok(())
+            }
+            Syndrome::Nak(code) => {
+                if !self.window.contains(psn) {
+                    host.counters().stale_acks += 1;
+                    return Ok(());
+                }
+                // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
+                self.acknowledge(now, psn, link, recovery, host)?;
+                self.handle_nak(now, psn, code, recovery, host)
+            }
+            Syndrome::RnrNak(timer) => {
+                if !self.window.contains(psn) {
+                    host.counters().stale_acks += 1;
+                    return Ok(());
+                }
+                self.acknowledge(now, psn, link, recovery, host)?;
+                self.handle_rnr(now, psn, timer, recovery, host)
+            }
+            Syndrome::Reserved(_) => Ok(()),
+        }
+    }
+
+    fn handle_nak(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        code: NakCode,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let status = match code {
+            NakCode::PSN_SEQUENCE_ERROR => {
+                host.counters().packet_seq_err += 1;
+                self.count_retry(host)?;
+                recovery.on_sequence_nak(psn);
+                self.feed_back(now, Feedback::Loss);
+                self.arm(now);
+                return Ok(());
+            }
+            NakCode::INVALID_REQUEST => {
+                host.counters().req_remote_invalid_request += 1;
+                Status::RemInvReqErr
+            }
+            NakCode::REMOTE_ACCESS_ERROR => {
+                host.counters().req_remote_access_errors += 1;
+                Status::RemAccessErr
+            }
+            NakCode::REMOTE_OPERATIONAL_ERROR => Status::RemOpErr,
+            _ => return Ok(()), // reserved codes are ignored (IBA 9.7.5.2.1)
+        };
+        Err(Failure::Work(status))
+    }
+
+    fn handle_rnr(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        timer: RnrTimer,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        host.counters().rnr_naks_received += 1;
+        if self.rnr_retry != RNR_RETRY_FOREVER {
+            if self.rnr_retries >= self.rnr_retry {
+                host.counters().rnr_nak_retry_err += 1;
+                return Err(Failure::Work(Status::RnrRetryExcErr));
+            }
+            self.rnr_retries += 1;
+        }
+        recovery.on_sequence_nak(psn);
+        let until = now + timer.duration();
+        self.rnr_until = Some(until);
+        self.deadline = self.timeout.map(|t| until + t);
+        Ok(())
+    }
+
+    /// Everything before `una` is acknowledged: completes what is done.
+    fn acknowledge(
+        &mut self,
+        now: Instant,
+        una: Psn,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let packets = una.forward_from(self.window.una);
+        if packets == 0 {
+            return Ok(());
+        }
+        self.window.una = una;
+        self.una += u64::from(packets);
+        (self.retries, self.rnr_retries) = (0, 0);
+        recovery.on_acknowledged(self.window);
+        if self.window.is_empty() {
+            self.deadline = None;
+        } else {
+            self.arm(now);
+        }
+        self.feed_back(
+            now,
+            Feedback::Acknowledged { bytes: u64::from(packets) * u64::from(link.mtu.bytes()), rtt: None },
+        );
+        while let Some(slot) = self.queue.head() {
+            if slot.last() >= self.una {
+                break;
+            }
+            let Some(slot) = self.queue.pop() else { break };
+            if slot.uses_receive() {
+                self.sends_done = slot.sends;
+            }
+            if slot.signaled {
+                host.complete(self.cq, completion(&slot, link.qpn, Status::Success))?;
+            }
+        }
+        self.check_broken()
+    }
+
+    pub(super) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
+        if let Some(cc) = &mut self.congestion {
+            cc.on_feedback(now, feedback);
+        }
+    }
+
+    fn count_retry(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+        if self.retries >= self.retry_cnt {
+            host.counters().retry_exceeded_err += 1;
+            return Err(Failure::Work(Status::RetryExcErr));
+        }
+        self.retries += 1;
+        Ok(())
+    }
+
+    // ---- time ----
+
+    fn arm(&mut self, now: Instant) {
+        self.deadline = self.timeout.map(|t| now + t);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let paced = self
+            .congestion
+            .as_ref()
+            .map(|cc| cc.next_send())
+            .filter(|_| self.number(self.window.next) != self.queue.end());
+        [self.rnr_until, self.deadline, paced].into_iter().flatten().min()
+    }
+
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        if self.rnr_until.is_some_and(|t| t <= now) {
+            self.rnr_until = None;
+        }
+        if self.deadline.is_none_or(|t| now < t) {
+            return Ok(());
+        }
+        host.counters().local_ack_timeout_err += 1;
+        self.count_retry(host)?;
+        recovery.on_timeout(self.window);
+        self.feed_back(now, Feedback::Timeout);
+        self.arm(now);
+        Ok(())
+    }
+
+    // ---- the end ----
+
+    /// Ends all work: the oldest with `status`, the rest flushed. Completions that find no room are lost; that cannot be
+    /// made good any more.
+    pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
+        let mut status = status;
+        (self.deadline, self.rnr_until) = (None, None);
+        while let Some(slot) = self.queue.pop_any() {
+            host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
+            let _ = host.complete(self.cq, completion(&slot, qpn, status));
+            status = Status::WrFlushErr;
+        }
+        self.una = self.number(self.window.next);
+        self.window.una = self.window.next;
+    }
+}
+
+/// Copies part of a message out of the memory that its work request names.
+#[inline]
+fn copy_out(
+    source: &Source<'_>,
+    pd: PdId,
+    offset: u64,
+    out: &mut [u8],
+    memory: &impl Memory,
+) -> Result<(), AccessError> {
+    let sges = match source {
+        Source::Inline(bytes) => {
+            out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
+            return Ok(());
+        }
+        Source::Gather(sges) => sges,
+    };
+    let (mut skip, mut out) = (offset, out);
+    for sge in *sges {
+        if out.is_empty() {
+            break;
+        }
+        if skip >= u64::from(sge.len) {
+            skip -= u64::from(sge.len);
+            continue;
+        }
+        let n = out.len().min((u64::from(sge.len) - skip) as usize);
+        let (part, rest) = out.split_at_mut(n);
+        let region = Region { pd, key: sge.lkey, addr: sge.addr.wrapping_add(skip), access: Access::NONE };
+        memory.read(region, part)?;
+        (skip, out) = (0, rest);
+    }
+    Ok(())
+}
+
+fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
+    Completion {
+        wr_id: slot.wr_id,
+        status,
+        opcode: match slot.op {
+            SendOp::Send | SendOp::SendImm { .. } => WcOpcode::Send,
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::Write,
+        },
+        byte_len: slot.len,
+        imm: None,
+        qpn,
+        solicited: false,
+        partial: false,
+    }
+}

@@ -1,0 +1,292 @@
+//! The receiving half of a reliable connection: requests in, acknowledgements out (IBA 9.7.4, 9.7.5.1).
+
+use softnic_wire::aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
+use softnic_wire::opcode::Kind;
+use softnic_wire::segment::Reassembly;
+use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, Qpn, TxFrame};
+
+use super::recv_queue::RecvQueue;
+use super::{Caps, Link};
+use crate::completion::CqId;
+use crate::memory::{Access, Region};
+use crate::qp::PayloadMode;
+use crate::recovery::{Arrival, LossRecovery};
+use crate::{Completion, CqOverflow, Host, Inbound, Status, WcOpcode};
+
+/// Where the WRITE that is under way goes.
+#[derive(Debug, Clone, Copy)]
+struct WriteTarget {
+    addr: u64,
+    rkey: u32,
+}
+
+/// What the responder has to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// Everything before the expected PSN has come.
+    Ack,
+    /// Something is wrong with the request of this PSN.
+    Nak { psn: Psn, syndrome: Syndrome },
+}
+
+/// Why the queue pair must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The request was refused with a NAK; if it was using a receive, that one ends with the status.
+    Refused(Option<Status>),
+    /// A completion was lost.
+    CqOverflow,
+}
+
+impl From<CqOverflow> for Failure {
+    fn from(_: CqOverflow) -> Failure {
+        Failure::CqOverflow
+    }
+}
+
+pub(super) struct Responder {
+    pub(super) queue: RecvQueue,
+    cq: CqId,
+    expected: Psn,
+    /// Messages completed, 24 bits (IBA 9.7.7.1).
+    msn: u32,
+    message: Reassembly,
+    target: WriteTarget,
+    rnr_timer: RnrTimer,
+    /// One answer waits at most: an ACK says all that an earlier one would have said.
+    answer: Option<Answer>,
+}
+
+impl Responder {
+    pub(super) fn new(caps: &Caps, cq: CqId) -> Responder {
+        Responder {
+            queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge),
+            cq,
+            expected: Psn::new(0),
+            msn: 0,
+            message: Reassembly::new(PathMtu::B256),
+            target: WriteTarget { addr: 0, rkey: 0 },
+            rnr_timer: RnrTimer(0),
+            answer: None,
+        }
+    }
+
+    /// Ready to receive, from `psn` on.
+    pub(super) fn start(&mut self, psn: Psn, mtu: PathMtu, rnr_timer: RnrTimer) {
+        self.expected = psn;
+        self.msn = 0;
+        self.message = Reassembly::new(mtu);
+        self.rnr_timer = rnr_timer;
+        self.answer = None;
+    }
+
+    #[inline]
+    pub(super) fn has_answer(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Takes a request.
+    pub(super) fn handle_request(
+        &mut self,
+        packet: &Inbound<'_>,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        match recovery.on_arrival(packet.bth.psn, self.expected) {
+            Arrival::InOrder => {}
+            Arrival::Duplicate => {
+                // The acknowledgement was lost, or the requester gave up waiting for it (IBA 9.7.5.1.4).
+                host.counters().duplicate_request += 1;
+                if packet.bth.ack_req && self.answer.is_none() {
+                    self.answer = Some(Answer::Ack);
+                }
+                return Ok(());
+            }
+            Arrival::Early { nak } => {
+                host.counters().out_of_sequence += 1;
+                if nak {
+                    host.counters().sent_seq_naks += 1;
+                    self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
+                }
+                return Ok(());
+            }
+        }
+        self.execute(packet, link, recovery, host)
+    }
+
+    /// Carries out the request that is due.
+    fn execute(
+        &mut self,
+        packet: &Inbound<'_>,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let opcode = packet.bth.opcode;
+        let before = self.message;
+        let Ok(place) = self.message.accept(opcode, packet.payload_len, packet.ext.reth.map(|r| r.len)) else {
+            return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+        };
+        let is_send = opcode.kind() == Kind::Send;
+        // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
+        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.queue.head().is_none() {
+            self.message = before;
+            recovery.on_receiver_not_ready();
+            host.counters().out_of_buffer += 1;
+            self.answer = Some(Answer::Nak { psn: packet.bth.psn, syndrome: Syndrome::RnrNak(self.rnr_timer) });
+            return Ok(());
+        }
+        if is_send {
+            self.place_send(packet, place.offset, link, host)?;
+        } else {
+            self.place_write(packet, place.offset, link, host)?;
+        }
+        self.expected = self.expected.next();
+        // A NAK that still waits was for this very packet, which has come meanwhile.
+        if packet.bth.ack_req || self.answer.is_some() {
+            self.answer = Some(Answer::Ack);
+        }
+        if !place.complete {
+            return Ok(());
+        }
+        self.msn = (self.msn + 1) & 0x00ff_ffff;
+        let counters = host.counters();
+        if is_send {
+            counters.rx_send_requests += 1;
+        } else {
+            counters.rx_write_requests += 1;
+        }
+        if !is_send && packet.ext.imm.is_none() {
+            return Ok(());
+        }
+        let Some(receive) = self.queue.pop() else { return Ok(()) };
+        let byte_len = place.offset + packet.payload_len;
+        let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
+        host.complete(
+            self.cq,
+            Completion {
+                wr_id: receive.wr_id,
+                status: Status::Success,
+                opcode,
+                byte_len,
+                imm: packet.ext.imm,
+                qpn: link.qpn,
+                solicited: packet.bth.solicited,
+                partial: false,
+            },
+        )?;
+        Ok(())
+    }
+
+    fn place_send(
+        &mut self,
+        packet: &Inbound<'_>,
+        offset: u32,
+        link: &Link,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let Some(receive) = self.queue.head() else { return Ok(()) };
+        if u64::from(offset) + u64::from(packet.payload_len) > receive.capacity {
+            host.counters().resp_local_length_error += 1;
+            return self.refuse(packet, NakCode::INVALID_REQUEST, Some(Status::LocLenErr), host);
+        }
+        if self.queue.scatter(link.pd, &receive, u64::from(offset), packet.payload, &*host).is_err() {
+            return self.refuse(packet, NakCode::REMOTE_OPERATIONAL_ERROR, Some(Status::LocProtErr), host);
+        }
+        Ok(())
+    }
+
+    fn place_write(
+        &mut self,
+        packet: &Inbound<'_>,
+        offset: u32,
+        link: &Link,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        if let Some(reth) = packet.ext.reth {
+            if !link.access.allows(Access::REMOTE_WRITE) {
+                return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+            }
+            self.target = WriteTarget { addr: reth.va, rkey: reth.rkey };
+            // The whole range, before a byte of it is written.
+            if host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
+                return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+            }
+        }
+        if host.write(self.region(link, offset), packet.payload).is_err() {
+            return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn region(&self, link: &Link, offset: u32) -> Region {
+        let WriteTarget { addr, rkey } = self.target;
+        Region { pd: link.pd, key: rkey, addr: addr.wrapping_add(u64::from(offset)), access: Access::REMOTE_WRITE }
+    }
+
+    fn nak(&mut self, psn: Psn, code: NakCode) {
+        self.answer = Some(Answer::Nak { psn, syndrome: Syndrome::Nak(code) });
+    }
+
+    /// Refuses the request for good: the queue pair stops (IBA 9.9.2.4).
+    fn refuse(
+        &mut self,
+        packet: &Inbound<'_>,
+        code: NakCode,
+        receive: Option<Status>,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let counters = host.counters();
+        match code {
+            NakCode::INVALID_REQUEST => counters.resp_remote_invalid_request += 1,
+            NakCode::REMOTE_ACCESS_ERROR => counters.resp_remote_access_errors += 1,
+            _ => {}
+        }
+        self.nak(packet.bth.psn, code);
+        Err(Failure::Refused(receive))
+    }
+
+    /// Writes the answer that is due.
+    pub(super) fn poll_transmit(&mut self, tx: &mut TxFrame<'_>, link: &Link) -> bool {
+        let Some(answer) = self.answer.take() else { return false };
+        let (psn, syndrome) = match answer {
+            Answer::Ack => (self.expected.sub(1), Syndrome::Ack(Credits::at_most(self.queue.len()))),
+            Answer::Nak { psn, syndrome } => (psn, syndrome),
+        };
+        let ext = ExtHeaders { aeth: Some(Aeth { syndrome, msn: self.msn }), ..ExtHeaders::default() };
+        let fields = PacketFields {
+            opcode: Opcode::RC_ACKNOWLEDGE,
+            psn,
+            ack_req: false,
+            solicited: false,
+            becn: false,
+            payload_len: 0,
+        };
+        match link.payload {
+            PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]).is_ok(),
+            PayloadMode::Elided => link.template.build_elided(tx, &fields, &ext).is_ok(),
+        }
+    }
+
+    /// Ends all receives: the one in use with `status`, the rest flushed.
+    pub(super) fn flush(&mut self, status: Option<Status>, qpn: Qpn, host: &mut impl Host) {
+        let mut status = status.unwrap_or(Status::WrFlushErr);
+        while let Some(receive) = self.queue.pop() {
+            host.counters().resp_cqe_error += u64::from(status != Status::WrFlushErr);
+            let flushed = Completion {
+                wr_id: receive.wr_id,
+                status,
+                opcode: WcOpcode::Recv,
+                byte_len: 0,
+                imm: None,
+                qpn,
+                solicited: false,
+                partial: false,
+            };
+            let _ = host.complete(self.cq, flushed);
+            status = Status::WrFlushErr;
+        }
+    }
+}

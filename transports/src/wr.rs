@@ -1,0 +1,109 @@
+//! Work requests: what a program asks a queue pair to do (IBA 11.4.1).
+
+use softnic_wire::Instant;
+
+/// A piece of local memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sge {
+    /// Virtual address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The key of the memory region that holds them.
+    pub lkey: u32,
+}
+
+/// What a send work request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendOp {
+    /// A message into a receive that the peer posted.
+    Send,
+    /// The same with immediate data.
+    SendImm {
+        /// The immediate, as a big-endian number.
+        imm: u32,
+    },
+    /// Bytes into the peer's memory.
+    Write {
+        /// Where in the peer's memory.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+    },
+    /// The same, with immediate data that uses up a receive of the peer.
+    WriteImm {
+        /// Where in the peer's memory.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// The immediate, as a big-endian number.
+        imm: u32,
+    },
+}
+
+/// How a send work request is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendFlags {
+    /// Its completion is wanted also when it goes well.
+    pub signaled: bool,
+    /// The peer's completion should raise an event.
+    pub solicited: bool,
+}
+
+/// Where the bytes of a send come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// Gathered from memory regions when the packets are built, and again when they are sent again.
+    Gather(&'a [Sge]),
+    /// Copied into the work request now; no memory region is needed and the buffer is free at once.
+    Inline(&'a [u8]),
+}
+
+/// A send work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendWr<'a> {
+    /// The program's own name for it.
+    pub wr_id: u64,
+    /// What it does.
+    pub op: SendOp,
+    /// Where its bytes come from.
+    pub data: Data<'a>,
+    /// How it is carried out.
+    pub flags: SendFlags,
+    /// When it must be done at the latest; only transports with bounded completion take one.
+    pub deadline: Option<Instant>,
+}
+
+/// A receive work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecvWr<'a> {
+    /// The program's own name for it.
+    pub wr_id: u64,
+    /// Where the bytes go, in order.
+    pub sges: &'a [Sge],
+    /// When it must be done at the latest; only transports with bounded completion take one.
+    pub deadline: Option<Instant>,
+}
+
+/// Why a work request was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// As many work requests as the queue holds are outstanding.
+    #[error("the queue is full")]
+    QueueFull,
+    /// More scatter/gather elements than the queue pair was made for.
+    #[error("more scatter/gather elements than the queue pair allows")]
+    TooManySges,
+    /// More inline data than the queue pair was made for.
+    #[error("more inline data than the queue pair allows")]
+    InlineTooLong,
+    /// A message longer than 2 GiB.
+    #[error("the message is longer than 2 GiB")]
+    MessageTooLong,
+    /// The queue pair's state does not allow it.
+    #[error("the queue pair's state does not allow it")]
+    State,
+    /// The transport does not bound completions, so a deadline would be a promise it cannot keep.
+    #[error("this transport does not take deadlines")]
+    NoDeadlines,
+}
