@@ -165,6 +165,16 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.state = QpState::ReadyToSend;
     }
 
+    /// Changes what may change while connected.
+    pub fn update(&mut self, access: Option<Access>, min_rnr_timer: Option<RnrTimer>) {
+        if let (Some(link), Some(access)) = (&mut self.link, access) {
+            link.access = access;
+        }
+        if let Some(timer) = min_rnr_timer {
+            self.responder.set_rnr_timer(timer);
+        }
+    }
+
     /// Puts a congestion controller in charge of what is sent.
     pub fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) {
         self.requester.congestion = cc;

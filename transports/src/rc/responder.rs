@@ -80,6 +80,10 @@ impl Responder {
         self.answer = None;
     }
 
+    pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
+        self.rnr_timer = timer;
+    }
+
     #[inline]
     pub(super) fn has_answer(&self) -> bool {
         self.answer.is_some()

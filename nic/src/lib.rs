@@ -1,0 +1,20 @@
+//! The NIC core: everything between verbs and frames, free of IO and clocks.
+//!
+//! A [`Nic`] is a [`Node`]: a driver hands it frames and time, asks it for frames, and calls it when its timer is due. The
+//! runtime, the simulator and the replayer drive the same code.
+
+pub mod cq;
+pub mod memory;
+pub mod nic;
+pub mod node;
+pub mod qp;
+pub mod table;
+mod timers;
+
+pub use cq::CqError;
+pub use memory::{Buffer, MrError};
+pub use nic::{Nic, NicConfig, Port};
+pub use node::Node;
+pub use qp::{ModifyError, QpAttr, QpInit};
+pub use softnic_transports as transports;
+pub use table::Generator;

@@ -1,0 +1,121 @@
+//! The way in: from a frame to the queue pair it is for.
+
+use softnic_transports::qp::PayloadMode;
+use softnic_transports::shim::Verdict;
+use softnic_transports::{Inbound, QueuePair};
+use softnic_wire::opcode::Service;
+use softnic_wire::{Carrier, Instant, Layout, RocePacket, bth, icrc, ipv4};
+
+use super::Nic;
+use crate::qp::each;
+
+impl Nic {
+    /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
+    pub(super) fn receive(&mut self, now: Instant, frame: &mut [u8]) {
+        let counters = &mut self.shared.counters;
+        counters.rcvd_pkts += 1;
+        counters.rcvd_bytes += frame.len() as u64;
+        let Ok(layout) = Layout::locate(frame) else {
+            counters.rx_not_for_us += 1;
+            return;
+        };
+        let elided = self.payload == PayloadMode::Elided;
+        let lengths = if elided { layout.check_elided() } else { layout.check(frame.len()) };
+        // RoCEv1 is for decoding only: this NIC has no GIDs of that kind.
+        if lengths.is_err() || layout.carrier == Carrier::RoceV1 || !ip_checksum_is_right(frame, &layout) {
+            counters.rx_malformed += 1;
+            return;
+        }
+        let ours = |port: &super::Port| {
+            layout.addresses(frame).filter(|(_, dst)| port.addresses.contains(dst)).map(|(src, _)| src)
+        };
+        let Some(src) = ours(&self.port) else {
+            counters.rx_not_for_us += 1;
+            return;
+        };
+        let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
+            counters.rx_malformed += 1;
+            return;
+        };
+        let Some(&index) = self.qpns.get(header.dest_qp().value()) else {
+            counters.rx_bad_qp += 1;
+            return;
+        };
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        if slot.peer != Some(src) {
+            counters.rx_wrong_source += 1;
+            return;
+        }
+        if !elided && icrc::verify(frame, &layout).is_err() {
+            counters.rx_icrc_encapsulated += 1;
+            return;
+        }
+        if let Some(shim) = &mut slot.shim {
+            if shim.on_receive(now, frame) == Verdict::Deliver {
+                self.deliver(now, index, frame, layout);
+            }
+            self.deliver_held(now, index);
+        } else {
+            self.deliver(now, index, frame, layout);
+        }
+        self.activate(index);
+    }
+
+    /// Hands a frame whose ICRC is right to its queue pair.
+    fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) {
+        let elided = self.payload == PayloadMode::Elided;
+        let parsed = if elided { RocePacket::parse_elided(frame, layout) } else { RocePacket::parse_at(frame, layout) };
+        let counters = &mut self.shared.counters;
+        let Ok(packet) = parsed else {
+            counters.rx_malformed += 1;
+            return;
+        };
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        // The membership bit does not matter: one full member of the two is enough, and we are one (IBA 10.9.1.1).
+        if (packet.bth.pkey ^ slot.pkey) & 0x7fff != 0 {
+            counters.rx_bad_pkey += 1;
+            return;
+        }
+        // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
+        let fits = matches!(packet.bth.opcode.service(), Service::Rc | Service::Cnp);
+        if !fits || packet.bth.tver != 0 {
+            counters.rx_malformed += 1;
+            return;
+        }
+        let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
+        counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
+        let inbound = Inbound {
+            bth: packet.bth,
+            ext: packet.ext,
+            payload_len: packet.payload.len() as u32,
+            payload: if elided { &[] } else { &frame[packet.payload] },
+            ecn_ce,
+        };
+        each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared));
+    }
+
+    /// Hands over the frames that a shim held back or recovered.
+    pub(super) fn deliver_held(&mut self, now: Instant, index: u32) {
+        let mut held = [0u8; MAX_FRAME];
+        loop {
+            let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+            let Some(len) = slot.shim.as_mut().and_then(|s| s.poll_deliver(now, &mut held)) else { return };
+            let frame = &mut held[..len.min(MAX_FRAME)];
+            let Ok(layout) = Layout::locate(frame) else { continue };
+            // A recovered packet proves itself.
+            if icrc::verify(frame, &layout).is_err() {
+                self.shared.counters.rx_icrc_encapsulated += 1;
+                continue;
+            }
+            self.deliver(now, index, frame, layout);
+        }
+    }
+}
+
+/// The longest frame there is: path MTU 4096 with every header.
+const MAX_FRAME: usize = 4096 + 256;
+
+#[inline]
+fn ip_checksum_is_right(frame: &[u8], layout: &Layout) -> bool {
+    layout.carrier != Carrier::Ipv4 || ipv4::Packet::new_unchecked(&frame[layout.network..]).verify_checksum()
+}

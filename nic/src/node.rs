@@ -1,0 +1,20 @@
+//! The trait of anything that has ports and timers: a host NIC, a switch, a bump in the wire.
+
+use softnic_wire::{Instant, TxFrame};
+
+/// A Node. It takes frames and time as arguments and hands out frames; it reads no clock and opens no socket.
+pub trait Node {
+    /// A frame came in at `port`. It may be written to during the call and is free afterwards.
+    ///
+    /// Poll for frames to send, and for the timer, afterwards; a driver feeds a batch of frames before it does so.
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]);
+
+    /// Writes the next frame that `port` sends now; `false` when there is none.
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool;
+
+    /// When [`Node::handle_timeout`] wants to be called; it may turn out to be too early, never too late.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Time has passed.
+    fn handle_timeout(&mut self, now: Instant);
+}

@@ -1,0 +1,132 @@
+//! A table whose keys are drawn at random: memory keys and queue pair numbers that nobody can guess.
+
+/// Where random numbers come from: a cryptographic generator on a real wire, the seed in a simulation.
+pub trait Generator {
+    /// The next number.
+    fn next_u32(&mut self) -> u32;
+}
+
+impl<F: FnMut() -> u32> Generator for F {
+    fn next_u32(&mut self) -> u32 {
+        self()
+    }
+}
+
+/// Values under random keys of up to 32 bits, each found with one look.
+///
+/// The low bits of a key are its place. A key is drawn again while its place is taken, so there is no probing; when half
+/// the places are taken the table doubles, and keys that differ in few bits also differ in more.
+#[derive(Debug)]
+pub struct RandomTable<T> {
+    slots: Vec<Option<(u32, T)>>,
+    len: usize,
+    key_mask: u32,
+}
+
+impl<T> RandomTable<T> {
+    /// Empty, with keys of `key_bits` bits.
+    pub fn new(key_bits: u32) -> RandomTable<T> {
+        let slots = std::iter::repeat_with(|| None).take(16).collect();
+        RandomTable { slots, len: 0, key_mask: u32::MAX >> (32 - key_bits.clamp(8, 32)) }
+    }
+
+    #[inline]
+    fn place(&self, key: u32) -> usize {
+        key as usize & (self.slots.len() - 1)
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Draws keys until one is free and not `reserved`, and stores `value(key)` there. `None` when the keys run out.
+    pub fn insert(
+        &mut self,
+        random: &mut dyn Generator,
+        reserved: impl Fn(u32) -> bool,
+        value: impl FnOnce(u32) -> T,
+    ) -> Option<u32> {
+        if (self.len + 1) * 2 > self.slots.len() {
+            if self.slots.len() > self.key_mask as usize / 2 {
+                return None;
+            }
+            self.grow();
+        }
+        loop {
+            let key = random.next_u32() & self.key_mask;
+            let at = self.place(key);
+            if self.slots[at].is_none() && !reserved(key) {
+                self.slots[at] = Some((key, value(key)));
+                self.len += 1;
+                return Some(key);
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        let size = self.slots.len() * 2;
+        let old = std::mem::replace(&mut self.slots, std::iter::repeat_with(|| None).take(size).collect());
+        for (key, value) in old.into_iter().flatten() {
+            let at = self.place(key);
+            self.slots[at] = Some((key, value));
+        }
+    }
+
+    /// The value under `key`.
+    #[inline]
+    pub fn get(&self, key: u32) -> Option<&T> {
+        match &self.slots[self.place(key)] {
+            Some((k, value)) if *k == key => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Takes the value under `key` out.
+    pub fn remove(&mut self, key: u32) -> Option<T> {
+        let at = self.place(key);
+        match self.slots[at].take() {
+            Some((k, value)) if k == key => {
+                self.len -= 1;
+                Some(value)
+            }
+            other => {
+                self.slots[at] = other;
+                None
+            }
+        }
+    }
+
+    /// All values, in the order of their places.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten().map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_growth_and_removal() {
+        let mut state = 7u32;
+        let mut random = move || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state ^ state >> 13
+        };
+        let mut table = RandomTable::new(24);
+        let keys: Vec<u32> = (0..5000).map(|i| table.insert(&mut random, |k| k < 2, |_| i).unwrap()).collect();
+        assert!(keys.iter().all(|&k| (2..1 << 24).contains(&k)));
+        for (i, &k) in keys.iter().enumerate() {
+            assert_eq!(table.get(k), Some(&i));
+        }
+        assert_eq!(table.get(keys[9] ^ 1 << 23), None, "a key that shares its place is another key");
+        assert_eq!(table.remove(keys[9]), Some(9));
+        assert_eq!((table.remove(keys[9]), table.get(keys[9]), table.len()), (None, None, 4999));
+    }
+}
