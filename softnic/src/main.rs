@@ -1,6 +1,7 @@
 //! The `softnic` command line.
 
 mod inspect;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -30,12 +31,14 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(inspect::Args),
+    Sim(sim::Args),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Inspect(args) => inspect::run(args, &cli.common),
+        Command::Sim(args) => sim::run(args, &cli.common),
     };
     match result {
         Ok(code) => code,

@@ -31,10 +31,8 @@ impl Nic {
     #[inline]
     fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
-        if let Some(shim) = &mut slot.shim {
-            if shim.poll_transmit(now, tx) {
-                return true;
-            }
+        if slot.shim.as_mut().is_some_and(|shim| shim.poll_transmit(now, tx)) {
+            return true;
         }
         let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
         if let (true, Some(shim)) = (sent, &mut slot.shim) {

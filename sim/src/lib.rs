@@ -1,0 +1,19 @@
+//! The deterministic simulator: the same Nodes that run on a wire, in virtual time.
+//!
+//! A run is a pure function of code, options and seed: the same seed twice gives the same trace, event for event.
+#![forbid(unsafe_code)]
+
+pub mod digest;
+mod frames;
+pub mod link;
+pub mod pair;
+pub mod report;
+pub mod simulator;
+pub mod time;
+pub mod workload;
+
+pub use link::LinkConfig;
+pub use report::Report;
+pub use simulator::Simulator;
+pub use time::Time;
+pub use workload::{Op, Options, SimError, run};

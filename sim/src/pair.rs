@@ -1,0 +1,164 @@
+//! Two NICs on one link, with connected queue pairs: the smallest world, and the one most tests live in.
+
+use std::net::IpAddr;
+
+use softnic_fault_injector::random::Random;
+use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::qp::{PayloadMode, QpState};
+use softnic_nic::transports::rc::Caps;
+use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit};
+use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
+
+use crate::link::{End, LinkConfig};
+use crate::simulator::Simulator;
+
+/// Index of the first host: the requester of one-way workloads.
+pub const A: usize = 0;
+/// Index of the second host.
+pub const B: usize = 1;
+
+/// What two hosts are connected with.
+#[derive(Debug, Clone)]
+pub struct PairConfig {
+    /// The link, the same in both directions, with independent faults.
+    pub link: LinkConfig,
+    /// Whether frames carry their payload.
+    pub payload: PayloadMode,
+    /// Path MTU.
+    pub mtu: PathMtu,
+    /// Local ACK timeout code.
+    pub timeout: u8,
+    /// Retries.
+    pub retry_cnt: u8,
+    /// Retries after RNR.
+    pub rnr_retry: u8,
+    /// RNR timer code.
+    pub min_rnr_timer: u8,
+    /// How much each queue pair holds.
+    pub caps: Caps,
+    /// Completions that each queue holds.
+    pub cq_capacity: usize,
+    /// Seed of keys, numbers and faults.
+    pub seed: u64,
+    /// First PSN of each direction; drawn from the seed when `None`.
+    pub first_psn: Option<Psn>,
+}
+
+/// One host's side: its protection domain and completion queues.
+#[derive(Debug, Clone, Copy)]
+pub struct Side {
+    /// Protection domain.
+    pub pd: PdId,
+    /// Where sends complete.
+    pub send_cq: CqId,
+    /// Where receives complete.
+    pub recv_cq: CqId,
+}
+
+/// Two hosts on a link.
+pub struct Pair<'a> {
+    /// The world.
+    pub sim: Simulator<'a, Nic>,
+    /// What each host has.
+    pub sides: [Side; 2],
+    /// Links from A to B and back.
+    pub links: [usize; 2],
+    config: PairConfig,
+    random: Random,
+}
+
+/// Room for headers when the payload is elided.
+const HEADERS: usize = 128;
+
+fn address(host: usize) -> (IpAddr, MacAddr) {
+    let n = host as u8 + 1;
+    (IpAddr::from([10, 0, 0, n]), MacAddr([2, 0, 0, 0, 0, n]))
+}
+
+impl<'a> Pair<'a> {
+    /// Two hosts without queue pairs.
+    pub fn new(config: PairConfig) -> Pair<'a> {
+        let max_frame = match config.payload {
+            PayloadMode::Real => config.mtu.bytes() as usize + HEADERS,
+            PayloadMode::Elided => HEADERS,
+        };
+        let mut sim = Simulator::new(max_frame);
+        let sides = [A, B].map(|host| {
+            let (ip, mac) = address(host);
+            let nic_config = NicConfig { port: Port { mac, addresses: vec![ip] }, payload: config.payload };
+            let mut keys = Random::stream(config.seed, 100 + host as u64);
+            let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
+            let pd = nic.alloc_pd();
+            let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
+            sim.add_node(nic);
+            Side { pd, send_cq, recv_cq }
+        });
+        let end = |node| End { node, port: 0 };
+        let stream = |n| Random::stream(config.seed, n).next_u64();
+        let links = [
+            sim.add_link(end(A), end(B), &config.link, stream(1)),
+            sim.add_link(end(B), end(A), &config.link, stream(2)),
+        ];
+        let random = Random::stream(config.seed, 3);
+        Pair { sim, sides, links, config, random }
+    }
+
+    /// Makes a queue pair on each side and connects them; their numbers.
+    pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
+        let mut qpns = [Qpn::new(0); 2];
+        for host in [A, B] {
+            let Side { pd, send_cq, recv_cq } = self.sides[host];
+            let init = QpInit { pd, send_cq, recv_cq, caps: self.config.caps, sig_all: false };
+            qpns[host] = self.sim.node(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+        }
+        let psns = [A, B].map(|_| self.config.first_psn.unwrap_or_else(|| Psn::new(self.random.next_u32())));
+        for host in [A, B] {
+            let peer = 1 - host;
+            let (ip, mac) = address(peer);
+            let nic = self.sim.node(host);
+            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            nic.modify_qp(
+                qpns[host],
+                &QpAttr {
+                    state: Some(QpState::Init),
+                    pkey_index: Some(0),
+                    port: Some(1),
+                    access: Some(access),
+                    ..QpAttr::default()
+                },
+            )?;
+            nic.modify_qp(
+                qpns[host],
+                &QpAttr {
+                    state: Some(QpState::ReadyToReceive),
+                    path: nic.path_to(ip, mac, qpns[host].value()),
+                    mtu: Some(self.config.mtu),
+                    dest_qp: Some(qpns[peer]),
+                    rq_psn: Some(psns[peer]),
+                    max_dest_rd_atomic: Some(16),
+                    min_rnr_timer: Some(self.config.min_rnr_timer),
+                    ..QpAttr::default()
+                },
+            )?;
+            nic.modify_qp(
+                qpns[host],
+                &QpAttr {
+                    state: Some(QpState::ReadyToSend),
+                    sq_psn: Some(psns[host]),
+                    timeout: Some(self.config.timeout),
+                    retry_cnt: Some(self.config.retry_cnt),
+                    rnr_retry: Some(self.config.rnr_retry),
+                    max_rd_atomic: Some(16),
+                    ..QpAttr::default()
+                },
+            )?;
+        }
+        Ok(qpns)
+    }
+}
+
+/// The smallest local ACK timeout code whose time is at least `d`.
+pub fn timeout_code(d: std::time::Duration) -> u8 {
+    (1..31).find(|&n| (4096u128 << n) >= d.as_nanos()).unwrap_or(31)
+}

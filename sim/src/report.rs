@@ -1,0 +1,70 @@
+//! What a run came to.
+
+use hdrhistogram::Histogram;
+use softnic_transports::Counters;
+
+/// Flow completion times: from posting a work request to its completion.
+#[derive(Debug, Clone)]
+pub struct CompletionTimes {
+    histogram: Histogram<u64>,
+    sum: u128,
+}
+
+impl Default for CompletionTimes {
+    fn default() -> CompletionTimes {
+        // Three digits from a nanosecond to a day, allocated once.
+        let histogram = Histogram::new_with_bounds(1, 86_400_000_000_000, 3);
+        CompletionTimes { histogram: histogram.unwrap_or_else(|_| unreachable!("the bounds are constants")), sum: 0 }
+    }
+}
+
+impl CompletionTimes {
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns);
+        self.sum += u128::from(ns);
+    }
+
+    /// Mean in milliseconds.
+    pub fn mean_ms(&self) -> f64 {
+        if self.histogram.is_empty() { 0.0 } else { self.sum as f64 / self.histogram.len() as f64 / 1e6 }
+    }
+
+    /// Quantile in milliseconds, to three digits.
+    pub fn quantile_ms(&self, q: f64) -> f64 {
+        if self.histogram.is_empty() { 0.0 } else { self.histogram.value_at_quantile(q) as f64 / 1e6 }
+    }
+
+    /// Maximum in milliseconds.
+    pub fn max_ms(&self) -> f64 {
+        self.histogram.max() as f64 / 1e6
+    }
+}
+
+/// The outcome of a simulated transfer.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Payload bits completed a second, in 10^9, from the first post to the last completion.
+    pub goodput_gbps: f64,
+    /// Part of the requester's line rate that was used in that time.
+    pub link_utilization: f64,
+    /// Post to completion.
+    pub completion_times: CompletionTimes,
+    /// Work requests completed well at the requester.
+    pub completed: u64,
+    /// Work requests that ended otherwise.
+    pub failed: u64,
+    /// How the first that failed ended.
+    pub first_failure: Option<softnic_transports::Status>,
+    /// Request frames of the requester, those sent again included.
+    pub tx_packets: u64,
+    /// Request frames sent again.
+    pub retransmitted_packets: u64,
+    /// Virtual time from the first post to the last completion, in milliseconds.
+    pub virtual_ms: f64,
+    /// Hash of the whole event trace.
+    pub digest: u64,
+    /// What the requester's NIC counted.
+    pub requester: Counters,
+    /// What the responder's NIC counted.
+    pub responder: Counters,
+}

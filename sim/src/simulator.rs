@@ -1,0 +1,233 @@
+//! The event loop: Nodes, links between them, and virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use softnic_fault_injector::Fate;
+use softnic_nic::Node;
+use softnic_wire::TxFrame;
+
+use crate::digest::Digest;
+use crate::frames::Frames;
+use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
+use crate::time::Time;
+
+/// What happens at a point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The oldest frame on this link arrives.
+    Arrive(usize),
+    /// The serialiser of this link is free.
+    Free(usize),
+    /// The timer of this Node.
+    Timer(usize),
+}
+
+/// A frame as it leaves: for captures. `frame` may hold fewer bytes than `wire_len` where the payload is elided.
+pub type Tap<'a> = Box<dyn FnMut(Time, &[u8], usize) + 'a>;
+
+/// Nodes and links in virtual time.
+///
+/// Each link has at most one pending event of each kind, each Node at most one live timer: the queue stays as small as the
+/// topology, however much is in flight.
+pub struct Simulator<'a, N> {
+    now: Time,
+    nodes: Vec<N>,
+    /// For each Node the links that leave it.
+    exits: Vec<Vec<usize>>,
+    timers: Vec<Option<Time>>,
+    links: Vec<Link>,
+    queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    /// Breaks ties in the order in which events were made.
+    sequence: u64,
+    frames: Frames,
+    digest: Digest,
+    tap: Option<Tap<'a>>,
+}
+
+impl<'a, N: Node> Simulator<'a, N> {
+    /// Nothing yet; frames will be of at most `max_frame` bytes.
+    pub fn new(max_frame: usize) -> Simulator<'a, N> {
+        Simulator {
+            now: Time::default(),
+            nodes: Vec::new(),
+            exits: Vec::new(),
+            timers: Vec::new(),
+            links: Vec::new(),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            frames: Frames::new(max_frame),
+            digest: Digest::default(),
+            tap: None,
+        }
+    }
+
+    /// Adds a Node and says its index.
+    pub fn add_node(&mut self, node: N) -> usize {
+        self.nodes.push(node);
+        self.exits.push(Vec::new());
+        self.timers.push(None);
+        self.nodes.len() - 1
+    }
+
+    /// Adds one direction of a link and says its index.
+    pub fn add_link(&mut self, from: End, to: End, config: &LinkConfig, seed: u64) -> usize {
+        self.links.push(Link::new(from, to, config, seed));
+        self.exits[from.node].push(self.links.len() - 1);
+        self.links.len() - 1
+    }
+
+    /// Shows every frame that leaves, lost ones too, to `tap`.
+    pub fn set_tap(&mut self, tap: Tap<'a>) {
+        self.tap = Some(tap);
+    }
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// A Node, to look at or to give work to. Call [`Simulator::touch`] after giving it work.
+    pub fn node(&mut self, index: usize) -> &mut N {
+        &mut self.nodes[index]
+    }
+
+    /// What a link carried.
+    pub fn link_stats(&self, link: usize) -> LinkStats {
+        self.links[link].stats
+    }
+
+    /// Stops the faults of all links, or lets them begin again.
+    pub fn set_faults_enabled(&mut self, enabled: bool) {
+        for link in &mut self.links {
+            link.faults.set_enabled(enabled);
+        }
+    }
+
+    /// Takes something else that happened into the digest.
+    pub fn record(&mut self, word: u64) {
+        self.digest.word(word);
+    }
+
+    /// The hash of everything that happened.
+    pub fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    /// A Node got work from outside: sends what it has to send.
+    pub fn touch(&mut self, node: usize) {
+        for i in 0..self.exits[node].len() {
+            let link = self.exits[node][i];
+            if !self.links[link].busy {
+                self.pump(link);
+            }
+        }
+        self.follow_timer(node);
+    }
+
+    /// Goes to the next event; the Node that it happened to, or `None` when nothing more will happen.
+    pub fn step(&mut self) -> Option<usize> {
+        loop {
+            let Reverse((at, _, event)) = self.queue.pop()?;
+            debug_assert!(at >= self.now, "time runs forward");
+            match event {
+                Event::Free(link) => {
+                    self.now = at;
+                    self.links[link].busy = false;
+                    self.pump(link);
+                    let node = self.links[link].from.node;
+                    self.follow_timer(node);
+                    return Some(node);
+                }
+                Event::Arrive(link) => {
+                    self.now = at;
+                    return Some(self.arrive(link));
+                }
+                Event::Timer(node) => {
+                    if self.timers[node] != Some(at) {
+                        continue; // an earlier one took its place
+                    }
+                    self.now = at;
+                    self.timers[node] = None;
+                    self.digest.word(at.0 ^ (node as u64) << 60);
+                    self.nodes[node].handle_timeout(at.instant());
+                    self.touch(node);
+                    return Some(node);
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Reverse((at, self.sequence, event)));
+    }
+
+    /// Asks the Node for a frame, now that the serialiser is idle.
+    fn pump(&mut self, index: usize) {
+        let from = self.links[index].from;
+        let id = self.frames.take();
+        let mut tx = TxFrame::new(self.frames.get_mut(id));
+        if !self.nodes[from.node].poll_transmit(self.now.instant(), from.port, &mut tx) {
+            self.frames.give_back(id);
+            return;
+        }
+        let wire_len = tx.wire_len();
+        let (frame, _) = tx.segments();
+        let len = frame.len();
+        self.digest.word(self.now.0);
+        self.digest.word(wire_len as u64 ^ (index as u64) << 32);
+        // All headers, and the end: in a whole frame that is its ICRC.
+        self.digest.bytes(&frame[..len.min(96)]);
+        self.digest.bytes(&frame[len.saturating_sub(8)..]);
+        if let Some(tap) = &mut self.tap {
+            tap(self.now, frame, wire_len);
+        }
+        let link = &mut self.links[index];
+        let left = self.now.after_ps(link.serialise(wire_len as u64));
+        link.busy = true;
+        let arrives = link.arrival(left);
+        let mut first = false;
+        match link.faults.offer() {
+            Fate::Pass => {
+                first = link.in_flight.is_empty();
+                link.in_flight.push_back(InFlight { arrives, frame: id, len: len as u32 });
+            }
+            Fate::Drop => {
+                link.stats.lost += 1;
+                self.frames.give_back(id);
+            }
+        }
+        if first {
+            self.schedule(arrives, Event::Arrive(index));
+        }
+        self.schedule(left, Event::Free(index));
+    }
+
+    /// Delivers the oldest frame of a link.
+    fn arrive(&mut self, index: usize) -> usize {
+        let link = &mut self.links[index];
+        let to = link.to;
+        let Some(InFlight { frame, len, .. }) = link.in_flight.pop_front() else { return to.node };
+        let next = link.in_flight.front().map(|f| f.arrives);
+        self.digest.word(self.now.0 ^ (index as u64 + 1) << 56);
+        self.nodes[to.node].handle_frame(self.now.instant(), to.port, &mut self.frames.get_mut(frame)[..len as usize]);
+        self.frames.give_back(frame);
+        if let Some(at) = next {
+            self.schedule(at, Event::Arrive(index));
+        }
+        self.touch(to.node);
+        to.node
+    }
+
+    /// Makes sure that the Node's timer is in the queue.
+    #[inline]
+    fn follow_timer(&mut self, node: usize) {
+        let Some(at) = self.nodes[node].poll_timeout() else { return };
+        let at = Time::from_instant(at).max(self.now);
+        if self.timers[node].is_none_or(|t| at < t) {
+            self.timers[node] = Some(at);
+            self.schedule(at, Event::Timer(node));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! `softnic sim`: a transfer between two NICs in virtual time.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use softnic_fault_injector::{Spec, units};
+use softnic_sim::{Op, Options, Report, SimError};
+use softnic_transports::qp::PayloadMode;
+use softnic_wire::PathMtu;
+
+use crate::Common;
+
+/// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  softnic sim --size 1M --count 400 --depth 128 --rtt 40ms --fault loss=1e-4 --seed 7
+  softnic sim --op send --size 4K --count 100000 --pcap run.pcap --json
+  softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
+
+The same options and seed give the same run, event for event: compare the digests.")]
+pub(crate) struct Args {
+    /// Transport: rc (Go-Back-N, the standard)
+    #[arg(long, default_value = "rc", value_parser = ["rc"])]
+    transport: String,
+    /// Congestion control
+    #[arg(long, default_value = "none", value_parser = ["none"])]
+    cc: String,
+    /// What the work requests do
+    #[arg(long, default_value = "write", value_enum)]
+    op: OpArg,
+    /// Bytes of each work request
+    #[arg(long, default_value = "1M", value_parser = size_arg)]
+    size: u32,
+    /// Work requests in all, shared evenly among the queue pairs
+    #[arg(long, default_value_t = 100)]
+    count: u64,
+    /// Work requests outstanding on each queue pair
+    #[arg(long, default_value_t = 16)]
+    depth: u32,
+    /// Queue pairs
+    #[arg(long, default_value_t = 1)]
+    qps: u32,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, default_value = "1024", value_parser = mtu_arg)]
+    mtu: PathMtu,
+    /// Line rate, everything on the wire counted
+    #[arg(long, default_value = "10Gbit", value_parser = units::parse_rate)]
+    rate: u64,
+    /// Round-trip time, half of it each way
+    #[arg(long, default_value = "1ms", value_parser = units::parse_time)]
+    rtt: Duration,
+    /// Local ACK timeout: 4.096 µs · 2^N, 0 for none [default: the smallest of at least 4 round trips]
+    #[arg(long, value_name = "N")]
+    timeout: Option<u8>,
+    /// Retries after timeouts and sequence NAKs
+    #[arg(long, default_value_t = 7, value_name = "N")]
+    retry: u8,
+    /// What goes wrong on the link, in both directions independently: loss=P
+    #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
+    fault: Spec,
+    /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
+    #[arg(long, default_value = "real", value_enum)]
+    payload: PayloadArg,
+    /// Write every frame that leaves a NIC to a capture
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum OpArg {
+    Write,
+    Send,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PayloadArg {
+    Real,
+    None,
+}
+
+fn size_arg(s: &str) -> Result<u32, String> {
+    match units::parse_size(s)? {
+        n if n <= 1 << 31 => Ok(n as u32),
+        _ => Err(format!("'{s}' is more than a message can be: 2G")),
+    }
+}
+
+fn mtu_arg(s: &str) -> Result<PathMtu, String> {
+    let mtu = s.parse().ok().and_then(PathMtu::from_bytes);
+    mtu.ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
+}
+
+impl Args {
+    fn options(&self, seed: u64) -> Options {
+        Options {
+            op: match self.op {
+                OpArg::Write => Op::Write,
+                OpArg::Send => Op::Send,
+            },
+            size: self.size,
+            count: self.count,
+            depth: self.depth,
+            qps: self.qps,
+            mtu: self.mtu,
+            rate: self.rate,
+            rtt: self.rtt,
+            timeout: self.timeout,
+            retry: self.retry,
+            faults: self.fault.clone(),
+            payload: match self.payload {
+                PayloadArg::Real => PayloadMode::Real,
+                PayloadArg::None => PayloadMode::Elided,
+            },
+            seed,
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    let options = args.options(common.seed);
+    let bar = progress_bar(options.count);
+    let mut tell = |done| bar.set_position(done);
+    let report = match &args.pcap {
+        None => softnic_sim::run(&options, None, &mut tell),
+        Some(path) => {
+            let file = File::create(path).map_err(|e| format!("{path}: {e}"))?;
+            let mut out = BufWriter::with_capacity(1 << 20, file);
+            softnic_sim::run(&options, Some(&mut out), &mut tell)
+                .and_then(|r| out.flush().map(|()| r).map_err(SimError::Capture))
+        }
+    };
+    bar.finish_and_clear();
+    let report = report.map_err(|e| e.to_string())?;
+    let printed = if common.json { print_json(args, &report) } else { print_table(&report) };
+    match printed {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
+        _ => {}
+    }
+    match report.first_failure {
+        None => Ok(ExitCode::SUCCESS),
+        Some(status) => {
+            Err(format!("{} of {} work requests failed, the first with: {status}", report.failed, options.count))
+        }
+    }
+}
+
+fn progress_bar(count: u64) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} work requests, {eta} left");
+    ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn print_json(args: &Args, r: &Report) -> io::Result<()> {
+    let t = &r.completion_times;
+    let value = json!({
+        "transport": args.transport,
+        "goodput_gbps": r.goodput_gbps,
+        "link_utilization": r.link_utilization,
+        "fct_ms": {
+            "mean": t.mean_ms(), "p50": t.quantile_ms(0.5), "p99": t.quantile_ms(0.99),
+            "p999": t.quantile_ms(0.999), "max": t.max_ms(),
+        },
+        "completed": r.completed,
+        "failed": r.failed,
+        "tx_packets": r.tx_packets,
+        "retransmitted_packets": r.retransmitted_packets,
+        // Only transports with forward error correction send or use any.
+        "repair_packets": 0,
+        "recovered_packets": 0,
+        "virtual_ms": r.virtual_ms,
+        "digest": format!("{:016x}", r.digest),
+    });
+    writeln!(io::stdout(), "{value}")
+}
+
+fn print_table(r: &Report) -> io::Result<()> {
+    let t = &r.completion_times;
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "goodput           {:>12.3} Gbit/s, {:.1} % of the line used",
+        r.goodput_gbps,
+        r.link_utilization * 100.0
+    )?;
+    writeln!(out, "completed         {:>12} work requests, {} failed", r.completed, r.failed)?;
+    writeln!(
+        out,
+        "completion times  {:>12.3} ms mean, {:.3} p50, {:.3} p99, {:.3} p99.9, {:.3} max",
+        t.mean_ms(),
+        t.quantile_ms(0.5),
+        t.quantile_ms(0.99),
+        t.quantile_ms(0.999),
+        t.max_ms()
+    )?;
+    writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
+    let (a, b) = (&r.requester, &r.responder);
+    writeln!(out, "sequence NAKs     {:>12} sent, {} received", b.sent_seq_naks, a.packet_seq_err)?;
+    writeln!(out, "timeouts          {:>12}", a.local_ack_timeout_err)?;
+    writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
+    writeln!(out, "digest            {:016x}", r.digest)
+}
