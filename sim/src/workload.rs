@@ -10,7 +10,7 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::rc::Caps;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, ModifyError, MrError};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{PathMtu, Qpn};
@@ -325,26 +325,32 @@ impl<'a, 'p> Run<'a, 'p> {
         let _ = self.pair.sim.node(B).post_recv(qpn, &wr);
     }
 
+    /// Takes completions and posts as many again, until there are none: on a queue pair in error each post ends at once.
     fn collect_sends(&mut self) {
         let cq = self.pair.sides[A].send_cq;
         let now = self.pair.sim.now().instant().as_nanos();
-        let mut any = false;
-        while let Ok(Some(c)) = self.pair.sim.node(A).poll_cq(cq) {
-            any = true;
-            self.pair.sim.record(c.wr_id ^ now << 20 ^ (c.status as u64) << 60);
-            let flow = &mut self.flows[(c.wr_id >> 40) as usize];
-            flow.outstanding -= 1;
-            self.last_completion = now;
-            if c.status == Status::Success {
-                self.done += 1;
-                self.times.record(now - flow.posted_at[(c.wr_id & 0xff_ffff_ffff) as usize]);
-            } else {
-                self.failed += 1;
-                self.first_failure.get_or_insert(c.status);
+        while let Ok(Some(first)) = self.pair.sim.node(A).poll_cq(cq) {
+            self.count_send(first, now);
+            while let Ok(Some(c)) = self.pair.sim.node(A).poll_cq(cq) {
+                self.count_send(c, now);
+            }
+            if self.posted < self.options.count {
+                self.post_sends();
             }
         }
-        if any && self.posted < self.options.count {
-            self.post_sends();
+    }
+
+    fn count_send(&mut self, c: Completion, now: u64) {
+        self.pair.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
+        let flow = &mut self.flows[(c.wr_id >> 40) as usize];
+        flow.outstanding -= 1;
+        self.last_completion = now;
+        if c.status == Status::Success {
+            self.done += 1;
+            self.times.record(now - flow.posted_at[(c.wr_id & 0xff_ffff_ffff) as usize]);
+        } else {
+            self.failed += 1;
+            self.first_failure.get_or_insert(c.status);
         }
     }
 

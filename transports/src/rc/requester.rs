@@ -61,6 +61,8 @@ pub(super) struct Requester {
     rnr_until: Option<Instant>,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
+    /// The number behind the last packet that asked for one: up to here an answer is owed.
+    answer_due: u64,
     /// Messages that use up a receive and that the peer has room for, counted as [`Slot::sends`]; `None` before it said so.
     credit_limit: Option<u32>,
     /// Such messages that are done.
@@ -86,6 +88,7 @@ impl Requester {
             deadline: None,
             rnr_until: None,
             since_ack_req: 0,
+            answer_due: 0,
             credit_limit: None,
             sends_done: 0,
             broken: None,
@@ -99,7 +102,7 @@ impl Requester {
         self.window = Window { una: psn, next: psn };
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
-        (self.retries, self.rnr_retries, self.since_ack_req) = (0, 0, 0);
+        (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
         (self.deadline, self.rnr_until, self.broken) = (None, None, None);
         (self.credit_limit, self.sends_done) = (None, 0);
     }
@@ -194,8 +197,12 @@ impl Requester {
         } else {
             counters.sent_requests += 1;
         }
-        if self.deadline.is_none() {
-            self.arm(now);
+        // Only a packet that asks for an answer starts the clock (IBA 9.7.6.1.3): what was sent before it may be unanswered.
+        if ack_req {
+            self.answer_due = self.answer_due.max(n + 1);
+            if self.deadline.is_none() {
+                self.arm(now);
+            }
         }
         if let Some(cc) = &mut self.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
@@ -407,10 +414,10 @@ impl Requester {
         self.una += u64::from(packets);
         (self.retries, self.rnr_retries) = (0, 0);
         recovery.on_acknowledged(self.window);
-        if self.window.is_empty() {
-            self.deadline = None;
-        } else {
+        if self.answer_due > self.una {
             self.arm(now);
+        } else {
+            self.deadline = None;
         }
         self.feed_back(
             now,
