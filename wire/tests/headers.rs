@@ -158,7 +158,7 @@ proptest! {
             for cut in 0..n {
                 let truncated = matches!(ExtHeaders::parse(op, &b[..cut]), Err(Error::Truncated { .. }));
                 prop_assert!(truncated, "{:?} cut to {}", op, cut);
-                let no_room = matches!(ext.emit(&mut b.clone()[..cut]), Err(Error::Truncated { .. }));
+                let no_room = matches!(ext.emit(&mut { b }[..cut]), Err(Error::Truncated { .. }));
                 prop_assert!(no_room, "{:?} into {}", op, cut);
             }
         }
