@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use common::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use softnic_wire::ethernet::ethertype;
-use softnic_wire::{Carrier, Error, Layout, RocePacket, TxFrame, icrc, ipv4};
+use softnic_wire::{Carrier, Error, Layout, PacketFields, RocePacket, TxFrame, icrc, ipv4};
 
 /// What a NIC does with a frame before it believes it.
 fn receive(frame: &mut [u8]) -> Result<RocePacket, Error> {
@@ -170,11 +171,23 @@ proptest! {
     }
 }
 
+/// Lengths that no packet can have: the sum of lengths must not wrap into one that fits.
+#[test]
+fn an_impossible_payload_length_is_an_error() {
+    let c = any_case(0).new_tree(&mut TestRunner::deterministic()).unwrap().current();
+    for payload_len in [65_536, usize::MAX / 2, usize::MAX - 200, usize::MAX - 60, usize::MAX - 3, usize::MAX] {
+        let mut room = vec![0; 70_000];
+        let mut tx = TxFrame::new(&mut room);
+        let fields = PacketFields { payload_len, ..c.fields };
+        let refused = c.template().start(&mut tx, &fields, &c.ext);
+        assert!(matches!(refused, Err(Error::Malformed { .. })), "{payload_len}: {refused:?}");
+    }
+}
+
 /// The longest frame there is, cut at every place.
 #[test]
 fn every_cut_of_a_long_frame() {
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let mut c = any_case(0).new_tree(&mut runner).unwrap().current();
+    let mut c = any_case(0).new_tree(&mut TestRunner::deterministic()).unwrap().current();
     c.payload = noise(4095, 1);
     let whole = c.frame();
     for cut in TxFrame::MIN_FIRST..whole.len() {
