@@ -208,15 +208,24 @@ impl<'a> Slots<'a> {
 
 impl ExtHeaders {
     /// Reads the headers that `opcode` has from the bytes behind the BTH.
-    #[inline]
+    #[inline(always)] // the result is 128 bytes: inlined it is written where it ends up
     pub fn parse(opcode: Opcode, bytes: &[u8]) -> Result<ExtHeaders, Error> {
         let h = opcode.headers();
         Error::check_len("extension headers", opcode.headers_len(), bytes.len())?;
-        let mut ext = ExtHeaders::default();
-        if h.is_empty() {
-            return Ok(ext);
-        }
+        // Most packets have one header or none: one comparison instead of nine.
         let mut c = Cursor(bytes);
+        match h {
+            HeaderSet::NONE => return Ok(ExtHeaders::default()),
+            HeaderSet::RETH => return Ok(ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() }),
+            HeaderSet::AETH => return Ok(ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() }),
+            _ => {}
+        }
+        Ok(ExtHeaders::parse_any(h, c))
+    }
+
+    /// Reads the headers of any set.
+    fn parse_any(h: HeaderSet, mut c: Cursor<'_>) -> ExtHeaders {
+        let mut ext = ExtHeaders::default();
         if h.contains(HeaderSet::DETH) {
             ext.deth = c.take().map(Deth::parse);
         }
@@ -244,7 +253,7 @@ impl ExtHeaders {
         if h.contains(HeaderSet::IETH) {
             ext.ieth = c.take().map(|b| u32::from_be_bytes(*b));
         }
-        Ok(ext)
+        ext
     }
 
     /// Which headers are there.
