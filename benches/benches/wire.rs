@@ -29,7 +29,7 @@ impl Bench {
             b.iter_custom(|n| {
                 let start = Instant::now();
                 for _ in 0..n {
-                    black_box(f());
+                    black_box(&f());
                 }
                 let took = start.elapsed();
                 times.push(took.as_nanos() as f64 / n as f64);
