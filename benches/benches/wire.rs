@@ -38,11 +38,11 @@ impl Bench {
         });
     }
 
-    /// The median of all samples, the few of the warm-up included.
-    fn median(&mut self, name: &'static str, size: usize) -> Option<f64> {
+    /// The tenth percentile of all samples: what else runs on a shared machine only ever adds time.
+    fn typical(&mut self, name: &'static str, size: usize) -> Option<f64> {
         let t = self.times.get_mut(&(name, size))?;
         t.sort_by(f64::total_cmp);
-        t.get(t.len() / 2).copied()
+        t.get(t.len() / 10).copied()
     }
 
     fn table(&mut self, rows: &[&'static str]) {
@@ -50,7 +50,7 @@ impl Bench {
         for &row in rows {
             let mut line = format!("{row:<34}");
             for size in SIZES {
-                let cell = match (self.median(row, size), self.median(BARE, size)) {
+                let cell = match (self.typical(row, size), self.typical(BARE, size)) {
                     (Some(t), Some(bare)) => format!("{t:.1} ({:.2})", t / bare),
                     _ => "-".into(),
                 };
