@@ -188,7 +188,7 @@ pub struct Repr {
 
 impl Repr {
     /// Reads all fields.
-    #[inline]
+    #[inline(always)]
     pub fn parse<T: AsRef<[u8]>>(p: &Packet<T>) -> Result<Repr, Error> {
         p.check_len()?;
         Ok(Repr {

@@ -48,14 +48,14 @@ pub struct Layout {
 
 impl Layout {
     /// Finds the BTH in an Ethernet frame.
-    #[inline]
+    #[inline(always)]
     pub fn locate(frame: &[u8]) -> Result<Layout, Error> {
         let (kind, at) = ethernet::network_layer(frame)?;
         Layout::locate_network(frame, kind, at)
     }
 
     /// Finds the BTH when the network header of kind `ethertype` begins at `at`.
-    #[inline]
+    #[inline(always)]
     pub fn locate_network(frame: &[u8], ethertype: u16, at: usize) -> Result<Layout, Error> {
         let packet = frame.get(at..).unwrap_or_default();
         match ethertype {
@@ -88,7 +88,7 @@ impl Layout {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn behind_ip(frame: &[u8], carrier: Carrier, network: usize, at: usize, end: usize) -> Result<Layout, Error> {
         let header = udp::Packet::new_checked(frame.get(at..).unwrap_or_default())?;
         if header.dst_port() != udp::ROCE_PORT {

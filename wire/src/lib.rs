@@ -12,6 +12,8 @@ mod bytes;
 pub mod error;
 pub mod ethernet;
 pub mod ext;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod grh;
 pub mod icrc;
 pub mod ipv4;

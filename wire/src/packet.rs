@@ -34,7 +34,7 @@ impl RocePacket {
     }
 
     /// Reads all headers of a frame whose BTH was found before.
-    #[inline]
+    #[inline(always)]
     pub fn parse_at(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
         layout.check(frame.len())?;
         let body = &frame[layout.bth..layout.end - icrc::LEN];

@@ -225,6 +225,10 @@ impl Template {
     fn headers(&self, tx: &mut TxFrame<'_>, p: &PacketFields, ext: &ExtHeaders) -> Result<(Started, usize), Error> {
         let first = tx.first_mut();
         Error::check_len("first segment of a frame", TxFrame::MIN_FIRST, first.len())?;
+        // Checked before anything is added to it, so that no sum below can wrap.
+        if p.payload_len > usize::from(u16::MAX) {
+            return Err(Error::Malformed { what: "frame", why: "longer than an IP packet can be" });
+        }
         // A copy of constant length compiles to a few vector moves; what is too much is overwritten below.
         first[..MAX_HEADERS].copy_from_slice(&self.bytes);
         let pad = p.payload_len.wrapping_neg() & 3;

@@ -1,0 +1,164 @@
+//! What a packet costs in `wire`: headers read, ICRC checked, frames built, against the bare CRC of the same bytes.
+#![allow(missing_docs, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::Criterion;
+use softnic_wire::ext::Reth;
+use softnic_wire::opcode::Service;
+use softnic_wire::segment::{MessageKind, PathMtu, Reassembly, Segmentation};
+use softnic_wire::template::Addresses;
+use softnic_wire::{
+    ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, RocePacket, Template, TxFrame, icrc,
+};
+
+const SIZES: [usize; 3] = [64, 1024, 4096];
+
+/// Criterion, and beside it the times per call by name and size, for the table at the end.
+struct Bench {
+    criterion: Criterion,
+    times: BTreeMap<(&'static str, usize), Vec<f64>>,
+}
+
+impl Bench {
+    fn run<R>(&mut self, name: &'static str, size: usize, mut f: impl FnMut() -> R) {
+        let times = self.times.entry((name, size)).or_default();
+        self.criterion.bench_function(&format!("{name}/{size}"), |b| {
+            b.iter_custom(|n| {
+                let start = Instant::now();
+                for _ in 0..n {
+                    black_box(&f());
+                }
+                let took = start.elapsed();
+                times.push(took.as_nanos() as f64 / n as f64);
+                took
+            });
+        });
+    }
+
+    /// The tenth percentile of all samples: what else runs on a shared machine only ever adds time.
+    fn typical(&mut self, name: &'static str, size: usize) -> Option<f64> {
+        let t = self.times.get_mut(&(name, size))?;
+        t.sort_by(f64::total_cmp);
+        t.get(t.len() / 10).copied()
+    }
+
+    fn table(&mut self, rows: &[&'static str]) {
+        println!("\n{:<34} {:>16} {:>16} {:>16}", "ns a packet (ratio to bare CRC)", SIZES[0], SIZES[1], SIZES[2]);
+        for &row in rows {
+            let mut line = format!("{row:<34}");
+            for size in SIZES {
+                let cell = match (self.typical(row, size), self.typical(BARE, size)) {
+                    (Some(t), Some(bare)) => format!("{t:.1} ({:.2})", t / bare),
+                    _ => "-".into(),
+                };
+                line += &format!(" {cell:>16}");
+            }
+            println!("{line}");
+        }
+    }
+}
+
+const BARE: &str = "bare CRC of the same bytes";
+const PARSE: &str = "parse all headers";
+const VERIFY: &str = "verify ICRC";
+const RECEIVE: &str = "locate + verify + parse";
+const SEAL: &str = "build without the copy";
+const BUILD: &str = "build with the copy";
+const COPY: &str = "the copy alone";
+const CUT: &str = "segmentation, a packet";
+const JOIN: &str = "reassembly, a packet";
+
+fn main() {
+    let criterion = Criterion::default().configure_from_args();
+    let criterion = criterion.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    let mut b = Bench { criterion, times: BTreeMap::new() };
+    for size in SIZES {
+        packets(&mut b, size);
+    }
+    messages(&mut b);
+    b.criterion.final_summary();
+    b.table(&[BARE, PARSE, VERIFY, RECEIVE, SEAL, BUILD, COPY, CUT, JOIN]);
+}
+
+/// An RC WRITE_ONLY over IPv4 with `size` bytes of payload.
+fn packets(b: &mut Bench, size: usize) {
+    let path = Path {
+        src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [None, None],
+        addresses: Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() },
+        traffic_class: 2,
+        flow_label: 0,
+        hop_limit: 64,
+        src_port: 0xc001,
+    };
+    let template = Template::new(&path, Qpn::new(0x1234), 0xffff);
+    let ext = ExtHeaders { reth: Some(Reth { va: 0x7f00_1000, rkey: 0xabcd, len: size as u32 }), ..Default::default() };
+    let mut fields = PacketFields {
+        opcode: Opcode::RC_RDMA_WRITE_ONLY,
+        psn: Psn::new(0),
+        ack_req: true,
+        solicited: false,
+        becn: false,
+        payload_len: size,
+    };
+    let payload: Vec<u8> = (0..size).map(|i| (i * 7) as u8).collect();
+    let mut room = vec![0; 8192];
+    let mut tx = TxFrame::new(&mut room);
+    template.build(&mut tx, &fields, &ext, &payload).expect("room for a frame");
+    let mut frame = tx.segments().0.to_vec();
+    let layout = Layout::locate(&frame).expect("our own frame");
+
+    let covered = frame[layout.network..layout.end - icrc::LEN].to_vec();
+    b.run(BARE, size, || crc32fast::hash(black_box(&covered)));
+    b.run(PARSE, size, || RocePacket::parse(black_box(&frame)));
+    b.run(VERIFY, size, || icrc::verify(black_box(&mut frame), black_box(&layout)));
+    b.run(RECEIVE, size, || {
+        let frame = black_box(&mut frame[..]);
+        let layout = Layout::locate(frame)?;
+        icrc::verify(frame, &layout)?;
+        RocePacket::parse_at(frame, layout)
+    });
+    let mut build = |name, copy: bool| {
+        b.run(name, size, || {
+            let mut tx = TxFrame::new(black_box(&mut room));
+            fields.psn = fields.psn.next();
+            let started = black_box(&template).start(&mut tx, black_box(&fields), black_box(&ext))?;
+            if copy {
+                tx.put(started.payload, black_box(&payload));
+            }
+            template.finish(&mut tx, started);
+            Ok::<_, softnic_wire::Error>(tx.len())
+        });
+    };
+    build(SEAL, false);
+    build(BUILD, true);
+    let mut to = vec![0; size];
+    b.run(COPY, size, || black_box(&mut to[..]).copy_from_slice(black_box(&payload)));
+}
+
+/// A long WRITE, packet by packet, with the payload sizes that are path MTUs.
+fn messages(b: &mut Bench) {
+    for mtu in [PathMtu::B1024, PathMtu::B4096] {
+        let size = mtu.bytes() as usize;
+        let len = 1 << 30;
+        let Some(s) = Segmentation::new(Service::Rc, MessageKind::Write, len, mtu, Psn::new(7)) else { return };
+        let mut i = 0;
+        b.run(CUT, size, || {
+            i = if i + 1 == s.packets() { 0 } else { i + 1 };
+            black_box(&s).get(i)
+        });
+        let mut r = Reassembly::new(mtu);
+        let _ = r.accept(Opcode(0x06), mtu.bytes(), Some(len));
+        let fresh = r;
+        b.run(JOIN, size, || {
+            if r.received().is_some_and(|n| n + mtu.bytes() >= len) {
+                r = fresh;
+            }
+            r.accept(black_box(Opcode::RC_RDMA_WRITE_MIDDLE), mtu.bytes(), None)
+        });
+    }
+}
