@@ -9,6 +9,7 @@ pub mod link;
 pub mod pair;
 pub mod report;
 pub mod simulator;
+pub mod swarm;
 pub mod time;
 pub mod workload;
 

@@ -119,41 +119,41 @@ impl Requester {
         self.una + u64::from(psn.forward_from(self.window.una))
     }
 
-    /// Whether the message at `slot` may begin as far as the peer's receives go. With no credit left one message at a time
-    /// may still try (IBA 9.7.7.2.5), so that new credit is heard of.
+    /// Whether nobody was asked for an answer to what is outstanding. Then one packet may go beyond credit and window, and
+    /// it asks: otherwise neither would ever grow again (IBA 9.7.7.2.5 allows it for credits).
+    #[inline]
+    fn is_unanswerable(&self) -> bool {
+        self.answer_due <= self.una
+    }
+
+    /// Whether the message at `slot` may begin as far as the peer's receives go.
     #[inline]
     fn has_credit(&self, slot: &Slot) -> bool {
         match self.credit_limit {
-            Some(limit) if slot.uses_receive() => {
-                limit.wrapping_sub(slot.sends) as i32 >= 0 || slot.sends == self.sends_done.wrapping_add(1)
-            }
+            Some(limit) if slot.uses_receive() => limit.wrapping_sub(slot.sends) as i32 >= 0,
             _ => true,
         }
     }
 
     /// The next packet to send for the first time: its PSN and work request.
     #[inline]
-    fn next_new(&mut self) -> Option<(Psn, u32)> {
+    fn next_new(&mut self, beyond_limits: bool) -> Option<(Psn, u32)> {
         let n = self.number(self.window.next);
         if n == self.queue.end() || self.window.len() >= MAX_WINDOW {
             return None;
         }
         let position = self.queue.locate(n)?;
         let slot = self.queue.get(position)?;
-        let may_go = self.broken != Some(position) && (n != slot.first || self.has_credit(slot));
+        let may_go = self.broken != Some(position) && (n != slot.first || beyond_limits || self.has_credit(slot));
         may_go.then_some((self.window.next, position))
     }
 
     /// Whether congestion control lets a packet go now.
     #[inline]
-    fn may_send(&self, now: Instant, mtu: u32) -> bool {
-        match &self.congestion {
-            None => true,
-            Some(cc) => {
-                cc.next_send() <= now
-                    && u64::from(self.window.len() + 1) * u64::from(mtu) <= cc.window().max(u64::from(mtu))
-            }
-        }
+    fn may_send(&self, now: Instant, mtu: u32, beyond_limits: bool) -> bool {
+        let Some(cc) = &self.congestion else { return true };
+        let in_flight = u64::from(self.window.len()) * u64::from(mtu);
+        cc.next_send() <= now && (beyond_limits || in_flight + u64::from(mtu) <= cc.window())
     }
 
     /// Writes the next request packet, if one is due.
@@ -175,8 +175,8 @@ impl Requester {
                 Some(position) => (psn, position),
                 None => return Ok(false),
             },
-            None if !self.may_send(now, link.mtu.bytes()) => return Ok(false),
-            None => match self.next_new() {
+            None if !self.may_send(now, link.mtu.bytes(), self.is_unanswerable()) => return Ok(false),
+            None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
                 None => return Ok(false),
             },
@@ -188,7 +188,7 @@ impl Requester {
         let Some(&slot) = self.queue.get(position) else { return Ok(false) };
         let ack_req = self.wants_ack(now, n == slot.last(), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
-            return self.break_at(position, resend.is_none());
+            return self.break_at(position, resend.is_none(), recovery);
         }
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
         let counters = host.counters();
@@ -216,8 +216,8 @@ impl Requester {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
-        let more =
-            recovery.wants_resend(self.window) || (self.may_send(now, link.mtu.bytes()) && self.next_new().is_some());
+        let more = recovery.wants_resend(self.window)
+            || (self.may_send(now, link.mtu.bytes(), false) && self.next_new(false).is_some());
         !more
     }
 
@@ -281,11 +281,15 @@ impl Requester {
 
     /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    fn break_at(&mut self, position: u32, unsend: bool) -> Result<bool, Failure> {
+    fn break_at(&mut self, position: u32, unsend: bool, recovery: &mut impl LossRecovery) -> Result<bool, Failure> {
         if unsend {
             self.window.next = self.window.next.sub(1);
         }
         self.broken = Some(position);
+        // The packet before counted on this one to ask for an answer; sent again, it asks itself.
+        if self.is_unanswerable() && !self.window.is_empty() {
+            recovery.on_timeout(self.window);
+        }
         self.check_broken().map(|()| false)
     }
 

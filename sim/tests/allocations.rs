@@ -1,0 +1,79 @@
+//! In steady state no packet costs an allocation, anywhere from the work request to the completion.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use softnic_sim::{Op, Options};
+
+/// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[allow(unsafe_code)]
+// SAFETY: everything is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is ending has no counter any more; it is not the one that measures.
+        let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Allocations of a whole run: setting up, and whatever the packets cost.
+fn allocations(options: &Options) -> (u64, u64) {
+    let before = ALLOCATIONS.with(Cell::get);
+    let report = softnic_sim::run(options, None, &mut |_| {}).expect("the run completes");
+    assert_eq!(report.failed, 0);
+    (ALLOCATIONS.with(Cell::get) - before, report.tx_packets)
+}
+
+/// The same run, ten times as long: packets must not show in the difference. What may grow still are the vectors of frames
+/// in flight and of free frames, by doubling.
+fn packets_are_free(options: &Options) {
+    let (short, few) = allocations(options);
+    let (long, many) = allocations(&Options { count: options.count * 10, ..options.clone() });
+    assert!(many > few * 5 && many > 50_000, "the runs are long enough to tell: {few} and {many} packets");
+    assert!(long <= short + 16, "{short} allocations for {few} packets, {long} for {many}");
+}
+
+#[test]
+fn writes_allocate_nothing_per_packet() {
+    packets_are_free(&Options { size: 65536, count: 100, rtt: Duration::from_micros(10), ..Options::default() });
+}
+
+#[test]
+fn sends_allocate_nothing_per_packet() {
+    packets_are_free(&Options {
+        op: Op::Send,
+        size: 5000,
+        count: 2000,
+        rtt: Duration::from_micros(10),
+        ..Options::default()
+    });
+}
+
+#[test]
+fn loss_recovery_allocates_nothing_per_packet() {
+    let faults = "loss=0.01".parse().expect("a fault");
+    packets_are_free(&Options {
+        size: 65536,
+        count: 200,
+        rtt: Duration::from_micros(10),
+        faults,
+        qps: 4,
+        ..Options::default()
+    });
+}
