@@ -259,7 +259,8 @@ impl Requester {
             opcode,
             psn,
             ack_req,
-            solicited: last && slot.solicited,
+            // A WRITE without immediate completes nothing at the peer: there is no event to ask for (IBA 9.2.3).
+            solicited: last && slot.solicited && slot.uses_receive(),
             becn: false,
             payload_len: len as usize,
         };
