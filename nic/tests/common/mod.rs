@@ -1,0 +1,441 @@
+//! Two NICs and a wire that the test holds in its hands: every frame is seen, kept, dropped or delivered by the test.
+#![allow(dead_code, unreachable_pub)] // each test file uses its part of this
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::qp::{PayloadMode, QpState};
+use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::{Buffer, CqError, Nic, NicConfig, Node, Port, QpAttr, QpInit};
+use softnic_wire::aeth::Syndrome;
+use softnic_wire::{
+    Error, ExtHeaders, Instant, Layout, MacAddr, Opcode, PacketFields, Path, PathMtu, Psn, Qpn, RocePacket, Template,
+    TxFrame, bth, icrc,
+};
+
+/// The host whose sends most tests look at.
+pub const A: usize = 0;
+/// Its peer.
+pub const B: usize = 1;
+/// What memory holds before a test writes to it.
+pub const UNTOUCHED: u8 = 0xa5;
+/// Bytes of each host's buffer.
+pub const BUFFER: usize = 256 << 10;
+/// PSNs to begin with: one far from the wrap, others that wrap in the middle of what the tests send.
+pub const FIRST_PSNS: [u32; 4] = [100, 0xff_ffff, 0xff_fffe, 0xff_fffd];
+
+pub const LOCAL: Access = Access::LOCAL_WRITE;
+
+/// What a world is made with.
+#[derive(Clone, Copy)]
+pub struct Options {
+    pub mtu: PathMtu,
+    pub psn: u32,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub min_rnr_timer: u8,
+    pub caps: Caps,
+    pub cq: usize,
+    pub payload: PayloadMode,
+    /// What the peer may do, as the queue pair says.
+    pub access: Access,
+    /// What the peer may do, as the memory region says.
+    pub mr_access: Access,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        Options {
+            mtu: PathMtu::B256,
+            psn: 100,
+            timeout: 10,
+            retry_cnt: 3,
+            rnr_retry: 3,
+            min_rnr_timer: 5,
+            caps: Caps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 32, max_recv_sge: 32, max_inline: 256 },
+            cq: 1024,
+            payload: PayloadMode::Real,
+            access: all,
+            mr_access: all,
+        }
+    }
+}
+
+/// One NIC with one connected queue pair and one registered buffer.
+pub struct Host {
+    pub nic: Nic,
+    pub pd: PdId,
+    pub send_cq: CqId,
+    pub recv_cq: CqId,
+    pub qpn: Qpn,
+    pub buffer: Rc<Buffer>,
+    pub key: u32,
+}
+
+pub struct World {
+    pub hosts: [Host; 2],
+    pub now: Instant,
+    pub options: Options,
+}
+
+pub fn address(host: usize) -> (IpAddr, MacAddr) {
+    let n = host as u8 + 1;
+    (IpAddr::from([10, 0, 0, n]), MacAddr([2, 0, 0, 0, 0, n]))
+}
+
+/// Keys and numbers that are the same in every run.
+pub fn generator(seed: u32) -> impl FnMut() -> u32 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.wrapping_mul(0x2c1b_3c6d)
+    }
+}
+
+/// `len` bytes that differ with `seed` and from each other.
+pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
+}
+
+pub fn nic(host: usize, payload: PayloadMode) -> Nic {
+    let (ip, mac) = address(host);
+    Nic::new(NicConfig { port: Port { mac, addresses: vec![ip] }, payload }, Box::new(generator(7 + host as u32)))
+}
+
+pub fn init_attr(o: &Options) -> QpAttr {
+    QpAttr {
+        state: Some(QpState::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(o.access),
+        ..QpAttr::default()
+    }
+}
+
+pub fn rtr_attr(o: &Options, path: Path, dest_qp: Qpn) -> QpAttr {
+    QpAttr {
+        state: Some(QpState::ReadyToReceive),
+        path: Some(path),
+        mtu: Some(o.mtu),
+        dest_qp: Some(dest_qp),
+        rq_psn: Some(Psn::new(o.psn)),
+        max_dest_rd_atomic: Some(16),
+        min_rnr_timer: Some(o.min_rnr_timer),
+        ..QpAttr::default()
+    }
+}
+
+pub fn rts_attr(o: &Options) -> QpAttr {
+    QpAttr {
+        state: Some(QpState::ReadyToSend),
+        sq_psn: Some(Psn::new(o.psn)),
+        timeout: Some(o.timeout),
+        retry_cnt: Some(o.retry_cnt),
+        rnr_retry: Some(o.rnr_retry),
+        max_rd_atomic: Some(16),
+        ..QpAttr::default()
+    }
+}
+
+pub fn to_state(state: QpState) -> QpAttr {
+    QpAttr { state: Some(state), ..QpAttr::default() }
+}
+
+/// A send without any flag but `signaled`.
+pub fn wr<'a>(wr_id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
+    SendWr { wr_id, op, data, flags: SendFlags { signaled: true, solicited: false }, deadline: None }
+}
+
+/// The ICRC made right again after a test changed something that it covers.
+pub fn resign(frame: &mut [u8]) {
+    let layout = Layout::locate(frame).expect("still a RoCE packet");
+    if let Err(Error::Icrc { expected, .. }) = icrc::verify_shared(frame, &layout) {
+        frame[layout.end - icrc::LEN..layout.end].copy_from_slice(&expected.to_le_bytes());
+    }
+    assert_eq!(icrc::verify_shared(frame, &layout), Ok(()));
+}
+
+impl World {
+    /// Two hosts whose queue pairs are not connected yet: in RESET.
+    pub fn unconnected(options: Options) -> World {
+        let hosts = [A, B].map(|h| {
+            let mut nic = nic(h, options.payload);
+            let pd = nic.alloc_pd();
+            let (send_cq, recv_cq) = (nic.create_cq(options.cq), nic.create_cq(options.cq));
+            let buffer = Buffer::new(0x10_0000 * (h as u64 + 1), BUFFER);
+            buffer.write_at(0, &vec![UNTOUCHED; BUFFER]);
+            let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
+            let qpn = nic.create_qp(&QpInit { pd, send_cq, recv_cq, caps: options.caps, sig_all: false }).unwrap();
+            Host { nic, pd, send_cq, recv_cq, qpn, buffer, key }
+        });
+        World { hosts, now: Instant::from_nanos(1_000_000), options }
+    }
+
+    /// Two hosts with connected queue pairs.
+    pub fn new(options: Options) -> World {
+        let mut w = World::unconnected(options);
+        for h in [A, B] {
+            w.modify(h, &init_attr(&options));
+            let rtr = rtr_attr(&options, w.path(h), w.hosts[1 - h].qpn);
+            w.modify(h, &rtr);
+            w.modify(h, &rts_attr(&options));
+        }
+        w
+    }
+
+    pub fn path(&self, h: usize) -> Path {
+        let (ip, mac) = address(1 - h);
+        self.hosts[h].nic.path_to(ip, mac, self.hosts[h].qpn.value()).unwrap()
+    }
+
+    pub fn modify(&mut self, h: usize, attr: &QpAttr) {
+        let host = &mut self.hosts[h];
+        host.nic.modify_qp(host.qpn, attr).unwrap();
+    }
+
+    pub fn state(&self, h: usize) -> QpState {
+        self.hosts[h].nic.qp_state(self.hosts[h].qpn).unwrap()
+    }
+
+    pub fn counters(&self, h: usize) -> Counters {
+        *self.hosts[h].nic.counters()
+    }
+
+    // ---- memory and work ----
+
+    pub fn fill(&self, h: usize, offset: usize, bytes: &[u8]) {
+        self.hosts[h].buffer.write_at(offset, bytes);
+    }
+
+    pub fn read(&self, h: usize, offset: usize, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.hosts[h].buffer.read_at(offset, &mut out);
+        out
+    }
+
+    pub fn sge(&self, h: usize, offset: usize, len: usize) -> Sge {
+        Sge { addr: self.hosts[h].buffer.addr() + offset as u64, len: len as u32, lkey: self.hosts[h].key }
+    }
+
+    /// A WRITE into `h`'s buffer.
+    pub fn write_to(&self, h: usize, offset: usize) -> SendOp {
+        SendOp::Write { remote_addr: self.hosts[h].buffer.addr() + offset as u64, rkey: self.hosts[h].key }
+    }
+
+    pub fn write_imm_to(&self, h: usize, offset: usize, imm: u32) -> SendOp {
+        SendOp::WriteImm { remote_addr: self.hosts[h].buffer.addr() + offset as u64, rkey: self.hosts[h].key, imm }
+    }
+
+    pub fn post(&mut self, h: usize, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let host = &mut self.hosts[h];
+        host.nic.post_send(self.now, host.qpn, wr)
+    }
+
+    /// Posts a signaled send of `len` bytes from `offset` of `h`'s buffer.
+    pub fn send(&mut self, h: usize, wr_id: u64, op: SendOp, offset: usize, len: usize) {
+        let sges = [self.sge(h, offset, len)];
+        self.post(h, &wr(wr_id, op, Data::Gather(&sges))).unwrap();
+    }
+
+    /// Posts a receive of `len` bytes at `offset` of `h`'s buffer.
+    pub fn recv(&mut self, h: usize, wr_id: u64, offset: usize, len: usize) {
+        let sges = [self.sge(h, offset, len)];
+        self.post_recv(h, &RecvWr { wr_id, sges: &sges, deadline: None }).unwrap();
+    }
+
+    pub fn post_recv(&mut self, h: usize, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let host = &mut self.hosts[h];
+        host.nic.post_recv(host.qpn, wr)
+    }
+
+    pub fn sent(&mut self, h: usize) -> Vec<Completion> {
+        let cq = self.hosts[h].send_cq;
+        self.completions(h, cq).unwrap()
+    }
+
+    pub fn received(&mut self, h: usize) -> Vec<Completion> {
+        let cq = self.hosts[h].recv_cq;
+        self.completions(h, cq).unwrap()
+    }
+
+    pub fn completions(&mut self, h: usize, cq: CqId) -> Result<Vec<Completion>, CqError> {
+        let mut all = Vec::new();
+        while let Some(c) = self.hosts[h].nic.poll_cq(cq)? {
+            assert_eq!((c.qpn, c.partial), (self.hosts[h].qpn, false));
+            all.push(c);
+        }
+        Ok(all)
+    }
+
+    /// (wr_id, status) of the sends that completed.
+    pub fn sent_status(&mut self, h: usize) -> Vec<(u64, Status)> {
+        self.sent(h).iter().map(|c| (c.wr_id, c.status)).collect()
+    }
+
+    /// (wr_id, status) of the receives that completed.
+    pub fn received_status(&mut self, h: usize) -> Vec<(u64, Status)> {
+        self.received(h).iter().map(|c| (c.wr_id, c.status)).collect()
+    }
+
+    // ---- the wire ----
+
+    /// All frames that `h` sends now.
+    pub fn transmit(&mut self, h: usize) -> Vec<Vec<u8>> {
+        let mut buffer = vec![0; 4096 + 256];
+        let mut frames = Vec::new();
+        loop {
+            let mut tx = TxFrame::new(&mut buffer);
+            if !self.hosts[h].nic.poll_transmit(self.now, 0, &mut tx) {
+                return frames;
+            }
+            frames.push(tx.segments().0.to_vec());
+        }
+    }
+
+    /// The same into two segments of 2048 bytes each, as AF_XDP has them.
+    pub fn transmit_split(&mut self, h: usize) -> Vec<Vec<u8>> {
+        let (mut first, mut second) = ([0; 2048], [0; 2304]);
+        let mut frames = Vec::new();
+        loop {
+            let mut tx = TxFrame::new_split(&mut first, &mut second);
+            if !self.hosts[h].nic.poll_transmit(self.now, 0, &mut tx) {
+                return frames;
+            }
+            let (a, b) = tx.segments();
+            frames.push([a, b].concat());
+        }
+    }
+
+    pub fn deliver(&mut self, h: usize, frame: &[u8]) {
+        let mut copy = frame.to_vec();
+        self.hosts[h].nic.handle_frame(self.now, 0, &mut copy);
+    }
+
+    pub fn deliver_all(&mut self, h: usize, frames: &[Vec<u8>]) {
+        for f in frames {
+            self.deliver(h, f);
+        }
+    }
+
+    /// Carries all frames over in both directions until nobody has any; time stands still.
+    pub fn run(&mut self) {
+        for _ in 0..100_000 {
+            let frames = [self.transmit(A), self.transmit(B)];
+            if frames.iter().all(Vec::is_empty) {
+                return;
+            }
+            self.deliver_all(B, &frames[A]);
+            self.deliver_all(A, &frames[B]);
+        }
+        panic!("the two never become quiet");
+    }
+
+    /// Lets time pass to `h`'s next deadline and says how many nanoseconds that took; `None` when it has none.
+    /// A timer may fire too early: then time goes on to the next one, as a driver would.
+    pub fn wait_for_timer(&mut self, h: usize) -> Option<u64> {
+        let at = self.hosts[h].nic.poll_timeout()?;
+        let waited = at.saturating_since(self.now).as_nanos() as u64;
+        self.now = self.now.max(at);
+        self.hosts[h].nic.handle_timeout(self.now);
+        Some(waited)
+    }
+
+    pub fn wait(&mut self, nanos: u64) {
+        self.now = Instant::from_nanos(self.now.as_nanos() + nanos);
+        for h in [A, B] {
+            self.hosts[h].nic.handle_timeout(self.now);
+        }
+    }
+
+    // ---- looking at frames ----
+
+    pub fn parse(&self, frame: &[u8]) -> RocePacket {
+        let packet = RocePacket::parse(frame).expect("a RoCE packet");
+        assert_eq!(icrc::verify_shared(frame, &packet.layout), Ok(()));
+        packet
+    }
+
+    /// One line a frame, its PSN counted from the first one: `RDMA_WRITE_LAST +2 A`, `ACK +2 credits 1 msn 1`,
+    /// `NAK0 +1 msn 0`, `RNR5 +0 msn 0`. So a test reads the same wherever the PSNs begin.
+    pub fn show(&self, frames: &[Vec<u8>]) -> Vec<String> {
+        frames.iter().map(|f| self.show_one(f)).collect()
+    }
+
+    fn show_one(&self, frame: &[u8]) -> String {
+        let p = self.parse(frame);
+        // A PSN before the first one reads as negative: an answer before anything came.
+        let psn = p.bth.psn.distance(Psn::new(self.options.psn));
+        let Some(aeth) = p.ext.aeth else {
+            let name = p.bth.opcode.to_string();
+            let (a, s) = (if p.bth.ack_req { " A" } else { "" }, if p.bth.solicited { " S" } else { "" });
+            return format!("{} {psn:+}{a}{s}", name.trim_start_matches("RC_"));
+        };
+        assert!(!p.bth.ack_req && !p.bth.solicited && p.payload.is_empty(), "an answer asks for nothing");
+        let what = match aeth.syndrome {
+            Syndrome::Ack(c) => format!("ACK {psn:+} credits {}", c.count().map_or(-1, i64::from)),
+            Syndrome::Nak(n) => format!("NAK{} {psn:+}", n.0),
+            Syndrome::RnrNak(t) => format!("RNR{} {psn:+}", t.0),
+            Syndrome::Reserved(b) => format!("RESERVED{b} {psn:+}"),
+        };
+        format!("{what} msn {}", aeth.msn)
+    }
+
+    /// All that `h` sends now, as [`World::show`] writes it; the frames are lost.
+    pub fn shown(&mut self, h: usize) -> Vec<String> {
+        let frames = self.transmit(h);
+        self.show(&frames)
+    }
+
+    // ---- frames that nobody sent ----
+
+    /// A right frame as the peer of `to` would send it; `psn` counts from the first one.
+    pub fn forge(&self, to: usize, opcode: u8, psn: i32, ack_req: bool, ext: ExtHeaders, payload: &[u8]) -> Vec<u8> {
+        let template = Template::new(&self.path(1 - to), self.hosts[to].qpn, bth::DEFAULT_PKEY);
+        self.forge_with(&template, opcode, psn, ack_req, ext, payload)
+    }
+
+    pub fn forge_with(
+        &self,
+        template: &Template,
+        opcode: u8,
+        psn: i32,
+        ack_req: bool,
+        ext: ExtHeaders,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let psn = Psn::new(self.options.psn.wrapping_add_signed(psn));
+        let fields = PacketFields {
+            opcode: Opcode(opcode),
+            psn,
+            ack_req,
+            solicited: false,
+            becn: false,
+            payload_len: payload.len(),
+        };
+        let mut buffer = vec![0; 9000];
+        let mut tx = TxFrame::new(&mut buffer);
+        template.build(&mut tx, &fields, &ext, payload).unwrap();
+        tx.segments().0.to_vec()
+    }
+
+    /// An answer as the peer of `to` would send it.
+    pub fn forge_aeth(&self, to: usize, psn: i32, syndrome: u8, msn: u32) -> Vec<u8> {
+        let aeth = softnic_wire::Aeth { syndrome: Syndrome::from_byte(syndrome), msn };
+        self.forge(to, 0x11, psn, false, ExtHeaders { aeth: Some(aeth), ..ExtHeaders::default() }, &[])
+    }
+}
+
+/// Runs a test once for each first PSN.
+pub fn each_psn(options: Options, test: impl Fn(World)) {
+    for psn in FIRST_PSNS {
+        test(World::new(Options { psn, ..options }));
+    }
+}
