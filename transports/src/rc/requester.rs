@@ -59,6 +59,8 @@ pub(super) struct Requester {
     deadline: Option<Instant>,
     /// The peer had no receive: nothing is sent before this time.
     rnr_until: Option<Instant>,
+    /// Congestion control holds the next packet back until this time.
+    paced_until: Option<Instant>,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
@@ -87,6 +89,7 @@ impl Requester {
             rnr_retries: 0,
             deadline: None,
             rnr_until: None,
+            paced_until: None,
             since_ack_req: 0,
             answer_due: 0,
             credit_limit: None,
@@ -103,7 +106,7 @@ impl Requester {
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
-        (self.deadline, self.rnr_until, self.broken) = (None, None, None);
+        (self.deadline, self.rnr_until, self.paced_until, self.broken) = (None, None, None, None);
         (self.credit_limit, self.sends_done) = (None, 0);
     }
 
@@ -156,6 +159,12 @@ impl Requester {
         cc.next_send() <= now && (beyond_limits || in_flight + u64::from(mtu) <= cc.window())
     }
 
+    /// Asks to be woken when the controller lets the next packet go. A full window is no reason to wake: an answer is.
+    fn wait_for_pacing(&mut self, now: Instant) {
+        let next = self.congestion.as_ref().map(|cc| cc.next_send());
+        self.paced_until = next.filter(|&t| now < t && self.number(self.window.next) != self.queue.end());
+    }
+
     /// Writes the next request packet, if one is due.
     pub(super) fn poll_transmit(
         &mut self,
@@ -168,14 +177,17 @@ impl Requester {
         if self.rnr_until.is_some_and(|t| now < t) {
             return Ok(false);
         }
-        self.rnr_until = None;
+        (self.rnr_until, self.paced_until) = (None, None);
         let resend = recovery.next_resend(self.window);
         let (psn, position) = match resend {
             Some(psn) => match self.queue.locate(self.number(psn)) {
                 Some(position) => (psn, position),
                 None => return Ok(false),
             },
-            None if !self.may_send(now, link.mtu.bytes(), self.is_unanswerable()) => return Ok(false),
+            None if !self.may_send(now, link.mtu.bytes(), self.is_unanswerable()) => {
+                self.wait_for_pacing(now);
+                return Ok(false);
+            }
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
                 None => return Ok(false),
@@ -465,12 +477,7 @@ impl Requester {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let paced = self
-            .congestion
-            .as_ref()
-            .map(|cc| cc.next_send())
-            .filter(|_| self.number(self.window.next) != self.queue.end());
-        [self.rnr_until, self.deadline, paced].into_iter().flatten().min()
+        [self.rnr_until, self.deadline, self.paced_until].into_iter().flatten().min()
     }
 
     pub(super) fn handle_timeout(
@@ -481,6 +488,9 @@ impl Requester {
     ) -> Result<(), Failure> {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
+        }
+        if self.paced_until.is_some_and(|t| t <= now) {
+            self.paced_until = None;
         }
         if self.deadline.is_none_or(|t| now < t) {
             return Ok(());
@@ -499,7 +509,7 @@ impl Requester {
     /// made good any more.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
         let mut status = status;
-        (self.deadline, self.rnr_until) = (None, None);
+        (self.deadline, self.rnr_until, self.paced_until) = (None, None, None);
         while let Some(slot) = self.queue.pop_any() {
             host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, completion(&slot, qpn, status));
