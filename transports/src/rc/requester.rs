@@ -327,15 +327,15 @@ impl Requester {
     ) -> Result<(), Failure> {
         match aeth.syndrome {
             Syndrome::Ack(credits) => {
-                if !self.window.contains(psn) {
-                    host.counters().stale_acks += 1;
-                    return Ok(());
-                }
-                self.acknowledge(now, psn.next(), link, recovery, host)?;
-                if let Some(n) = credits.count() {
-                    self.credit_limit = Some(self.sends_done.wrapping_add(n));
+                let covers = self.window.contains(psn);
+                if covers {
+                    self.acknowledge(now, psn.next(), link, recovery, host)?;
                 } else {
-                    self.credit_limit = None;
+                    host.counters().stale_acks += 1;
+                }
+                // The last answer given again may bring new credits (IBA 9.7.7.2.3); an older one brings old ones.
+                if covers || psn.next() == self.window.una {
+                    self.credit_limit = credits.count().map(|n| self.sends_done.wrapping_add(n));
                 }
                 Ok(())
             }
