@@ -135,7 +135,7 @@ impl<R: LossRecovery + Default> Rc<R> {
     pub fn reset(&mut self) {
         self.state = QpState::Reset;
         self.link = None;
-        self.requester.queue.clear();
+        self.requester.reset();
         self.responder.queue.clear();
         self.recovery = R::default();
     }

@@ -110,6 +110,11 @@ impl Requester {
         (self.credit_limit, self.sends_done) = (None, 0);
     }
 
+    /// Forgets all work, and its timers with it.
+    pub(super) fn reset(&mut self) {
+        self.start(Psn::new(0), None, 0, 0);
+    }
+
     pub(super) fn sig_all(&self) -> bool {
         self.sig_all
     }
