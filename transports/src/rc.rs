@@ -265,7 +265,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
         // Answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
-        if self.responder.has_answer() && self.responder.poll_transmit(tx, link) {
+        if self.responder.has_answer() && self.responder.poll_transmit(tx, link, host) {
             return true;
         }
         if self.state != QpState::ReadyToSend {

@@ -55,6 +55,8 @@ pub(super) struct Responder {
     rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
+    /// The furthest packet that was dropped as too early since the last answer left.
+    dropped: Option<Psn>,
 }
 
 impl Responder {
@@ -68,6 +70,7 @@ impl Responder {
             target: WriteTarget { addr: 0, rkey: 0 },
             rnr_timer: RnrTimer(0),
             answer: None,
+            dropped: None,
         }
     }
 
@@ -77,7 +80,7 @@ impl Responder {
         self.msn = 0;
         self.message = Reassembly::new(mtu);
         self.rnr_timer = rnr_timer;
-        self.answer = None;
+        (self.answer, self.dropped) = (None, None);
     }
 
     pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
@@ -109,8 +112,10 @@ impl Responder {
             }
             Arrival::Early { nak } => {
                 host.counters().out_of_sequence += 1;
+                if self.dropped.is_none_or(|p| p.is_before(packet.bth.psn)) {
+                    self.dropped = Some(packet.bth.psn);
+                }
                 if nak {
-                    host.counters().sent_seq_naks += 1;
                     self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
                 }
                 return Ok(());
@@ -150,6 +155,7 @@ impl Responder {
         // A NAK that still waits was for this very packet, which has come meanwhile.
         if packet.bth.ack_req || self.answer.is_some() {
             self.answer = Some(Answer::Ack);
+            self.ask_for_dropped(recovery);
         }
         if !place.complete {
             return Ok(());
@@ -181,6 +187,16 @@ impl Responder {
             },
         )?;
         Ok(())
+    }
+
+    /// What was dropped as too early in this batch will not come by itself: the requester must hear of the gap, although
+    /// the packet before it has come by now.
+    fn ask_for_dropped(&mut self, recovery: &mut impl LossRecovery) {
+        if self.dropped.is_some_and(|p| !p.is_before(self.expected)) {
+            // Tells the recovery too, so that there is still one NAK for this gap.
+            let _ = recovery.on_arrival(self.expected.next(), self.expected);
+            self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
+        }
     }
 
     fn place_send(
@@ -253,12 +269,15 @@ impl Responder {
     }
 
     /// Writes the answer that is due.
-    pub(super) fn poll_transmit(&mut self, tx: &mut TxFrame<'_>, link: &Link) -> bool {
+    pub(super) fn poll_transmit(&mut self, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
         let Some(answer) = self.answer.take() else { return false };
+        self.dropped = None;
         let (psn, syndrome) = match answer {
             Answer::Ack => (self.expected.sub(1), Syndrome::Ack(Credits::at_most(self.queue.len()))),
             Answer::Nak { psn, syndrome } => (psn, syndrome),
         };
+        let sequence_nak = syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR);
+        host.counters().sent_seq_naks += u64::from(sequence_nak);
         let ext = ExtHeaders { aeth: Some(Aeth { syndrome, msn: self.msn }), ..ExtHeaders::default() };
         let fields = PacketFields {
             opcode: Opcode::RC_ACKNOWLEDGE,
