@@ -179,7 +179,7 @@ impl Requester {
         recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        if self.rnr_until.is_some_and(|t| now < t) {
+        if self.is_waiting(now) {
             return Ok(false);
         }
         (self.rnr_until, self.paced_until) = (None, None);
@@ -376,6 +376,10 @@ impl Requester {
         let status = match code {
             NakCode::PSN_SEQUENCE_ERROR => {
                 host.counters().packet_seq_err += 1;
+                // All from there on is sent again anyway after the wait; Linux rxe sends such NAKs behind every RNR NAK.
+                if self.is_waiting(now) {
+                    return Ok(());
+                }
                 self.count_retry(host)?;
                 recovery.on_sequence_nak(psn);
                 self.feed_back(now, Feedback::Loss);
@@ -405,6 +409,9 @@ impl Requester {
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
+        if self.is_waiting(now) {
+            return Ok(()); // said twice
+        }
         if self.rnr_retry != RNR_RETRY_FOREVER {
             if self.rnr_retries >= self.rnr_retry {
                 host.counters().rnr_nak_retry_err += 1;
@@ -413,9 +420,8 @@ impl Requester {
             self.rnr_retries += 1;
         }
         recovery.on_sequence_nak(psn);
-        let until = now + timer.duration();
-        self.rnr_until = Some(until);
-        self.deadline = self.timeout.map(|t| until + t);
+        self.rnr_until = Some(now + timer.duration());
+        self.arm(now);
         Ok(())
     }
 
@@ -477,8 +483,16 @@ impl Requester {
 
     // ---- time ----
 
+    /// Whether the peer asked to be left alone until later.
+    #[inline]
+    fn is_waiting(&self, now: Instant) -> bool {
+        self.rnr_until.is_some_and(|t| now < t)
+    }
+
+    /// Starts the clock; while the peer is left alone it cannot answer, so the clock starts behind that.
     fn arm(&mut self, now: Instant) {
-        self.deadline = self.timeout.map(|t| now + t);
+        let from = self.rnr_until.map_or(now, |t| t.max(now));
+        self.deadline = self.timeout.map(|t| from + t);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
