@@ -186,8 +186,8 @@ impl Requester {
         let resend = recovery.next_resend(self.window);
         let (psn, position) = match resend {
             Some(psn) => match self.queue.locate(self.number(psn)) {
-                Some(position) => (psn, position),
-                None => return Ok(false),
+                Some(position) if self.broken != Some(position) => (psn, position),
+                _ => return Ok(false),
             },
             None if !self.may_send(now, link.mtu.bytes(), self.is_unanswerable()) => {
                 self.wait_for_pacing(now);
@@ -205,7 +205,9 @@ impl Requester {
         let Some(&slot) = self.queue.get(position) else { return Ok(false) };
         let ack_req = self.wants_ack(now, n == slot.last(), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
-            return self.break_at(position, resend.is_none(), recovery);
+            self.break_at(position, resend.is_none(), recovery)?;
+            // Another packet may be due instead, and nobody would ask again.
+            return self.poll_transmit(now, tx, link, recovery, host);
         }
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
         let counters = host.counters();
@@ -299,7 +301,7 @@ impl Requester {
 
     /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    fn break_at(&mut self, position: u32, unsend: bool, recovery: &mut impl LossRecovery) -> Result<bool, Failure> {
+    fn break_at(&mut self, position: u32, unsend: bool, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
         if unsend {
             self.window.next = self.window.next.sub(1);
         }
@@ -308,7 +310,7 @@ impl Requester {
         if self.is_unanswerable() && !self.window.is_empty() {
             recovery.on_timeout(self.window);
         }
-        self.check_broken().map(|()| false)
+        self.check_broken()
     }
 
     fn check_broken(&self) -> Result<(), Failure> {
