@@ -2,7 +2,7 @@
 
 use softnic_wire::aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 use softnic_wire::opcode::Kind;
-use softnic_wire::segment::Reassembly;
+use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, Qpn, TxFrame};
 
 use super::recv_queue::RecvQueue;
@@ -133,6 +133,10 @@ impl Responder {
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         let opcode = packet.bth.opcode;
+        // A key that is not invalidated must not look as if it were: what is not offered is refused.
+        if packet.ext.ieth.is_some() {
+            return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+        }
         let before = self.message;
         let Ok(place) = self.message.accept(opcode, packet.payload_len, packet.ext.reth.map(|r| r.len)) else {
             return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
@@ -225,7 +229,7 @@ impl Responder {
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         if let Some(reth) = packet.ext.reth {
-            if !link.access.allows(Access::REMOTE_WRITE) {
+            if !link.access.allows(Access::REMOTE_WRITE) || reth.len > MAX_MESSAGE {
                 return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
             }
             self.target = WriteTarget { addr: reth.va, rkey: reth.rkey };
