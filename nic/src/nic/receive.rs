@@ -1,6 +1,6 @@
 //! The way in: from a frame to the queue pair it is for.
 
-use softnic_transports::qp::PayloadMode;
+use softnic_transports::qp::{PayloadMode, QpState};
 use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
 use softnic_wire::opcode::Service;
@@ -42,6 +42,11 @@ impl Nic {
             return;
         };
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        let state = each!(&slot.qp, qp => qp.state());
+        if !matches!(state, QpState::ReadyToReceive | QpState::ReadyToSend) {
+            counters.rx_bad_qp += 1;
+            return;
+        }
         if slot.peer != Some(src) {
             counters.rx_wrong_source += 1;
             return;
