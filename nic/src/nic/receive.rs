@@ -4,7 +4,7 @@ use softnic_transports::qp::{PayloadMode, QpState};
 use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
 use softnic_wire::opcode::Service;
-use softnic_wire::{Carrier, Instant, Layout, RocePacket, bth, icrc, ipv4};
+use softnic_wire::{Carrier, Instant, Layout, Opcode, RocePacket, bth, icrc, ipv4};
 
 use super::Nic;
 use crate::qp::each;
@@ -82,7 +82,8 @@ impl Nic {
             return;
         }
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
-        let fits = matches!(packet.bth.opcode.service(), Service::Rc | Service::Cnp);
+        let opcode = packet.bth.opcode;
+        let fits = opcode.service() == Service::Rc || opcode == Opcode::CNP;
         if !fits || packet.bth.tver != 0 {
             counters.rx_malformed += 1;
             return;
