@@ -346,6 +346,8 @@ impl Requester {
                 }
                 Ok(())
             }
+            // A NAK that nobody has defined says nothing, not even that what was before it arrived (IBA 9.7.5.2.1).
+            Syndrome::Nak(code) if code.0 > NakCode::REMOTE_OPERATIONAL_ERROR.0 => Ok(()),
             Syndrome::Nak(code) => {
                 if !self.window.contains(psn) {
                     host.counters().stale_acks += 1;
@@ -397,7 +399,7 @@ impl Requester {
                 Status::RemAccessErr
             }
             NakCode::REMOTE_OPERATIONAL_ERROR => Status::RemOpErr,
-            _ => return Ok(()), // reserved codes are ignored (IBA 9.7.5.2.1)
+            _ => return Ok(()),
         };
         Err(Failure::Work(status))
     }
