@@ -36,7 +36,7 @@ fn refused_by_the_peer(mut w: World, bad: SendOp, answer: &str, status: Status, 
     w.send(A, 1, good, 0, 10);
     w.send(A, 2, bad, 0, 200);
     w.send(A, 3, good, 0, 10);
-    let (_, qpn) = (w.now, w.hosts[A].qpn);
+    let qpn = w.hosts[A].qpn;
     w.hosts[A].nic.write_send(qpn, &wr(4, good, Data::Inline(b"no doorbell"))).unwrap();
     let frames = w.transmit(A);
     assert_eq!(frames.len(), 3);
@@ -376,6 +376,5 @@ fn queues_hold_what_they_were_made_for() {
     w.modify(A, &to_state(QpState::Error));
     assert_eq!(w.sent_status(A), (0..5).map(|i| (i, WrFlushErr)).collect::<Vec<_>>());
     assert_eq!(w.received_status(A), (0..3).map(|i| (i, WrFlushErr)).collect::<Vec<_>>());
-    assert!(w.hosts[A].nic.poll_timeout().is_none() || w.shown(A).is_empty());
     assert_dead(&mut w, A);
 }

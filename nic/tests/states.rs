@@ -152,7 +152,8 @@ fn without_a_state_the_rules_of_staying_hold() {
 
 #[test]
 fn values_that_cannot_be_are_refused() {
-    let cases: [(QpState, QpState, fn(&mut QpAttr), &str); 6] = [
+    type Case = (QpState, QpState, fn(&mut QpAttr), &'static str);
+    let cases: [Case; 6] = [
         (Reset, Init, |a| a.port = Some(2), "port"),
         (Reset, Init, |a| a.pkey_index = Some(1), "pkey_index"),
         (Init, ReadyToReceive, |a| a.min_rnr_timer = Some(32), "min_rnr_timer"),

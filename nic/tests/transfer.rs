@@ -284,6 +284,24 @@ fn both_directions_of_a_connection_share_nothing() {
 }
 
 #[test]
+fn a_connection_over_ipv6_works_the_same() {
+    for k in 0..4 {
+        let mut w = World::new(Options { ipv6: true, mtu: PathMtu::B4096, ..Options::default() });
+        let (kind, op) = kinds(&w)[k];
+        let data = pattern(2, 9001);
+        w.fill(A, 1000, &data);
+        w.recv(B, 8, AT, data.len());
+        w.send(A, 7, op, 1000, data.len());
+        let frames = w.transmit_split(A);
+        assert!(frames.iter().all(|f| w.parse(f).layout.carrier == softnic_wire::Carrier::Ipv6));
+        w.deliver_all(B, &frames);
+        w.run();
+        assert_placed(&w, &data, "IPv6");
+        assert_completed(&mut w, kind, data.len(), "IPv6");
+    }
+}
+
+#[test]
 fn two_gib_are_cut_right_from_their_first_packet_to_their_last() {
     let mut w = World::new(Options { mtu: PathMtu::B4096, payload: PayloadMode::Elided, ..Options::default() });
     let (pd_a, pd_b) = (w.hosts[A].pd, w.hosts[B].pd);

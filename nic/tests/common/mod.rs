@@ -42,6 +42,8 @@ pub struct Options {
     pub caps: Caps,
     pub cq: usize,
     pub payload: PayloadMode,
+    /// The connection runs over IPv6.
+    pub ipv6: bool,
     /// What the peer may do, as the queue pair says.
     pub access: Access,
     /// What the peer may do, as the memory region says.
@@ -61,6 +63,7 @@ impl Default for Options {
             caps: Caps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 32, max_recv_sge: 32, max_inline: 256 },
             cq: 1024,
             payload: PayloadMode::Real,
+            ipv6: false,
             access: all,
             mr_access: all,
         }
@@ -89,6 +92,11 @@ pub fn address(host: usize) -> (IpAddr, MacAddr) {
     (IpAddr::from([10, 0, 0, n]), MacAddr([2, 0, 0, 0, 0, n]))
 }
 
+/// Every host has an IPv6 address too.
+pub fn address_v6(host: usize) -> IpAddr {
+    IpAddr::from([0xfd33, 0, 0, 0, 0, 0, 0, host as u16 + 1])
+}
+
 /// Keys and numbers that are the same in every run.
 pub fn generator(seed: u32) -> impl FnMut() -> u32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
@@ -107,7 +115,10 @@ pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
 
 pub fn nic(host: usize, payload: PayloadMode) -> Nic {
     let (ip, mac) = address(host);
-    Nic::new(NicConfig { port: Port { mac, addresses: vec![ip] }, payload }, Box::new(generator(7 + host as u32)))
+    Nic::new(
+        NicConfig { port: Port { mac, addresses: vec![ip, address_v6(host)] }, payload },
+        Box::new(generator(7 + host as u32)),
+    )
 }
 
 pub fn init_attr(o: &Options) -> QpAttr {
@@ -192,7 +203,8 @@ impl World {
     }
 
     pub fn path(&self, h: usize) -> Path {
-        let (ip, mac) = address(1 - h);
+        let (v4, mac) = address(1 - h);
+        let ip = if self.options.ipv6 { address_v6(1 - h) } else { v4 };
         self.hosts[h].nic.path_to(ip, mac, self.hosts[h].qpn.value()).unwrap()
     }
 
