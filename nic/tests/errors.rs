@@ -7,7 +7,7 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, CqError, Node};
+use softnic_nic::{Buffer, CqError};
 use softnic_wire::ExtHeaders;
 use softnic_wire::ext::Reth;
 

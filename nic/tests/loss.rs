@@ -160,6 +160,28 @@ fn two_gaps_draw_two_naks() {
 }
 
 #[test]
+fn packets_dropped_after_the_nak_left_draw_no_other() {
+    each_psn(Options::default(), |mut w| {
+        let op = w.write_to(B, 0);
+        let mut frames = Vec::new();
+        for id in [1, 2] {
+            w.send(A, id, op, 0, 500);
+            frames.extend(w.transmit(A));
+        }
+        w.deliver(B, &frames[1]);
+        let nak = w.transmit(B);
+        assert_eq!(w.show(&nak), ["NAK0 +0 msn 0"]);
+        w.deliver_all(B, &frames[2..]);
+        w.deliver_all(A, &nak);
+        let again = w.transmit(A);
+        assert_eq!(again.len(), 4);
+        // The requester is sending all of it again, so the middle of it is acknowledged like any other message.
+        w.deliver_all(B, &again[..2]);
+        assert_eq!(w.shown(B), ["ACK +1 credits 0 msn 1"]);
+    });
+}
+
+#[test]
 fn a_lost_retransmission_is_made_good_by_the_timer() {
     both(|mut w, send| {
         let frames = four_packets(&mut w, send);

@@ -55,7 +55,7 @@ pub(super) struct Responder {
     rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
-    /// The furthest packet that was dropped as too early since the last answer left.
+    /// The furthest packet that was dropped as too early while the answer that says so waits.
     dropped: Option<Psn>,
 }
 
@@ -112,11 +112,13 @@ impl Responder {
             }
             Arrival::Early { nak } => {
                 host.counters().out_of_sequence += 1;
-                if self.dropped.is_none_or(|p| p.is_before(packet.bth.psn)) {
-                    self.dropped = Some(packet.bth.psn);
-                }
                 if nak {
                     self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
+                }
+                // Behind a NAK that has left, the requester sends all of this again by itself.
+                let nak_waits = matches!(self.answer, Some(Answer::Nak { .. }));
+                if nak_waits && self.dropped.is_none_or(|p| p.is_before(packet.bth.psn)) {
+                    self.dropped = Some(packet.bth.psn);
                 }
                 return Ok(());
             }
