@@ -1,7 +1,8 @@
 //! Steps of a chore: each runs, passes, fails or is left out for a reason, and all end up in one table.
 
 use std::fmt::Write;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::project;
@@ -114,6 +115,39 @@ pub(crate) fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
     }
 }
 
+/// Like [`shell_with`], for `cargo test`: also counts the tests, by what each test program says at its end.
+pub(crate) fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
+    let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
+    println!("$ {shown}{}", words.join(" "));
+    let run = || -> std::io::Result<(ExitStatus, u64, u64)> {
+        let mut child = command(words).envs(env.iter().copied()).stdout(Stdio::piped()).spawn()?;
+        let (mut passed, mut ignored) = (0, 0);
+        for line in BufReader::new(child.stdout.take().expect("it was asked for")).lines() {
+            let line = line?;
+            println!("{line}");
+            passed += count(&line, "passed");
+            ignored += count(&line, "ignored");
+        }
+        Ok((child.wait()?, passed, ignored))
+    };
+    match run() {
+        Ok((status, 0, _)) if status.success() => Outcome::Failed("not a single test was run".into()),
+        Ok((status, passed, 0)) if status.success() => Outcome::Passed(format!("{passed} tests")),
+        Ok((status, passed, ignored)) if status.success() => {
+            Outcome::Passed(format!("{passed} tests, {ignored} ignored"))
+        }
+        Ok((status, ..)) => Outcome::Failed(format!("`{}`: {status}", words.join(" "))),
+        Err(e) => Outcome::Failed(format!("`{}`: {e}", words[0])),
+    }
+}
+
+/// The number before `what` in `test result: ok. 41 passed; 0 failed; …`; 0 in any other line.
+fn count(line: &str, what: &str) -> u64 {
+    let Some(counts) = line.strip_prefix("test result: ") else { return 0 };
+    let mut words = counts.split([' ', ';']).rev().skip_while(|&w| w != what).skip(1);
+    words.next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
 /// Whether a command runs and succeeds; what it prints is not shown.
 pub(crate) fn succeeds(words: &[&str]) -> bool {
     let quiet = command(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -123,6 +157,12 @@ pub(crate) fn succeeds(words: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_are_counted() {
+        let line = "test result: ok. 41 passed; 0 failed; 2 ignored; 0 measured; 37 filtered out; finished in 0.18s";
+        assert_eq!((count(line, "passed"), count(line, "ignored"), count("41 passed", "passed")), (41, 2, 0));
+    }
 
     #[test]
     fn what_was_left_out_does_not_count_as_passed() {

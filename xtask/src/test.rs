@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every layer of tests, from fast to real. A new layer is a line in [`STEPS`].
 
 use crate::project::{self, CAPTURES_VARIABLE};
-use crate::steps::{Outcome, Report, Step, command, shell, shell_with, succeeds};
+use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
 use crate::{setup, tshark};
 
 const STEPS: &[Step] = &[
@@ -11,7 +11,7 @@ const STEPS: &[Step] = &[
     }),
     Step::new("unit and property tests", || {
         // The captures of real hardware are a layer of their own below.
-        shell_with(&["cargo", "test", "--workspace", "--locked"], &[(CAPTURES_VARIABLE, "")])
+        cargo_test(&["cargo", "test", "--workspace", "--locked"], &[(CAPTURES_VARIABLE, "")])
     }),
     Step::new("wire without std", || {
         shell(&["cargo", "build", "-p", "softnic-wire", "--no-default-features", "--locked"])
@@ -44,7 +44,7 @@ fn hardware_captures() -> Outcome {
         return Outcome::Failed(format!("the name of {} is not UTF-8", folder.display()));
     };
     let test = ["cargo", "test", "-p", "softnic-pcaps", "--test", "captures", "--locked"];
-    match (shell_with(&test, &[(CAPTURES_VARIABLE, name)]), project::captures_in(&folder)) {
+    match (cargo_test(&test, &[(CAPTURES_VARIABLE, name)]), project::captures_in(&folder)) {
         (Outcome::Passed(_), Ok(files)) => Outcome::Passed(format!("{} captures", files.len())),
         (Outcome::Passed(_), Err(why)) => Outcome::Failed(why),
         (other, _) => other,
