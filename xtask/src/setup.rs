@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<String, String> {
     }
     let packages: Vec<_> = missing.iter().map(|t| t.package).collect();
     let names = packages.join(" ");
-    let prefix = apt_prefix().map_err(|why| format!("setup: cannot install {names}: {why}"))?;
+    let prefix = apt_prefix().map_err(|why| format!("cannot install {names}: {why}"))?;
     println!("setup: installing with apt: {names}");
     // A machine whose lists are there and current needs no update, which takes longer than the installation.
     let install = || apt(&prefix, &[&["install", "-y", "--no-install-recommends"][..], &packages].concat());
@@ -33,7 +33,7 @@ pub(crate) fn run() -> Result<String, String> {
     }
     match missing.iter().find(|t| !is_installed(t.program)) {
         None => Ok(format!("setup: installed {names}")),
-        Some(t) => Err(format!("setup: {} was installed, but `{}` does not run", t.package, t.program)),
+        Some(t) => Err(format!("{} was installed, but `{}` does not run", t.package, t.program)),
     }
 }
 
@@ -64,7 +64,7 @@ fn apt(prefix: &[&str], arguments: &[&str]) -> Result<(), String> {
     // The variable is set with `env`, because sudo drops those of its caller.
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", LOCK_TIMEOUT];
     match steps::shell(&[prefix, &apt, arguments].concat()) {
-        Outcome::Failed(why) => Err(format!("setup: {why}")),
+        Outcome::Failed(why) => Err(why),
         Outcome::Passed(_) | Outcome::LeftOut(_) => Ok(()),
     }
 }

@@ -78,7 +78,11 @@ pub(super) fn dissect(file: &Path, scratch: &Path) -> Result<Vec<Row>, String> {
     for name in &names {
         tshark.args(["-e", name]);
     }
-    let out = tshark.arg("-r").arg(&file).output().map_err(|e| format!("tshark cannot be started: {e}"))?;
+    let out = tshark
+        .arg("-r")
+        .arg(&file)
+        .output()
+        .map_err(|e| format!("tshark cannot be started, `cargo xtask setup` installs it: {e}"))?;
     if !out.status.success() {
         let error = String::from_utf8_lossy(&out.stderr);
         let why = error.lines().rfind(|l| !l.is_empty()).unwrap_or("no reason given");
