@@ -68,13 +68,18 @@ fn compare_with_tshark() -> Outcome {
     }
 }
 
+/// A cargo command of the nightly toolchain. Not `cargo +nightly`: below `cargo xtask` the toolchain is chosen already.
+fn nightly<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["rustup", "run", "nightly", "cargo"], arguments].concat()
+}
+
 fn miri() -> Outcome {
-    if !succeeds(&["cargo", "+nightly", "miri", "--version"]) {
+    if !succeeds(&nightly(&["miri", "--version"])) {
         return Outcome::LeftOut("no nightly toolchain with miri".into());
     }
     // Property tests write down what failed, which miri's isolation forbids; under it a few cases must do.
     let env = [("MIRIFLAGS", "-Zmiri-disable-isolation"), ("PROPTEST_CASES", "4")];
-    shell_with(&["cargo", "+nightly", "miri", "test", "-p", "softnic-wire", "--lib", "--locked"], &env)
+    shell_with(&nightly(&["miri", "test", "-p", "softnic-wire", "--lib", "--locked"]), &env)
 }
 
 /// Seconds that each fuzz target runs.
@@ -84,17 +89,25 @@ fn fuzz() -> Outcome {
     if !project::root().join("fuzz/Cargo.toml").exists() {
         return Outcome::LeftOut("there are no fuzz targets yet".into());
     }
-    if !succeeds(&["cargo", "+nightly", "fuzz", "--version"]) {
+    if !succeeds(&nightly(&["fuzz", "--version"])) {
         return Outcome::LeftOut("no nightly toolchain with cargo-fuzz".into());
     }
-    let listed = match command(&["cargo", "+nightly", "fuzz", "list"]).output() {
+    let listed = match command(&nightly(&["fuzz", "list"])).output() {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).into_owned(),
         Ok(out) => return Outcome::Failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
         Err(e) => return Outcome::Failed(e.to_string()),
     };
     let targets: Vec<_> = listed.split_whitespace().collect();
     for target in &targets {
-        let outcome = shell(&["cargo", "+nightly", "fuzz", "run", target, "--", FUZZ_SECONDS]);
+        // New inputs go into the first folder: a run must not change the ones that are kept in the repository.
+        let (found, kept) = (format!("target/fuzz-corpus/{target}"), format!("fuzz/corpus/{target}"));
+        if let Err(e) = std::fs::create_dir_all(project::root().join(&found)) {
+            return Outcome::Failed(format!("{found}: {e}"));
+        }
+        let mut words = nightly(&["fuzz", "run", target, &found]);
+        words.extend(project::root().join(&kept).is_dir().then_some(&*kept));
+        words.extend(["--", FUZZ_SECONDS]);
+        let outcome = shell(&words);
         if !matches!(outcome, Outcome::Passed(_)) {
             return outcome;
         }
