@@ -463,13 +463,13 @@ impl Requester {
         self.deadline = self.timeout.map(|t| now + t);
     }
 
+    #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let paced = self
-            .congestion
-            .as_ref()
-            .map(|cc| cc.next_send())
-            .filter(|_| self.number(self.window.next) != self.queue.end());
-        [self.rnr_until, self.deadline, paced].into_iter().flatten().min()
+        let waiting = earlier(self.rnr_until, self.deadline);
+        match &self.congestion {
+            Some(cc) if self.number(self.window.next) != self.queue.end() => earlier(waiting, Some(cc.next_send())),
+            _ => waiting,
+        }
     }
 
     pub(super) fn handle_timeout(
@@ -506,6 +506,15 @@ impl Requester {
         }
         self.una = self.number(self.window.next);
         self.window.una = self.window.next;
+    }
+}
+
+/// The earlier of two times, if there is any.
+#[inline]
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, None) | (None, one) => one,
     }
 }
 
