@@ -19,6 +19,13 @@ const STEPS: &[Step] = &[
     Step::new("documentation", || {
         shell_with(&["cargo", "doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),
+    Step::new("swarm of seeds", || {
+        let test = ["cargo", "test", "--release", "-p", "softnic-sim", "--test", "swarm", "--locked"];
+        cargo_test(&test, &[("SOFTNIC_SEEDS", "3000")])
+    }),
+    Step::new("table of goodput", || {
+        shell(&["cargo", "run", "--release", "--locked", "-p", "softnic-sim", "--example", "goodput_table"])
+    }),
     Step::new("captures of hardware", hardware_captures),
     Step::new("tshark", compare_with_tshark),
     Step::long("miri", miri),

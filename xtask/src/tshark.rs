@@ -3,6 +3,7 @@
 mod compare;
 mod fields;
 mod gaps;
+mod simulated;
 mod synthetic;
 
 use std::fmt;
@@ -58,6 +59,7 @@ fn all_captures(scratch: &Path) -> Result<Vec<PathBuf>, String> {
         Err(why) => println!("left out: {why}"),
     }
     files.extend(synthetic::write(scratch).map_err(|e| format!("cannot write frames for tshark: {e}"))?);
+    files.extend(simulated::write(scratch)?);
     Ok(files)
 }
 
