@@ -59,6 +59,8 @@ pub(super) struct Requester {
     deadline: Option<Instant>,
     /// The peer had no receive: nothing is sent before this time.
     rnr_until: Option<Instant>,
+    /// Congestion control lets nothing go before this time.
+    paced_until: Option<Instant>,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
@@ -87,6 +89,7 @@ impl Requester {
             rnr_retries: 0,
             deadline: None,
             rnr_until: None,
+            paced_until: None,
             since_ack_req: 0,
             answer_due: 0,
             credit_limit: None,
@@ -103,7 +106,7 @@ impl Requester {
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
-        (self.deadline, self.rnr_until, self.broken) = (None, None, None);
+        (self.deadline, self.rnr_until, self.paced_until, self.broken) = (None, None, None, None);
         (self.credit_limit, self.sends_done) = (None, 0);
     }
 
@@ -148,12 +151,17 @@ impl Requester {
         may_go.then_some((self.window.next, position))
     }
 
-    /// Whether congestion control lets a packet go now.
+    /// Whether the congestion window has room for a packet.
     #[inline]
-    fn may_send(&self, now: Instant, mtu: u32, beyond_limits: bool) -> bool {
-        let Some(cc) = &self.congestion else { return true };
+    fn fits_window(&self, mtu: u32) -> bool {
         let in_flight = u64::from(self.window.len()) * u64::from(mtu);
-        cc.next_send() <= now && (beyond_limits || in_flight + u64::from(mtu) <= cc.window())
+        self.congestion.as_ref().is_none_or(|cc| in_flight + u64::from(mtu) <= cc.window())
+    }
+
+    /// When the next packet may go, if that is not now.
+    #[inline]
+    fn pacing(&self, now: Instant) -> Option<Instant> {
+        self.congestion.as_ref().map(|cc| cc.next_send()).filter(|&t| now < t)
     }
 
     /// Writes the next request packet, if one is due.
@@ -169,13 +177,17 @@ impl Requester {
             return Ok(false);
         }
         self.rnr_until = None;
+        self.paced_until = self.pacing(now).filter(|_| self.has_something(recovery));
+        if self.paced_until.is_some() {
+            return Ok(false);
+        }
         let resend = recovery.next_resend(self.window);
         let (psn, position) = match resend {
             Some(psn) => match self.queue.locate(self.number(psn)) {
                 Some(position) => (psn, position),
                 None => return Ok(false),
             },
-            None if !self.may_send(now, link.mtu.bytes(), self.is_unanswerable()) => return Ok(false),
+            None if !self.is_unanswerable() && !self.fits_window(link.mtu.bytes()) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
                 None => return Ok(false),
@@ -186,7 +198,7 @@ impl Requester {
             self.window.next = psn.next();
         }
         let Some(&slot) = self.queue.get(position) else { return Ok(false) };
-        let ack_req = self.wants_ack(now, n == slot.last(), link, resend.is_some(), recovery);
+        let ack_req = self.wants_ack(n == slot.last(), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
             return self.break_at(position, resend.is_none(), recovery);
         }
@@ -210,14 +222,19 @@ impl Requester {
         Ok(true)
     }
 
+    /// Whether there is any packet to send, now or later.
+    fn has_something(&self, recovery: &impl LossRecovery) -> bool {
+        recovery.wants_resend(self.window) || self.number(self.window.next) != self.queue.end()
+    }
+
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    fn wants_ack(&mut self, now: Instant, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+    fn wants_ack(&mut self, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
         let more = recovery.wants_resend(self.window)
-            || (self.may_send(now, link.mtu.bytes(), false) && self.next_new(false).is_some());
+            || (self.fits_window(link.mtu.bytes()) && self.next_new(false).is_some());
         !more
     }
 
@@ -465,11 +482,7 @@ impl Requester {
 
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let waiting = earlier(self.rnr_until, self.deadline);
-        match &self.congestion {
-            Some(cc) if self.number(self.window.next) != self.queue.end() => earlier(waiting, Some(cc.next_send())),
-            _ => waiting,
-        }
+        earlier(earlier(self.rnr_until, self.deadline), self.paced_until)
     }
 
     pub(super) fn handle_timeout(
@@ -480,6 +493,9 @@ impl Requester {
     ) -> Result<(), Failure> {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
+        }
+        if self.paced_until.is_some_and(|t| t <= now) {
+            self.paced_until = None;
         }
         if self.deadline.is_none_or(|t| now < t) {
             return Ok(());
