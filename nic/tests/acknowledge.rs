@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::rc::Caps;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendOp, Status};
@@ -260,4 +261,18 @@ fn a_paced_queue_pair_wakes_for_its_next_packet_and_sleeps_while_its_window_is_f
         w.wait_for_timer(A).expect("pacing has a next packet");
         w.run();
     }
+}
+
+#[test]
+fn a_paced_queue_pair_that_fails_forgets_when_it_wanted_to_send() {
+    let mut w = World::new(Options::default());
+    let qpn = w.hosts[A].qpn;
+    w.hosts[A].nic.set_congestion_control(qpn, Some(Box::new(Slow { next: Instant::ZERO }))).unwrap();
+    let op = w.write_to(B, 0);
+    w.send(A, 1, op, 0, 256 * 4);
+    assert_eq!(w.shown(A).len(), 1);
+    w.modify(A, &to_state(QpState::Error));
+    w.wait(1 << 40);
+    assert_eq!(w.sent_status(A), [(1, Status::WrFlushErr)]);
+    assert!(w.shown(A).is_empty());
 }

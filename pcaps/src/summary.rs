@@ -55,7 +55,7 @@ pub struct Flow {
 pub struct Summary {
     /// Frames in the capture.
     pub frames: u64,
-    /// RoCE packets among them.
+    /// RoCE packets among them that were added.
     pub packets: u64,
     /// Frames of other protocols.
     pub other_frames: u64,
@@ -90,6 +90,11 @@ impl Summary {
             Error::Fragment => self.fragments += 1,
             Error::Truncated { .. } | Error::Malformed { .. } | Error::Icrc { .. } => self.undecodable += 1,
         }
+    }
+
+    /// Counts a frame that is not looked at further.
+    pub fn skip(&mut self) {
+        self.frames += 1;
     }
 
     /// Counts a RoCE packet of `wire_len` bytes and says how its PSN stands to those before.

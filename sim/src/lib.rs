@@ -10,6 +10,7 @@ pub mod pair;
 pub mod report;
 pub mod simulator;
 pub mod swarm;
+pub mod table;
 pub mod time;
 pub mod workload;
 

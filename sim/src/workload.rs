@@ -113,7 +113,7 @@ pub enum SimError {
 }
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
-const MAX_BUFFER: u64 = 64 << 20;
+const MAX_BUFFER: u64 = 8 << 20;
 const ADDRESS: [u64; 2] = [0x10_0000_0000, 0x20_0000_0000];
 
 /// One connection of the workload.

@@ -7,7 +7,8 @@ mod mad;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use softnic_pcaps::decode::{self, Dissection};
 use softnic_pcaps::sequence::Order;
@@ -22,7 +23,7 @@ use crate::Common;
 #[command(after_help = "Examples:
   softnic inspect pcaps/corpus/loss_send_middle_nak.pcap
   softnic inspect --json capture.pcapng | jq 'select(.icrc == \"bad\")'
-  tcpdump -U -w - udp port 4791 | softnic inspect -")]
+  tcpdump --immediate-mode -U -w - udp port 4791 | softnic inspect -")]
 pub(crate) struct Args {
     /// A pcap or pcapng file, or - for standard input
     file: String,
@@ -75,14 +76,19 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         }
         read_all(file, |frame| view.show(frame))
     };
-    let end = match shown.and_then(|end| view.finish().map(|()| end)) {
+    // Where not one frame could be read, a summary of nothing would only hide the reason.
+    let summed_up = shown.and_then(|end| match &end {
+        Some(_) if view.summary.frames == 0 => Ok(end),
+        _ => view.finish().map(|()| end),
+    });
+    let end = match summed_up {
         Ok(end) => end,
         // `softnic inspect … | head` is no failure.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
         Err(e) => return Err(format!("cannot write the output: {e}")),
     };
     if let Some(link) = view.unsupported {
-        eprintln!("softnic: some frames have a link type that is not understood: {link:?}");
+        eprintln!("softnic: some frames are of link type {}, which is not understood", link.value());
     }
     match end {
         None => Ok(ExitCode::SUCCESS),
@@ -121,10 +127,13 @@ enum Event {
 /// A read that blocks cannot be interrupted portably, so a thread of its own does the reading; it ends with the process.
 fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
     let (tx, rx) = mpsc::sync_channel(1024);
-    let interrupt = tx.clone();
+    let (wake, interrupted) = (tx.clone(), Arc::new(AtomicBool::new(false)));
+    let flag = Arc::clone(&interrupted);
     // Without a handler Ctrl-C ends the process without a summary: worth having, not worth failing for.
     let _ = ctrlc::set_handler(move || {
-        let _ = interrupt.try_send(Event::Interrupted);
+        flag.store(true, Ordering::Relaxed);
+        // A full channel has no room for this, but then the main thread is awake and sees the flag.
+        let _ = wake.try_send(Event::Interrupted);
     });
     std::thread::spawn(move || {
         let end = read_all(io::stdin().lock(), |f| {
@@ -140,6 +149,9 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
         let _ = tx.send(Event::End(end.unwrap_or(None)));
     });
     for event in rx {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         match event {
             Event::Frame { number, time, link, data, original_len } => {
                 view.show(&Frame { number, time, link, data: &data, original_len })?;
@@ -188,6 +200,7 @@ impl<W: Write> View<'_, W> {
             }
         };
         if !self.is_wanted(&packet) {
+            self.summary.skip();
             return Ok(());
         }
         let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
@@ -196,6 +209,11 @@ impl<W: Write> View<'_, W> {
             Output::Human(p) => p.packet(&mut self.out, &shown)?,
             Output::Json(p) => p.packet(&mut self.out, &shown)?,
         }
+        self.flush_live()
+    }
+
+    /// Whoever follows a capture sees each line at once.
+    fn flush_live(&mut self) -> io::Result<()> {
         if self.flush_each { self.out.flush() } else { Ok(()) }
     }
 
@@ -208,7 +226,8 @@ impl<W: Write> View<'_, W> {
     fn show_other(&mut self, frame: &Frame<'_>, why: &Error) -> io::Result<()> {
         match &mut self.output {
             Output::Human(p) if !matches!(why, Error::NotRoce(_)) && self.qps.is_empty() => {
-                p.other(&mut self.out, frame.number, frame.time, why)
+                p.other(&mut self.out, frame.number, frame.time, why)?;
+                self.flush_live()
             }
             _ => Ok(()),
         }

@@ -1,5 +1,7 @@
 //! The frame that a driver lends to be filled: one or two segments of its memory.
 
+use crate::Error;
+
 /// Room for one outgoing frame, in one or two segments.
 ///
 /// A path MTU of 4096 does not fit one AF_XDP chunk, so a frame may continue in a second one. Headers always lie in the
@@ -70,6 +72,14 @@ impl<'a> TxFrame<'a> {
     pub fn segments(&self) -> (&[u8], &[u8]) {
         let n = self.len.min(self.first.len());
         (&self.first[..n], &self.second[..self.len - n])
+    }
+
+    /// Makes the frame a copy of `bytes`: for frames that were built elsewhere.
+    pub fn put_frame(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        Error::check_len("frame", bytes.len(), self.capacity())?;
+        self.put(0, bytes);
+        self.set_len(bytes.len());
+        Ok(())
     }
 
     /// The first segment, whole.

@@ -1,2 +1,63 @@
-//! The project's chores.
-fn main() {}
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)] // what a chore prints is what it is for
+
+mod project;
+mod setup;
+mod steps;
+mod test;
+mod tshark;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's chores
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install with apt what the tests use beyond Rust: tshark
+    Setup,
+    /// Run every layer of tests and end with a table of them
+    ///
+    /// Captures of real hardware are read from the folder that SOFTNIC_CAPTURES names; where it is not set, from
+    /// ../shared/captures beside the repository. Its INDEX.md says how many ICRCs of each file must match.
+    #[command(after_help = "Examples:
+  cargo xtask test
+  SOFTNIC_CAPTURES=~/captures cargo xtask test --all")]
+    Test {
+        /// Also what takes long or needs a nightly toolchain: miri, cargo-fuzz
+        #[arg(long)]
+        all: bool,
+    },
+    /// Hold our dissection of captures against tshark's, field by field
+    #[command(after_help = "Examples:
+  cargo xtask tshark
+  cargo xtask tshark capture.pcap")]
+    Tshark {
+        /// Captures; without any: ours, those of SOFTNIC_CAPTURES, and frames of every opcode made on the spot
+        files: Vec<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Setup => setup::run().map(|done| println!("{done}")),
+        Command::Test { all } => test::run(all),
+        Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

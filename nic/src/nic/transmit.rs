@@ -22,9 +22,10 @@ impl Nic {
     #[inline]
     fn rearm(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
-        let own = each!(&slot.qp, qp => qp.poll_timeout());
-        let shim = slot.shim.as_ref().and_then(|s| s.poll_timeout());
-        self.timers.arm(index, [own, shim].into_iter().flatten().min());
+        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
+        if let Some(shim) = &slot.shim {
+            self.timers.arm(index, shim.poll_timeout());
+        }
     }
 
     /// One frame of the queue pair in slot `index`.

@@ -59,7 +59,7 @@ pub(super) struct Requester {
     deadline: Option<Instant>,
     /// The peer had no receive: nothing is sent before this time.
     rnr_until: Option<Instant>,
-    /// Congestion control holds the next packet back until this time.
+    /// Congestion control lets nothing go before this time.
     paced_until: Option<Instant>,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
@@ -156,18 +156,17 @@ impl Requester {
         may_go.then_some((self.window.next, position))
     }
 
-    /// Whether congestion control lets a packet go now.
+    /// Whether the congestion window has room for a packet.
     #[inline]
-    fn may_send(&self, now: Instant, mtu: u32, beyond_limits: bool) -> bool {
-        let Some(cc) = &self.congestion else { return true };
+    fn fits_window(&self, mtu: u32) -> bool {
         let in_flight = u64::from(self.window.len()) * u64::from(mtu);
-        cc.next_send() <= now && (beyond_limits || in_flight + u64::from(mtu) <= cc.window())
+        self.congestion.as_ref().is_none_or(|cc| in_flight + u64::from(mtu) <= cc.window())
     }
 
-    /// Asks to be woken when the controller lets the next packet go. A full window is no reason to wake: an answer is.
-    fn wait_for_pacing(&mut self, now: Instant) {
-        let next = self.congestion.as_ref().map(|cc| cc.next_send());
-        self.paced_until = next.filter(|&t| now < t && self.number(self.window.next) != self.queue.end());
+    /// When the next packet may go, if that is not now.
+    #[inline]
+    fn pacing(&self, now: Instant) -> Option<Instant> {
+        self.congestion.as_ref().map(|cc| cc.next_send()).filter(|&t| now < t)
     }
 
     /// Writes the next request packet, if one is due.
@@ -182,17 +181,18 @@ impl Requester {
         if self.is_waiting(now) {
             return Ok(false);
         }
-        (self.rnr_until, self.paced_until) = (None, None);
+        self.rnr_until = None;
+        self.paced_until = self.pacing(now).filter(|_| self.has_something(recovery));
+        if self.paced_until.is_some() {
+            return Ok(false);
+        }
         let resend = recovery.next_resend(self.window);
         let (psn, position) = match resend {
             Some(psn) => match self.queue.locate(self.number(psn)) {
                 Some(position) if self.broken != Some(position) => (psn, position),
                 _ => return Ok(false),
             },
-            None if !self.may_send(now, link.mtu.bytes(), self.is_unanswerable()) => {
-                self.wait_for_pacing(now);
-                return Ok(false);
-            }
+            None if !self.is_unanswerable() && !self.fits_window(link.mtu.bytes()) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
                 None => return Ok(false),
@@ -203,7 +203,7 @@ impl Requester {
             self.window.next = psn.next();
         }
         let Some(&slot) = self.queue.get(position) else { return Ok(false) };
-        let ack_req = self.wants_ack(now, n == slot.last(), link, resend.is_some(), recovery);
+        let ack_req = self.wants_ack(n == slot.last(), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
             self.break_at(position, resend.is_none(), recovery)?;
             // Another packet may be due instead, and nobody would ask again.
@@ -229,14 +229,19 @@ impl Requester {
         Ok(true)
     }
 
+    /// Whether there is any packet to send, now or later.
+    fn has_something(&self, recovery: &impl LossRecovery) -> bool {
+        recovery.wants_resend(self.window) || self.number(self.window.next) != self.queue.end()
+    }
+
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    fn wants_ack(&mut self, now: Instant, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+    fn wants_ack(&mut self, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
         let more = recovery.wants_resend(self.window)
-            || (self.may_send(now, link.mtu.bytes(), false) && self.next_new(false).is_some());
+            || (self.fits_window(link.mtu.bytes()) && self.next_new(false).is_some());
         !more
     }
 
@@ -499,8 +504,9 @@ impl Requester {
         self.deadline = self.timeout.map(|t| from + t);
     }
 
+    #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.rnr_until, self.deadline, self.paced_until].into_iter().flatten().min()
+        earlier(earlier(self.rnr_until, self.deadline), self.paced_until)
     }
 
     pub(super) fn handle_timeout(
@@ -540,6 +546,15 @@ impl Requester {
         }
         self.una = self.number(self.window.next);
         self.window.una = self.window.next;
+    }
+}
+
+/// The earlier of two times, if there is any.
+#[inline]
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, None) | (None, one) => one,
     }
 }
 

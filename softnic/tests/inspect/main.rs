@@ -1,0 +1,8 @@
+//! `softnic inspect` as people and scripts use it: the built program, its output, its exit code.
+
+mod damage;
+mod human;
+mod json;
+mod links;
+mod live;
+mod program;

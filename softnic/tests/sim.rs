@@ -1,0 +1,160 @@
+//! `softnic sim` as people and scripts use it.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use softnic_pcaps::Reader;
+use softnic_pcaps::decode::{IcrcVerdict, decode_ethernet};
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_softnic")).arg("sim").args(args).output().expect("softnic runs")
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = sim(&[args, &["--json"]].concat());
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), 1, "one object on one line");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn refusal(args: &[&str]) -> (Option<i32>, String) {
+    let out = sim(args);
+    assert!(!out.status.success() && out.stdout.is_empty());
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("softnic-sim-{}-{name}", std::process::id()))
+}
+
+const LOSSY: [&str; 10] =
+    ["--size", "256K", "--count", "40", "--depth", "16", "--rtt", "200us", "--fault", "loss=1e-3"];
+
+#[test]
+fn the_json_has_every_field_of_the_contract() {
+    let v = json(&LOSSY);
+    assert_eq!(v["transport"], "rc");
+    assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(40), Some(0)));
+    for field in ["goodput_gbps", "link_utilization", "virtual_ms"] {
+        assert!(v[field].as_f64().is_some_and(|x| x > 0.0), "{field}");
+    }
+    for field in ["tx_packets", "retransmitted_packets", "repair_packets", "recovered_packets"] {
+        assert!(v[field].is_u64(), "{field}");
+    }
+    for field in ["mean", "p50", "p99", "p999", "max"] {
+        assert!(v["fct_ms"][field].as_f64().is_some_and(|x| x > 0.0), "fct_ms.{field}");
+    }
+    assert_eq!(v["digest"].as_str().map(str::len), Some(16));
+    assert_eq!(v.as_object().map(serde_json::Map::len), Some(12), "nothing else");
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let with_seed = |seed| json(&[&LOSSY[..], &["--seed", seed]].concat());
+    let (a, b, c) = (with_seed("7"), with_seed("7"), with_seed("8"));
+    assert_eq!(a, b);
+    assert_ne!(a["digest"], c["digest"]);
+}
+
+#[test]
+fn the_capture_holds_every_frame_and_every_icrc_is_right() {
+    let path = scratch("run.pcap");
+    let v = json(&[&LOSSY[..], &["--pcap", path.to_str().expect("UTF-8")]].concat());
+    let bytes = std::fs::read(&path).expect("the capture");
+    std::fs::remove_file(&path).expect("removed");
+    let mut reader = Reader::new(&bytes[..]).expect("a capture");
+    let (mut requests, mut psns) = (0, HashSet::new());
+    while let Some(frame) = reader.next_frame().expect("whole") {
+        let packet = decode_ethernet(frame.data).expect("RoCE");
+        assert_eq!((packet.icrc, packet.problem), (IcrcVerdict::Ok, None));
+        if packet.opcode.is_some_and(|o| o.is_request()) {
+            requests += 1;
+            psns.insert(packet.psn.map(u32::from));
+        }
+    }
+    let field = |name: &str| v[name].as_u64().expect(name) as usize;
+    assert_eq!(psns.len(), 256 * 1024 * 40 / 1024, "one PSN for each packet of payload");
+    assert_eq!(requests, field("tx_packets"));
+    assert_eq!(requests - psns.len(), field("retransmitted_packets"));
+    assert!(field("retransmitted_packets") > 0, "the run had losses to recover from");
+}
+
+#[test]
+fn without_payload_the_run_is_the_same_but_for_the_bytes() {
+    let real = json(&LOSSY);
+    let elided = json(&[&LOSSY[..], &["--payload", "none"]].concat());
+    for field in ["goodput_gbps", "tx_packets", "retransmitted_packets", "virtual_ms", "fct_ms"] {
+        assert_eq!(real[field], elided[field], "{field}");
+    }
+}
+
+#[test]
+fn sends_complete_as_writes_do() {
+    let v = json(&[
+        "--op",
+        "send",
+        "--size",
+        "3000",
+        "--count",
+        "500",
+        "--rtt",
+        "10us",
+        "--qps",
+        "3",
+        "--fault",
+        "loss=0.01",
+    ]);
+    assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(500), Some(0)));
+}
+
+#[test]
+fn a_dead_link_fails_all_work_and_says_how() {
+    let out = sim(&["--count", "20", "--size", "4K", "--fault", "loss=1", "--json"]);
+    assert_eq!(out.status.code(), Some(1));
+    let v: Value = serde_json::from_slice(&out.stdout).expect("JSON also then");
+    assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(0), Some(20)));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("20 of 20") && said.contains("retry counter exceeded"), "{said}");
+}
+
+#[test]
+fn wrong_arguments_get_one_clear_line() {
+    for (args, line) in [
+        (&["--fault", "los=1"][..], "there is no fault 'los'"),
+        (&["--fault", "loss=2"], "a probability from 0 to 1"),
+        (&["--size", "3G"], "more than a message can be"),
+        (&["--size", "x"], "is no size"),
+        (&["--rate", "10"], "is no rate"),
+        (&["--rtt", "40"], "is no time"),
+        (&["--mtu", "1500"], "is no path MTU"),
+        (&["--op", "read"], "possible values: write, send"),
+        (&["--transport", "sr"], "possible values: rc"),
+    ] {
+        let (code, said) = refusal(args);
+        assert_eq!(code, Some(2), "{args:?}");
+        assert!(said.contains(line), "{args:?}: {said}");
+    }
+    for (args, line) in [
+        (&["--count", "0"][..], "the count must be at least 1"),
+        (&["--depth", "0"], "the depth must be from 1"),
+        (&["--retry", "8"], "the retry count must be from 0 to 7"),
+        (&["--timeout", "32"], "the timeout code must be from 0 to 31"),
+        (&["--pcap", "/no/such/folder/x.pcap"], "/no/such/folder/x.pcap: No such file"),
+        // Linux's always full device.
+        (&["--pcap", "/dev/full"], "cannot write the capture: No space left"),
+    ] {
+        let (code, said) = refusal(args);
+        assert_eq!(code, Some(1), "{args:?}");
+        assert!(said.contains(line) && said.lines().count() == 1, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn help_shows_an_example() {
+    let out = sim(&["--help"]);
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("softnic sim --size 1M --count 400"), "{text}");
+}

@@ -1,0 +1,70 @@
+//! `cargo xtask setup`: installs with apt what the tests use beyond Rust.
+
+use crate::steps::{self, Outcome, succeeds};
+
+/// Another apt may be at work on a fresh machine; this many seconds are waited for it.
+const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=400";
+
+/// A program that tests call, and the Debian package that has it.
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+const TOOLS: [Tool; 1] = [Tool { program: "tshark", package: "tshark" }];
+
+/// Installs what is missing; `Ok` says what there was to do, the error in one line why it could not be done.
+pub(crate) fn run() -> Result<String, String> {
+    let missing: Vec<&Tool> = TOOLS.iter().filter(|t| !is_installed(t.program)).collect();
+    if missing.is_empty() {
+        let names: Vec<_> = TOOLS.iter().map(|t| t.program).collect();
+        return Ok(format!("setup: {} is here, nothing to install", names.join(", ")));
+    }
+    let packages: Vec<_> = missing.iter().map(|t| t.package).collect();
+    let names = packages.join(" ");
+    let prefix = apt_prefix().map_err(|why| format!("cannot install {names}: {why}"))?;
+    println!("setup: installing with apt: {names}");
+    // A machine whose lists are there and current needs no update, which takes longer than the installation.
+    let install = || apt(&prefix, &[&["install", "-y", "--no-install-recommends"][..], &packages].concat());
+    if install().is_err() {
+        println!("setup: trying once more with new package lists");
+        apt(&prefix, &["update"])?;
+        install()?;
+    }
+    match missing.iter().find(|t| !is_installed(t.program)) {
+        None => Ok(format!("setup: installed {names}")),
+        Some(t) => Err(format!("{} was installed, but `{}` does not run", t.package, t.program)),
+    }
+}
+
+/// Whether a program is there and runs.
+pub(crate) fn is_installed(program: &str) -> bool {
+    succeeds(&[program, "--version"])
+}
+
+/// What to put before `apt-get` to be root; the error says why nothing would help.
+fn apt_prefix() -> Result<Vec<&'static str>, &'static str> {
+    if !succeeds(&["apt-get", "--version"]) {
+        return Err("there is no apt-get on this system; install it by other means");
+    }
+    if is_root() {
+        return Ok(vec![]);
+    }
+    match succeeds(&["sudo", "-n", "true"]) {
+        true => Ok(vec!["sudo", "-n"]),
+        false => Err("apt-get needs root, and sudo asks for a password or is not there"),
+    }
+}
+
+fn is_root() -> bool {
+    steps::command(&["id", "-u"]).output().is_ok_and(|o| o.stdout.trim_ascii() == b"0")
+}
+
+fn apt(prefix: &[&str], arguments: &[&str]) -> Result<(), String> {
+    // The variable is set with `env`, because sudo drops those of its caller.
+    let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", LOCK_TIMEOUT];
+    match steps::shell(&[prefix, &apt, arguments].concat()) {
+        Outcome::Failed(why) => Err(why),
+        Outcome::Passed(_) | Outcome::LeftOut(_) => Ok(()),
+    }
+}

@@ -1,0 +1,182 @@
+//! Steps of a chore: each runs, passes, fails or is left out for a reason, and all end up in one table.
+
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::project;
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It ran and all was well; with what is worth saying of it.
+    Passed(String),
+    /// It ran and something was wrong.
+    Failed(String),
+    /// It did not run, and why.
+    LeftOut(String),
+}
+
+/// One layer of tests.
+pub(crate) struct Step {
+    /// What the table calls it.
+    pub(crate) name: &'static str,
+    /// Whether it only runs when everything is asked for.
+    pub(crate) long: bool,
+    /// Runs it.
+    pub(crate) run: fn() -> Outcome,
+}
+
+impl Step {
+    /// A step of every run.
+    pub(crate) const fn new(name: &'static str, run: fn() -> Outcome) -> Step {
+        Step { name, long: false, run }
+    }
+
+    /// A step of `--all`.
+    pub(crate) const fn long(name: &'static str, run: fn() -> Outcome) -> Step {
+        Step { name, long: true, run }
+    }
+}
+
+/// What became of each step.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    rows: Vec<(&'static str, Outcome, Duration)>,
+}
+
+impl Report {
+    /// Runs the steps in order; a failure does not keep the later ones from running.
+    pub(crate) fn of(steps: &[Step], all: bool) -> Report {
+        let mut report = Report::default();
+        for step in steps {
+            println!("== {}", step.name);
+            let begin = Instant::now();
+            let outcome = match step.long && !all {
+                true => Outcome::LeftOut("runs with --all".into()),
+                false => (step.run)(),
+            };
+            match &outcome {
+                Outcome::Passed(_) => {}
+                Outcome::Failed(why) => println!("FAILED: {why}"),
+                Outcome::LeftOut(why) => println!("left out: {why}"),
+            }
+            report.rows.push((step.name, outcome, begin.elapsed()));
+        }
+        report
+    }
+
+    /// Steps that failed.
+    pub(crate) fn failed(&self) -> usize {
+        self.rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count()
+    }
+
+    /// The table, and below it the line that counts.
+    pub(crate) fn table(&self) -> String {
+        let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+        let mut out = format!("\n{:width$}  result    seconds\n", "layer");
+        for (name, outcome, took) in &self.rows {
+            let (result, remark) = match outcome {
+                Outcome::Passed(s) => ("passed", s),
+                Outcome::Failed(s) => ("FAILED", s),
+                Outcome::LeftOut(s) => ("left out", s),
+            };
+            let line = format!("{name:width$}  {result:8}  {:7.1}  {remark}", took.as_secs_f64());
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+        let passed = self.rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Passed(_))).count();
+        let _ = write!(out, "\n{passed} passed, {} failed", self.failed());
+        out
+    }
+}
+
+/// A command in the repository's root, with nothing to read from.
+pub(crate) fn command(words: &[&str]) -> Command {
+    let mut c = Command::new(words[0]);
+    c.args(&words[1..]).current_dir(project::root()).stdin(Stdio::null());
+    c
+}
+
+/// Prints a command, runs it, and says how it went.
+pub(crate) fn shell(words: &[&str]) -> Outcome {
+    shell_with(words, &[])
+}
+
+/// Like [`shell`], with environment variables.
+pub(crate) fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
+    let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
+    println!("$ {shown}{}", words.join(" "));
+    match command(words).envs(env.iter().copied()).status() {
+        Ok(status) if status.success() => Outcome::Passed(String::new()),
+        Ok(status) => Outcome::Failed(format!("`{}`: {status}", words.join(" "))),
+        Err(e) => Outcome::Failed(format!("`{}` cannot be started: {e}", words[0])),
+    }
+}
+
+/// Like [`shell_with`], for `cargo test`: also counts the tests, by what each test program says at its end.
+pub(crate) fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
+    let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
+    println!("$ {shown}{}", words.join(" "));
+    let run = || -> std::io::Result<(ExitStatus, u64, u64)> {
+        let mut child = command(words).envs(env.iter().copied()).stdout(Stdio::piped()).spawn()?;
+        let (mut passed, mut ignored) = (0, 0);
+        for line in BufReader::new(child.stdout.take().expect("it was asked for")).lines() {
+            let line = line?;
+            println!("{line}");
+            passed += count(&line, "passed");
+            ignored += count(&line, "ignored");
+        }
+        Ok((child.wait()?, passed, ignored))
+    };
+    match run() {
+        Ok((status, 0, _)) if status.success() => Outcome::Failed("not a single test was run".into()),
+        Ok((status, passed, 0)) if status.success() => Outcome::Passed(format!("{passed} tests")),
+        Ok((status, passed, ignored)) if status.success() => {
+            Outcome::Passed(format!("{passed} tests, {ignored} ignored"))
+        }
+        Ok((status, ..)) => Outcome::Failed(format!("`{}`: {status}", words.join(" "))),
+        Err(e) => Outcome::Failed(format!("`{}`: {e}", words[0])),
+    }
+}
+
+/// The number before `what` in `test result: ok. 41 passed; 0 failed; …`; 0 in any other line.
+fn count(line: &str, what: &str) -> u64 {
+    let Some(counts) = line.strip_prefix("test result: ") else { return 0 };
+    let mut words = counts.split([' ', ';']).rev().skip_while(|&w| w != what).skip(1);
+    words.next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Whether a command runs and succeeds; what it prints is not shown.
+pub(crate) fn succeeds(words: &[&str]) -> bool {
+    let quiet = command(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|s| s.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_counted() {
+        let line = "test result: ok. 41 passed; 0 failed; 2 ignored; 0 measured; 37 filtered out; finished in 0.18s";
+        assert_eq!((count(line, "passed"), count(line, "ignored"), count("41 passed", "passed")), (41, 2, 0));
+    }
+
+    #[test]
+    fn what_was_left_out_does_not_count_as_passed() {
+        let steps = [
+            Step::new("good", || Outcome::Passed("3 things".into())),
+            Step::new("absent", || Outcome::LeftOut("no such tool".into())),
+            Step::new("bad", || Outcome::Failed("broken".into())),
+            Step::long("slow", || Outcome::Passed(String::new())),
+        ];
+        let report = Report::of(&steps, false);
+        assert_eq!(report.failed(), 1);
+        let table = report.table();
+        assert!(table.ends_with("\n1 passed, 1 failed"), "{table}");
+        assert!(table.contains("\nabsent  left out      0.0  no such tool\n"), "{table}");
+        assert!(table.contains("\nslow    left out      0.0  runs with --all\n"), "{table}");
+    }
+}

@@ -1,0 +1,123 @@
+//! `cargo xtask test`: every layer of tests, from fast to real. A new layer is a line in [`STEPS`].
+
+use crate::project::{self, CAPTURES_VARIABLE};
+use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
+use crate::{setup, tshark};
+
+const STEPS: &[Step] = &[
+    Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
+    Step::new("clippy", || {
+        shell(&["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+    }),
+    Step::new("unit and property tests", || {
+        // The captures of real hardware are a layer of their own below.
+        cargo_test(&["cargo", "test", "--workspace", "--locked"], &[(CAPTURES_VARIABLE, "")])
+    }),
+    Step::new("wire without std", || {
+        shell(&["cargo", "build", "-p", "softnic-wire", "--no-default-features", "--locked"])
+    }),
+    Step::new("documentation", || {
+        shell_with(&["cargo", "doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
+    }),
+    Step::new("swarm of seeds", || {
+        let test = ["cargo", "test", "--release", "-p", "softnic-sim", "--test", "swarm", "--locked"];
+        cargo_test(&test, &[("SOFTNIC_SEEDS", "3000")])
+    }),
+    Step::new("table of goodput", || {
+        shell(&["cargo", "run", "--release", "--locked", "-p", "softnic-sim", "--example", "goodput_table"])
+    }),
+    Step::new("captures of hardware", hardware_captures),
+    Step::new("tshark", compare_with_tshark),
+    Step::long("miri", miri),
+    Step::long("cargo-fuzz", fuzz),
+];
+
+/// Runs all steps and prints the table; the error counts the failures.
+pub(crate) fn run(all: bool) -> Result<(), String> {
+    let report = Report::of(STEPS, all);
+    println!("{}", report.table());
+    match report.failed() {
+        0 => Ok(()),
+        n => Err(format!("{n} layers of tests failed")),
+    }
+}
+
+fn hardware_captures() -> Outcome {
+    let folder = match project::hardware_captures() {
+        Ok(folder) => folder,
+        Err(why) => return Outcome::LeftOut(why),
+    };
+    let Some(name) = folder.to_str() else {
+        return Outcome::Failed(format!("the name of {} is not UTF-8", folder.display()));
+    };
+    let test = ["cargo", "test", "-p", "softnic-pcaps", "--test", "captures", "--locked"];
+    match (cargo_test(&test, &[(CAPTURES_VARIABLE, name)]), project::captures_in(&folder)) {
+        (Outcome::Passed(_), Ok(files)) => Outcome::Passed(format!("{} captures", files.len())),
+        (Outcome::Passed(_), Err(why)) => Outcome::Failed(why),
+        (other, _) => other,
+    }
+}
+
+fn compare_with_tshark() -> Outcome {
+    if !setup::is_installed("tshark") {
+        match setup::run() {
+            Ok(done) => println!("{done}"),
+            Err(why) => return Outcome::LeftOut(why),
+        }
+    }
+    println!("$ cargo xtask tshark");
+    match tshark::run(&[]) {
+        Ok(report) => {
+            println!("{report}");
+            Outcome::Passed(report.to_string())
+        }
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+/// A cargo command of the nightly toolchain. Not `cargo +nightly`: below `cargo xtask` the toolchain is chosen already.
+fn nightly<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["rustup", "run", "nightly", "cargo"], arguments].concat()
+}
+
+fn miri() -> Outcome {
+    if !succeeds(&nightly(&["miri", "--version"])) {
+        return Outcome::LeftOut("no nightly toolchain with miri".into());
+    }
+    // Property tests write down what failed, which miri's isolation forbids; under it a few cases must do.
+    let env = [("MIRIFLAGS", "-Zmiri-disable-isolation"), ("PROPTEST_CASES", "4")];
+    shell_with(&nightly(&["miri", "test", "-p", "softnic-wire", "--lib", "--locked"]), &env)
+}
+
+/// Seconds that each fuzz target runs.
+const FUZZ_SECONDS: &str = "-max_total_time=60";
+
+fn fuzz() -> Outcome {
+    if !project::root().join("fuzz/Cargo.toml").exists() {
+        return Outcome::LeftOut("there are no fuzz targets yet".into());
+    }
+    if !succeeds(&nightly(&["fuzz", "--version"])) {
+        return Outcome::LeftOut("no nightly toolchain with cargo-fuzz".into());
+    }
+    let listed = match command(&nightly(&["fuzz", "list"])).output() {
+        Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).into_owned(),
+        Ok(out) => return Outcome::Failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
+    let targets: Vec<_> = listed.split_whitespace().collect();
+    for target in &targets {
+        // New inputs go into the first folder: a run must not change the ones that are kept in the repository.
+        let (found, kept) = (format!("target/fuzz-corpus/{target}"), format!("fuzz/corpus/{target}"));
+        if let Err(e) = std::fs::create_dir_all(project::root().join(&found)) {
+            return Outcome::Failed(format!("{found}: {e}"));
+        }
+        let mut words = nightly(&["fuzz", "run", target, &found]);
+        words.extend(project::root().join(&kept).is_dir().then_some(&*kept));
+        words.extend(["--", FUZZ_SECONDS]);
+        let outcome = shell(&words);
+        if !matches!(outcome, Outcome::Passed(_)) {
+            return outcome;
+        }
+    }
+    Outcome::Passed(format!("{} targets", targets.len()))
+}

@@ -1,0 +1,82 @@
+//! `cargo xtask tshark`: our dissection of captures held against tshark's, packet by packet and field by field.
+
+mod compare;
+mod fields;
+mod gaps;
+mod simulated;
+mod synthetic;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::project;
+
+/// What was compared.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Report {
+    files: u64,
+    frames: u64,
+    packets: u64,
+    fields: u64,
+    /// Packets of which tshark does not read the extension headers: see [`gaps`].
+    gaps: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { files, frames, packets, fields, gaps } = *self;
+        write!(
+            f,
+            "{fields} fields of {packets} RoCE packets in {frames} frames, {files} captures: no difference \
+             ({gaps} packets have headers unknown to tshark)"
+        )
+    }
+}
+
+/// Compares the given captures, or, where there are none given, all there are.
+pub(crate) fn run(files: &[PathBuf]) -> Result<Report, String> {
+    let scratch = Scratch::new()?;
+    let files = if files.is_empty() { all_captures(&scratch.0)? } else { files.to_vec() };
+    let mut report = Report::default();
+    let mut differences = Vec::new();
+    for file in &files {
+        let rows = fields::dissect(file, &scratch.0)?;
+        differences.extend(compare::file(file, &rows, &mut report)?);
+    }
+    if differences.is_empty() {
+        return Ok(report);
+    }
+    for d in differences.iter().take(40) {
+        println!("{d}");
+    }
+    Err(format!("{} differences to tshark", differences.len()))
+}
+
+fn all_captures(scratch: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = project::captures_in(&project::corpus())?;
+    match project::hardware_captures() {
+        Ok(folder) => files.extend(project::captures_in(&folder)?),
+        Err(why) => println!("left out: {why}"),
+    }
+    files.extend(synthetic::write(scratch).map_err(|e| format!("cannot write frames for tshark: {e}"))?);
+    files.extend(simulated::write(scratch)?);
+    Ok(files)
+}
+
+/// A folder that is gone when this is.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, String> {
+        let folder = std::env::temp_dir().join(format!("softnic-tshark-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(Scratch(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A folder that stays behind in the temporary ones is no reason to fail.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

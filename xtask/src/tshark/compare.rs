@@ -1,0 +1,79 @@
+//! The comparison itself: each frame is RoCE for both sides or for none, and then all fields are the same.
+
+use std::fs::File;
+use std::path::Path;
+
+use softnic_pcaps::decode::{self, Dissection, IcrcVerdict};
+use softnic_pcaps::{Frame, Payload, Reader, link};
+
+use super::fields::{FIELDS, ICRC, Row};
+use super::{Report, gaps};
+
+/// Compares one capture with tshark's rows of it; returns a line for each difference.
+pub(super) fn file(path: &Path, rows: &[Row], report: &mut Report) -> Result<Vec<String>, String> {
+    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let name = path.file_name().unwrap_or_default().display();
+    let mut reader = Reader::new(File::open(path).map_err(|e| named(&e))?).map_err(|e| named(&e))?;
+    let mut differences = Vec::new();
+    let mut rows = rows.iter();
+    while let Some(f) = reader.next_frame().map_err(|e| named(&e))? {
+        let Some(row) = rows.next() else {
+            return Err(named(&format_args!("tshark ends before frame {}", f.number)));
+        };
+        report.frames += 1;
+        frame(&f, row, report, |what| differences.push(format!("{name} frame {}: {what}", f.number)));
+    }
+    if rows.next().is_some() {
+        return Err(named(&"tshark reads more frames than we do"));
+    }
+    report.files += 1;
+    Ok(differences)
+}
+
+fn frame(frame: &Frame<'_>, row: &Row, report: &mut Report, mut differ: impl FnMut(String)) {
+    let theirs = row.values.contains_key(FIELDS[0].name);
+    let ours = match dissect(frame) {
+        None if theirs => return differ("RoCE for tshark, not for us".into()),
+        None => return,
+        Some(_) if !theirs => return differ("RoCE for us, not for tshark".into()),
+        Some(d) => d,
+    };
+    report.packets += 1;
+    let broken = ours.problem.is_some() || ours.icrc == IcrcVerdict::Truncated;
+    if row.malformed && !broken && gaps::called_malformed(&ours).is_none() {
+        differ(format!("malformed for tshark, not for us: {ours:?}"));
+    }
+    let gap = ours.opcode.and_then(gaps::without_headers).is_some();
+    report.gaps += u64::from(gap);
+    for field in FIELDS {
+        let (us, them) = ((field.ours)(&ours), row.values.get(field.name).copied());
+        if gap && field.extension && them.is_none() {
+            continue;
+        }
+        report.fields += u64::from(us.is_some() || them.is_some());
+        if us != them {
+            let opcode = ours.opcode.map(|o| o.to_string()).unwrap_or_default();
+            differ(format!("{opcode} {} is {them:x?} for tshark, {us:x?} for us", field.name));
+        }
+    }
+    if let (Some(&them), Some(us)) = (row.values.get(ICRC), icrc(frame.data, &ours)) {
+        report.fields += 1;
+        if us != them {
+            differ(format!("the ICRC is {them:#010x} for tshark, {us:#010x} for us"));
+        }
+    }
+}
+
+fn dissect<'a>(frame: &Frame<'a>) -> Option<Dissection<'a>> {
+    match link::payload(frame.link, frame.data).ok()? {
+        Payload::Ethernet(data) => decode::decode_ethernet(data).ok(),
+        Payload::Network { ethertype, offset } => decode::decode_network(frame.data, ethertype, offset).ok(),
+        Payload::Unsupported(_) => None,
+    }
+}
+
+/// The ICRC as tshark shows it: a big-endian number.
+fn icrc(frame: &[u8], d: &Dissection<'_>) -> Option<u64> {
+    let bytes = frame.get(d.layout.end.checked_sub(4)?..d.layout.end)?;
+    Some(bytes.iter().fold(0, |v, &b| v << 8 | u64::from(b)))
+}
