@@ -77,6 +77,19 @@ fn a_range_outside_the_region_is_a_remote_access_error() {
 }
 
 #[test]
+fn a_range_that_ends_outside_is_refused_before_a_byte_of_it_is_written() {
+    each_psn(Options::default(), |mut w| {
+        // The first packet alone would fit.
+        let op = w.write_to(B, BUFFER - 300);
+        w.send(A, 1, op, 0, 600);
+        let frames = w.transmit(A);
+        w.deliver_all(B, &frames);
+        assert_eq!(w.shown(B), ["NAK2 +0 msn 0"]);
+        assert_eq!(w.read(B, BUFFER - 300, 300), [UNTOUCHED; 300]);
+    });
+}
+
+#[test]
 fn a_region_without_the_right_or_of_another_domain_is_a_remote_access_error() {
     for other_domain in [false, true] {
         let mut w = World::new(Options::default());

@@ -352,6 +352,20 @@ fn progress_gives_all_retries_back() {
 }
 
 #[test]
+fn progress_starts_the_clock_anew() {
+    each_psn(Options::default(), |mut w| {
+        four_packets(&mut w, false);
+        w.wait(TIMEOUT - 1000);
+        let ack = w.forge_aeth(A, 1, 0x1f, 0);
+        w.deliver(A, &ack);
+        w.wait(TIMEOUT - 1);
+        assert!(w.shown(A).is_empty(), "the oldest packet has had its whole time only now");
+        w.wait(1);
+        assert_eq!(w.shown(A), expected(false, 2));
+    });
+}
+
+#[test]
 fn timeout_zero_never_times_out() {
     let mut w = World::new(Options { timeout: 0, ..Options::default() });
     four_packets(&mut w, false);
