@@ -1,21 +1,18 @@
 //! The sending half of a reliable connection: requests out, acknowledgements in (IBA 9.7.5, 9.7.7).
 
+mod answers;
+mod packet;
+
 use std::time::Duration;
 
-use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
-use softnic_wire::ext::Reth;
-use softnic_wire::opcode::{Position, Service};
-use softnic_wire::segment::opcode_of;
-use softnic_wire::{ExtHeaders, Instant, PacketFields, Psn, Qpn, TxFrame};
+use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 
-use super::send_queue::{SendQueue, Slot, Source};
+use super::send_queue::{SendQueue, Slot};
 use super::{Caps, Link};
 use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
-use crate::memory::{Access, AccessError, PdId, Region};
-use crate::qp::PayloadMode;
 use crate::recovery::{LossRecovery, Window};
-use crate::{Completion, CqOverflow, Host, Memory, SendOp, Status, WcOpcode};
+use crate::{Completion, CqOverflow, Host, SendOp, Status, WcOpcode};
 
 /// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
 const ACK_EVERY: u32 = 64;
@@ -118,8 +115,6 @@ impl Requester {
     pub(super) fn sig_all(&self) -> bool {
         self.sig_all
     }
-
-    // ---- sending ----
 
     /// The number of the packet with a PSN inside the window, or right behind it.
     #[inline]
@@ -245,65 +240,6 @@ impl Requester {
         !more
     }
 
-    #[inline]
-    #[allow(clippy::too_many_arguments)] // one packet's worth of facts, used once
-    fn emit(
-        &self,
-        tx: &mut TxFrame<'_>,
-        link: &Link,
-        (n, psn): (u64, Psn),
-        position: u32,
-        slot: &Slot,
-        ack_req: bool,
-        host: &impl Memory,
-    ) -> Result<(), AccessError> {
-        let index = (n - slot.first) as u32;
-        let (first, last) = (index == 0, index + 1 == slot.packets);
-        let at = match (first, last) {
-            (true, true) => Position::Only,
-            (true, false) => Position::First,
-            (false, false) => Position::Middle,
-            (false, true) => Position::Last,
-        };
-        let offset = index * link.mtu.bytes();
-        let len = if last { slot.len - offset } else { link.mtu.bytes() };
-        let mut ext = ExtHeaders::default();
-        match slot.op {
-            SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if first => {
-                ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
-            }
-            _ => {}
-        }
-        match slot.op {
-            SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),
-            _ => {}
-        }
-        let Some(opcode) = opcode_of(Service::Rc, slot.kind(), at) else { return Err(AccessError::Key) };
-        let fields = PacketFields {
-            opcode,
-            psn,
-            ack_req,
-            // A WRITE without immediate completes nothing at the peer: there is no event to ask for (IBA 9.2.3).
-            solicited: last && slot.solicited && slot.uses_receive(),
-            becn: false,
-            payload_len: len as usize,
-        };
-        // A frame that does not fit is the driver's mistake, seen at its first packet; there is nothing to send then.
-        if link.payload == PayloadMode::Elided {
-            return link.template.build_elided(tx, &fields, &ext).map_err(|_| AccessError::Bounds);
-        }
-        let started = link.template.start(tx, &fields, &ext).map_err(|_| AccessError::Bounds)?;
-        let source = self.queue.source(position, slot);
-        let (a, b) = tx.slices_mut(started.payload, len as usize);
-        let in_first = a.len() as u64;
-        copy_out(&source, link.pd, u64::from(offset), a, host)?;
-        if !b.is_empty() {
-            copy_out(&source, link.pd, u64::from(offset) + in_first, b, host)?;
-        }
-        link.template.finish(tx, started);
-        Ok(())
-    }
-
     /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
     fn break_at(&mut self, position: u32, unsend: bool, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
@@ -324,173 +260,6 @@ impl Requester {
             _ => Ok(()),
         }
     }
-
-    // ---- answers ----
-
-    /// Takes an acknowledgement of any kind.
-    pub(super) fn handle_aeth(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        aeth: Aeth,
-        link: &Link,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
-        match aeth.syndrome {
-            Syndrome::Ack(credits) => {
-                let covers = self.window.contains(psn);
-                if covers {
-                    self.acknowledge(now, psn.next(), link, recovery, host)?;
-                } else {
-                    host.counters().stale_acks += 1;
-                }
-                // The last answer given again may bring new credits (IBA 9.7.7.2.3); an older one brings old ones.
-                if covers || psn.next() == self.window.una {
-                    self.credit_limit = credits.count().map(|n| self.sends_done.wrapping_add(n));
-                }
-                Ok(())
-            }
-            // A NAK that nobody has defined says nothing, not even that what was before it arrived (IBA 9.7.5.2.1).
-            Syndrome::Nak(code) if code.0 > NakCode::REMOTE_OPERATIONAL_ERROR.0 => Ok(()),
-            Syndrome::Nak(code) => {
-                if !self.window.contains(psn) {
-                    host.counters().stale_acks += 1;
-                    return Ok(());
-                }
-                // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
-                self.acknowledge(now, psn, link, recovery, host)?;
-                self.handle_nak(now, psn, code, recovery, host)
-            }
-            Syndrome::RnrNak(timer) => {
-                if !self.window.contains(psn) {
-                    host.counters().stale_acks += 1;
-                    return Ok(());
-                }
-                self.acknowledge(now, psn, link, recovery, host)?;
-                self.handle_rnr(now, psn, timer, recovery, host)
-            }
-            Syndrome::Reserved(_) => Ok(()),
-        }
-    }
-
-    fn handle_nak(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        code: NakCode,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
-        let status = match code {
-            NakCode::PSN_SEQUENCE_ERROR => {
-                host.counters().packet_seq_err += 1;
-                // All from there on is sent again anyway after the wait; Linux rxe sends such NAKs behind every RNR NAK.
-                if self.is_waiting(now) {
-                    return Ok(());
-                }
-                self.count_retry(host)?;
-                recovery.on_sequence_nak(psn);
-                self.feed_back(now, Feedback::Loss);
-                self.arm(now);
-                return Ok(());
-            }
-            NakCode::INVALID_REQUEST => {
-                host.counters().req_remote_invalid_request += 1;
-                Status::RemInvReqErr
-            }
-            NakCode::REMOTE_ACCESS_ERROR => {
-                host.counters().req_remote_access_errors += 1;
-                Status::RemAccessErr
-            }
-            NakCode::REMOTE_OPERATIONAL_ERROR => Status::RemOpErr,
-            _ => return Ok(()),
-        };
-        Err(Failure::Work(status))
-    }
-
-    fn handle_rnr(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        timer: RnrTimer,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
-        host.counters().rnr_naks_received += 1;
-        if self.is_waiting(now) {
-            return Ok(()); // said twice
-        }
-        if self.rnr_retry != RNR_RETRY_FOREVER {
-            if self.rnr_retries >= self.rnr_retry {
-                host.counters().rnr_nak_retry_err += 1;
-                return Err(Failure::Work(Status::RnrRetryExcErr));
-            }
-            self.rnr_retries += 1;
-        }
-        recovery.on_sequence_nak(psn);
-        self.rnr_until = Some(now + timer.duration());
-        self.arm(now);
-        Ok(())
-    }
-
-    /// Everything before `una` is acknowledged: completes what is done.
-    fn acknowledge(
-        &mut self,
-        now: Instant,
-        una: Psn,
-        link: &Link,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
-        let packets = una.forward_from(self.window.una);
-        if packets == 0 {
-            return Ok(());
-        }
-        self.window.una = una;
-        self.una += u64::from(packets);
-        (self.retries, self.rnr_retries) = (0, 0);
-        recovery.on_acknowledged(self.window);
-        if self.answer_due > self.una {
-            self.arm(now);
-        } else {
-            self.deadline = None;
-        }
-        self.feed_back(
-            now,
-            Feedback::Acknowledged { bytes: u64::from(packets) * u64::from(link.mtu.bytes()), rtt: None },
-        );
-        while let Some(slot) = self.queue.head() {
-            if slot.last() >= self.una {
-                break;
-            }
-            let Some(slot) = self.queue.pop() else { break };
-            if slot.uses_receive() {
-                self.sends_done = slot.sends;
-            }
-            if slot.signaled {
-                host.complete(self.cq, completion(&slot, link.qpn, Status::Success))?;
-            }
-        }
-        self.check_broken()
-    }
-
-    pub(super) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
-        if let Some(cc) = &mut self.congestion {
-            cc.on_feedback(now, feedback);
-        }
-    }
-
-    fn count_retry(&mut self, host: &mut impl Host) -> Result<(), Failure> {
-        if self.retries >= self.retry_cnt {
-            host.counters().retry_exceeded_err += 1;
-            return Err(Failure::Work(Status::RetryExcErr));
-        }
-        self.retries += 1;
-        Ok(())
-    }
-
-    // ---- time ----
 
     /// Whether the peer asked to be left alone until later.
     #[inline]
@@ -532,8 +301,6 @@ impl Requester {
         Ok(())
     }
 
-    // ---- the end ----
-
     /// Ends all work: the oldest with `status`, the rest flushed. Completions that find no room are lost; that cannot be
     /// made good any more.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
@@ -556,40 +323,6 @@ fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, None) | (None, one) => one,
     }
-}
-
-/// Copies part of a message out of the memory that its work request names.
-#[inline]
-fn copy_out(
-    source: &Source<'_>,
-    pd: PdId,
-    offset: u64,
-    out: &mut [u8],
-    memory: &impl Memory,
-) -> Result<(), AccessError> {
-    let sges = match source {
-        Source::Inline(bytes) => {
-            out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
-            return Ok(());
-        }
-        Source::Gather(sges) => sges,
-    };
-    let (mut skip, mut out) = (offset, out);
-    for sge in *sges {
-        if out.is_empty() {
-            break;
-        }
-        if skip >= u64::from(sge.len) {
-            skip -= u64::from(sge.len);
-            continue;
-        }
-        let n = out.len().min((u64::from(sge.len) - skip) as usize);
-        let (part, rest) = out.split_at_mut(n);
-        let region = Region { pd, key: sge.lkey, addr: sge.addr.wrapping_add(skip), access: Access::NONE };
-        memory.read(region, part)?;
-        (skip, out) = (0, rest);
-    }
-    Ok(())
 }
 
 fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {

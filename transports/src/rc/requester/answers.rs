@@ -1,0 +1,175 @@
+//! What the peer answers: acknowledgements, credits, NAKs, RNR NAKs.
+
+use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
+use softnic_wire::{Instant, Psn};
+
+use super::super::Link;
+use super::{Failure, RNR_RETRY_FOREVER, Requester, completion};
+use crate::congestion::Feedback;
+use crate::recovery::LossRecovery;
+use crate::{Host, Status};
+
+impl Requester {
+    /// Takes an acknowledgement of any kind.
+    pub(in crate::rc) fn handle_aeth(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: Aeth,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        match aeth.syndrome {
+            Syndrome::Ack(credits) => {
+                let covers = self.window.contains(psn);
+                if covers {
+                    self.acknowledge(now, psn.next(), link, recovery, host)?;
+                } else {
+                    host.counters().stale_acks += 1;
+                }
+                // The last answer given again may bring new credits (IBA 9.7.7.2.3); an older one brings old ones.
+                if covers || psn.next() == self.window.una {
+                    self.credit_limit = credits.count().map(|n| self.sends_done.wrapping_add(n));
+                }
+                Ok(())
+            }
+            // A NAK that nobody has defined says nothing, not even that what was before it arrived (IBA 9.7.5.2.1).
+            Syndrome::Nak(code) if code.0 > NakCode::REMOTE_OPERATIONAL_ERROR.0 => Ok(()),
+            Syndrome::Nak(code) => {
+                if !self.window.contains(psn) {
+                    host.counters().stale_acks += 1;
+                    return Ok(());
+                }
+                // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
+                self.acknowledge(now, psn, link, recovery, host)?;
+                self.handle_nak(now, psn, code, recovery, host)
+            }
+            Syndrome::RnrNak(timer) => {
+                if !self.window.contains(psn) {
+                    host.counters().stale_acks += 1;
+                    return Ok(());
+                }
+                self.acknowledge(now, psn, link, recovery, host)?;
+                self.handle_rnr(now, psn, timer, recovery, host)
+            }
+            Syndrome::Reserved(_) => Ok(()),
+        }
+    }
+
+    fn handle_nak(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        code: NakCode,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let status = match code {
+            NakCode::PSN_SEQUENCE_ERROR => {
+                host.counters().packet_seq_err += 1;
+                // All from there on is sent again anyway after the wait; Linux rxe sends such NAKs behind every RNR NAK.
+                if self.is_waiting(now) {
+                    return Ok(());
+                }
+                self.count_retry(host)?;
+                recovery.on_sequence_nak(psn);
+                self.feed_back(now, Feedback::Loss);
+                self.arm(now);
+                return Ok(());
+            }
+            NakCode::INVALID_REQUEST => {
+                host.counters().req_remote_invalid_request += 1;
+                Status::RemInvReqErr
+            }
+            NakCode::REMOTE_ACCESS_ERROR => {
+                host.counters().req_remote_access_errors += 1;
+                Status::RemAccessErr
+            }
+            NakCode::REMOTE_OPERATIONAL_ERROR => Status::RemOpErr,
+            _ => return Ok(()),
+        };
+        Err(Failure::Work(status))
+    }
+
+    fn handle_rnr(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        timer: RnrTimer,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        host.counters().rnr_naks_received += 1;
+        if self.is_waiting(now) {
+            return Ok(()); // said twice
+        }
+        if self.rnr_retry != RNR_RETRY_FOREVER {
+            if self.rnr_retries >= self.rnr_retry {
+                host.counters().rnr_nak_retry_err += 1;
+                return Err(Failure::Work(Status::RnrRetryExcErr));
+            }
+            self.rnr_retries += 1;
+        }
+        recovery.on_sequence_nak(psn);
+        self.rnr_until = Some(now + timer.duration());
+        self.arm(now);
+        Ok(())
+    }
+
+    /// Everything before `una` is acknowledged: completes what is done.
+    fn acknowledge(
+        &mut self,
+        now: Instant,
+        una: Psn,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let packets = una.forward_from(self.window.una);
+        if packets == 0 {
+            return Ok(());
+        }
+        self.window.una = una;
+        self.una += u64::from(packets);
+        (self.retries, self.rnr_retries) = (0, 0);
+        recovery.on_acknowledged(self.window);
+        if self.answer_due > self.una {
+            self.arm(now);
+        } else {
+            self.deadline = None;
+        }
+        self.feed_back(
+            now,
+            Feedback::Acknowledged { bytes: u64::from(packets) * u64::from(link.mtu.bytes()), rtt: None },
+        );
+        while let Some(slot) = self.queue.head() {
+            if slot.last() >= self.una {
+                break;
+            }
+            let Some(slot) = self.queue.pop() else { break };
+            if slot.uses_receive() {
+                self.sends_done = slot.sends;
+            }
+            if slot.signaled {
+                host.complete(self.cq, completion(&slot, link.qpn, Status::Success))?;
+            }
+        }
+        self.check_broken()
+    }
+
+    pub(in crate::rc) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
+        if let Some(cc) = &mut self.congestion {
+            cc.on_feedback(now, feedback);
+        }
+    }
+
+    pub(super) fn count_retry(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+        if self.retries >= self.retry_cnt {
+            host.counters().retry_exceeded_err += 1;
+            return Err(Failure::Work(Status::RetryExcErr));
+        }
+        self.retries += 1;
+        Ok(())
+    }
+}
