@@ -3,9 +3,9 @@
 
 use std::cell::UnsafeCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
-use softnic_transports::memory::{Access, AccessError, PdId, Region};
+use softnic_transports::memory::{Access, AccessError, AtomicOp, PdId, Region};
 
 use crate::table::{Generator, RandomTable};
 
@@ -14,14 +14,26 @@ use crate::table::{Generator, RandomTable};
 /// The address is assigned, not where the bytes really lie, so that a simulation is the same in every run.
 pub struct Buffer {
     addr: u64,
-    bytes: Box<[UnsafeCell<u8>]>,
+    len: usize,
+    /// Words, so that atomics find them aligned.
+    words: Box<[UnsafeCell<u64>]>,
 }
 
 impl Buffer {
-    /// `len` zero bytes at `addr`.
+    /// `len` zero bytes at `addr`, which should be a multiple of 8 where atomics are meant to work.
     pub fn new(addr: u64, len: usize) -> Rc<Buffer> {
-        let bytes = std::iter::repeat_with(|| UnsafeCell::new(0)).take(len).collect();
-        Rc::new(Buffer { addr, bytes })
+        let words = std::iter::repeat_with(|| UnsafeCell::new(0)).take(len.div_ceil(8)).collect();
+        Rc::new(Buffer { addr, len, words })
+    }
+
+    /// `len` bytes from `offset` as raw memory.
+    ///
+    /// # Panics
+    /// When they are not all inside the buffer: callers outside this module own it, those inside have checked.
+    #[inline]
+    fn raw(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset, "a range outside the buffer");
+        UnsafeCell::raw_get(self.words.as_ptr()).cast::<u8>().wrapping_add(offset)
     }
 
     /// The first address.
@@ -31,12 +43,12 @@ impl Buffer {
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.len
     }
 
     /// Whether it has no byte.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len == 0
     }
 
     /// Copies bytes in at `offset`.
@@ -44,10 +56,10 @@ impl Buffer {
     /// # Panics
     /// When they do not fit: a mistake of the program that owns the buffer.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
-        let to = &self.bytes[offset..offset + bytes.len()];
-        // SAFETY: `to` is exactly `bytes.len()` cells of this buffer. `Buffer` is neither `Send` nor `Sync`, so no other
+        let to = self.raw(offset, bytes.len());
+        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer. `Buffer` is neither `Send` nor `Sync`, so no other
         // thread reads or writes them now, and no reference to a cell's content is ever handed out.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), UnsafeCell::raw_get(to.as_ptr()), bytes.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
     /// Copies bytes out from `offset`.
@@ -55,9 +67,9 @@ impl Buffer {
     /// # Panics
     /// When they are not all there.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) {
-        let from = &self.bytes[offset..offset + out.len()];
+        let from = self.raw(offset, out.len());
         // SAFETY: as in `write_at`; `out` cannot overlap cells, which are never borrowed as bytes.
-        unsafe { std::ptr::copy_nonoverlapping(UnsafeCell::raw_get(from.as_ptr()), out.as_mut_ptr(), out.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
     /// [`Buffer::write_at`], with the last byte stored last: programs poll for it.
@@ -66,9 +78,26 @@ impl Buffer {
         let Some((&last, body)) = bytes.split_last() else { return };
         self.write_at(offset, body);
         fence(Ordering::Release);
-        // SAFETY: the cell is inside the buffer (indexing checks it), aligned for one byte, and valid for the call.
-        let cell = unsafe { AtomicU8::from_ptr(self.bytes[offset + body.len()].get()) };
+        // SAFETY: the byte is inside the buffer (`raw` checks it), aligned as any byte is, and valid for the call.
+        let cell = unsafe { AtomicU8::from_ptr(self.raw(offset + body.len(), 1)) };
         cell.store(last, Ordering::Release);
+    }
+
+    /// Changes the eight bytes at `offset` in one step; `None` where they are not aligned.
+    fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
+        let word = self.raw(offset, 8).cast::<u64>();
+        if !word.is_aligned() {
+            return None;
+        }
+        // SAFETY: the eight bytes are inside the buffer (`raw` checks it), aligned, and valid for the call; everybody who
+        // shares them with the NIC does so by atomics.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        Some(match op {
+            AtomicOp::FetchAdd { add } => word.fetch_add(add, Ordering::SeqCst),
+            AtomicOp::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|found| found)
+            }
+        })
     }
 }
 
@@ -206,6 +235,17 @@ impl Regions {
             b.place(offset as usize, bytes);
         }
         Ok(())
+    }
+}
+
+impl Regions {
+    /// An atomic; on a null region it finds zero and changes nothing.
+    pub(crate) fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError> {
+        let (r, offset) = self.translate(region, 8)?;
+        match &r.backing {
+            Backing::Buffer(b) => b.atomic(offset as usize, op).ok_or(AccessError::Bounds),
+            Backing::Null => Ok(0),
+        }
     }
 }
 

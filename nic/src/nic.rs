@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use softnic_transports::completion::CqId;
 use softnic_transports::congestion::CongestionControl;
-use softnic_transports::memory::{Access, AccessError, PdId, Region};
+use softnic_transports::memory::{Access, AccessError, AtomicOp, PdId, Region};
 use softnic_transports::qp::{PayloadMode, QpState};
 use softnic_transports::shim::Shim;
 use softnic_transports::{
@@ -63,6 +63,10 @@ impl Memory for Shared {
     #[inline]
     fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError> {
         self.regions.write(region, bytes)
+    }
+
+    fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError> {
+        self.regions.atomic(region, op)
     }
 }
 

@@ -225,6 +225,7 @@ impl Slot {
                     rq_psn,
                     access: self.attr.access.unwrap_or_default(),
                     min_rnr_timer: RnrTimer(self.attr.min_rnr_timer.unwrap_or(0)),
+                    max_dest_rd_atomic: a.max_dest_rd_atomic.unwrap_or(0),
                     pkey: self.pkey,
                 });
                 self.peer = Some(path.addresses.dst());
@@ -235,7 +236,8 @@ impl Slot {
                 else {
                     return Err(ModifyError::Missing("sq_psn"));
                 };
-                qp.ready_to_send(&SendAttr { sq_psn, timeout, retry_cnt, rnr_retry });
+                let max_rd_atomic = a.max_rd_atomic.unwrap_or(0);
+                qp.ready_to_send(&SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic });
             }
             _ => {}
         }

@@ -193,8 +193,10 @@ fn unsignaled_work_completes_nothing_and_its_slot_is_free_when_a_later_one_is_do
     let caps = softnic_nic::transports::rc::Caps { max_send_wr: 3, ..Options::default().caps };
     let mut w = World::new(Options { caps, ..Options::default() });
     let op = w.write_to(B, 0);
-    let unsignaled =
-        |id| SendWr { flags: SendFlags { signaled: false, solicited: false }, ..wr(id, op, Data::Inline(b"x")) };
+    let unsignaled = |id| SendWr {
+        flags: SendFlags { signaled: false, solicited: false, fence: false },
+        ..wr(id, op, Data::Inline(b"x"))
+    };
     w.post(A, &unsignaled(1)).unwrap();
     w.post(A, &unsignaled(2)).unwrap();
     w.post(A, &wr(3, op, Data::Inline(b"y"))).unwrap();
@@ -220,7 +222,7 @@ fn a_queue_pair_that_signals_all_completes_unsignaled_work_too() {
     w.modify(A, &rtr);
     w.modify(A, &rts_attr(&w.options.clone()));
     let op = w.write_to(B, 0);
-    let flags = SendFlags { signaled: false, solicited: false };
+    let flags = SendFlags { signaled: false, solicited: false, fence: false };
     w.post(A, &SendWr { flags, ..wr(1, op, Data::Inline(b"x")) }).unwrap();
     let frames = w.transmit(A);
     w.deliver_all(B, &frames);
@@ -237,7 +239,7 @@ fn the_solicited_bit_stands_in_the_last_packet_and_in_the_completion() {
         let op = kinds(&w)[op].1;
         w.recv(B, 8, AT, 600);
         let sges = [w.sge(A, 0, 600)];
-        let flags = SendFlags { signaled: true, solicited: true };
+        let flags = SendFlags { signaled: true, solicited: true, fence: false };
         w.post(A, &SendWr { flags, ..wr(7, op, Data::Gather(&sges)) }).unwrap();
         let frames = w.transmit(A);
         let bits: Vec<bool> = frames.iter().map(|f| w.parse(f).bth.solicited).collect();

@@ -35,6 +35,8 @@ pub struct PairConfig {
     pub rnr_retry: u8,
     /// RNR timer code.
     pub min_rnr_timer: u8,
+    /// READs and atomics outstanding at a time.
+    pub max_rd_atomic: u8,
     /// How much each queue pair holds.
     pub caps: Caps,
     /// Completions that each queue holds.
@@ -117,7 +119,8 @@ impl<'a> Pair<'a> {
             let peer = 1 - host;
             let (ip, mac) = address(peer);
             let nic = self.sim.node(host);
-            let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+            let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+            let access = Access::LOCAL_WRITE | remote;
             nic.modify_qp(
                 qpns[host],
                 &QpAttr {
@@ -136,7 +139,7 @@ impl<'a> Pair<'a> {
                     mtu: Some(self.config.mtu),
                     dest_qp: Some(qpns[peer]),
                     rq_psn: Some(psns[peer]),
-                    max_dest_rd_atomic: Some(16),
+                    max_dest_rd_atomic: Some(self.config.max_rd_atomic),
                     min_rnr_timer: Some(self.config.min_rnr_timer),
                     ..QpAttr::default()
                 },
@@ -149,7 +152,7 @@ impl<'a> Pair<'a> {
                     timeout: Some(self.config.timeout),
                     retry_cnt: Some(self.config.retry_cnt),
                     rnr_retry: Some(self.config.rnr_retry),
-                    max_rd_atomic: Some(16),
+                    max_rd_atomic: Some(self.config.max_rd_atomic),
                     ..QpAttr::default()
                 },
             )?;

@@ -39,6 +39,7 @@ pub struct World {
     max_len: u32,
     first_psn: Option<Psn>,
     min_rnr_timer: u8,
+    max_rd_atomic: u8,
     /// Receives are posted late with this chance at each look.
     lazy_receiver: f64,
 }
@@ -72,6 +73,8 @@ pub struct Passed {
 
 const BUFFER: usize = 3 << 20;
 const GUARD: usize = 16;
+/// Where atomics work, in each buffer.
+const COUNTER: usize = 8;
 const UNTOUCHED: u8 = 0xa5;
 /// Far beyond what any of these worlds takes: a run that gets here hangs.
 const MAX_EVENTS: u64 = 20_000_000;
@@ -97,6 +100,7 @@ impl World {
             max_len: [1, 64, mtu.bytes() * 2 + 1, 20_000][r.below(4) as usize],
             first_psn,
             min_rnr_timer: 1 + r.below(12) as u8,
+            max_rd_atomic: 1 + r.below(8) as u8,
             lazy_receiver: [0.0, 0.5, 0.95][r.below(3) as usize],
         }
     }
@@ -106,10 +110,10 @@ impl World {
 struct Message {
     op: SendOp,
     data: Vec<u8>,
-    /// Where a WRITE goes, or a SEND went, in the receiver's buffer.
+    /// Where a WRITE goes, a SEND went, or a READ comes from, in the receiver's buffer.
     target: Option<usize>,
-    /// Where the bytes come from in the sender's buffer; inline messages have none.
-    source: Vec<(usize, usize)>,
+    /// Where the bytes come from, or a READ or atomic puts them, in the sender's buffer; inline messages have none.
+    local: Vec<(usize, usize)>,
     signaled: bool,
 }
 
@@ -124,6 +128,8 @@ struct Flow {
     messages: Vec<Message>,
     /// Messages that use up a receive, in order.
     receiving: VecDeque<usize>,
+    /// What atomics have made of the receiver's counter, if all posted so far are carried out once and in order.
+    counter: u64,
     /// Posted receives: their ranges.
     receives: VecDeque<(u64, usize, usize)>,
     next_receive: u64,
@@ -161,6 +167,7 @@ impl Swarm {
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: world.min_rnr_timer,
+            max_rd_atomic: world.max_rd_atomic,
             caps: Caps {
                 max_send_wr: world.depth,
                 max_recv_wr: 16,
@@ -181,7 +188,9 @@ impl Swarm {
                     let base = 0x1_0000_0000 * (1 + flows.len() as u64 * 2 + host as u64);
                     let buffer = Buffer::new(base, BUFFER);
                     buffer.write_at(0, &vec![UNTOUCHED; BUFFER]);
-                    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+                    buffer.write_at(COUNTER, &[0; 8]);
+                    let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+                    let access = Access::LOCAL_WRITE | remote;
                     keys[host] = pair.sim.node(host).reg_mr(pair.sides[host].pd, &buffer, access).unwrap_or(0);
                     buffer
                 });
@@ -190,7 +199,8 @@ impl Swarm {
                     qpns,
                     keys,
                     buffers,
-                    used: [0; 2],
+                    used: [COUNTER + 8; 2],
+                    counter: 0,
                     messages: Vec::new(),
                     receiving: VecDeque::new(),
                     receives: VecDeque::new(),
@@ -295,33 +305,54 @@ impl Swarm {
         let flow = &mut self.flows[i];
         let (from, to) = (flow.from, 1 - flow.from);
         let len = r.below(u64::from(self.world.max_len) + 1) as usize;
-        let data: Vec<u8> = (0..len).map(|_| r.next_u32() as u8).collect();
-        let kind = r.below(4);
-        let target = if kind >= 2 { Some(Self::room(flow, to, len)?) } else { None };
+        let mut data: Vec<u8> = (0..len).map(|_| r.next_u32() as u8).collect();
+        let kind = r.below(7);
+        let target = if (2..=4).contains(&kind) { Some(Self::room(flow, to, len)?) } else { None };
         let remote_addr = flow.buffers[to].addr() + target.unwrap_or(0) as u64;
         let (rkey, imm) = (flow.keys[to], r.next_u32());
         let op = match kind {
             0 => SendOp::Send,
             1 => SendOp::SendImm { imm },
             2 => SendOp::Write { remote_addr, rkey },
-            _ => SendOp::WriteImm { remote_addr, rkey, imm },
+            3 => SendOp::WriteImm { remote_addr, rkey, imm },
+            4 => {
+                flow.buffers[to].write_at(target.unwrap_or(0), &data);
+                SendOp::Read { remote_addr, rkey }
+            }
+            _ => {
+                data = flow.counter.to_ne_bytes().to_vec();
+                let remote_addr = flow.buffers[to].addr() + COUNTER as u64;
+                let (add, swap) = (r.next_u64(), r.next_u64());
+                if kind == 5 {
+                    flow.counter = flow.counter.wrapping_add(add);
+                    SendOp::FetchAdd { remote_addr, rkey, add }
+                } else {
+                    let hit = r.chance(0.7);
+                    let compare = flow.counter ^ u64::from(!hit);
+                    flow.counter = if hit { swap } else { flow.counter };
+                    SendOp::CompareSwap { remote_addr, rkey, compare, swap }
+                }
+            }
         };
+        let (len, takes_data) = (data.len(), kind >= 4);
         let last = flow.messages.len() + 1 == self.world.messages as usize;
         let full = flow.messages.len() - flow.completed + 1 == self.world.depth as usize;
         let signaled = last || full || r.chance(0.7);
-        let mut source = Vec::new();
-        let inline = len <= 64 && r.chance(0.5);
+        let mut local = Vec::new();
+        let inline = len <= 64 && r.chance(0.5) && !takes_data;
         if !inline {
             let mut rest = &data[..];
             for n in cut(r, len, 16) {
                 let at = Self::room(flow, from, n)?;
-                flow.buffers[from].write_at(at, &rest[..n]);
+                if !takes_data {
+                    flow.buffers[from].write_at(at, &rest[..n]);
+                }
                 rest = &rest[n..];
-                source.push((at, n));
+                local.push((at, n));
             }
         }
         let base = flow.buffers[from].addr();
-        let sges: Vec<Sge> = source
+        let sges: Vec<Sge> = local
             .iter()
             .map(|&(at, n)| Sge { addr: base + at as u64, len: n as u32, lkey: flow.keys[from] })
             .collect();
@@ -329,16 +360,16 @@ impl Swarm {
             wr_id: ((i as u64) << 32) | flow.messages.len() as u64,
             op,
             data: if inline { Data::Inline(&data) } else { Data::Gather(&sges) },
-            flags: SendFlags { signaled, solicited: r.chance(0.2) },
+            flags: SendFlags { signaled, solicited: r.chance(0.2), fence: r.chance(0.2) },
             deadline: None,
         };
         let qpn = flow.qpns[from];
-        if !matches!(op, SendOp::Write { .. }) {
+        if matches!(op, SendOp::Send | SendOp::SendImm { .. } | SendOp::WriteImm { .. }) {
             flow.receiving.push_back(flow.messages.len());
         }
         let written = self.pair.sim.node(from).write_send(qpn, &wr);
         written.map_err(|e| format!("post_send: {e}"))?;
-        flow.messages.push(Message { op, data, target, source, signaled });
+        flow.messages.push(Message { op, data, target, local, signaled });
         // Several work requests may share a doorbell; the last must have one.
         if last || full || self.random.chance(0.6) {
             let now = self.pair.sim.now().instant();
@@ -391,8 +422,15 @@ impl Swarm {
             if let (Some(at), SendOp::Write { .. } | SendOp::WriteImm { .. }) = (m.target, m.op) {
                 expect_bytes(&flow.buffers[1 - flow.from], at, &m.data, "a completed WRITE")?;
             }
+            if matches!(m.op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }) {
+                let mut rest = &m.data[..];
+                for &(at, n) in &m.local {
+                    expect_bytes(&flow.buffers[flow.from], at, &rest[..n], "what a READ or atomic brought")?;
+                    rest = &rest[n..];
+                }
+            }
             // From now on the bytes are the program's again: what is sent of them later would be wrong.
-            for &(at, n) in &m.source {
+            for &(at, n) in &m.local {
                 flow.buffers[flow.from].write_at(at, &vec![0xee; n]);
             }
         }
@@ -413,7 +451,7 @@ impl Swarm {
             SendOp::Send => (WcOpcode::Recv, None),
             SendOp::SendImm { imm } => (WcOpcode::Recv, Some(imm)),
             SendOp::WriteImm { imm, .. } => (WcOpcode::RecvWriteImm, Some(imm)),
-            SendOp::Write { .. } => return Err("a WRITE used up a receive".into()),
+            _ => return Err(format!("{:?} used up a receive", m.op)),
         };
         let expected = (wr_id, opcode, m.data.len() as u32, imm);
         if (c.wr_id, c.opcode, c.byte_len, c.imm) != expected {
@@ -443,9 +481,11 @@ impl Swarm {
             let to = 1 - flow.from;
             let mut expected = vec![UNTOUCHED; BUFFER];
             for m in &flow.messages {
-                let at = m.target.ok_or("a message has no target")?;
-                expected[at..at + m.data.len()].copy_from_slice(&m.data);
+                if let Some(at) = m.target {
+                    expected[at..at + m.data.len()].copy_from_slice(&m.data);
+                }
             }
+            expected[COUNTER..COUNTER + 8].copy_from_slice(&flow.counter.to_ne_bytes());
             expect_bytes(&flow.buffers[to], 0, &expected, "the receiver's whole memory")?;
             messages += flow.messages.len() as u64;
         }

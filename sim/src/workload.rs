@@ -190,6 +190,7 @@ impl<'a, 'p> Run<'a, 'p> {
             retry_cnt: o.retry,
             rnr_retry: 7,
             min_rnr_timer: 12,
+            max_rd_atomic: 16,
             caps: Caps {
                 max_send_wr: o.depth,
                 max_recv_wr: o.depth * 2,
@@ -296,7 +297,7 @@ impl<'a, 'p> Run<'a, 'p> {
             wr_id: ((i as u64) << 40) | (flow.posted % u64::from(self.options.depth)),
             op,
             data: Data::Gather(&sges),
-            flags: SendFlags { signaled: true, solicited: false },
+            flags: SendFlags { signaled: true, solicited: false, fence: false },
             deadline: None,
         };
         if self.pair.sim.node(A).post_send(now, flow.qpns[A], &wr).is_err() {

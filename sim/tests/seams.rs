@@ -36,6 +36,7 @@ impl World {
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 1,
+            max_rd_atomic: 16,
             caps: Caps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
             cq_capacity: 64,
             seed: 5,
@@ -62,7 +63,7 @@ impl World {
         let (qpn, now) = (self.qpns[A], self.pair.sim.now().instant());
         for wr_id in 0..u64::from(times) {
             let op = SendOp::Write { remote_addr: self.buffers[B].addr(), rkey: self.keys[B] };
-            let flags = SendFlags { signaled: true, solicited: false };
+            let flags = SendFlags { signaled: true, solicited: false, fence: false };
             let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, deadline: None };
             self.a().post_send(now, qpn, &wr).unwrap();
         }

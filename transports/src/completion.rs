@@ -61,6 +61,12 @@ pub enum WcOpcode {
     Send,
     /// A WRITE of ours.
     Write,
+    /// A READ of ours.
+    Read,
+    /// A compare and swap of ours.
+    CompareSwap,
+    /// A fetch and add of ours.
+    FetchAdd,
     /// A message received.
     Recv,
     /// A receive used up by the peer's WRITE with immediate.

@@ -10,6 +10,10 @@ pub struct Counters {
     pub rcvd_bytes: u64,
     pub rx_write_requests: u64,
     pub rx_send_requests: u64,
+    pub rx_read_requests: u64,
+    pub rx_atomic_requests: u64,
+    /// READ responses or atomic answers that were skipped: their requests are sent again.
+    pub implied_nak_seq_err: u64,
     /// SENDs and WRITEs with immediate that found no receive posted.
     pub out_of_buffer: u64,
     /// Requests that came too early: a packet before them is missing.

@@ -66,6 +66,23 @@ pub enum AccessError {
     Right,
 }
 
+/// An atomic operation on eight bytes of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Becomes `swap` if it is `compare`.
+    CompareSwap {
+        /// What it must be.
+        compare: u64,
+        /// What it becomes.
+        swap: u64,
+    },
+    /// `add` is added, wrapping.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+}
+
 /// Registered memory: every access passes key, domain, bounds and rights.
 pub trait Memory {
     /// Whether `len` bytes may be accessed. No key is looked at when `len` is 0 (IBA 9.7.4.1.5: o9-49).
@@ -76,4 +93,7 @@ pub trait Memory {
 
     /// Copies into memory; the last byte is stored last, because programs poll for it.
     fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError>;
+
+    /// Changes eight bytes in one step, also against the program's own atomics; what they were before.
+    fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError>;
 }

@@ -7,7 +7,7 @@ mod send_queue;
 
 use std::time::Duration;
 
-use requester::Requester;
+use requester::{Limits, Requester};
 use responder::Responder;
 use softnic_wire::aeth::RnrTimer;
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
@@ -68,6 +68,8 @@ pub struct ReceiveAttr {
     pub access: Access,
     /// How long a peer shall wait that found no receive.
     pub min_rnr_timer: RnrTimer,
+    /// READs and atomics of the peer that may be outstanding.
+    pub max_dest_rd_atomic: u8,
     /// Partition.
     pub pkey: u16,
 }
@@ -83,6 +85,8 @@ pub struct SendAttr {
     pub retry_cnt: u8,
     /// Retries after RNR NAKs; 7 is for ever.
     pub rnr_retry: u8,
+    /// READs and atomics that may be outstanding.
+    pub max_rd_atomic: u8,
 }
 
 /// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
@@ -155,13 +159,14 @@ impl<R: LossRecovery + Default> Rc<R> {
             access: a.access,
             payload: self.payload,
         });
-        self.responder.start(a.rq_psn, a.mtu, a.min_rnr_timer);
+        self.responder.start(a.rq_psn, a.mtu, a.min_rnr_timer, a.max_dest_rd_atomic);
         self.state = QpState::ReadyToReceive;
     }
 
     /// RTR to RTS.
     pub fn ready_to_send(&mut self, a: &SendAttr) {
-        self.requester.start(a.sq_psn, ack_timeout(a.timeout), a.retry_cnt, a.rnr_retry);
+        let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
+        self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
         self.state = QpState::ReadyToSend;
     }
 
@@ -250,6 +255,11 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         } else if let (QpState::ReadyToSend, Opcode::RC_ACKNOWLEDGE, Some(aeth)) = (self.state, opcode, packet.ext.aeth)
         {
             let done = self.requester.handle_aeth(now, packet.bth.psn, aeth, link, &mut self.recovery, host);
+            if let Err(f) = done {
+                self.on_request_failure(f, host);
+            }
+        } else if self.state == QpState::ReadyToSend && opcode.is_response() {
+            let done = self.requester.handle_data(now, packet, link, &mut self.recovery, host);
             if let Err(f) = done {
                 self.on_request_failure(f, host);
             }

@@ -51,10 +51,11 @@ pub enum Arrival {
 /// A way to recover from loss on a reliable connection. One value serves a queue pair, as requester and as responder.
 pub trait LossRecovery {
     /// Requester: a packet that must be sent again now, before any new one; always inside the window.
-    fn next_resend(&mut self, window: Window) -> Option<Psn>;
+    fn next_resend(&self, window: Window) -> Option<Psn>;
 
-    /// Requester: whether [`LossRecovery::next_resend`] would name a packet.
-    fn wants_resend(&self, window: Window) -> bool;
+    /// Requester: the packet that [`LossRecovery::next_resend`] named was sent; it stands for this many PSNs (a READ request
+    /// for all of its responses).
+    fn on_resent(&mut self, window: Window, psns: u32);
 
     /// Requester: the window's beginning moved forward.
     fn on_acknowledged(&mut self, window: Window);

@@ -39,6 +39,33 @@ pub enum SendOp {
         /// The immediate, as a big-endian number.
         imm: u32,
     },
+    /// Bytes out of the peer's memory into the work request's own.
+    Read {
+        /// Where in the peer's memory.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+    },
+    /// Eight bytes of the peer's memory become `swap` if they are `compare`; what they were comes back.
+    CompareSwap {
+        /// Where in the peer's memory, a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What they must be.
+        compare: u64,
+        /// What they become.
+        swap: u64,
+    },
+    /// `add` is added to eight bytes of the peer's memory; what they were comes back.
+    FetchAdd {
+        /// Where in the peer's memory, a multiple of 8.
+        remote_addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+        /// What is added.
+        add: u64,
+    },
 }
 
 /// How a send work request is carried out.
@@ -48,6 +75,8 @@ pub struct SendFlags {
     pub signaled: bool,
     /// The peer's completion should raise an event.
     pub solicited: bool,
+    /// It begins only when all READs and atomics before it are done (IBA 10.8.3.3).
+    pub fence: bool,
 }
 
 /// Where the bytes of a send come from.
@@ -97,6 +126,12 @@ pub enum PostError {
     /// More inline data than the queue pair was made for.
     #[error("more inline data than the queue pair allows")]
     InlineTooLong,
+    /// A READ or atomic with inline data: there is nothing to send.
+    #[error("a READ or atomic takes no inline data")]
+    InlineNotAllowed,
+    /// An atomic whose local memory is not eight bytes.
+    #[error("an atomic works on eight bytes")]
+    AtomicLength,
     /// A message longer than 2 GiB.
     #[error("the message is longer than 2 GiB")]
     MessageTooLong,
@@ -106,4 +141,28 @@ pub enum PostError {
     /// The transport does not bound completions, so a deadline would be a promise it cannot keep.
     #[error("this transport does not take deadlines")]
     NoDeadlines,
+}
+
+/// Splits bytes at `offset` of a message over scatter elements; `place` gets an element, the offset in it, and its part.
+#[inline]
+pub(crate) fn scatter<E>(
+    sges: &[Sge],
+    offset: u64,
+    bytes: &[u8],
+    mut place: impl FnMut(&Sge, u64, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut skip, mut bytes) = (offset, bytes);
+    for sge in sges {
+        if bytes.is_empty() {
+            break;
+        }
+        if skip >= u64::from(sge.len) {
+            skip -= u64::from(sge.len);
+            continue;
+        }
+        let (part, rest) = bytes.split_at(bytes.len().min((u64::from(sge.len) - skip) as usize));
+        place(sge, skip, part)?;
+        (skip, bytes) = (0, rest);
+    }
+    Ok(())
 }

@@ -43,6 +43,14 @@ pub enum Kind {
     Unknown,
 }
 
+impl Kind {
+    /// Whether a request of this kind is answered by data, not by an acknowledgement.
+    #[inline]
+    pub const fn is_answered_by_data(self) -> bool {
+        matches!(self, Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd)
+    }
+}
+
 /// Where a packet stands in its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]

@@ -162,7 +162,7 @@ pub fn to_state(state: QpState) -> QpAttr {
 
 /// A send without any flag but `signaled`.
 pub fn wr<'a>(wr_id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
-    SendWr { wr_id, op, data, flags: SendFlags { signaled: true, solicited: false }, deadline: None }
+    SendWr { wr_id, op, data, flags: SendFlags { signaled: true, solicited: false, fence: false }, deadline: None }
 }
 
 /// The ICRC made right again after a test changed something that it covers.

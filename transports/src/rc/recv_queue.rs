@@ -1,6 +1,7 @@
 //! The receive queue of a queue pair, and scattering a message over a receive.
 
 use crate::memory::{Access, AccessError, PdId, Region};
+use crate::wr::scatter;
 use crate::{Memory, PostError, RecvWr, Sge};
 
 /// A posted receive.
@@ -88,21 +89,8 @@ impl RecvQueue {
         memory: &impl Memory,
     ) -> Result<(), AccessError> {
         let at = self.place(self.head);
-        let (mut skip, mut bytes) = (offset, bytes);
-        for sge in &self.sges[at * self.max_sge..][..usize::from(receive.sges)] {
-            if bytes.is_empty() {
-                break;
-            }
-            if skip >= u64::from(sge.len) {
-                skip -= u64::from(sge.len);
-                continue;
-            }
-            let n = bytes.len().min((u64::from(sge.len) - skip) as usize);
-            let (part, rest) = bytes.split_at(n);
-            let region = Region { pd, key: sge.lkey, addr: sge.addr.wrapping_add(skip), access: Access::LOCAL_WRITE };
-            memory.write(region, part)?;
-            (skip, bytes) = (0, rest);
-        }
-        Ok(())
+        let sges = &self.sges[at * self.max_sge..][..usize::from(receive.sges)];
+        let region = |key, addr| Region { pd, key, addr, access: Access::LOCAL_WRITE };
+        scatter(sges, offset, bytes, |sge, at, part| memory.write(region(sge.lkey, sge.addr.wrapping_add(at)), part))
     }
 }

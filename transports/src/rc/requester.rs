@@ -1,6 +1,7 @@
 //! The sending half of a reliable connection: requests out, acknowledgements in (IBA 9.7.5, 9.7.7).
 
 mod answers;
+mod data;
 mod packet;
 
 use std::time::Duration;
@@ -38,6 +39,15 @@ impl From<CqOverflow> for Failure {
     }
 }
 
+/// How long and how often a requester waits, and how much it asks for at a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) timeout: Option<Duration>,
+    pub(super) retry_cnt: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) max_rd_atomic: u8,
+}
+
 pub(super) struct Requester {
     pub(super) queue: SendQueue,
     window: Window,
@@ -68,6 +78,11 @@ pub(super) struct Requester {
     sends_done: u32,
     /// The work request at this position cannot be read from memory: it fails when those before it are done.
     broken: Option<u32>,
+    /// READs and atomics that may be outstanding, and that are.
+    max_rd_atomic: u32,
+    rd_atomic: u32,
+    /// The skipped answer whose request was sent again already, by the number of its packet: later ones say no more.
+    implied_nak: Option<u64>,
     pub(super) congestion: Option<Box<dyn CongestionControl>>,
 }
 
@@ -92,13 +107,18 @@ impl Requester {
             credit_limit: None,
             sends_done: 0,
             broken: None,
+            max_rd_atomic: 0,
+            rd_atomic: 0,
+            implied_nak: None,
             congestion: None,
         }
     }
 
     /// Ready to send, from `psn` on.
-    pub(super) fn start(&mut self, psn: Psn, timeout: Option<Duration>, retry_cnt: u8, rnr_retry: u8) {
+    pub(super) fn start(&mut self, psn: Psn, a: &Limits) {
+        let Limits { timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.queue.clear();
+        (self.max_rd_atomic, self.rd_atomic, self.implied_nak) = (u32::from(max_rd_atomic), 0, None);
         self.window = Window { una: psn, next: psn };
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
@@ -109,7 +129,7 @@ impl Requester {
 
     /// Forgets all work, and its timers with it.
     pub(super) fn reset(&mut self) {
-        self.start(Psn::new(0), None, 0, 0);
+        self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
     pub(super) fn sig_all(&self) -> bool {
@@ -147,7 +167,13 @@ impl Requester {
         }
         let position = self.queue.locate(n)?;
         let slot = self.queue.get(position)?;
-        let may_go = self.broken != Some(position) && (n != slot.first || beyond_limits || self.has_credit(slot));
+        let may_begin = || {
+            let room = MAX_WINDOW - self.window.len();
+            (beyond_limits || self.has_credit(slot))
+                && !(slot.fence && self.rd_atomic > 0)
+                && !(slot.awaits_data() && (self.rd_atomic >= self.max_rd_atomic || slot.packets > room))
+        };
+        let may_go = self.broken != Some(position) && (n != slot.first || may_begin());
         may_go.then_some((self.window.next, position))
     }
 
@@ -194,13 +220,18 @@ impl Requester {
             },
         };
         let n = self.number(psn);
-        if resend.is_none() {
-            self.window.next = psn.next();
-        }
         let Some(&slot) = self.queue.get(position) else { return Ok(false) };
-        let ack_req = self.wants_ack(n == slot.last(), link, resend.is_some(), recovery);
+        // The request of a READ stands for the PSNs of all responses that it asks for.
+        let psns = if slot.awaits_data() { (slot.last() - n + 1) as u32 } else { 1 };
+        if resend.is_some() {
+            recovery.on_resent(self.window, psns);
+        } else {
+            self.window.next = psn.add(psns);
+            self.rd_atomic += u32::from(slot.awaits_data());
+        }
+        let ack_req = slot.awaits_data() || self.wants_ack(n == slot.last(), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
-            self.break_at(position, resend.is_none(), recovery)?;
+            self.break_at(position, resend.is_none().then_some(psns), recovery)?;
             // Another packet may be due instead, and nobody would ask again.
             return self.poll_transmit(now, tx, link, recovery, host);
         }
@@ -213,7 +244,7 @@ impl Requester {
         }
         // Only a packet that asks for an answer starts the clock (IBA 9.7.6.1.3): what was sent before it may be unanswered.
         if ack_req {
-            self.answer_due = self.answer_due.max(n + 1);
+            self.answer_due = self.answer_due.max(n + u64::from(psns));
             if self.deadline.is_none() {
                 self.arm(now);
             }
@@ -226,7 +257,7 @@ impl Requester {
 
     /// Whether there is any packet to send, now or later.
     fn has_something(&self, recovery: &impl LossRecovery) -> bool {
-        recovery.wants_resend(self.window) || self.number(self.window.next) != self.queue.end()
+        recovery.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
     }
 
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
@@ -235,16 +266,21 @@ impl Requester {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
-        let more = recovery.wants_resend(self.window)
+        let more = recovery.next_resend(self.window).is_some()
             || (self.fits_window(link.mtu.bytes()) && self.next_new(false).is_some());
         !more
     }
 
     /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    fn break_at(&mut self, position: u32, unsend: bool, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
-        if unsend {
-            self.window.next = self.window.next.sub(1);
+    fn break_at(
+        &mut self,
+        position: u32,
+        unsent: Option<u32>,
+        recovery: &mut impl LossRecovery,
+    ) -> Result<(), Failure> {
+        if let Some(psns) = unsent {
+            self.window.next = self.window.next.sub(psns);
         }
         self.broken = Some(position);
         // The packet before counted on this one to ask for an answer; sent again, it asks itself.
@@ -332,6 +368,9 @@ fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
         opcode: match slot.op {
             SendOp::Send | SendOp::SendImm { .. } => WcOpcode::Send,
             SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::Write,
+            SendOp::Read { .. } => WcOpcode::Read,
+            SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
         },
         byte_len: slot.len,
         imm: None,

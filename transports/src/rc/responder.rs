@@ -1,5 +1,8 @@
 //! The receiving half of a reliable connection: requests in, acknowledgements out (IBA 9.7.4, 9.7.5.1).
 
+mod data;
+
+use data::DataAnswers;
 use softnic_wire::aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 use softnic_wire::opcode::Kind;
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
@@ -55,6 +58,8 @@ pub(super) struct Responder {
     rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
+    /// READ responses and values of atomics that are owed; they go before the answer above, which covers what they answer.
+    data: DataAnswers,
     /// The furthest packet that was dropped as too early while the answer that says so waits.
     dropped: Option<Psn>,
 }
@@ -70,13 +75,15 @@ impl Responder {
             target: WriteTarget { addr: 0, rkey: 0 },
             rnr_timer: RnrTimer(0),
             answer: None,
+            data: DataAnswers::default(),
             dropped: None,
         }
     }
 
     /// Ready to receive, from `psn` on.
-    pub(super) fn start(&mut self, psn: Psn, mtu: PathMtu, rnr_timer: RnrTimer) {
+    pub(super) fn start(&mut self, psn: Psn, mtu: PathMtu, rnr_timer: RnrTimer, max_dest_rd_atomic: u8) {
         self.expected = psn;
+        self.data = DataAnswers::new(max_dest_rd_atomic);
         self.msn = 0;
         self.message = Reassembly::new(mtu);
         self.rnr_timer = rnr_timer;
@@ -89,7 +96,7 @@ impl Responder {
 
     #[inline]
     pub(super) fn has_answer(&self) -> bool {
-        self.answer.is_some()
+        self.answer.is_some() || self.data.is_due()
     }
 
     /// Takes a request.
@@ -105,7 +112,9 @@ impl Responder {
             Arrival::Duplicate => {
                 // The acknowledgement was lost, or the requester gave up waiting for it (IBA 9.7.5.1.4).
                 host.counters().duplicate_request += 1;
-                if packet.bth.ack_req && self.answer.is_none() {
+                if packet.bth.opcode.kind().is_answered_by_data() {
+                    self.answer_again(packet, link, host);
+                } else if packet.bth.ack_req && self.answer.is_none() {
                     self.answer = Some(Answer::Ack);
                 }
                 return Ok(());
@@ -138,6 +147,9 @@ impl Responder {
         // A key that is not invalidated must not look as if it were: what is not offered is refused.
         if packet.ext.ieth.is_some() {
             return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+        }
+        if opcode.kind().is_answered_by_data() {
+            return self.execute_data(packet, link, recovery, host);
         }
         let before = self.message;
         let Ok(place) = self.message.accept(opcode, packet.payload_len, packet.ext.reth.map(|r| r.len)) else {
@@ -276,6 +288,9 @@ impl Responder {
 
     /// Writes the answer that is due.
     pub(super) fn poll_transmit(&mut self, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
+        if self.data.is_due() {
+            return self.send_data(tx, link, host);
+        }
         let Some(answer) = self.answer.take() else { return false };
         self.dropped = None;
         let (psn, syndrome) = match answer {

@@ -13,6 +13,7 @@ pub(super) struct Slot {
     pub(super) op: SendOp,
     pub(super) signaled: bool,
     pub(super) solicited: bool,
+    pub(super) fence: bool,
     inline: bool,
     sges: u8,
     pub(super) len: u32,
@@ -32,16 +33,25 @@ impl Slot {
     /// Whether the message takes a receive of the peer.
     #[inline]
     pub(super) fn uses_receive(&self) -> bool {
-        !matches!(self.op, SendOp::Write { .. })
+        matches!(self.op, SendOp::Send | SendOp::SendImm { .. } | SendOp::WriteImm { .. })
     }
 
+    /// Whether it is answered by data, not by an acknowledgement: READs and atomics. One request packet stands for all of
+    /// its PSNs.
     #[inline]
-    pub(super) fn kind(&self) -> MessageKind {
+    pub(super) fn awaits_data(&self) -> bool {
+        matches!(self.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+    }
+
+    /// What kind of message it sends; `None` for READs and atomics.
+    #[inline]
+    pub(super) fn kind(&self) -> Option<MessageKind> {
         match self.op {
-            SendOp::Send => MessageKind::Send,
-            SendOp::SendImm { .. } => MessageKind::SendImm,
-            SendOp::Write { .. } => MessageKind::Write,
-            SendOp::WriteImm { .. } => MessageKind::WriteImm,
+            SendOp::Send => Some(MessageKind::Send),
+            SendOp::SendImm { .. } => Some(MessageKind::SendImm),
+            SendOp::Write { .. } => Some(MessageKind::Write),
+            SendOp::WriteImm { .. } => Some(MessageKind::WriteImm),
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => None,
         }
     }
 }
@@ -109,6 +119,10 @@ impl SendQueue {
         if self.tail.wrapping_sub(self.head) >= self.max_wr {
             return Err(PostError::QueueFull);
         }
+        let takes_data = matches!(wr.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+        if takes_data && matches!(wr.data, Data::Inline(_)) {
+            return Err(PostError::InlineNotAllowed);
+        }
         let at = self.place(self.tail);
         let (len, sges, inline) = match wr.data {
             Data::Inline(bytes) => {
@@ -129,11 +143,15 @@ impl SendQueue {
         if len > u64::from(MAX_MESSAGE) {
             return Err(PostError::MessageTooLong);
         }
+        if takes_data && !matches!(wr.op, SendOp::Read { .. }) && len != 8 {
+            return Err(PostError::AtomicLength);
+        }
         self.slots[at] = Some(Slot {
             wr_id: wr.wr_id,
             op: wr.op,
             signaled: wr.flags.signaled || sig_all,
             solicited: wr.flags.solicited,
+            fence: wr.flags.fence,
             inline,
             sges,
             len: len as u32,

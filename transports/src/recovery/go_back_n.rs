@@ -16,15 +16,13 @@ pub struct GoBackN {
 
 impl LossRecovery for GoBackN {
     #[inline]
-    fn next_resend(&mut self, window: Window) -> Option<Psn> {
-        let psn = self.resend.filter(|&p| window.contains(p));
-        self.resend = psn.map(Psn::next).filter(|&p| window.contains(p));
-        psn
+    fn next_resend(&self, window: Window) -> Option<Psn> {
+        self.resend.filter(|&p| window.contains(p))
     }
 
     #[inline]
-    fn wants_resend(&self, window: Window) -> bool {
-        self.resend.is_some_and(|p| window.contains(p))
+    fn on_resent(&mut self, window: Window, psns: u32) {
+        self.resend = self.resend.map(|p| p.add(psns)).filter(|&p| window.contains(p));
     }
 
     #[inline]
@@ -77,9 +75,16 @@ mod tests {
         let mut g = GoBackN::default();
         assert_eq!(g.next_resend(w), None);
         g.on_sequence_nak(Psn::MAX);
-        let all: Vec<_> = std::iter::from_fn(|| g.next_resend(w)).map(Psn::value).collect();
+        let mut next = || {
+            let psn = g.next_resend(w)?;
+            g.on_resent(w, 1);
+            Some(psn.value())
+        };
+        let all: Vec<_> = std::iter::from_fn(&mut next).collect();
         assert_eq!(all, [0xffffff, 0, 1]);
-        assert!(!g.wants_resend(w));
+        g.on_sequence_nak(Psn::MAX);
+        g.on_resent(w, 2);
+        assert_eq!(g.next_resend(w), Some(Psn::new(1)), "a READ request stands for its responses");
     }
 
     #[test]
@@ -87,6 +92,7 @@ mod tests {
         let mut g = GoBackN::default();
         g.on_timeout(window(10, 20));
         assert_eq!(g.next_resend(window(10, 20)), Some(Psn::new(10)));
+        g.on_resent(window(10, 20), 1);
         g.on_acknowledged(window(15, 20));
         assert_eq!(g.next_resend(window(15, 20)), Some(Psn::new(15)));
         g.on_acknowledged(window(20, 20));

@@ -24,7 +24,7 @@ impl Requester {
             Syndrome::Ack(credits) => {
                 let covers = self.window.contains(psn);
                 if covers {
-                    self.acknowledge(now, psn.next(), link, recovery, host)?;
+                    self.acknowledge_requests(now, psn.next(), link, recovery, host)?;
                 } else {
                     host.counters().stale_acks += 1;
                 }
@@ -42,7 +42,9 @@ impl Requester {
                     return Ok(());
                 }
                 // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
-                self.acknowledge(now, psn, link, recovery, host)?;
+                if !self.acknowledge_requests(now, psn, link, recovery, host)? {
+                    return Ok(()); // an answer before it is missing, and asked for again first
+                }
                 self.handle_nak(now, psn, code, recovery, host)
             }
             Syndrome::RnrNak(timer) => {
@@ -50,7 +52,9 @@ impl Requester {
                     host.counters().stale_acks += 1;
                     return Ok(());
                 }
-                self.acknowledge(now, psn, link, recovery, host)?;
+                if !self.acknowledge_requests(now, psn, link, recovery, host)? {
+                    return Ok(());
+                }
                 self.handle_rnr(now, psn, timer, recovery, host)
             }
             Syndrome::Reserved(_) => Ok(()),
@@ -118,7 +122,7 @@ impl Requester {
     }
 
     /// Everything before `una` is acknowledged: completes what is done.
-    fn acknowledge(
+    pub(super) fn acknowledge(
         &mut self,
         now: Instant,
         una: Psn,
@@ -151,6 +155,7 @@ impl Requester {
             if slot.uses_receive() {
                 self.sends_done = slot.sends;
             }
+            self.rd_atomic -= u32::from(slot.awaits_data());
             if slot.signaled {
                 host.complete(self.cq, completion(&slot, link.qpn, Status::Success))?;
             }

@@ -1,9 +1,9 @@
 //! One request packet: which it is in its message, its headers, and its payload out of memory.
 
-use softnic_wire::ext::Reth;
+use softnic_wire::ext::{AtomicEth, Reth};
 use softnic_wire::opcode::{Position, Service};
 use softnic_wire::segment::opcode_of;
-use softnic_wire::{ExtHeaders, PacketFields, Psn, TxFrame};
+use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, TxFrame};
 
 use super::super::Link;
 use super::super::send_queue::{Slot, Source};
@@ -13,6 +13,41 @@ use crate::qp::PayloadMode;
 use crate::{Memory, SendOp};
 
 impl Requester {
+    /// Writes the request of a READ or atomic: for a READ that lost responses, of the part that is still missing.
+    fn emit_data_request(
+        &self,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        (index, psn): (u32, Psn),
+        slot: &Slot,
+    ) -> Result<(), AccessError> {
+        let mut ext = ExtHeaders::default();
+        let opcode = match slot.op {
+            SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
+                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: swap, compare });
+                Opcode::RC_COMPARE_SWAP
+            }
+            SendOp::FetchAdd { remote_addr, rkey, add } => {
+                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: add, compare: 0 });
+                Opcode::RC_FETCH_ADD
+            }
+            SendOp::Read { remote_addr, rkey } => {
+                let offset = index * link.mtu.bytes();
+                ext.reth = Some(Reth { va: remote_addr.wrapping_add(u64::from(offset)), rkey, len: slot.len - offset });
+                Opcode::RC_RDMA_READ_REQUEST
+            }
+            SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => {
+                return Err(AccessError::Key);
+            }
+        };
+        let fields = PacketFields { opcode, psn, ack_req: true, solicited: false, becn: false, payload_len: 0 };
+        let built = match link.payload {
+            PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]),
+            PayloadMode::Elided => link.template.build_elided(tx, &fields, &ext),
+        };
+        built.map_err(|_| AccessError::Bounds)
+    }
+
     #[inline]
     #[allow(clippy::too_many_arguments)] // one packet's worth of facts, used once
     pub(super) fn emit(
@@ -26,6 +61,7 @@ impl Requester {
         host: &impl Memory,
     ) -> Result<(), AccessError> {
         let index = (n - slot.first) as u32;
+        let Some(kind) = slot.kind() else { return self.emit_data_request(tx, link, (index, psn), slot) };
         let (first, last) = (index == 0, index + 1 == slot.packets);
         let at = match (first, last) {
             (true, true) => Position::Only,
@@ -46,7 +82,7 @@ impl Requester {
             SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),
             _ => {}
         }
-        let Some(opcode) = opcode_of(Service::Rc, slot.kind(), at) else { return Err(AccessError::Key) };
+        let Some(opcode) = opcode_of(Service::Rc, kind, at) else { return Err(AccessError::Key) };
         let fields = PacketFields {
             opcode,
             psn,

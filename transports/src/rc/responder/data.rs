@@ -1,0 +1,218 @@
+//! Requests that are answered by data: READs and atomics, and their replay when the answer was lost (IBA 9.7.5.1.5, .6).
+
+use std::collections::VecDeque;
+
+use softnic_wire::aeth::{Aeth, Credits, NakCode, Syndrome};
+use softnic_wire::opcode::{Kind, Position, Service};
+use softnic_wire::segment::{MAX_MESSAGE, MessageKind, opcode_of};
+use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, TxFrame};
+
+use super::super::Link;
+use super::{Failure, Responder};
+use crate::memory::{Access, AtomicOp, Region};
+use crate::qp::PayloadMode;
+use crate::recovery::LossRecovery;
+use crate::{Host, Inbound};
+
+/// An answer under way.
+#[derive(Debug, Clone, Copy)]
+enum Job {
+    /// Responses to a READ: `next` of `packets` is to be sent.
+    Read { psn: Psn, addr: u64, rkey: u32, len: u32, next: u32, packets: u32, msn: u32 },
+    /// What an atomic found.
+    Atomic { psn: Psn, found: u64, msn: u32 },
+}
+
+/// READs and atomics of the peer: those to be answered, and the values of atomics that were answered. An atomic must never
+/// be carried out twice, so its value is kept as long as the peer can ask for it again.
+#[derive(Debug, Default)]
+pub(super) struct DataAnswers {
+    jobs: VecDeque<Job>,
+    done: VecDeque<(Psn, u64)>,
+    /// READs and atomics that the peer may have outstanding.
+    limit: usize,
+}
+
+impl DataAnswers {
+    pub(super) fn new(limit: u8) -> DataAnswers {
+        let limit = usize::from(limit);
+        DataAnswers { jobs: VecDeque::with_capacity(limit), done: VecDeque::with_capacity(limit), limit }
+    }
+
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    fn remember(&mut self, psn: Psn, found: u64) {
+        if self.done.len() == self.limit {
+            self.done.pop_front();
+        }
+        self.done.push_back((psn, found));
+    }
+}
+
+impl Responder {
+    /// Carries out the READ or atomic that is due.
+    pub(super) fn execute_data(
+        &mut self,
+        packet: &Inbound<'_>,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let psn = packet.bth.psn;
+        // Inside a message of several packets nothing else may come; and no more than was agreed on (IBA 9.7.4.1.2, .7).
+        if self.message.received().is_some() || self.data.jobs.len() >= self.data.limit || packet.payload_len != 0 {
+            return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+        }
+        let msn = (self.msn + 1) & 0x00ff_ffff;
+        let packets = if let Some(reth) = packet.ext.reth {
+            let allowed = packet.bth.opcode.kind() == Kind::ReadRequest && link.access.allows(Access::REMOTE_READ);
+            if !allowed || reth.len > MAX_MESSAGE {
+                return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+            }
+            let region = Region { pd: link.pd, key: reth.rkey, addr: reth.va, access: Access::REMOTE_READ };
+            if host.check(region, u64::from(reth.len)).is_err() {
+                return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+            }
+            host.counters().rx_read_requests += 1;
+            let packets = link.mtu.packets(reth.len);
+            let (addr, rkey, len) = (reth.va, reth.rkey, reth.len);
+            self.data.jobs.push_back(Job::Read { psn, addr, rkey, len, next: 0, packets, msn });
+            packets
+        } else if let Some(atomic) = packet.ext.atomic {
+            if !link.access.allows(Access::REMOTE_ATOMIC) || atomic.va % 8 != 0 {
+                return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+            }
+            let region = Region { pd: link.pd, key: atomic.rkey, addr: atomic.va, access: Access::REMOTE_ATOMIC };
+            let op = match packet.bth.opcode.kind() {
+                Kind::CompareSwap => AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_add },
+                _ => AtomicOp::FetchAdd { add: atomic.swap_add },
+            };
+            let Ok(found) = host.atomic(region, op) else {
+                return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+            };
+            host.counters().rx_atomic_requests += 1;
+            self.data.remember(psn, found);
+            self.data.jobs.push_back(Job::Atomic { psn, found, msn });
+            1
+        } else {
+            return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
+        };
+        self.msn = msn;
+        self.expected = psn.add(packets);
+        if self.answer.is_some() {
+            // A NAK that still waits was for this very packet, which has come meanwhile.
+            self.answer = None;
+            self.ask_for_dropped(recovery);
+        }
+        Ok(())
+    }
+
+    /// The answer to a READ or atomic was lost, or the requester gave up waiting for it.
+    pub(super) fn answer_again(&mut self, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) {
+        let psn = packet.bth.psn;
+        // The requester has gone back: what was still to be said from there on it will ask for again.
+        self.data.jobs.retain(|job| match job {
+            Job::Read { psn: p, packets, .. } => p.add(packets - 1).is_before(psn),
+            Job::Atomic { psn: p, .. } => p.is_before(psn),
+        });
+        if self.data.jobs.len() >= self.data.limit {
+            return;
+        }
+        let msn = self.msn;
+        if let Some(reth) = packet.ext.reth {
+            let packets = link.mtu.packets(reth.len);
+            let region = Region { pd: link.pd, key: reth.rkey, addr: reth.va, access: Access::REMOTE_READ };
+            // A duplicate asks for no more than the original did, of memory that may still be read.
+            let in_the_past =
+                !psn.add(packets).is_after(self.expected) && packet.bth.opcode.kind() == Kind::ReadRequest;
+            let allowed = link.access.allows(Access::REMOTE_READ) && host.check(region, u64::from(reth.len)).is_ok();
+            if in_the_past && allowed {
+                let (addr, rkey, len) = (reth.va, reth.rkey, reth.len);
+                self.data.jobs.push_back(Job::Read { psn, addr, rkey, len, next: 0, packets, msn });
+            }
+        } else if let Some(&(_, found)) = self.data.done.iter().find(|(p, _)| *p == psn) {
+            self.data.jobs.push_back(Job::Atomic { psn, found, msn });
+        }
+    }
+
+    /// Writes the next packet of the oldest answer.
+    pub(super) fn send_data(&mut self, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
+        let credits = Syndrome::Ack(Credits::at_most(self.queue.len()));
+        let Some(job) = self.data.jobs.front_mut() else { return false };
+        match job {
+            Job::Atomic { psn, found, msn } => {
+                let ext = ExtHeaders {
+                    aeth: Some(Aeth { syndrome: credits, msn: *msn }),
+                    atomic_ack: Some(*found),
+                    ..ExtHeaders::default()
+                };
+                let fields = response(Opcode::RC_ATOMIC_ACKNOWLEDGE, *psn, 0);
+                let built = match link.payload {
+                    PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]),
+                    PayloadMode::Elided => link.template.build_elided(tx, &fields, &ext),
+                };
+                self.data.jobs.pop_front();
+                built.is_ok()
+            }
+            Job::Read { psn, addr, rkey, len, next, packets, msn } => {
+                let position = match (*next == 0, *next + 1 == *packets) {
+                    (true, true) => Position::Only,
+                    (true, false) => Position::First,
+                    (false, false) => Position::Middle,
+                    (false, true) => Position::Last,
+                };
+                let offset = *next * link.mtu.bytes();
+                let part = if *next + 1 == *packets { *len - offset } else { link.mtu.bytes() };
+                let aeth = (position != Position::Middle).then_some(Aeth { syndrome: credits, msn: *msn });
+                let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
+                let Some(opcode) = opcode_of(Service::Rc, MessageKind::ReadResponse, position) else { return false };
+                let packet_psn = psn.add(*next);
+                let fields = response(opcode, packet_psn, part as usize);
+                let addr = addr.wrapping_add(u64::from(offset));
+                let region = Region { pd: link.pd, key: *rkey, addr, access: Access::REMOTE_READ };
+                *next += 1;
+                if *next == *packets {
+                    self.data.jobs.pop_front();
+                }
+                match write_response(tx, link, &fields, &ext, region, host) {
+                    Some(sent) => sent,
+                    None => {
+                        // The memory is gone since the request came; what follows cannot be answered either.
+                        host.counters().resp_remote_access_errors += 1;
+                        self.data.jobs.clear();
+                        self.nak(packet_psn, NakCode::REMOTE_ACCESS_ERROR);
+                        self.poll_transmit(tx, link, host)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn response(opcode: Opcode, psn: Psn, payload_len: usize) -> PacketFields {
+    PacketFields { opcode, psn, ack_req: false, solicited: false, becn: false, payload_len }
+}
+
+/// Writes one READ response; `None` when the memory may not be read.
+fn write_response(
+    tx: &mut TxFrame<'_>,
+    link: &Link,
+    fields: &PacketFields,
+    ext: &ExtHeaders,
+    region: Region,
+    host: &impl Host,
+) -> Option<bool> {
+    if link.payload == PayloadMode::Elided {
+        return Some(link.template.build_elided(tx, fields, ext).is_ok());
+    }
+    let Ok(started) = link.template.start(tx, fields, ext) else { return Some(false) };
+    let (a, b) = tx.slices_mut(started.payload, fields.payload_len);
+    let behind = Region { addr: region.addr.wrapping_add(a.len() as u64), ..region };
+    host.read(region, a).ok()?;
+    host.read(behind, b).ok()?;
+    link.template.finish(tx, started);
+    Some(true)
+}
