@@ -42,16 +42,19 @@ impl RocePacket {
     }
 
     /// `body` is what is there of the `body_len` bytes from the BTH to the ICRC.
-    #[inline]
+    #[inline(always)] // a layout handed over in memory is stored in pieces and loaded as vectors, which waits
     fn from_body(layout: Layout, body: &[u8], body_len: usize) -> Result<RocePacket, Error> {
         let bth = bth::Repr::parse(&bth::Packet::new_checked(body)?)?;
-        let ext = ExtHeaders::parse(bth.opcode, body.get(bth::LEN..).unwrap_or_default())?;
+        let behind = body.get(bth::LEN..).unwrap_or_default();
+        ExtHeaders::check_len(bth.opcode, behind)?;
         let start = bth::LEN + bth.opcode.headers_len();
         let Some(len) = body_len.checked_sub(start + usize::from(bth.pad)) else {
             return Err(Error::Malformed { what: "BTH", why: "more padding than payload" });
         };
         let at = layout.bth + start;
-        Ok(RocePacket { layout, bth, ext, payload: at..at + len })
+        let payload = at..at + len;
+        // With nothing left to fail, the 128 bytes of `ext` are written where they end up and not moved.
+        ExtHeaders::parse_with(bth.opcode, behind, move |ext| Ok(RocePacket { layout, bth, ext, payload }))
     }
 }
 
