@@ -262,7 +262,7 @@ impl Template {
         let end = s.payload + s.payload_len;
         let pad = s.payload_len.wrapping_neg() & 3;
         if pad != 0 {
-            tx.put(end, &[0; 3][..pad]);
+            tx.put_word(end, [0; 4]); // what is too much is overwritten by the ICRC
         }
         let network = usize::from(self.network);
         let mut crc = Icrc::new();
@@ -271,7 +271,7 @@ impl Template {
         if !b.is_empty() {
             crc.update(b);
         }
-        tx.put(end + pad, &crc.finish());
+        tx.put_word(end + pad, crc.finish());
         self.unmask(tx, end + pad + icrc::LEN, s.becn);
     }
 
