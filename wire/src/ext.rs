@@ -214,20 +214,34 @@ impl ExtHeaders {
     /// Reads the headers that `opcode` has from the bytes behind the BTH.
     #[inline(always)] // the result is 128 bytes: inlined it is written where it ends up
     pub fn parse(opcode: Opcode, bytes: &[u8]) -> Result<ExtHeaders, Error> {
-        Error::check_len("extension headers", opcode.headers_len(), bytes.len())?;
+        ExtHeaders::check_len(opcode, bytes)?;
         Ok(ExtHeaders::parse_available(opcode, bytes))
+    }
+
+    /// `Ok` when all headers that `opcode` has are there.
+    #[inline]
+    pub(crate) fn check_len(opcode: Opcode, bytes: &[u8]) -> Result<(), Error> {
+        Error::check_len("extension headers", opcode.headers_len(), bytes.len())
     }
 
     /// Reads those headers that are there whole: what a tool shows of a packet that was cut off.
     #[inline(always)]
     pub fn parse_available(opcode: Opcode, bytes: &[u8]) -> ExtHeaders {
+        ExtHeaders::parse_with(opcode, bytes, |ext| ext)
+    }
+
+    /// Reads those headers that are there whole and makes of them what the caller wants, in each branch anew: where the
+    /// branches met before, the headers were stored in pieces, loaded as vectors and stored again, and a vector load
+    /// waits until the pieces left the core.
+    #[inline(always)]
+    pub(crate) fn parse_with<R>(opcode: Opcode, bytes: &[u8], make: impl FnOnce(ExtHeaders) -> R) -> R {
         // Most packets have one header or none: one comparison instead of nine.
         let mut c = Cursor(bytes);
         match opcode.headers() {
-            HeaderSet::NONE => ExtHeaders::default(),
-            HeaderSet::RETH => ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() },
-            HeaderSet::AETH => ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() },
-            set => ExtHeaders::parse_any(set, c),
+            HeaderSet::NONE => make(ExtHeaders::default()),
+            HeaderSet::RETH => make(ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() }),
+            HeaderSet::AETH => make(ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() }),
+            set => make(ExtHeaders::parse_any(set, c)),
         }
     }
 

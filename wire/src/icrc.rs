@@ -4,10 +4,11 @@
 //! to the last pad byte, with ones in place of what a router may change: IPv4 TOS, TTL and header checksum, IPv6 traffic
 //! class, flow label and hop limit, the UDP checksum, and the fifth byte of the BTH. It is stored little-endian.
 //!
-//! The eight bytes in front are the same in every packet, so the CRC starts from the state behind them and the link header
-//! stays as it is. The variant fields all lie in the first 48 bytes (IPv6: 64) of a packet without options: these are
-//! copied with ones added, whole vectors at a time, and the CRC runs over the copy and then over the rest of the frame.
-//! Ones stored byte by byte would cost more than all the rest: a vector load behind them waits until they left the core.
+//! The variant fields of a packet without options all lie before the end of the BTH (IPv6: its eighth byte). These bytes and
+//! the eight in front of the IP header, which stand where the LRH would, are copied with ones added, whole vectors at a time,
+//! and the CRC runs over the copy and then over the rest of the frame. Ones stored byte by byte would cost more than all the
+//! rest: a vector load behind them waits until they left the core. The cut is at the end of the BTH because the rest is then a
+//! multiple of 128 bytes in the packets inside a long message, and a CRC is slow in what remains of its longest steps.
 
 use crc32fast::Hasher;
 
@@ -17,6 +18,9 @@ use crate::{Error, bth, ipv4, ipv6, udp};
 
 /// Bytes of an ICRC.
 pub const LEN: usize = 4;
+
+/// Bytes of the LRH, which a RoCE packet does not have.
+const LRH_LEN: usize = 8;
 
 /// CRC-32 of eight 0xff bytes: the state in which every ICRC begins.
 const AFTER_LRH: u32 = {
@@ -84,22 +88,28 @@ pub(crate) fn mask_transport(b: &mut [u8], carrier: Carrier) {
     }
 }
 
-/// Ones in the variant fields of the first `N` bytes of a packet whose UDP header (RoCEv1: BTH) is at `udp`.
+/// Ones in place of the LRH and in the variant fields of a packet whose UDP header (RoCEv1: BTH) is at `udp`: the first `N`
+/// bytes, eight of them in front of the network header.
 const fn mask<const N: usize>(carrier: Carrier, udp: usize) -> [u8; N] {
     let mut m = [0; N];
-    if matches!(carrier, Carrier::Ipv4) {
-        m[ipv4::field::TOS] = 0xff;
-        m[ipv4::field::TTL] = 0xff;
-        m[ipv4::field::CHECKSUM] = 0xff;
-        m[ipv4::field::CHECKSUM + 1] = 0xff;
-    } else {
-        (m[0], m[1], m[2], m[3]) = (0x0f, 0xff, 0xff, 0xff);
-        m[ipv6::field::HOP_LIMIT] = 0xff;
+    let mut i = 0;
+    while i < LRH_LEN {
+        m[i] = 0xff;
+        i += 1;
     }
-    let mut bth = udp;
+    if matches!(carrier, Carrier::Ipv4) {
+        m[LRH_LEN + ipv4::field::TOS] = 0xff;
+        m[LRH_LEN + ipv4::field::TTL] = 0xff;
+        m[LRH_LEN + ipv4::field::CHECKSUM] = 0xff;
+        m[LRH_LEN + ipv4::field::CHECKSUM + 1] = 0xff;
+    } else {
+        (m[LRH_LEN], m[LRH_LEN + 1], m[LRH_LEN + 2], m[LRH_LEN + 3]) = (0x0f, 0xff, 0xff, 0xff);
+        m[LRH_LEN + ipv6::field::HOP_LIMIT] = 0xff;
+    }
+    let mut bth = LRH_LEN + udp;
     if !matches!(carrier, Carrier::RoceV1) {
-        m[udp + udp::field::CHECKSUM] = 0xff;
-        m[udp + udp::field::CHECKSUM + 1] = 0xff;
+        m[bth + udp::field::CHECKSUM] = 0xff;
+        m[bth + udp::field::CHECKSUM + 1] = 0xff;
         bth += udp::LEN;
     }
     m[bth + BTH_VARIANT] = 0xff;
@@ -108,30 +118,30 @@ const fn mask<const N: usize>(carrier: Carrier, udp: usize) -> [u8; N] {
 
 const IPV4_MASK: [u8; 48] = mask(Carrier::Ipv4, ipv4::LEN);
 const IPV6_MASK: [u8; 64] = mask(Carrier::Ipv6, ipv6::LEN);
-const V1_MASK: [u8; 48] = mask(Carrier::RoceV1, ipv6::LEN);
+const V1_MASK: [u8; 64] = mask(Carrier::RoceV1, ipv6::LEN);
 
-/// The ICRC of a packet without options or extension headers; `None` where it has some, or the frame is shorter than
-/// the mask.
+/// The ICRC of a packet without options or extension headers; `None` where it has some, or is shorter than the mask.
 #[inline]
 fn of_plain(frame: &[u8], layout: &Layout) -> Option<Icrc> {
-    let packet = frame.get(layout.network..layout.end)?;
-    match (layout.carrier, layout.udp - layout.network) {
+    let packet = frame.get(layout.network.checked_sub(LRH_LEN)?..layout.end.checked_sub(LEN)?)?;
+    match (layout.carrier, layout.udp.checked_sub(layout.network)?) {
         (Carrier::Ipv4, ipv4::LEN) => masked(packet, &IPV4_MASK),
         (Carrier::Ipv6, ipv6::LEN) => masked(packet, &IPV6_MASK),
-        (Carrier::RoceV1, _) => masked(packet, &V1_MASK),
+        (Carrier::RoceV1, ipv6::LEN) => masked(packet, &V1_MASK),
         _ => None,
     }
 }
 
 #[inline]
 fn masked<const N: usize>(packet: &[u8], mask: &[u8; N]) -> Option<Icrc> {
-    let (head, _) = packet.split_first_chunk::<N>()?;
+    let (head, rest) = packet.split_first_chunk::<N>()?;
+    // A compiler that sees which bytes are ones stores them by themselves, and the CRC's vector loads wait for that.
+    let mask = core::hint::black_box(mask);
     let head: [u8; N] = core::array::from_fn(|i| head[i] | mask[i]);
-    let covered = packet.len() - LEN;
-    let mut crc = Icrc::new();
-    crc.update(&head[..covered.min(N)]);
-    if covered > N {
-        crc.update(&packet[N..covered]);
+    let mut crc = Icrc(Hasher::new());
+    crc.update(&head);
+    if !rest.is_empty() {
+        crc.update(rest);
     }
     Some(crc)
 }

@@ -106,8 +106,19 @@ impl<'a> TxFrame<'a> {
         let (a, b) = self.slices_mut(at, bytes.len());
         let (head, tail) = bytes.split_at(a.len());
         a.copy_from_slice(head);
-        let n = b.len();
-        b.copy_from_slice(&tail[..n]);
+        if !b.is_empty() {
+            let n = b.len();
+            b.copy_from_slice(&tail[..n]);
+        }
+    }
+
+    /// [`TxFrame::put`] of four bytes: one store where they lie in the first segment.
+    #[inline]
+    pub(crate) fn put_word(&mut self, at: usize, bytes: [u8; 4]) {
+        match self.first.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            Some(word) => *word = bytes,
+            None => self.put(at, &bytes),
+        }
     }
 }
 
