@@ -252,13 +252,3 @@ fn reserved_syndromes_do_nothing() {
         }
     }
 }
-
-#[test]
-fn other_responses_than_acknowledgements_do_nothing_when_nothing_was_read() {
-    for opcode in [0x0d, 0x0e, 0x0f, 0x10, 0x12] {
-        let mut w = outstanding(100);
-        let frame = w.forge(A, opcode, 5, false, ExtHeaders::default(), &[0; 256]);
-        w.deliver(A, &frame);
-        assert_ignored(w, &format!("opcode {opcode:#x}"));
-    }
-}

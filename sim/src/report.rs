@@ -45,7 +45,7 @@ impl CompletionTimes {
 pub struct Report {
     /// Payload bits completed a second, in 10^9, from the first post to the last completion.
     pub goodput_gbps: f64,
-    /// Part of the requester's line rate that was used in that time.
+    /// Part of the line rate of the host that sends the payload that was used in that time.
     pub link_utilization: f64,
     /// Post to completion.
     pub completion_times: CompletionTimes,

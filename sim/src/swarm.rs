@@ -352,10 +352,8 @@ impl Swarm {
             }
         }
         let base = flow.buffers[from].addr();
-        let sges: Vec<Sge> = local
-            .iter()
-            .map(|&(at, n)| Sge { addr: base + at as u64, len: n as u32, lkey: flow.keys[from] })
-            .collect();
+        let sges: Vec<Sge> =
+            local.iter().map(|&(at, n)| Sge { addr: base + at as u64, len: n as u32, lkey: flow.keys[from] }).collect();
         let wr = SendWr {
             wr_id: ((i as u64) << 32) | flow.messages.len() as u64,
             op,

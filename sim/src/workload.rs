@@ -26,6 +26,10 @@ pub enum Op {
     Write,
     /// SEND.
     Send,
+    /// RDMA READ.
+    Read,
+    /// Fetch and add, of eight bytes each.
+    Atomic,
 }
 
 /// A run.
@@ -176,6 +180,7 @@ fn check(o: &Options) -> Result<(), SimError> {
     wrong(o.depth == 0 || o.depth > 1 << 20, "the depth must be from 1 to 1048576")?;
     wrong(o.qps == 0 || o.qps > 1 << 16, "the number of queue pairs must be from 1 to 65536")?;
     wrong(o.size > softnic_wire::segment::MAX_MESSAGE, "a message is at most 2G")?;
+    wrong(o.op == Op::Atomic && o.size != 8, "an atomic is of 8 bytes")?;
     wrong(o.retry > 7, "the retry count must be from 0 to 7")?;
     wrong(o.timeout.is_some_and(|t| t > 31), "the timeout code must be from 0 to 31")
 }
@@ -210,13 +215,15 @@ impl<'a, 'p> Run<'a, 'p> {
             let base = ADDRESS.map(|a| a + i * slots * size);
             let buffers =
                 (o.payload == PayloadMode::Real).then(|| base.map(|b| Buffer::new(b, (slots * size) as usize)));
-            if let Some([from, _]) = &buffers {
-                fill_randomly(from, &mut fill);
+            match (&buffers, o.op) {
+                (Some([from, _]), Op::Write | Op::Send) | (Some([_, from]), Op::Read) => fill_randomly(from, &mut fill),
+                _ => {}
             }
             let mut keys = [0; 2];
             for host in [A, B] {
                 let pd = pair.sides[host].pd;
-                let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+                let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+                let access = Access::LOCAL_WRITE | remote;
                 keys[host] = match &buffers {
                     Some(b) => pair.sim.node(host).reg_mr(pd, &b[host], access)?,
                     None => pair.sim.node(host).alloc_null_mr(pd, access)?,
@@ -289,9 +296,12 @@ impl<'a, 'p> Run<'a, 'p> {
         let flow = &mut self.flows[i];
         let offset = flow.posted % self.slots * u64::from(size);
         let sges = [Sge { addr: flow.base[A] + offset, len: size, lkey: flow.keys[A] }];
+        let (remote_addr, rkey) = (flow.base[B] + offset, flow.keys[B]);
         let op = match self.options.op {
-            Op::Write => SendOp::Write { remote_addr: flow.base[B] + offset, rkey: flow.keys[B] },
+            Op::Write => SendOp::Write { remote_addr, rkey },
             Op::Send => SendOp::Send,
+            Op::Read => SendOp::Read { remote_addr, rkey },
+            Op::Atomic => SendOp::FetchAdd { remote_addr, rkey, add: 1 },
         };
         let wr = SendWr {
             wr_id: ((i as u64) << 40) | (flow.posted % u64::from(self.options.depth)),
@@ -371,7 +381,8 @@ impl<'a, 'p> Run<'a, 'p> {
         let o = self.options;
         let seconds = self.last_completion as f64 / 1e9;
         let per_second = |bits: f64| if seconds > 0.0 { bits / seconds } else { 0.0 };
-        let sent = self.pair.sim.link_stats(self.pair.links[0]);
+        // The link that carries the payload.
+        let sent = self.pair.sim.link_stats(self.pair.links[usize::from(o.op == Op::Read)]);
         let requester = *self.pair.sim.node(A).counters();
         let responder = *self.pair.sim.node(B).counters();
         Ok(Report {
@@ -399,6 +410,11 @@ impl<'a, 'p> Run<'a, 'p> {
             for slot in 0..self.slots.min(flow.posted) as usize {
                 from.read_at(slot * size, &mut sent);
                 to.read_at(slot * size, &mut received);
+                if self.options.op == Op::Atomic {
+                    // Each slot was added to once for each work request on it.
+                    let times = (flow.posted - 1 - slot as u64) / self.slots + 1;
+                    sent.copy_from_slice(&times.to_ne_bytes());
+                }
                 if sent != received {
                     return Err(SimError::Data { qp, slot });
                 }

@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// What the work requests do
     #[arg(long, default_value = "write", value_enum)]
     op: OpArg,
-    /// Bytes of each work request
-    #[arg(long, default_value = "1M", value_parser = size_arg)]
-    size: u32,
+    /// Bytes of each work request [default: 1M; an atomic is always of 8]
+    #[arg(long, value_parser = size_arg)]
+    size: Option<u32>,
     /// Work requests in all, shared evenly among the queue pairs
     #[arg(long, default_value_t = 100)]
     count: u64,
@@ -74,6 +74,8 @@ pub(crate) struct Args {
 enum OpArg {
     Write,
     Send,
+    Read,
+    Atomic,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -100,8 +102,10 @@ impl Args {
             op: match self.op {
                 OpArg::Write => Op::Write,
                 OpArg::Send => Op::Send,
+                OpArg::Read => Op::Read,
+                OpArg::Atomic => Op::Atomic,
             },
-            size: self.size,
+            size: self.size.unwrap_or(if matches!(self.op, OpArg::Atomic) { 8 } else { 1 << 20 }),
             count: self.count,
             depth: self.depth,
             qps: self.qps,

@@ -111,6 +111,15 @@ fn sends_complete_as_writes_do() {
 }
 
 #[test]
+fn reads_and_atomics_complete_and_what_they_bring_is_checked() {
+    let lossy = ["--count", "300", "--rtt", "50us", "--fault", "loss=0.01", "--qps", "2"];
+    for op in [&["--op", "read", "--size", "9001"][..], &["--op", "atomic"]] {
+        let v = json(&[op, &lossy].concat());
+        assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(300), Some(0)), "{op:?}");
+    }
+}
+
+#[test]
 fn a_dead_link_fails_all_work_and_says_how() {
     let out = sim(&["--count", "20", "--size", "4K", "--fault", "loss=1", "--json"]);
     assert_eq!(out.status.code(), Some(1));
@@ -130,7 +139,7 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--rate", "10"], "is no rate"),
         (&["--rtt", "40"], "is no time"),
         (&["--mtu", "1500"], "is no path MTU"),
-        (&["--op", "read"], "possible values: write, send"),
+        (&["--op", "flush"], "possible values: write, send, read, atomic"),
         (&["--transport", "sr"], "possible values: rc"),
     ] {
         let (code, said) = refusal(args);
@@ -138,7 +147,8 @@ fn wrong_arguments_get_one_clear_line() {
         assert!(said.contains(line), "{args:?}: {said}");
     }
     for (args, line) in [
-        (&["--count", "0"][..], "the count must be at least 1"),
+        (&["--op", "atomic", "--size", "16"][..], "an atomic is of 8 bytes"),
+        (&["--count", "0"], "the count must be at least 1"),
         (&["--depth", "0"], "the depth must be from 1"),
         (&["--retry", "8"], "the retry count must be from 0 to 7"),
         (&["--timeout", "32"], "the timeout code must be from 0 to 31"),

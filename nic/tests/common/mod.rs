@@ -39,6 +39,7 @@ pub struct Options {
     pub retry_cnt: u8,
     pub rnr_retry: u8,
     pub min_rnr_timer: u8,
+    pub max_rd_atomic: u8,
     pub caps: Caps,
     pub cq: usize,
     pub payload: PayloadMode,
@@ -52,7 +53,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         Options {
             mtu: PathMtu::B256,
             psn: 100,
@@ -60,6 +61,7 @@ impl Default for Options {
             retry_cnt: 3,
             rnr_retry: 3,
             min_rnr_timer: 5,
+            max_rd_atomic: 16,
             caps: Caps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 32, max_recv_sge: 32, max_inline: 256 },
             cq: 1024,
             payload: PayloadMode::Real,
@@ -138,7 +140,7 @@ pub fn rtr_attr(o: &Options, path: Path, dest_qp: Qpn) -> QpAttr {
         mtu: Some(o.mtu),
         dest_qp: Some(dest_qp),
         rq_psn: Some(Psn::new(o.psn)),
-        max_dest_rd_atomic: Some(16),
+        max_dest_rd_atomic: Some(o.max_rd_atomic),
         min_rnr_timer: Some(o.min_rnr_timer),
         ..QpAttr::default()
     }
@@ -151,7 +153,7 @@ pub fn rts_attr(o: &Options) -> QpAttr {
         timeout: Some(o.timeout),
         retry_cnt: Some(o.retry_cnt),
         rnr_retry: Some(o.rnr_retry),
-        max_rd_atomic: Some(16),
+        max_rd_atomic: Some(o.max_rd_atomic),
         ..QpAttr::default()
     }
 }
@@ -244,6 +246,17 @@ impl World {
 
     pub fn write_imm_to(&self, h: usize, offset: usize, imm: u32) -> SendOp {
         SendOp::WriteImm { remote_addr: self.hosts[h].buffer.addr() + offset as u64, rkey: self.hosts[h].key, imm }
+    }
+
+    /// A READ out of `h`'s buffer.
+    pub fn read_from(&self, h: usize, offset: usize) -> SendOp {
+        SendOp::Read { remote_addr: self.hosts[h].buffer.addr() + offset as u64, rkey: self.hosts[h].key }
+    }
+
+    /// A fetch and add on `h`'s buffer.
+    pub fn add_to(&self, h: usize, offset: usize, add: u64) -> SendOp {
+        let remote_addr = self.hosts[h].buffer.addr() + offset as u64;
+        SendOp::FetchAdd { remote_addr, rkey: self.hosts[h].key, add }
     }
 
     pub fn post(&mut self, h: usize, wr: &SendWr<'_>) -> Result<(), PostError> {
@@ -390,7 +403,11 @@ impl World {
             let (a, s) = (if p.bth.ack_req { " A" } else { "" }, if p.bth.solicited { " S" } else { "" });
             return format!("{} {psn:+}{a}{s}", name.trim_start_matches("RC_"));
         };
-        assert!(!p.bth.ack_req && !p.bth.solicited && p.payload.is_empty(), "an answer asks for nothing");
+        assert!(!p.bth.ack_req && !p.bth.solicited, "an answer asks for nothing");
+        if p.bth.opcode != Opcode::RC_ACKNOWLEDGE {
+            return format!("{} {psn:+} msn {}", p.bth.opcode.to_string().trim_start_matches("RC_"), aeth.msn);
+        }
+        assert!(p.payload.is_empty());
         let what = match aeth.syndrome {
             Syndrome::Ack(c) => format!("ACK {psn:+} credits {}", c.count().map_or(-1, i64::from)),
             Syndrome::Nak(n) => format!("NAK{} {psn:+}", n.0),

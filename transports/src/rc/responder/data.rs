@@ -16,11 +16,29 @@ use crate::{Host, Inbound};
 
 /// An answer under way.
 #[derive(Debug, Clone, Copy)]
-enum Job {
+struct Job {
+    psn: Psn,
+    msn: u32,
+    /// It was given before, so the requester may be waiting for it no more.
+    replay: bool,
+    answer: DataAnswer,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum DataAnswer {
     /// Responses to a READ: `next` of `packets` is to be sent.
-    Read { psn: Psn, addr: u64, rkey: u32, len: u32, next: u32, packets: u32, msn: u32 },
+    Read { addr: u64, rkey: u32, len: u32, next: u32, packets: u32 },
     /// What an atomic found.
-    Atomic { psn: Psn, found: u64, msn: u32 },
+    Atomic { found: u64 },
+}
+
+impl Job {
+    fn last_psn(&self) -> Psn {
+        match self.answer {
+            DataAnswer::Read { packets, .. } => self.psn.add(packets - 1),
+            DataAnswer::Atomic { .. } => self.psn,
+        }
+    }
 }
 
 /// READs and atomics of the peer: those to be answered, and the values of atomics that were answered. An atomic must never
@@ -44,6 +62,17 @@ impl DataAnswers {
         !self.jobs.is_empty()
     }
 
+    /// Makes room for the answer to a new request; `false` when the peer asks for more than was agreed on.
+    ///
+    /// Who sends a new request has fewer than the limit outstanding. If as many answers wait, the oldest of them is one that
+    /// was given before and has arrived meanwhile.
+    fn make_room(&mut self) -> bool {
+        if self.jobs.len() >= self.limit && self.jobs.front().is_some_and(|job| job.replay) {
+            self.jobs.pop_front();
+        }
+        self.jobs.len() < self.limit
+    }
+
     fn remember(&mut self, psn: Psn, found: u64) {
         if self.done.len() == self.limit {
             self.done.pop_front();
@@ -63,7 +92,7 @@ impl Responder {
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         // Inside a message of several packets nothing else may come; and no more than was agreed on (IBA 9.7.4.1.2, .7).
-        if self.message.received().is_some() || self.data.jobs.len() >= self.data.limit || packet.payload_len != 0 {
+        if self.message.received().is_some() || packet.payload_len != 0 || !self.data.make_room() {
             return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
         }
         let msn = (self.msn + 1) & 0x00ff_ffff;
@@ -78,8 +107,8 @@ impl Responder {
             }
             host.counters().rx_read_requests += 1;
             let packets = link.mtu.packets(reth.len);
-            let (addr, rkey, len) = (reth.va, reth.rkey, reth.len);
-            self.data.jobs.push_back(Job::Read { psn, addr, rkey, len, next: 0, packets, msn });
+            let answer = DataAnswer::Read { addr: reth.va, rkey: reth.rkey, len: reth.len, next: 0, packets };
+            self.data.jobs.push_back(Job { psn, msn, replay: false, answer });
             packets
         } else if let Some(atomic) = packet.ext.atomic {
             if !link.access.allows(Access::REMOTE_ATOMIC) || atomic.va % 8 != 0 {
@@ -95,7 +124,7 @@ impl Responder {
             };
             host.counters().rx_atomic_requests += 1;
             self.data.remember(psn, found);
-            self.data.jobs.push_back(Job::Atomic { psn, found, msn });
+            self.data.jobs.push_back(Job { psn, msn, replay: false, answer: DataAnswer::Atomic { found } });
             1
         } else {
             return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
@@ -114,10 +143,7 @@ impl Responder {
     pub(super) fn answer_again(&mut self, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) {
         let psn = packet.bth.psn;
         // The requester has gone back: what was still to be said from there on it will ask for again.
-        self.data.jobs.retain(|job| match job {
-            Job::Read { psn: p, packets, .. } => p.add(packets - 1).is_before(psn),
-            Job::Atomic { psn: p, .. } => p.is_before(psn),
-        });
+        self.data.jobs.retain(|job| job.last_psn().is_before(psn));
         if self.data.jobs.len() >= self.data.limit {
             return;
         }
@@ -130,20 +156,20 @@ impl Responder {
                 !psn.add(packets).is_after(self.expected) && packet.bth.opcode.kind() == Kind::ReadRequest;
             let allowed = link.access.allows(Access::REMOTE_READ) && host.check(region, u64::from(reth.len)).is_ok();
             if in_the_past && allowed {
-                let (addr, rkey, len) = (reth.va, reth.rkey, reth.len);
-                self.data.jobs.push_back(Job::Read { psn, addr, rkey, len, next: 0, packets, msn });
+                let answer = DataAnswer::Read { addr: reth.va, rkey: reth.rkey, len: reth.len, next: 0, packets };
+                self.data.jobs.push_back(Job { psn, msn, replay: true, answer });
             }
         } else if let Some(&(_, found)) = self.data.done.iter().find(|(p, _)| *p == psn) {
-            self.data.jobs.push_back(Job::Atomic { psn, found, msn });
+            self.data.jobs.push_back(Job { psn, msn, replay: true, answer: DataAnswer::Atomic { found } });
         }
     }
 
     /// Writes the next packet of the oldest answer.
     pub(super) fn send_data(&mut self, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
         let credits = Syndrome::Ack(Credits::at_most(self.queue.len()));
-        let Some(job) = self.data.jobs.front_mut() else { return false };
-        match job {
-            Job::Atomic { psn, found, msn } => {
+        let Some(Job { psn, msn, answer, .. }) = self.data.jobs.front_mut() else { return false };
+        match answer {
+            DataAnswer::Atomic { found } => {
                 let ext = ExtHeaders {
                     aeth: Some(Aeth { syndrome: credits, msn: *msn }),
                     atomic_ack: Some(*found),
@@ -157,7 +183,7 @@ impl Responder {
                 self.data.jobs.pop_front();
                 built.is_ok()
             }
-            Job::Read { psn, addr, rkey, len, next, packets, msn } => {
+            DataAnswer::Read { addr, rkey, len, next, packets } => {
                 let position = match (*next == 0, *next + 1 == *packets) {
                     (true, true) => Position::Only,
                     (true, false) => Position::First,
