@@ -170,7 +170,7 @@ fn lengths_that_do_not_agree_are_malformed() {
 }
 
 #[test]
-fn what_is_not_roce_is_not_for_us() {
+fn what_is_not_roce_is_not_for_us_and_half_a_frame_is_malformed() {
     let frame = right(&World::new(Options::default()));
     let change = |at: usize, to: u8| {
         let mut f = frame.clone();
@@ -181,8 +181,8 @@ fn what_is_not_roce_is_not_for_us() {
     assert_dropped("ARP", &change(13, 6), |c| c.rx_not_for_us);
     assert_dropped("TCP", &change(IP + 9, 6), |c| c.rx_not_for_us);
     assert_dropped("another port", &change(UDP + 3, 0xb8), |c| c.rx_not_for_us);
-    assert_dropped("a fragment", &change(IP + 6, 0x20), |c| c.rx_not_for_us);
-    assert_dropped("nothing", &[], |c| c.rx_not_for_us);
+    assert_dropped("a fragment", &change(IP + 6, 0x20), |c| c.rx_malformed);
+    assert_dropped("nothing", &[], |c| c.rx_malformed);
     assert_dropped("zeros", &[0; 60], |c| c.rx_not_for_us);
 }
 

@@ -346,8 +346,24 @@ fn progress_gives_all_retries_back() {
             w.deliver(A, &ack);
         }
         w.wait(TIMEOUT);
+        w.transmit(A);
         w.wait(TIMEOUT);
         assert_eq!(w.state(A), QpState::Error);
+    });
+}
+
+#[test]
+fn no_further_retry_is_counted_before_the_last_one_has_left() {
+    each_psn(Options { retry_cnt: 1, ..Options::default() }, |mut w| {
+        four_packets(&mut w, false);
+        // The link is busy with others: time passes, and what is to be sent again waits for its turn.
+        for _ in 0..10 {
+            w.wait(TIMEOUT);
+        }
+        assert_eq!((w.state(A), w.counters(A).local_ack_timeout_err), (QpState::ReadyToSend, 1));
+        assert_eq!(w.transmit(A).len(), 4);
+        w.wait(TIMEOUT);
+        assert_eq!(w.state(A), QpState::Error, "now it was tried");
     });
 }
 

@@ -176,6 +176,11 @@ impl Flow {
             Some(Syndrome::Ack(_) | Syndrome::Reserved(_)) | None => {}
         }
         let psn = d.psn?;
+        // A damaged PSN must not lead the count astray; but where every ICRC is wrong (a mirror port that rewrites headers)
+        // the packets are whole, and worth following.
+        if d.icrc == IcrcVerdict::Bad && self.icrc_bad < self.packets {
+            return None;
+        }
         let order = match (opcode.service(), opcode.kind()) {
             // Datagrams are never sent again; those of QP1 carry PSNs that mean nothing to their receiver.
             (Service::Ud, _) => {

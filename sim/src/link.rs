@@ -48,7 +48,7 @@ pub struct LinkStats {
     pub frames: u64,
     /// Frames among them that were lost.
     pub lost: u64,
-    /// Bytes that were sent, everything on the wire counted.
+    /// Bytes that have left, everything on the wire counted.
     pub wire_bytes: u64,
 }
 
@@ -59,8 +59,10 @@ pub(crate) struct Link {
     rate: u64,
     delay: Duration,
     pub(crate) faults: Injector,
-    /// The serialiser is busy until then.
+    /// The serialiser is at work.
     pub(crate) busy: bool,
+    /// On so many bytes.
+    leaving: u64,
     pub(crate) in_flight: VecDeque<InFlight>,
     pub(crate) stats: LinkStats,
 }
@@ -74,6 +76,7 @@ impl Link {
             delay: config.delay,
             faults: Injector::new(&config.faults, seed),
             busy: false,
+            leaving: 0,
             in_flight: VecDeque::new(),
             stats: LinkStats::default(),
         }
@@ -84,9 +87,17 @@ impl Link {
     pub(crate) fn serialise(&mut self, frame_len: u64) -> u64 {
         let bytes = frame_len.max(MIN_FRAME) + WIRE_OVERHEAD;
         self.stats.frames += 1;
-        self.stats.wire_bytes += bytes;
+        self.busy = true;
+        self.leaving = bytes;
         // bytes · 8 · 10^12 fits 64 bits for every frame there is.
         bytes * 8_000_000_000_000 / self.rate
+    }
+
+    /// The frame has left.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        self.busy = false;
+        self.stats.wire_bytes += self.leaving;
     }
 
     #[inline]

@@ -8,13 +8,18 @@ use softnic_transports::Counters;
 pub struct CompletionTimes {
     histogram: Histogram<u64>,
     sum: u128,
+    max: u64,
 }
 
 impl Default for CompletionTimes {
     fn default() -> CompletionTimes {
         // Three digits from a nanosecond to a day, allocated once.
         let histogram = Histogram::new_with_bounds(1, 86_400_000_000_000, 3);
-        CompletionTimes { histogram: histogram.unwrap_or_else(|_| unreachable!("the bounds are constants")), sum: 0 }
+        CompletionTimes {
+            histogram: histogram.unwrap_or_else(|_| unreachable!("the bounds are constants")),
+            sum: 0,
+            max: 0,
+        }
     }
 }
 
@@ -22,6 +27,7 @@ impl CompletionTimes {
     pub(crate) fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
         self.sum += u128::from(ns);
+        self.max = self.max.max(ns);
     }
 
     /// Mean in milliseconds.
@@ -31,12 +37,13 @@ impl CompletionTimes {
 
     /// Quantile in milliseconds, to three digits.
     pub fn quantile_ms(&self, q: f64) -> f64 {
-        if self.histogram.is_empty() { 0.0 } else { self.histogram.value_at_quantile(q) as f64 / 1e6 }
+        // The histogram answers with the upper edge of a bucket, which may lie beyond everything that was seen.
+        self.histogram.value_at_quantile(q).min(self.max) as f64 / 1e6
     }
 
     /// Maximum in milliseconds.
     pub fn max_ms(&self) -> f64 {
-        self.histogram.max() as f64 / 1e6
+        self.max as f64 / 1e6
     }
 }
 
@@ -53,6 +60,8 @@ pub struct Report {
     pub completed: u64,
     /// Work requests that ended otherwise.
     pub failed: u64,
+    /// Nothing more would ever have happened, though not all work was done: a lost packet and no timer, for example.
+    pub stalled: bool,
     /// How the first that failed ended.
     pub first_failure: Option<softnic_transports::Status>,
     /// Request frames of the requester, those sent again included.

@@ -133,7 +133,7 @@ impl<'a, N: Node> Simulator<'a, N> {
             match event {
                 Event::Free(link) => {
                     self.now = at;
-                    self.links[link].busy = false;
+                    self.links[link].finish();
                     self.pump(link);
                     let node = self.links[link].from.node;
                     self.follow_timer(node);
@@ -185,7 +185,6 @@ impl<'a, N: Node> Simulator<'a, N> {
         }
         let link = &mut self.links[index];
         let left = self.now.after_ps(link.serialise(wire_len as u64));
-        link.busy = true;
         let arrives = link.arrival(left);
         let mut first = false;
         match link.faults.offer() {

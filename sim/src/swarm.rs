@@ -15,7 +15,7 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::rc::Caps;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
+use softnic_nic::transports::{Completion, Counters, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::link::LinkConfig;
@@ -40,6 +40,9 @@ pub struct World {
     first_psn: Option<Psn>,
     min_rnr_timer: u8,
     max_rd_atomic: u8,
+    /// What the ACK timer allows for beside the round trip: on slow links all retries would be over before an answer can
+    /// come, on fast ones it may do without.
+    patience: Duration,
     /// Receives are posted late with this chance at each look.
     lazy_receiver: f64,
 }
@@ -50,11 +53,14 @@ pub struct Broken {
     world: World,
     at: Time,
     what: String,
+    /// What the two NICs had counted by then.
+    counters: [Counters; 2],
 }
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed {} at {} ps: {}\n{:#?}", self.world.seed, self.at.0, self.what, self.world)
+        writeln!(f, "seed {} at {} ps: {}\n{:#?}", self.world.seed, self.at.0, self.what, self.world)?;
+        write!(f, "{:?}\n{:?}", self.counters[0], self.counters[1])
     }
 }
 
@@ -87,10 +93,12 @@ impl World {
         let rtt = Duration::from_nanos([2_000, 10_000, 100_000, 2_000_000][r.below(4) as usize] + r.below(1000));
         // Near the wrap half of the time.
         let first_psn = r.chance(0.5).then(|| Psn::MAX.sub(r.below(300) as u32));
+        let rate = [100_000_000, 1_000_000_000, 10_000_000_000, 400_000_000_000][r.below(4) as usize];
+        let queued = Duration::from_nanos(300 * 8_000_000_000_000 / rate);
         World {
             seed,
             mtu,
-            rate: [100_000_000, 1_000_000_000, 10_000_000_000, 400_000_000_000][r.below(4) as usize],
+            rate,
             rtt,
             loss: [0.0, 0.001, 0.01, 0.03, 0.06][r.below(5) as usize],
             faults_until: rtt * (20 + r.below(2000) as u32),
@@ -101,6 +109,7 @@ impl World {
             first_psn,
             min_rnr_timer: 1 + r.below(12) as u8,
             max_rd_atomic: 1 + r.below(8) as u8,
+            patience: if rate < 10_000_000_000 || r.chance(0.5) { queued } else { Duration::ZERO },
             lazy_receiver: [0.0, 0.5, 0.95][r.below(3) as usize],
         }
     }
@@ -142,7 +151,9 @@ struct Flow {
 pub fn run_seed(seed: u64) -> Result<Passed, Box<Broken>> {
     let mut swarm = Swarm::new(World::new(seed));
     let outcome = swarm.run();
-    outcome.map_err(|what| Box::new(Broken { world: swarm.world.clone(), at: swarm.pair.sim.now(), what }))
+    let counters = [0, 1].map(|host| *swarm.pair.sim.node(host).counters());
+    let at = swarm.pair.sim.now();
+    outcome.map_err(|what| Box::new(Broken { world: swarm.world, at, what, counters }))
 }
 
 struct Swarm {
@@ -162,8 +173,7 @@ impl Swarm {
             },
             payload: PayloadMode::Real,
             mtu: world.mtu,
-            // Slow links need time for what is queued before a packet.
-            timeout: timeout_code(world.rtt * 4 + Duration::from_nanos(300 * 8_000_000_000_000 / world.rate)),
+            timeout: timeout_code(world.rtt * 4 + world.patience),
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: world.min_rnr_timer,

@@ -6,7 +6,9 @@
 use softnic_sim::swarm::{Passed, run_seed};
 
 /// Seeds that once failed; they stay. 45: credit that shrank left the last packet without anybody to ask for its answer.
-const KEPT: [u64; 1] = [45];
+/// 738: answers given again took the room of new READs. (A seed makes another world when worlds get new properties; tests
+/// in `nic/tests` hold the behaviours themselves.)
+const KEPT: [u64; 2] = [45, 738];
 
 fn run(seeds: impl IntoIterator<Item = u64>) -> Vec<Passed> {
     seeds.into_iter().map(|seed| run_seed(seed).unwrap_or_else(|broken| panic!("{broken}"))).collect()

@@ -145,6 +145,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         _ => {}
     }
     match report.first_failure {
+        None if report.stalled => Err(format!(
+            "nothing more happens, with {} of {} work requests done: something was lost, and nobody waits for it",
+            report.completed, options.count
+        )),
         None => Ok(ExitCode::SUCCESS),
         Some(status) => {
             Err(format!("{} of {} work requests failed, the first with: {status}", report.failed, options.count))

@@ -130,6 +130,31 @@ fn a_dead_link_fails_all_work_and_says_how() {
 }
 
 #[test]
+fn a_run_that_stands_still_reports_what_was_done() {
+    let out = sim(&["--timeout", "0", "--fault", "loss=0.05", "--size", "100K", "--count", "20", "--json"]);
+    assert_eq!(out.status.code(), Some(1));
+    let v: Value = serde_json::from_slice(&out.stdout).expect("JSON also then");
+    assert!(v["completed"].as_u64().is_some_and(|n| n < 20) && v["failed"] == 0);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("nothing more happens"));
+}
+
+#[test]
+fn many_queue_pairs_on_one_link_do_not_use_up_their_retries_while_they_wait_for_it() {
+    let v = json(&["--qps", "200", "--rtt", "10us", "--size", "16K", "--count", "1000", "--fault", "loss=1e-3"]);
+    assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(1000), Some(0)));
+    let v = json(&["--rate", "100kbit", "--size", "10K", "--count", "3"]);
+    assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(3), Some(0)));
+}
+
+#[test]
+fn no_figure_exceeds_what_it_is_a_part_of() {
+    let v = json(&["--size", "0", "--count", "5"]);
+    assert!(v["fct_ms"]["max"].as_f64() <= v["virtual_ms"].as_f64(), "{v}");
+    let v = json(&["--rate", "1Gbit", "--rtt", "0us", "--mtu", "4096", "--size", "64K", "--count", "10"]);
+    assert!(v["link_utilization"].as_f64() <= Some(1.0), "{v}");
+}
+
+#[test]
 fn wrong_arguments_get_one_clear_line() {
     for (args, line) in [
         (&["--fault", "los=1"][..], "there is no fault 'los'"),
@@ -148,6 +173,8 @@ fn wrong_arguments_get_one_clear_line() {
     }
     for (args, line) in [
         (&["--op", "atomic", "--size", "16"][..], "an atomic is of 8 bytes"),
+        (&["--qps", "60000", "--depth", "1000000"], "queue pairs times depth must be at most"),
+        (&["--qps", "10000", "--size", "1M"], "queue pairs times size must be at most 4G"),
         (&["--count", "0"], "the count must be at least 1"),
         (&["--depth", "0"], "the depth must be from 1"),
         (&["--retry", "8"], "the retry count must be from 0 to 7"),

@@ -4,7 +4,7 @@ use softnic_transports::qp::{PayloadMode, QpState};
 use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
 use softnic_wire::opcode::Service;
-use softnic_wire::{Carrier, Instant, Layout, Opcode, RocePacket, bth, icrc, ipv4};
+use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, RocePacket, bth, icrc, ipv4};
 
 use super::Nic;
 use crate::qp::each;
@@ -15,9 +15,16 @@ impl Nic {
         let counters = &mut self.shared.counters;
         counters.rcvd_pkts += 1;
         counters.rcvd_bytes += frame.len() as u64;
-        let Ok(layout) = Layout::locate(frame) else {
-            counters.rx_not_for_us += 1;
-            return;
+        let layout = match Layout::locate(frame) {
+            Ok(layout) => layout,
+            Err(Error::NotRoce(_)) => {
+                counters.rx_not_for_us += 1;
+                return;
+            }
+            Err(_) => {
+                counters.rx_malformed += 1;
+                return;
+            }
         };
         let elided = self.payload == PayloadMode::Elided;
         let lengths = if elided { layout.check_elided() } else { layout.check(frame.len()) };
@@ -109,7 +116,7 @@ impl Nic {
             let frame = &mut held[..len.min(MAX_FRAME)];
             let Ok(layout) = Layout::locate(frame) else { continue };
             // A recovered packet proves itself.
-            if icrc::verify(frame, &layout).is_err() {
+            if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
                 self.shared.counters.rx_icrc_encapsulated += 1;
                 continue;
             }

@@ -177,6 +177,14 @@ impl Requester {
         may_go.then_some((self.window.next, position))
     }
 
+    /// The next packet to send again: its PSN and work request, unless that cannot be read any more.
+    #[inline]
+    fn next_again(&mut self, recovery: &impl LossRecovery) -> Option<(Psn, u32)> {
+        let psn = recovery.next_resend(self.window)?;
+        let position = self.queue.locate(self.number(psn))?;
+        (self.broken != Some(position)).then_some((psn, position))
+    }
+
     /// Whether the congestion window has room for a packet.
     #[inline]
     fn fits_window(&self, mtu: u32) -> bool {
@@ -207,12 +215,11 @@ impl Requester {
         if self.paced_until.is_some() {
             return Ok(false);
         }
-        let resend = recovery.next_resend(self.window);
+        let resend = self.next_again(recovery);
         let (psn, position) = match resend {
-            Some(psn) => match self.queue.locate(self.number(psn)) {
-                Some(position) if self.broken != Some(position) => (psn, position),
-                _ => return Ok(false),
-            },
+            Some(found) => found,
+            // What must be sent again cannot be read any more, and nothing may go before it.
+            None if recovery.next_resend(self.window).is_some() => return Ok(false),
             None if !self.is_unanswerable() && !self.fits_window(link.mtu.bytes()) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
@@ -266,7 +273,7 @@ impl Requester {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
-        let more = recovery.next_resend(self.window).is_some()
+        let more = self.next_again(recovery).is_some()
             || (self.fits_window(link.mtu.bytes()) && self.next_new(false).is_some());
         !more
     }
@@ -333,7 +340,8 @@ impl Requester {
         self.count_retry(host)?;
         recovery.on_timeout(self.window);
         self.feed_back(now, Feedback::Timeout);
-        self.arm(now);
+        // The next one starts when what is sent again leaves: others may have their turn first.
+        self.deadline = None;
         Ok(())
     }
 

@@ -114,7 +114,7 @@ impl Responder {
                 host.counters().duplicate_request += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
                     self.answer_again(packet, link, host);
-                } else if packet.bth.ack_req && self.answer.is_none() {
+                } else if self.answer.is_none() {
                     self.answer = Some(Answer::Ack);
                 }
                 return Ok(());

@@ -79,7 +79,8 @@ impl Requester {
                 self.count_retry(host)?;
                 recovery.on_sequence_nak(psn);
                 self.feed_back(now, Feedback::Loss);
-                self.arm(now);
+                // The clock starts anew when what is sent again leaves.
+                self.deadline = None;
                 return Ok(());
             }
             NakCode::INVALID_REQUEST => {

@@ -54,7 +54,7 @@ impl Requester {
             self.count_retry(host)?;
             recovery.on_sequence_nak(psn);
             self.feed_back(now, Feedback::Loss);
-            self.arm(now);
+            self.deadline = None;
         }
         Ok(false)
     }
