@@ -11,6 +11,7 @@ use softnic_transports::completion::CqId;
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::{Access, AccessError, AtomicOp, PdId, Region};
 use softnic_transports::qp::{PayloadMode, QpState};
+use softnic_transports::rc::Caps;
 use softnic_transports::shim::Shim;
 use softnic_transports::{
     Completion, CompletionSink, Counters, CqOverflow, Host, Memory, PostError, QueuePair, RecvWr, SendWr,
@@ -119,10 +120,17 @@ pub enum ObjectError {
     /// As many as there are numbers for.
     #[error("no number is left")]
     NoNumbers,
+    /// More work requests, elements or inline bytes than any queue pair may hold.
+    #[error("the capabilities are beyond what a queue pair may have")]
+    TooLarge,
 }
 
-/// The scatter/gather elements that every queue pair can be made with.
+/// The scatter/gather elements that a queue pair may be made with.
 pub const MAX_SGE: u32 = 32;
+/// The work requests that each queue of a queue pair may hold.
+pub const MAX_WR: u32 = 1 << 21;
+/// The inline data that a queue pair may be made with.
+pub const MAX_INLINE: u32 = 1024;
 
 impl Nic {
     /// A NIC without any object. Keys and queue pair numbers come from `random`.
@@ -247,6 +255,11 @@ impl Nic {
     /// Makes a queue pair of a reliable connection.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, ObjectError> {
         self.check_pd(init.pd)?;
+        let Caps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline } = init.caps;
+        if max_send_wr.max(max_recv_wr) > MAX_WR || max_send_sge.max(max_recv_sge) > MAX_SGE || max_inline > MAX_INLINE
+        {
+            return Err(ObjectError::TooLarge);
+        }
         for cq in [init.send_cq, init.recv_cq] {
             if !matches!(self.shared.cqs.get(cq.0 as usize), Some(Some(_))) {
                 return Err(ObjectError::NoSuchCq);
@@ -257,12 +270,7 @@ impl Nic {
         let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value();
         let qpn = self.qpns.insert(&mut *self.random, reserved, |_| index as u32).ok_or(ObjectError::NoNumbers)?;
         let qpn = Qpn::new(qpn);
-        let caps = softnic_transports::rc::Caps {
-            max_send_sge: init.caps.max_send_sge.min(MAX_SGE),
-            max_recv_sge: init.caps.max_recv_sge.min(MAX_SGE),
-            ..init.caps
-        };
-        let slot = Some(Slot::new_rc(qpn, &QpInit { caps, ..*init }, self.payload));
+        let slot = Some(Slot::new_rc(qpn, init, self.payload));
         if index == self.slots.len() {
             self.slots.push(slot);
         } else {

@@ -210,7 +210,7 @@ impl Slot {
         match (from, to) {
             (_, QpState::Reset) => {
                 qp.reset();
-                (self.peer, self.attr) = (None, QpAttr::default());
+                (self.peer, self.attr, self.shim) = (None, QpAttr::default(), None);
             }
             (_, QpState::Error) => qp.fail(host),
             (_, QpState::Init) => qp.init(),

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
@@ -149,11 +150,17 @@ fn a_shim_adds_frames_and_gives_the_queue_pair_what_it_recovered() {
     assert_eq!(sent.sent_pkts, 2 * (sent.sent_requests + sent.retransmitted_packets));
 }
 
-/// A window that never changes.
-struct FixedWindow(u64);
+/// A window that never changes, and a note of all that it was told.
+struct FixedWindow(u64, Arc<Mutex<(u64, u32)>>);
 
 impl CongestionControl for FixedWindow {
-    fn on_feedback(&mut self, _: Instant, _: Feedback) {}
+    fn on_feedback(&mut self, _: Instant, feedback: Feedback) {
+        let Feedback::Acknowledged { bytes, rtt } = feedback else { panic!("{feedback:?} on a link without faults") };
+        // Serialisation adds to the round trip.
+        assert!(rtt.is_none_or(|t| t >= RTT && t < RTT * 2), "{rtt:?}");
+        let mut told = self.1.lock().unwrap();
+        *told = (told.0 + bytes, told.1 + u32::from(rtt.is_some()));
+    }
     fn on_sent(&mut self, _: Instant, _: u32) {}
     fn window(&self) -> u64 {
         self.0
@@ -167,7 +174,8 @@ impl CongestionControl for FixedWindow {
 fn a_congestion_window_bounds_what_is_in_flight() {
     let mut w = World::new("");
     let qpn = w.qpns[A];
-    w.a().set_congestion_control(qpn, Some(Box::new(FixedWindow(8 * 1024)))).unwrap();
+    let told = Arc::new(Mutex::new((0, 0)));
+    w.a().set_congestion_control(qpn, Some(Box::new(FixedWindow(8 * 1024, Arc::clone(&told))))).unwrap();
     let mut most = 0;
     let took = w.write(2, |pair| {
         let sent = pair.sim.node(A).counters().sent_requests;
@@ -177,6 +185,9 @@ fn a_congestion_window_bounds_what_is_in_flight() {
     assert!(most <= 8, "{most} packets in flight with room for 8");
     // 128 packets, 8 a round trip.
     assert!(took >= RTT * 15, "{took:?}");
+    let (bytes, timed) = *told.lock().unwrap();
+    assert_eq!(bytes, 2 * SIZE as u64, "every byte was acknowledged once");
+    assert!(timed >= 15, "a round trip was timed in each: {timed}");
 }
 
 /// A packet each 10 µs.

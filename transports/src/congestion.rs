@@ -11,7 +11,7 @@ pub enum Feedback {
     Acknowledged {
         /// How many.
         bytes: u64,
-        /// Round-trip time, where a packet that was sent only once tells it.
+        /// Round-trip time, where a packet that was timed and sent only once tells it.
         rtt: Option<Duration>,
     },
     /// A congestion notification packet came.

@@ -6,7 +6,7 @@ mod packet;
 
 use std::time::Duration;
 
-use softnic_wire::{Instant, Psn, Qpn, TxFrame};
+use softnic_wire::{Instant, PathMtu, Psn, Qpn, TxFrame};
 
 use super::send_queue::{SendQueue, Slot};
 use super::{Caps, Link};
@@ -84,6 +84,10 @@ pub(super) struct Requester {
     /// The skipped answer whose request was sent again already, by the number of its packet: later ones say no more.
     implied_nak: Option<u64>,
     pub(super) congestion: Option<Box<dyn CongestionControl>>,
+    /// Bytes of payload acknowledged; counted for congestion control only.
+    bytes_acked: u64,
+    /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
+    timed: Option<(u64, Instant)>,
 }
 
 impl Requester {
@@ -111,6 +115,8 @@ impl Requester {
             rd_atomic: 0,
             implied_nak: None,
             congestion: None,
+            bytes_acked: 0,
+            timed: None,
         }
     }
 
@@ -125,10 +131,12 @@ impl Requester {
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
         (self.deadline, self.rnr_until, self.paced_until, self.broken) = (None, None, None, None);
         (self.credit_limit, self.sends_done) = (None, 0);
+        (self.bytes_acked, self.timed) = (0, None);
     }
 
     /// Forgets all work, and its timers with it.
     pub(super) fn reset(&mut self) {
+        self.congestion = None;
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
@@ -187,9 +195,12 @@ impl Requester {
 
     /// Whether the congestion window has room for a packet.
     #[inline]
-    fn fits_window(&self, mtu: u32) -> bool {
-        let in_flight = u64::from(self.window.len()) * u64::from(mtu);
-        self.congestion.as_ref().is_none_or(|cc| in_flight + u64::from(mtu) <= cc.window())
+    fn fits_window(&mut self, mtu: PathMtu) -> bool {
+        let Some(window) = self.congestion.as_ref().map(|cc| cc.window()) else { return true };
+        let next = self.number(self.window.next);
+        let sent = self.queue.bytes_before(next, mtu);
+        // With the packet that would be next.
+        self.queue.bytes_before(next + 1, mtu).max(sent) - self.bytes_acked <= window
     }
 
     /// When the next packet may go, if that is not now.
@@ -220,7 +231,7 @@ impl Requester {
             Some(found) => found,
             // What must be sent again cannot be read any more, and nothing may go before it.
             None if recovery.next_resend(self.window).is_some() => return Ok(false),
-            None if !self.is_unanswerable() && !self.fits_window(link.mtu.bytes()) => return Ok(false),
+            None if !self.is_unanswerable() && !self.fits_window(link.mtu) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
                 None => return Ok(false),
@@ -258,6 +269,11 @@ impl Requester {
         }
         if let Some(cc) = &mut self.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
+            match (resend, self.timed) {
+                (Some(_), _) => self.timed = None,
+                (None, None) if ack_req => self.timed = Some((n, now)),
+                _ => {}
+            }
         }
         Ok(true)
     }
@@ -273,8 +289,8 @@ impl Requester {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
-        let more = self.next_again(recovery).is_some()
-            || (self.fits_window(link.mtu.bytes()) && self.next_new(false).is_some());
+        let more =
+            self.next_again(recovery).is_some() || (self.fits_window(link.mtu) && self.next_new(false).is_some());
         !more
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Slot {
     /// The number of its first packet, counted from the first that the queue pair ever sent: PSNs wrap, numbers do not.
     pub(super) first: u64,
     pub(super) packets: u32,
+    /// Bytes that all work requests before it send.
+    bytes: u64,
     /// How many messages that use up a receive of the peer were posted up to and including this one: what credits bound.
     pub(super) sends: u32,
 }
@@ -77,6 +79,8 @@ pub(super) struct SendQueue {
     tail: u32,
     /// The number of the packet that the next published work request begins with.
     end: u64,
+    /// Bytes that all published work requests send.
+    end_bytes: u64,
     next_send: u32,
     /// Where the last look-up ended: packets are mostly asked for in order.
     cached: u32,
@@ -96,6 +100,7 @@ impl SendQueue {
             published: 0,
             tail: 0,
             end: 0,
+            end_bytes: 0,
             next_send: 0,
             cached: 0,
         }
@@ -110,7 +115,7 @@ impl SendQueue {
     pub(super) fn clear(&mut self) {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
         self.slots.fill(None);
-        self.end = 0;
+        (self.end, self.end_bytes) = (0, 0);
         self.next_send = 0;
     }
 
@@ -157,6 +162,7 @@ impl SendQueue {
             len: len as u32,
             first: 0,
             packets: 0,
+            bytes: 0,
             sends: 0,
         });
         self.tail = self.tail.wrapping_add(1);
@@ -172,6 +178,8 @@ impl SendQueue {
                 slot.packets = mtu.packets(slot.len);
                 self.next_send = self.next_send.wrapping_add(u32::from(slot.uses_receive()));
                 slot.sends = self.next_send;
+                slot.bytes = self.end_bytes;
+                self.end_bytes += if slot.awaits_data() { 0 } else { u64::from(slot.len) };
                 self.end += u64::from(slot.packets);
             }
             self.published = self.published.wrapping_add(1);
@@ -235,6 +243,15 @@ impl SendQueue {
             position = position.wrapping_add(1);
         }
         None
+    }
+
+    /// Bytes that the packets before number `n` carry.
+    pub(super) fn bytes_before(&mut self, n: u64, mtu: PathMtu) -> u64 {
+        match self.locate(n).and_then(|position| self.get(position)) {
+            None => self.end_bytes,
+            Some(slot) if slot.awaits_data() => slot.bytes,
+            Some(slot) => slot.bytes + ((n - slot.first) * u64::from(mtu.bytes())).min(u64::from(slot.len)),
+        }
     }
 
     /// Where the bytes of the work request at `position` come from.

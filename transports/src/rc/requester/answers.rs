@@ -144,10 +144,14 @@ impl Requester {
         } else {
             self.deadline = None;
         }
-        self.feed_back(
-            now,
-            Feedback::Acknowledged { bytes: u64::from(packets) * u64::from(link.mtu.bytes()), rtt: None },
-        );
+        if self.congestion.is_some() {
+            let acked = self.queue.bytes_before(self.una, link.mtu);
+            let bytes = acked - self.bytes_acked;
+            self.bytes_acked = acked;
+            let rtt = self.timed.filter(|&(n, _)| n < self.una).map(|(_, left)| now.saturating_since(left));
+            self.timed = self.timed.filter(|_| rtt.is_none());
+            self.feed_back(now, Feedback::Acknowledged { bytes, rtt });
+        }
         while let Some(slot) = self.queue.head() {
             if slot.last() >= self.una {
                 break;
