@@ -16,6 +16,11 @@ pub(super) fn write(folder: &Path) -> Result<Vec<PathBuf>, String> {
         ("sim_write", Options { size: 10_001, ..short.clone() }),
         ("sim_send", Options { op: Op::Send, size: 5_003, mtu: PathMtu::B4096, ..short.clone() }),
         ("sim_write_lossy", Options { size: 20_002, faults: lossy("0.02")?, qps: 3, ..short.clone() }),
+        // The last packet carries one byte.
+        ("sim_write_tail", Options { size: 4097, mtu: PathMtu::B4096, count: 200, ..short.clone() }),
+        ("sim_write_tiny", Options { size: 1, count: 200, ..short.clone() }),
+        ("sim_read_lossy", Options { op: Op::Read, size: 5_003, faults: lossy("0.03")?, qps: 2, ..short.clone() }),
+        ("sim_atomic_lossy", Options { op: Op::Atomic, size: 8, faults: lossy("0.05")?, ..short.clone() }),
         ("sim_send_lossy", Options { op: Op::Send, size: 1, mtu: PathMtu::B256, faults: lossy("0.05")?, ..short }),
     ];
     runs.into_iter()
