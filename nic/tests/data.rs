@@ -258,3 +258,13 @@ fn what_cannot_be_posted() {
     assert_eq!(w.post(A, &wr(1, read, Data::Inline(&[1]))), Err(PostError::InlineNotAllowed));
     assert_eq!(w.post(A, &wr(1, add, Data::Gather(&sges))), Err(PostError::AtomicLength));
 }
+
+#[test]
+fn a_queue_pair_in_error_answers_no_more() {
+    let mut w = World::new(Options::default());
+    reading(&mut w, 1000);
+    let request = w.transmit(A);
+    w.deliver_all(B, &request);
+    w.modify(B, &common::to_state(QpState::Error));
+    assert!(w.shown(B).is_empty());
+}

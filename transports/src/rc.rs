@@ -185,8 +185,14 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.requester.congestion = cc;
     }
 
-    /// Stops and flushes. `work` is how the oldest send ends, `receive` the receive in use.
-    fn stop(&mut self, work: Status, receive: Option<Status>, host: &mut impl Host) {
+    /// Falls silent and flushes; `work` is how the oldest send ends.
+    fn stop(&mut self, work: Status, host: &mut impl Host) {
+        self.responder.fall_silent();
+        self.flush(work, None, host);
+    }
+
+    /// Goes to the error state and flushes. `work` is how the oldest send ends, `receive` the receive in use.
+    fn flush(&mut self, work: Status, receive: Option<Status>, host: &mut impl Host) {
         if self.state == QpState::Error {
             return;
         }
@@ -197,8 +203,8 @@ impl<R: LossRecovery + Default> Rc<R> {
 
     fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
-            requester::Failure::Work(status) => self.stop(status, None, host),
-            requester::Failure::CqOverflow => self.stop(Status::WrFlushErr, None, host),
+            requester::Failure::Work(status) => self.stop(status, host),
+            requester::Failure::CqOverflow => self.stop(Status::WrFlushErr, host),
         }
     }
 }
@@ -266,8 +272,9 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         } else if can_receive && !opcode.is_response() {
             match self.responder.handle_request(packet, link, &mut self.recovery, host) {
                 Ok(()) => {}
-                Err(responder::Failure::Refused(receive)) => self.stop(Status::WrFlushErr, receive, host),
-                Err(responder::Failure::CqOverflow) => self.stop(Status::WrFlushErr, None, host),
+                // What came before the request is still answered, and the NAK is still owed.
+                Err(responder::Failure::Refused(receive)) => self.flush(Status::WrFlushErr, receive, host),
+                Err(responder::Failure::CqOverflow) => self.stop(Status::WrFlushErr, host),
             }
         }
     }
@@ -304,6 +311,6 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn fail(&mut self, host: &mut impl Host) {
-        self.stop(Status::WrFlushErr, None, host);
+        self.stop(Status::WrFlushErr, host);
     }
 }

@@ -94,6 +94,12 @@ impl Responder {
         self.rnr_timer = timer;
     }
 
+    /// Owes the peer nothing any more.
+    pub(super) fn fall_silent(&mut self) {
+        self.answer = None;
+        self.data.clear();
+    }
+
     #[inline]
     pub(super) fn has_answer(&self) -> bool {
         self.answer.is_some() || self.data.is_due()

@@ -57,6 +57,10 @@ impl DataAnswers {
         DataAnswers { jobs: VecDeque::with_capacity(limit), done: VecDeque::with_capacity(limit), limit }
     }
 
+    pub(super) fn clear(&mut self) {
+        self.jobs.clear();
+    }
+
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         !self.jobs.is_empty()
