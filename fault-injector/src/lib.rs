@@ -15,13 +15,19 @@ pub enum Fate {
     Pass,
     /// It is lost.
     Drop,
+    /// It goes on, and a copy right behind it.
+    Duplicate,
+    /// It goes on with one bit flipped: the bit's number, to be taken modulo the frame's bits.
+    Corrupt(u64),
+    /// It is held until so many later frames have passed.
+    Hold(u32),
 }
 
 /// The faults of one direction of a link.
 #[derive(Debug, Clone)]
 pub struct Injector {
-    /// Chance of loss as a threshold for a 64-bit random number; `None` draws nothing.
-    loss: Option<u64>,
+    /// Each with the chance of it as a threshold for a 64-bit random number.
+    faults: Vec<(Fault, u64)>,
     random: Random,
     enabled: bool,
 }
@@ -29,25 +35,28 @@ pub struct Injector {
 impl Injector {
     /// The faults of `spec`, drawn from `seed`. Two directions take two seeds.
     pub fn new(spec: &Spec, seed: u64) -> Injector {
-        // Several losses on one link are independent: a frame passes if it passes all.
-        let passes: f64 = spec
-            .faults
-            .iter()
-            .map(|f| match f {
-                Fault::Loss(p) => 1.0 - p,
-            })
-            .product();
-        let loss = (passes < 1.0).then(|| threshold(1.0 - passes));
-        Injector { loss, random: Random::new(seed), enabled: true }
+        // A fault that never happens draws nothing, so that naming it changes no run.
+        let faults = spec.faults.iter().map(|&f| (f, threshold(f.chance()))).filter(|&(_, limit)| limit > 0);
+        Injector { faults: faults.collect(), random: Random::new(seed), enabled: true }
     }
 
-    /// Decides over a frame.
+    /// Decides over a frame. Each fault is drawn by itself, in the order of the SPEC; the first that happens decides.
     #[inline]
     pub fn offer(&mut self) -> Fate {
-        match self.loss {
-            Some(limit) if self.enabled && self.random.next_u64() < limit => Fate::Drop,
-            _ => Fate::Pass,
+        if !self.enabled {
+            return Fate::Pass;
         }
+        for &(fault, limit) in &self.faults {
+            if self.random.next_u64() < limit {
+                return match fault {
+                    Fault::Loss(_) => Fate::Drop,
+                    Fault::Duplicate(_) => Fate::Duplicate,
+                    Fault::Corrupt(_) => Fate::Corrupt(self.random.next_u64()),
+                    Fault::Reorder { behind, .. } => Fate::Hold(behind),
+                };
+            }
+        }
+        Fate::Pass
     }
 
     /// Stops all faults, or lets them begin again.
@@ -77,6 +86,19 @@ mod tests {
         // Standard deviation 99.5: six of them.
         assert!((9_403..=10_597).contains(&lost), "{lost} of a million at 1 %");
         assert!(a == run(1) && a != run(2));
+    }
+
+    #[test]
+    fn every_fault_comes_as_often_as_asked_for_and_by_itself() {
+        let mut i = Injector::new(&"loss=0.01,dup=0.02,corrupt=0.03,reorder=0.04:3".parse().unwrap(), 1);
+        let fates: Vec<_> = (0..1_000_000).map(|_| i.offer()).collect();
+        let count = |f: fn(&Fate) -> bool| fates.iter().filter(|x| f(x)).count();
+        // Those before it in the SPEC take their share first; six standard deviations of the largest are 1,200.
+        let near = |n: usize, expected: f64| (n as f64 - expected * 1e6).abs() < 1_200.0;
+        assert!(near(count(|f| *f == Fate::Drop), 0.01));
+        assert!(near(count(|f| *f == Fate::Duplicate), 0.02 * 0.99));
+        assert!(near(count(|f| matches!(f, Fate::Corrupt(_))), 0.03 * 0.99 * 0.98));
+        assert!(near(count(|f| *f == Fate::Hold(3)), 0.04 * 0.99 * 0.98 * 0.97));
     }
 
     #[test]

@@ -28,6 +28,16 @@ impl Frames {
         FrameId(self.free.pop().unwrap_or(0))
     }
 
+    /// A slot with the same first `len` bytes.
+    pub(crate) fn copy(&mut self, id: FrameId, len: usize) -> FrameId {
+        let mut bytes = [0; 8192];
+        let n = len.min(bytes.len());
+        bytes[..n].copy_from_slice(&self.get_mut(id)[..n]);
+        let copy = self.take();
+        self.get_mut(copy)[..n].copy_from_slice(&bytes[..n]);
+        copy
+    }
+
     pub(crate) fn give_back(&mut self, id: FrameId) {
         self.free.push(id.0);
     }

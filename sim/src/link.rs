@@ -64,6 +64,8 @@ pub(crate) struct Link {
     /// On so many bytes.
     leaving: u64,
     pub(crate) in_flight: VecDeque<InFlight>,
+    /// Frames that wait for later ones to pass them, and for how many.
+    pub(crate) held: Vec<(u32, InFlight)>,
     pub(crate) stats: LinkStats,
 }
 
@@ -78,6 +80,7 @@ impl Link {
             busy: false,
             leaving: 0,
             in_flight: VecDeque::new(),
+            held: Vec::new(),
             stats: LinkStats::default(),
         }
     }
@@ -98,6 +101,22 @@ impl Link {
     pub(crate) fn finish(&mut self) {
         self.busy = false;
         self.stats.wire_bytes += self.leaving;
+    }
+
+    /// Puts a frame on its way. Those that were held for it follow.
+    #[inline]
+    pub(crate) fn carry(&mut self, frame: InFlight) {
+        self.in_flight.push_back(frame);
+        let mut i = 0;
+        while i < self.held.len() {
+            self.held[i].0 -= 1;
+            if self.held[i].0 == 0 {
+                let (_, late) = self.held.remove(i);
+                self.in_flight.push_back(InFlight { arrives: frame.arrives, ..late });
+            } else {
+                i += 1;
+            }
+        }
     }
 
     #[inline]

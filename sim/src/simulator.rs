@@ -186,18 +186,32 @@ impl<'a, N: Node> Simulator<'a, N> {
         let link = &mut self.links[index];
         let left = self.now.after_ps(link.serialise(wire_len as u64));
         let arrives = link.arrival(left);
-        let mut first = false;
+        let idle = link.in_flight.is_empty();
+        let frame = InFlight { arrives, frame: id, len: len as u32 };
         match link.faults.offer() {
-            Fate::Pass => {
-                first = link.in_flight.is_empty();
-                link.in_flight.push_back(InFlight { arrives, frame: id, len: len as u32 });
+            Fate::Pass => link.carry(frame),
+            // Without payload there is no ICRC to find the damage, so the receiver's verdict is anticipated.
+            Fate::Corrupt(_) if wire_len != len => {
+                link.stats.lost += 1;
+                self.frames.give_back(id);
             }
             Fate::Drop => {
                 link.stats.lost += 1;
                 self.frames.give_back(id);
             }
+            Fate::Corrupt(bit) => {
+                let bit = (bit % (len as u64 * 8)) as usize;
+                self.frames.get_mut(id)[bit / 8] ^= 1 << (bit % 8);
+                link.carry(frame);
+            }
+            Fate::Hold(behind) => link.held.push((behind, frame)),
+            Fate::Duplicate => {
+                let copy = self.frames.copy(id, len);
+                link.carry(frame);
+                link.carry(InFlight { frame: copy, ..frame });
+            }
         }
-        if first {
+        if idle && !self.links[index].in_flight.is_empty() {
             self.schedule(arrives, Event::Arrive(index));
         }
         self.schedule(left, Event::Free(index));

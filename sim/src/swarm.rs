@@ -30,7 +30,7 @@ pub struct World {
     mtu: PathMtu,
     rate: u64,
     rtt: Duration,
-    loss: f64,
+    faults: Spec,
     /// Faults stop then.
     faults_until: Duration,
     depth: u32,
@@ -94,13 +94,19 @@ impl World {
         // Near the wrap half of the time.
         let first_psn = r.chance(0.5).then(|| Psn::MAX.sub(r.below(300) as u32));
         let rate = [100_000_000, 1_000_000_000, 10_000_000_000, 400_000_000_000][r.below(4) as usize];
+        let loss = [0.0, 0.001, 0.01, 0.03, 0.06][r.below(5) as usize];
+        // Beside loss, each of the others in some of the worlds.
+        let mut others = Random::stream(seed, 52);
+        let mut pick = || if others.chance(0.3) { [0.001, 0.01, 0.05][others.below(3) as usize] } else { 0.0 };
+        let mut faults = vec![Fault::Loss(loss), Fault::Duplicate(pick()), Fault::Corrupt(pick())];
+        faults.push(Fault::Reorder { chance: pick(), behind: 1 + r.below(6) as u32 });
         let queued = Duration::from_nanos(300 * 8_000_000_000_000 / rate);
         World {
             seed,
             mtu,
             rate,
             rtt,
-            loss: [0.0, 0.001, 0.01, 0.03, 0.06][r.below(5) as usize],
+            faults: Spec { faults },
             faults_until: rtt * (20 + r.below(2000) as u32),
             depth: 1 + r.below(24) as u32,
             qps: 1 + r.below(3) as usize,
@@ -166,11 +172,7 @@ struct Swarm {
 impl Swarm {
     fn new(world: World) -> Swarm {
         let mut pair = Pair::new(PairConfig {
-            link: LinkConfig {
-                rate: world.rate,
-                delay: world.rtt / 2,
-                faults: Spec { faults: vec![Fault::Loss(world.loss)] },
-            },
+            link: LinkConfig { rate: world.rate, delay: world.rtt / 2, faults: world.faults.clone() },
             payload: PayloadMode::Real,
             mtu: world.mtu,
             timeout: timeout_code(world.rtt * 4 + world.patience),

@@ -59,7 +59,8 @@ pub(crate) struct Args {
     /// Retries after timeouts and sequence NAKs
     #[arg(long, default_value_t = 7, value_name = "N")]
     retry: u8,
-    /// What goes wrong on the link, in both directions independently: loss=P
+    /// What goes wrong on the link, in both directions independently: loss=P, dup=P, corrupt=P, reorder=P:N (held until N later
+    /// frames have passed), separated by commas
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
     fault: Spec,
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then

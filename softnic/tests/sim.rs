@@ -120,6 +120,19 @@ fn reads_and_atomics_complete_and_what_they_bring_is_checked() {
 }
 
 #[test]
+fn every_kind_of_fault_is_recovered_from() {
+    for fault in ["dup=0.05", "corrupt=0.02", "reorder=0.02:3", "loss=0.01,dup=0.01,corrupt=0.01,reorder=0.01:2"] {
+        for op in ["write", "send", "read"] {
+            let v = json(&["--op", op, "--size", "20000", "--count", "100", "--rtt", "20us", "--fault", fault]);
+            assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(100), Some(0)), "{op} with {fault}");
+            // A duplicate costs nothing; all the others cost a packet sent again.
+            let again = v["retransmitted_packets"].as_u64();
+            assert_eq!(again > Some(0), !fault.starts_with("dup"), "{op} with {fault}: {again:?}");
+        }
+    }
+}
+
+#[test]
 fn a_dead_link_fails_all_work_and_says_how() {
     let out = sim(&["--count", "20", "--size", "4K", "--fault", "loss=1", "--json"]);
     assert_eq!(out.status.code(), Some(1));
