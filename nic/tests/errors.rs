@@ -391,3 +391,29 @@ fn queues_hold_what_they_were_made_for() {
     assert_eq!(w.received_status(A), (0..3).map(|i| (i, WrFlushErr)).collect::<Vec<_>>());
     assert_dead(&mut w, A);
 }
+
+#[test]
+fn memory_that_is_gone_when_a_packet_is_sent_again_fails_that_send_and_not_the_one_before() {
+    each_psn(Options::default(), |mut w| {
+        let op = w.write_to(B, 0);
+        let gone = Buffer::new(0x9000_0000, 64);
+        let (pd, now) = (w.hosts[A].pd, w.now);
+        let key = w.hosts[A].nic.reg_mr(pd, &gone, Access::LOCAL_WRITE).unwrap();
+        let first = [w.sge(A, 0, 8)];
+        let second = [Sge { addr: gone.addr(), len: 8, lkey: key }];
+        let qpn = w.hosts[A].qpn;
+        let nic = &mut w.hosts[A].nic;
+        nic.write_send(qpn, &wr(1, op, Data::Gather(&first))).unwrap();
+        nic.write_send(qpn, &wr(2, op, Data::Gather(&second))).unwrap();
+        nic.ring_doorbell(now, qpn);
+        assert_eq!(w.shown(A), ["RDMA_WRITE_ONLY +0", "RDMA_WRITE_ONLY +1 A"], "both are lost");
+        w.hosts[A].nic.dereg_mr(key).unwrap();
+        w.wait(4096 << 10);
+        // The first must ask for its own answer now: nothing that follows could.
+        let again = w.transmit(A);
+        assert_eq!(w.show(&again).last().map(String::as_str), Some("RDMA_WRITE_ONLY +0 A"));
+        w.deliver_all(B, &again);
+        w.run();
+        assert_eq!(w.sent_status(A), [(1, Success), (2, LocProtErr)]);
+    });
+}

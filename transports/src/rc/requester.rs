@@ -249,7 +249,11 @@ impl Requester {
         }
         let ack_req = slot.awaits_data() || self.wants_ack(n == slot.last(), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
-            self.break_at(position, resend.is_none().then_some(psns), recovery)?;
+            if resend.is_none() {
+                self.window.next = psn;
+                self.rd_atomic -= u32::from(slot.awaits_data());
+            }
+            self.break_at(position, recovery)?;
             // Another packet may be due instead, and nobody would ask again.
             return self.poll_transmit(now, tx, link, recovery, host);
         }
@@ -289,25 +293,20 @@ impl Requester {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
-        let more =
-            self.next_again(recovery).is_some() || (self.fits_window(link.mtu) && self.next_new(false).is_some());
+        // Nothing new may go while something is to be sent again, also when that cannot be read any more.
+        let more = match recovery.next_resend(self.window) {
+            Some(_) => self.next_again(recovery).is_some(),
+            None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
+        };
         !more
     }
 
     /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    fn break_at(
-        &mut self,
-        position: u32,
-        unsent: Option<u32>,
-        recovery: &mut impl LossRecovery,
-    ) -> Result<(), Failure> {
-        if let Some(psns) = unsent {
-            self.window.next = self.window.next.sub(psns);
-        }
+    fn break_at(&mut self, position: u32, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
         self.broken = Some(position);
-        // The packet before counted on this one to ask for an answer; sent again, it asks itself.
-        if self.is_unanswerable() && !self.window.is_empty() {
+        // The packets before counted on this one to ask for an answer; sent again, the last of them asks itself.
+        if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {
             recovery.on_timeout(self.window);
         }
         self.check_broken()
