@@ -100,7 +100,12 @@ pub struct Nic {
     /// Queue pairs that may have something to send, in turn.
     ready: VecDeque<u32>,
     timers: Timers,
+    /// Room for a frame that a shim hands over.
+    held: Box<[u8]>,
 }
+
+/// The longest frame there is: path MTU 4096 with every header.
+const MAX_FRAME: usize = 4096 + 256;
 
 /// Why an object was not made or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -145,6 +150,7 @@ impl Nic {
             slots: Vec::new(),
             ready: VecDeque::new(),
             timers: Timers::default(),
+            held: vec![0; MAX_FRAME].into(),
         }
     }
 

@@ -33,10 +33,7 @@ impl Nic {
             counters.rx_malformed += 1;
             return;
         }
-        let ours = |port: &super::Port| {
-            layout.addresses(frame).filter(|(_, dst)| port.addresses.contains(dst)).map(|(src, _)| src)
-        };
-        let Some(src) = ours(&self.port) else {
+        let Some((src, _)) = layout.addresses(frame).filter(|(_, dst)| self.port.addresses.contains(dst)) else {
             counters.rx_not_for_us += 1;
             return;
         };
@@ -109,11 +106,12 @@ impl Nic {
 
     /// Hands over the frames that a shim held back or recovered.
     pub(super) fn deliver_held(&mut self, now: Instant, index: u32) {
-        let mut held = [0u8; MAX_FRAME];
-        loop {
-            let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
-            let Some(len) = slot.shim.as_mut().and_then(|s| s.poll_deliver(now, &mut held)) else { return };
-            let frame = &mut held[..len.min(MAX_FRAME)];
+        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
+        let mut held = std::mem::take(&mut self.held);
+        while let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            let Some(len) = slot.shim.as_mut().and_then(|s| s.poll_deliver(now, &mut held)) else { break };
+            let len = len.min(held.len());
+            let frame = &mut held[..len];
             let Ok(layout) = Layout::locate(frame) else { continue };
             // A recovered packet proves itself.
             if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
@@ -122,11 +120,9 @@ impl Nic {
             }
             self.deliver(now, index, frame, layout);
         }
+        self.held = held;
     }
 }
-
-/// The longest frame there is: path MTU 4096 with every header.
-const MAX_FRAME: usize = 4096 + 256;
 
 #[inline]
 fn ip_checksum_is_right(frame: &[u8], layout: &Layout) -> bool {
