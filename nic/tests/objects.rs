@@ -8,18 +8,17 @@ use common::*;
 use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendOp, Sge, Status};
-use softnic_nic::{Buffer, CqError, MrError, Node, QpInit};
-use softnic_wire::Qpn;
+use softnic_nic::{Buffer, CqError, MrError, Node, QpInit, QpKind};
+use softnic_wire::{PathMtu, Qpn};
 
 const REMOTE: Access = Access::REMOTE_WRITE;
 
 fn qp_init(w: &World, h: usize) -> QpInit {
     let Host { pd, send_cq, recv_cq, .. } = w.hosts[h];
-    QpInit { pd, send_cq, recv_cq, caps: w.options.caps, sig_all: false }
+    QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, w.options.caps)
 }
 
 #[test]
@@ -84,12 +83,12 @@ fn remote_writing_needs_local_writing() {
 fn keys_and_numbers_come_from_the_generator_and_are_never_reserved() {
     let make = |seed| {
         let (_, mac) = address(A);
-        let port = softnic_nic::Port { mac, addresses: vec![address(A).0] };
+        let port = softnic_nic::Port { mac, addresses: vec![address(A).0], mtu: PathMtu::B4096 };
         let config = softnic_nic::NicConfig { port, payload: PayloadMode::Real };
         let mut nic = softnic_nic::Nic::new(config, Box::new(generator(seed)));
         let (pd, cq) = (nic.alloc_pd(), nic.create_cq(1));
         let caps = Caps { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-        let init = QpInit { pd, send_cq: cq, recv_cq: cq, caps, sig_all: false };
+        let init = QpInit::new(QpKind::Rc, pd, cq, cq, caps);
         let buffer = Buffer::new(0, 1);
         let keys: Vec<u32> = (0..1000).map(|_| nic.reg_mr(pd, &buffer, Access::NONE).unwrap()).collect();
         let qpns: Vec<u32> = (0..1000).map(|_| nic.create_qp(&init).unwrap().value()).collect();

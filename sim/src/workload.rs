@@ -7,8 +7,7 @@ use std::time::Duration;
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, ModifyError, MrError};
@@ -311,6 +310,7 @@ impl<'a, 'p> Run<'a, 'p> {
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
             deadline: None,
+            to: None,
         };
         if self.pair.sim.node(A).post_send(now, flow.qpns[A], &wr).is_err() {
             return false;

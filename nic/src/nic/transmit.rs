@@ -1,22 +1,52 @@
-//! The way out: which queue pair sends next, and when one wants to be woken.
+//! The way out: which queue pair sends next, by which port, and when one wants to be woken.
 
 use softnic_transports::QueuePair;
 use softnic_wire::{Instant, TxFrame};
 
-use super::Nic;
+use super::{AddressHandle, Nic, Shared};
 use crate::node::Node;
-use crate::qp::each;
+use crate::qp::{AnyQp, Slot, each};
+
+/// Frames that [`Nic::loop_back`] carries at most in one call, so that a driver's loop goes on.
+const LOOP_BATCH: usize = 256;
+
+impl Shared {
+    /// The address handle of the datagram that a queue pair sends next.
+    #[inline]
+    fn next_address(&self, slot: &Slot) -> Option<&AddressHandle> {
+        let AnyQp::Ud(qp) = &slot.qp else { return None };
+        self.ahs.get(qp.next_address()?.0 as usize)?.as_ref()
+    }
+}
 
 impl Nic {
     /// Something happened to the queue pair in slot `index`: it may have something to send, and its timer may have moved.
     #[inline]
     pub(super) fn activate(&mut self, index: u32) {
-        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         if !slot.queued {
-            slot.queued = true;
-            self.ready.push_back(index);
+            let port = self.port_of(slot);
+            self.enqueue(index, port);
         }
         self.rearm(index);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, index: u32, port: usize) {
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            slot.queued = true;
+            self.ready[port].push_back(index);
+        }
+    }
+
+    /// The port by which a queue pair's next frame leaves: a connection's is always the same, a datagram's its own.
+    #[inline]
+    fn port_of(&self, slot: &Slot) -> usize {
+        match (slot.peer, &slot.qp) {
+            (Some(_), _) => slot.port,
+            (None, AnyQp::Ud(_)) => self.shared.next_address(slot).map_or(Nic::WIRE, |a| a.port),
+            _ => Nic::WIRE,
+        }
     }
 
     #[inline]
@@ -35,26 +65,72 @@ impl Nic {
         if slot.shim.as_mut().is_some_and(|shim| shim.poll_transmit(now, tx)) {
             return true;
         }
+        let multicast = self.shared.next_address(slot).is_some_and(|a| a.multicast);
         let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
         if let (true, Some(shim)) = (sent, &mut slot.shim) {
             shim.on_transmit(now, tx);
         }
+        if sent && multicast && !self.groups.is_empty() {
+            self.deliver_to_self(now, tx);
+        }
         sent
+    }
+
+    /// What goes to a group goes to its members on this NIC too; no switch would bring it back (IBA 10.5.2.1).
+    fn deliver_to_self(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
+        let mut held = std::mem::take(&mut self.held);
+        let (a, b) = tx.segments();
+        let len = a.len() + b.len();
+        if len <= held.len() {
+            held[..a.len()].copy_from_slice(a);
+            held[a.len()..len].copy_from_slice(b);
+            self.receive(now, &mut held[..len]);
+        }
+        self.held = held;
+    }
+
+    /// Carries frames among this NIC's own queue pairs; for drivers that have no faults to put in their way. Says whether
+    /// there was any.
+    pub fn loop_back(&mut self, now: Instant) -> bool {
+        if self.ready[Nic::LOOPBACK].is_empty() {
+            return false;
+        }
+        let mut frame = [0; super::MAX_FRAME];
+        for i in 0..LOOP_BATCH {
+            let mut tx = TxFrame::new(&mut frame);
+            if !self.poll_transmit(now, Nic::LOOPBACK, &mut tx) {
+                return i > 0;
+            }
+            let len = tx.segments().0.len();
+            self.handle_frame(now, Nic::LOOPBACK, &mut frame[..len]);
+        }
+        true
     }
 }
 
 impl Node for Nic {
-    fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
-        self.receive(now, frame);
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        if self.up || port == Nic::LOOPBACK {
+            self.receive(now, frame);
+        }
     }
 
-    fn poll_transmit(&mut self, now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        if port >= self.ready.len() || !self.up && port == Nic::WIRE {
+            return false;
+        }
         // Round robin, a packet each. A queue pair that has nothing leaves the list, so idle ones cost nothing.
-        while let Some(&index) = self.ready.front() {
+        while let Some(index) = self.ready[port].pop_front() {
+            let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
+            let leaves_by = self.port_of(slot);
+            if leaves_by != port {
+                self.ready[leaves_by].push_back(index);
+                continue;
+            }
             let sent = self.transmit(now, index, tx);
-            self.ready.pop_front();
             if sent {
-                self.ready.push_back(index);
+                self.ready[port].push_back(index);
             } else if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
                 slot.queued = false;
             }
