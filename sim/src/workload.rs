@@ -153,7 +153,7 @@ pub fn run(
     if let Some(out) = capture {
         let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
         let written = &written;
-        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len| {
+        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len, _| {
             if written.borrow().is_ok() {
                 let at = Timestamp::from_nanos(i128::from(time.0 / 1000));
                 *written.borrow_mut() = pcap.write(at, frame, wire_len as u32);
