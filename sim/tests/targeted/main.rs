@@ -13,4 +13,5 @@ mod doubled;
 mod late;
 mod reads;
 mod requests;
+mod sweep;
 mod world;

@@ -203,28 +203,51 @@ impl World {
         panic!("'{line}' never came: {:#?}", self.trace.borrow().lines);
     }
 
-    /// Rings the doorbell and runs until nothing more happens. The trace must be this one, all work must have completed once
-    /// and in order, and memory must hold what was sent and nothing else.
+    /// Rings the doorbell and runs until nothing more happens. The trace must be this one, and [`World::finish`] holds.
     #[track_caller]
     pub(crate) fn expect(&mut self, trace: &[&str]) -> &mut World {
-        self.ring();
-        let mut events = 0;
-        while self.step() {
-            events += 1;
-            assert!(events < MAX_EVENTS, "it never ends: {:#?}", self.trace.borrow().lines);
-        }
-        let lines = self.trace.borrow().lines.clone();
+        self.run();
+        let lines = self.lines();
         assert!(lines == trace, "the trace is\n{lines:#?}\nnot\n{trace:#?}");
-        let ids = |all: &[(u64, Kind, usize)]| all.iter().map(|m| m.0).collect::<Vec<_>>();
-        assert_eq!(self.sent, ids(&self.posted), "completions at the requester");
-        assert_eq!(self.received, self.receives.iter().map(|r| r.0).collect::<Vec<_>>(), "at the responder");
+        self.finish()
+    }
+
+    /// Rings the doorbell and runs until nothing more happens. Then all work must have completed once and in order, and memory
+    /// must hold what was sent and nothing else.
+    #[track_caller]
+    pub(crate) fn finish(&mut self) -> &mut World {
+        self.run();
+        let posted: Vec<_> = self.posted.iter().map(|m| m.0).collect();
+        let receives: Vec<_> = self.receives.iter().map(|r| r.0).collect();
+        let done = self.sent == posted && self.received == receives;
+        assert!(done, "completed {:?} and {:?} with the trace {:#?}", self.sent, self.received, self.lines());
         for host in [A, B] {
             assert_eq!(self.pair.sim.node(host).qp_state(self.qpns[host]), Some(QpState::ReadyToSend));
             let found = self.bytes(host, 0, SLOT * SLOTS);
             let wrong = found.iter().zip(&self.expected[host]).position(|(x, y)| x != y);
-            assert_eq!(wrong, None, "the first wrong byte of host {host}");
+            assert_eq!(wrong, None, "the first wrong byte of host {host}, with the trace {:#?}", self.lines());
         }
         self
+    }
+
+    /// The trace so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.trace.borrow().lines.clone()
+    }
+
+    /// Virtual time.
+    pub(crate) fn now(&self) -> Duration {
+        Duration::from_nanos(self.pair.sim.now().instant().as_nanos())
+    }
+
+    /// Rings the doorbell and runs until nothing more happens.
+    pub(crate) fn run(&mut self) {
+        self.ring();
+        let mut events = 0;
+        while self.step() {
+            events += 1;
+            assert!(events < MAX_EVENTS, "it never ends: {:#?}", self.lines());
+        }
     }
 
     /// All counters of a host but those of packets and bytes that are not zero, in the order of their names.
