@@ -79,6 +79,11 @@ impl Injector {
         Fate::Pass
     }
 
+    /// The script's events of this direction: their places in it, from 0, and of how many frames each has decided the fate.
+    pub fn applied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.script.iter().flat_map(|s| s.0.applied())
+    }
+
     /// Stops all faults, or lets them begin again. The script does not count what passes meanwhile.
     pub fn set_enabled(&mut self, enabled: bool) {
         self.enabled = enabled;

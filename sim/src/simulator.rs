@@ -98,6 +98,13 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.links[link].stats
     }
 
+    /// Adds for each event of the links' script, by its place, of how many frames it has decided the fate.
+    pub fn count_applied(&self, counts: &mut [u64]) {
+        for (place, n) in self.links.iter().flat_map(|l| l.faults.applied()) {
+            counts[place] += n;
+        }
+    }
+
     /// Stops the faults of all links, or lets them begin again.
     pub fn set_faults_enabled(&mut self, enabled: bool) {
         for link in &mut self.links {

@@ -27,7 +27,7 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
   action = \"drop\"                            # or duplicate, corrupt, reorder
   direction = \"ba\"                           # from the responder to the requester
   opcode = \"RC_RDMA_READ_RESPONSE_MIDDLE\"    # as softnic inspect prints it
-  nth = 2                                     # the second of them
+  nth = 2                                    # the second of them
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
@@ -152,6 +152,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
+    }
+    // A script that did nothing is more often a mistake than not.
+    for (i, _) in report.applied_events.iter().enumerate().filter(|(_, n)| **n == 0) {
+        eprintln!("softnic: event {} of the script was for no packet of this run", i + 1);
     }
     match report.first_failure {
         None if report.stalled => Err(format!(

@@ -1,6 +1,7 @@
 //! Carries out a script in one direction of a link: which event is for a packet, if any.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use softnic_wire::{Layout, Psn, Qpn, bth};
 
@@ -13,26 +14,46 @@ pub(crate) const MAX_QPS: usize = 1 << 16;
 /// counts as new. That is more than any queue pair here has outstanding, and fewer than there are PSNs.
 pub(crate) const MAX_PACKETS: usize = 1 << 16;
 
+/// With a fixed seed: nothing random that was not handed in. It is looked up only, never walked through.
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
 /// The events of one direction, and what they need to know of the packets that passed.
 #[derive(Debug, Clone)]
 pub(crate) struct Matcher {
-    /// Each with how many packets matched it so far.
-    events: Vec<(Event, u32)>,
+    events: Vec<Entry>,
     /// Destination queue pairs in the order seen: their place, from 1, and their first PSN. Kept only if an event asks.
-    qps: Option<HashMap<Qpn, (u32, Psn)>>,
+    qps: Option<Table<Qpn, (u32, Psn)>>,
     passes: Passes,
+}
+
+/// An event of this direction.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    event: Event,
+    /// Its place in the script, from 0.
+    place: usize,
+    /// Packets that it matched, `nth` left aside.
+    matched: u32,
+    /// Packets whose fate it decided.
+    applied: u64,
 }
 
 impl Matcher {
     /// `None` when nothing in the script is for this direction.
     pub(crate) fn new(script: &Script, direction: Direction) -> Option<Matcher> {
-        let here = |e: &&Event| e.direction.is_none_or(|d| d == direction);
-        let events: Vec<_> = script.events.iter().filter(here).map(|&e| (e, 0)).collect();
-        let relative = |(e, _): &(Event, u32)| {
-            matches!(e.qpn, Some(QpnMatch::Seen(_))) || matches!(e.psn, Some(PsnMatch::AfterFirst(_)))
+        let all = script.events.iter().enumerate();
+        let here = all.filter(|(_, e)| e.direction.is_none_or(|d| d == direction));
+        let events: Vec<_> = here.map(|(place, &event)| Entry { event, place, matched: 0, applied: 0 }).collect();
+        let relative = |e: &Entry| {
+            matches!(e.event.qpn, Some(QpnMatch::Seen(_))) || matches!(e.event.psn, Some(PsnMatch::AfterFirst(_)))
         };
-        let qps = events.iter().any(relative).then(HashMap::new);
+        let qps = events.iter().any(relative).then(Table::default);
         (!events.is_empty()).then(|| Matcher { events, qps, passes: Passes::default() })
+    }
+
+    /// The places of the events, and of how many packets each has decided the fate.
+    pub(crate) fn applied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.events.iter().map(|e| (e.place, e.applied))
     }
 
     /// What happens to a frame, whole from Ethernet on; `None` when no event is for it. All headers must be in `frame`, the
@@ -48,7 +69,7 @@ impl Matcher {
         let packet = u64::from(qpn.value()) << 32 | u64::from(psn.value()) << 8 | u64::from(opcode.0);
         let mut iteration = None;
         let mut decided = None;
-        for (event, matched) in &mut self.events {
+        for Entry { event, matched, applied, .. } in &mut self.events {
             let here = event.opcode.is_none_or(|o| o == opcode)
                 && event.qpn.is_none_or(|m| match m {
                     QpnMatch::Exactly(q) => q == qpn,
@@ -68,6 +89,7 @@ impl Matcher {
             *matched = matched.saturating_add(1);
             if decided.is_none() && event.nth.is_none_or(|n| n == *matched) {
                 decided = Some(event.action);
+                *applied += 1;
             }
         }
         decided
@@ -77,8 +99,7 @@ impl Matcher {
 /// How many times packets have passed.
 #[derive(Debug, Clone, Default)]
 struct Passes {
-    /// Only looked up, never walked through: its order, which differs from run to run, decides nothing.
-    counts: HashMap<u64, u32>,
+    counts: Table<u64, u32>,
     /// The oldest first.
     order: VecDeque<u64>,
 }
@@ -167,6 +188,7 @@ mod tests {
         let fates: Vec<_> = [1, 2, 3, 2].iter().map(|&psn| m.decide(&frame(MIDDLE, 5, psn))).collect();
         let (reorder, corrupt) = (Action::Reorder { behind: 3 }, Action::Corrupt { bit: Some(9) });
         assert_eq!(fates, [None, Some(Action::Drop), Some(reorder), Some(corrupt)]);
+        assert_eq!(m.applied().collect::<Vec<_>>(), [(0, 1), (1, 0), (2, 1), (3, 1)]);
     }
 
     #[test]
