@@ -148,6 +148,8 @@ fn a_script_drops_the_packet_that_it_names_alone_and_with_other_faults() {
     let (path, spec) = script("one.toml", event);
     let v = json(&[&run[..], &["--fault", &spec]].concat());
     assert_eq!((v["completed"].as_u64(), v["tx_packets"].as_u64()), (Some(5), Some(6)), "one READ is asked for again");
+    let elided = json(&[&run[..], &["--fault", &spec, "--payload", "none"]].concat());
+    assert_eq!(elided["virtual_ms"], v["virtual_ms"], "headers are enough to know the packet by");
     let clean = json(&run);
     assert_eq!((clean["retransmitted_packets"].as_u64(), v["retransmitted_packets"].as_u64()), (Some(0), Some(1)));
     let both = json(&[&run[..], &["--fault", &format!("dup=1,{spec}")]].concat());

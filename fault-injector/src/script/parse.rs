@@ -268,6 +268,24 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_typed_wrong_gets_one_line_and_never_a_panic() {
+        let good = "[[event]]\naction = \"corrupt\" # why\nqpn = \"#1\"\npsn = 0xfffffe\nnth = 3\n";
+        assert!(Script::parse(good).is_ok());
+        let mut refused = 0;
+        for at in 0..good.len() {
+            for put in ["", "\n", "\"", "[", "=", "0", "é", "\0", "'''"] {
+                let text = [&good[..at], put, &good[at + 1..]].concat();
+                if let Err(e) = Script::parse(&text) {
+                    refused += 1;
+                    let said = e.to_string();
+                    assert!(said.lines().count() == 1, "{text}\n{said}");
+                }
+            }
+        }
+        assert!(refused > 300, "{refused}");
+    }
+
+    #[test]
     fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
         let said = |text: &str| Script::parse(text).unwrap_err().to_string();
         // A second event, so that the number says something.

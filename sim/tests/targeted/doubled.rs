@@ -115,7 +115,7 @@ fn an_ack() {
 
 #[test]
 fn a_nak_makes_the_retransmission_begin_anew() {
-    // It costs what was sent between the two: one packet.
+    // It costs what was sent between the two, here one packet, and a second of the retries, for no progress lies between.
     at_each_psn(|psn| {
         let script = r#"event = [
             { action = "drop", direction = "ab", psn = "+1", iteration = 1 },
