@@ -79,6 +79,11 @@ pub(crate) struct World {
 impl World {
     /// `script` is TOML; empty for none.
     pub(crate) fn new(first_psn: Psn, script: &str) -> World {
+        World::with_retries(first_psn, script, 7)
+    }
+
+    /// With so many retries at most, without progress between them.
+    pub(crate) fn with_retries(first_psn: Psn, script: &str, retry_cnt: u8) -> World {
         let script = if script.is_empty() { Script::default() } else { Script::parse(script).expect("a script") };
         let faults = Spec { script, ..Spec::default() };
         let mut pair = Pair::new(PairConfig {
@@ -86,7 +91,7 @@ impl World {
             payload: PayloadMode::Real,
             mtu: PathMtu::B256,
             timeout: timeout_code(RTT * 4),
-            retry_cnt: 7,
+            retry_cnt,
             rnr_retry: 7,
             min_rnr_timer: 6, // 80 µs: a silence that shows
             max_rd_atomic: 16,
