@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
@@ -99,8 +100,8 @@ impl<'a> Pair<'a> {
         let end = |node| End { node, port: 0 };
         let stream = |n| Random::stream(config.seed, n).next_u64();
         let links = [
-            sim.add_link(end(A), end(B), &config.link, stream(1)),
-            sim.add_link(end(B), end(A), &config.link, stream(2)),
+            sim.add_link(end(A), end(B), &config.link, Direction::Ab, stream(1)),
+            sim.add_link(end(B), end(A), &config.link, Direction::Ba, stream(2)),
         ];
         let random = Random::stream(config.seed, 3);
         Pair { sim, sides, links, config, random }

@@ -105,7 +105,7 @@ impl World {
             mtu,
             rate,
             rtt,
-            faults: Spec { faults },
+            faults: Spec { faults, ..Spec::default() },
             faults_until: rtt * (20 + r.below(2000) as u32),
             depth: 1 + r.below(24) as u32,
             qps: 1 + r.below(3) as usize,
