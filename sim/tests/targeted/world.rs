@@ -9,8 +9,8 @@ use std::time::Duration;
 use softnic_fault_injector::{Fate, Script, Spec};
 use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::rc::Caps;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_sim::link::LinkConfig;
@@ -179,7 +179,7 @@ impl World {
     fn post(&mut self, id: u64, kind: Kind, op: SendOp, len: usize) -> &mut World {
         let sges = [Sge { addr: self.addr(A, id), len: len as u32, lkey: self.keys[A] }];
         let flags = SendFlags { signaled: true, solicited: false, fence: false };
-        let wr = SendWr { wr_id: id, op, data: Data::Gather(&sges), flags, deadline: None };
+        let wr = SendWr { wr_id: id, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
         // Written only: all that a case posts leaves under one doorbell.
         self.pair.sim.node(A).write_send(self.qpns[A], &wr).expect("posted");
         self.posted.push((id, kind, len));
