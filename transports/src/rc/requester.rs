@@ -271,7 +271,7 @@ impl Requester {
             self.window.next = psn.add(psns);
             self.rd_atomic += u32::from(slot.awaits_data());
         }
-        let ack_req = slot.awaits_data() || self.wants_ack(slot.ends_with(n), link, resend.is_some(), recovery);
+        let ack_req = slot.awaits_data() || self.wants_ack((n, position, &slot), link, resend.is_some(), recovery);
         if self.emit(tx, link, (n, psn), (position, &slot), ack_req, host).is_err() {
             if resend.is_none() {
                 self.window.next = psn;
@@ -313,9 +313,19 @@ impl Requester {
 
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    fn wants_ack(&mut self, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+    fn wants_ack(
+        &mut self,
+        (n, position, slot): (u64, u32, &Slot),
+        link: &Link,
+        resent: bool,
+        recovery: &impl LossRecovery,
+    ) -> bool {
+        let ends = slot.ends_with(n);
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
+        }
+        if !resent && self.surely_goes_on(position, ends) {
+            return false;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
         let more = match recovery.next_resend(self.window) {
@@ -323,6 +333,19 @@ impl Requester {
             None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
         };
         !more
+    }
+
+    /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
+    /// to know, and a fraction of the work of finding out exactly.
+    #[inline]
+    fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
+        let unhindered = self.congestion.is_none() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        unhindered
+            && (!ends
+                || !self.draining
+                    && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
+                        !next.fence && !next.awaits_data() && !next.op.is_local() && self.has_credit(next)
+                    }))
     }
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
