@@ -262,20 +262,21 @@ impl Requester {
             },
         };
         let n = self.number(psn);
-        let Some(&slot) = self.queue.get(position) else { return Ok(false) };
+        let Some(slot) = self.queue.get(position) else { return Ok(false) };
+        let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
-        let psns = if slot.awaits_data() { (slot.end() - n) as u32 } else { 1 };
+        let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
         if resend.is_some() {
             recovery.on_resent(self.window, psns);
         } else {
             self.window.next = psn.add(psns);
-            self.rd_atomic += u32::from(slot.awaits_data());
+            self.rd_atomic += u32::from(awaits_data);
         }
-        let ack_req = slot.awaits_data() || self.wants_ack((n, position, &slot), link, resend.is_some(), recovery);
-        if self.emit(tx, link, (n, psn), (position, &slot), ack_req, host).is_err() {
+        let ack_req = awaits_data || self.wants_ack(position, ends, link, resend.is_some(), recovery);
+        if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {
             if resend.is_none() {
                 self.window.next = psn;
-                self.rd_atomic -= u32::from(slot.awaits_data());
+                self.rd_atomic -= u32::from(awaits_data);
             }
             self.break_at(position, Status::LocProtErr, recovery)?;
             // Another packet may be due instead, and nobody would ask again.
@@ -315,12 +316,12 @@ impl Requester {
     #[inline]
     fn wants_ack(
         &mut self,
-        (n, position, slot): (u64, u32, &Slot),
+        position: u32,
+        ends: bool,
         link: &Link,
         resent: bool,
         recovery: &impl LossRecovery,
     ) -> bool {
-        let ends = slot.ends_with(n);
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
         }
