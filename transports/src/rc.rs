@@ -11,6 +11,7 @@ use softnic_wire::aeth::{NakCode, RnrTimer};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
 use crate::congestion::{CongestionControl, Feedback};
+use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
@@ -217,6 +218,17 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.stop(Status::WrFlushErr, host);
     }
 
+    /// Checks what must hold between two calls.
+    #[inline]
+    fn check_invariants(&self) {
+        if ON {
+            self.responder.check_invariants();
+            if self.state.sends() {
+                self.requester.check_invariants(&self.recovery);
+            }
+        }
+    }
+
     fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status) => self.stop(status, host),
@@ -313,6 +325,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         {
             self.on_response_failure(f, host);
         }
+        self.check_invariants();
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
@@ -324,13 +337,15 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if !self.state.sends() {
             return false;
         }
-        match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
+        let sent = match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
             Ok(sent) => sent,
             Err(f) => {
                 self.on_request_failure(f, host);
                 false
             }
-        }
+        };
+        self.check_invariants();
+        sent
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -344,6 +359,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if let Err(f) = self.requester.handle_timeout(now, &mut self.recovery, host) {
             self.on_request_failure(f, host);
         }
+        self.check_invariants();
     }
 
     fn fail(&mut self, host: &mut impl Host) {

@@ -3,6 +3,7 @@
 use softnic_wire::segment::{MAX_MESSAGE, MessageKind};
 use softnic_wire::{PathMtu, Qpn};
 
+use crate::invariants::{Tally, invariant};
 use crate::memory::PdId;
 use crate::wr::{Data, Datagram};
 use crate::{Completion, Memory, PostError, SendOp, SendWr, Sge, Status, WcOpcode};
@@ -113,6 +114,7 @@ pub(crate) struct SendQueue {
     next_send: u32,
     /// Published local operations that were not carried out yet.
     locals: u32,
+    tally: Tally,
     /// Where the last look-up ended: packets are mostly asked for in order.
     cached: u32,
 }
@@ -134,6 +136,7 @@ impl SendQueue {
             end_bytes: 0,
             next_send: 0,
             locals: 0,
+            tally: Tally::default(),
             cached: 0,
         }
     }
@@ -149,6 +152,7 @@ impl SendQueue {
         self.slots.fill(None);
         (self.end, self.end_bytes) = (0, 0);
         (self.next_send, self.locals) = (0, 0);
+        self.tally.forget();
     }
 
     /// Writes a work request that is not yet to be carried out.
@@ -200,6 +204,7 @@ impl SendQueue {
             sends: 0,
         });
         self.tail = self.tail.wrapping_add(1);
+        self.tally.posted();
         Ok(())
     }
 
@@ -261,6 +266,12 @@ impl SendQueue {
         self.slots[self.place(position)].as_ref()
     }
 
+    /// All published work requests, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        let count = self.published.wrapping_sub(self.head);
+        (0..count).filter_map(move |i| self.get(self.head.wrapping_add(i)))
+    }
+
     /// The oldest work request that is not done.
     #[inline]
     pub(crate) fn head(&self) -> Option<&Slot> {
@@ -270,6 +281,21 @@ impl SendQueue {
     #[inline]
     pub(crate) fn head_position(&self) -> u32 {
         self.head
+    }
+
+    /// A work request that left the queue has ended: with a completion, or well and unsignaled.
+    #[inline]
+    pub(crate) fn note_end(&mut self) {
+        self.tally.ended();
+    }
+
+    /// Checks what must hold of the queue itself.
+    pub(crate) fn check_invariants(&self) {
+        let len = self.tail.wrapping_sub(self.head);
+        invariant!(len <= self.max_wr, "{len} work requests in a queue for {}", self.max_wr);
+        let published = self.published.wrapping_sub(self.head);
+        invariant!(published <= len, "more is published than was written");
+        self.tally.check(len, "send queue");
     }
 
     /// The oldest work request is done.

@@ -159,6 +159,7 @@ impl QueuePair for Ud {
         } else if self.common.state.receives() {
             self.receive(packet, host);
         }
+        self.common.check_invariants();
     }
 
     fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {

@@ -11,6 +11,7 @@ use softnic_wire::{Instant, PathMtu, Psn, Qpn, TxFrame};
 use super::{Update, ack_timeout};
 use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
+use crate::invariants::{ON, invariant};
 use crate::message::Link;
 use crate::qp::Caps;
 use crate::recovery::{LossRecovery, Window};
@@ -434,6 +435,32 @@ impl Requester {
         Ok(())
     }
 
+    /// Checks what must hold between two calls.
+    pub(super) fn check_invariants(&self, recovery: &impl LossRecovery) {
+        if !ON {
+            return;
+        }
+        self.queue.check_invariants();
+        let next = self.number(self.window.next);
+        invariant!(self.window.len() <= MAX_WINDOW, "a window of {} PSNs", self.window.len());
+        invariant!(next <= self.queue.end(), "packet {next} was sent of {} that there are", self.queue.end());
+        invariant!(self.answer_due <= next, "an answer is due to what was not sent");
+        invariant!(recovery.next_resend(self.window).is_none_or(|p| self.window.contains(p)), "resent from outside");
+        // An answer is owed: either the clock runs, or it will when what is to be sent, again or first, has left.
+        let owed = self.answer_due > self.una && self.timeout.is_some();
+        let waits = self.deadline.is_some() || recovery.next_resend(self.window).is_some() || next < self.queue.end();
+        invariant!(!owed || waits, "an answer is owed, no clock runs, and nothing more will be sent");
+        // What takes a walk over the queue: always when it is short, else now and then.
+        if !self.una.is_multiple_of(64) && self.queue.end() - self.una > 64 {
+            return;
+        }
+        let awaiting = |s: &Slot| s.awaits_data() && s.first < next && s.end() > self.una;
+        let outstanding = self.queue.iter().filter(|s| awaiting(s)).count() as u32;
+        invariant!(self.rd_atomic == outstanding, "{} READs and atomics, counted {}", outstanding, self.rd_atomic);
+        let done = self.queue.iter().filter(|s| s.uses_receive()).map(|s| s.sends.wrapping_sub(self.sends_done)).min();
+        invariant!(done.is_none_or(|first| first == 1), "messages that use a receive are counted one by one");
+    }
+
     /// Ends all work: the oldest with `status`, the rest flushed. Completions that find no room are lost; that cannot be
     /// made good any more.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
@@ -442,6 +469,7 @@ impl Requester {
         while let Some(slot) = self.queue.pop_any() {
             host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, completion(&slot, qpn, status));
+            self.queue.note_end();
             status = Status::WrFlushErr;
         }
         self.una = self.number(self.window.next);

@@ -8,6 +8,7 @@ use softnic_wire::opcode::Kind;
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, TxFrame};
 
+use crate::invariants::invariant;
 use crate::memory::{Access, Region};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
@@ -89,6 +90,13 @@ impl Responder {
 
     pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
         self.rnr_timer = timer;
+    }
+
+    /// Checks what must hold between two calls.
+    pub(super) fn check_invariants(&self) {
+        self.receives.check_invariants();
+        self.data.check_invariants(self.expected);
+        invariant!(self.msn <= 0x00ff_ffff, "an MSN has 24 bits");
     }
 
     /// Owes the peer nothing any more.

@@ -167,6 +167,7 @@ impl Requester {
             self.rd_atomic -= u32::from(slot.awaits_data());
             let done = slot.signaled.then(|| completion(slot, link.qpn, Status::Success));
             self.queue.drop_head();
+            self.queue.note_end();
             if let Some(done) = done {
                 host.complete(self.cq, done)?;
             }
