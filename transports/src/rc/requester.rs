@@ -258,6 +258,12 @@ impl Requester {
             None if !self.is_unanswerable() && !self.fits_window(link.mtu) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
+                // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again,
+                // the last of it asks itself.
+                None if self.draining && self.is_unanswerable() && !self.window.is_empty() => {
+                    recovery.on_timeout(self.window);
+                    return self.poll_transmit(now, tx, link, recovery, host);
+                }
                 None => return Ok(false),
             },
         };
