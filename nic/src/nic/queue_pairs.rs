@@ -88,6 +88,7 @@ impl Nic {
             group.members.retain(|&m| m != index);
         }
         self.groups.retain(|g| !g.members.is_empty());
+        self.shared.regions.forget_queue_pair(qpn);
         if let Some(slot) = slot {
             self.count_users(&slot.init, -1);
         }
