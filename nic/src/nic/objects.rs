@@ -81,7 +81,7 @@ impl Nic {
         let used = self.shared.regions.any_in(pd)
             || self.slots.iter().flatten().any(|s| s.init.pd == pd)
             || self.shared.srqs.iter().flatten().any(|s| s.pd == pd)
-            || self.shared.ahs.iter().flatten().any(|a| a.pd == pd);
+            || self.shared.ahs.any_in(pd);
         if used {
             return Err(ObjectError::Busy);
         }
@@ -235,13 +235,12 @@ impl Nic {
             port: self.port_to(attr.dgid),
             multicast: attr.dgid.is_multicast(),
         };
-        Ok(AhId(place(&mut self.shared.ahs, handle)))
+        self.shared.ahs.insert(handle).ok_or(AddressError::TooMany)
     }
 
     /// Destroys an address handle; a datagram that still waits for it fails.
     pub fn destroy_ah(&mut self, ah: AhId) -> Result<(), AddressError> {
-        let slot = self.shared.ahs.get_mut(ah.0 as usize).ok_or(AddressError::NoSuchAh)?;
-        slot.take().map(|_| ()).ok_or(AddressError::NoSuchAh)
+        self.shared.ahs.remove(ah).map(|_| ()).ok_or(AddressError::NoSuchAh)
     }
 
     /// A datagram queue pair hears from now on what is sent to a group, from here too (IBA 10.5.1).

@@ -15,7 +15,7 @@ impl Shared {
     #[inline]
     fn next_address(&self, slot: &Slot) -> Option<&AddressHandle> {
         let AnyQp::Ud(qp) = &slot.qp else { return None };
-        self.ahs.get(qp.next_address()?.0 as usize)?.as_ref()
+        self.ahs.get(qp.next_address()?)
     }
 }
 
