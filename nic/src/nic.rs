@@ -292,6 +292,11 @@ impl Nic {
         self.shared.events.pop_front()
     }
 
+    /// Events of something that is gone are not told: what comes after it may have its name.
+    fn forget_events(&mut self, of_it: impl Fn(Event) -> bool) {
+        self.shared.events.retain(|&event| !of_it(event));
+    }
+
     /// A completion queue that an event was asked for, and that has the completion now.
     pub fn poll_completion_event(&mut self) -> Option<CqId> {
         self.shared.completion_events.pop_front()

@@ -8,7 +8,7 @@ use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
 use softnic_transports::recv_queue::SrqId;
 use softnic_transports::wr::AhId;
-use softnic_transports::{Completion, PostError, RecvWr};
+use softnic_transports::{Completion, Event, PostError, RecvWr};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};
@@ -145,9 +145,11 @@ impl Nic {
         let slot = self.shared.cqs.get_mut(cq.0 as usize).ok_or(CqError::NoSuchCq)?;
         match slot {
             None => Err(CqError::NoSuchCq),
-            Some(cq) if cq.users > 0 => Err(CqError::Busy),
+            Some(found) if found.users > 0 => Err(CqError::Busy),
             Some(_) => {
                 *slot = None;
+                self.forget_events(|event| event == Event::CqErr(cq));
+                self.shared.completion_events.retain(|&id| id != cq);
                 Ok(())
             }
         }
@@ -200,6 +202,7 @@ impl Nic {
             return Err(ObjectError::Busy);
         }
         self.shared.srqs[srq.0 as usize] = None;
+        self.forget_events(|event| event == Event::SrqLimit(srq));
         Ok(())
     }
 
