@@ -24,8 +24,12 @@ impl Nic {
     #[inline]
     pub(super) fn activate(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
-        if !slot.queued {
-            let port = self.port_of(slot);
+        let (queued, port) = (slot.queued, self.port_of(slot));
+        if queued != Some(port) {
+            // It waits at the other port, which nobody may ask: the wire may be down, and only loopback be in use.
+            if let Some(other) = queued {
+                self.ready[other].retain(|&i| i != index);
+            }
             self.enqueue(index, port);
         }
         self.rearm(index);
@@ -34,7 +38,7 @@ impl Nic {
     #[inline]
     fn enqueue(&mut self, index: u32, port: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            slot.queued = true;
+            slot.queued = Some(port);
             self.ready[port].push_back(index);
         }
     }
@@ -125,14 +129,15 @@ impl Node for Nic {
             let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
             let leaves_by = self.port_of(slot);
             if leaves_by != port {
-                self.ready[leaves_by].push_back(index);
+                self.enqueue(index, leaves_by);
                 continue;
             }
             let sent = self.transmit(now, index, tx);
-            if sent {
-                self.ready[port].push_back(index);
+            if let (true, Some(Some(slot))) = (sent, self.slots.get(index as usize)) {
+                // Its next datagram may go elsewhere, and only that port will be asked for it.
+                self.enqueue(index, self.port_of(slot));
             } else if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-                slot.queued = false;
+                slot.queued = None;
             }
             self.rearm(index);
             if sent {
