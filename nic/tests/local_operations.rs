@@ -227,7 +227,7 @@ fn a_local_operation_that_fails_behind_a_packet_that_did_not_ask_still_fails() {
         w.send(A, 1, write, 0, 10);
         w.send(A, 2, write, 0, 10);
         let first = w.transmit_one(A, 0).unwrap();
-        assert_eq!(w.show(&[first.clone()]), ["RDMA_WRITE_ONLY +0"]);
+        assert_eq!(w.show(std::slice::from_ref(&first)), ["RDMA_WRITE_ONLY +0"]);
         post_local(&mut w, 3, op, true, false);
         w.deliver(B, &first);
         w.run();
