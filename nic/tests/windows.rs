@@ -308,9 +308,12 @@ fn a_key_that_the_peer_may_not_invalidate_is_refused() {
     }
 }
 
+/// Makes a right bind wrong in one thing.
+type Spoil = fn(&mut World, &mut Bind);
+
 #[test]
 fn what_cannot_be_bound_fails_with_its_own_status_and_stops_the_connection() {
-    let cases: [(&str, fn(&mut World, &mut Bind)); 9] = [
+    let cases: [(&str, Spoil); 9] = [
         ("behind the region", |_, b| b.addr += BUFFER as u64 - 1999),
         ("before the region", |_, b| b.addr -= 1001),
         ("round the end of all addresses", |_, b| (b.addr, b.len) = (u64::MAX - 10, 100)),
