@@ -194,10 +194,10 @@ impl Requester {
             return None;
         }
         let position = self.queue.locate(n)?;
+        let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
         let slot = self.queue.get(position)?;
         let may_begin = || {
             let room = MAX_WINDOW - self.window.len();
-            let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
             (beyond_limits || self.has_credit(slot))
                 && !self.draining
                 && !behind_local
