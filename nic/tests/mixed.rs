@@ -40,7 +40,7 @@ impl Mixed {
         let psn = [100, 0xff_ff00][seed as usize % 2];
         let caps = Caps { max_send_wr: 20, max_recv_wr: 6, ..Options::default().caps };
         let o = Options { psn, caps, mtu: PathMtu::B256, rnr_retry: 7, retry_cnt: 7, timeout: 4, ..Options::default() };
-        let w = World::new(Options { srq: seed % 3 == 0, max_rd_atomic: 3, ..o });
+        let w = World::new(Options { srq: seed.is_multiple_of(3), max_rd_atomic: 3, ..o });
         w.fill(B, 0, &[0; 8]);
         Mixed {
             w,
