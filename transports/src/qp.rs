@@ -56,6 +56,17 @@ pub struct Caps {
     pub max_inline: u32,
 }
 
+/// A shared receive queue, as a queue pair knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedReceives {
+    /// Which it is.
+    pub id: SrqId,
+    /// Its protection domain: that of the memory that its receives name (IBA 10.2.9).
+    pub pd: PdId,
+    /// Elements that a receive has at most.
+    pub max_sge: u32,
+}
+
 /// What a queue pair is made with.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -67,8 +78,8 @@ pub struct Config {
     pub send_cq: CqId,
     /// Where receives complete.
     pub recv_cq: CqId,
-    /// The shared queue that receives come from, and the elements that one of them has at most.
-    pub srq: Option<(SrqId, u32)>,
+    /// The shared queue that receives come from.
+    pub srq: Option<SharedReceives>,
     /// How much it holds.
     pub caps: Caps,
     /// Every send is signaled.

@@ -121,17 +121,18 @@ pub(crate) struct Receives {
     srq: Option<SrqId>,
     pub(crate) cq: CqId,
     qpn: Qpn,
+    /// Of the memory that they name.
     pd: PdId,
     tally: Tally,
 }
 
 impl Receives {
     pub(crate) fn new(c: &crate::qp::Config) -> Receives {
-        let queue = match c.srq {
-            None => RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge),
-            Some((_, max_sge)) => RecvQueue::new(1, max_sge),
+        let (queue, pd) = match c.srq {
+            None => (RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge), c.pd),
+            Some(srq) => (RecvQueue::new(1, srq.max_sge), srq.pd),
         };
-        Receives { queue, srq: c.srq.map(|(id, _)| id), cq: c.recv_cq, qpn: c.qpn, pd: c.pd, tally: Tally::default() }
+        Receives { queue, srq: c.srq.map(|srq| srq.id), cq: c.recv_cq, qpn: c.qpn, pd, tally: Tally::default() }
     }
 
     /// Whether they come from a shared queue.

@@ -112,8 +112,9 @@ pub(crate) struct SendQueue {
     /// Bytes that all published work requests send.
     end_bytes: u64,
     next_send: u32,
-    /// Published local operations that were not carried out yet.
+    /// Published local operations that were not carried out yet, and a position before which there is none of them.
     locals: u32,
+    locals_from: u32,
     tally: Tally,
     /// Where the last look-up ended: packets are mostly asked for in order.
     cached: u32,
@@ -136,6 +137,7 @@ impl SendQueue {
             end_bytes: 0,
             next_send: 0,
             locals: 0,
+            locals_from: 0,
             tally: Tally::default(),
             cached: 0,
         }
@@ -151,7 +153,7 @@ impl SendQueue {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
         self.slots.fill(None);
         (self.end, self.end_bytes) = (0, 0);
-        (self.next_send, self.locals) = (0, 0);
+        (self.next_send, self.locals, self.locals_from) = (0, 0, 0);
         self.tally.forget();
     }
 
@@ -216,6 +218,9 @@ impl SendQueue {
                 slot.first = self.end;
                 let local = slot.op.is_local();
                 slot.packets = if local { 0 } else { mtu.packets(slot.len) };
+                if local && self.locals == 0 {
+                    self.locals_from = self.published;
+                }
                 self.locals += u32::from(local);
                 self.next_send = self.next_send.wrapping_add(u32::from(slot.uses_receive()));
                 slot.sends = self.next_send;
@@ -229,14 +234,16 @@ impl SendQueue {
 
     /// The oldest local operation that was not carried out, and its position.
     #[inline]
-    pub(crate) fn next_local(&self) -> Option<(u32, Slot)> {
+    pub(crate) fn next_local(&mut self) -> Option<(u32, Slot)> {
         if self.locals == 0 {
             return None;
         }
-        let mut position = self.head;
-        while let Some(slot) = self.get(position) {
+        // They are carried out in order, so the search goes on where it ended, unless that is done with.
+        let mut position = if self.get(self.locals_from).is_some() { self.locals_from } else { self.head };
+        while let Some(&slot) = self.get(position) {
             if slot.op.is_local() && !slot.executed {
-                return Some((position, *slot));
+                self.locals_from = position;
+                return Some((position, slot));
             }
             position = position.wrapping_add(1);
         }

@@ -19,7 +19,7 @@ impl Shared {
     #[inline]
     fn next_address(&self, slot: &Slot) -> Option<&AddressHandle> {
         let AnyQp::Ud(qp) = &slot.qp else { return None };
-        self.ahs.get(qp.next_address()?.0 as usize)?.as_ref()
+        self.ahs.get(qp.next_address()?)
     }
 }
 
@@ -28,17 +28,29 @@ impl Nic {
     #[inline]
     pub(super) fn activate(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
-        if !slot.queued {
-            let port = self.port_of(slot);
+        let (queued, port) = (slot.queued, self.port_of(slot));
+        if queued != Some(port) {
+            // It waits at the other port, which nobody may ask: the wire may be down, and only loopback be in use.
+            if let Some(other) = queued {
+                self.dequeue(index, other);
+            }
             self.enqueue(index, port);
         }
         self.rearm(index);
     }
 
+    /// Takes a queue pair out of the list of a port, and ends its turn if it has it.
+    pub(super) fn dequeue(&mut self, index: u32, port: usize) {
+        if self.ready[port].front() == Some(&index) {
+            self.turns[port].left = 0;
+        }
+        self.ready[port].retain(|&i| i != index);
+    }
+
     #[inline]
     fn enqueue(&mut self, index: u32, port: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            slot.queued = true;
+            slot.queued = Some(port);
             self.ready[port].push_back(index);
         }
     }
@@ -51,15 +63,18 @@ impl Nic {
             return self.ready[port].front().copied();
         }
         while let Some(&index) = self.ready[port].front() {
-            if let Some(Some(slot)) = self.slots.get(index as usize) {
-                let leaves_by = self.port_of(slot);
-                if leaves_by == port {
+            let leaves_by = match self.slots.get(index as usize) {
+                Some(Some(slot)) => {
                     self.turns[port].left = QUANTUM.saturating_sub(slot.debt).max(1);
-                    return Some(index);
+                    self.port_of(slot)
                 }
-                self.ready[leaves_by].push_back(index);
+                _ => port,
+            };
+            if leaves_by == port {
+                return Some(index);
             }
-            self.ready[port].pop_front();
+            self.dequeue(index, port);
+            self.enqueue(index, leaves_by);
         }
         None
     }
@@ -68,20 +83,19 @@ impl Nic {
     #[inline]
     fn spend(&mut self, index: u32, port: usize, bytes: usize) {
         let (left, bytes) = (self.turns[port].left, bytes as u32);
-        if bytes < left {
+        let Some(Some(slot)) = self.slots.get(index as usize) else { return };
+        // Its next datagram may go elsewhere, and only that port will be asked for it.
+        let leaves_by = self.port_of(slot);
+        if bytes < left && leaves_by == port {
             self.turns[port].left = left - bytes;
-            // A datagram queue pair may go elsewhere with its next packet.
-            match self.slots.get(index as usize) {
-                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => {}
-                _ => return,
-            }
+            return;
         }
         self.turns[port].left = 0;
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             slot.debt = bytes.saturating_sub(left);
         }
         self.ready[port].pop_front();
-        self.ready[port].push_back(index);
+        self.enqueue(index, leaves_by);
     }
 
     /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
@@ -90,7 +104,7 @@ impl Nic {
         self.turns[port].left = 0;
         self.ready[port].pop_front();
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            (slot.queued, slot.debt) = (false, 0);
+            (slot.queued, slot.debt) = (None, 0);
         }
     }
 

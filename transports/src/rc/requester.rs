@@ -195,10 +195,10 @@ impl Requester {
             return None;
         }
         let position = self.queue.locate(n)?;
+        let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
         let slot = self.queue.get(position)?;
         let may_begin = || {
             let room = MAX_WINDOW - self.window.len();
-            let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
             (beyond_limits || self.has_credit(slot))
                 && !self.draining
                 && !behind_local
@@ -259,6 +259,12 @@ impl Requester {
             None if !self.is_unanswerable() && !self.fits_window(link.mtu) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
+                // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again,
+                // the last of it asks itself.
+                None if self.draining && self.is_unanswerable() && !self.window.is_empty() => {
+                    recovery.on_timeout(self.window);
+                    return self.poll_transmit(now, tx, link, recovery, host);
+                }
                 None => return Ok(false),
             },
         };
