@@ -107,7 +107,7 @@ fn write_and_read<I: PacketIo>(mut hosts: [Host<I>; 2], v6: bool) {
     let qpns = [hosts[0].qpn, hosts[1].qpn];
     connect(&mut hosts[0], addresses(2)[usize::from(v6)], mac, qpns[1]);
     connect(&mut hosts[1], addresses(1)[usize::from(v6)], MacAddr([2, 0, 0, 0, 0, 1]), qpns[0]);
-    let sent: Vec<u8> = (0..20_001u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let sent: Vec<u8> = (0..20_001u32).map(|i| ((i * 31) >> 3) as u8).collect();
     hosts[0].buffer.write_at(0, &sent);
     let (remote_addr, rkey) = (hosts[1].buffer.addr(), hosts[1].key);
     for (op, at) in [(SendOp::Write { remote_addr, rkey }, 0), (SendOp::Read { remote_addr, rkey }, 32 << 10)] {
