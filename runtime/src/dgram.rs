@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustix::event::{self, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
 use crate::io::{PacketIo, Sent};
 
 /// Why there is no such wire.
@@ -60,8 +63,6 @@ pub struct Dgram {
     socket: UnixDatagram,
     local: PathBuf,
     remote: PathBuf,
-    /// The wait that the socket is set to; setting it is a system call.
-    wait: Duration,
     lost: u64,
 }
 
@@ -75,8 +76,7 @@ impl Dgram {
             Err(_) => {}
         }
         let socket = UnixDatagram::bind(&spec.local).map_err(failed)?;
-        let dgram =
-            Dgram { socket, local: spec.local.clone(), remote: spec.remote.clone(), wait: Duration::ZERO, lost: 0 };
+        let dgram = Dgram { socket, local: spec.local.clone(), remote: spec.remote.clone(), lost: 0 };
         dgram.socket.set_nonblocking(true).map_err(failed)?;
         Ok(dgram)
     }
@@ -91,16 +91,18 @@ impl Dgram {
         &self.local
     }
 
-    fn set_wait(&mut self, wait: Duration) -> io::Result<()> {
-        if wait == self.wait {
-            return Ok(());
+    /// The next datagram, if there is one.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.socket.recv(buffer) {
+            // The system cuts off what does not fit and does not say so.
+            Ok(len) if len == buffer.len() => {
+                self.lost += 1;
+                Ok(None)
+            }
+            Ok(len) => Ok(Some(len)),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+            Err(e) => Err(e),
         }
-        self.socket.set_nonblocking(wait.is_zero())?;
-        if !wait.is_zero() {
-            self.socket.set_read_timeout(Some(wait))?;
-        }
-        self.wait = wait;
-        Ok(())
     }
 }
 
@@ -113,24 +115,21 @@ impl Drop for Dgram {
 
 impl PacketIo for Dgram {
     fn receive(&mut self, buffer: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        self.set_wait(wait)?;
-        match self.socket.recv(buffer) {
-            // The system cuts off what does not fit and does not say so.
-            Ok(len) if len == buffer.len() => {
-                self.lost += 1;
-                Ok(None)
-            }
-            Ok(len) => Ok(Some(len)),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
-                Ok(None)
-            }
-            Err(e) => Err(e),
+        if let Some(len) = self.take(buffer)? {
+            return Ok(Some(len));
+        }
+        let Ok(wait) = Timespec::try_from(wait) else { return Ok(None) };
+        if wait == Timespec::default() {
+            return Ok(None);
+        }
+        match event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&wait)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => self.take(buffer),
+            Err(e) => Err(e.into()),
         }
     }
 
     fn send(&mut self, frame: &[u8]) -> io::Result<Sent> {
-        // A socket that waits would also wait here, for a peer that does not read.
-        self.set_wait(Duration::ZERO)?;
         match self.socket.send_to(frame, &self.remote) {
             Ok(_) => Ok(Sent::Yes),
             Err(e) => match e.kind() {
@@ -139,12 +138,9 @@ impl PacketIo for Dgram {
                     self.lost += 1;
                     Ok(Sent::Lost)
                 }
-                _ if e.raw_os_error() == Some(ENOBUFS) => Ok(Sent::Full),
+                _ if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => Ok(Sent::Full),
                 _ => Err(e),
             },
         }
     }
 }
-
-/// The system is short of memory for the datagram: a name that `ErrorKind` does not have.
-const ENOBUFS: i32 = 105;

@@ -77,6 +77,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         &self.io
     }
 
+    /// The backend, to be changed.
+    pub fn io_mut(&mut self) -> &mut I {
+        &mut self.io
+    }
+
     /// Records all frames of both directions from now on, as a pcap file; an earlier capture ends.
     pub fn record(&mut self, to: Box<dyn Write>) -> Result<(), DriverError> {
         self.stop_recording()?;

@@ -6,6 +6,7 @@
 
 pub mod dgram;
 pub mod driver;
+pub mod faulty;
 pub mod io;
 pub mod memory_wire;
 pub mod neighbours;
@@ -13,6 +14,7 @@ pub mod random;
 
 pub use dgram::{Dgram, DgramError};
 pub use driver::{Driver, DriverError};
+pub use faulty::Faulty;
 pub use io::{PacketIo, Sent};
 pub use memory_wire::MemoryWire;
 pub use neighbours::{NeighbourError, Neighbours};

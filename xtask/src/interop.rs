@@ -39,7 +39,7 @@ pub(crate) struct Options {
     /// List the scenarios instead of running them; those of the short set have a star
     #[arg(long)]
     list: bool,
-    /// Keep the captures, one for each scenario, in this folder
+    /// Keep the captures, one for each scenario, and the guest's console in this folder
     #[arg(long, value_name = "DIR")]
     keep_pcap: Option<PathBuf>,
     /// Print the table of results in Markdown
@@ -159,6 +159,10 @@ fn run_scenarios(scenarios: &[Scenario], keep: Option<&Path>) -> Result<Report, 
             Err(why) => println!("interop: {:34} FAIL  {seconds:5.1} s  {why}", scenario.name()),
         }
         report.add(*scenario, verdict);
+    }
+    if keep.is_some() {
+        let console = session.console();
+        std::fs::copy(console, captures.join("console.log")).map_err(failed(console))?;
     }
     Ok(report)
 }

@@ -49,11 +49,11 @@ def gid_index(address):
     """The GID of an IPv4 address is the IPv6 address that stands for it."""
     v4 = ":" not in address
     wanted = socket.inet_pton(socket.AF_INET6, "::ffff:" + address if v4 else address)
-    for i in range(16):
-        gid = socket.inet_pton(socket.AF_INET6, str(context.query_gid(1, i)))
-        if gid == wanted:
+    gids = [str(context.query_gid(1, i)) for i in range(8)]
+    for i, gid in enumerate(gids):
+        if socket.inet_pton(socket.AF_INET6, gid) == wanted:
             return i
-    raise ValueError("rxe0 has no GID for " + address)
+    raise ValueError("rxe0 has no GID for %s, only %s" % (address, ", ".join(gids)))
 
 
 class End:
@@ -102,9 +102,7 @@ class End:
         self.qp.post_recv(RecvWR(wr_id=m["wr_id"], num_sge=1, sg=[self.sge(m)]))
 
     def send(self, m):
-        # Without bytes there is no element: rxe would look its key up all the same.
-        sges = [self.sge(m)] if m["len"] else []
-        wr = SendWR(wr_id=m["wr_id"], num_sge=len(sges), sg=sges, opcode=OPCODES[m["opcode"]],
+        wr = SendWR(wr_id=m["wr_id"], num_sge=1, sg=[self.sge(m)], opcode=OPCODES[m["opcode"]],
                     send_flags=e.IBV_SEND_SIGNALED)
         if "imm" in m:
             wr.imm_data = socket.htonl(m["imm"])  # pyverbs takes the bytes as they lie in memory

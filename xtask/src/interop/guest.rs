@@ -33,7 +33,8 @@ pub(super) struct Network {
 pub(super) struct Guest {
     qemu: Child,
     control: UnixStream,
-    console: PathBuf,
+    /// The file that its kernel and its init print to.
+    pub(super) console: PathBuf,
     received: Vec<u8>,
     /// How long it took until the agent answered.
     pub(super) boot: Duration,

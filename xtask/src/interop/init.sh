@@ -11,17 +11,18 @@ while read -r module; do
 done </modules/order
 option() { sed -n "s/.*\<softnic\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ulimit -l unlimited
-ip link set lo up
+# By its path: busybox has an `ip` of its own, which knows less and comes first.
+/bin/ip link set lo up
 # Addresses are there at once: nobody else on the link could have them.
 echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
 echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_ra
 echo 0 >/proc/sys/net/ipv6/conf/eth0/router_solicitations
-ip link set eth0 mtu "$(option mtu)"
-ip link set eth0 up
+/bin/ip link set eth0 mtu "$(option mtu)"
+/bin/ip link set eth0 up
 for address in $(option ip | tr , ' '); do
     case $address in
-    *:*) ip address add "$address" dev eth0 nodad ;;
-    *) ip address add "$address" dev eth0 ;;
+    *:*) /bin/ip address add "$address" dev eth0 nodad ;;
+    *) /bin/ip address add "$address" dev eth0 ;;
     esac
 done
 rdma link add rxe0 type rxe netdev eth0 || echo "init: no rxe0"

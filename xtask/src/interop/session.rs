@@ -186,6 +186,11 @@ impl Session {
         Ok(format!("Linux {}, up in {seconds:.1} s", kernel.as_str().unwrap_or("?")))
     }
 
+    /// The file that holds what the guest's kernel and init print.
+    pub(super) fn console(&self) -> &Path {
+        &self.guest.console
+    }
+
     /// Records all frames into a file until [`Session::close`].
     pub(super) fn record(&mut self, file: &Path) -> Result<(), Error> {
         let out = std::fs::File::create(file).map_err(failed(file))?;
