@@ -1,5 +1,8 @@
 //! What is done in a scenario. Each is written once, for a requester and a responder; who is who is the scenario's matter.
 
+mod errors;
+mod lossy;
+
 use std::time::Duration;
 
 use softnic_nic::transports::completion::WcOpcode;
@@ -46,21 +49,26 @@ pub(super) const OPERATIONS: &[Operation] = &[
     op("outstanding", "sixteen work requests of all kinds at once, with PSNs that wrap", outstanding)
         .with(|s| Setup { psn: 0xff_fff0, ..s }),
     op("rnr", "SENDs and a WRITE with immediate whose receives are posted late", receive_late).basic(),
-    op("rnr-exceeded", "a SEND whose receive is never posted", receive_never).with(|s| Setup { rnr_retry: 2, ..s }),
-    op("bad-rkey-write", "a WRITE with a key that nobody has", |s| bad_key(s, Kind::Write)),
-    op("bad-rkey-read", "a READ with a key that nobody has", |s| bad_key(s, Kind::Read)),
-    op("bad-rkey-atomic", "a fetch and add with a key that nobody has", bad_key_atomic),
-    op("out-of-range", "a WRITE that begins inside the region and ends outside", out_of_range),
-    op("mr-no-write", "a WRITE into a region without the right", mr_without_write)
+    op("rnr-exceeded", "a SEND whose receive is never posted", errors::receive_never)
+        .with(|s| Setup { rnr_retry: 2, ..s }),
+    op("bad-rkey-write", "a WRITE with a key that nobody has", |s| errors::bad_key(s, Kind::Write)),
+    op("bad-rkey-read", "a READ with a key that nobody has", |s| errors::bad_key(s, Kind::Read)),
+    op("bad-rkey-atomic", "a fetch and add with a key that nobody has", errors::bad_key_atomic),
+    op("out-of-range", "a WRITE that begins inside the region and ends outside", errors::out_of_range),
+    op("mr-no-write", "a WRITE into a region without the right", errors::mr_without_write)
         .with(|s| Setup { mr_access: Access::LOCAL_WRITE | Access::REMOTE_READ, ..s }),
-    op("qp-no-read", "a READ from a queue pair without the right", qp_without_read)
+    op("qp-no-read", "a READ from a queue pair without the right", errors::qp_without_read)
         .with(|s| Setup { qp_access: Access::LOCAL_WRITE | Access::REMOTE_WRITE, ..s }),
-    op("too-long", "a SEND longer than its receive, of one packet and of several", too_long),
-    op("peer-gone", "a WRITE to a queue pair that has been destroyed", peer_gone).with(|s| Setup {
+    op("too-long", "a SEND longer than its receive, of one packet and of several", errors::too_long),
+    op("peer-gone", "a WRITE to a queue pair that has been destroyed", errors::peer_gone).with(|s| Setup {
         timeout: 12,
         retry_cnt: 2,
         ..s
     }),
+    op("loss", "all operations while 3 % of the packets of each direction are lost", lossy::all_kinds)
+        .with(|s| Setup { faults: "loss=0.03", ..s }),
+    op("disorder", "all operations while packets come late or twice", lossy::all_kinds)
+        .with(|s| Setup { faults: "reorder=0.05:2,dup=0.05", ..s }),
 ];
 
 /// Nothing that works takes as long.
@@ -294,91 +302,4 @@ fn receive_late(s: &mut Session) -> Result<(), Error> {
     transfer(s, Kind::WriteImm, 3, 3 * mtu, late)?;
     // The connection is as good as before.
     transfer(s, Kind::Send, 4, mtu + 1, Duration::ZERO)
-}
-
-fn receive_never(s: &mut Session) -> Result<(), Error> {
-    let (from, _) = ends(s);
-    s.send(from, 1, SendOp::Send, FROM, 100)?;
-    expect_sent(s, 1, Status::RnrRetryExcErr, WcOpcode::Send)
-}
-
-/// The request ends with `status`, and the responder's memory is as it was.
-fn refused(s: &mut Session, kind: Kind, addr: u64, rkey: u32, len: usize, status: Status) -> Result<(), Error> {
-    let (from, to) = ends(s);
-    clear(s, to, len)?;
-    s.send(from, 1, kind.op(1, addr, rkey), FROM, len)?;
-    expect_sent(s, 1, status, kind.completes_as())?;
-    expect_data(s, to, &vec![UNTOUCHED; len])
-}
-
-fn bad_key(s: &mut Session, kind: Kind) -> Result<(), Error> {
-    let (addr, rkey) = s.remote(ends(s).1, TO)?;
-    let len = 3 * s.setup.mtu.bytes() as usize;
-    refused(s, kind, addr, rkey ^ 0x5a5a_5a00, len, Status::RemAccessErr)
-}
-
-fn bad_key_atomic(s: &mut Session) -> Result<(), Error> {
-    let (from, to) = ends(s);
-    let (remote_addr, rkey) = s.remote(to, TO)?;
-    clear(s, to, 8)?;
-    s.send(from, 1, SendOp::FetchAdd { remote_addr, rkey: rkey ^ 0x5a5a_5a00, add: 1 }, FROM, 8)?;
-    expect_sent(s, 1, Status::RemAccessErr, WcOpcode::FetchAdd)?;
-    expect_data(s, to, &[UNTOUCHED; 8])
-}
-
-fn out_of_range(s: &mut Session) -> Result<(), Error> {
-    let to = ends(s).1;
-    let (begin, rkey) = s.remote(to, 0)?;
-    let end = begin + super::session::MEMORY as u64;
-    s.fill(to, super::session::MEMORY - 8, &[UNTOUCHED; 8])?;
-    refused(s, Kind::Write, end - 8, rkey, 64, Status::RemAccessErr)?;
-    match s.read(to, super::session::MEMORY - 8, 8)? == [UNTOUCHED; 8] {
-        true => Ok(()),
-        false => fail("the bytes before the region's end were written".into()),
-    }
-}
-
-fn mr_without_write(s: &mut Session) -> Result<(), Error> {
-    let (addr, rkey) = s.remote(ends(s).1, TO)?;
-    refused(s, Kind::Write, addr, rkey, 16, Status::RemAccessErr)
-}
-
-fn qp_without_read(s: &mut Session) -> Result<(), Error> {
-    let (addr, rkey) = s.remote(ends(s).1, TO)?;
-    refused(s, Kind::Read, addr, rkey, 16, Status::RemInvReqErr)
-}
-
-fn too_long(s: &mut Session) -> Result<(), Error> {
-    let (from, to) = ends(s);
-    // An invalid request (IBA 9.7.5.2.8, table 58); rxe says that it failed by itself.
-    let status = if to == Side::Rxe { Status::RemOpErr } else { Status::RemInvReqErr };
-    let mtu = s.setup.mtu.bytes() as usize;
-    for (room, len) in [(16, 64), (mtu + 16, 3 * mtu)] {
-        clear(s, to, len)?;
-        s.recv(to, 5, TO, room)?;
-        s.send(from, 1, SendOp::Send, FROM, len)?;
-        expect_sent(s, 1, status, WcOpcode::Send)?;
-        let found = s.poll(to, Queue::Recv, 1, LIMIT)?;
-        if found.iter().map(|d| (d.wr_id, d.status)).ne([(5, Status::LocLenErr)]) {
-            return fail(format!("{} should complete the receive with a length error, but has {found:?}", to.name()));
-        }
-        let behind = s.read(to, TO + room, len - room)?;
-        if behind.iter().any(|&b| b != UNTOUCHED) {
-            return fail(format!("{} wrote behind the end of its receive", to.name()));
-        }
-        // Both queue pairs are in the error state now.
-        let setup = s.setup;
-        s.close_end(Side::Rxe)?;
-        s.close_end(Side::Softnic)?;
-        s.open(setup)?;
-    }
-    Ok(())
-}
-
-fn peer_gone(s: &mut Session) -> Result<(), Error> {
-    let (from, to) = ends(s);
-    let (remote_addr, rkey) = s.remote(to, TO)?;
-    s.close_end(to)?;
-    s.send(from, 1, SendOp::Write { remote_addr, rkey }, FROM, 8)?;
-    expect_sent(s, 1, Status::RetryExcErr, WcOpcode::Write)
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softnic_fault_injector::Spec;
 use softnic_nic::transports::completion::{CqId, WcOpcode};
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{PayloadMode, QpState};
@@ -15,7 +16,7 @@ use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge
 use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit};
 use softnic_runtime::dgram::DgramSpec;
 use softnic_runtime::neighbours::link_local;
-use softnic_runtime::{Dgram, Driver, DriverError, Neighbours, OsRandom};
+use softnic_runtime::{Dgram, Driver, DriverError, Faulty, Neighbours, OsRandom};
 use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
 
 use super::guest::{Guest, Network};
@@ -81,6 +82,8 @@ pub(super) struct Setup {
     pub(super) rnr_retry: u8,
     pub(super) timeout: u8,
     pub(super) retry_cnt: u8,
+    /// What the wire does to packets of both directions, as a fault SPEC.
+    pub(super) faults: &'static str,
 }
 
 /// Every right there is.
@@ -94,6 +97,8 @@ const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0x33, 0, 1]);
 const THEIR_MAC: &str = "02:00:00:33:00:02";
 /// Ours and the guest's, of IPv4 and IPv6.
 const ADDRESSES: [[&str; 2]; 2] = [["10.33.0.1", "10.33.0.2"], ["fd33::1", "fd33::2"]];
+/// The same faults in every run, as far as the guest does the same.
+const FAULT_SEED: u64 = 7;
 const LINK_MTU: u32 = 4200;
 
 impl Setup {
@@ -103,7 +108,8 @@ impl Setup {
         let (timeout, retry_cnt) = (14, 6);
         let (min_rnr_timer, rnr_retry) = (14, 7); // 1 ms, for ever
         let (qp_access, mr_access) = (all, all);
-        Setup { requester, ipv6, mtu, psn: 100, qp_access, mr_access, min_rnr_timer, rnr_retry, timeout, retry_cnt }
+        let (psn, faults) = (100, "");
+        Setup { requester, ipv6, mtu, psn, qp_access, mr_access, min_rnr_timer, rnr_retry, timeout, retry_cnt, faults }
     }
 
     fn access(&self, side: Side) -> (Access, Access) {
@@ -124,7 +130,7 @@ struct End {
 
 /// Our NIC, the guest, and the connection of the current scenario.
 pub(super) struct Session {
-    driver: Driver<Nic, Dgram>,
+    driver: Driver<Nic, Faulty<Dgram>>,
     guest: Guest,
     pd: PdId,
     cqs: [CqId; 2],
@@ -149,7 +155,7 @@ fn refused(e: impl std::fmt::Display) -> Error {
 }
 
 /// Runs our NIC for a moment.
-fn pump(driver: &mut Driver<Nic, Dgram>) -> Result<(), Error> {
+fn pump(driver: &mut Driver<Nic, Faulty<Dgram>>) -> Result<(), Error> {
     driver.run_until(Duration::from_millis(1), |_| false).map(|_| ()).map_err(io)
 }
 
@@ -166,7 +172,8 @@ impl Session {
         let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random));
         let pd = nic.alloc_pd();
         let cqs = [nic.create_cq(256), nic.create_cq(256)];
-        let mut driver = Driver::new(nic, Dgram::bind(&wire).map_err(refused)?, neighbours);
+        let wire_end = Faulty::new(Dgram::bind(&wire).map_err(refused)?, &Spec::default(), 0);
+        let mut driver = Driver::new(nic, wire_end, neighbours);
         let network = Network {
             wire: DgramSpec { local: wire.remote, remote: wire.local },
             mac: THEIR_MAC,
@@ -227,7 +234,10 @@ impl Session {
         let gid = gid.segments().map(|s| format!("{s:04x}")).join(":");
         self.call(json!({"do": "connect", "gid": gid, "qpn": ours.qpn, "psn": setup.psn}))?;
         let mac = self.driver.resolve(peer).map_err(io)?;
-        self.connect_ours(ours, theirs, peer, mac)
+        self.connect_ours(ours, theirs, peer, mac)?;
+        let faults: Spec = setup.faults.parse().map_err(refused)?;
+        self.driver.io_mut().set_faults(&faults, FAULT_SEED);
+        Ok(())
     }
 
     fn open_ours(&mut self) -> Result<End, Error> {
@@ -297,6 +307,7 @@ impl Session {
 
     /// Destroys both ends and ends the capture.
     pub(super) fn close(&mut self) -> Result<(), Error> {
+        self.driver.io_mut().set_faults(&Spec::default(), 0);
         // Answers that are still under way belong to this capture.
         self.pause(Duration::from_millis(5))?;
         self.close_end(Side::Rxe)?;
