@@ -25,6 +25,9 @@ use report::{Report, Verdict};
 use scenario::Scenario;
 use session::Session;
 
+/// The seed of runs that name none.
+const SEED: u64 = 7;
+
 /// What to run and what to show of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -42,6 +45,9 @@ pub(crate) struct Options {
     /// Keep the captures, one for each scenario, and the guest's console in this folder
     #[arg(long, value_name = "DIR")]
     keep_pcap: Option<PathBuf>,
+    /// Decides which packets are lost or come late in the scenarios that have such faults
+    #[arg(long, default_value_t = SEED)]
+    seed: u64,
     /// Print the table of results in Markdown
     #[arg(long)]
     markdown: bool,
@@ -99,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         }
         return Ok(());
     }
-    let report = run_scenarios(&scenarios, options.keep_pcap.as_deref()).map_err(|e| e.to_string())?;
+    let report = run_scenarios(&scenarios, options.keep_pcap.as_deref(), options.seed).map_err(|e| e.to_string())?;
     println!("\n{}", if options.markdown { report.markdown() } else { report.text() });
     for failure in report.failures() {
         println!("{failure}");
@@ -117,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 pub(crate) fn run_short() -> Outcome {
     let scenarios: Vec<_> = scenario::all().into_iter().filter(Scenario::is_short).collect();
     println!("$ cargo xtask interop --short");
-    match run_scenarios(&scenarios, None) {
+    match run_scenarios(&scenarios, None, SEED) {
         Ok(report) if report.failed() == 0 => Outcome::Passed(format!("{} scenarios", report.len())),
         Ok(report) => {
             println!("\n{}", report.text());
@@ -128,7 +134,7 @@ pub(crate) fn run_short() -> Outcome {
     }
 }
 
-fn run_scenarios(scenarios: &[Scenario], keep: Option<&Path>) -> Result<Report, Error> {
+fn run_scenarios(scenarios: &[Scenario], keep: Option<&Path>, seed: u64) -> Result<Report, Error> {
     // An earlier run in this process has set it already.
     let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed));
     let has_tshark = setup::is_installed("tshark") || setup::run().is_ok();
@@ -143,7 +149,7 @@ fn run_scenarios(scenarios: &[Scenario], keep: Option<&Path>) -> Result<Report, 
     create_folder(&captures)?;
     let image = Image::get()?;
     println!("interop: booting the guest");
-    let mut session = Session::start(&image, &scratch.0)?;
+    let mut session = Session::start(&image, &scratch.0, seed)?;
     println!("interop: {}", session.describe()?);
     let mut report = Report::default();
     for scenario in scenarios {

@@ -97,8 +97,6 @@ const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0x33, 0, 1]);
 const THEIR_MAC: &str = "02:00:00:33:00:02";
 /// Ours and the guest's, of IPv4 and IPv6.
 const ADDRESSES: [[&str; 2]; 2] = [["10.33.0.1", "10.33.0.2"], ["fd33::1", "fd33::2"]];
-/// The same faults in every run, as far as the guest does the same.
-const FAULT_SEED: u64 = 7;
 const LINK_MTU: u32 = 4200;
 
 impl Setup {
@@ -137,6 +135,8 @@ pub(super) struct Session {
     buffer: Rc<Buffer>,
     ours: Option<End>,
     theirs: Option<End>,
+    /// The same faults with the same seed, as far as the guest does the same.
+    seed: u64,
     /// Of the current connection.
     pub(super) setup: Setup,
 }
@@ -161,7 +161,7 @@ fn pump(driver: &mut Driver<Nic, Faulty<Dgram>>) -> Result<(), Error> {
 
 impl Session {
     /// Makes our NIC and boots the guest; sockets and logs are in `folder`.
-    pub(super) fn start(image: &Image, folder: &Path) -> Result<Session, Error> {
+    pub(super) fn start(image: &Image, folder: &Path, seed: u64) -> Result<Session, Error> {
         let wire = DgramSpec { local: folder.join("softnic"), remote: folder.join("qemu") };
         let port = Port {
             mac: OUR_MAC,
@@ -183,7 +183,7 @@ impl Session {
         let guest = Guest::boot(image, folder, &network, &mut || pump(&mut driver))?;
         let buffer = Buffer::new(0x7000_0000_0000, MEMORY);
         let setup = Setup::new(Side::Softnic, false, PathMtu::B1024);
-        Ok(Session { driver, guest, pd, cqs, buffer, ours: None, theirs: None, setup })
+        Ok(Session { driver, guest, pd, cqs, buffer, ours: None, theirs: None, seed, setup })
     }
 
     /// What there is to know of the guest.
@@ -236,7 +236,7 @@ impl Session {
         let mac = self.driver.resolve(peer).map_err(io)?;
         self.connect_ours(ours, theirs, peer, mac)?;
         let faults: Spec = setup.faults.parse().map_err(refused)?;
-        self.driver.io_mut().set_faults(&faults, FAULT_SEED);
+        self.driver.io_mut().set_faults(&faults, self.seed);
         Ok(())
     }
 
