@@ -114,7 +114,8 @@ fn output(c: &mut Command) -> Result<String, String> {
         return Ok(text(&out.stdout));
     }
     let all = text(&out.stdout) + &text(&out.stderr);
-    let errors = all.lines().filter(|l| l.starts_with("E: ") || l.starts_with("dpkg-deb: error"));
-    let why = errors.last().or(all.lines().last()).unwrap_or("no reason given");
+    // The first names the cause, those behind it what did not work because of it.
+    let mut errors = all.lines().filter(|l| l.starts_with("E: ") || l.starts_with("dpkg-deb: error"));
+    let why = errors.next().or(all.lines().next_back()).unwrap_or("no reason given");
     Err(format!("{program}: {why}"))
 }

@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::apt::{self, Apt};
 use super::cpio::Cpio;
@@ -74,16 +74,41 @@ impl Image {
         (SKIPPED_PACKAGES, SKIPPED_FILES, KEPT_FILES, SKIPPED_PYTHON, INIT, VERSION).hash(&mut key);
         let image = Image { folder: cache.join(format!("guest-{:016x}", key.finish())) };
         if image.folder.is_dir() {
+            image.mark_as_used();
             return Ok(image);
         }
         let build = Build::new(&cache)?;
         build.run()?;
+        remove_unused(&cache);
         // In one step, so that a build that is cut short leaves no half image behind; one made meanwhile is as good.
         let done = build.folder.join("image");
         match fs::rename(&done, &image.folder) {
             Err(_) if image.folder.is_dir() => Ok(image),
             Err(e) => Err(failed(&image.folder)(e)),
-            Ok(()) => Ok(image),
+            Ok(()) => {
+                image.mark_as_used();
+                Ok(image)
+            }
+        }
+    }
+
+    /// Only what this file is for depends on it: that an image which nobody uses is removed some day.
+    fn mark_as_used(&self) {
+        let _ = fs::write(self.folder.join(USED), "");
+    }
+}
+
+/// A file in an image; its time is that of the last use.
+const USED: &str = "used";
+/// An image that was not used for so long is of an earlier version of this file.
+const KEPT: Duration = Duration::from_secs(14 * 24 * 3600);
+
+fn remove_unused(cache: &Path) {
+    for entry in fs::read_dir(cache).into_iter().flatten().flatten() {
+        let is_image = entry.file_name().to_string_lossy().starts_with("guest-");
+        let used = fs::metadata(entry.path().join(USED)).and_then(|m| m.modified());
+        if is_image && used.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT)) {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -189,9 +214,9 @@ fn initrd(guest: &Path, modules: &[kernel::Module]) -> Result<Vec<u8>, Error> {
 }
 
 fn is_skipped(name: &str) -> bool {
-    let python = |p: &&str| name.starts_with("usr/lib/python3.") && name.split('/').nth(3) == Some(p);
+    let python = |p: &str| name.starts_with("usr/lib/python3.") && name.split('/').nth(3) == Some(p);
     let provider = name.contains("/libibverbs/lib") && !name.contains("/librxe");
-    let skipped = SKIPPED_FILES.iter().any(|s| name.starts_with(s)) || SKIPPED_PYTHON.iter().any(|p| python(&p));
+    let skipped = SKIPPED_FILES.iter().any(|s| name.starts_with(s)) || SKIPPED_PYTHON.iter().any(|p| python(p));
     (skipped || provider) && !KEPT_FILES.iter().any(|k| name.starts_with(k))
 }
 
@@ -206,8 +231,12 @@ fn add_tree(archive: &mut Cpio, tree: &Path, below: &str) -> Result<(), Error> {
         let kind = entry.file_type().map_err(failed(&path))?;
         if kind.is_dir() {
             add_tree(archive, tree, &name)?;
-        } else if is_skipped(&name) {
-        } else if kind.is_symlink() {
+            continue;
+        }
+        if is_skipped(&name) {
+            continue;
+        }
+        if kind.is_symlink() {
             let to = fs::read_link(&path).map_err(failed(&path))?;
             archive.link(&name, &to.to_string_lossy());
         } else if kind.is_file() {
