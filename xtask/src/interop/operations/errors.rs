@@ -61,7 +61,7 @@ pub(super) fn qp_without_read(s: &mut Session) -> Result<(), Error> {
 
 pub(super) fn too_long(s: &mut Session) -> Result<(), Error> {
     let (from, to) = ends(s);
-    // An invalid request, and a local length error where it was received (IBA 9.7.5.2.8); rxe says that it failed by itself.
+    // An invalid request, and a local length error where it was received; rxe says that it failed by itself.
     let (status, at_receiver) = match to {
         Side::Rxe => (Status::RemOpErr, Status::LocQpOpErr),
         Side::Softnic => (Status::RemInvReqErr, Status::LocLenErr),
