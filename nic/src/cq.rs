@@ -1,8 +1,8 @@
-//! Completion queues.
+//! Completion queues, and the events that tell of completions.
 
 use std::collections::VecDeque;
 
-use softnic_transports::{Completion, CqOverflow};
+use softnic_transports::{Completion, CqOverflow, Status};
 
 /// What is wrong with a completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +16,18 @@ pub enum CqError {
     /// Queue pairs still use it.
     #[error("queue pairs still use the completion queue")]
     Busy,
+    /// It holds more completions than it shall have room for.
+    #[error("the completion queue holds more completions than that")]
+    TooSmall,
+}
+
+/// Which completion raises an event (IBA 11.4.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Notify {
+    /// The next one whose sender asked for an event, or that failed.
+    Solicited,
+    /// The next one.
+    Next,
 }
 
 /// A completion queue of fixed size.
@@ -24,24 +36,45 @@ pub(crate) struct Cq {
     ring: VecDeque<Completion>,
     capacity: usize,
     overflowed: bool,
+    /// What the next event waits for.
+    armed: Option<Notify>,
     /// Queue pairs that complete here, counted once for sends and once for receives.
     pub(crate) users: u32,
 }
 
+/// What a completion set off.
+pub(crate) struct Pushed {
+    /// It is the one that an event was asked for.
+    pub(crate) event: bool,
+}
+
 impl Cq {
     pub(crate) fn new(capacity: usize) -> Cq {
-        Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, users: 0 }
+        Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, armed: None, users: 0 }
     }
 
-    pub(crate) fn push(&mut self, c: Completion) -> Result<(), CqOverflow> {
+    /// Whether a completion was lost.
+    pub(crate) fn overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    pub(crate) fn push(&mut self, c: Completion) -> Result<Pushed, CqOverflow> {
         if self.ring.len() >= self.capacity {
             self.overflowed = true;
         }
         if self.overflowed {
             return Err(CqOverflow);
         }
+        let event = match self.armed {
+            None => false,
+            Some(Notify::Next) => true,
+            Some(Notify::Solicited) => c.solicited || c.status != Status::Success,
+        };
+        if event {
+            self.armed = None;
+        }
         self.ring.push_back(c);
-        Ok(())
+        Ok(Pushed { event })
     }
 
     /// The oldest completion. What came before an overflow is still handed out.
@@ -51,5 +84,20 @@ impl Cq {
             None if self.overflowed => Err(CqError::Overflow),
             None => Ok(None),
         }
+    }
+
+    /// Asks for one event. Who asked for the next completion is not content with a solicited one later.
+    pub(crate) fn arm(&mut self, what: Notify) {
+        self.armed = self.armed.max(Some(what));
+    }
+
+    /// Changes the room; completions stay.
+    pub(crate) fn resize(&mut self, capacity: usize) -> Result<(), CqError> {
+        if capacity < self.ring.len() {
+            return Err(CqError::TooSmall);
+        }
+        self.ring.reserve(capacity - self.ring.len());
+        self.capacity = capacity;
+        Ok(())
     }
 }

@@ -3,18 +3,23 @@
 //! A [`Nic`] is a [`Node`]: a driver hands it frames and time, asks it for frames, and calls it when its timer is due. The
 //! runtime, the simulator and the replayer drive the same code.
 
+pub mod address;
 pub mod cq;
 pub mod memory;
 pub mod nic;
 pub mod node;
 pub mod qp;
+pub mod regions;
+mod srq;
 pub mod table;
 mod timers;
 
-pub use cq::CqError;
-pub use memory::{Buffer, MrError};
-pub use nic::{Nic, NicConfig, Port};
+pub use address::{AddressAttr, AddressError};
+pub use cq::{CqError, Notify};
+pub use memory::Buffer;
+pub use nic::{Nic, NicConfig, ObjectError, Port};
 pub use node::Node;
-pub use qp::{ModifyError, QpAttr, QpInit};
+pub use qp::{ModifyError, QpAttr, QpInit, QpKind};
+pub use regions::{MrError, WindowType};
 pub use softnic_transports as transports;
 pub use table::Generator;

@@ -2,26 +2,66 @@
 
 use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
-use softnic_transports::qp::{PayloadMode, QpState};
-use softnic_transports::rc::{self, Caps, Rc, ReceiveAttr, SendAttr};
+use softnic_transports::qp::{Caps, Config, QpState};
+use softnic_transports::rc::{self, Rc, SendAttr, Update};
 use softnic_transports::recovery::GoBackN;
+use softnic_transports::recv_queue::SrqId;
+use softnic_transports::uc::{self, Uc};
+use softnic_transports::ud::{QKEY_GSI, Ud};
 use softnic_transports::{Host, QueuePair};
 use softnic_wire::aeth::RnrTimer;
-use softnic_wire::{Path, PathMtu, Psn, Qpn, bth};
+use softnic_wire::opcode::Service;
+use softnic_wire::{Path, PathMtu, Psn, Qpn, Template, bth};
+
+/// What kind of queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum QpKind {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// QP1, for management datagrams; a NIC has one at most.
+    Gsi,
+}
+
+impl QpKind {
+    /// The service that its packets belong to.
+    pub(crate) fn service(self) -> Service {
+        match self {
+            QpKind::Rc => Service::Rc,
+            QpKind::Uc => Service::Uc,
+            QpKind::Ud | QpKind::Gsi => Service::Ud,
+        }
+    }
+}
 
 /// What a queue pair is made with.
 #[derive(Debug, Clone, Copy)]
 pub struct QpInit {
+    /// What kind it is.
+    pub kind: QpKind,
     /// Its protection domain.
     pub pd: PdId,
     /// Where sends complete.
     pub send_cq: CqId,
     /// Where receives complete.
     pub recv_cq: CqId,
+    /// The shared queue that its receives come from, instead of one of its own.
+    pub srq: Option<SrqId>,
     /// How much it holds.
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
+}
+
+impl QpInit {
+    /// With receives of its own, and sends signaled one by one.
+    pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
+        QpInit { kind, pd, send_cq, recv_cq, srq: None, caps, sig_all: false }
+    }
 }
 
 /// Attributes of a state change; each transition demands some and allows some (IBA 11.2.5.2, table 91).
@@ -57,6 +97,21 @@ pub struct QpAttr {
     pub rnr_retry: Option<u8>,
     /// READs and atomics of ours that may be outstanding.
     pub max_rd_atomic: Option<u8>,
+    /// The key that datagrams to here must carry.
+    pub qkey: Option<u32>,
+    /// On the way to SQD: an event is wanted when the send queue is drained.
+    pub sqd_notify: Option<bool>,
+}
+
+impl QpAttr {
+    /// All that is given in `a`, and the rest as it was.
+    fn merge(&mut self, a: &QpAttr) {
+        macro_rules! take {
+            ($($field:ident)*) => { $(self.$field = a.$field.or(self.$field);)* };
+        }
+        take!(state pkey_index port access path mtu dest_qp rq_psn max_dest_rd_atomic min_rnr_timer sq_psn timeout);
+        take!(retry_cnt rnr_retry max_rd_atomic qkey);
+    }
 }
 
 /// Why a state change was refused.
@@ -85,11 +140,16 @@ pub enum ModifyError {
     /// The path does not begin at an address of this port.
     #[error("the path's source is not an address of this port")]
     NotOurAddress,
+    /// The send queue is not drained yet.
+    #[error("the send queue is not drained yet")]
+    NotDrained,
 }
 
 /// A queue pair of any transport.
 pub(crate) enum AnyQp {
     Rc(Box<Rc<GoBackN>>),
+    Uc(Box<Uc>),
+    Ud(Box<Ud>),
 }
 
 /// Calls the same method on whichever transport it is.
@@ -97,6 +157,8 @@ macro_rules! each {
     ($any:expr, $qp:ident => $call:expr) => {
         match $any {
             $crate::qp::AnyQp::Rc($qp) => $call,
+            $crate::qp::AnyQp::Uc($qp) => $call,
+            $crate::qp::AnyQp::Ud($qp) => $call,
         }
     };
 }
@@ -106,18 +168,22 @@ pub(crate) use each;
 pub(crate) struct Slot {
     pub(crate) qp: AnyQp,
     pub(crate) init: QpInit,
-    /// Attributes that later transitions fall back on.
-    attr: QpAttr,
-    /// The peer's address once connected; packets from elsewhere are dropped.
+    /// All attributes that were set.
+    pub(crate) attr: QpAttr,
+    /// The peer's address once connected; packets from elsewhere are dropped. Datagrams come from anywhere.
     pub(crate) peer: Option<std::net::IpAddr>,
+    /// The port of the Node by which a connection's frames leave.
+    pub(crate) port: usize,
     pub(crate) pkey: u16,
     /// It waits in the list of those that may have something to send.
     pub(crate) queued: bool,
+    /// Bytes that it sent beyond its last turn.
+    pub(crate) debt: u32,
     pub(crate) shim: Option<Box<dyn softnic_transports::shim::Shim>>,
 }
 
 /// The attributes by name, to say which are missing or too many.
-fn given(a: &QpAttr) -> [(&'static str, bool); 14] {
+fn given(a: &QpAttr) -> [(&'static str, bool); 16] {
     [
         ("pkey_index", a.pkey_index.is_some()),
         ("port", a.port.is_some()),
@@ -133,32 +199,58 @@ fn given(a: &QpAttr) -> [(&'static str, bool); 14] {
         ("retry_cnt", a.retry_cnt.is_some()),
         ("rnr_retry", a.rnr_retry.is_some()),
         ("max_rd_atomic", a.max_rd_atomic.is_some()),
+        ("qkey", a.qkey.is_some()),
+        ("sqd_notify", a.sqd_notify.is_some()),
     ]
 }
 
-/// Which attributes a transition of RC needs and which it allows besides.
+/// Which attributes a transition needs and which it allows besides.
 type Rules = (&'static [&'static str], &'static [&'static str]);
 
-fn rules(from: QpState, to: QpState) -> Option<Rules> {
+/// The rules of the IBTA (11.2.5.2, tables 91 to 94). `None`: there is no such transition.
+fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
+    use QpKind::*;
     use QpState::*;
-    Some(match (from, to) {
-        (_, Reset | Error) => (&[], &[]),
-        (Reset, Init) => (&["pkey_index", "port", "access"], &[]),
-        (Init, Init) => (&[], &["pkey_index", "port", "access"]),
-        (Init, ReadyToReceive) => (
+    Some(match (kind, from, to) {
+        (_, _, Reset | Error) => (&[], &[]),
+        (Rc | Uc, Reset, Init) => (&["pkey_index", "port", "access"], &[]),
+        (Ud, Reset, Init) => (&["pkey_index", "port", "qkey"], &[]),
+        // The Q_Key of QP1 is what it is.
+        (Gsi, Reset, Init) => (&["pkey_index", "port"], &[]),
+        (Rc | Uc, Init, Init) => (&[], &["pkey_index", "port", "access"]),
+        (Ud, Init, Init) => (&[], &["pkey_index", "port", "qkey"]),
+        (Gsi, Init, Init) => (&[], &["pkey_index", "port"]),
+        (Rc, Init, ReadyToReceive) => (
             &["path", "path_mtu", "dest_qp", "rq_psn", "max_dest_rd_atomic", "min_rnr_timer"],
             &["access", "pkey_index"],
         ),
-        (ReadyToReceive, ReadyToSend) => {
+        (Uc, Init, ReadyToReceive) => (&["path", "path_mtu", "dest_qp", "rq_psn"], &["access", "pkey_index"]),
+        (Ud, Init, ReadyToReceive) => (&[], &["pkey_index", "qkey"]),
+        (Gsi, Init, ReadyToReceive) => (&[], &["pkey_index"]),
+        (Rc, ReadyToReceive, ReadyToSend) => {
             (&["sq_psn", "timeout", "retry_cnt", "rnr_retry", "max_rd_atomic"], &["access", "min_rnr_timer"])
         }
-        (ReadyToSend, ReadyToSend) => (&[], &["access", "min_rnr_timer"]),
+        (Uc, ReadyToReceive, ReadyToSend) => (&["sq_psn"], &["access"]),
+        (Ud, ReadyToReceive, ReadyToSend) => (&["sq_psn"], &["qkey"]),
+        (Gsi, ReadyToReceive, ReadyToSend) => (&["sq_psn"], &[]),
+        (_, ReadyToSend, SendQueueDrain) => (&[], &["sqd_notify"]),
+        (Rc, SendQueueDrain, SendQueueDrain) => (
+            &[],
+            &["path", "timeout", "retry_cnt", "rnr_retry", "max_rd_atomic", "access", "min_rnr_timer", "pkey_index"],
+        ),
+        (Uc, SendQueueDrain, SendQueueDrain) => (&[], &["path", "access", "pkey_index"]),
+        (Ud, SendQueueDrain, SendQueueDrain) => (&[], &["pkey_index", "qkey"]),
+        (Gsi, SendQueueDrain, SendQueueDrain) => (&[], &["pkey_index"]),
+        (Rc, ReadyToSend | SendQueueDrain, ReadyToSend) => (&[], &["access", "min_rnr_timer"]),
+        (Uc, ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => (&[], &["access"]),
+        (Ud, ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => (&[], &["qkey"]),
+        (Gsi, ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => (&[], &[]),
         _ => return None,
     })
 }
 
-fn check_rules(from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
-    let (needed, optional) = rules(from, to).ok_or(ModifyError::Transition { from, to })?;
+fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
+    let (needed, optional) = rules(kind, from, to).ok_or(ModifyError::Transition { from, to })?;
     for (name, there) in given(a) {
         if needed.contains(&name) && !there {
             return Err(ModifyError::Missing(name));
@@ -185,66 +277,123 @@ fn check_rules(from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError
 }
 
 impl Slot {
-    pub(crate) fn new_rc(qpn: Qpn, init: &QpInit, payload: PayloadMode) -> Slot {
-        let QpInit { pd, send_cq, recv_cq, caps, sig_all } = *init;
-        let config = rc::Config { qpn, pd, send_cq, recv_cq, caps, sig_all, payload };
-        Slot {
-            qp: AnyQp::Rc(Box::new(Rc::new(&config))),
-            init: *init,
-            attr: QpAttr::default(),
-            peer: None,
-            pkey: bth::DEFAULT_PKEY,
-            queued: false,
-            shim: None,
-        }
+    /// A queue pair in the reset state; datagrams are at most `mtu` long.
+    pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu) -> Slot {
+        let ud = || Box::new(Ud::new(config, mtu));
+        let qp = match init.kind {
+            QpKind::Rc => AnyQp::Rc(Box::new(Rc::new(config))),
+            QpKind::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
+            QpKind::Ud => AnyQp::Ud(ud()),
+            QpKind::Gsi => {
+                let mut gsi = ud();
+                gsi.set_qkey(QKEY_GSI);
+                AnyQp::Ud(gsi)
+            }
+        };
+        let attr = QpAttr::default();
+        Slot { qp, init: *init, attr, peer: None, port: 0, pkey: bth::DEFAULT_PKEY, queued: false, debt: 0, shim: None }
     }
 
     /// Changes state by the rules. A change that is refused changes nothing.
     pub(crate) fn modify(&mut self, a: &QpAttr, host: &mut impl Host) -> Result<(), ModifyError> {
-        let AnyQp::Rc(qp) = &mut self.qp;
-        let from = qp.state();
+        use QpState::*;
+        let from = each!(&self.qp, qp => qp.state());
         let to = a.state.unwrap_or(from);
-        check_rules(from, to, a)?;
-        self.attr.access = a.access.or(self.attr.access);
-        self.attr.min_rnr_timer = a.min_rnr_timer.or(self.attr.min_rnr_timer);
+        check_rules(self.init.kind, from, to, a)?;
+        if (from, to) == (SendQueueDrain, SendQueueDrain) && !each!(&mut self.qp, qp => qp.is_drained()) {
+            return Err(ModifyError::NotDrained);
+        }
+        self.attr.merge(a);
         match (from, to) {
-            (_, QpState::Reset) => {
-                qp.reset();
+            (_, Reset) => {
+                each!(&mut self.qp, qp => qp.reset());
                 (self.peer, self.attr, self.shim) = (None, QpAttr::default(), None);
             }
-            (_, QpState::Error) => qp.fail(host),
-            (_, QpState::Init) => qp.init(),
-            (QpState::Init, QpState::ReadyToReceive) => {
-                let (Some(path), Some(mtu), Some(dest_qp), Some(rq_psn)) = (a.path, a.mtu, a.dest_qp, a.rq_psn) else {
-                    return Err(ModifyError::Missing("path"));
-                };
-                qp.ready_to_receive(&ReceiveAttr {
-                    path,
-                    dest_qp,
-                    mtu,
-                    rq_psn,
-                    access: self.attr.access.unwrap_or_default(),
-                    min_rnr_timer: RnrTimer(self.attr.min_rnr_timer.unwrap_or(0)),
-                    max_dest_rd_atomic: a.max_dest_rd_atomic.unwrap_or(0),
-                    pkey: self.pkey,
-                });
+            (_, Error) => each!(&mut self.qp, qp => qp.fail(host)),
+            (_, Init) => each!(&mut self.qp, qp => qp.init()),
+            (Init, ReadyToReceive) => self.ready_to_receive()?,
+            (ReadyToReceive, ReadyToSend) => self.ready_to_send()?,
+            (ReadyToSend, SendQueueDrain) => {
+                each!(&mut self.qp, qp => qp.drain(a.sqd_notify.unwrap_or(false), host));
+            }
+            (SendQueueDrain | SendQueueError, ReadyToSend) => each!(&mut self.qp, qp => qp.resume()),
+            _ => {}
+        }
+        self.update(a);
+        Ok(())
+    }
+
+    fn ready_to_receive(&mut self) -> Result<(), ModifyError> {
+        let a = &self.attr;
+        let pkey = self.pkey;
+        // Datagrams need none of these.
+        let connection = || match (a.path, a.mtu, a.dest_qp, a.rq_psn) {
+            (Some(path), Some(mtu), Some(dest_qp), Some(rq_psn)) => Ok((path, mtu, dest_qp, rq_psn)),
+            _ => Err(ModifyError::Missing("path")),
+        };
+        let access = a.access.unwrap_or_default();
+        match &mut self.qp {
+            AnyQp::Rc(qp) => {
+                let (path, mtu, dest_qp, rq_psn) = connection()?;
+                let min_rnr_timer = RnrTimer(a.min_rnr_timer.unwrap_or(0));
+                let max_dest_rd_atomic = a.max_dest_rd_atomic.unwrap_or(0);
+                let attr =
+                    rc::ReceiveAttr { path, dest_qp, mtu, rq_psn, access, min_rnr_timer, max_dest_rd_atomic, pkey };
+                qp.ready_to_receive(&attr);
                 self.peer = Some(path.addresses.dst());
             }
-            (QpState::ReadyToReceive, QpState::ReadyToSend) => {
-                let (Some(sq_psn), Some(timeout), Some(retry_cnt), Some(rnr_retry)) =
-                    (a.sq_psn, a.timeout, a.retry_cnt, a.rnr_retry)
-                else {
-                    return Err(ModifyError::Missing("sq_psn"));
+            AnyQp::Uc(qp) => {
+                let (path, mtu, dest_qp, rq_psn) = connection()?;
+                qp.ready_to_receive(&uc::ReceiveAttr { path, dest_qp, mtu, rq_psn, access, pkey });
+                self.peer = Some(path.addresses.dst());
+            }
+            AnyQp::Ud(qp) => qp.ready_to_receive(),
+        }
+        Ok(())
+    }
+
+    fn ready_to_send(&mut self) -> Result<(), ModifyError> {
+        let a = &self.attr;
+        let sq_psn = a.sq_psn.ok_or(ModifyError::Missing("sq_psn"))?;
+        match &mut self.qp {
+            AnyQp::Rc(qp) => {
+                let (Some(timeout), Some(retry_cnt), Some(rnr_retry)) = (a.timeout, a.retry_cnt, a.rnr_retry) else {
+                    return Err(ModifyError::Missing("timeout"));
                 };
                 let max_rd_atomic = a.max_rd_atomic.unwrap_or(0);
                 qp.ready_to_send(&SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic });
             }
-            _ => {}
-        }
-        if matches!(to, QpState::ReadyToReceive | QpState::ReadyToSend) {
-            let AnyQp::Rc(qp) = &mut self.qp;
-            qp.update(self.attr.access, self.attr.min_rnr_timer.map(RnrTimer));
+            AnyQp::Uc(qp) => qp.ready_to_send(sq_psn),
+            AnyQp::Ud(qp) => qp.ready_to_send(sq_psn),
         }
         Ok(())
+    }
+
+    /// Passes on what was given and may change at any time.
+    fn update(&mut self, a: &QpAttr) {
+        let template = match (a.path, self.attr.dest_qp) {
+            (Some(path), Some(dest_qp)) => {
+                self.peer = Some(path.addresses.dst());
+                Some(Template::new(&path, dest_qp, self.pkey))
+            }
+            _ => None,
+        };
+        match &mut self.qp {
+            AnyQp::Rc(qp) => qp.update(&Update {
+                access: a.access,
+                min_rnr_timer: a.min_rnr_timer.map(RnrTimer),
+                template,
+                timeout: a.timeout,
+                retry_cnt: a.retry_cnt,
+                rnr_retry: a.rnr_retry,
+                max_rd_atomic: a.max_rd_atomic,
+            }),
+            AnyQp::Uc(qp) => qp.update(a.access, template),
+            AnyQp::Ud(qp) => {
+                if let Some(qkey) = a.qkey {
+                    qp.set_qkey(qkey);
+                }
+            }
+        }
     }
 }

@@ -87,6 +87,15 @@ impl<T> RandomTable<T> {
         }
     }
 
+    /// The value under `key`, to be changed.
+    pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+        let at = self.place(key);
+        match &mut self.slots[at] {
+            Some((k, value)) if *k == key => Some(value),
+            _ => None,
+        }
+    }
+
     /// Takes the value under `key` out.
     pub fn remove(&mut self, key: u32) -> Option<T> {
         let at = self.place(key);

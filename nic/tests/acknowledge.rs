@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
-use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendOp, Status};
 use softnic_wire::aeth::Credits;

@@ -4,16 +4,19 @@ mod common;
 
 use common::*;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::QpState::{self, Error, Init, ReadyToReceive, ReadyToSend, Reset};
+use softnic_nic::transports::qp::QpState::{
+    self, Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
+};
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, RecvWr, SendOp, Status};
-use softnic_nic::{ModifyError, QpAttr};
+use softnic_nic::transports::{PostError, RecvWr, SendOp, SendWr, Sge, Status};
+use softnic_nic::{ModifyError, QpAttr, QpKind};
 use softnic_wire::template::Addresses;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
-const STATES: [QpState; 5] = [Reset, Init, ReadyToReceive, ReadyToSend, Error];
+const STATES: [QpState; 7] = [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError, Error];
+const KINDS: [QpKind; 4] = [QpKind::Rc, QpKind::Uc, QpKind::Ud, QpKind::Gsi];
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 16] = [
     "pkey_index",
     "port",
     "access",
@@ -28,6 +31,8 @@ const NAMES: [&str; 14] = [
     "retry_cnt",
     "rnr_retry",
     "max_rd_atomic",
+    "qkey",
+    "sqd_notify",
 ];
 
 /// Sets an attribute by its name.
@@ -47,6 +52,8 @@ fn set(w: &World, a: &mut QpAttr, name: &str) {
         "retry_cnt" => a.retry_cnt = Some(3),
         "rnr_retry" => a.rnr_retry = Some(3),
         "max_rd_atomic" => a.max_rd_atomic = Some(1),
+        "qkey" => a.qkey = Some(7),
+        "sqd_notify" => a.sqd_notify = Some(true),
         other => panic!("{other} is no attribute"),
     }
 }
@@ -59,8 +66,46 @@ fn with(w: &World, state: Option<QpState>, names: &[&str]) -> QpAttr {
     a
 }
 
-/// The attributes that a transition needs, and those that it allows besides, as the standard has them for RC.
-fn table(from: QpState, to: QpState) -> Option<(&'static [&'static str], &'static [&'static str])> {
+type Rules = Option<(&'static [&'static str], &'static [&'static str])>;
+
+/// The attributes that a transition needs, and those that it allows besides, as the standard has them.
+fn table_of(kind: QpKind, from: QpState, to: QpState) -> Rules {
+    let sends = matches!(from, ReadyToSend | SendQueueDrain);
+    match (kind, from, to) {
+        (_, _, Reset | Error) => Some((&[], &[])),
+        (_, ReadyToSend, SendQueueDrain) => Some((&[], &["sqd_notify"])),
+        (QpKind::Rc, SendQueueDrain, SendQueueDrain) => Some((
+            &[],
+            &["path", "timeout", "retry_cnt", "rnr_retry", "max_rd_atomic", "access", "min_rnr_timer", "pkey_index"],
+        )),
+        (QpKind::Rc, SendQueueDrain, ReadyToSend) => Some((&[], &["access", "min_rnr_timer"])),
+        (QpKind::Rc, ..) => table(from, to),
+        (QpKind::Uc, Reset, Init) => Some((&["pkey_index", "port", "access"], &[])),
+        (QpKind::Uc, Init, Init) => Some((&[], &["pkey_index", "port", "access"])),
+        (QpKind::Uc, Init, ReadyToReceive) => {
+            Some((&["path", "path_mtu", "dest_qp", "rq_psn"], &["access", "pkey_index"]))
+        }
+        (QpKind::Uc, ReadyToReceive, ReadyToSend) => Some((&["sq_psn"], &["access"])),
+        (QpKind::Uc, SendQueueDrain, SendQueueDrain) => Some((&[], &["path", "access", "pkey_index"])),
+        (QpKind::Uc, _, ReadyToSend) if sends || from == SendQueueError => Some((&[], &["access"])),
+        (QpKind::Ud, Reset, Init) => Some((&["pkey_index", "port", "qkey"], &[])),
+        (QpKind::Ud, Init, Init) => Some((&[], &["pkey_index", "port", "qkey"])),
+        (QpKind::Ud, Init, ReadyToReceive) => Some((&[], &["pkey_index", "qkey"])),
+        (QpKind::Ud, ReadyToReceive, ReadyToSend) => Some((&["sq_psn"], &["qkey"])),
+        (QpKind::Ud, SendQueueDrain, SendQueueDrain) => Some((&[], &["pkey_index", "qkey"])),
+        (QpKind::Ud, _, ReadyToSend) if sends || from == SendQueueError => Some((&[], &["qkey"])),
+        (QpKind::Gsi, Reset, Init) => Some((&["pkey_index", "port"], &[])),
+        (QpKind::Gsi, Init, Init) => Some((&[], &["pkey_index", "port"])),
+        (QpKind::Gsi, Init, ReadyToReceive) => Some((&[], &["pkey_index"])),
+        (QpKind::Gsi, ReadyToReceive, ReadyToSend) => Some((&["sq_psn"], &[])),
+        (QpKind::Gsi, SendQueueDrain, SendQueueDrain) => Some((&[], &["pkey_index"])),
+        (QpKind::Gsi, _, ReadyToSend) if sends || from == SendQueueError => Some((&[], &[])),
+        _ => None,
+    }
+}
+
+/// The same for RC, whose states are those of one table.
+fn table(from: QpState, to: QpState) -> Rules {
     match (from, to) {
         (_, Reset) | (_, Error) => Some((&[], &[])),
         (Reset, Init) => Some((&["pkey_index", "port", "access"], &[])),
@@ -77,24 +122,44 @@ fn table(from: QpState, to: QpState) -> Option<(&'static [&'static str], &'stati
     }
 }
 
-/// A world whose host A has a queue pair in `state`.
+/// A world whose host A has a queue pair of RC in `state`.
 fn world_in(state: QpState) -> World {
-    let mut w = World::unconnected(Options::default());
+    world_of(QpKind::Rc, state)
+}
+
+/// A world whose host A has such a queue pair in `state`. A send that names no memory brings it to SQE.
+fn world_of(kind: QpKind, state: QpState) -> World {
+    let mut w = World::unconnected(Options { kind, ..Options::default() });
     let way: &[QpState] = match state {
         Reset => &[],
         Init => &[Init],
         ReadyToReceive => &[Init, ReadyToReceive],
         ReadyToSend => &[Init, ReadyToReceive, ReadyToSend],
+        SendQueueDrain => &[Init, ReadyToReceive, ReadyToSend, SendQueueDrain],
+        SendQueueError => &[Init, ReadyToReceive, ReadyToSend],
         Error => &[Init, Error],
     };
     let mut from = Reset;
     for &to in way {
-        let attr = with(&w, Some(to), table(from, to).unwrap().0);
+        let attr = with(&w, Some(to), table_of(kind, from, to).unwrap().0);
         w.modify(A, &attr);
         from = to;
     }
+    if state == SendQueueError {
+        fail_a_send(&mut w);
+    }
     assert_eq!(w.state(A), state);
     w
+}
+
+/// A posts a send whose memory is not registered.
+fn fail_a_send(w: &mut World) {
+    let nowhere = [Sge { addr: 0, len: 8, lkey: 99 }];
+    let to = matches!(w.options.kind, QpKind::Ud | QpKind::Gsi).then(|| w.datagram(A, B));
+    let wr = SendWr { to, ..wr(1, SendOp::Send, Data::Gather(&nowhere)) };
+    w.post(A, &wr).unwrap();
+    assert!(w.transmit(A).is_empty());
+    assert_eq!(w.sent_status(A), [(1, Status::LocProtErr)]);
 }
 
 fn modify(w: &mut World, attr: &QpAttr) -> Result<(), ModifyError> {
@@ -104,9 +169,13 @@ fn modify(w: &mut World, attr: &QpAttr) -> Result<(), ModifyError> {
 
 #[test]
 fn every_transition_with_its_needed_and_its_allowed_attributes() {
-    for from in STATES {
+    for (kind, from) in KINDS.into_iter().flat_map(|kind| STATES.map(|from| (kind, from))) {
+        if (kind, from) == (QpKind::Rc, SendQueueError) {
+            continue; // a failed send of RC stops all of it
+        }
+        let world_in = |state| world_of(kind, state);
         for to in STATES {
-            let Some((needed, allowed)) = table(from, to) else {
+            let Some((needed, allowed)) = table_of(kind, from, to) else {
                 let mut w = world_in(from);
                 // Neither bare nor with everything that the state asked for could want.
                 for names in [&[][..], &NAMES[..]] {
@@ -142,10 +211,10 @@ fn every_transition_with_its_needed_and_its_allowed_attributes() {
 
 #[test]
 fn without_a_state_the_rules_of_staying_hold() {
-    for state in STATES {
+    for state in STATES.into_iter().filter(|&s| s != SendQueueError) {
         let mut w = world_in(state);
         let bare = modify(&mut w, &QpAttr::default());
-        assert_eq!(bare.is_ok(), table(state, state).is_some(), "{state:?}");
+        assert_eq!(bare.is_ok(), table_of(QpKind::Rc, state, state).is_some(), "{state:?}");
         assert_eq!(w.state(A), state);
     }
 }
@@ -217,11 +286,11 @@ fn rights_can_be_taken_back_while_connected() {
 
 #[test]
 fn what_may_be_posted_in_each_state() {
-    for state in STATES {
+    for state in STATES.into_iter().filter(|&s| s != SendQueueError) {
         let mut w = world_in(state);
         let send = w.post(A, &wr(1, SendOp::Send, Data::Inline(b"x")));
         let recv = w.post_recv(A, &RecvWr { wr_id: 2, sges: &[], deadline: None });
-        let send_ok = matches!(state, ReadyToSend | Error);
+        let send_ok = matches!(state, ReadyToSend | SendQueueDrain | Error);
         assert_eq!(send, if send_ok { Ok(()) } else { Err(PostError::State) }, "{state:?}");
         assert_eq!(recv, if state == Reset { Err(PostError::State) } else { Ok(()) }, "{state:?}");
         let flushed = if state == Error { vec![(1, Status::WrFlushErr)] } else { vec![] };
@@ -232,13 +301,13 @@ fn what_may_be_posted_in_each_state() {
 
 #[test]
 fn requests_are_taken_only_when_ready_to_receive_and_counted_otherwise() {
-    for state in STATES {
+    for state in STATES.into_iter().filter(|&s| s != SendQueueError) {
         let mut w = world_in(state);
         let reth = softnic_wire::ext::Reth { va: w.hosts[A].buffer.addr(), rkey: w.hosts[A].key, len: 4 };
         let ext = softnic_wire::ExtHeaders { reth: Some(reth), ..Default::default() };
         let frame = w.forge(A, 0x0a, 0, true, ext, b"data");
         w.deliver(A, &frame);
-        let takes = matches!(state, ReadyToReceive | ReadyToSend);
+        let takes = matches!(state, ReadyToReceive | ReadyToSend | SendQueueDrain);
         assert_eq!(w.read(A, 0, 4) == b"data", takes, "{state:?}");
         let answers = if takes { vec!["ACK +0 credits 0 msn 1"] } else { vec![] };
         assert_eq!(w.shown(A), answers, "{state:?}");

@@ -40,6 +40,8 @@ fn assert_completed(w: &mut World, kind: MessageKind, len: usize, why: &str) {
         opcode: if write { WcOpcode::Write } else { WcOpcode::Send },
         byte_len: len as u32,
         imm: None,
+        invalidated: None,
+        src_qp: None,
         qpn: w.hosts[A].qpn,
         solicited: false,
         partial: false,
@@ -190,7 +192,7 @@ fn gathered_data_is_read_again_when_it_is_sent_again() {
 
 #[test]
 fn unsignaled_work_completes_nothing_and_its_slot_is_free_when_a_later_one_is_done() {
-    let caps = softnic_nic::transports::rc::Caps { max_send_wr: 3, ..Options::default().caps };
+    let caps = softnic_nic::transports::qp::Caps { max_send_wr: 3, ..Options::default().caps };
     let mut w = World::new(Options { caps, ..Options::default() });
     let op = w.write_to(B, 0);
     let unsignaled = |id| SendWr {
@@ -214,7 +216,10 @@ fn a_queue_pair_that_signals_all_completes_unsignaled_work_too() {
     let mut w = World::new(Options::default());
     let Host { pd, send_cq, recv_cq, .. } = w.hosts[A];
     let caps = w.options.caps;
-    let init = softnic_nic::QpInit { pd, send_cq, recv_cq, caps, sig_all: true };
+    let init = softnic_nic::QpInit {
+        sig_all: true,
+        ..softnic_nic::QpInit::new(softnic_nic::QpKind::Rc, pd, send_cq, recv_cq, caps)
+    };
     let qpn = w.hosts[A].nic.create_qp(&init).unwrap();
     w.hosts[A].qpn = qpn;
     w.modify(A, &init_attr(&w.options.clone()));

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use softnic_fault_injector::{Fate, Injector, Spec};
+use softnic_fault_injector::{Direction, Fate, Injector, Spec};
+use softnic_wire::Instant;
 
 use crate::io::{PacketIo, Sent};
 
@@ -19,12 +20,12 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(spec: &Spec, seed: u64) -> Lane {
-        Lane { injector: Injector::new(spec, seed), ready: VecDeque::new(), held: Vec::new() }
+    fn new(spec: &Spec, direction: Direction, seed: u64) -> Lane {
+        Lane { injector: Injector::new(spec, direction, seed), ready: VecDeque::new(), held: Vec::new() }
     }
 
-    fn offer(&mut self, frame: &[u8]) {
-        match self.injector.offer() {
+    fn offer(&mut self, now: Instant, frame: &[u8]) {
+        match self.injector.offer(now, frame) {
             Fate::Pass => self.pass(frame.to_vec()),
             Fate::Drop => {}
             Fate::Duplicate => {
@@ -60,17 +61,24 @@ pub struct Faulty<I> {
     inner: I,
     tx: Lane,
     rx: Lane,
+    start: std::time::Instant,
+}
+
+/// What we send and what we receive.
+fn lanes(spec: &Spec, seed: u64) -> (Lane, Lane) {
+    (Lane::new(spec, Direction::Ab, 2 * seed), Lane::new(spec, Direction::Ba, 2 * seed + 1))
 }
 
 impl<I: PacketIo> Faulty<I> {
-    /// Faults of `spec` in both directions, as independent streams that `seed` decides.
+    /// Faults of `spec` in both directions, as independent streams that `seed` decides; for a script we are a.
     pub fn new(inner: I, spec: &Spec, seed: u64) -> Faulty<I> {
-        Faulty { inner, tx: Lane::new(spec, 2 * seed), rx: Lane::new(spec, 2 * seed + 1) }
+        let (tx, rx) = lanes(spec, seed);
+        Faulty { inner, tx, rx, start: std::time::Instant::now() }
     }
 
     /// Other faults from now on; frames that are held are lost.
     pub fn set_faults(&mut self, spec: &Spec, seed: u64) {
-        (self.tx, self.rx) = (Lane::new(spec, 2 * seed), Lane::new(spec, 2 * seed + 1));
+        (self.tx, self.rx) = lanes(spec, seed);
     }
 
     /// The backend below.
@@ -97,7 +105,7 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
         if self.rx.ready.is_empty()
             && let Some(len) = self.inner.receive(buffer, wait)?
         {
-            self.rx.offer(&buffer[..len]);
+            self.rx.offer(Instant::ZERO + self.start.elapsed(), &buffer[..len]);
         }
         let Some(frame) = self.rx.ready.pop_front() else { return Ok(None) };
         let Some(room) = buffer.get_mut(..frame.len()) else { return Ok(None) };
@@ -109,7 +117,7 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
         if !self.flush()? {
             return Ok(Sent::Full);
         }
-        self.tx.offer(frame);
+        self.tx.offer(Instant::ZERO + self.start.elapsed(), frame);
         self.flush()?;
         Ok(Sent::Yes)
     }
@@ -156,10 +164,10 @@ mod tests {
 
     #[test]
     fn a_frame_is_held_until_as_many_others_have_passed() {
-        let mut lane = Lane::new(&Spec::default(), 1);
+        let mut lane = Lane::new(&Spec::default(), Direction::Ab, 1);
         lane.held.push((2, vec![9]));
         for n in 0..3 {
-            lane.offer(&[n]);
+            lane.offer(Instant::ZERO, &[n]);
         }
         assert_eq!(lane.ready, [vec![0], vec![1], vec![9], vec![2]]);
     }

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit};
+use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_runtime::dgram::DgramSpec;
 use softnic_runtime::{Dgram, DgramError, Driver, DriverError, MemoryWire, Neighbours, OsRandom, PacketIo, Sent};
 use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
@@ -33,7 +32,7 @@ fn addresses(host: u8) -> Vec<IpAddr> {
 }
 
 fn host<I: PacketIo>(n: u8, io: I) -> Host<I> {
-    let port = Port { mac: MacAddr([2, 0, 0, 0, 0, n]), addresses: addresses(n) };
+    let port = Port { mac: MacAddr([2, 0, 0, 0, 0, n]), addresses: addresses(n), mtu: PathMtu::B4096 };
     let neighbours = Neighbours::new(&port);
     let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(OsRandom::new().unwrap()));
     let pd = nic.alloc_pd();
@@ -42,7 +41,7 @@ fn host<I: PacketIo>(n: u8, io: I) -> Host<I> {
     let buffer = Buffer::new(0x10_0000 * u64::from(n), SIZE);
     let key = nic.reg_mr(pd, &buffer, all).unwrap();
     let caps = Caps { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-    let qpn = nic.create_qp(&QpInit { pd, send_cq: cq, recv_cq: cq, caps, sig_all: true }).unwrap();
+    let qpn = nic.create_qp(&QpInit { sig_all: true, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) }).unwrap();
     let init = QpAttr {
         state: Some(QpState::Init),
         pkey_index: Some(0),
@@ -113,7 +112,7 @@ fn write_and_read<I: PacketIo>(mut hosts: [Host<I>; 2], v6: bool) {
     for (op, at) in [(SendOp::Write { remote_addr, rkey }, 0), (SendOp::Read { remote_addr, rkey }, 32 << 10)] {
         let sge = Sge { addr: hosts[0].buffer.addr() + at, len: sent.len() as u32, lkey: hosts[0].key };
         let flags = SendFlags::default();
-        let wr = SendWr { wr_id: at, op, data: Data::Gather(&[sge]), flags, deadline: None };
+        let wr = SendWr { wr_id: at, op, data: Data::Gather(&[sge]), flags, deadline: None, to: None };
         let (now, qpn, cq) = (hosts[0].driver.now(), hosts[0].qpn, hosts[0].cq);
         hosts[0].driver.node.post_send(now, qpn, &wr).unwrap();
         let mut completion = None;

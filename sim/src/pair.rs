@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::rc::Caps;
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit};
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
 
 use crate::link::{End, LinkConfig};
@@ -88,7 +88,8 @@ impl<'a> Pair<'a> {
         let mut sim = Simulator::new(max_frame);
         let sides = [A, B].map(|host| {
             let (ip, mac) = address(host);
-            let nic_config = NicConfig { port: Port { mac, addresses: vec![ip] }, payload: config.payload };
+            let nic_config =
+                NicConfig { port: Port { mac, addresses: vec![ip], mtu: PathMtu::B4096 }, payload: config.payload };
             let mut keys = Random::stream(config.seed, 100 + host as u64);
             let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
             let pd = nic.alloc_pd();
@@ -99,8 +100,8 @@ impl<'a> Pair<'a> {
         let end = |node| End { node, port: 0 };
         let stream = |n| Random::stream(config.seed, n).next_u64();
         let links = [
-            sim.add_link(end(A), end(B), &config.link, stream(1)),
-            sim.add_link(end(B), end(A), &config.link, stream(2)),
+            sim.add_link(end(A), end(B), &config.link, Direction::Ab, stream(1)),
+            sim.add_link(end(B), end(A), &config.link, Direction::Ba, stream(2)),
         ];
         let random = Random::stream(config.seed, 3);
         Pair { sim, sides, links, config, random }
@@ -111,7 +112,7 @@ impl<'a> Pair<'a> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let init = QpInit { pd, send_cq, recv_cq, caps: self.config.caps, sig_all: false };
+            let init = QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, self.config.caps);
             qpns[host] = self.sim.node(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         let psns = [A, B].map(|_| self.config.first_psn.unwrap_or_else(|| Psn::new(self.random.next_u32())));

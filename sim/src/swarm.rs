@@ -12,8 +12,7 @@ use softnic_fault_injector::random::Random;
 use softnic_fault_injector::{Fault, Spec};
 use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, Counters, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::{PathMtu, Psn, Qpn};
@@ -106,7 +105,7 @@ impl World {
             mtu,
             rate,
             rtt,
-            faults: Spec { faults },
+            faults: Spec { faults, ..Spec::default() },
             faults_until: rtt * (20 + r.below(2000) as u32),
             depth: 1 + r.below(24) as u32,
             qps: 1 + r.below(3) as usize,
@@ -372,6 +371,7 @@ impl Swarm {
             data: if inline { Data::Inline(&data) } else { Data::Gather(&sges) },
             flags: SendFlags { signaled, solicited: r.chance(0.2), fence: r.chance(0.2) },
             deadline: None,
+            to: None,
         };
         let qpn = flow.qpns[from];
         if matches!(op, SendOp::Send | SendOp::SendImm { .. } | SendOp::WriteImm { .. }) {

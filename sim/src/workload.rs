@@ -7,8 +7,7 @@ use std::time::Duration;
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, ModifyError, MrError};
@@ -153,7 +152,7 @@ pub fn run(
     if let Some(out) = capture {
         let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
         let written = &written;
-        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len| {
+        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len, _| {
             if written.borrow().is_ok() {
                 let at = Timestamp::from_nanos(i128::from(time.0 / 1000));
                 *written.borrow_mut() = pcap.write(at, frame, wire_len as u32);
@@ -311,6 +310,7 @@ impl<'a, 'p> Run<'a, 'p> {
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
             deadline: None,
+            to: None,
         };
         if self.pair.sim.node(A).post_send(now, flow.qpns[A], &wr).is_err() {
             return false;
@@ -387,6 +387,8 @@ impl<'a, 'p> Run<'a, 'p> {
         let sent = self.pair.sim.link_stats(self.pair.links[usize::from(o.op == Op::Read)]);
         let requester = *self.pair.sim.node(A).counters();
         let responder = *self.pair.sim.node(B).counters();
+        let mut applied_events = vec![0; o.faults.script.events.len()];
+        self.pair.sim.count_applied(&mut applied_events);
         Ok(Report {
             goodput_gbps: per_second(self.done as f64 * f64::from(o.size) * 8.0) / 1e9,
             link_utilization: per_second(sent.wire_bytes as f64 * 8.0) / o.rate as f64,
@@ -401,6 +403,7 @@ impl<'a, 'p> Run<'a, 'p> {
             digest: self.pair.sim.digest(),
             requester,
             responder,
+            applied_events,
         })
     }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::rc::Caps;
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::shim::{Shim, Verdict};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
@@ -65,7 +64,7 @@ impl World {
         for wr_id in 0..u64::from(times) {
             let op = SendOp::Write { remote_addr: self.buffers[B].addr(), rkey: self.keys[B] };
             let flags = SendFlags { signaled: true, solicited: false, fence: false };
-            let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, deadline: None };
+            let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
             self.a().post_send(now, qpn, &wr).unwrap();
         }
         self.pair.sim.touch(A);
@@ -221,7 +220,7 @@ fn rc_takes_no_deadlines() {
     let mut w = World::new("");
     let (qpn, deadline) = (w.qpns[A], Some(Instant::from_nanos(1)));
     let flags = SendFlags::default();
-    let wr = SendWr { wr_id: 1, op: SendOp::Send, data: Data::Gather(&[]), flags, deadline };
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, data: Data::Gather(&[]), flags, deadline, to: None };
     assert_eq!(w.a().write_send(qpn, &wr), Err(PostError::NoDeadlines));
     assert_eq!(w.a().post_recv(qpn, &RecvWr { wr_id: 1, sges: &[], deadline }), Err(PostError::NoDeadlines));
 }

@@ -33,6 +33,8 @@ pub enum Status {
     RetryExcErr,
     /// The peer had no receive posted after all retries.
     RnrRetryExcErr,
+    /// A memory window could not be bound.
+    MwBindErr,
 }
 
 /// Wording as `ibv_wc_status_str` has it in spirit: short, for error lines.
@@ -50,6 +52,7 @@ impl fmt::Display for Status {
             Status::RemOpErr => "remote operation error",
             Status::RetryExcErr => "transport retry counter exceeded",
             Status::RnrRetryExcErr => "RNR retry counter exceeded",
+            Status::MwBindErr => "memory window bind error",
         })
     }
 }
@@ -67,6 +70,10 @@ pub enum WcOpcode {
     CompareSwap,
     /// A fetch and add of ours.
     FetchAdd,
+    /// A key of ours was invalidated.
+    LocalInv,
+    /// A memory window was bound.
+    BindWindow,
     /// A message received.
     Recv,
     /// A receive used up by the peer's WRITE with immediate.
@@ -86,12 +93,34 @@ pub struct Completion {
     pub byte_len: u32,
     /// Immediate data that came with it.
     pub imm: Option<u32>,
+    /// The key that the peer's SEND invalidated here.
+    pub invalidated: Option<u32>,
+    /// Who sent a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
+    pub src_qp: Option<Qpn>,
     /// The queue pair.
     pub qpn: Qpn,
     /// The peer asked for an event.
     pub solicited: bool,
     /// Not all of the message is there: transports with bounded completion.
     pub partial: bool,
+}
+
+impl Completion {
+    /// The end of a work request with nothing special about it.
+    pub(crate) fn new(wr_id: u64, status: Status, opcode: WcOpcode, qpn: Qpn) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            opcode,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            src_qp: None,
+            qpn,
+            solicited: false,
+            partial: false,
+        }
+    }
 }
 
 /// A completion queue had no room.

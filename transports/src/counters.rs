@@ -52,6 +52,10 @@ pub struct Counters {
     pub rx_wrong_source: u64,
     /// Packets of another partition.
     pub rx_bad_pkey: u64,
+    /// Datagrams whose Q_Key was not the queue pair's.
+    pub rx_bad_qkey: u64,
+    /// Datagrams to a multicast group that nobody here is in.
+    pub rx_no_group: u64,
     /// Congestion notifications received.
     pub rp_cnp_handled: u64,
     pub np_ecn_marked_roce_packets: u64,

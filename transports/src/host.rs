@@ -1,9 +1,24 @@
 //! What a queue pair asks of the NIC that holds it.
 
+use softnic_wire::Template;
+
+use crate::event::Event;
+use crate::memory::PdId;
+use crate::recv_queue::{RecvQueue, SrqId};
+use crate::wr::AhId;
 use crate::{CompletionSink, Counters, Memory};
 
-/// Memory, completion queues and counters: all of the world that a queue pair sees.
+/// Memory, completion queues, shared receives, addresses and counters: all of the world that a queue pair sees.
 pub trait Host: Memory + CompletionSink {
     /// The NIC's counters.
     fn counters(&mut self) -> &mut Counters;
+
+    /// Tells the program of something that belongs to no work request.
+    fn notify(&mut self, event: Event);
+
+    /// Moves the oldest receive of a shared queue to the end of a queue pair's own; `false` when there is none.
+    fn take_shared(&mut self, srq: SrqId, into: &mut RecvQueue) -> bool;
+
+    /// The headers of datagrams to an address of this protection domain; the destination's number is to be filled in.
+    fn address(&self, ah: AhId, pd: PdId) -> Option<&Template>;
 }

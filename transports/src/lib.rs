@@ -8,16 +8,24 @@
 pub mod completion;
 pub mod congestion;
 pub mod counters;
+pub mod event;
 pub mod host;
 pub mod memory;
+mod message;
 pub mod qp;
 pub mod rc;
 pub mod recovery;
+pub mod recv_queue;
+mod send_queue;
 pub mod shim;
+pub mod uc;
+pub mod ud;
+mod unreliable;
 pub mod wr;
 
 pub use completion::{Completion, CompletionSink, CqOverflow, Status, WcOpcode};
 pub use counters::Counters;
+pub use event::Event;
 pub use host::Host;
 pub use memory::{Access, AccessError, Memory, Region};
 pub use qp::{Inbound, QpState, QueuePair};

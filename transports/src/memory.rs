@@ -2,6 +2,8 @@
 
 use std::ops::BitOr;
 
+use softnic_wire::Qpn;
+
 /// Names a protection domain to the NIC that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u32);
@@ -21,11 +23,21 @@ impl Access {
     pub const REMOTE_READ: Access = Access(4);
     /// The peer may do atomics on it.
     pub const REMOTE_ATOMIC: Access = Access(8);
+    /// Memory windows may be bound to it.
+    pub const MW_BIND: Access = Access(16);
+    /// All that a peer can be allowed to do.
+    pub const REMOTE: Access = Access(2 | 4 | 8);
 
     /// Whether all of `other` is granted.
     #[inline]
     pub const fn allows(self, other: Access) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is granted.
+    #[inline]
+    pub const fn intersects(self, other: Access) -> bool {
+        self.0 & other.0 != 0
     }
 }
 
@@ -39,7 +51,9 @@ impl BitOr for Access {
 /// A stretch of registered memory and what is to be done with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// The protection domain of the queue pair that asks.
+    /// The queue pair that asks.
+    pub qpn: Qpn,
+    /// Its protection domain.
     pub pd: PdId,
     /// The key: an lkey for local, an rkey for remote access.
     pub key: u32,
@@ -64,6 +78,28 @@ pub enum AccessError {
     /// The region does not grant the right.
     #[error("the memory region does not grant the right")]
     Right,
+    /// The window is bound already, or is of a type that is not bound or invalidated this way.
+    #[error("the memory window is bound, or not of the right type")]
+    Window,
+}
+
+/// A memory window laid over part of a memory region (IBA 10.6.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bind {
+    /// The window, by the key that it has now.
+    pub window: u32,
+    /// The key that it will have: the same but for the low eight bits.
+    pub rkey: u32,
+    /// The region's local key.
+    pub lkey: u32,
+    /// The first address, as the region counts.
+    pub addr: u64,
+    /// Bytes; 0 takes the window off again.
+    pub len: u64,
+    /// What the peer may do.
+    pub access: Access,
+    /// The peer counts its addresses from 0.
+    pub zero_based: bool,
 }
 
 /// An atomic operation on eight bytes of memory.
@@ -96,4 +132,10 @@ pub trait Memory {
 
     /// Changes eight bytes in one step, also against the program's own atomics; what they were before.
     fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError>;
+
+    /// Binds a memory window, by a work request of the queue pair `qpn`.
+    fn bind(&mut self, qpn: Qpn, pd: PdId, bind: &Bind) -> Result<(), AccessError>;
+
+    /// Makes a key invalid, by a work request of the queue pair `qpn` or of its peer.
+    fn invalidate(&mut self, qpn: Qpn, pd: PdId, key: u32) -> Result<(), AccessError>;
 }

@@ -1,10 +1,13 @@
 //! The trait of a queue pair: what every transport offers to the NIC.
 
-use softnic_wire::{ExtHeaders, Instant, Qpn, TxFrame, bth};
+use softnic_wire::{ExtHeaders, Instant, Qpn, TxFrame, bth, grh};
 
+use crate::completion::CqId;
+use crate::memory::PdId;
+use crate::recv_queue::SrqId;
 use crate::{Host, PostError, RecvWr, SendWr};
 
-/// Queue pair states (IBA 10.3.1). SQD and SQE come with the transports that have them.
+/// Queue pair states (IBA 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QpState {
     /// Made, and nothing more.
@@ -15,8 +18,63 @@ pub enum QpState {
     ReadyToReceive,
     /// Sends too.
     ReadyToSend,
+    /// Begins no further send: what was begun is finished (SQD).
+    SendQueueDrain,
+    /// A send failed and the rest is flushed, but receiving goes on (SQE); only without reliability.
+    SendQueueError,
     /// All work is flushed.
     Error,
+}
+
+impl QpState {
+    /// Whether packets are received.
+    #[inline]
+    pub const fn receives(self) -> bool {
+        use QpState::*;
+        matches!(self, ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError)
+    }
+
+    /// Whether packets are sent.
+    #[inline]
+    pub const fn sends(self) -> bool {
+        matches!(self, QpState::ReadyToSend | QpState::SendQueueDrain)
+    }
+}
+
+/// How much a queue pair holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Send work requests outstanding.
+    pub max_send_wr: u32,
+    /// Receives posted.
+    pub max_recv_wr: u32,
+    /// Elements of a send.
+    pub max_send_sge: u32,
+    /// Elements of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+}
+
+/// What a queue pair is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Its number.
+    pub qpn: Qpn,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// Where sends complete.
+    pub send_cq: CqId,
+    /// Where receives complete.
+    pub recv_cq: CqId,
+    /// The shared queue that receives come from, and the elements that one of them has at most.
+    pub srq: Option<(SrqId, u32)>,
+    /// How much it holds.
+    pub caps: Caps,
+    /// Every send is signaled.
+    pub sig_all: bool,
+    /// Whether frames carry their payload.
+    pub payload: PayloadMode,
 }
 
 /// A packet for a queue pair: headers read, ICRC right, sender and partition checked.
@@ -25,11 +83,13 @@ pub struct Inbound<'a> {
     /// Base transport header.
     pub bth: bth::Repr,
     /// Extension headers.
-    pub ext: ExtHeaders,
+    pub ext: &'a ExtHeaders,
     /// The payload; empty where the simulator elided it.
     pub payload: &'a [u8],
     /// Bytes of payload, elided or not.
     pub payload_len: u32,
+    /// The network header, as a datagram's receiver gets it; `None` for other services, which do not look at it.
+    pub grh: Option<&'a [u8; grh::LEN]>,
     /// The network marked congestion.
     pub ecn_ce: bool,
 }

@@ -1,57 +1,21 @@
 //! Reliable connection: requester and responder of one queue pair, with the loss recovery of its choice.
 
-mod recv_queue;
 mod requester;
 mod responder;
-mod send_queue;
 
 use std::time::Duration;
 
 use requester::{Limits, Requester};
 use responder::Responder;
-use softnic_wire::aeth::RnrTimer;
+use softnic_wire::aeth::{NakCode, RnrTimer};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
-use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
 use crate::memory::{Access, PdId};
-use crate::qp::PayloadMode;
+use crate::message::Link;
+use crate::qp::{Config, PayloadMode};
 use crate::recovery::LossRecovery;
-use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
-
-/// How much a queue pair holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caps {
-    /// Send work requests outstanding.
-    pub max_send_wr: u32,
-    /// Receives posted.
-    pub max_recv_wr: u32,
-    /// Elements of a send.
-    pub max_send_sge: u32,
-    /// Elements of a receive.
-    pub max_recv_sge: u32,
-    /// Bytes of inline data.
-    pub max_inline: u32,
-}
-
-/// What a queue pair is made with.
-#[derive(Debug, Clone, Copy)]
-pub struct Config {
-    /// Its number.
-    pub qpn: Qpn,
-    /// Its protection domain.
-    pub pd: PdId,
-    /// Where sends complete.
-    pub send_cq: CqId,
-    /// Where receives complete.
-    pub recv_cq: CqId,
-    /// How much it holds.
-    pub caps: Caps,
-    /// Every send is signaled.
-    pub sig_all: bool,
-    /// Whether frames carry their payload.
-    pub payload: PayloadMode,
-}
+use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
 /// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
 #[derive(Debug, Clone, Copy)]
@@ -89,23 +53,31 @@ pub struct SendAttr {
     pub max_rd_atomic: u8,
 }
 
+/// What may change while connected; what is `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Update {
+    /// What the peer may do here.
+    pub access: Option<Access>,
+    /// How long a peer shall wait that found no receive.
+    pub min_rnr_timer: Option<RnrTimer>,
+    /// Another way to the same peer.
+    pub template: Option<Template>,
+    /// Local ACK timeout code.
+    pub timeout: Option<u8>,
+    /// Retries after timeouts and sequence NAKs.
+    pub retry_cnt: Option<u8>,
+    /// Retries after RNR NAKs.
+    pub rnr_retry: Option<u8>,
+    /// READs and atomics that may be outstanding.
+    pub max_rd_atomic: Option<u8>,
+}
+
 /// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
     match code & 0x1f {
         0 => None,
         n => Some(Duration::from_nanos(4096 << n)),
     }
-}
-
-/// A connection: what requester and responder both need to know.
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    qpn: Qpn,
-    pd: PdId,
-    template: Template,
-    mtu: PathMtu,
-    access: Access,
-    payload: PayloadMode,
 }
 
 /// A queue pair of a reliable connection.
@@ -118,6 +90,10 @@ pub struct Rc<R> {
     requester: Requester,
     responder: Responder,
     recovery: R,
+    /// A packet came since the queue pair is ready to receive.
+    established: bool,
+    /// The program waits to hear that the send queue is drained.
+    tell_drained: bool,
 }
 
 impl<R: LossRecovery + Default> Rc<R> {
@@ -130,8 +106,10 @@ impl<R: LossRecovery + Default> Rc<R> {
             state: QpState::Reset,
             link: None,
             requester: Requester::new(&c.caps, c.send_cq, c.sig_all),
-            responder: Responder::new(&c.caps, c.recv_cq),
+            responder: Responder::new(c),
             recovery: R::default(),
+            established: false,
+            tell_drained: false,
         }
     }
 
@@ -140,8 +118,9 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.state = QpState::Reset;
         self.link = None;
         self.requester.reset();
-        self.responder.queue.clear();
+        self.responder.receives.clear();
         self.recovery = R::default();
+        (self.established, self.tell_drained) = (false, false);
     }
 
     /// RESET to INIT.
@@ -170,14 +149,42 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.state = QpState::ReadyToSend;
     }
 
-    /// Changes what may change while connected.
-    pub fn update(&mut self, access: Option<Access>, min_rnr_timer: Option<RnrTimer>) {
-        if let (Some(link), Some(access)) = (&mut self.link, access) {
-            link.access = access;
+    /// RTS to SQD: what was begun is finished, nothing else begins. With `notify` an event says when that is done.
+    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.state = QpState::SendQueueDrain;
+        self.requester.draining = true;
+        self.tell_drained = notify;
+        self.check_drained(host);
+    }
+
+    /// SQD to RTS.
+    pub fn resume(&mut self) {
+        self.state = QpState::ReadyToSend;
+        self.requester.draining = false;
+    }
+
+    /// Whether nothing that was sent is unanswered and no message is half sent.
+    pub fn is_drained(&mut self) -> bool {
+        self.requester.is_drained()
+    }
+
+    fn check_drained(&mut self, host: &mut impl Host) {
+        if self.tell_drained && self.state == QpState::SendQueueDrain && self.requester.is_drained() {
+            self.tell_drained = false;
+            host.notify(Event::SqDrained(self.qpn));
         }
-        if let Some(timer) = min_rnr_timer {
+    }
+
+    /// Changes what may change while connected.
+    pub fn update(&mut self, u: &Update) {
+        if let Some(link) = &mut self.link {
+            link.access = u.access.unwrap_or(link.access);
+            link.template = u.template.unwrap_or(link.template);
+        }
+        if let Some(timer) = u.min_rnr_timer {
             self.responder.set_rnr_timer(timer);
         }
+        self.requester.update(u);
     }
 
     /// Puts a congestion controller in charge of what is sent.
@@ -198,13 +205,38 @@ impl<R: LossRecovery + Default> Rc<R> {
         }
         self.state = QpState::Error;
         self.requester.flush(work, self.qpn, host);
-        self.responder.flush(receive, self.qpn, host);
+        self.responder.receives.flush(receive, host);
+        if self.responder.receives.are_shared() {
+            host.notify(Event::LastWqeReached(self.qpn));
+        }
+    }
+
+    /// A completion was lost: no program can rely on this queue pair any more.
+    fn stop_fatally(&mut self, host: &mut impl Host) {
+        host.notify(Event::QpFatal(self.qpn));
+        self.stop(Status::WrFlushErr, host);
     }
 
     fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status) => self.stop(status, host),
-            requester::Failure::CqOverflow => self.stop(Status::WrFlushErr, host),
+            requester::Failure::CqOverflow => self.stop_fatally(host),
+        }
+    }
+
+    fn on_response_failure(&mut self, f: responder::Failure, host: &mut impl Host) {
+        match f {
+            // What came before the request is still answered, and the NAK is still owed.
+            responder::Failure::Refused { code, receive } => {
+                // Where no receive can tell of it, an event does (IBA 9.9.2.4).
+                match (receive, code) {
+                    (None, NakCode::REMOTE_ACCESS_ERROR) => host.notify(Event::QpAccessErr(self.qpn)),
+                    (None, NakCode::INVALID_REQUEST) => host.notify(Event::QpReqErr(self.qpn)),
+                    _ => {}
+                }
+                self.flush(Status::WrFlushErr, receive, host);
+            }
+            responder::Failure::CqOverflow => self.stop_fatally(host),
         }
     }
 }
@@ -222,7 +254,10 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if wr.deadline.is_some() {
             return Err(PostError::NoDeadlines);
         }
-        if !matches!(self.state, QpState::ReadyToSend | QpState::Error) {
+        if wr.to.is_some() {
+            return Err(PostError::Address);
+        }
+        if !self.state.sends() && self.state != QpState::Error {
             return Err(PostError::State);
         }
         self.requester.queue.write(wr, self.requester.sig_all())
@@ -230,7 +265,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
 
     fn ring_doorbell(&mut self, _now: Instant, host: &mut impl Host) {
         match (self.state, &self.link) {
-            (QpState::ReadyToSend, Some(link)) => self.requester.queue.publish(link.mtu),
+            (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => self.requester.queue.publish(link.mtu),
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
             (QpState::Error, _) => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}
@@ -238,15 +273,12 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
-        if wr.deadline.is_some() {
-            return Err(PostError::NoDeadlines);
-        }
         if self.state == QpState::Reset {
             return Err(PostError::State);
         }
-        self.responder.queue.post(wr)?;
+        self.responder.receives.post(wr)?;
         if self.state == QpState::Error {
-            self.responder.flush(None, self.qpn, host);
+            self.responder.receives.flush(None, host);
         }
         Ok(())
     }
@@ -254,28 +286,32 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
         let Some(link) = &self.link else { return };
         let opcode = packet.bth.opcode;
-        let can_receive = matches!(self.state, QpState::ReadyToSend | QpState::ReadyToReceive);
+        // The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
+        if self.state == QpState::ReadyToReceive && !self.established {
+            self.established = true;
+            host.notify(Event::CommEst(self.qpn));
+        }
         if opcode == Opcode::CNP {
             host.counters().rp_cnp_handled += 1;
             self.requester.feed_back(now, Feedback::CongestionNotification);
-        } else if let (QpState::ReadyToSend, Opcode::RC_ACKNOWLEDGE, Some(aeth)) = (self.state, opcode, packet.ext.aeth)
+        } else if opcode.is_response() {
+            if !self.state.sends() {
+                return;
+            }
+            let done = match packet.ext.aeth {
+                Some(aeth) if opcode == Opcode::RC_ACKNOWLEDGE => {
+                    self.requester.handle_aeth(now, packet.bth.psn, aeth, link, &mut self.recovery, host)
+                }
+                _ => self.requester.handle_data(now, packet, link, &mut self.recovery, host),
+            };
+            if let Err(f) = done {
+                self.on_request_failure(f, host);
+            }
+            self.check_drained(host);
+        } else if self.state.receives()
+            && let Err(f) = self.responder.handle_request(packet, link, &mut self.recovery, host)
         {
-            let done = self.requester.handle_aeth(now, packet.bth.psn, aeth, link, &mut self.recovery, host);
-            if let Err(f) = done {
-                self.on_request_failure(f, host);
-            }
-        } else if self.state == QpState::ReadyToSend && opcode.is_response() {
-            let done = self.requester.handle_data(now, packet, link, &mut self.recovery, host);
-            if let Err(f) = done {
-                self.on_request_failure(f, host);
-            }
-        } else if can_receive && !opcode.is_response() {
-            match self.responder.handle_request(packet, link, &mut self.recovery, host) {
-                Ok(()) => {}
-                // What came before the request is still answered, and the NAK is still owed.
-                Err(responder::Failure::Refused(receive)) => self.flush(Status::WrFlushErr, receive, host),
-                Err(responder::Failure::CqOverflow) => self.stop(Status::WrFlushErr, host),
-            }
+            self.on_response_failure(f, host);
         }
     }
 
@@ -285,7 +321,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if self.responder.has_answer() && self.responder.poll_transmit(tx, link, host) {
             return true;
         }
-        if self.state != QpState::ReadyToSend {
+        if !self.state.sends() {
             return false;
         }
         match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
@@ -302,7 +338,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        if self.state != QpState::ReadyToSend {
+        if !self.state.sends() {
             return;
         }
         if let Err(f) = self.requester.handle_timeout(now, &mut self.recovery, host) {

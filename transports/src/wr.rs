@@ -1,6 +1,8 @@
 //! Work requests: what a program asks a queue pair to do (IBA 11.4.1).
 
-use softnic_wire::Instant;
+use softnic_wire::{Instant, Qpn};
+
+use crate::memory::Bind;
 
 /// A piece of local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +68,47 @@ pub enum SendOp {
         /// What is added.
         add: u64,
     },
+    /// A message after whose arrival a key of the peer's is good for nothing any more (IBA 9.4.1.1.3).
+    SendInv {
+        /// The peer's key.
+        rkey: u32,
+    },
+    /// A key of our own is good for nothing any more; nothing is sent (IBA 10.6.7.2.5).
+    LocalInv {
+        /// The key.
+        rkey: u32,
+    },
+    /// A memory window is laid over a part of a memory region; nothing is sent (IBA 10.6.7.2.3).
+    BindWindow(Bind),
+}
+
+impl SendOp {
+    /// Whether it is answered by data, not by an acknowledgement: READs and atomics.
+    #[inline]
+    pub(crate) fn awaits_data(&self) -> bool {
+        matches!(self, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+    }
+
+    /// Whether it is carried out here, without a packet.
+    #[inline]
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, SendOp::LocalInv { .. } | SendOp::BindWindow(_))
+    }
+}
+
+/// Names an address handle to the NIC that owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AhId(pub u32);
+
+/// Where a datagram goes: each one may go elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Datagram {
+    /// The way there.
+    pub ah: AhId,
+    /// The queue pair there.
+    pub dest_qp: Qpn,
+    /// The key that it wants to see; with the highest bit set, the sender's own is sent instead (IBA 10.2.5).
+    pub qkey: u32,
 }
 
 /// How a send work request is carried out.
@@ -88,6 +131,21 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
+impl Data<'_> {
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Data::Gather(sges) => sges.iter().map(|s| u64::from(s.len)).sum(),
+            Data::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWr<'a> {
@@ -101,6 +159,8 @@ pub struct SendWr<'a> {
     pub flags: SendFlags,
     /// When it must be done at the latest; only transports with bounded completion take one.
     pub deadline: Option<Instant>,
+    /// Where it goes: for datagrams, and for nothing else.
+    pub to: Option<Datagram>,
 }
 
 /// A receive work request.
@@ -132,9 +192,15 @@ pub enum PostError {
     /// An atomic whose local memory is not eight bytes.
     #[error("an atomic works on eight bytes")]
     AtomicLength,
-    /// A message longer than 2 GiB.
-    #[error("the message is longer than 2 GiB")]
+    /// A message longer than 2 GiB, or a datagram longer than the port's MTU.
+    #[error("the message is longer than the transport carries")]
     MessageTooLong,
+    /// The transport has no such operation: UC has no READ, UD sends only.
+    #[error("this transport has no such operation")]
+    NoSuchOperation,
+    /// A datagram without an address, or an address where the connection says where it goes.
+    #[error("a datagram needs an address handle, and nothing else takes one")]
+    Address,
     /// The queue pair's state does not allow it.
     #[error("the queue pair's state does not allow it")]
     State,

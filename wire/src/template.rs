@@ -199,6 +199,13 @@ impl Template {
         }
     }
 
+    /// The same headers for another destination: datagrams of one path go to many queue pairs.
+    pub fn with_dest_qp(&self, dest_qp: Qpn) -> Template {
+        let mut t = *self;
+        bth::Packet::new_unchecked(&mut t.bytes[usize::from(self.bth)..]).set_dest_qp(dest_qp);
+        t
+    }
+
     /// Bytes from the Ethernet header to the end of the BTH.
     #[inline]
     pub fn headers_len(&self) -> usize {

@@ -1,10 +1,13 @@
 //! The way in: from a frame to the queue pair it is for.
 
-use softnic_transports::qp::{PayloadMode, QpState};
+use std::net::IpAddr;
+
+use softnic_transports::qp::PayloadMode;
 use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
+use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
-use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, RocePacket, bth, icrc, ipv4};
+use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RocePacket, bth, icrc, ipv4};
 
 use super::Nic;
 use crate::qp::each;
@@ -33,25 +36,34 @@ impl Nic {
             counters.rx_malformed += 1;
             return;
         }
-        let Some((src, _)) = layout.addresses(frame).filter(|(_, dst)| self.port.addresses.contains(dst)) else {
-            counters.rx_not_for_us += 1;
+        let Some((src, dst)) = layout.addresses(frame) else {
+            counters.rx_malformed += 1;
             return;
         };
         let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
             counters.rx_malformed += 1;
             return;
         };
-        let Some(&index) = self.qpns.get(header.dest_qp().value()) else {
-            counters.rx_bad_qp += 1;
+        let dest_qp = header.dest_qp();
+        if dst.is_multicast() {
+            self.receive_for_group(now, dst, dest_qp, frame, layout);
+            return;
+        }
+        if !self.port.addresses.contains(&dst) {
+            counters.rx_not_for_us += 1;
+            return;
+        }
+        let Some(index) = self.index_of(dest_qp) else {
+            self.shared.counters.rx_bad_qp += 1;
             return;
         };
+        let counters = &mut self.shared.counters;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
-        let state = each!(&slot.qp, qp => qp.state());
-        if !matches!(state, QpState::ReadyToReceive | QpState::ReadyToSend) {
+        if !each!(&slot.qp, qp => qp.state()).receives() {
             counters.rx_bad_qp += 1;
             return;
         }
-        if slot.peer != Some(src) {
+        if slot.peer.is_some_and(|peer| peer != src) {
             counters.rx_wrong_source += 1;
             return;
         }
@@ -68,6 +80,30 @@ impl Nic {
             self.deliver(now, index, frame, layout);
         }
         self.activate(index);
+    }
+
+    /// A datagram for all members of a group (IBA 10.5.2.1).
+    fn receive_for_group(&mut self, now: Instant, group: IpAddr, dest_qp: Qpn, frame: &mut [u8], layout: Layout) {
+        let counters = &mut self.shared.counters;
+        let Some(found) = self.groups.iter().position(|g| g.address == group) else {
+            counters.rx_no_group += 1;
+            return;
+        };
+        if dest_qp != Qpn::MULTICAST {
+            counters.rx_bad_qp += 1;
+            return;
+        }
+        if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
+            counters.rx_icrc_encapsulated += 1;
+            return;
+        }
+        for i in 0..self.groups[found].members.len() {
+            let index = self.groups[found].members[i];
+            let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
+            if each!(&slot.qp, qp => qp.state()).receives() {
+                self.deliver(now, index, frame, layout);
+            }
+        }
     }
 
     /// Hands a frame whose ICRC is right to its queue pair.
@@ -87,18 +123,21 @@ impl Nic {
         }
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
-        let fits = opcode.service() == Service::Rc || opcode == Opcode::CNP;
+        let service = slot.init.kind.service();
+        let fits = opcode.service() == service || opcode == Opcode::CNP;
         if !fits || packet.bth.tver != 0 {
             counters.rx_malformed += 1;
             return;
         }
         let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
         counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
+        let grh = if service == Service::Ud { Grh::of_frame(frame, &layout).ok() } else { None };
         let inbound = Inbound {
             bth: packet.bth,
-            ext: packet.ext,
+            ext: &packet.ext,
             payload_len: packet.payload.len() as u32,
             payload: if elided { &[] } else { &frame[packet.payload] },
+            grh: grh.as_ref(),
             ecn_ce,
         };
         each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared));

@@ -1,22 +1,107 @@
-//! The way out: which queue pair sends next, and when one wants to be woken.
+//! The way out: which queue pair sends next, by which port, and when one wants to be woken.
 
 use softnic_transports::QueuePair;
 use softnic_wire::{Instant, TxFrame};
 
-use super::Nic;
+use super::{AddressHandle, Nic, Shared};
 use crate::node::Node;
-use crate::qp::each;
+use crate::qp::{AnyQp, Slot, each};
+
+/// Bytes that a queue pair sends in its turn: the longest frame. A turn ends with the frame that uses it up, and what that
+/// was too much is taken off the next turn, so something is left of every turn.
+const QUANTUM: u32 = super::MAX_FRAME as u32;
+
+/// Frames that [`Nic::loop_back`] carries at most in one call, so that a driver's loop goes on.
+const LOOP_BATCH: usize = 256;
+
+impl Shared {
+    /// The address handle of the datagram that a queue pair sends next.
+    #[inline]
+    fn next_address(&self, slot: &Slot) -> Option<&AddressHandle> {
+        let AnyQp::Ud(qp) = &slot.qp else { return None };
+        self.ahs.get(qp.next_address()?.0 as usize)?.as_ref()
+    }
+}
 
 impl Nic {
     /// Something happened to the queue pair in slot `index`: it may have something to send, and its timer may have moved.
     #[inline]
     pub(super) fn activate(&mut self, index: u32) {
-        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         if !slot.queued {
-            slot.queued = true;
-            self.ready.push_back(index);
+            let port = self.port_of(slot);
+            self.enqueue(index, port);
         }
         self.rearm(index);
+    }
+
+    #[inline]
+    fn enqueue(&mut self, index: u32, port: usize) {
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            slot.queued = true;
+            self.ready[port].push_back(index);
+        }
+    }
+
+    /// The queue pair that sends next by `port`: round robin by bytes, so that who sends short packets is not served worse, and
+    /// its state is fetched once for many of them.
+    #[inline]
+    fn whose_turn(&mut self, port: usize) -> Option<u32> {
+        if self.turns[port].left > 0 {
+            return self.ready[port].front().copied();
+        }
+        while let Some(&index) = self.ready[port].front() {
+            if let Some(Some(slot)) = self.slots.get(index as usize) {
+                let leaves_by = self.port_of(slot);
+                if leaves_by == port {
+                    self.turns[port].left = QUANTUM.saturating_sub(slot.debt).max(1);
+                    return Some(index);
+                }
+                self.ready[leaves_by].push_back(index);
+            }
+            self.ready[port].pop_front();
+        }
+        None
+    }
+
+    /// The queue pair at the head of the list has sent this many bytes.
+    #[inline]
+    fn spend(&mut self, index: u32, port: usize, bytes: usize) {
+        let (left, bytes) = (self.turns[port].left, bytes as u32);
+        if bytes < left {
+            self.turns[port].left = left - bytes;
+            // A datagram queue pair may go elsewhere with its next packet.
+            match self.slots.get(index as usize) {
+                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => {}
+                _ => return,
+            }
+        }
+        self.turns[port].left = 0;
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            slot.debt = bytes.saturating_sub(left);
+        }
+        self.ready[port].pop_front();
+        self.ready[port].push_back(index);
+    }
+
+    /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
+    #[inline]
+    fn end_turn(&mut self, index: u32, port: usize) {
+        self.turns[port].left = 0;
+        self.ready[port].pop_front();
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            (slot.queued, slot.debt) = (false, 0);
+        }
+    }
+
+    /// The port by which a queue pair's next frame leaves: a connection's is always the same, a datagram's its own.
+    #[inline]
+    fn port_of(&self, slot: &Slot) -> usize {
+        match (slot.peer, &slot.qp) {
+            (Some(_), _) => slot.port,
+            (None, AnyQp::Ud(_)) => self.shared.next_address(slot).map_or(Nic::WIRE, |a| a.port),
+            _ => Nic::WIRE,
+        }
     }
 
     #[inline]
@@ -35,38 +120,74 @@ impl Nic {
         if slot.shim.as_mut().is_some_and(|shim| shim.poll_transmit(now, tx)) {
             return true;
         }
+        let multicast = self.shared.next_address(slot).is_some_and(|a| a.multicast);
         let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
         if let (true, Some(shim)) = (sent, &mut slot.shim) {
             shim.on_transmit(now, tx);
         }
+        if sent && multicast && !self.groups.is_empty() {
+            self.deliver_to_self(now, tx);
+        }
         sent
+    }
+
+    /// What goes to a group goes to its members on this NIC too; no switch would bring it back (IBA 10.5.2.1).
+    fn deliver_to_self(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
+        let mut held = std::mem::take(&mut self.held);
+        let (a, b) = tx.segments();
+        let len = a.len() + b.len();
+        if len <= held.len() {
+            held[..a.len()].copy_from_slice(a);
+            held[a.len()..len].copy_from_slice(b);
+            self.receive(now, &mut held[..len]);
+        }
+        self.held = held;
+    }
+
+    /// Carries frames among this NIC's own queue pairs; for drivers that have no faults to put in their way. Says whether
+    /// there was any.
+    pub fn loop_back(&mut self, now: Instant) -> bool {
+        if self.ready[Nic::LOOPBACK].is_empty() {
+            return false;
+        }
+        let mut frame = [0; super::MAX_FRAME];
+        for i in 0..LOOP_BATCH {
+            let mut tx = TxFrame::new(&mut frame);
+            if !self.poll_transmit(now, Nic::LOOPBACK, &mut tx) {
+                return i > 0;
+            }
+            let len = tx.segments().0.len();
+            self.handle_frame(now, Nic::LOOPBACK, &mut frame[..len]);
+        }
+        true
     }
 }
 
 impl Node for Nic {
-    fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
-        self.receive(now, frame);
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        if self.up || port == Nic::LOOPBACK {
+            self.receive(now, frame);
+        }
     }
 
-    fn poll_transmit(&mut self, now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
-        // Round robin, a packet each. A queue pair that has nothing leaves the list, so idle ones cost nothing.
-        while let Some(&index) = self.ready.front() {
-            let sent = self.transmit(now, index, tx);
-            self.ready.pop_front();
-            if sent {
-                self.ready.push_back(index);
-            } else if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-                slot.queued = false;
-            }
-            self.rearm(index);
-            if sent {
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        if port >= self.ready.len() || !self.up && port == Nic::WIRE {
+            return false;
+        }
+        loop {
+            let Some(index) = self.whose_turn(port) else { return false };
+            if self.transmit(now, index, tx) {
                 let counters = &mut self.shared.counters;
                 counters.sent_pkts += 1;
                 counters.sent_bytes += tx.wire_len() as u64;
+                self.rearm(index);
+                self.spend(index, port, tx.wire_len());
                 return true;
             }
+            self.end_turn(index, port);
+            self.rearm(index);
         }
-        false
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

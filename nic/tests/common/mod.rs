@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::rc::Caps;
-use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::transports::recv_queue::SrqId;
+use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, CqError, Nic, NicConfig, Node, Port, QpAttr, QpInit};
+use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::{
     Error, ExtHeaders, Instant, Layout, MacAddr, Opcode, PacketFields, Path, PathMtu, Psn, Qpn, RocePacket, Template,
@@ -33,6 +33,9 @@ pub const LOCAL: Access = Access::LOCAL_WRITE;
 /// What a world is made with.
 #[derive(Clone, Copy)]
 pub struct Options {
+    pub kind: QpKind,
+    /// Receives come from a shared queue.
+    pub srq: bool,
     pub mtu: PathMtu,
     pub psn: u32,
     pub timeout: u8,
@@ -53,8 +56,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let all = Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND;
         Options {
+            kind: QpKind::Rc,
+            srq: false,
             mtu: PathMtu::B256,
             psn: 100,
             timeout: 10,
@@ -79,6 +84,7 @@ pub struct Host {
     pub send_cq: CqId,
     pub recv_cq: CqId,
     pub qpn: Qpn,
+    pub srq: Option<SrqId>,
     pub buffer: Rc<Buffer>,
     pub key: u32,
 }
@@ -118,38 +124,52 @@ pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
 pub fn nic(host: usize, payload: PayloadMode) -> Nic {
     let (ip, mac) = address(host);
     Nic::new(
-        NicConfig { port: Port { mac, addresses: vec![ip, address_v6(host)] }, payload },
+        NicConfig { port: Port { mac, addresses: vec![ip, address_v6(host)], mtu: PathMtu::B4096 }, payload },
         Box::new(generator(7 + host as u32)),
     )
 }
 
+/// The Q_Key of datagram queue pairs.
+pub const QKEY: u32 = 0x1111_1111;
+
 pub fn init_attr(o: &Options) -> QpAttr {
+    let connected = matches!(o.kind, QpKind::Rc | QpKind::Uc);
     QpAttr {
         state: Some(QpState::Init),
         pkey_index: Some(0),
         port: Some(1),
-        access: Some(o.access),
+        access: connected.then_some(o.access),
+        qkey: (o.kind == QpKind::Ud).then_some(QKEY),
         ..QpAttr::default()
     }
 }
 
 pub fn rtr_attr(o: &Options, path: Path, dest_qp: Qpn) -> QpAttr {
+    let state = Some(QpState::ReadyToReceive);
+    if matches!(o.kind, QpKind::Ud | QpKind::Gsi) {
+        return QpAttr { state, ..QpAttr::default() };
+    }
+    let rc = o.kind == QpKind::Rc;
     QpAttr {
-        state: Some(QpState::ReadyToReceive),
+        state,
         path: Some(path),
         mtu: Some(o.mtu),
         dest_qp: Some(dest_qp),
         rq_psn: Some(Psn::new(o.psn)),
-        max_dest_rd_atomic: Some(o.max_rd_atomic),
-        min_rnr_timer: Some(o.min_rnr_timer),
+        max_dest_rd_atomic: rc.then_some(o.max_rd_atomic),
+        min_rnr_timer: rc.then_some(o.min_rnr_timer),
         ..QpAttr::default()
     }
 }
 
 pub fn rts_attr(o: &Options) -> QpAttr {
+    let (state, sq_psn) = (Some(QpState::ReadyToSend), Some(Psn::new(o.psn)));
+    if o.kind != QpKind::Rc {
+        return QpAttr { state, sq_psn, ..QpAttr::default() };
+    }
     QpAttr {
-        state: Some(QpState::ReadyToSend),
-        sq_psn: Some(Psn::new(o.psn)),
+        state,
+        sq_psn,
         timeout: Some(o.timeout),
         retry_cnt: Some(o.retry_cnt),
         rnr_retry: Some(o.rnr_retry),
@@ -164,7 +184,14 @@ pub fn to_state(state: QpState) -> QpAttr {
 
 /// A send without any flag but `signaled`.
 pub fn wr<'a>(wr_id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
-    SendWr { wr_id, op, data, flags: SendFlags { signaled: true, solicited: false, fence: false }, deadline: None }
+    SendWr {
+        wr_id,
+        op,
+        data,
+        flags: SendFlags { signaled: true, solicited: false, fence: false },
+        deadline: None,
+        to: None,
+    }
 }
 
 /// The ICRC made right again after a test changed something that it covers.
@@ -186,8 +213,11 @@ impl World {
             let buffer = Buffer::new(0x10_0000 * (h as u64 + 1), BUFFER);
             buffer.write_at(0, &vec![UNTOUCHED; BUFFER]);
             let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
-            let qpn = nic.create_qp(&QpInit { pd, send_cq, recv_cq, caps: options.caps, sig_all: false }).unwrap();
-            Host { nic, pd, send_cq, recv_cq, qpn, buffer, key }
+            let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
+            let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
+            let init = QpInit { srq, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
+            let qpn = nic.create_qp(&init).unwrap();
+            Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });
         World { hosts, now: Instant::from_nanos(1_000_000), options }
     }
@@ -259,6 +289,16 @@ impl World {
         SendOp::FetchAdd { remote_addr, rkey: self.hosts[h].key, add }
     }
 
+    /// An address handle of `h` for the peer, and the peer's queue pair.
+    pub fn datagram(&mut self, h: usize, peer: usize) -> Datagram {
+        let (v4, mac) = address(peer);
+        let (dgid, sgid_index) = if self.options.ipv6 { (address_v6(peer), 1) } else { (v4, 0) };
+        let attr = AddressAttr::new(dgid, mac, sgid_index, self.hosts[h].qpn.value());
+        let pd = self.hosts[h].pd;
+        let ah = self.hosts[h].nic.create_ah(pd, &attr).unwrap();
+        Datagram { ah, dest_qp: self.hosts[peer].qpn, qkey: QKEY }
+    }
+
     pub fn post(&mut self, h: usize, wr: &SendWr<'_>) -> Result<(), PostError> {
         let host = &mut self.hosts[h];
         host.nic.post_send(self.now, host.qpn, wr)
@@ -278,7 +318,10 @@ impl World {
 
     pub fn post_recv(&mut self, h: usize, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let host = &mut self.hosts[h];
-        host.nic.post_recv(host.qpn, wr)
+        match host.srq {
+            Some(srq) => host.nic.post_srq_recv(srq, wr),
+            None => host.nic.post_recv(host.qpn, wr),
+        }
     }
 
     pub fn sent(&mut self, h: usize) -> Vec<Completion> {
@@ -401,7 +444,7 @@ impl World {
         let Some(aeth) = p.ext.aeth else {
             let name = p.bth.opcode.to_string();
             let (a, s) = (if p.bth.ack_req { " A" } else { "" }, if p.bth.solicited { " S" } else { "" });
-            return format!("{} {psn:+}{a}{s}", name.trim_start_matches("RC_"));
+            return format!("{} {psn:+}{a}{s}", name.trim_start_matches("RC_").trim_start_matches("UC_"));
         };
         assert!(!p.bth.ack_req && !p.bth.solicited, "an answer asks for nothing");
         if p.bth.opcode != Opcode::RC_ACKNOWLEDGE {

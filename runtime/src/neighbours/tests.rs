@@ -2,6 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use softnic_wire::PathMtu;
+
 use super::*;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -12,7 +14,7 @@ const IP6: Ipv6Addr = Ipv6Addr::new(0xfd33, 0, 0, 0, 0, 0, 0, 1);
 const PEER_IP6: Ipv6Addr = Ipv6Addr::new(0xfd33, 0, 0, 0, 0, 0, 0, 2);
 
 fn responder() -> Neighbours {
-    Neighbours::new(&Port { mac: MAC, addresses: vec![IP.into(), IP6.into()] })
+    Neighbours::new(&Port { mac: MAC, addresses: vec![IP.into(), IP6.into()], mtu: PathMtu::B4096 })
 }
 
 fn give(n: &mut Neighbours, frame: &[u8]) -> Vec<Vec<u8>> {
@@ -118,7 +120,7 @@ fn a_neighbour_is_asked_for_and_its_answer_believed() {
         let questions = sent(&mut n, now);
         assert_eq!(questions.len(), 1, "{address}");
         // The question is one that another responder answers.
-        let other = Port { mac: PEER, addresses: vec![address] };
+        let other = Port { mac: PEER, addresses: vec![address], mtu: PathMtu::B4096 };
         assert_eq!(give(&mut Neighbours::new(&other), &questions[0]).len(), 1);
         give(&mut n, &answer);
         assert_eq!(n.mac_of(now, address), Ok(Some(PEER)));
@@ -144,7 +146,7 @@ fn who_never_answers_is_given_up() {
 
 #[test]
 fn without_an_address_of_that_version_nobody_can_be_asked() {
-    let mut n = Neighbours::new(&Port { mac: MAC, addresses: vec![IP6.into()] });
+    let mut n = Neighbours::new(&Port { mac: MAC, addresses: vec![IP6.into()], mtu: PathMtu::B4096 });
     assert_eq!(n.mac_of(Instant::ZERO, PEER_IP.into()), Err(NeighbourError::NoSource(PEER_IP.into())));
 }
 

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use softnic_wire::{Instant, PathMtu, Psn, Qpn, TxFrame};
 
-use super::send_queue::{SendQueue, Slot};
-use super::{Caps, Link};
+use super::{Update, ack_timeout};
 use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
+use crate::message::Link;
+use crate::qp::Caps;
 use crate::recovery::{LossRecovery, Window};
-use crate::{Completion, CqOverflow, Host, SendOp, Status, WcOpcode};
+use crate::send_queue::{SendQueue, Slot, completion};
+use crate::{CqOverflow, Host, Status};
 
 /// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
 const ACK_EVERY: u32 = 64;
@@ -76,8 +78,10 @@ pub(super) struct Requester {
     credit_limit: Option<u32>,
     /// Such messages that are done.
     sends_done: u32,
-    /// The work request at this position cannot be read from memory: it fails when those before it are done.
-    broken: Option<u32>,
+    /// The work request at this position cannot be carried out: it fails, so, when those before it are done.
+    broken: Option<(u32, Status)>,
+    /// Nothing begins that was not begun (SQD).
+    pub(super) draining: bool,
     /// READs and atomics that may be outstanding, and that are.
     max_rd_atomic: u32,
     rd_atomic: u32,
@@ -111,6 +115,7 @@ impl Requester {
             credit_limit: None,
             sends_done: 0,
             broken: None,
+            draining: false,
             max_rd_atomic: 0,
             rd_atomic: 0,
             implied_nak: None,
@@ -130,7 +135,7 @@ impl Requester {
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
         (self.deadline, self.rnr_until, self.paced_until, self.broken) = (None, None, None, None);
-        (self.credit_limit, self.sends_done) = (None, 0);
+        (self.credit_limit, self.sends_done, self.draining) = (None, 0, false);
         (self.bytes_acked, self.timed) = (0, None);
     }
 
@@ -138,6 +143,21 @@ impl Requester {
     pub(super) fn reset(&mut self) {
         self.congestion = None;
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
+    }
+
+    /// Changes what may change on the way.
+    pub(super) fn update(&mut self, u: &Update) {
+        self.timeout = u.timeout.map_or(self.timeout, ack_timeout);
+        self.retry_cnt = u.retry_cnt.unwrap_or(self.retry_cnt);
+        self.rnr_retry = u.rnr_retry.unwrap_or(self.rnr_retry);
+        self.max_rd_atomic = u.max_rd_atomic.map_or(self.max_rd_atomic, u32::from);
+    }
+
+    /// Whether nothing is unanswered and no message is half sent.
+    pub(super) fn is_drained(&mut self) -> bool {
+        let n = self.number(self.window.next);
+        let between = |slot: &Slot| slot.first == n;
+        self.window.is_empty() && self.queue.locate(n).is_none_or(|p| self.queue.get(p).is_some_and(between))
     }
 
     pub(super) fn sig_all(&self) -> bool {
@@ -177,11 +197,14 @@ impl Requester {
         let slot = self.queue.get(position)?;
         let may_begin = || {
             let room = MAX_WINDOW - self.window.len();
+            let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
             (beyond_limits || self.has_credit(slot))
+                && !self.draining
+                && !behind_local
                 && !(slot.fence && self.rd_atomic > 0)
                 && !(slot.awaits_data() && (self.rd_atomic >= self.max_rd_atomic || slot.packets > room))
         };
-        let may_go = self.broken != Some(position) && (n != slot.first || may_begin());
+        let may_go = !self.is_broken(position) && (n != slot.first || may_begin());
         may_go.then_some((self.window.next, position))
     }
 
@@ -190,7 +213,7 @@ impl Requester {
     fn next_again(&mut self, recovery: &impl LossRecovery) -> Option<(Psn, u32)> {
         let psn = recovery.next_resend(self.window)?;
         let position = self.queue.locate(self.number(psn))?;
-        (self.broken != Some(position)).then_some((psn, position))
+        (!self.is_broken(position)).then_some((psn, position))
     }
 
     /// Whether the congestion window has room for a packet.
@@ -226,6 +249,7 @@ impl Requester {
         if self.paced_until.is_some() {
             return Ok(false);
         }
+        self.run_local(link, recovery, host)?;
         let resend = self.next_again(recovery);
         let (psn, position) = match resend {
             Some(found) => found,
@@ -238,22 +262,23 @@ impl Requester {
             },
         };
         let n = self.number(psn);
-        let Some(&slot) = self.queue.get(position) else { return Ok(false) };
+        let Some(slot) = self.queue.get(position) else { return Ok(false) };
+        let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
-        let psns = if slot.awaits_data() { (slot.last() - n + 1) as u32 } else { 1 };
+        let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
         if resend.is_some() {
             recovery.on_resent(self.window, psns);
         } else {
             self.window.next = psn.add(psns);
-            self.rd_atomic += u32::from(slot.awaits_data());
+            self.rd_atomic += u32::from(awaits_data);
         }
-        let ack_req = slot.awaits_data() || self.wants_ack(n == slot.last(), link, resend.is_some(), recovery);
-        if self.emit(tx, link, (n, psn), position, &slot, ack_req, host).is_err() {
+        let ack_req = awaits_data || self.wants_ack(position, ends, link, resend.is_some(), recovery);
+        if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {
             if resend.is_none() {
                 self.window.next = psn;
-                self.rd_atomic -= u32::from(slot.awaits_data());
+                self.rd_atomic -= u32::from(awaits_data);
             }
-            self.break_at(position, recovery)?;
+            self.break_at(position, Status::LocProtErr, recovery)?;
             // Another packet may be due instead, and nobody would ask again.
             return self.poll_transmit(now, tx, link, recovery, host);
         }
@@ -289,9 +314,19 @@ impl Requester {
 
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    fn wants_ack(&mut self, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+    fn wants_ack(
+        &mut self,
+        position: u32,
+        ends: bool,
+        link: &Link,
+        resent: bool,
+        recovery: &impl LossRecovery,
+    ) -> bool {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
+        }
+        if !resent && self.surely_goes_on(position, ends) {
+            return false;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
         let more = match recovery.next_resend(self.window) {
@@ -301,10 +336,23 @@ impl Requester {
         !more
     }
 
-    /// The work request at `position` cannot be read. It fails once it is the oldest: what was posted before it may still
+    /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
+    /// to know, and a fraction of the work of finding out exactly.
+    #[inline]
+    fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
+        let unhindered = self.congestion.is_none() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        unhindered
+            && (!ends
+                || !self.draining
+                    && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
+                        !next.fence && !next.awaits_data() && !next.op.is_local() && self.has_credit(next)
+                    }))
+    }
+
+    /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    fn break_at(&mut self, position: u32, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
-        self.broken = Some(position);
+    fn break_at(&mut self, position: u32, status: Status, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
+        self.broken = Some((position, status));
         // The packets before counted on this one to ask for an answer; sent again, the last of them asks itself.
         if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {
             recovery.on_timeout(self.window);
@@ -314,9 +362,35 @@ impl Requester {
 
     fn check_broken(&self) -> Result<(), Failure> {
         match self.broken {
-            Some(p) if p == self.queue.head_position() => Err(Failure::Work(Status::LocProtErr)),
+            Some((p, status)) if p == self.queue.head_position() => Err(Failure::Work(status)),
             _ => Ok(()),
         }
+    }
+
+    #[inline]
+    fn is_broken(&self, position: u32) -> bool {
+        self.broken.is_some_and(|(p, _)| p == position)
+    }
+
+    /// Carries out the local operations whose turn it is: all before them is sent, and with a fence all data has come.
+    fn run_local(
+        &mut self,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        while let Some((position, slot)) = self.queue.next_local() {
+            let due = slot.first == self.number(self.window.next) && !(slot.fence && self.rd_atomic > 0);
+            if !due || self.draining || self.broken.is_some() {
+                return Ok(());
+            }
+            match slot.execute(link.qpn, link.pd, host) {
+                Ok(()) => self.queue.set_executed(position),
+                Err(status) => self.break_at(position, status, recovery)?,
+            }
+            self.complete_done(link, host)?;
+        }
+        Ok(())
     }
 
     /// Whether the peer asked to be left alone until later.
@@ -381,24 +455,5 @@ fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (one, None) | (None, one) => one,
-    }
-}
-
-fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
-    Completion {
-        wr_id: slot.wr_id,
-        status,
-        opcode: match slot.op {
-            SendOp::Send | SendOp::SendImm { .. } => WcOpcode::Send,
-            SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::Write,
-            SendOp::Read { .. } => WcOpcode::Read,
-            SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
-            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-        },
-        byte_len: slot.len,
-        imm: None,
-        qpn,
-        solicited: false,
-        partial: false,
     }
 }

@@ -3,17 +3,16 @@
 mod data;
 
 use data::DataAnswers;
-use softnic_wire::aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
+use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use softnic_wire::opcode::Kind;
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
-use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, Qpn, TxFrame};
+use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, TxFrame};
 
-use super::recv_queue::RecvQueue;
-use super::{Caps, Link};
-use crate::completion::CqId;
 use crate::memory::{Access, Region};
-use crate::qp::PayloadMode;
+use crate::message::Link;
+use crate::qp::{Config, PayloadMode};
 use crate::recovery::{Arrival, LossRecovery};
+use crate::recv_queue::Receives;
 use crate::{Completion, CqOverflow, Host, Inbound, Status, WcOpcode};
 
 /// Where the WRITE that is under way goes.
@@ -38,7 +37,7 @@ enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The request was refused with a NAK; if it was using a receive, that one ends with the status.
-    Refused(Option<Status>),
+    Refused { code: NakCode, receive: Option<Status> },
     /// A completion was lost.
     CqOverflow,
 }
@@ -50,8 +49,7 @@ impl From<CqOverflow> for Failure {
 }
 
 pub(super) struct Responder {
-    pub(super) queue: RecvQueue,
-    cq: CqId,
+    pub(super) receives: Receives,
     expected: Psn,
     /// Messages completed, 24 bits (IBA 9.7.7.1).
     msn: u32,
@@ -69,10 +67,9 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn new(caps: &Caps, cq: CqId) -> Responder {
+    pub(super) fn new(c: &Config) -> Responder {
         Responder {
-            queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge),
-            cq,
+            receives: Receives::new(c),
             expected: Psn::new(0),
             msn: 0,
             message: Reassembly::new(PathMtu::B256),
@@ -168,10 +165,6 @@ impl Responder {
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         let opcode = packet.bth.opcode;
-        // A key that is not invalidated must not look as if it were: what is not offered is refused.
-        if packet.ext.ieth.is_some() {
-            return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
-        }
         if opcode.kind().is_answered_by_data() {
             return self.execute_data(packet, link, recovery, host);
         }
@@ -181,7 +174,7 @@ impl Responder {
         };
         let is_send = opcode.kind() == Kind::Send;
         // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
-        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.queue.head().is_none() {
+        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.receives.head(host).is_none() {
             self.message = before;
             recovery.on_receiver_not_ready();
             host.counters().out_of_buffer += 1;
@@ -189,7 +182,10 @@ impl Responder {
             return Ok(());
         }
         if is_send {
-            self.place_send(packet, place.offset, link, host)?;
+            self.place_send(packet, place.offset, host)?;
+            if let Some(key) = packet.ext.ieth {
+                self.invalidate(packet, key, link, host)?;
+            }
         } else {
             self.place_write(packet, place.offset, link, host)?;
         }
@@ -213,23 +209,28 @@ impl Responder {
         if !is_send && packet.ext.imm.is_none() {
             return Ok(());
         }
-        let Some(receive) = self.queue.pop() else { return Ok(()) };
-        let byte_len = place.offset + packet.payload_len;
+        let Some(receive) = self.receives.pop() else { return Ok(()) };
         let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
         host.complete(
-            self.cq,
+            self.receives.cq,
             Completion {
-                wr_id: receive.wr_id,
-                status: Status::Success,
-                opcode,
-                byte_len,
+                byte_len: place.offset + packet.payload_len,
                 imm: packet.ext.imm,
-                qpn: link.qpn,
+                invalidated: packet.ext.ieth,
                 solicited: packet.bth.solicited,
-                partial: false,
+                ..Completion::new(receive.wr_id, Status::Success, opcode, link.qpn)
             },
         )?;
         Ok(())
+    }
+
+    /// The peer's SEND takes a key away. Only a window of type 2 that is bound through this very queue pair can be taken
+    /// away so (IBA 10.6.7.2.5); what cannot is refused as any other key would be that does not fit.
+    fn invalidate(&mut self, packet: &Inbound<'_>, key: u32, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
+        match host.invalidate(link.qpn, link.pd, key) {
+            Ok(()) => Ok(()),
+            Err(_) => self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, Some(Status::RemInvReqErr), host),
+        }
     }
 
     /// What was dropped as too early in this batch will not come by itself: the requester must hear of the gap, although
@@ -242,19 +243,13 @@ impl Responder {
         }
     }
 
-    fn place_send(
-        &mut self,
-        packet: &Inbound<'_>,
-        offset: u32,
-        link: &Link,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
-        let Some(receive) = self.queue.head() else { return Ok(()) };
+    fn place_send(&mut self, packet: &Inbound<'_>, offset: u32, host: &mut impl Host) -> Result<(), Failure> {
+        let Some(receive) = self.receives.head(host) else { return Ok(()) };
         if u64::from(offset) + u64::from(packet.payload_len) > receive.capacity {
             host.counters().resp_local_length_error += 1;
             return self.refuse(packet, NakCode::INVALID_REQUEST, Some(Status::LocLenErr), host);
         }
-        if self.queue.scatter(link.pd, &receive, u64::from(offset), packet.payload, &*host).is_err() {
+        if self.receives.scatter(&receive, u64::from(offset), packet.payload, &*host).is_err() {
             return self.refuse(packet, NakCode::REMOTE_OPERATIONAL_ERROR, Some(Status::LocProtErr), host);
         }
         Ok(())
@@ -272,8 +267,9 @@ impl Responder {
                 return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
             }
             self.target = WriteTarget { addr: reth.va, rkey: reth.rkey };
-            // The whole range, before a byte of it is written.
-            if host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
+            // The whole range, before a byte of it is written; if this is all of it, writing looks at it anyway.
+            let more = reth.len != packet.payload_len || packet.payload.is_empty();
+            if more && host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
                 return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
             }
         }
@@ -286,7 +282,7 @@ impl Responder {
     #[inline]
     fn region(&self, link: &Link, offset: u32) -> Region {
         let WriteTarget { addr, rkey } = self.target;
-        Region { pd: link.pd, key: rkey, addr: addr.wrapping_add(u64::from(offset)), access: Access::REMOTE_WRITE }
+        remote(link, rkey, addr.wrapping_add(u64::from(offset)), Access::REMOTE_WRITE)
     }
 
     fn nak(&mut self, psn: Psn, code: NakCode) {
@@ -308,7 +304,7 @@ impl Responder {
             _ => {}
         }
         self.nak(packet.bth.psn, code);
-        Err(Failure::Refused(receive))
+        Err(Failure::Refused { code, receive })
     }
 
     /// Writes the answer that is due.
@@ -319,8 +315,8 @@ impl Responder {
         let Some(answer) = self.answer.take() else { return false };
         self.dropped = None;
         let (psn, syndrome) = match answer {
-            Answer::Ack => (self.expected.sub(1), Syndrome::Ack(Credits::at_most(self.queue.len()))),
-            Answer::AckOf { psn } => (psn, Syndrome::Ack(Credits::at_most(self.queue.len()))),
+            Answer::Ack => (self.expected.sub(1), Syndrome::Ack(self.receives.credits())),
+            Answer::AckOf { psn } => (psn, Syndrome::Ack(self.receives.credits())),
             Answer::Nak { psn, syndrome } => (psn, syndrome),
         };
         let sequence_nak = syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR);
@@ -339,24 +335,10 @@ impl Responder {
             PayloadMode::Elided => link.template.build_elided(tx, &fields, &ext).is_ok(),
         }
     }
+}
 
-    /// Ends all receives: the one in use with `status`, the rest flushed.
-    pub(super) fn flush(&mut self, status: Option<Status>, qpn: Qpn, host: &mut impl Host) {
-        let mut status = status.unwrap_or(Status::WrFlushErr);
-        while let Some(receive) = self.queue.pop() {
-            host.counters().resp_cqe_error += u64::from(status != Status::WrFlushErr);
-            let flushed = Completion {
-                wr_id: receive.wr_id,
-                status,
-                opcode: WcOpcode::Recv,
-                byte_len: 0,
-                imm: None,
-                qpn,
-                solicited: false,
-                partial: false,
-            };
-            let _ = host.complete(self.cq, flushed);
-            status = Status::WrFlushErr;
-        }
-    }
+/// Memory of ours as the peer names it.
+#[inline]
+fn remote(link: &Link, key: u32, addr: u64, access: Access) -> Region {
+    Region { qpn: link.qpn, pd: link.pd, key, addr, access }
 }

@@ -35,7 +35,6 @@ OPCODES = {
     "compare_swap": e.IBV_WR_ATOMIC_CMP_AND_SWP,
     "fetch_add": e.IBV_WR_ATOMIC_FETCH_AND_ADD,
 }
-QKEY = 0x11111111
 
 context = Context(name="rxe0")
 pd = PD(context)
@@ -78,7 +77,7 @@ class End:
         attr = QPAttr(port_num=1)
         attr.sq_psn = self.m["psn"]
         if self.service == e.IBV_QPT_UD:
-            attr.qkey = QKEY
+            self.qkey = attr.qkey = m["qkey"]
             self.qp.to_rts(attr)
             self.ah = AH(pd, attr=path)
             self.peer = m["qpn"]
@@ -113,7 +112,7 @@ class End:
         elif m["opcode"] == "fetch_add":
             wr.set_wr_atomic(m["rkey"], m["remote_addr"], m["add"], 0)
         if self.ah:
-            wr.set_wr_ud(self.ah, self.peer, QKEY)
+            wr.set_wr_ud(self.ah, self.peer, self.qkey)
         self.qp.post_send(wr)
 
     def poll(self, m):
@@ -123,7 +122,8 @@ class End:
             n, completions = cq.poll(m["count"] - len(found))
             for c in completions:
                 imm = socket.ntohl(c.imm_data) if c.wc_flags & e.IBV_WC_WITH_IMM else None
-                found.append({"wr_id": c.wr_id, "status": c.status, "opcode": c.opcode, "len": c.byte_len, "imm": imm})
+                found.append({"wr_id": c.wr_id, "status": c.status, "opcode": c.opcode, "len": c.byte_len, "imm": imm,
+                              "src_qp": c.src_qp if self.ah and m["queue"] == 1 else None})
             if not n:
                 if time.monotonic() >= end:
                     break

@@ -9,11 +9,10 @@ use serde_json::{Value, json};
 use softnic_fault_injector::Spec;
 use softnic_nic::transports::completion::{CqId, WcOpcode};
 use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::rc::Caps;
-use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::transports::wr::{AhId, Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit};
+use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_runtime::dgram::DgramSpec;
 use softnic_runtime::neighbours::link_local;
 use softnic_runtime::{Dgram, Driver, DriverError, Faulty, Neighbours, OsRandom};
@@ -64,11 +63,14 @@ pub(super) struct Done {
     /// Bytes received; of no meaning at a requester.
     pub(super) len: u32,
     pub(super) imm: Option<u32>,
+    /// Who sent it; only known of datagrams.
+    pub(super) src_qp: Option<u32>,
 }
 
 /// What a connection is made with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
+    pub(super) service: QpKind,
     pub(super) requester: Side,
     pub(super) ipv6: bool,
     pub(super) mtu: PathMtu,
@@ -95,6 +97,8 @@ pub(super) const MEMORY: usize = 256 << 10;
 const RD_ATOMIC: u8 = 4;
 const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0x33, 0, 1]);
 const THEIR_MAC: &str = "02:00:00:33:00:02";
+/// Of both ends.
+const QKEY: u32 = 0x1122_3344;
 /// Ours and the guest's, of IPv4 and IPv6.
 const ADDRESSES: [[&str; 2]; 2] = [["10.33.0.1", "10.33.0.2"], ["fd33::1", "fd33::2"]];
 const LINK_MTU: u32 = 4200;
@@ -105,9 +109,21 @@ impl Setup {
         // 67 ms, and never 7 retries: rxe does not count those.
         let (timeout, retry_cnt) = (14, 6);
         let (min_rnr_timer, rnr_retry) = (14, 7); // 1 ms, for ever
-        let (qp_access, mr_access) = (all, all);
-        let (psn, faults) = (100, "");
-        Setup { requester, ipv6, mtu, psn, qp_access, mr_access, min_rnr_timer, rnr_retry, timeout, retry_cnt, faults }
+        let (service, psn, faults) = (QpKind::Rc, 100, "");
+        Setup {
+            service,
+            requester,
+            ipv6,
+            mtu,
+            psn,
+            qp_access: all,
+            mr_access: all,
+            min_rnr_timer,
+            rnr_retry,
+            timeout,
+            retry_cnt,
+            faults,
+        }
     }
 
     fn access(&self, side: Side) -> (Access, Access) {
@@ -135,13 +151,15 @@ pub(super) struct Session {
     buffer: Rc<Buffer>,
     ours: Option<End>,
     theirs: Option<End>,
+    /// The way to the guest, for datagrams.
+    ah: Option<AhId>,
     /// The same faults with the same seed, as far as the guest does the same.
     seed: u64,
     /// Of the current connection.
     pub(super) setup: Setup,
 }
 
-fn address(side: Side, ipv6: bool) -> IpAddr {
+pub(super) fn address(side: Side, ipv6: bool) -> IpAddr {
     let name = ADDRESSES[usize::from(ipv6)][usize::from(side == Side::Rxe)];
     name.parse().expect("a constant that is an address")
 }
@@ -166,6 +184,7 @@ impl Session {
         let port = Port {
             mac: OUR_MAC,
             addresses: vec![address(Side::Softnic, false), address(Side::Softnic, true), link_local(OUR_MAC).into()],
+            mtu: PathMtu::B4096,
         };
         let neighbours = Neighbours::new(&port);
         let random = OsRandom::new().map_err(failed(folder))?;
@@ -183,7 +202,7 @@ impl Session {
         let guest = Guest::boot(image, folder, &network, &mut || pump(&mut driver))?;
         let buffer = Buffer::new(0x7000_0000_0000, MEMORY);
         let setup = Setup::new(Side::Softnic, false, PathMtu::B1024);
-        Ok(Session { driver, guest, pd, cqs, buffer, ours: None, theirs: None, seed, setup })
+        Ok(Session { driver, guest, pd, cqs, buffer, ours: None, theirs: None, ah: None, seed, setup })
     }
 
     /// What there is to know of the guest.
@@ -216,7 +235,7 @@ impl Session {
         let (qp_access, mr_access) = setup.access(Side::Rxe);
         let peer = address(Side::Rxe, setup.ipv6);
         let answer = self.call(json!({
-            "do": "open", "service": "RC", "memory": MEMORY, "ip": peer.to_string(), "mtu": setup.mtu.bytes(),
+            "do": "open", "service": verbs::service(setup.service), "memory": MEMORY, "ip": peer.to_string(), "mtu": setup.mtu.bytes(),
             "psn": setup.psn, "qp_access": verbs::access(qp_access), "mr_access": verbs::access(mr_access),
             "max_rd_atomic": RD_ATOMIC, "min_rnr_timer": setup.min_rnr_timer, "timeout": setup.timeout,
             "retry_cnt": setup.retry_cnt, "rnr_retry": setup.rnr_retry,
@@ -232,7 +251,7 @@ impl Session {
         };
         // pyverbs reads a GID only with all its digits.
         let gid = gid.segments().map(|s| format!("{s:04x}")).join(":");
-        self.call(json!({"do": "connect", "gid": gid, "qpn": ours.qpn, "psn": setup.psn}))?;
+        self.call(json!({"do": "connect", "gid": gid, "qpn": ours.qpn, "psn": setup.psn, "qkey": QKEY}))?;
         let mac = self.driver.resolve(peer).map_err(io)?;
         self.connect_ours(ours, theirs, peer, mac)?;
         let faults: Spec = setup.faults.parse().map_err(refused)?;
@@ -244,42 +263,34 @@ impl Session {
         let nic = &mut self.driver.node;
         let caps = Caps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
         let [send_cq, recv_cq] = self.cqs;
-        let init = QpInit { pd: self.pd, send_cq, recv_cq, caps, sig_all: true };
+        let init = QpInit { sig_all: true, ..QpInit::new(self.setup.service, self.pd, send_cq, recv_cq, caps) };
         let qpn = nic.create_qp(&init).map_err(refused)?;
         let key = nic.reg_mr(self.pd, &self.buffer, self.setup.access(Side::Softnic).1).map_err(refused)?;
         Ok(End { qpn: qpn.value(), addr: self.buffer.addr(), key })
     }
 
     fn connect_ours(&mut self, ours: End, theirs: End, peer: IpAddr, mac: MacAddr) -> Result<(), Error> {
-        let Setup { mtu, psn, min_rnr_timer, timeout, retry_cnt, rnr_retry, .. } = self.setup;
+        let Setup { service, ipv6, mtu, psn, min_rnr_timer, timeout, retry_cnt, rnr_retry, .. } = self.setup;
         let access = self.setup.access(Side::Softnic).0;
         let nic = &mut self.driver.node;
-        let init = QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(access),
-            ..QpAttr::default()
-        };
-        let rtr = QpAttr {
-            state: Some(QpState::ReadyToReceive),
-            path: nic.path_to(peer, mac, ours.qpn),
-            mtu: Some(mtu),
-            dest_qp: Some(Qpn::new(theirs.qpn)),
-            rq_psn: Some(Psn::new(psn)),
-            max_dest_rd_atomic: Some(RD_ATOMIC),
-            min_rnr_timer: Some(min_rnr_timer),
-            ..QpAttr::default()
-        };
-        let rts = QpAttr {
-            state: Some(QpState::ReadyToSend),
-            sq_psn: Some(Psn::new(psn)),
-            timeout: Some(timeout),
-            retry_cnt: Some(retry_cnt),
-            rnr_retry: Some(rnr_retry),
-            max_rd_atomic: Some(RD_ATOMIC),
-            ..QpAttr::default()
-        };
+        let to = |state| QpAttr { state: Some(state), ..QpAttr::default() };
+        let mut init = QpAttr { pkey_index: Some(0), port: Some(1), ..to(QpState::Init) };
+        let mut rtr = to(QpState::ReadyToReceive);
+        let mut rts = QpAttr { sq_psn: Some(Psn::new(psn)), ..to(QpState::ReadyToSend) };
+        if service == QpKind::Ud {
+            init.qkey = Some(QKEY);
+            let way = AddressAttr::new(peer, mac, usize::from(ipv6), ours.qpn);
+            self.ah = Some(nic.create_ah(self.pd, &way).map_err(refused)?);
+        } else {
+            init.access = Some(access);
+            (rtr.path, rtr.mtu) = (nic.path_to(peer, mac, ours.qpn), Some(mtu));
+            (rtr.dest_qp, rtr.rq_psn) = (Some(Qpn::new(theirs.qpn)), Some(Psn::new(psn)));
+        }
+        if service == QpKind::Rc {
+            (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (Some(RD_ATOMIC), Some(min_rnr_timer));
+            (rts.timeout, rts.retry_cnt, rts.rnr_retry) = (Some(timeout), Some(retry_cnt), Some(rnr_retry));
+            rts.max_rd_atomic = Some(RD_ATOMIC);
+        }
         for attr in [init, rtr, rts] {
             nic.modify_qp(Qpn::new(ours.qpn), &attr).map_err(refused)?;
         }
@@ -295,6 +306,9 @@ impl Session {
                 let nic = &mut self.driver.node;
                 nic.destroy_qp(Qpn::new(end.qpn)).map_err(refused)?;
                 nic.dereg_mr(end.key).map_err(refused)?;
+                if let Some(ah) = self.ah.take() {
+                    nic.destroy_ah(ah).map_err(refused)?;
+                }
                 // What completed and was not looked at is not the next scenario's.
                 for cq in self.cqs {
                     while nic.poll_cq(cq).map_err(refused)?.is_some() {}
@@ -331,6 +345,11 @@ impl Session {
         Ok((end.addr + offset as u64, end.key))
     }
 
+    /// The number of an end's queue pair.
+    pub(super) fn qpn(&self, side: Side) -> Result<u32, Error> {
+        self.end(side).map(|e| e.qpn)
+    }
+
     pub(super) fn fill(&mut self, side: Side, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         match side {
             Side::Softnic => self.buffer.write_at(offset, bytes),
@@ -365,14 +384,17 @@ impl Session {
 
     pub(super) fn send(&mut self, side: Side, wr_id: u64, op: SendOp, offset: usize, len: usize) -> Result<(), Error> {
         if side == Side::Rxe {
-            let mut command = verbs::send(op);
+            let mut command =
+                verbs::send(op).ok_or_else(|| Error::Failed(format!("the agent has no command for {op:?}")))?;
             command["do"] = "send".into();
             (command["wr_id"], command["offset"], command["len"]) = (wr_id.into(), offset.into(), len.into());
             return self.call(command).map(|_| ());
         }
         let ours = self.end(side)?;
         let sges = [Sge { addr: ours.addr + offset as u64, len: len as u32, lkey: ours.key }];
-        let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags: SendFlags::default(), deadline: None };
+        let dest_qp = Qpn::new(self.theirs.map_or(0, |t| t.qpn));
+        let to = self.ah.map(|ah| Datagram { ah, dest_qp, qkey: QKEY });
+        let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags: SendFlags::default(), deadline: None, to };
         let now = self.driver.now();
         self.driver.node.post_send(now, Qpn::new(ours.qpn), &wr).map_err(refused)
     }
@@ -408,5 +430,5 @@ impl Session {
 
 fn done(c: Completion) -> Done {
     let opcode = (c.status == Status::Success).then_some(c.opcode);
-    Done { wr_id: c.wr_id, status: c.status, opcode, len: c.byte_len, imm: c.imm }
+    Done { wr_id: c.wr_id, status: c.status, opcode, len: c.byte_len, imm: c.imm, src_qp: c.src_qp.map(Qpn::value) }
 }

@@ -1,6 +1,7 @@
 //! Our types as the agent in the guest names them: in the words and numbers of libibverbs.
 
 use serde_json::{Value, json};
+use softnic_nic::QpKind;
 use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{SendOp, Status};
@@ -13,9 +14,9 @@ pub(super) fn access(access: Access) -> Vec<&'static str> {
     ALL.into_iter().zip(names).filter(|(a, _)| access.allows(*a)).map(|(_, name)| name).collect()
 }
 
-/// A send work request, but for its own name and its memory.
-pub(super) fn send(op: SendOp) -> Value {
-    match op {
+/// A send work request, but for its own name and its memory; `None` for what the agent cannot do yet.
+pub(super) fn send(op: SendOp) -> Option<Value> {
+    Some(match op {
         SendOp::Send => json!({"opcode": "send"}),
         SendOp::SendImm { imm } => json!({"opcode": "send_imm", "imm": imm}),
         SendOp::Write { remote_addr, rkey } => json!({"opcode": "write", "remote_addr": remote_addr, "rkey": rkey}),
@@ -29,6 +30,16 @@ pub(super) fn send(op: SendOp) -> Value {
         SendOp::FetchAdd { remote_addr, rkey, add } => {
             json!({"opcode": "fetch_add", "remote_addr": remote_addr, "rkey": rkey, "add": add})
         }
+        SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_) => return None,
+    })
+}
+
+/// A kind of queue pair.
+pub(super) fn service(kind: QpKind) -> &'static str {
+    match kind {
+        QpKind::Rc => "RC",
+        QpKind::Uc => "UC",
+        QpKind::Ud | QpKind::Gsi => "UD",
     }
 }
 
@@ -73,7 +84,8 @@ pub(super) fn completions(answer: &Value) -> Option<Vec<Done>> {
             _ => None,
         };
         let imm = c["imm"].as_u64().map(|i| i as u32);
-        Some(Done { wr_id: c["wr_id"].as_u64()?, status, opcode, len: c["len"].as_u64()? as u32, imm })
+        let src_qp = c["src_qp"].as_u64().map(|q| q as u32);
+        Some(Done { wr_id: c["wr_id"].as_u64()?, status, opcode, len: c["len"].as_u64()? as u32, imm, src_qp })
     };
     answer.as_array()?.iter().map(one).collect()
 }
@@ -102,11 +114,18 @@ mod tests {
     #[test]
     fn completions_as_the_agent_writes_them() {
         let answer = json!([
-            {"wr_id": 7, "status": 0, "opcode": 129, "len": 5, "imm": 9},
+            {"wr_id": 7, "status": 0, "opcode": 129, "len": 5, "imm": 9, "src_qp": 3},
             {"wr_id": 8, "status": 10, "opcode": 77, "len": 0, "imm": null},
         ]);
-        let ok = Done { wr_id: 7, status: Status::Success, opcode: Some(WcOpcode::RecvWriteImm), len: 5, imm: Some(9) };
-        let bad = Done { wr_id: 8, status: Status::RemAccessErr, opcode: None, len: 0, imm: None };
+        let ok = Done {
+            wr_id: 7,
+            status: Status::Success,
+            opcode: Some(WcOpcode::RecvWriteImm),
+            len: 5,
+            imm: Some(9),
+            src_qp: Some(3),
+        };
+        let bad = Done { wr_id: 8, status: Status::RemAccessErr, opcode: None, len: 0, imm: None, src_qp: None };
         assert_eq!(completions(&answer), Some(vec![ok, bad]));
         assert_eq!(completions(&json!([{"wr_id": 7, "status": 99, "len": 0}])), None);
     }

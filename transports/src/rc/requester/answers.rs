@@ -3,9 +3,9 @@
 use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use softnic_wire::{Instant, Psn};
 
-use super::super::Link;
 use super::{Failure, RNR_RETRY_FOREVER, Requester, completion};
 use crate::congestion::Feedback;
+use crate::message::Link;
 use crate::recovery::LossRecovery;
 use crate::{Host, Status};
 
@@ -152,17 +152,23 @@ impl Requester {
             self.timed = self.timed.filter(|_| rtt.is_none());
             self.feed_back(now, Feedback::Acknowledged { bytes, rtt });
         }
+        self.complete_done(link, host)
+    }
+
+    /// Completes, in order, all that is acknowledged or was carried out here.
+    pub(super) fn complete_done(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         while let Some(slot) = self.queue.head() {
-            if slot.last() >= self.una {
+            if !slot.is_done(self.una) {
                 break;
             }
-            let Some(slot) = self.queue.pop() else { break };
             if slot.uses_receive() {
                 self.sends_done = slot.sends;
             }
             self.rd_atomic -= u32::from(slot.awaits_data());
-            if slot.signaled {
-                host.complete(self.cq, completion(&slot, link.qpn, Status::Success))?;
+            let done = slot.signaled.then(|| completion(slot, link.qpn, Status::Success));
+            self.queue.drop_head();
+            if let Some(done) = done {
+                host.complete(self.cq, done)?;
             }
         }
         self.check_broken()

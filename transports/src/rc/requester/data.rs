@@ -3,12 +3,12 @@
 use softnic_wire::opcode::Kind;
 use softnic_wire::{Instant, Psn};
 
-use super::super::Link;
-use super::super::send_queue::{Slot, Source};
 use super::{Failure, Requester};
 use crate::congestion::Feedback;
 use crate::memory::{Access, AccessError, Region};
+use crate::message::Link;
 use crate::recovery::LossRecovery;
+use crate::send_queue::{Slot, Source};
 use crate::{Host, Inbound, Memory, SendOp, Status};
 
 impl Requester {
@@ -83,7 +83,7 @@ impl Requester {
         let placed = match (packet.bth.opcode.kind(), slot.op) {
             (Kind::ReadResponse, SendOp::Read { .. }) => {
                 let offset = index * link.mtu.bytes();
-                let last = n == slot.last();
+                let last = slot.ends_with(n);
                 let expected = if last { slot.len - offset } else { link.mtu.bytes() };
                 // A response that begins again in the middle of a READ may be a FIRST or ONLY; an end must be an end.
                 if packet.payload_len != expected || packet.bth.opcode.ends_message() != last {
@@ -114,7 +114,8 @@ impl Requester {
         memory: &impl Memory,
     ) -> Result<(), AccessError> {
         let Source::Gather(sges) = self.queue.source(position, slot) else { return Err(AccessError::Key) };
-        let region = |key, addr| Region { pd: link.pd, key, addr, access: Access::LOCAL_WRITE };
+        let (qpn, pd) = (link.qpn, link.pd);
+        let region = |key, addr| Region { qpn, pd, key, addr, access: Access::LOCAL_WRITE };
         crate::wr::scatter(sges, offset, bytes, |sge, at, part| {
             memory.write(region(sge.lkey, sge.addr.wrapping_add(at)), part)
         })

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use softnic_wire::aeth::{Aeth, Credits, NakCode, Syndrome};
+use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, MessageKind, opcode_of};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, TxFrame};
 
-use super::super::Link;
-use super::{Failure, Responder};
+use super::{Failure, Responder, remote};
 use crate::memory::{Access, AtomicOp, Region};
+use crate::message::{self, Link};
 use crate::qp::PayloadMode;
 use crate::recovery::LossRecovery;
 use crate::{Host, Inbound};
@@ -105,7 +105,7 @@ impl Responder {
             if !allowed || reth.len > MAX_MESSAGE {
                 return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
             }
-            let region = Region { pd: link.pd, key: reth.rkey, addr: reth.va, access: Access::REMOTE_READ };
+            let region = remote(link, reth.rkey, reth.va, Access::REMOTE_READ);
             if host.check(region, u64::from(reth.len)).is_err() {
                 return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
             }
@@ -118,7 +118,7 @@ impl Responder {
             if !link.access.allows(Access::REMOTE_ATOMIC) || atomic.va % 8 != 0 {
                 return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
             }
-            let region = Region { pd: link.pd, key: atomic.rkey, addr: atomic.va, access: Access::REMOTE_ATOMIC };
+            let region = remote(link, atomic.rkey, atomic.va, Access::REMOTE_ATOMIC);
             let op = match packet.bth.opcode.kind() {
                 Kind::CompareSwap => AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_add },
                 _ => AtomicOp::FetchAdd { add: atomic.swap_add },
@@ -155,7 +155,7 @@ impl Responder {
         let msn = self.msn;
         if let Some(reth) = packet.ext.reth {
             let packets = link.mtu.packets(reth.len);
-            let region = Region { pd: link.pd, key: reth.rkey, addr: reth.va, access: Access::REMOTE_READ };
+            let region = remote(link, reth.rkey, reth.va, Access::REMOTE_READ);
             // A duplicate asks for no more than the original did, of memory that may still be read.
             let in_the_past =
                 !psn.add(packets).is_after(self.expected) && packet.bth.opcode.kind() == Kind::ReadRequest;
@@ -171,7 +171,7 @@ impl Responder {
 
     /// Writes the next packet of the oldest answer.
     pub(super) fn send_data(&mut self, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
-        let credits = Syndrome::Ack(Credits::at_most(self.queue.len()));
+        let credits = Syndrome::Ack(self.receives.credits());
         let Some(Job { psn, msn, answer, .. }) = self.data.jobs.front_mut() else { return false };
         match answer {
             DataAnswer::Atomic { found } => {
@@ -189,12 +189,7 @@ impl Responder {
                 built.is_ok()
             }
             DataAnswer::Read { addr, rkey, len, next, packets } => {
-                let position = match (*next == 0, *next + 1 == *packets) {
-                    (true, true) => Position::Only,
-                    (true, false) => Position::First,
-                    (false, false) => Position::Middle,
-                    (false, true) => Position::Last,
-                };
+                let position = message::position(*next, *packets);
                 let offset = *next * link.mtu.bytes();
                 let part = if *next + 1 == *packets { *len - offset } else { link.mtu.bytes() };
                 let aeth = (position != Position::Middle).then_some(Aeth { syndrome: credits, msn: *msn });
@@ -203,7 +198,7 @@ impl Responder {
                 let packet_psn = psn.add(*next);
                 let fields = response(opcode, packet_psn, part as usize);
                 let addr = addr.wrapping_add(u64::from(offset));
-                let region = Region { pd: link.pd, key: *rkey, addr, access: Access::REMOTE_READ };
+                let region = remote(link, *rkey, addr, Access::REMOTE_READ);
                 *next += 1;
                 if *next == *packets {
                     self.data.jobs.pop_front();

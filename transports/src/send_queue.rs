@@ -1,65 +1,94 @@
 //! The send queue of a queue pair: work requests in a ring, each with the numbers its packets will have.
 
-use softnic_wire::PathMtu;
 use softnic_wire::segment::{MAX_MESSAGE, MessageKind};
+use softnic_wire::{PathMtu, Qpn};
 
-use crate::wr::Data;
-use crate::{PostError, SendOp, SendWr, Sge};
+use crate::memory::PdId;
+use crate::wr::{Data, Datagram};
+use crate::{Completion, Memory, PostError, SendOp, SendWr, Sge, Status, WcOpcode};
 
 /// A work request in the queue.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) wr_id: u64,
-    pub(super) op: SendOp,
-    pub(super) signaled: bool,
-    pub(super) solicited: bool,
-    pub(super) fence: bool,
+pub(crate) struct Slot {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
     inline: bool,
+    /// A local operation that was carried out.
+    executed: bool,
     sges: u8,
-    pub(super) len: u32,
+    /// Where a datagram goes.
+    pub(crate) to: Option<Datagram>,
+    pub(crate) len: u32,
     /// The number of its first packet, counted from the first that the queue pair ever sent: PSNs wrap, numbers do not.
-    pub(super) first: u64,
-    pub(super) packets: u32,
+    pub(crate) first: u64,
+    pub(crate) packets: u32,
     /// Bytes that all work requests before it send.
     bytes: u64,
     /// How many messages that use up a receive of the peer were posted up to and including this one: what credits bound.
-    pub(super) sends: u32,
+    pub(crate) sends: u32,
 }
 
 impl Slot {
+    /// The number behind its last packet; an operation without packets ends where it begins.
     #[inline]
-    pub(super) fn last(&self) -> u64 {
-        self.first + u64::from(self.packets) - 1
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+
+    /// Whether packet `n` is its last.
+    #[inline]
+    pub(crate) fn ends_with(&self, n: u64) -> bool {
+        n + 1 == self.end()
+    }
+
+    /// Whether all that it does here has been done once everything before packet `n` is.
+    #[inline]
+    pub(crate) fn is_done(&self, n: u64) -> bool {
+        self.end() <= n && (self.executed || !self.op.is_local())
+    }
+
+    /// Carries out a local operation of the queue pair `qpn`; else the status that it ends with.
+    pub(crate) fn execute(&self, qpn: Qpn, pd: PdId, memory: &mut impl Memory) -> Result<(), Status> {
+        match self.op {
+            SendOp::LocalInv { rkey } => memory.invalidate(qpn, pd, rkey).map_err(|_| Status::LocQpOpErr),
+            SendOp::BindWindow(bind) => memory.bind(qpn, pd, &bind).map_err(|_| Status::MwBindErr),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the message takes a receive of the peer.
     #[inline]
-    pub(super) fn uses_receive(&self) -> bool {
-        matches!(self.op, SendOp::Send | SendOp::SendImm { .. } | SendOp::WriteImm { .. })
+    pub(crate) fn uses_receive(&self) -> bool {
+        matches!(self.op, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } | SendOp::WriteImm { .. })
     }
 
     /// Whether it is answered by data, not by an acknowledgement: READs and atomics. One request packet stands for all of
     /// its PSNs.
     #[inline]
-    pub(super) fn awaits_data(&self) -> bool {
-        matches!(self.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+    pub(crate) fn awaits_data(&self) -> bool {
+        self.op.awaits_data()
     }
 
-    /// What kind of message it sends; `None` for READs and atomics.
+    /// What kind of message it sends; `None` for READs, atomics and what sends nothing.
     #[inline]
-    pub(super) fn kind(&self) -> Option<MessageKind> {
+    pub(crate) fn kind(&self) -> Option<MessageKind> {
         match self.op {
             SendOp::Send => Some(MessageKind::Send),
             SendOp::SendImm { .. } => Some(MessageKind::SendImm),
+            SendOp::SendInv { .. } => Some(MessageKind::SendInv),
             SendOp::Write { .. } => Some(MessageKind::Write),
             SendOp::WriteImm { .. } => Some(MessageKind::WriteImm),
             SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => None,
+            SendOp::LocalInv { .. } | SendOp::BindWindow(_) => None,
         }
     }
 }
 
 /// The bytes of a message, as the work request names them.
-pub(super) enum Source<'a> {
+pub(crate) enum Source<'a> {
     Gather(&'a [Sge]),
     Inline(&'a [u8]),
 }
@@ -67,7 +96,7 @@ pub(super) enum Source<'a> {
 /// Work requests from `head`, the oldest that is not done, to `tail`, the next to be written. Positions only grow (and
 /// wrap at 2^32); a slot's place is its position modulo the ring's size.
 #[derive(Debug)]
-pub(super) struct SendQueue {
+pub(crate) struct SendQueue {
     slots: Box<[Option<Slot>]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
@@ -82,12 +111,14 @@ pub(super) struct SendQueue {
     /// Bytes that all published work requests send.
     end_bytes: u64,
     next_send: u32,
+    /// Published local operations that were not carried out yet.
+    locals: u32,
     /// Where the last look-up ended: packets are mostly asked for in order.
     cached: u32,
 }
 
 impl SendQueue {
-    pub(super) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> SendQueue {
+    pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> SendQueue {
         let size = max_wr.max(1).next_power_of_two() as usize;
         SendQueue {
             slots: vec![None; size].into(),
@@ -102,6 +133,7 @@ impl SendQueue {
             end: 0,
             end_bytes: 0,
             next_send: 0,
+            locals: 0,
             cached: 0,
         }
     }
@@ -112,20 +144,20 @@ impl SendQueue {
     }
 
     /// Empties the queue.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
         self.slots.fill(None);
         (self.end, self.end_bytes) = (0, 0);
-        self.next_send = 0;
+        (self.next_send, self.locals) = (0, 0);
     }
 
     /// Writes a work request that is not yet to be carried out.
-    pub(super) fn write(&mut self, wr: &SendWr<'_>, sig_all: bool) -> Result<(), PostError> {
+    pub(crate) fn write(&mut self, wr: &SendWr<'_>, sig_all: bool) -> Result<(), PostError> {
         if self.tail.wrapping_sub(self.head) >= self.max_wr {
             return Err(PostError::QueueFull);
         }
-        let takes_data = matches!(wr.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-        if takes_data && matches!(wr.data, Data::Inline(_)) {
+        let takes_data = wr.op.awaits_data();
+        if (takes_data || wr.op.is_local()) && matches!(wr.data, Data::Inline(_)) {
             return Err(PostError::InlineNotAllowed);
         }
         let at = self.place(self.tail);
@@ -158,7 +190,9 @@ impl SendQueue {
             solicited: wr.flags.solicited,
             fence: wr.flags.fence,
             inline,
+            executed: false,
             sges,
+            to: wr.to,
             len: len as u32,
             first: 0,
             packets: 0,
@@ -170,30 +204,57 @@ impl SendQueue {
     }
 
     /// Makes what was written ready to be carried out: from now on each packet has its number.
-    pub(super) fn publish(&mut self, mtu: PathMtu) {
+    pub(crate) fn publish(&mut self, mtu: PathMtu) {
         while self.published != self.tail {
             let at = self.place(self.published);
             if let Some(slot) = &mut self.slots[at] {
                 slot.first = self.end;
-                slot.packets = mtu.packets(slot.len);
+                let local = slot.op.is_local();
+                slot.packets = if local { 0 } else { mtu.packets(slot.len) };
+                self.locals += u32::from(local);
                 self.next_send = self.next_send.wrapping_add(u32::from(slot.uses_receive()));
                 slot.sends = self.next_send;
                 slot.bytes = self.end_bytes;
-                self.end_bytes += if slot.awaits_data() { 0 } else { u64::from(slot.len) };
+                self.end_bytes += if slot.awaits_data() || local { 0 } else { u64::from(slot.len) };
                 self.end += u64::from(slot.packets);
             }
             self.published = self.published.wrapping_add(1);
         }
     }
 
+    /// The oldest local operation that was not carried out, and its position.
+    #[inline]
+    pub(crate) fn next_local(&self) -> Option<(u32, Slot)> {
+        if self.locals == 0 {
+            return None;
+        }
+        let mut position = self.head;
+        while let Some(slot) = self.get(position) {
+            if slot.op.is_local() && !slot.executed {
+                return Some((position, *slot));
+            }
+            position = position.wrapping_add(1);
+        }
+        None
+    }
+
+    /// The local operation at `position` was carried out.
+    pub(crate) fn set_executed(&mut self, position: u32) {
+        let at = self.place(position);
+        if let Some(slot) = &mut self.slots[at] {
+            slot.executed = true;
+            self.locals -= 1;
+        }
+    }
+
     /// The number behind the last packet of what is published.
     #[inline]
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
     #[inline]
-    pub(super) fn get(&self, position: u32) -> Option<&Slot> {
+    pub(crate) fn get(&self, position: u32) -> Option<&Slot> {
         if position.wrapping_sub(self.head) >= self.published.wrapping_sub(self.head) {
             return None;
         }
@@ -202,33 +263,40 @@ impl SendQueue {
 
     /// The oldest work request that is not done.
     #[inline]
-    pub(super) fn head(&self) -> Option<&Slot> {
+    pub(crate) fn head(&self) -> Option<&Slot> {
         self.get(self.head)
     }
 
     #[inline]
-    pub(super) fn head_position(&self) -> u32 {
+    pub(crate) fn head_position(&self) -> u32 {
         self.head
     }
 
-    /// Takes the oldest work request out.
-    pub(super) fn pop(&mut self) -> Option<Slot> {
-        let slot = *self.head()?;
+    /// The oldest work request is done.
+    #[inline]
+    pub(crate) fn drop_head(&mut self) {
         self.head = self.head.wrapping_add(1);
+    }
+
+    /// Takes the oldest work request out.
+    pub(crate) fn pop(&mut self) -> Option<Slot> {
+        let slot = *self.head()?;
+        self.drop_head();
         Some(slot)
     }
 
     /// Takes out the oldest of all that were written, published or not: for flushing.
-    pub(super) fn pop_any(&mut self) -> Option<Slot> {
-        self.published = self.tail;
+    pub(crate) fn pop_any(&mut self) -> Option<Slot> {
+        (self.published, self.locals) = (self.tail, 0);
         self.pop()
     }
 
     /// The position of the work request that packet number `n` belongs to.
     #[inline]
-    pub(super) fn locate(&mut self, n: u64) -> Option<u32> {
+    pub(crate) fn locate(&mut self, n: u64) -> Option<u32> {
         let holds = |s: &Slot| n.wrapping_sub(s.first) < u64::from(s.packets);
-        for position in [self.cached, self.cached.wrapping_add(1)] {
+        // Mostly the same one or the next; a local operation may stand between.
+        for position in [self.cached, self.cached.wrapping_add(1), self.cached.wrapping_add(2)] {
             if self.get(position).is_some_and(holds) {
                 self.cached = position;
                 return Some(position);
@@ -246,7 +314,7 @@ impl SendQueue {
     }
 
     /// Bytes that the packets before number `n` carry.
-    pub(super) fn bytes_before(&mut self, n: u64, mtu: PathMtu) -> u64 {
+    pub(crate) fn bytes_before(&mut self, n: u64, mtu: PathMtu) -> u64 {
         match self.locate(n).and_then(|position| self.get(position)) {
             None => self.end_bytes,
             Some(slot) if slot.awaits_data() => slot.bytes,
@@ -256,7 +324,7 @@ impl SendQueue {
 
     /// Where the bytes of the work request at `position` come from.
     #[inline]
-    pub(super) fn source(&self, position: u32, slot: &Slot) -> Source<'_> {
+    pub(crate) fn source(&self, position: u32, slot: &Slot) -> Source<'_> {
         let at = self.place(position);
         if slot.inline {
             Source::Inline(&self.inline[at * self.max_inline..][..slot.len as usize])
@@ -264,4 +332,18 @@ impl SendQueue {
             Source::Gather(&self.sges[at * self.max_sge..][..usize::from(slot.sges)])
         }
     }
+}
+
+/// How a work request ended.
+pub(crate) fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
+    let opcode = match slot.op {
+        SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } => WcOpcode::Send,
+        SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::Write,
+        SendOp::Read { .. } => WcOpcode::Read,
+        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::LocalInv { .. } => WcOpcode::LocalInv,
+        SendOp::BindWindow(_) => WcOpcode::BindWindow,
+    };
+    Completion { byte_len: slot.len, ..Completion::new(slot.wr_id, status, opcode, qpn) }
 }

@@ -1,0 +1,278 @@
+//! The calls that make and change a NIC's objects, but for queue pairs: domains, memory, completion and shared receive
+//! queues, addresses, multicast groups.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use softnic_transports::completion::CqId;
+use softnic_transports::memory::{Access, PdId};
+use softnic_transports::recv_queue::SrqId;
+use softnic_transports::wr::AhId;
+use softnic_transports::{Completion, PostError, RecvWr};
+use softnic_wire::{Qpn, Template, bth};
+
+use super::queue_pairs::{MAX_SGE, MAX_WR};
+use super::{AddressHandle, Group, Nic};
+use crate::address::{AddressAttr, AddressError};
+use crate::cq::{Cq, CqError, Notify};
+use crate::memory::Buffer;
+use crate::qp::QpKind;
+use crate::regions::{MrError, WindowType};
+use crate::srq::Srq;
+
+/// Why an object was not made or destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// There is no such protection domain.
+    #[error("no such protection domain")]
+    NoSuchPd,
+    /// There is no such completion queue.
+    #[error("no such completion queue")]
+    NoSuchCq,
+    /// There is no such shared receive queue.
+    #[error("no such shared receive queue")]
+    NoSuchSrq,
+    /// There is no such queue pair.
+    #[error("no such queue pair")]
+    NoSuchQp,
+    /// Something still uses it.
+    #[error("it is still in use")]
+    Busy,
+    /// As many as there are numbers for; of QP1 there is one.
+    #[error("no number is left")]
+    NoNumbers,
+    /// More work requests, elements or inline bytes than any queue may hold.
+    #[error("the capabilities are beyond what a queue may have")]
+    TooLarge,
+    /// The transport of this queue pair has no such thing.
+    #[error("this kind of queue pair has no such thing")]
+    WrongKind,
+    /// Not an address of a multicast group.
+    #[error("not the address of a multicast group")]
+    NotMulticast,
+    /// The queue pair is not a member of the group.
+    #[error("the queue pair is not a member of the multicast group")]
+    NotMember,
+}
+
+/// Puts a value into the first free place of a list; its index.
+pub(super) fn place<T>(list: &mut Vec<Option<T>>, value: T) -> u32 {
+    let index = list.iter().position(Option::is_none).unwrap_or(list.len());
+    if index == list.len() {
+        list.push(Some(value));
+    } else {
+        list[index] = Some(value);
+    }
+    index as u32
+}
+
+impl Nic {
+    // ---- protection domains ----
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&mut self) -> PdId {
+        self.pds.push(true);
+        PdId(self.pds.len() as u32 - 1)
+    }
+
+    /// Destroys a protection domain that nothing uses.
+    pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), ObjectError> {
+        self.check_pd(pd)?;
+        let used = self.shared.regions.any_in(pd)
+            || self.slots.iter().flatten().any(|s| s.init.pd == pd)
+            || self.shared.srqs.iter().flatten().any(|s| s.pd == pd)
+            || self.shared.ahs.iter().flatten().any(|a| a.pd == pd);
+        if used {
+            return Err(ObjectError::Busy);
+        }
+        self.pds[pd.0 as usize] = false;
+        Ok(())
+    }
+
+    pub(super) fn check_pd(&self, pd: PdId) -> Result<(), ObjectError> {
+        match self.pds.get(pd.0 as usize) {
+            Some(true) => Ok(()),
+            _ => Err(ObjectError::NoSuchPd),
+        }
+    }
+
+    // ---- memory ----
+
+    /// Registers memory; the key is both its lkey and its rkey.
+    pub fn reg_mr(&mut self, pd: PdId, buffer: &Rc<Buffer>, access: Access) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.register(pd, buffer, access, false, &mut *self.random)
+    }
+
+    /// Registers memory whose addresses in work requests begin at 0.
+    pub fn reg_mr_zero_based(&mut self, pd: PdId, buffer: &Rc<Buffer>, access: Access) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.register(pd, buffer, access, true, &mut *self.random)
+    }
+
+    /// A region that reads as zeros and forgets what is written, at every address.
+    pub fn alloc_null_mr(&mut self, pd: PdId, access: Access) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.register_null(pd, access, &mut *self.random)
+    }
+
+    /// Forgets a region that no window is bound to; its key is refused from now on.
+    pub fn dereg_mr(&mut self, key: u32) -> Result<(), MrError> {
+        self.shared.regions.deregister(key)
+    }
+
+    /// Makes a memory window; it is bound by a work request ([`softnic_transports::SendOp::BindWindow`]).
+    pub fn alloc_mw(&mut self, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.alloc_window(pd, kind, &mut *self.random)
+    }
+
+    /// Forgets a window, bound or not; its key is refused from now on.
+    pub fn dealloc_mw(&mut self, key: u32) -> Result<(), MrError> {
+        self.shared.regions.dealloc_window(key)
+    }
+
+    // ---- completion queues ----
+
+    /// Makes a completion queue for `capacity` completions.
+    pub fn create_cq(&mut self, capacity: usize) -> CqId {
+        self.shared.cqs.push(Some(Cq::new(capacity)));
+        CqId(self.shared.cqs.len() as u32 - 1)
+    }
+
+    /// Destroys a completion queue that no queue pair uses.
+    pub fn destroy_cq(&mut self, cq: CqId) -> Result<(), CqError> {
+        let slot = self.shared.cqs.get_mut(cq.0 as usize).ok_or(CqError::NoSuchCq)?;
+        match slot {
+            None => Err(CqError::NoSuchCq),
+            Some(cq) if cq.users > 0 => Err(CqError::Busy),
+            Some(_) => {
+                *slot = None;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn cq(&mut self, cq: CqId) -> Result<&mut Cq, CqError> {
+        match self.shared.cqs.get_mut(cq.0 as usize) {
+            Some(Some(cq)) => Ok(cq),
+            _ => Err(CqError::NoSuchCq),
+        }
+    }
+
+    /// The oldest completion of a queue.
+    pub fn poll_cq(&mut self, cq: CqId) -> Result<Option<Completion>, CqError> {
+        self.cq(cq)?.poll()
+    }
+
+    /// Changes how many completions a queue has room for; those in it stay.
+    pub fn resize_cq(&mut self, cq: CqId, capacity: usize) -> Result<(), CqError> {
+        self.cq(cq)?.resize(capacity)
+    }
+
+    /// Asks for one event, by [`Nic::poll_completion_event`], when a completion comes: poll the queue once more after this.
+    pub fn req_notify_cq(&mut self, cq: CqId, what: Notify) -> Result<(), CqError> {
+        self.cq(cq)?.arm(what);
+        Ok(())
+    }
+
+    // ---- shared receive queues ----
+
+    /// Makes a shared receive queue.
+    pub fn create_srq(&mut self, pd: PdId, max_wr: u32, max_sge: u32) -> Result<SrqId, ObjectError> {
+        self.check_pd(pd)?;
+        if max_wr > MAX_WR || max_sge > MAX_SGE {
+            return Err(ObjectError::TooLarge);
+        }
+        Ok(SrqId(place(&mut self.shared.srqs, Srq::new(pd, max_wr, max_sge))))
+    }
+
+    pub(super) fn srq(&mut self, srq: SrqId) -> Result<&mut Srq, ObjectError> {
+        match self.shared.srqs.get_mut(srq.0 as usize) {
+            Some(Some(srq)) => Ok(srq),
+            _ => Err(ObjectError::NoSuchSrq),
+        }
+    }
+
+    /// Destroys a shared receive queue that no queue pair uses.
+    pub fn destroy_srq(&mut self, srq: SrqId) -> Result<(), ObjectError> {
+        if self.srq(srq)?.users > 0 {
+            return Err(ObjectError::Busy);
+        }
+        self.shared.srqs[srq.0 as usize] = None;
+        Ok(())
+    }
+
+    /// An event is raised, once, when fewer receives than this are left; 0 asks for none.
+    pub fn set_srq_limit(&mut self, srq: SrqId, limit: u32) -> Result<(), ObjectError> {
+        self.srq(srq)?.limit = limit;
+        Ok(())
+    }
+
+    /// The limit of a shared receive queue: 0 when its event was raised, or none was asked for.
+    pub fn srq_limit(&mut self, srq: SrqId) -> Result<u32, ObjectError> {
+        Ok(self.srq(srq)?.limit)
+    }
+
+    /// Posts a receive to a shared receive queue.
+    pub fn post_srq_recv(&mut self, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.deadline.is_some() {
+            return Err(PostError::NoDeadlines);
+        }
+        self.srq(srq).map_err(|_| PostError::State)?.queue.post(wr)
+    }
+
+    // ---- addresses and groups ----
+
+    /// Makes an address handle, for datagrams.
+    pub fn create_ah(&mut self, pd: PdId, attr: &AddressAttr) -> Result<AhId, AddressError> {
+        self.check_pd(pd).map_err(|_| AddressError::NoSuchPd)?;
+        let path = attr.path(&self.port)?;
+        let handle = AddressHandle {
+            pd,
+            // Whom at that address each work request says for itself.
+            template: Template::new(&path, Qpn::new(0), bth::DEFAULT_PKEY),
+            port: self.port_to(attr.dgid),
+            multicast: attr.dgid.is_multicast(),
+        };
+        Ok(AhId(place(&mut self.shared.ahs, handle)))
+    }
+
+    /// Destroys an address handle; a datagram that still waits for it fails.
+    pub fn destroy_ah(&mut self, ah: AhId) -> Result<(), AddressError> {
+        let slot = self.shared.ahs.get_mut(ah.0 as usize).ok_or(AddressError::NoSuchAh)?;
+        slot.take().map(|_| ()).ok_or(AddressError::NoSuchAh)
+    }
+
+    /// A datagram queue pair hears from now on what is sent to a group, from here too (IBA 10.5.1).
+    pub fn attach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<(), ObjectError> {
+        if !group.is_multicast() {
+            return Err(ObjectError::NotMulticast);
+        }
+        let (index, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        if slot.init.kind != QpKind::Ud {
+            return Err(ObjectError::WrongKind);
+        }
+        match self.groups.iter_mut().find(|g| g.address == group) {
+            Some(g) if g.members.contains(&index) => {}
+            Some(g) => g.members.push(index),
+            None => self.groups.push(Group { address: group, members: vec![index] }),
+        }
+        Ok(())
+    }
+
+    /// A queue pair leaves a group.
+    pub fn detach_multicast(&mut self, qpn: Qpn, group: IpAddr) -> Result<(), ObjectError> {
+        let (index, ..) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        let members = self.groups.iter_mut().find(|g| g.address == group).map(|g| &mut g.members);
+        let members = members.filter(|m| m.contains(&index)).ok_or(ObjectError::NotMember)?;
+        members.retain(|&m| m != index);
+        self.groups.retain(|g| !g.members.is_empty());
+        Ok(())
+    }
+
+    /// The groups that some queue pair is a member of: what the port must listen to.
+    pub fn multicast_groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.groups.iter().map(|g| g.address)
+    }
+}

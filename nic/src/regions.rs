@@ -1,0 +1,415 @@
+//! Memory regions and memory windows by key: what every access, local and remote, is checked against (IBA 10.6).
+
+use std::rc::Rc;
+
+use softnic_transports::memory::{Access, AccessError, AtomicOp, Bind, PdId, Region};
+use softnic_wire::Qpn;
+
+use crate::memory::Buffer;
+use crate::table::{Generator, RandomTable};
+
+/// What a region's bytes are.
+enum Backing {
+    Buffer(Rc<Buffer>),
+    /// Reads as zeros, forgets what is written (ibv_alloc_null_mr).
+    Null,
+}
+
+/// A memory region.
+struct MemoryRegion {
+    pd: PdId,
+    access: Access,
+    /// The address that its first byte has in work requests: the buffer's own, or 0 when zero-based.
+    base: u64,
+    len: u64,
+    backing: Backing,
+    /// Windows bound to it: as long as there are any it cannot go.
+    windows: u32,
+}
+
+/// The kinds of memory windows (IBA 10.6.7.2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WindowType {
+    /// Good for every queue pair of its protection domain; bound anew at will.
+    Type1,
+    /// Good for the queue pair alone through which it was bound, until it is invalidated.
+    Type2B,
+}
+
+/// A memory window.
+struct Window {
+    pd: PdId,
+    kind: WindowType,
+    bound: Option<Bound>,
+}
+
+/// Where a window lies.
+#[derive(Clone, Copy)]
+struct Bound {
+    /// The region's place in the table.
+    region: u32,
+    /// Its first byte, counted from the region's first.
+    start: u64,
+    /// The address that the peer gives to that byte.
+    base: u64,
+    len: u64,
+    access: Access,
+    /// The only queue pair that it serves, for type 2B.
+    qpn: Option<Qpn>,
+}
+
+enum Object {
+    Region(MemoryRegion),
+    Window(Window),
+}
+
+/// What a key stands for. The low eight bits of a window's key change with each binding, so they are not part of its place.
+struct Entry {
+    tag: u8,
+    object: Object,
+}
+
+/// Why a region or window was not made or destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MrError {
+    /// Remote writes and atomics need local write (IBA 10.6.3.1).
+    #[error("remote write and atomic access need local write access")]
+    NeedsLocalWrite,
+    /// There is no such protection domain.
+    #[error("no such protection domain")]
+    NoSuchPd,
+    /// As many regions and windows as there are keys for.
+    #[error("no memory key is left")]
+    NoKeys,
+    /// There is no such region.
+    #[error("no such memory region")]
+    NoSuchMr,
+    /// There is no such window.
+    #[error("no such memory window")]
+    NoSuchMw,
+    /// Memory windows are bound to the region (IBA 10.6.6.2).
+    #[error("memory windows are bound to the region")]
+    Busy,
+}
+
+/// All regions and windows of a NIC.
+pub(crate) struct Regions {
+    table: RandomTable<Entry>,
+}
+
+/// The bits of a key that the consumer of a window changes.
+const TAG_BITS: u32 = 8;
+
+impl Regions {
+    pub(crate) fn new() -> Regions {
+        Regions { table: RandomTable::new(32 - TAG_BITS) }
+    }
+
+    /// Registers a buffer; with `zero_based` its addresses in work requests begin at 0.
+    pub(crate) fn register(
+        &mut self,
+        pd: PdId,
+        buffer: &Rc<Buffer>,
+        access: Access,
+        zero_based: bool,
+        random: &mut dyn Generator,
+    ) -> Result<u32, MrError> {
+        let base = if zero_based { 0 } else { buffer.addr() };
+        let backing = Backing::Buffer(Rc::clone(buffer));
+        self.insert_region(MemoryRegion { pd, access, base, len: buffer.len() as u64, backing, windows: 0 }, random)
+    }
+
+    /// A region of all addresses without any memory.
+    pub(crate) fn register_null(
+        &mut self,
+        pd: PdId,
+        access: Access,
+        random: &mut dyn Generator,
+    ) -> Result<u32, MrError> {
+        let null = MemoryRegion { pd, access, base: 0, len: u64::MAX, backing: Backing::Null, windows: 0 };
+        self.insert_region(null, random)
+    }
+
+    fn insert_region(&mut self, region: MemoryRegion, random: &mut dyn Generator) -> Result<u32, MrError> {
+        let writes = region.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if writes && !region.access.allows(Access::LOCAL_WRITE) {
+            return Err(MrError::NeedsLocalWrite);
+        }
+        self.insert(Object::Region(region), random)
+    }
+
+    fn insert(&mut self, object: Object, random: &mut dyn Generator) -> Result<u32, MrError> {
+        let tag = random.next_u32() as u8;
+        // Key 0 is what a program that forgot to set a key passes.
+        let place = self.table.insert(random, |place| place == 0, |_| Entry { tag, object }).ok_or(MrError::NoKeys)?;
+        Ok(place << TAG_BITS | u32::from(tag))
+    }
+
+    /// Forgets a region.
+    pub(crate) fn deregister(&mut self, key: u32) -> Result<(), MrError> {
+        match self.find(key) {
+            Some(Object::Region(r)) if r.windows > 0 => Err(MrError::Busy),
+            Some(Object::Region(_)) => {
+                self.table.remove(key >> TAG_BITS);
+                Ok(())
+            }
+            _ => Err(MrError::NoSuchMr),
+        }
+    }
+
+    /// A window that is bound nowhere yet.
+    pub(crate) fn alloc_window(
+        &mut self,
+        pd: PdId,
+        kind: WindowType,
+        random: &mut dyn Generator,
+    ) -> Result<u32, MrError> {
+        self.insert(Object::Window(Window { pd, kind, bound: None }), random)
+    }
+
+    /// Forgets a window, bound or not, by any key that it ever had.
+    pub(crate) fn dealloc_window(&mut self, key: u32) -> Result<(), MrError> {
+        let place = key >> TAG_BITS;
+        let Some(Entry { object: Object::Window(window), .. }) = self.table.get(place) else {
+            return Err(MrError::NoSuchMw);
+        };
+        let bound = window.bound;
+        self.release(bound);
+        self.table.remove(place);
+        Ok(())
+    }
+
+    pub(crate) fn any_in(&self, pd: PdId) -> bool {
+        self.table.values().any(|e| match &e.object {
+            Object::Region(r) => r.pd == pd,
+            Object::Window(w) => w.pd == pd,
+        })
+    }
+
+    #[inline]
+    fn find(&self, key: u32) -> Option<&Object> {
+        let entry = self.table.get(key >> TAG_BITS)?;
+        (entry.tag == key as u8).then_some(&entry.object)
+    }
+
+    fn region_mut(&mut self, place: u32) -> Option<&mut MemoryRegion> {
+        match &mut self.table.get_mut(place)?.object {
+            Object::Region(r) => Some(r),
+            Object::Window(_) => None,
+        }
+    }
+
+    /// A window lies there no more.
+    fn release(&mut self, bound: Option<Bound>) {
+        if let Some(region) = bound.and_then(|b| self.region_mut(b.region)) {
+            region.windows -= 1;
+        }
+    }
+
+    /// Binds a window by a work request of `qpn` (IBA 10.6.7.2.3).
+    pub(crate) fn bind(&mut self, qpn: Qpn, pd: PdId, b: &Bind) -> Result<(), AccessError> {
+        let Some(Object::Window(window)) = self.find(b.window) else { return Err(AccessError::Key) };
+        if window.pd != pd {
+            return Err(AccessError::Domain);
+        }
+        let (kind, old) = (window.kind, window.bound);
+        // A window of type 2 is free before it is bound, and never bound to nothing.
+        let right_time = kind == WindowType::Type1 || old.is_none() && b.len > 0;
+        if !right_time || b.window >> TAG_BITS != b.rkey >> TAG_BITS {
+            return Err(AccessError::Window);
+        }
+        let new = if b.len == 0 { None } else { Some(self.place_window(qpn, pd, kind, b)?) };
+        self.release(old);
+        if let Some(region) = new.and_then(|n| self.region_mut(n.region)) {
+            region.windows += 1;
+        }
+        if let Some(entry) = self.table.get_mut(b.window >> TAG_BITS) {
+            entry.tag = b.rkey as u8;
+            entry.object = Object::Window(Window { pd, kind, bound: new });
+        }
+        Ok(())
+    }
+
+    /// Where the window would lie, if its region allows it.
+    fn place_window(&self, qpn: Qpn, pd: PdId, kind: WindowType, b: &Bind) -> Result<Bound, AccessError> {
+        let Some(Object::Region(region)) = self.find(b.lkey) else { return Err(AccessError::Key) };
+        if region.pd != pd {
+            return Err(AccessError::Domain);
+        }
+        let writes = b.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if !region.access.allows(Access::MW_BIND) || writes && !region.access.allows(Access::LOCAL_WRITE) {
+            return Err(AccessError::Right);
+        }
+        Ok(Bound {
+            region: b.lkey >> TAG_BITS,
+            start: inside(b.addr, region.base, b.len, region.len)?,
+            base: if b.zero_based { 0 } else { b.addr },
+            len: b.len,
+            access: b.access,
+            qpn: (kind == WindowType::Type2B).then_some(qpn),
+        })
+    }
+
+    /// Makes a window's key invalid. Only windows of type 2 that are bound can be, and only through their queue pair;
+    /// a region lives until it is deregistered (IBA 10.6.7.2.5).
+    pub(crate) fn invalidate(&mut self, qpn: Qpn, pd: PdId, key: u32) -> Result<(), AccessError> {
+        let Some(Object::Window(window)) = self.find(key) else { return Err(AccessError::Key) };
+        if window.pd != pd || window.bound.is_some_and(|b| b.qpn != Some(qpn)) {
+            return Err(AccessError::Domain);
+        }
+        let bound = window.bound;
+        if window.kind != WindowType::Type2B || bound.is_none() {
+            return Err(AccessError::Window);
+        }
+        self.release(bound);
+        if let Some(Entry { object: Object::Window(window), .. }) = self.table.get_mut(key >> TAG_BITS) {
+            window.bound = None;
+        }
+        Ok(())
+    }
+
+    /// The region and the offset in it, if all of the access is allowed.
+    #[inline]
+    fn translate(&self, r: Region, len: u64) -> Result<(&MemoryRegion, u64), AccessError> {
+        match self.find(r.key).ok_or(AccessError::Key)? {
+            Object::Region(region) => {
+                if region.pd != r.pd {
+                    return Err(AccessError::Domain);
+                }
+                if !region.access.allows(r.access) {
+                    return Err(AccessError::Right);
+                }
+                Ok((region, inside(r.addr, region.base, len, region.len)?))
+            }
+            Object::Window(window) => self.translate_window(window, r, len),
+        }
+    }
+
+    /// A window is for the peer: it has no lkey.
+    fn translate_window(&self, w: &Window, r: Region, len: u64) -> Result<(&MemoryRegion, u64), AccessError> {
+        let bound = w.bound.filter(|_| r.access.intersects(Access::REMOTE)).ok_or(AccessError::Key)?;
+        if w.pd != r.pd || bound.qpn.is_some_and(|qpn| qpn != r.qpn) {
+            return Err(AccessError::Domain);
+        }
+        if !bound.access.allows(r.access) {
+            return Err(AccessError::Right);
+        }
+        let offset = inside(r.addr, bound.base, len, bound.len)?;
+        match self.table.get(bound.region) {
+            Some(Entry { object: Object::Region(region), .. }) => Ok((region, bound.start + offset)),
+            _ => Err(AccessError::Key),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn check(&self, region: Region, len: u64) -> Result<(), AccessError> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.translate(region, len).map(|_| ())
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, region: Region, out: &mut [u8]) -> Result<(), AccessError> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (r, offset) = self.translate(region, out.len() as u64)?;
+        match &r.backing {
+            Backing::Buffer(b) => b.read_at(offset as usize, out),
+            Backing::Null => out.fill(0),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let (r, offset) = self.translate(region, bytes.len() as u64)?;
+        if let Backing::Buffer(b) = &r.backing {
+            b.place(offset as usize, bytes);
+        }
+        Ok(())
+    }
+
+    /// An atomic; on a null region it finds zero and changes nothing.
+    pub(crate) fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError> {
+        let (r, offset) = self.translate(region, 8)?;
+        match &r.backing {
+            Backing::Buffer(b) => b.atomic(offset as usize, op).ok_or(AccessError::Bounds),
+            Backing::Null => Ok(0),
+        }
+    }
+}
+
+/// The offset of `addr` in `size` bytes from `base` on, if `len` bytes from there are inside.
+#[inline]
+fn inside(addr: u64, base: u64, len: u64, size: u64) -> Result<u64, AccessError> {
+    let offset = addr.checked_sub(base).ok_or(AccessError::Bounds)?;
+    // Both below 2^64, so the sum needs the check.
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(offset),
+        _ => Err(AccessError::Bounds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PD: PdId = PdId(1);
+    const QP: Qpn = Qpn::new(17);
+
+    fn counter() -> impl FnMut() -> u32 {
+        let mut n = 0x1234_5600u32;
+        move || {
+            n = n.wrapping_add(0x9e37_79b9);
+            n
+        }
+    }
+
+    fn at(key: u32, addr: u64, access: Access) -> Region {
+        Region { qpn: QP, pd: PD, key, addr, access }
+    }
+
+    #[test]
+    fn every_access_passes_key_domain_rights_and_bounds() {
+        let (mut regions, mut random) = (Regions::new(), counter());
+        let buffer = Buffer::new(0x1000, 100);
+        let key = regions.register(PD, &buffer, Access::LOCAL_WRITE, false, &mut random).unwrap();
+        let write = |r: Region, n: usize| regions.write(r, &vec![7; n]);
+        assert_eq!(write(at(key, 0x1000, Access::LOCAL_WRITE), 100), Ok(()));
+        assert_eq!(write(at(key, 0x1001, Access::LOCAL_WRITE), 100), Err(AccessError::Bounds));
+        assert_eq!(write(at(key, 0xfff, Access::LOCAL_WRITE), 1), Err(AccessError::Bounds));
+        assert_eq!(write(at(key, u64::MAX, Access::LOCAL_WRITE), 2), Err(AccessError::Bounds));
+        assert_eq!(write(at(key, 0x1000, Access::REMOTE_WRITE), 1), Err(AccessError::Right));
+        assert_eq!(write(at(key ^ 1, 0x1000, Access::LOCAL_WRITE), 1), Err(AccessError::Key));
+        let other = Region { pd: PdId(2), ..at(key, 0x1000, Access::LOCAL_WRITE) };
+        assert_eq!(write(other, 1), Err(AccessError::Domain));
+        assert_eq!(write(at(99, 5, Access::REMOTE_WRITE), 0), Ok(()), "nothing is touched, so no key is needed");
+        let mut back = [0; 100];
+        buffer.read_at(0, &mut back);
+        assert_eq!(back, [7; 100]);
+    }
+
+    #[test]
+    fn zero_based_null_and_stale_regions() {
+        let (mut regions, mut random) = (Regions::new(), counter());
+        let buffer = Buffer::new(0x1000, 8);
+        let zero = regions.register(PD, &buffer, Access::LOCAL_WRITE, true, &mut random).unwrap();
+        assert_eq!(regions.write(at(zero, 4, Access::LOCAL_WRITE), &[1, 2, 3, 4]), Ok(()));
+        assert_eq!(regions.write(at(zero, 0x1000, Access::LOCAL_WRITE), &[1]), Err(AccessError::Bounds));
+        let null = regions.register_null(PD, Access::LOCAL_WRITE, &mut random).unwrap();
+        let mut out = [9; 3];
+        regions.write(at(null, 0xdead_0000, Access::LOCAL_WRITE), &[1; 3]).unwrap();
+        regions.read(at(null, 0xdead_0000, Access::NONE), &mut out).unwrap();
+        assert_eq!(out, [0; 3]);
+        regions.deregister(zero).unwrap();
+        assert_eq!(regions.write(at(zero, 4, Access::LOCAL_WRITE), &[1]), Err(AccessError::Key));
+        assert_eq!(regions.deregister(zero), Err(MrError::NoSuchMr));
+        let refused = regions.register(PD, &buffer, Access::REMOTE_WRITE, false, &mut random);
+        assert_eq!(refused, Err(MrError::NeedsLocalWrite));
+    }
+}

@@ -1,0 +1,54 @@
+//! Asynchronous events: what a program is told that belongs to none of its work requests (IBA 11.6.3).
+
+use std::fmt;
+
+use softnic_wire::Qpn;
+
+use crate::completion::CqId;
+use crate::recv_queue::SrqId;
+
+/// An event, by the name that verbs give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The first packet came to a queue pair that is ready to receive, not yet to send.
+    CommEst(Qpn),
+    /// A queue pair with a shared receive queue went to the error state: it takes no more receives from there.
+    LastWqeReached(Qpn),
+    /// The send queue is drained: nothing is outstanding, and nothing begins.
+    SqDrained(Qpn),
+    /// The queue pair lost a completion and is in the error state.
+    QpFatal(Qpn),
+    /// The peer sent a request that cannot be right, and the queue pair is in the error state.
+    QpReqErr(Qpn),
+    /// The peer asked for memory that it may not touch, and the queue pair is in the error state.
+    QpAccessErr(Qpn),
+    /// A completion found no room.
+    CqErr(CqId),
+    /// A shared receive queue has fewer receives than its limit.
+    SrqLimit(SrqId),
+    /// The port is up.
+    PortActive,
+    /// The port is down.
+    PortErr,
+    /// The port's addresses changed.
+    GidChange,
+}
+
+/// The name of verbs, without its prefix.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Event::CommEst(_) => "COMM_EST",
+            Event::LastWqeReached(_) => "LAST_WQE_REACHED",
+            Event::SqDrained(_) => "SQ_DRAINED",
+            Event::QpFatal(_) => "QP_FATAL",
+            Event::QpReqErr(_) => "QP_REQ_ERR",
+            Event::QpAccessErr(_) => "QP_ACCESS_ERR",
+            Event::CqErr(_) => "CQ_ERR",
+            Event::SrqLimit(_) => "SRQ_LIMIT",
+            Event::PortActive => "PORT_ACTIVE",
+            Event::PortErr => "PORT_ERR",
+            Event::GidChange => "GID_CHANGE",
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! One packet of a SEND or WRITE: which it is in its message, its headers, and its payload out of memory.
+
+use softnic_wire::ext::Reth;
+use softnic_wire::opcode::{Position, Service};
+use softnic_wire::segment::opcode_of;
+use softnic_wire::{ExtHeaders, PacketFields, PathMtu, Psn, Qpn, Template, TxFrame};
+
+use crate::memory::{Access, AccessError, PdId, Region};
+use crate::qp::PayloadMode;
+use crate::send_queue::{Slot, Source};
+use crate::{Memory, SendOp};
+
+/// A connection: what both halves of a queue pair need to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) template: Template,
+    pub(crate) mtu: PathMtu,
+    pub(crate) access: Access,
+    pub(crate) payload: PayloadMode,
+}
+
+/// Which packet of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Which {
+    /// RC or UC.
+    pub(crate) service: Service,
+    /// From 0.
+    pub(crate) index: u32,
+    pub(crate) psn: Psn,
+    pub(crate) ack_req: bool,
+}
+
+/// Where a packet stands in a message of several.
+#[inline]
+pub(crate) fn position(index: u32, packets: u32) -> Position {
+    match (index == 0, index + 1 == packets) {
+        (true, true) => Position::Only,
+        (true, false) => Position::First,
+        (false, false) => Position::Middle,
+        (false, true) => Position::Last,
+    }
+}
+
+/// Writes one packet of the message of a connected queue pair.
+#[inline]
+pub(crate) fn emit(
+    tx: &mut TxFrame<'_>,
+    link: &Link,
+    which: Which,
+    slot: &Slot,
+    source: &Source<'_>,
+    host: &impl Memory,
+) -> Result<(), AccessError> {
+    let Which { service, index, psn, ack_req } = which;
+    let (first, last) = (index == 0, index + 1 == slot.packets);
+    let offset = index * link.mtu.bytes();
+    let len = if last { slot.len - offset } else { link.mtu.bytes() };
+    let mut ext = ExtHeaders::default();
+    match slot.op {
+        SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if first => {
+            ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
+        }
+        _ => {}
+    }
+    match slot.op {
+        SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),
+        SendOp::SendInv { rkey } if last => ext.ieth = Some(rkey),
+        _ => {}
+    }
+    let opcode = slot.kind().and_then(|kind| opcode_of(service, kind, position(index, slot.packets)));
+    let fields = PacketFields {
+        opcode: opcode.ok_or(AccessError::Key)?,
+        psn,
+        ack_req,
+        // A WRITE without immediate completes nothing at the peer: there is no event to ask for (IBA 9.2.3).
+        solicited: last && slot.solicited && slot.uses_receive(),
+        becn: false,
+        payload_len: len as usize,
+    };
+    let from = Gather { qpn: link.qpn, pd: link.pd, payload: link.payload, source, offset: u64::from(offset) };
+    write(tx, &link.template, &fields, &ext, &from, host)
+}
+
+/// Where a packet's payload comes from.
+pub(crate) struct Gather<'a> {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) payload: PayloadMode,
+    pub(crate) source: &'a Source<'a>,
+    /// In the message.
+    pub(crate) offset: u64,
+}
+
+/// Writes headers, payload and ICRC.
+#[inline]
+pub(crate) fn write(
+    tx: &mut TxFrame<'_>,
+    template: &Template,
+    fields: &PacketFields,
+    ext: &ExtHeaders,
+    from: &Gather<'_>,
+    host: &impl Memory,
+) -> Result<(), AccessError> {
+    // A frame that does not fit is the driver's mistake, seen at its first packet; there is nothing to send then.
+    if from.payload == PayloadMode::Elided {
+        return template.build_elided(tx, fields, ext).map_err(|_| AccessError::Bounds);
+    }
+    let started = template.start(tx, fields, ext).map_err(|_| AccessError::Bounds)?;
+    let (a, b) = tx.slices_mut(started.payload, fields.payload_len);
+    let in_first = a.len() as u64;
+    copy_out(from, from.offset, a, host)?;
+    if !b.is_empty() {
+        copy_out(from, from.offset + in_first, b, host)?;
+    }
+    template.finish(tx, started);
+    Ok(())
+}
+
+/// Copies part of a message out of the memory that its work request names.
+#[inline]
+fn copy_out(from: &Gather<'_>, offset: u64, out: &mut [u8], memory: &impl Memory) -> Result<(), AccessError> {
+    let sges = match from.source {
+        Source::Inline(bytes) => {
+            out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
+            return Ok(());
+        }
+        Source::Gather(sges) => sges,
+    };
+    let (mut skip, mut out) = (offset, out);
+    for sge in *sges {
+        if out.is_empty() {
+            break;
+        }
+        if skip >= u64::from(sge.len) {
+            skip -= u64::from(sge.len);
+            continue;
+        }
+        let n = out.len().min((u64::from(sge.len) - skip) as usize);
+        let (part, rest) = out.split_at_mut(n);
+        let addr = sge.addr.wrapping_add(skip);
+        memory.read(Region { qpn: from.qpn, pd: from.pd, key: sge.lkey, addr, access: Access::NONE }, part)?;
+        (skip, out) = (0, rest);
+    }
+    Ok(())
+}

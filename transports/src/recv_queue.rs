@@ -1,0 +1,205 @@
+//! Receive queues, a queue pair's own and shared ones, and scattering a message over a receive.
+
+use softnic_wire::Qpn;
+use softnic_wire::aeth::Credits;
+
+use crate::completion::CqId;
+use crate::memory::{Access, AccessError, PdId, Region};
+use crate::wr::scatter;
+use crate::{Completion, Host, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
+
+/// Names a shared receive queue to the NIC that owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SrqId(pub u32);
+
+/// A posted receive.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receive {
+    pub(crate) wr_id: u64,
+    /// Bytes that fit in.
+    pub(crate) capacity: u64,
+    sges: u8,
+}
+
+/// Receives in the order in which they were posted.
+#[derive(Debug)]
+pub struct RecvQueue {
+    slots: Box<[Receive]>,
+    sges: Box<[Sge]>,
+    max_wr: u32,
+    max_sge: usize,
+    head: u32,
+    tail: u32,
+}
+
+impl RecvQueue {
+    /// Room for `max_wr` receives of at most `max_sge` elements each.
+    pub fn new(max_wr: u32, max_sge: u32) -> RecvQueue {
+        let size = max_wr.max(1).next_power_of_two() as usize;
+        RecvQueue {
+            slots: vec![Receive { wr_id: 0, capacity: 0, sges: 0 }; size].into(),
+            sges: vec![Sge::default(); size * max_sge as usize].into(),
+            max_wr,
+            max_sge: max_sge as usize,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    #[inline]
+    fn place(&self, position: u32) -> usize {
+        position as usize & (self.slots.len() - 1)
+    }
+
+    fn clear(&mut self) {
+        (self.head, self.tail) = (0, 0);
+    }
+
+    /// Posts a receive.
+    pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.len() >= self.max_wr {
+            return Err(PostError::QueueFull);
+        }
+        if wr.sges.len() > self.max_sge {
+            return Err(PostError::TooManySges);
+        }
+        let at = self.place(self.tail);
+        self.sges[at * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
+        let capacity = wr.sges.iter().map(|s| u64::from(s.len)).sum();
+        self.slots[at] = Receive { wr_id: wr.wr_id, capacity, sges: wr.sges.len() as u8 };
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Receives posted and not used up.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Moves the oldest receive to the end of another queue; `false` when there is none, or no room for it.
+    pub fn move_oldest(&mut self, into: &mut RecvQueue) -> bool {
+        let Some(receive) = self.head() else { return false };
+        let wr = RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), deadline: None };
+        let moved = into.post(&wr).is_ok();
+        if moved {
+            self.pop();
+        }
+        moved
+    }
+
+    /// The receive that the next message goes into.
+    #[inline]
+    fn head(&self) -> Option<Receive> {
+        (!self.is_empty()).then(|| self.slots[self.place(self.head)])
+    }
+
+    /// The elements of the receive at the head.
+    #[inline]
+    fn sges_of(&self, receive: &Receive) -> &[Sge] {
+        let at = self.place(self.head);
+        &self.sges[at * self.max_sge..][..usize::from(receive.sges)]
+    }
+
+    fn pop(&mut self) -> Option<Receive> {
+        let receive = self.head()?;
+        self.head = self.head.wrapping_add(1);
+        Some(receive)
+    }
+}
+
+/// The receives of one queue pair: posted to itself, or taken one at a time from a shared queue when a message begins.
+pub(crate) struct Receives {
+    queue: RecvQueue,
+    srq: Option<SrqId>,
+    pub(crate) cq: CqId,
+    qpn: Qpn,
+    pd: PdId,
+}
+
+impl Receives {
+    pub(crate) fn new(c: &crate::qp::Config) -> Receives {
+        let queue = match c.srq {
+            None => RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge),
+            Some((_, max_sge)) => RecvQueue::new(1, max_sge),
+        };
+        Receives { queue, srq: c.srq.map(|(id, _)| id), cq: c.recv_cq, qpn: c.qpn, pd: c.pd }
+    }
+
+    /// Whether they come from a shared queue.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.srq.is_some()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    /// Posts a receive to the queue pair itself.
+    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.deadline.is_some() {
+            return Err(PostError::NoDeadlines);
+        }
+        // With a shared queue, that is where receives are posted (IBA 10.2.9.1).
+        if self.srq.is_some() {
+            return Err(PostError::NoSuchOperation);
+        }
+        self.queue.post(wr)
+    }
+
+    /// What an acknowledgement says about receives: of shared ones nothing can be promised (IBA 9.7.7.2.2).
+    #[inline]
+    pub(crate) fn credits(&self) -> Credits {
+        match self.srq {
+            None => Credits::at_most(self.queue.len()),
+            Some(_) => Credits::UNLIMITED,
+        }
+    }
+
+    /// The receive that the message which begins now goes into, or the one under way.
+    #[inline]
+    pub(crate) fn head(&mut self, host: &mut impl Host) -> Option<Receive> {
+        if let (Some(srq), true) = (self.srq, self.queue.is_empty()) {
+            host.take_shared(srq, &mut self.queue);
+        }
+        self.queue.head()
+    }
+
+    /// The receive at the head is used up.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Receive> {
+        self.queue.pop()
+    }
+
+    /// Places bytes at `offset` of the message in the receive at the head.
+    #[inline]
+    pub(crate) fn scatter(
+        &self,
+        receive: &Receive,
+        offset: u64,
+        bytes: &[u8],
+        memory: &impl Memory,
+    ) -> Result<(), AccessError> {
+        let (qpn, pd) = (self.qpn, self.pd);
+        let region = |key, addr| Region { qpn, pd, key, addr, access: Access::LOCAL_WRITE };
+        scatter(self.queue.sges_of(receive), offset, bytes, |sge, at, part| {
+            memory.write(region(sge.lkey, sge.addr.wrapping_add(at)), part)
+        })
+    }
+
+    /// Ends all receives: the one in use with `status`, the rest flushed.
+    pub(crate) fn flush(&mut self, status: Option<Status>, host: &mut impl Host) {
+        let mut status = status.unwrap_or(Status::WrFlushErr);
+        while let Some(receive) = self.queue.pop() {
+            host.counters().resp_cqe_error += u64::from(status != Status::WrFlushErr);
+            let _ = host.complete(self.cq, Completion::new(receive.wr_id, status, WcOpcode::Recv, self.qpn));
+            status = Status::WrFlushErr;
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Unreliable connection: messages of any length, none of them acknowledged (IBA 9.8.2).
+
+use softnic_wire::opcode::{Kind, Position, Service};
+use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
+use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
+
+use crate::memory::{Access, Region};
+use crate::message::{self, Link, Which};
+use crate::qp::{Config, PayloadMode};
+use crate::unreliable::Common;
+use crate::{Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, WcOpcode};
+
+/// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
+#[derive(Debug, Clone, Copy)]
+pub struct ReceiveAttr {
+    /// The way to the peer.
+    pub path: Path,
+    /// The peer's queue pair.
+    pub dest_qp: Qpn,
+    /// Bytes of payload a packet carries at most.
+    pub mtu: PathMtu,
+    /// The first PSN that the peer will send.
+    pub rq_psn: Psn,
+    /// What the peer may do here.
+    pub access: Access,
+    /// Partition.
+    pub pkey: u16,
+}
+
+/// A queue pair of an unreliable connection.
+pub struct Uc {
+    common: Common,
+    payload: PayloadMode,
+    link: Option<Link>,
+    expected: Psn,
+    message: Reassembly,
+    /// The message under way is not whole: nothing is taken before the next one begins.
+    dropping: bool,
+    /// Where the WRITE that is under way goes.
+    target: (u64, u32),
+}
+
+/// What becomes of a packet that cannot be taken.
+enum Refusal {
+    /// The message is dropped, and nobody hears of it.
+    Drop,
+    /// The receive is of no use: it ends with this status, and the queue pair stops.
+    Receive(Status),
+    /// A completion was lost.
+    CqOverflow,
+}
+
+impl Uc {
+    /// In the reset state.
+    pub fn new(c: &Config) -> Uc {
+        Uc {
+            common: Common::new(c),
+            payload: c.payload,
+            link: None,
+            expected: Psn::new(0),
+            message: Reassembly::new(PathMtu::B256),
+            dropping: false,
+            target: (0, 0),
+        }
+    }
+
+    /// To the reset state: all work is forgotten.
+    pub fn reset(&mut self) {
+        self.common.reset();
+        self.link = None;
+    }
+
+    /// RESET to INIT.
+    pub fn init(&mut self) {
+        self.common.state = QpState::Init;
+    }
+
+    /// INIT to RTR.
+    pub fn ready_to_receive(&mut self, a: &ReceiveAttr) {
+        self.link = Some(Link {
+            qpn: self.common.qpn,
+            pd: self.common.pd,
+            template: Template::new(&a.path, a.dest_qp, a.pkey),
+            mtu: a.mtu,
+            access: a.access,
+            payload: self.payload,
+        });
+        (self.expected, self.message, self.dropping) = (a.rq_psn, Reassembly::new(a.mtu), false);
+        self.common.state = QpState::ReadyToReceive;
+    }
+
+    /// RTR to RTS.
+    pub fn ready_to_send(&mut self, sq_psn: Psn) {
+        self.common.ready_to_send(sq_psn);
+    }
+
+    /// RTS to SQD: what was begun is finished, nothing else begins. With `notify` an event says when that is done.
+    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.common.drain(notify, host);
+    }
+
+    /// SQD or SQE to RTS.
+    pub fn resume(&mut self) {
+        self.common.state = QpState::ReadyToSend;
+    }
+
+    /// Whether no message is half sent.
+    pub fn is_drained(&self) -> bool {
+        self.common.is_drained()
+    }
+
+    /// Changes what may change while connected.
+    pub fn update(&mut self, access: Option<Access>, template: Option<Template>) {
+        if let Some(link) = &mut self.link {
+            link.access = access.unwrap_or(link.access);
+            link.template = template.unwrap_or(link.template);
+        }
+    }
+
+    /// Takes a packet. A gap ends the message that it is in; the next FIRST or ONLY is taken whatever its PSN, because
+    /// nobody will send the missing packets again (IBA 9.8.2.2.1).
+    fn receive(&mut self, packet: &Inbound<'_>, host: &mut impl Host) {
+        let psn = packet.bth.psn;
+        let starts = matches!(packet.bth.opcode.position(), Position::First | Position::Only);
+        if psn != self.expected {
+            host.counters().out_of_sequence += 1;
+        }
+        if starts {
+            self.abandon();
+            self.dropping = false;
+        } else if self.dropping || psn != self.expected {
+            self.abandon();
+            return;
+        }
+        self.expected = psn.next();
+        match self.take(packet, host) {
+            Ok(()) => {}
+            Err(Refusal::Drop) => self.abandon(),
+            Err(Refusal::Receive(status)) => self.common.fail(Some(status), host),
+            Err(Refusal::CqOverflow) => self.common.stop_fatally(host),
+        }
+    }
+
+    /// Takes nothing more of the message under way; its receive is free for the next one.
+    fn abandon(&mut self) {
+        if let Some(link) = &self.link {
+            self.message = Reassembly::new(link.mtu);
+        }
+        self.dropping = true;
+    }
+
+    fn take(&mut self, packet: &Inbound<'_>, host: &mut impl Host) -> Result<(), Refusal> {
+        let Some(link) = self.link else { return Err(Refusal::Drop) };
+        let opcode = packet.bth.opcode;
+        let Ok(place) = self.message.accept(opcode, packet.payload_len, packet.ext.reth.map(|r| r.len)) else {
+            host.counters().resp_remote_invalid_request += 1;
+            return Err(Refusal::Drop);
+        };
+        let is_send = opcode.kind() == Kind::Send;
+        let receives = &mut self.common.receives;
+        // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
+        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && receives.head(host).is_none() {
+            host.counters().out_of_buffer += 1;
+            return Err(Refusal::Drop);
+        }
+        if is_send {
+            let Some(receive) = receives.head(host) else { return Err(Refusal::Drop) };
+            if u64::from(place.offset) + u64::from(packet.payload_len) > receive.capacity {
+                host.counters().resp_local_length_error += 1;
+                return Err(Refusal::Drop);
+            }
+            let placed = receives.scatter(&receive, u64::from(place.offset), packet.payload, &*host);
+            placed.map_err(|_| Refusal::Receive(Status::LocProtErr))?;
+        } else {
+            self.place_write(packet, place.offset, &link, host)?;
+        }
+        if !place.complete {
+            return Ok(());
+        }
+        let counters = host.counters();
+        if is_send {
+            counters.rx_send_requests += 1;
+        } else {
+            counters.rx_write_requests += 1;
+        }
+        if !is_send && packet.ext.imm.is_none() {
+            return Ok(());
+        }
+        let Some(receive) = self.common.receives.pop() else { return Ok(()) };
+        let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
+        let completion = Completion {
+            byte_len: place.offset + packet.payload_len,
+            imm: packet.ext.imm,
+            solicited: packet.bth.solicited,
+            ..Completion::new(receive.wr_id, Status::Success, opcode, link.qpn)
+        };
+        host.complete(self.common.receives.cq, completion).map_err(|_| Refusal::CqOverflow)
+    }
+
+    /// Memory that the peer may not touch is not touched; the message is dropped, and the connection goes on
+    /// (IBA 9.9.3: class D).
+    fn place_write(
+        &mut self,
+        packet: &Inbound<'_>,
+        offset: u32,
+        link: &Link,
+        host: &mut impl Host,
+    ) -> Result<(), Refusal> {
+        let region = |(addr, key): (u64, u32), offset: u32| Region {
+            qpn: link.qpn,
+            pd: link.pd,
+            key,
+            addr: addr.wrapping_add(u64::from(offset)),
+            access: Access::REMOTE_WRITE,
+        };
+        if let Some(reth) = packet.ext.reth {
+            if !link.access.allows(Access::REMOTE_WRITE) || reth.len > MAX_MESSAGE {
+                host.counters().resp_remote_invalid_request += 1;
+                return Err(Refusal::Drop);
+            }
+            self.target = (reth.va, reth.rkey);
+            // The whole range, before a byte of it is written.
+            if host.check(region(self.target, 0), u64::from(reth.len)).is_err() {
+                host.counters().resp_remote_access_errors += 1;
+                return Err(Refusal::Drop);
+            }
+        }
+        host.write(region(self.target, offset), packet.payload).map_err(|_| {
+            host.counters().resp_remote_access_errors += 1;
+            Refusal::Drop
+        })
+    }
+}
+
+impl QueuePair for Uc {
+    fn qpn(&self) -> Qpn {
+        self.common.qpn
+    }
+
+    fn state(&self) -> QpState {
+        self.common.state
+    }
+
+    fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if wr.to.is_some() {
+            return Err(PostError::Address);
+        }
+        // Nothing is ever answered, so nothing can be asked for; and SEND with invalidate is for RC alone (IBA table 38).
+        if wr.op.awaits_data() || matches!(wr.op, SendOp::SendInv { .. }) {
+            return Err(PostError::NoSuchOperation);
+        }
+        self.common.write_send(wr)
+    }
+
+    fn ring_doorbell(&mut self, _now: Instant, host: &mut impl Host) {
+        let mtu = self.link.map_or(PathMtu::B256, |link| link.mtu);
+        self.common.ring_doorbell(mtu, host);
+    }
+
+    fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
+        self.common.post_recv(wr, host)
+    }
+
+    fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
+        if packet.bth.opcode == Opcode::CNP {
+            host.counters().rp_cnp_handled += 1;
+        } else if self.common.state.receives() {
+            self.common.note_arrival(host);
+            self.receive(packet, host);
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.link else { return false };
+        self.common.send_next(tx, host, |tx, due, host| {
+            let which = Which { service: Service::Uc, index: due.index, psn: due.psn, ack_req: false };
+            message::emit(tx, link, which, due.slot, due.source, host).map_err(|_| Status::LocProtErr)
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Instant, _host: &mut impl Host) {}
+
+    fn fail(&mut self, host: &mut impl Host) {
+        self.common.fail(None, host);
+    }
+}

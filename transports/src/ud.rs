@@ -1,0 +1,199 @@
+//! Unreliable datagram: one packet a message, each to where its work request says (IBA 9.8.3); QP1 is one of these.
+
+use softnic_wire::ext::Deth;
+use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Psn, Qpn, TxFrame, grh};
+
+use crate::message::{self, Gather};
+use crate::qp::{Config, PayloadMode};
+use crate::unreliable::Common;
+use crate::wr::AhId;
+use crate::{Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, WcOpcode};
+
+/// A Q_Key with this bit set in a work request stands for the queue pair's own (IBA 10.2.5): so only who may set such a key
+/// on a queue pair can send it, and no ordinary program can speak to QP1 of another host with it.
+pub const QKEY_PRIVILEGED: u32 = 0x8000_0000;
+
+/// The Q_Key of QP1 (IBA 13.5.3.2).
+pub const QKEY_GSI: u32 = 0x8001_0000;
+
+/// A datagram queue pair.
+pub struct Ud {
+    common: Common,
+    payload: PayloadMode,
+    /// The longest message.
+    mtu: PathMtu,
+    qkey: u32,
+}
+
+impl Ud {
+    /// In the reset state. Messages are at most `mtu` bytes, what the port carries.
+    pub fn new(c: &Config, mtu: PathMtu) -> Ud {
+        Ud { common: Common::new(c), payload: c.payload, mtu, qkey: 0 }
+    }
+
+    /// To the reset state: all work is forgotten.
+    pub fn reset(&mut self) {
+        self.common.reset();
+    }
+
+    /// RESET to INIT.
+    pub fn init(&mut self) {
+        self.common.state = QpState::Init;
+    }
+
+    /// The key that datagrams to here must carry.
+    pub fn set_qkey(&mut self, qkey: u32) {
+        self.qkey = qkey;
+    }
+
+    /// INIT to RTR.
+    pub fn ready_to_receive(&mut self) {
+        self.common.state = QpState::ReadyToReceive;
+    }
+
+    /// RTR to RTS.
+    pub fn ready_to_send(&mut self, sq_psn: Psn) {
+        self.common.ready_to_send(sq_psn);
+    }
+
+    /// RTS to SQD: nothing begins any more. With `notify` an event says so.
+    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.common.drain(notify, host);
+    }
+
+    /// SQD or SQE to RTS.
+    pub fn resume(&mut self) {
+        self.common.state = QpState::ReadyToSend;
+    }
+
+    /// Whether nothing is under way: datagrams are not sent by halves.
+    pub fn is_drained(&self) -> bool {
+        self.common.is_drained()
+    }
+
+    /// Where the next datagram goes.
+    #[inline]
+    pub fn next_address(&self) -> Option<AhId> {
+        self.common.next_datagram().map(|to| to.ah)
+    }
+
+    /// Takes a datagram: into the next receive, behind 40 bytes that say where it came from. Without a receive, with one
+    /// that is too small, or with the wrong key it is dropped and nobody hears of it (IBA 9.8.3.2, 9.6.1.4).
+    fn receive(&mut self, packet: &Inbound<'_>, host: &mut impl Host) {
+        let (Some(deth), Opcode::UD_SEND_ONLY | Opcode::UD_SEND_ONLY_WITH_IMMEDIATE) =
+            (packet.ext.deth, packet.bth.opcode)
+        else {
+            host.counters().rx_malformed += 1;
+            return;
+        };
+        if deth.qkey != self.qkey {
+            host.counters().rx_bad_qkey += 1;
+            return;
+        }
+        let receives = &mut self.common.receives;
+        let Some(receive) = receives.head(host) else {
+            host.counters().out_of_buffer += 1;
+            return;
+        };
+        let byte_len = packet.payload_len + grh::LEN as u32;
+        if u64::from(byte_len) > receive.capacity || packet.payload_len > self.mtu.bytes() {
+            host.counters().resp_local_length_error += 1;
+            return;
+        }
+        let header = packet.grh.unwrap_or(&[0; grh::LEN]);
+        let placed = receives
+            .scatter(&receive, 0, header, &*host)
+            .and_then(|()| receives.scatter(&receive, grh::LEN as u64, packet.payload, &*host));
+        if placed.is_err() {
+            self.common.fail(Some(Status::LocProtErr), host);
+            return;
+        }
+        receives.pop();
+        host.counters().rx_send_requests += 1;
+        let completion = Completion {
+            byte_len,
+            imm: packet.ext.imm,
+            src_qp: Some(deth.src_qp),
+            solicited: packet.bth.solicited,
+            ..Completion::new(receive.wr_id, Status::Success, WcOpcode::Recv, self.common.qpn)
+        };
+        if host.complete(self.common.receives.cq, completion).is_err() {
+            self.common.stop_fatally(host);
+        }
+    }
+}
+
+impl QueuePair for Ud {
+    fn qpn(&self) -> Qpn {
+        self.common.qpn
+    }
+
+    fn state(&self) -> QpState {
+        self.common.state
+    }
+
+    fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if !matches!(wr.op, SendOp::Send | SendOp::SendImm { .. }) {
+            return Err(PostError::NoSuchOperation);
+        }
+        if wr.to.is_none() {
+            return Err(PostError::Address);
+        }
+        if wr.data.len() > u64::from(self.mtu.bytes()) {
+            return Err(PostError::MessageTooLong);
+        }
+        self.common.write_send(wr)
+    }
+
+    fn ring_doorbell(&mut self, _now: Instant, host: &mut impl Host) {
+        self.common.ring_doorbell(self.mtu, host);
+    }
+
+    fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
+        self.common.post_recv(wr, host)
+    }
+
+    fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
+        if packet.bth.opcode == Opcode::CNP {
+            host.counters().rp_cnp_handled += 1;
+        } else if self.common.state.receives() {
+            self.receive(packet, host);
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let (src_qp, pd, own, payload) = (self.common.qpn, self.common.pd, self.qkey, self.payload);
+        self.common.send_next(tx, host, |tx, due, host| {
+            let slot = due.slot;
+            // The address handle is gone, or it never was.
+            let Some(to) = slot.to else { return Err(Status::LocQpOpErr) };
+            let template = host.address(to.ah, pd).ok_or(Status::LocQpOpErr)?.with_dest_qp(to.dest_qp);
+            let qkey = if to.qkey & QKEY_PRIVILEGED != 0 { own } else { to.qkey };
+            let (opcode, imm) = match slot.op {
+                SendOp::SendImm { imm } => (Opcode::UD_SEND_ONLY_WITH_IMMEDIATE, Some(imm)),
+                _ => (Opcode::UD_SEND_ONLY, None),
+            };
+            let fields = PacketFields {
+                opcode,
+                psn: due.psn,
+                ack_req: false,
+                solicited: slot.solicited,
+                becn: false,
+                payload_len: slot.len as usize,
+            };
+            let ext = ExtHeaders { deth: Some(Deth { qkey, src_qp }), imm, ..ExtHeaders::default() };
+            let from = Gather { qpn: src_qp, pd, payload, source: due.source, offset: 0 };
+            message::write(tx, &template, &fields, &ext, &from, host).map_err(|_| Status::LocProtErr)
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Instant, _host: &mut impl Host) {}
+
+    fn fail(&mut self, host: &mut impl Host) {
+        self.common.fail(None, host);
+    }
+}

@@ -1,0 +1,243 @@
+//! What UC and UD have in common: a send is done when its last packet has left, and a failed send stops only the sending.
+
+use softnic_wire::{PathMtu, Psn, Qpn, TxFrame};
+
+use crate::completion::CqId;
+use crate::memory::PdId;
+use crate::qp::Config;
+use crate::recv_queue::Receives;
+use crate::send_queue::{SendQueue, Slot, Source, completion};
+use crate::wr::Datagram;
+use crate::{CqOverflow, Event, Host, PostError, QpState, RecvWr, SendWr, Status};
+
+/// Why sending must stop.
+pub(crate) enum Failure {
+    /// The oldest work request ends with this status; the rest is flushed.
+    Work(Status),
+    /// A completion was lost.
+    CqOverflow,
+}
+
+impl From<CqOverflow> for Failure {
+    fn from(_: CqOverflow) -> Failure {
+        Failure::CqOverflow
+    }
+}
+
+/// A packet that is due: the closure of [`Common::send_next`] writes it.
+pub(crate) struct Due<'a> {
+    pub(crate) slot: &'a Slot,
+    pub(crate) source: &'a Source<'a>,
+    /// Which packet of its message, from 0.
+    pub(crate) index: u32,
+    pub(crate) psn: Psn,
+}
+
+/// States, queues and completions of a queue pair without acknowledgements.
+pub(crate) struct Common {
+    pub(crate) qpn: Qpn,
+    pub(crate) pd: PdId,
+    pub(crate) state: QpState,
+    pub(crate) receives: Receives,
+    queue: SendQueue,
+    send_cq: CqId,
+    sig_all: bool,
+    /// The number of the next packet, counted as in the send queue, and its PSN.
+    next: u64,
+    psn: Psn,
+    established: bool,
+    tell_drained: bool,
+}
+
+impl Common {
+    pub(crate) fn new(c: &Config) -> Common {
+        Common {
+            qpn: c.qpn,
+            pd: c.pd,
+            state: QpState::Reset,
+            receives: Receives::new(c),
+            queue: SendQueue::new(c.caps.max_send_wr, c.caps.max_send_sge, c.caps.max_inline),
+            send_cq: c.send_cq,
+            sig_all: c.sig_all,
+            next: 0,
+            psn: Psn::new(0),
+            established: false,
+            tell_drained: false,
+        }
+    }
+
+    /// To the reset state: all work is forgotten.
+    pub(crate) fn reset(&mut self) {
+        self.state = QpState::Reset;
+        self.queue.clear();
+        self.receives.clear();
+        self.next = 0;
+        (self.established, self.tell_drained) = (false, false);
+    }
+
+    /// RTR to RTS.
+    pub(crate) fn ready_to_send(&mut self, psn: Psn) {
+        self.psn = psn;
+        self.state = QpState::ReadyToSend;
+    }
+
+    /// RTS to SQD.
+    pub(crate) fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.state = QpState::SendQueueDrain;
+        self.tell_drained = notify;
+        self.check_drained(host);
+    }
+
+    /// Whether no message is half sent: nothing waits for an answer here.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue.head().is_none_or(|slot| slot.first == self.next)
+    }
+
+    fn check_drained(&mut self, host: &mut impl Host) {
+        if self.tell_drained && self.state == QpState::SendQueueDrain && self.is_drained() {
+            self.tell_drained = false;
+            host.notify(Event::SqDrained(self.qpn));
+        }
+    }
+
+    /// Where the oldest send that waits goes.
+    #[inline]
+    pub(crate) fn next_datagram(&self) -> Option<Datagram> {
+        self.queue.head()?.to
+    }
+
+    /// A packet came: the first one to a queue pair that cannot send yet is worth an event.
+    pub(crate) fn note_arrival(&mut self, host: &mut impl Host) {
+        if self.state == QpState::ReadyToReceive && !self.established {
+            self.established = true;
+            host.notify(Event::CommEst(self.qpn));
+        }
+    }
+
+    pub(crate) fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if wr.deadline.is_some() {
+            return Err(PostError::NoDeadlines);
+        }
+        match self.state {
+            QpState::Reset | QpState::Init | QpState::ReadyToReceive => Err(PostError::State),
+            _ => self.queue.write(wr, self.sig_all),
+        }
+    }
+
+    pub(crate) fn ring_doorbell(&mut self, mtu: PathMtu, host: &mut impl Host) {
+        match self.state {
+            QpState::SendQueueError | QpState::Error => self.flush_sends(Status::WrFlushErr, host),
+            _ => self.queue.publish(mtu),
+        }
+    }
+
+    pub(crate) fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
+        if self.state == QpState::Reset {
+            return Err(PostError::State);
+        }
+        self.receives.post(wr)?;
+        if self.state == QpState::Error {
+            self.receives.flush(None, host);
+        }
+        Ok(())
+    }
+
+    /// Sends the next packet, if one is due; `emit` writes it, or says with what status its work request ends.
+    pub(crate) fn send_next<H: Host>(
+        &mut self,
+        tx: &mut TxFrame<'_>,
+        host: &mut H,
+        emit: impl FnOnce(&mut TxFrame<'_>, &Due<'_>, &H) -> Result<(), Status>,
+    ) -> bool {
+        if !self.state.sends() {
+            return false;
+        }
+        match self.try_send(tx, host, emit) {
+            Ok(sent) => {
+                self.check_drained(host);
+                sent
+            }
+            // What was received has nothing to do with what could not be sent (IBA 10.3.1.6).
+            Err(Failure::Work(status)) => {
+                self.state = QpState::SendQueueError;
+                self.flush_sends(status, host);
+                false
+            }
+            Err(Failure::CqOverflow) => {
+                self.stop_fatally(host);
+                false
+            }
+        }
+    }
+
+    fn try_send<H: Host>(
+        &mut self,
+        tx: &mut TxFrame<'_>,
+        host: &mut H,
+        emit: impl FnOnce(&mut TxFrame<'_>, &Due<'_>, &H) -> Result<(), Status>,
+    ) -> Result<bool, Failure> {
+        // All before the head is done, so the next packet is the head's.
+        let slot = loop {
+            let Some(&slot) = self.queue.head() else { return Ok(false) };
+            if self.state == QpState::SendQueueDrain && slot.first == self.next {
+                return Ok(false);
+            }
+            if !slot.op.is_local() {
+                break slot;
+            }
+            slot.execute(self.qpn, self.pd, host).map_err(Failure::Work)?;
+            self.queue.set_executed(self.queue.head_position());
+            self.complete_head(host)?;
+        };
+        let source = self.queue.source(self.queue.head_position(), &slot);
+        let index = (self.next - slot.first) as u32;
+        emit(tx, &Due { slot: &slot, source: &source, index, psn: self.psn }, host).map_err(Failure::Work)?;
+        host.counters().sent_requests += 1;
+        let ends = slot.ends_with(self.next);
+        self.next += 1;
+        self.psn = self.psn.next();
+        if ends {
+            self.complete_head(host)?;
+        }
+        Ok(true)
+    }
+
+    fn complete_head(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+        if let Some(slot) = self.queue.pop()
+            && slot.signaled
+        {
+            host.complete(self.send_cq, completion(&slot, self.qpn, Status::Success))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all sends: the oldest with `status`, the rest flushed.
+    fn flush_sends(&mut self, status: Status, host: &mut impl Host) {
+        let mut status = status;
+        while let Some(slot) = self.queue.pop_any() {
+            host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
+            let _ = host.complete(self.send_cq, completion(&slot, self.qpn, status));
+            status = Status::WrFlushErr;
+        }
+        self.next = self.queue.end();
+    }
+
+    /// Goes to the error state and flushes; `receive` is how the receive in use ends.
+    pub(crate) fn fail(&mut self, receive: Option<Status>, host: &mut impl Host) {
+        if self.state == QpState::Error {
+            return;
+        }
+        self.state = QpState::Error;
+        self.flush_sends(Status::WrFlushErr, host);
+        self.receives.flush(receive, host);
+        if self.receives.are_shared() {
+            host.notify(Event::LastWqeReached(self.qpn));
+        }
+    }
+
+    /// A completion was lost: no program can rely on this queue pair any more.
+    pub(crate) fn stop_fatally(&mut self, host: &mut impl Host) {
+        host.notify(Event::QpFatal(self.qpn));
+        self.fail(None, host);
+    }
+}
