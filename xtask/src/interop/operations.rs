@@ -1,10 +1,12 @@
 //! What is done in a scenario. Each is written once, for a requester and a responder; who is who is the scenario's matter.
 
+mod datagrams;
 mod errors;
 mod lossy;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use softnic_nic::QpKind;
 use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{SendOp, Status};
@@ -69,7 +71,21 @@ pub(super) const OPERATIONS: &[Operation] = &[
         .with(|s| Setup { faults: "loss=0.03", ..s }),
     op("disorder", "all operations while packets come late or twice", lossy::all_kinds)
         .with(|s| Setup { faults: "reorder=0.05:2,dup=0.05", ..s }),
+    op("uc-send", "SENDs of all sizes without acknowledgement", |s| transfers(s, Kind::Send)).with(UC),
+    op("uc-send-imm", "the same with immediate data", |s| transfers(s, Kind::SendImm)).with(UC),
+    op("uc-write", "WRITEs of all sizes without acknowledgement", |s| transfers(s, Kind::Write)).with(UC),
+    op("uc-write-imm", "the same with immediate data", |s| transfers(s, Kind::WriteImm)).with(UC),
+    op("uc-no-receive", "a SEND that finds no receive is dropped, the next one arrives", datagrams::uc_no_receive)
+        .with(UC),
+    op("ud-send", "datagrams of 0, 1 and MTU bytes, with their network header", |s| datagrams::all(s, Kind::Send))
+        .with(UD),
+    op("ud-send-imm", "the same with immediate data", |s| datagrams::all(s, Kind::SendImm)).with(UD),
+    op("ud-no-receive", "a datagram that finds no receive is dropped, the next one arrives", datagrams::ud_no_receive)
+        .with(UD),
 ];
+
+const UC: fn(Setup) -> Setup = |s| Setup { service: QpKind::Uc, ..s };
+const UD: fn(Setup) -> Setup = |s| Setup { service: QpKind::Ud, ..s };
 
 /// Nothing that works takes as long.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -156,7 +172,7 @@ fn expect_received(s: &mut Session, done: Done) -> Result<(), Error> {
 
 fn received(kind: Kind, wr_id: u64, len: usize) -> Done {
     let opcode = if kind == Kind::WriteImm { WcOpcode::RecvWriteImm } else { WcOpcode::Recv };
-    Done { wr_id, status: Status::Success, opcode: Some(opcode), len: len as u32, imm: kind.imm(wr_id) }
+    Done { wr_id, status: Status::Success, opcode: Some(opcode), len: len as u32, imm: kind.imm(wr_id), src_qp: None }
 }
 
 /// Makes `len` bytes at [`TO`] and what is around them forget what they were.
@@ -205,6 +221,14 @@ fn transfer(s: &mut Session, kind: Kind, n: u64, len: usize, late: Duration) -> 
     expect_sent(s, n, Status::Success, kind.completes_as())?;
     if kind.uses_receive() {
         expect_received(s, received(kind, n, len))?;
+    }
+    // Only of a WRITE without acknowledgement nobody says when it has arrived.
+    let begin = Instant::now();
+    while s.setup.service == QpKind::Uc && kind == Kind::Write && begin.elapsed() < LIMIT {
+        if expect_data(s, destination, &data).is_ok() {
+            break;
+        }
+        s.pause(Duration::from_millis(1))?;
     }
     expect_data(s, destination, &data)
 }
@@ -281,7 +305,7 @@ fn outstanding(s: &mut Session) -> Result<(), Error> {
     for n in 0..4 {
         let opcode = Some(WcOpcode::Recv);
         let imm = Some(n as u32);
-        expect_received(s, Done { wr_id: n, status: Status::Success, opcode, len: len as u32, imm })?;
+        expect_received(s, Done { wr_id: n, status: Status::Success, opcode, len: len as u32, imm, src_qp: None })?;
     }
     expect_data(s, to, &data)?;
     let read = s.read(from, scratch + 64, 4 * len)?;
