@@ -28,6 +28,8 @@ struct WriteTarget {
 enum Answer {
     /// Everything before the expected PSN has come.
     Ack,
+    /// The SEND or WRITE packet of this PSN has come, and all before it; what has come since is answered by data.
+    AckOf { psn: Psn },
     /// Something is wrong with the request of this PSN.
     Nak { psn: Psn, syndrome: Syndrome },
 }
@@ -57,6 +59,8 @@ pub(super) struct Responder {
     rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
+    /// The last request that was carried out is answered by data.
+    data_last: bool,
     /// READ responses and values of atomics that are owed; they go before the answer above, which covers what they answer.
     data: DataAnswers,
     /// The furthest packet that was dropped as too early while the answer that says so waits.
@@ -73,6 +77,7 @@ impl Responder {
             target: WriteTarget { addr: 0, rkey: 0 },
             rnr_timer: RnrTimer(0),
             answer: None,
+            data_last: false,
             data: DataAnswers::default(),
             dropped: None,
         }
@@ -85,7 +90,7 @@ impl Responder {
         self.msn = 0;
         self.message = Reassembly::new(mtu);
         self.rnr_timer = rnr_timer;
-        (self.answer, self.dropped) = (None, None);
+        (self.answer, self.dropped, self.data_last) = (None, None, false);
     }
 
     pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
@@ -125,8 +130,8 @@ impl Responder {
                 host.counters().duplicate_request += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
                     self.answer_again(packet, link, host);
-                } else if self.answer.is_none() {
-                    self.answer = Some(Answer::Ack);
+                } else {
+                    self.acknowledge_again(packet.bth.psn);
                 }
                 return Ok(());
             }
@@ -144,6 +149,19 @@ impl Responder {
             }
         }
         self.execute(packet, link, recovery, host)
+    }
+
+    /// The acknowledgement of a SEND or WRITE was lost.
+    ///
+    /// It does not name the PSN of a READ or atomic that came after it: that one is acknowledged by its data alone, and
+    /// Linux's rxe takes the READ for done, without its data, when the plain acknowledgement arrives first.
+    fn acknowledge_again(&mut self, psn: Psn) {
+        match self.answer {
+            None if self.data_last => self.answer = Some(Answer::AckOf { psn }),
+            None => self.answer = Some(Answer::Ack),
+            Some(Answer::AckOf { psn: earlier }) if earlier.is_before(psn) => self.answer = Some(Answer::AckOf { psn }),
+            Some(_) => {}
+        }
     }
 
     /// Carries out the request that is due.
@@ -180,6 +198,7 @@ impl Responder {
             self.place_write(packet, place.offset, link, host)?;
         }
         self.expected = self.expected.next();
+        self.data_last = false;
         // A NAK that still waits was for this very packet, which has come meanwhile.
         if packet.bth.ack_req || self.answer.is_some() {
             self.answer = Some(Answer::Ack);
@@ -305,6 +324,7 @@ impl Responder {
         self.dropped = None;
         let (psn, syndrome) = match answer {
             Answer::Ack => (self.expected.sub(1), Syndrome::Ack(self.receives.credits())),
+            Answer::AckOf { psn } => (psn, Syndrome::Ack(self.receives.credits())),
             Answer::Nak { psn, syndrome } => (psn, syndrome),
         };
         let sequence_nak = syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR);

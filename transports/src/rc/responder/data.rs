@@ -146,6 +146,7 @@ impl Responder {
         };
         self.msn = msn;
         self.expected = psn.add(packets);
+        self.data_last = true;
         if self.answer.is_some() {
             // A NAK that still waits was for this very packet, which has come meanwhile.
             self.answer = None;
