@@ -7,7 +7,7 @@ use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
+use softnic_nic::transports::{Event, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_nic::{Buffer, MrError, QpKind, WindowType};
 
 const OK: Status = Status::Success;
@@ -439,6 +439,17 @@ fn a_fence_keeps_the_key_alive_until_the_read_before_it_is_done() {
         let expected = if fence { [(1, OK), (2, OK)] } else { [(1, Status::RemAccessErr), (2, Status::WrFlushErr)] };
         assert_eq!(w.sent_status(A), expected, "fence {fence}");
         assert_eq!(w.received(B)[0].invalidated, Some(rkey));
+        let told: Vec<Event> = std::iter::from_fn(|| w.hosts[B].nic.poll_event()).collect();
+        let (state, events) = if fence {
+            (QpState::ReadyToSend, vec![])
+        } else {
+            (QpState::Error, vec![Event::QpAccessErr(w.hosts[B].qpn)])
+        };
+        assert_eq!(
+            (w.state(B), told),
+            (state, events),
+            "what the peer may not read stops the queue pair, fence {fence}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use softnic_nic::Node;
+use softnic_nic::{Nic, Node};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Error, Instant, Layout, MacAddr, TxFrame};
 
@@ -32,7 +32,7 @@ pub enum DriverError {
     Neighbour(#[from] NeighbourError),
 }
 
-/// A Node on a wire, driven by whoever calls [`Driver::step`]; single-threaded.
+/// A NIC, or what has its ports, on a wire, driven by whoever calls [`Driver::step`]; single-threaded.
 ///
 /// RoCE packets go to the Node, everything else to the [`Neighbours`] beside it.
 pub struct Driver<N, I> {
@@ -154,7 +154,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             let frame = &mut self.rx[..len];
             match Layout::locate(frame) {
                 Err(Error::NotRoce(_)) => self.neighbours.handle_frame(now, 0, frame),
-                _ => self.node.handle_frame(now, 0, frame),
+                _ => self.node.handle_frame(now, Nic::WIRE, frame),
             }
         }
         let now = self.now();
@@ -163,7 +163,23 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                 node.handle_timeout(now);
             }
         }
+        busy |= self.loop_back()?;
         Ok(self.transmit()? || busy)
+    }
+
+    /// Frames among the NIC's own queue pairs never reach the wire, but the capture shows them.
+    fn loop_back(&mut self) -> Result<bool, DriverError> {
+        for i in 0..BURST {
+            let now = self.now();
+            let mut tx = TxFrame::new(&mut self.rx);
+            if !self.node.poll_transmit(now, Nic::LOOPBACK, &mut tx) {
+                return Ok(i > 0);
+            }
+            let len = tx.len();
+            write_frame(&mut self.capture, self.epoch, now, &self.rx[..len])?;
+            self.node.handle_frame(now, Nic::LOOPBACK, &mut self.rx[..len]);
+        }
+        Ok(true)
     }
 
     fn transmit(&mut self) -> Result<bool, DriverError> {
@@ -174,7 +190,9 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                 Some(len) => len,
                 None => {
                     let mut tx = TxFrame::new(&mut self.tx);
-                    if !self.neighbours.poll_transmit(now, 0, &mut tx) && !self.node.poll_transmit(now, 0, &mut tx) {
+                    if !self.neighbours.poll_transmit(now, 0, &mut tx)
+                        && !self.node.poll_transmit(now, Nic::WIRE, &mut tx)
+                    {
                         break;
                     }
                     tx.len()

@@ -299,7 +299,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         let Some(link) = &self.link else { return };
         let opcode = packet.bth.opcode;
         // The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
-        if self.state == QpState::ReadyToReceive && !self.established {
+        if self.state == QpState::ReadyToReceive && !self.established && opcode != Opcode::CNP {
             self.established = true;
             host.notify(Event::CommEst(self.qpn));
         }
@@ -331,8 +331,15 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
         // Answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
-        if self.responder.has_answer() && self.responder.poll_transmit(tx, link, host) {
-            return true;
+        if self.responder.has_answer() {
+            let sent = self.responder.poll_transmit(tx, link, host);
+            if let Some(f) = self.responder.failure.take() {
+                self.on_response_failure(f, host);
+                return sent;
+            }
+            if sent {
+                return true;
+            }
         }
         if !self.state.sends() {
             return false;

@@ -14,7 +14,7 @@ use crate::qp::each;
 
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
-    pub(super) fn receive(&mut self, now: Instant, frame: &mut [u8]) {
+    pub(super) fn receive(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
         let counters = &mut self.shared.counters;
         counters.rcvd_pkts += 1;
         counters.rcvd_bytes += frame.len() as u64;
@@ -40,6 +40,12 @@ impl Nic {
             counters.rx_malformed += 1;
             return;
         };
+        // Nobody else has our addresses. A network may send multicast back to where it came from, but members here heard it
+        // when it left.
+        if port == Nic::WIRE && self.port.addresses.contains(&src) {
+            counters.rx_wrong_source += 1;
+            return;
+        }
         let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
             counters.rx_malformed += 1;
             return;

@@ -154,7 +154,7 @@ impl Nic {
         if len <= held.len() {
             held[..a.len()].copy_from_slice(a);
             held[a.len()..len].copy_from_slice(b);
-            self.receive(now, &mut held[..len]);
+            self.receive(now, Nic::LOOPBACK, &mut held[..len]);
         }
         self.held = held;
     }
@@ -181,7 +181,7 @@ impl Nic {
 impl Node for Nic {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
         if self.up || port == Nic::LOOPBACK {
-            self.receive(now, frame);
+            self.receive(now, port, frame);
         }
     }
 

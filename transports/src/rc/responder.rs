@@ -59,6 +59,8 @@ pub(super) struct Responder {
     rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
+    /// What came to light when an answer was to be written; its NAK was written instead.
+    pub(super) failure: Option<Failure>,
     /// The last request that was carried out is answered by data.
     data_last: bool,
     /// READ responses and values of atomics that are owed; they go before the answer above, which covers what they answer.
@@ -77,6 +79,7 @@ impl Responder {
             target: WriteTarget { addr: 0, rkey: 0 },
             rnr_timer: RnrTimer(0),
             answer: None,
+            failure: None,
             data_last: false,
             data: DataAnswers::default(),
             dropped: None,
@@ -90,7 +93,7 @@ impl Responder {
         self.msn = 0;
         self.message = Reassembly::new(mtu);
         self.rnr_timer = rnr_timer;
-        (self.answer, self.dropped, self.data_last) = (None, None, false);
+        (self.answer, self.dropped, self.data_last, self.failure) = (None, None, false, None);
     }
 
     pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {

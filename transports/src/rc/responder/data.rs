@@ -220,7 +220,9 @@ impl Responder {
                         // The memory is gone since the request came; what follows cannot be answered either.
                         host.counters().resp_remote_access_errors += 1;
                         self.data.jobs.clear();
-                        self.nak(packet_psn, NakCode::REMOTE_ACCESS_ERROR);
+                        let code = NakCode::REMOTE_ACCESS_ERROR;
+                        self.nak(packet_psn, code);
+                        self.failure = Some(Failure::Refused { code, receive: None });
                         self.poll_transmit(tx, link, host)
                     }
                 }
