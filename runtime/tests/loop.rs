@@ -131,6 +131,31 @@ fn write_and_read<I: PacketIo>(mut hosts: [Host<I>; 2], v6: bool) {
 }
 
 #[test]
+fn a_queue_pair_connected_to_itself_needs_no_wire() {
+    let (io, mut other_end) = MemoryWire::pair();
+    let mut host = host(1, io);
+    let (qpn, mac) = (host.qpn, MacAddr([2, 0, 0, 0, 0, 1]));
+    connect(&mut host, addresses(1)[0], mac, qpn);
+    host.buffer.write_at(0, &[7; 5000]);
+    let op = SendOp::Write { remote_addr: host.buffer.addr() + 10_000, rkey: host.key };
+    let sge = Sge { addr: host.buffer.addr(), len: 5000, lkey: host.key };
+    let flags = SendFlags::default();
+    let wr = SendWr { wr_id: 3, op, data: Data::Gather(&[sge]), flags, deadline: None, to: None };
+    let (now, cq) = (host.driver.now(), host.cq);
+    host.driver.node.post_send(now, qpn, &wr).unwrap();
+    let mut done = None;
+    let finished = host.driver.run_until(LIMIT, |nic| {
+        done = nic.poll_cq(cq).unwrap();
+        done.is_some()
+    });
+    assert!(finished.unwrap() && done.unwrap().status == Status::Success);
+    let mut found = vec![0; 5000];
+    host.buffer.read_at(10_000, &mut found);
+    assert_eq!(found, [7; 5000]);
+    assert_eq!(other_end.receive(&mut [0; 9000], Duration::ZERO).unwrap(), None, "nothing left by the wire");
+}
+
+#[test]
 fn a_write_and_a_read_over_a_wire_in_memory() {
     for v6 in [false, true] {
         let (a, b) = MemoryWire::pair();
