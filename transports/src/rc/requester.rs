@@ -258,6 +258,12 @@ impl Requester {
             None if !self.is_unanswerable() && !self.fits_window(link.mtu) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
+                // The packets before counted on one to ask for an answer that does not come, because the queue is being
+                // drained; sent again, the last of them asks itself.
+                None if !self.window.is_empty() && self.is_unanswerable() => {
+                    recovery.on_timeout(self.window);
+                    return self.poll_transmit(now, tx, link, recovery, host);
+                }
                 None => return Ok(false),
             },
         };
