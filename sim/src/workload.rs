@@ -10,7 +10,7 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, ModifyError, MrError};
+use softnic_nic::{Buffer, ModifyError, MrError, QpKind};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{PathMtu, Qpn};
 
@@ -187,6 +187,7 @@ fn check(o: &Options) -> Result<(), SimError> {
 impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
         let mut pair = Pair::new(PairConfig {
+            kind: QpKind::Rc,
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
