@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use softnic_sim::{Op, Options};
+use softnic_sim::{Op, Options, QpKind};
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
 struct Counting;
@@ -76,4 +76,36 @@ fn loss_recovery_allocates_nothing_per_packet() {
         qps: 4,
         ..Options::default()
     });
+}
+
+#[test]
+fn unreliable_connections_allocate_nothing_per_packet() {
+    for (op, faults) in [(Op::Write, ""), (Op::Send, "loss=0.01,dup=0.01,reorder=0.01:3")] {
+        packets_are_free(&Options {
+            transport: QpKind::Uc,
+            op,
+            size: 5000,
+            count: 2000,
+            rtt: Duration::from_micros(10),
+            faults: faults.parse().expect("faults"),
+            qps: 4,
+            ..Options::default()
+        });
+    }
+}
+
+#[test]
+fn datagrams_allocate_nothing_each() {
+    for faults in ["", "loss=0.01,dup=0.01,reorder=0.01:3"] {
+        packets_are_free(&Options {
+            transport: QpKind::Ud,
+            op: Op::Send,
+            size: 1000,
+            count: 10_000,
+            rtt: Duration::from_micros(10),
+            faults: faults.parse().expect("faults"),
+            qps: 4,
+            ..Options::default()
+        });
+    }
 }

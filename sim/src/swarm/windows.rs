@@ -37,6 +37,8 @@ pub(super) struct Window {
     /// What atomics have made of its first eight bytes.
     counter: u64,
     counter_area: Option<AreaId>,
+    /// Key and address before it is bound anew; they are good until that is done.
+    before: (u32, u64),
     /// Keys that it had, with the addresses that were good then.
     stale: Vec<(u32, u64)>,
 }
@@ -54,6 +56,7 @@ impl Window {
             base: 0,
             counter: 0,
             counter_area: None,
+            before: (key, 0),
             stale: Vec::new(),
         }
     }
@@ -82,8 +85,7 @@ impl Swarm {
                     access: Access::REMOTE,
                     zero_based,
                 };
-                // A key that was never bound is as good for nothing as one that was.
-                window.stale.push((window.key, window.base));
+                window.before = (window.key, window.base);
                 (window.key, window.at, window.next) = (rkey, at, 8);
                 (window.base, window.counter) = (if zero_based { 0 } else { addr }, 0);
                 window.counter_area = Some(counter_area);
@@ -173,7 +175,11 @@ impl Swarm {
     pub(super) fn window_changed(&mut self, w: usize, op: &SendOp) {
         let window = &mut self.windows[w];
         match op {
-            SendOp::BindWindow(_) => window.state = State::Bound,
+            SendOp::BindWindow(_) => {
+                window.state = State::Bound;
+                // A key that was never bound is as good for nothing as one that was.
+                window.stale.push(window.before);
+            }
             _ => {
                 window.state = State::Free;
                 window.stale.push((window.key, window.base));
