@@ -207,6 +207,7 @@ impl Swarm {
         for ground in &mut self.grounds {
             ground.check()?;
         }
+        self.check_none_lost()?;
         let counters = [0, 1].map(|host| *self.pair.sim.node(host).counters());
         Ok(Passed {
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use softnic_nic::QpKind;
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::{Completion, RecvWr, SendOp, Status, WcOpcode};
+use softnic_nic::{QpAttr, QpKind};
 use softnic_wire::grh::{self, Grh};
 use softnic_wire::{Qpn, ipv4};
 
@@ -250,6 +251,30 @@ impl Swarm {
                 }
             }
         }
+    }
+
+    /// When all is over: queue pairs give back, once, the receives that nobody used, and shared queues hold the others.
+    pub(super) fn check_none_lost(&mut self) -> Result<(), String> {
+        for qp in &mut self.qps {
+            qp.dying = true;
+            let attr = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
+            self.pair.sim.node(qp.host).modify_qp(qp.qpn, &attr).map_err(|e| e.to_string())?;
+        }
+        self.collect(true)?;
+        for queue in &self.queues {
+            // A shared queue does not say what it holds, but it takes no more than it has room for.
+            let lost = if let Some(srq) = queue.srq {
+                let wr = RecvWr { wr_id: 0, sges: &[], deadline: None };
+                let nic = self.pair.sim.node(queue.host);
+                std::iter::from_fn(|| nic.post_srq_recv(srq, &wr).ok()).count() != queue.free.len()
+            } else {
+                !queue.posted.is_empty()
+            };
+            if lost {
+                return Err(format!("receives were lost, or there are too many: {:?}", queue.posted));
+            }
+        }
+        Ok(())
     }
 
     /// At the end of a world where nothing is lost: all that was sent has arrived.
