@@ -146,6 +146,13 @@ struct Group {
     members: Vec<u32>,
 }
 
+/// How much the queue pair whose turn it is may still send.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turn {
+    /// Bytes.
+    left: u32,
+}
+
 /// A software RDMA NIC.
 ///
 /// As a [`Node`](crate::Node) it has two ports: [`Nic::WIRE`], and [`Nic::LOOPBACK`] for frames among its own queue pairs,
@@ -166,6 +173,8 @@ pub struct Nic {
     groups: Vec<Group>,
     /// Queue pairs that may have something to send, in turn, for each port.
     ready: [VecDeque<u32>; 2],
+    /// Whose turn it is at each port: the first of the list's, while any of it is left.
+    turns: [Turn; 2],
     timers: Timers,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
@@ -202,6 +211,7 @@ impl Nic {
             slots: Vec::new(),
             groups: Vec::new(),
             ready: [VecDeque::new(), VecDeque::new()],
+            turns: [Turn::default(); 2],
             timers: Timers::default(),
             held: vec![0; MAX_FRAME].into(),
         }

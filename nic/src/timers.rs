@@ -1,17 +1,66 @@
-//! The timers of all queue pairs: one entry each, moved only when it fires.
+//! The timers of all queue pairs: a hierarchical wheel, one entry a queue pair, moved only when it fires or must fire earlier.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use softnic_wire::Instant;
 
-/// A queue pair's deadline moves with every acknowledgement; moving a heap entry as often would cost more than the rest of
-/// the packet. So an entry stays where it is as long as it is not too late, and is set anew when it fires too early.
-#[derive(Debug, Default)]
+/// A tick is 4.096 µs, the unit of local ACK timeouts (IBA 9.7.6.1.3): 2^12 ns.
+const TICK_BITS: u32 = 12;
+/// Each level has 64 slots; a slot of one level is as long as all slots of the level below.
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+/// Enough for 64 bits of nanoseconds.
+const LEVELS: usize = 9;
+/// No entry.
+const NONE: u32 = u32::MAX;
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+/// A queue pair's entry in the list of its slot.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// When it is to be called; [`NEVER`] when it is not in the wheel.
+    at: Instant,
+    next: u32,
+    prev: u32,
+    /// The list that it is in: level and slot, or [`NONE`] when it is due in this tick or not there at all.
+    list: u32,
+}
+
+/// A queue pair's deadline moves with every acknowledgement; moving its entry as often would cost more than the rest of the
+/// packet. So an entry stays where it is as long as it is not too late, and is set anew when it fires too early. Setting
+/// one costs the same however many there are, and none of it allocates once every queue pair had a timer.
+#[derive(Debug)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// The earliest entry of each slot.
-    armed: Vec<Option<Instant>>,
+    entries: Vec<Entry>,
+    /// First entry of each list.
+    heads: Box<[u32]>,
+    /// The earliest entry of each list, or one that was earlier and has left it since.
+    earliest: Box<[Instant]>,
+    /// Which slots of a level have entries.
+    occupied: [u64; LEVELS],
+    /// The tick that the wheel has come to: lists hold later ones only.
+    current: u64,
+    /// What is due in this tick or was due before, in order. An entry that was set anew meanwhile is stale.
+    due: BinaryHeap<Reverse<(Instant, u32)>>,
+}
+
+impl Default for Timers {
+    fn default() -> Timers {
+        Timers {
+            entries: Vec::new(),
+            heads: vec![NONE; LEVELS * SLOTS].into(),
+            earliest: vec![Instant::ZERO; LEVELS * SLOTS].into(),
+            occupied: [0; LEVELS],
+            current: 0,
+            due: BinaryHeap::new(),
+        }
+    }
+}
+
+#[inline]
+fn tick(at: Instant) -> u64 {
+    at.as_nanos() >> TICK_BITS
 }
 
 impl Timers {
@@ -19,32 +68,119 @@ impl Timers {
     #[inline]
     pub(crate) fn arm(&mut self, i: u32, at: Option<Instant>) {
         let Some(at) = at else { return };
-        let index = i as usize;
-        if index >= self.armed.len() {
-            self.armed.resize(index + 1, None);
-        }
-        if self.armed[index].is_none_or(|t| at < t) {
-            self.armed[index] = Some(at);
-            self.heap.push(Reverse((at, i)));
+        match self.entries.get(i as usize) {
+            Some(e) if e.at <= at => {}
+            _ => self.set(i, at),
         }
     }
 
-    /// When the next slot is due.
+    fn set(&mut self, i: u32, at: Instant) {
+        let index = i as usize;
+        if index >= self.entries.len() {
+            let empty = Entry { at: NEVER, next: NONE, prev: NONE, list: NONE };
+            self.entries.resize(index + 1, empty);
+            self.due.reserve(self.entries.len());
+        }
+        self.unlink(i);
+        self.entries[index].at = at;
+        self.insert(i, at);
+    }
+
+    /// Puts an entry, which is in no list, where its time says.
+    fn insert(&mut self, i: u32, at: Instant) {
+        let t = tick(at);
+        if t <= self.current {
+            self.due.push(Reverse((at, i)));
+            return;
+        }
+        // The highest bit in which it differs from now: below that level everything comes earlier.
+        let level = (63 - (t ^ self.current).leading_zeros()) / SLOT_BITS;
+        let slot = (t >> (level * SLOT_BITS)) as usize % SLOTS;
+        let list = level as usize * SLOTS + slot;
+        let head = self.heads[list];
+        if head == NONE {
+            self.earliest[list] = at;
+        } else {
+            self.entries[head as usize].prev = i;
+            self.earliest[list] = at.min(self.earliest[list]);
+        }
+        let entry = &mut self.entries[i as usize];
+        (entry.next, entry.prev, entry.list) = (head, NONE, list as u32);
+        self.heads[list] = i;
+        self.occupied[level as usize] |= 1 << slot;
+    }
+
+    /// Takes an entry out of its list, if it is in one.
+    fn unlink(&mut self, i: u32) {
+        let Entry { next, prev, list, .. } = self.entries[i as usize];
+        if list == NONE {
+            return;
+        }
+        match prev {
+            NONE => self.heads[list as usize] = next,
+            p => self.entries[p as usize].next = next,
+        }
+        if next != NONE {
+            self.entries[next as usize].prev = prev;
+        }
+        if self.heads[list as usize] == NONE {
+            self.occupied[list as usize / SLOTS] &= !(1 << (list as usize % SLOTS));
+        }
+        self.entries[i as usize].list = NONE;
+    }
+
+    /// The list whose time comes first, and its first tick. A lower level always comes before a higher one.
+    #[inline]
+    fn first(&self) -> Option<(usize, u64)> {
+        let level = self.occupied.iter().position(|&o| o != 0)?;
+        let slot = self.occupied[level].trailing_zeros();
+        let shift = level as u32 * SLOT_BITS;
+        let above = (self.current >> shift) & !(SLOTS as u64 - 1);
+        Some((level * SLOTS + slot as usize, (above | u64::from(slot)) << shift))
+    }
+
+    /// When the next slot is due; it may turn out to be too early, never too late.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
+        match self.due.peek() {
+            Some(Reverse((at, _))) => Some(*at),
+            None => self.first().map(|(list, _)| self.earliest[list]),
+        }
+    }
+
+    /// Brings the wheel to `now`: what a list of a higher level holds is spread over lower ones when its time begins.
+    fn advance(&mut self, now: Instant) {
+        let now = tick(now);
+        while let Some((list, start)) = self.first().filter(|&(_, start)| start <= now) {
+            self.current = start;
+            let mut i = std::mem::replace(&mut self.heads[list], NONE);
+            self.occupied[list / SLOTS] &= !(1 << (list % SLOTS));
+            while i != NONE {
+                let entry = &mut self.entries[i as usize];
+                let (at, next) = (entry.at, entry.next);
+                entry.list = NONE;
+                self.insert(i, at);
+                i = next;
+            }
+        }
+        self.current = self.current.max(now);
     }
 
     /// Takes out a slot that is due at `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<u32> {
-        while let Some(&Reverse((at, i))) = self.heap.peek() {
+        if self.next()? > now {
+            return None;
+        }
+        self.advance(now);
+        while let Some(&Reverse((at, i))) = self.due.peek() {
             if now < at {
                 return None;
             }
-            self.heap.pop();
+            self.due.pop();
             // An entry that an earlier one overtook was handled with that one.
-            if self.armed[i as usize] == Some(at) {
-                self.armed[i as usize] = None;
+            let entry = &mut self.entries[i as usize];
+            if entry.at == at && entry.list == NONE {
+                entry.at = NEVER;
                 return Some(i);
             }
         }
@@ -68,5 +204,70 @@ mod tests {
         assert_eq!((t.pop(at(45)), t.pop(at(45))), (Some(3), None));
         assert_eq!((t.pop(at(1000)), t.pop(at(1000))), (Some(1), None), "the overtaken entry is dropped");
         assert_eq!(t.next(), None);
+    }
+
+    /// What the wheel promises, without a wheel.
+    #[derive(Default)]
+    struct Model(std::collections::BTreeMap<u32, Instant>);
+
+    impl Model {
+        fn arm(&mut self, i: u32, at: Instant) {
+            let entry = self.0.entry(i).or_insert(at);
+            *entry = at.min(*entry);
+        }
+
+        fn due(&mut self, now: Instant) -> Vec<u32> {
+            let mut due: Vec<(Instant, u32)> =
+                self.0.iter().filter(|(_, at)| **at <= now).map(|(&i, &at)| (at, i)).collect();
+            due.sort();
+            self.0.retain(|_, at| *at > now);
+            due.into_iter().map(|(_, i)| i).collect()
+        }
+    }
+
+    #[test]
+    fn the_wheel_fires_what_a_sorted_list_would_in_the_same_order_at_every_scale() {
+        let mut state = 0x1234_5678_9abc_def1u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..200u64 {
+            let (mut wheel, mut model, mut now) = (Timers::default(), Model::default(), random() >> 20);
+            // A wheel comes into being at time 0 and is first used at any.
+            for _ in 0..300 {
+                for _ in 0..random() % 4 {
+                    let (i, reach) = ((random() % 40) as u32, random() % 44);
+                    let at = Instant::from_nanos(now + random() % (1 << reach));
+                    wheel.arm(i, Some(at));
+                    model.arm(i, at);
+                }
+                let earliest = model.0.values().min().copied();
+                let next = wheel.next();
+                assert_eq!(next.is_some(), earliest.is_some());
+                assert!(next <= earliest, "round {round}: never too late");
+                // To the next deadline as the wheel sees it, or somewhere else.
+                now = match (next, random() % 3) {
+                    (Some(next), 0..=1) => now.max(next.as_nanos()),
+                    _ => now + random() % (1 << (random() % 40)),
+                };
+                let at = Instant::from_nanos(now);
+                let fired: Vec<u32> = std::iter::from_fn(|| wheel.pop(at)).collect();
+                assert_eq!(fired, model.due(at), "round {round} at {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_of_the_next_deadline_is_exact_however_far_it_is() {
+        for shift in 0..60 {
+            let mut wheel = Timers::default();
+            let deadline = Instant::from_nanos((1 << shift) + 77_777);
+            wheel.arm(1, Some(Instant::from_nanos(deadline.as_nanos() + 5)));
+            wheel.arm(0, Some(deadline));
+            assert_eq!((wheel.next(), wheel.pop(deadline), wheel.pop(deadline)), (Some(deadline), Some(0), None));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use softnic_fault_injector::{Injector, Spec};
+use softnic_fault_injector::{Direction, Injector, Spec};
 
 use crate::frames::FrameId;
 use crate::time::Time;
@@ -70,13 +70,13 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(from: End, to: End, config: &LinkConfig, seed: u64) -> Link {
+    pub(crate) fn new(from: End, to: End, config: &LinkConfig, direction: Direction, seed: u64) -> Link {
         Link {
             from,
             to,
             rate: config.rate,
             delay: config.delay,
-            faults: Injector::new(&config.faults, seed),
+            faults: Injector::new(&config.faults, direction, seed),
             busy: false,
             leaving: 0,
             in_flight: VecDeque::new(),

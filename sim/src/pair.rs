@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
@@ -105,19 +106,20 @@ impl<'a> Pair<'a> {
         let end = |node| End { node, port: 0 };
         let stream = |n| Random::stream(config.seed, n).next_u64();
         let links = [
-            sim.add_link(end(A), end(B), &config.link, stream(1)),
-            sim.add_link(end(B), end(A), &config.link, stream(2)),
+            sim.add_link(end(A), end(B), &config.link, Direction::Ab, stream(1)),
+            sim.add_link(end(B), end(A), &config.link, Direction::Ba, stream(2)),
         ];
         let random = Random::stream(config.seed, 3);
         Pair { sim, sides, links, config, random }
     }
 
     /// Connects each host to itself, by a link like the one between them, for queue pairs that talk to others of their NIC.
+    /// Scripts take it for the direction in which that host sends.
     pub fn add_loopback(&mut self) {
-        for host in [A, B] {
+        for (host, direction) in [(A, Direction::Ab), (B, Direction::Ba)] {
             let end = End { node: host, port: Nic::LOOPBACK };
             let seed = Random::stream(self.config.seed, 5 + host as u64).next_u64();
-            self.sim.add_link(end, end, &self.config.link, seed);
+            self.sim.add_link(end, end, &self.config.link, direction, seed);
         }
     }
 

@@ -76,4 +76,6 @@ pub struct Report {
     pub requester: Counters,
     /// What the responder's NIC counted.
     pub responder: Counters,
+    /// Of how many frames each event of the script decided the fate.
+    pub applied_events: Vec<u64>,
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use softnic_fault_injector::Fate;
+use softnic_fault_injector::{Direction, Fate};
 use softnic_nic::Node;
 use softnic_wire::TxFrame;
 
@@ -23,8 +23,9 @@ enum Event {
     Timer(usize),
 }
 
-/// A frame as it leaves: for captures. `frame` may hold fewer bytes than `wire_len` where the payload is elided.
-pub type Tap<'a> = Box<dyn FnMut(Time, &[u8], usize) + 'a>;
+/// A frame as it leaves, its length on the wire, and what will happen to it there: for captures and traces. The frame may
+/// hold fewer bytes than that length where the payload is elided.
+pub type Tap<'a> = Box<dyn FnMut(Time, &[u8], usize, Fate) + 'a>;
 
 /// Nodes and links in virtual time.
 ///
@@ -70,9 +71,9 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.nodes.len() - 1
     }
 
-    /// Adds one direction of a link and says its index.
-    pub fn add_link(&mut self, from: End, to: End, config: &LinkConfig, seed: u64) -> usize {
-        self.links.push(Link::new(from, to, config, seed));
+    /// Adds one direction of a link and says its index. `direction` is what scripts call it.
+    pub fn add_link(&mut self, from: End, to: End, config: &LinkConfig, direction: Direction, seed: u64) -> usize {
+        self.links.push(Link::new(from, to, config, direction, seed));
         self.exits[from.node].push(self.links.len() - 1);
         self.links.len() - 1
     }
@@ -95,6 +96,13 @@ impl<'a, N: Node> Simulator<'a, N> {
     /// What a link carried.
     pub fn link_stats(&self, link: usize) -> LinkStats {
         self.links[link].stats
+    }
+
+    /// Adds for each event of the links' script, by its place, of how many frames it has decided the fate.
+    pub fn count_applied(&self, counts: &mut [u64]) {
+        for (place, n) in self.links.iter().flat_map(|l| l.faults.applied()) {
+            counts[place] += n;
+        }
     }
 
     /// Stops the faults of all links, or lets them begin again.
@@ -188,15 +196,16 @@ impl<'a, N: Node> Simulator<'a, N> {
         // All headers, and the end: in a whole frame that is its ICRC.
         self.digest.bytes(&frame[..len.min(96)]);
         self.digest.bytes(&frame[len.saturating_sub(8)..]);
-        if let Some(tap) = &mut self.tap {
-            tap(self.now, frame, wire_len);
-        }
         let link = &mut self.links[index];
+        let fate = link.faults.offer(self.now.instant(), frame);
+        if let Some(tap) = &mut self.tap {
+            tap(self.now, frame, wire_len, fate);
+        }
         let left = self.now.after_ps(link.serialise(wire_len as u64));
         let arrives = link.arrival(left);
         let idle = link.in_flight.is_empty();
         let frame = InFlight { arrives, frame: id, len: len as u32 };
-        match link.faults.offer() {
+        match fate {
             Fate::Pass => link.carry(frame),
             // Without payload there is no ICRC to find the damage, so the receiver's verdict is anticipated.
             Fate::Corrupt(_) if wire_len != len => {

@@ -62,7 +62,7 @@ fn options(loss: f64, rtt: Duration, seed: u64) -> Options {
         depth: 256,
         rate: RATE,
         rtt,
-        faults: Spec { faults: vec![Fault::Loss(loss)] },
+        faults: Spec { faults: vec![Fault::Loss(loss)], ..Spec::default() },
         payload: PayloadMode::Elided,
         seed,
         ..Options::default()

@@ -78,7 +78,7 @@ pub fn run(
     if let Some(out) = capture {
         let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
         let written = &written;
-        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len| {
+        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len, _| {
             if written.borrow().is_ok() {
                 let at = Timestamp::from_nanos(i128::from(time.0 / 1000));
                 *written.borrow_mut() = pcap.write(at, frame, wire_len as u32);
@@ -350,6 +350,8 @@ impl<'a, 'p> Run<'a, 'p> {
         let sent = self.pair.sim.link_stats(self.pair.links[usize::from(o.op == Op::Read)]);
         let requester = *self.pair.sim.node(A).counters();
         let responder = *self.pair.sim.node(B).counters();
+        let mut applied_events = vec![0; o.faults.script.events.len()];
+        self.pair.sim.count_applied(&mut applied_events);
         Ok(Report {
             goodput_gbps: per_second(self.done as f64 * f64::from(o.size) * 8.0) / 1e9,
             link_utilization: per_second(sent.wire_bytes as f64 * 8.0) / o.rate as f64,
@@ -364,6 +366,7 @@ impl<'a, 'p> Run<'a, 'p> {
             digest: self.pair.sim.digest(),
             requester,
             responder,
+            applied_events,
         })
     }
 

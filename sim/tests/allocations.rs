@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
+use softnic_fault_injector::{Script, Spec};
 use softnic_sim::{Op, Options, QpKind};
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
@@ -108,4 +109,19 @@ fn datagrams_allocate_nothing_each() {
             ..Options::default()
         });
     }
+}
+
+#[test]
+fn a_script_that_counts_every_packet_allocates_only_while_its_table_grows() {
+    let event =
+        "[[event]]\naction = \"drop\"\npsn = \"+7\"\niteration = 1\n[[event]]\naction = \"drop\"\niteration = 9";
+    let script = Script::parse(event).expect("a script");
+    // The table is full, and forgets, after 65,536 packets: the longer run goes far beyond.
+    packets_are_free(&Options {
+        size: 65536,
+        count: 400,
+        rtt: Duration::from_micros(10),
+        faults: Spec { script, ..Spec::default() },
+        ..Options::default()
+    });
 }

@@ -20,7 +20,15 @@ use crate::Common;
   softnic sim --size 1M --count 400 --depth 128 --rtt 40ms --fault loss=1e-4 --seed 7
   softnic sim --op send --size 4K --count 100000 --pcap run.pcap --json
   softnic sim --transport ud --size 512 --count 100000 --fault loss=0.01,reorder=0.001:3
+  softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
+
+A script names packets and what happens to them; docs/faults.md has all keys. lost-response.toml:
+  [[event]]
+  action = \"drop\"                            # or duplicate, corrupt, reorder
+  direction = \"ba\"                           # from the responder to the requester
+  opcode = \"RC_RDMA_READ_RESPONSE_MIDDLE\"    # as softnic inspect prints it
+  nth = 2                                    # the second of them
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
@@ -62,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 7, value_name = "N")]
     retry: u8,
     /// What goes wrong on the link, in both directions independently: loss=P, dup=P, corrupt=P, reorder=P:N (held until N later
-    /// frames have passed), separated by commas
+    /// frames have passed), @FILE (a script of targeted events), separated by commas
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
     fault: Spec,
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
@@ -175,6 +183,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
+    }
+    // A script that did nothing is more often a mistake than not.
+    for (i, _) in report.applied_events.iter().enumerate().filter(|(_, n)| **n == 0) {
+        eprintln!("softnic: event {} of the script was for no packet of this run", i + 1);
     }
     match report.first_failure {
         None if report.stalled => Err(format!(

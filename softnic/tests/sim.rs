@@ -192,6 +192,65 @@ fn a_datagram_fills_the_mtu_where_no_size_is_given() {
     assert!(v["goodput_gbps"].as_f64().is_some_and(|g| g > 0.1), "{v}");
 }
 
+/// A script in a file of its own, for `--fault`.
+fn script(name: &str, text: &str) -> (PathBuf, String) {
+    let path = scratch(name);
+    std::fs::write(&path, text).expect("written");
+    let spec = format!("@{}", path.to_str().expect("UTF-8"));
+    (path, spec)
+}
+
+#[test]
+fn a_script_drops_the_packet_that_it_names_alone_and_with_other_faults() {
+    let run = ["--op", "read", "--size", "8K", "--count", "5", "--depth", "1"];
+    let event =
+        "[[event]]\naction = \"drop\"\ndirection = \"ba\"\nopcode = \"RC_RDMA_READ_RESPONSE_MIDDLE\"\nnth = 2\n";
+    let (path, spec) = script("one.toml", event);
+    let v = json(&[&run[..], &["--fault", &spec]].concat());
+    assert_eq!((v["completed"].as_u64(), v["tx_packets"].as_u64()), (Some(5), Some(6)), "one READ is asked for again");
+    let elided = json(&[&run[..], &["--fault", &spec, "--payload", "none"]].concat());
+    assert_eq!(elided["virtual_ms"], v["virtual_ms"], "headers are enough to know the packet by");
+    let clean = json(&run);
+    assert_eq!((clean["retransmitted_packets"].as_u64(), v["retransmitted_packets"].as_u64()), (Some(0), Some(1)));
+    let both = json(&[&run[..], &["--fault", &format!("dup=1,{spec}")]].concat());
+    assert_eq!((both["completed"].as_u64(), both["failed"].as_u64()), (Some(5), Some(0)));
+    assert!(both["retransmitted_packets"].as_u64() > Some(0), "the script goes before the duplicates");
+    std::fs::remove_file(path).expect("removed");
+}
+
+#[test]
+fn an_event_that_was_for_no_packet_is_named() {
+    let text = "[[event]]\naction = \"drop\"\nnth = 2\n[[event]]\naction = \"drop\"\nopcode = \"RC_FETCH_ADD\"\n";
+    let (path, spec) = script("unused.toml", text);
+    let out = sim(&["--size", "4K", "--count", "2", "--fault", &spec]);
+    std::fs::remove_file(path).expect("removed");
+    assert!(out.status.success());
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(said.trim(), "softnic: event 2 of the script was for no packet of this run");
+}
+
+#[test]
+fn a_script_that_is_wrong_gets_one_clear_line() {
+    let event = "[[event]]\naction = \"drop\"\n";
+    for (text, line) in [
+        (format!("{event}opcode = \"RC_SND\"\n"), "event 1: opcode: it cannot be \"RC_SND\": write a name"),
+        (format!("{event}{event}nth = 0\n"), "event 2: nth: it cannot be 0"),
+        (format!("{event}nht = 1\n"), "event 1: there is no key 'nht'"),
+        (format!("{event}nth = = 1\n"), "line 3: "),
+        (String::new(), "it has no [[event]]"),
+    ] {
+        let (path, spec) = script("wrong.toml", &text);
+        let (code, said) = refusal(&["--fault", &spec]);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(code, Some(2), "{text}");
+        let first = said.lines().next().unwrap_or_default();
+        assert!(first.contains(&format!("{}: {line}", path.display())), "{text}: {said}");
+        assert_eq!(said.lines().filter(|l| !l.is_empty()).count(), 2, "that line, and where help is: {said}");
+    }
+    let (code, said) = refusal(&["--fault", "loss=0.1,@/no/such/file.toml"]);
+    assert!(code == Some(2) && said.contains("/no/such/file.toml: No such file"), "{said}");
+}
+
 #[test]
 fn a_dead_link_fails_all_work_and_says_how() {
     let out = sim(&["--count", "20", "--size", "4K", "--fault", "loss=1", "--json"]);
@@ -272,4 +331,5 @@ fn help_shows_an_example() {
     let out = sim(&["--help"]);
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success() && text.contains("softnic sim --size 1M --count 400"), "{text}");
+    assert!(text.contains("--fault @lost-response.toml") && text.contains("[[event]]"), "{text}");
 }

@@ -83,13 +83,13 @@ pub struct Inbound<'a> {
     /// Base transport header.
     pub bth: bth::Repr,
     /// Extension headers.
-    pub ext: ExtHeaders,
+    pub ext: &'a ExtHeaders,
     /// The payload; empty where the simulator elided it.
     pub payload: &'a [u8],
     /// Bytes of payload, elided or not.
     pub payload_len: u32,
     /// The network header, as a datagram's receiver gets it; `None` for other services, which do not look at it.
-    pub grh: Option<[u8; grh::LEN]>,
+    pub grh: Option<&'a [u8; grh::LEN]>,
     /// The network marked congestion.
     pub ecn_ce: bool,
 }

@@ -272,10 +272,16 @@ impl SendQueue {
         self.head
     }
 
+    /// The oldest work request is done.
+    #[inline]
+    pub(crate) fn drop_head(&mut self) {
+        self.head = self.head.wrapping_add(1);
+    }
+
     /// Takes the oldest work request out.
     pub(crate) fn pop(&mut self) -> Option<Slot> {
         let slot = *self.head()?;
-        self.head = self.head.wrapping_add(1);
+        self.drop_head();
         Some(slot)
     }
 

@@ -1,6 +1,6 @@
 //! BTH opcodes: what each of the 256 values means and which extension headers follow it (IBA 9.2, tables 38 and 39).
 
-use core::fmt;
+use core::fmt::{self, Write as _};
 
 /// A BTH opcode. Any byte is an `Opcode`; those without a meaning answer [`Opcode::is_known`] with `false`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -286,6 +286,14 @@ impl Opcode {
         matches!(self.position(), Position::Last | Position::Only)
     }
 
+    /// The opcode that is shown as `name`.
+    pub fn from_name(name: &str) -> Option<Opcode> {
+        (0..=255).map(Opcode).find(|o| {
+            let mut rest = Rest(name);
+            write!(rest, "{o}").is_ok() && rest.0.is_empty()
+        })
+    }
+
     /// The name without the service, `None` where the opcode is unknown.
     fn operation_name(self) -> Option<&'static str> {
         if !self.is_known() {
@@ -320,6 +328,16 @@ impl Opcode {
             0x1d => "ATOMIC_WRITE",
             _ => return None,
         })
+    }
+}
+
+/// A text that is compared with another while that is being written.
+struct Rest<'a>(&'a str);
+
+impl fmt::Write for Rest<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(s).ok_or(fmt::Error)?;
+        Ok(())
     }
 }
 
@@ -368,6 +386,16 @@ mod tests {
         assert!(known.iter().all(|o| !o.to_string().starts_with("UNKNOWN")));
         // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP.
         assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1);
+    }
+
+    #[test]
+    fn every_name_leads_back_to_its_opcode_and_nothing_else_does() {
+        for o in (0..=255).map(Opcode) {
+            assert_eq!(Opcode::from_name(&o.to_string()), Some(o));
+        }
+        for wrong in ["", "RC_", "RC_SEND", "RC_SEND_ONLYX", "SEND_ONLY", "rc_send_only", " CNP", "UNKNOWN_0x04"] {
+            assert_eq!(Opcode::from_name(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -81,7 +81,10 @@ impl Nic {
         };
         let index = index.ok_or(ObjectError::NoSuchQp)?;
         let slot = self.slots[index as usize].take();
-        for ready in &mut self.ready {
+        for (ready, turn) in self.ready.iter_mut().zip(&mut self.turns) {
+            if ready.front() == Some(&index) {
+                turn.left = 0;
+            }
             ready.retain(|&i| i != index);
         }
         for group in &mut self.groups {

@@ -131,12 +131,13 @@ impl Nic {
         }
         let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
         counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
+        let grh = if service == Service::Ud { Grh::of_frame(frame, &layout).ok() } else { None };
         let inbound = Inbound {
             bth: packet.bth,
-            ext: packet.ext,
+            ext: &packet.ext,
             payload_len: packet.payload.len() as u32,
             payload: if elided { &[] } else { &frame[packet.payload] },
-            grh: if service == Service::Ud { Grh::of_frame(frame, &layout).ok() } else { None },
+            grh: grh.as_ref(),
             ecn_ce,
         };
         each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared));

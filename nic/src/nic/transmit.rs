@@ -7,6 +7,10 @@ use super::{AddressHandle, Nic, Shared};
 use crate::node::Node;
 use crate::qp::{AnyQp, Slot, each};
 
+/// Bytes that a queue pair sends in its turn: the longest frame. A turn ends with the frame that uses it up, and what that
+/// was too much is taken off the next turn, so something is left of every turn.
+const QUANTUM: u32 = super::MAX_FRAME as u32;
+
 /// Frames that [`Nic::loop_back`] carries at most in one call, so that a driver's loop goes on.
 const LOOP_BATCH: usize = 256;
 
@@ -36,6 +40,57 @@ impl Nic {
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             slot.queued = true;
             self.ready[port].push_back(index);
+        }
+    }
+
+    /// The queue pair that sends next by `port`: round robin by bytes, so that who sends short packets is not served worse, and
+    /// its state is fetched once for many of them.
+    #[inline]
+    fn whose_turn(&mut self, port: usize) -> Option<u32> {
+        if self.turns[port].left > 0 {
+            return self.ready[port].front().copied();
+        }
+        while let Some(&index) = self.ready[port].front() {
+            if let Some(Some(slot)) = self.slots.get(index as usize) {
+                let leaves_by = self.port_of(slot);
+                if leaves_by == port {
+                    self.turns[port].left = QUANTUM.saturating_sub(slot.debt).max(1);
+                    return Some(index);
+                }
+                self.ready[leaves_by].push_back(index);
+            }
+            self.ready[port].pop_front();
+        }
+        None
+    }
+
+    /// The queue pair at the head of the list has sent this many bytes.
+    #[inline]
+    fn spend(&mut self, index: u32, port: usize, bytes: usize) {
+        let (left, bytes) = (self.turns[port].left, bytes as u32);
+        if bytes < left {
+            self.turns[port].left = left - bytes;
+            // A datagram queue pair may go elsewhere with its next packet.
+            match self.slots.get(index as usize) {
+                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => {}
+                _ => return,
+            }
+        }
+        self.turns[port].left = 0;
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            slot.debt = bytes.saturating_sub(left);
+        }
+        self.ready[port].pop_front();
+        self.ready[port].push_back(index);
+    }
+
+    /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
+    #[inline]
+    fn end_turn(&mut self, index: u32, port: usize) {
+        self.turns[port].left = 0;
+        self.ready[port].pop_front();
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            (slot.queued, slot.debt) = (false, 0);
         }
     }
 
@@ -120,29 +175,19 @@ impl Node for Nic {
         if port >= self.ready.len() || !self.up && port == Nic::WIRE {
             return false;
         }
-        // Round robin, a packet each. A queue pair that has nothing leaves the list, so idle ones cost nothing.
-        while let Some(index) = self.ready[port].pop_front() {
-            let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
-            let leaves_by = self.port_of(slot);
-            if leaves_by != port {
-                self.ready[leaves_by].push_back(index);
-                continue;
-            }
-            let sent = self.transmit(now, index, tx);
-            if sent {
-                self.ready[port].push_back(index);
-            } else if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-                slot.queued = false;
-            }
-            self.rearm(index);
-            if sent {
+        loop {
+            let Some(index) = self.whose_turn(port) else { return false };
+            if self.transmit(now, index, tx) {
                 let counters = &mut self.shared.counters;
                 counters.sent_pkts += 1;
                 counters.sent_bytes += tx.wire_len() as u64;
+                self.rearm(index);
+                self.spend(index, port, tx.wire_len());
                 return true;
             }
+            self.end_turn(index, port);
+            self.rearm(index);
         }
-        false
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -86,7 +86,7 @@ impl World {
             mtu,
             rate,
             rtt,
-            faults: Spec { faults },
+            faults: Spec { faults, ..Spec::default() },
             faults_until: rtt * (20 + r.below(2000) as u32),
             lossy: loss + corrupt + reorder > 0.0,
             duplicates: dup > 0.0,

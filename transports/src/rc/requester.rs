@@ -268,20 +268,21 @@ impl Requester {
             },
         };
         let n = self.number(psn);
-        let Some(&slot) = self.queue.get(position) else { return Ok(false) };
+        let Some(slot) = self.queue.get(position) else { return Ok(false) };
+        let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
-        let psns = if slot.awaits_data() { (slot.end() - n) as u32 } else { 1 };
+        let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
         if resend.is_some() {
             recovery.on_resent(self.window, psns);
         } else {
             self.window.next = psn.add(psns);
-            self.rd_atomic += u32::from(slot.awaits_data());
+            self.rd_atomic += u32::from(awaits_data);
         }
-        let ack_req = slot.awaits_data() || self.wants_ack(slot.ends_with(n), link, resend.is_some(), recovery);
-        if self.emit(tx, link, (n, psn), (position, &slot), ack_req, host).is_err() {
+        let ack_req = awaits_data || self.wants_ack(position, ends, link, resend.is_some(), recovery);
+        if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {
             if resend.is_none() {
                 self.window.next = psn;
-                self.rd_atomic -= u32::from(slot.awaits_data());
+                self.rd_atomic -= u32::from(awaits_data);
             }
             self.break_at(position, Status::LocProtErr, recovery)?;
             // Another packet may be due instead, and nobody would ask again.
@@ -319,9 +320,19 @@ impl Requester {
 
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    fn wants_ack(&mut self, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+    fn wants_ack(
+        &mut self,
+        position: u32,
+        ends: bool,
+        link: &Link,
+        resent: bool,
+        recovery: &impl LossRecovery,
+    ) -> bool {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
+        }
+        if !resent && self.surely_goes_on(position, ends) {
+            return false;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
         let more = match recovery.next_resend(self.window) {
@@ -329,6 +340,19 @@ impl Requester {
             None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
         };
         !more
+    }
+
+    /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
+    /// to know, and a fraction of the work of finding out exactly.
+    #[inline]
+    fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
+        let unhindered = self.congestion.is_none() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        unhindered
+            && (!ends
+                || !self.draining
+                    && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
+                        !next.fence && !next.awaits_data() && !next.op.is_local() && self.has_credit(next)
+                    }))
     }
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still

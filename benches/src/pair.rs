@@ -1,0 +1,211 @@
+//! Two NICs with connected RC queue pairs and no wire: frames go from one to the other by hand.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::{Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
+use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, TxFrame};
+
+/// Frames that go over at once, as a driver would do it.
+pub const BATCH: usize = 64;
+/// Work requests that each queue pair has outstanding.
+pub const DEPTH: usize = 16;
+const FRAME: usize = 4096 + 256;
+/// More than any last-level cache of the day.
+const COLD: usize = 512 << 20;
+
+struct Side {
+    nic: Nic,
+    cq: CqId,
+    qpns: Vec<Qpn>,
+    buffer: Rc<Buffer>,
+    key: u32,
+}
+
+/// Which memory the messages come from and go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// The same few KiB again and again.
+    Hot,
+    /// Ever other memory, out of all caches.
+    Cold,
+}
+
+/// A requester and a responder.
+pub struct Pair {
+    a: Side,
+    b: Side,
+    frames: Vec<[u8; FRAME]>,
+    lens: [usize; BATCH],
+    size: usize,
+    memory: Memory,
+    /// Where the next message comes from and goes to.
+    at: usize,
+    now: Instant,
+}
+
+fn side(host: u8, qps: usize, memory: Memory) -> Side {
+    let port = Port {
+        mac: MacAddr([2, 0, 0, 0, 0, host]),
+        addresses: vec![IpAddr::from([10, 0, 0, host])],
+        mtu: PathMtu::B4096,
+    };
+    let mut state = 0x9e37_79b9u32 ^ u32::from(host);
+    let random = move || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state
+    };
+    let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random));
+    let pd = nic.alloc_pd();
+    let cq = nic.create_cq(2 * qps * DEPTH + 64);
+    let len = if memory == Memory::Hot { 2 * FRAME } else { COLD };
+    let buffer = Buffer::new(0x1000_0000, len);
+    // Touched, so that the kernel gave real pages for it.
+    for at in (0..len).step_by(4096) {
+        buffer.write_at(at, &[host]);
+    }
+    let key = nic.reg_mr(pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE).unwrap_or(0);
+    let caps = Caps { max_send_wr: DEPTH as u32, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+    let init = QpInit::new(QpKind::Rc, pd, cq, cq, caps);
+    let qpns = (0..qps).filter_map(|_| nic.create_qp(&init).ok()).collect();
+    Side { nic, cq, qpns, buffer, key }
+}
+
+fn connect(side: &mut Side, peer: &[Qpn], host: u8) {
+    for (i, &qpn) in side.qpns.clone().iter().enumerate() {
+        let path = side.nic.path_to(IpAddr::from([10, 0, 0, host]), MacAddr([2, 0, 0, 0, 0, host]), qpn.value());
+        let init = QpAttr {
+            state: Some(QpState::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(Access::LOCAL_WRITE | Access::REMOTE),
+            ..QpAttr::default()
+        };
+        let receive = QpAttr {
+            state: Some(QpState::ReadyToReceive),
+            path,
+            mtu: Some(PathMtu::B4096),
+            dest_qp: Some(peer[i]),
+            rq_psn: Some(Psn::new(7)),
+            max_dest_rd_atomic: Some(1),
+            min_rnr_timer: Some(1),
+            ..QpAttr::default()
+        };
+        let send = QpAttr {
+            state: Some(QpState::ReadyToSend),
+            sq_psn: Some(Psn::new(7)),
+            timeout: Some(14),
+            retry_cnt: Some(7),
+            rnr_retry: Some(7),
+            max_rd_atomic: Some(1),
+            ..QpAttr::default()
+        };
+        for attr in [init, receive, send] {
+            side.nic.modify_qp(qpn, &attr).expect("the attributes of a connection");
+        }
+    }
+}
+
+impl Pair {
+    /// `qps` connections, for messages of `size` bytes.
+    pub fn new(qps: usize, size: usize, memory: Memory) -> Pair {
+        let (mut a, mut b) = (side(1, qps, memory), side(2, qps, memory));
+        connect(&mut a, &b.qpns, 2);
+        connect(&mut b, &a.qpns, 1);
+        let frames = vec![[0; FRAME]; BATCH];
+        Pair { a, b, frames, lens: [0; BATCH], size, memory, at: 0, now: Instant::from_nanos(1) }
+    }
+
+    /// Packets of one round: every queue pair's whole queue.
+    pub fn packets(&self) -> usize {
+        self.a.qpns.len() * DEPTH
+    }
+
+    /// Where the next message lies: the same place, or one that was not touched for long.
+    fn next_place(&mut self) -> u64 {
+        if self.memory == Memory::Cold {
+            // An odd number of pages further, so that all of them come before one comes again.
+            self.at = (self.at + 37 * 4096) % (COLD - FRAME);
+        }
+        self.at as u64
+    }
+
+    /// The requester posts as much as its queues hold: a WRITE of one packet each.
+    #[inline(never)]
+    pub fn post(&mut self) {
+        for i in 0..self.a.qpns.len() {
+            let qpn = self.a.qpns[i];
+            for _ in 0..DEPTH {
+                let offset = self.next_place();
+                let sge = [Sge { addr: self.a.buffer.addr() + offset, len: self.size as u32, lkey: self.a.key }];
+                let wr = SendWr {
+                    wr_id: 1,
+                    op: SendOp::Write { remote_addr: self.b.buffer.addr() + offset, rkey: self.b.key },
+                    data: Data::Gather(&sge),
+                    flags: SendFlags { signaled: true, ..SendFlags::default() },
+                    deadline: None,
+                    to: None,
+                };
+                self.a.nic.write_send(qpn, &wr).expect("room in the queue");
+            }
+            self.a.nic.ring_doorbell(self.now, qpn);
+        }
+    }
+
+    /// The requester fills a batch of frames; how many.
+    #[inline(never)]
+    pub fn send(&mut self) -> usize {
+        let nic = &mut self.a.nic;
+        transmit(nic, self.now, &mut self.frames, &mut self.lens)
+    }
+
+    /// The responder takes a batch of frames.
+    #[inline(never)]
+    pub fn receive(&mut self, n: usize) {
+        for i in 0..n {
+            let len = self.lens[i];
+            self.b.nic.handle_frame(self.now, Nic::WIRE, &mut self.frames[i][..len]);
+        }
+    }
+
+    /// The responder answers; how many frames.
+    #[inline(never)]
+    pub fn answer(&mut self) -> usize {
+        let nic = &mut self.b.nic;
+        transmit(nic, self.now, &mut self.frames, &mut self.lens)
+    }
+
+    /// The requester takes the answers and its completions; how many of these.
+    #[inline(never)]
+    pub fn complete(&mut self, n: usize) -> usize {
+        for i in 0..n {
+            let len = self.lens[i];
+            self.a.nic.handle_frame(self.now, Nic::WIRE, &mut self.frames[i][..len]);
+        }
+        let mut done = 0;
+        while let Ok(Some(c)) = self.a.nic.poll_cq(self.a.cq) {
+            black_box(c);
+            done += 1;
+        }
+        done
+    }
+}
+
+fn transmit(nic: &mut Nic, now: Instant, frames: &mut [[u8; FRAME]], lens: &mut [usize; BATCH]) -> usize {
+    for (i, frame) in frames.iter_mut().enumerate() {
+        let mut tx = TxFrame::new(frame);
+        if !nic.poll_transmit(now, Nic::WIRE, &mut tx) {
+            return i;
+        }
+        lens[i] = tx.segments().0.len();
+    }
+    frames.len()
+}
