@@ -5,10 +5,11 @@
 
 use softnic_sim::swarm::{Passed, run_seed};
 
-/// Seeds that once failed; they stay. 1: a send queue never drained, because its last packet had asked for no answer. (A seed
+/// Seeds that once failed; they stay. 1: a send queue never drained, because its last packet had asked for no answer. 40088:
+/// a datagram to the NIC itself left by the wire, because its queue pair had its turn there. (A seed
 /// makes another world when worlds get new properties, as all did when UC, UD, windows and shared receives came; tests in
 /// `nic/tests` hold the behaviours themselves.)
-const KEPT: [u64; 1] = [1];
+const KEPT: [u64; 2] = [1, 40088];
 
 fn run(seeds: impl IntoIterator<Item = u64>) -> Vec<Passed> {
     seeds.into_iter().map(|seed| run_seed(seed).unwrap_or_else(|broken| panic!("{broken}"))).collect()
