@@ -17,7 +17,7 @@ mod timers;
 pub use address::{AddressAttr, AddressError};
 pub use cq::{CqError, Notify};
 pub use memory::Buffer;
-pub use nic::{Nic, NicConfig, ObjectError, Port};
+pub use nic::{Nic, NicConfig, ObjectError, Port, next_key};
 pub use node::Node;
 pub use qp::{ModifyError, QpAttr, QpInit, QpKind};
 pub use regions::{MrError, WindowType};

@@ -17,5 +17,6 @@ pub mod workload;
 pub use link::LinkConfig;
 pub use report::Report;
 pub use simulator::Simulator;
+pub use softnic_nic::QpKind;
 pub use time::Time;
 pub use workload::{Op, Options, SimError, run};

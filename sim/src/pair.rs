@@ -21,6 +21,8 @@ pub const B: usize = 1;
 /// What two hosts are connected with.
 #[derive(Debug, Clone)]
 pub struct PairConfig {
+    /// What kind of queue pairs [`Pair::connect`] makes.
+    pub kind: QpKind,
     /// The link, the same in both directions, with independent faults.
     pub link: LinkConfig,
     /// Whether frames carry their payload.
@@ -73,7 +75,11 @@ pub struct Pair<'a> {
 /// Room for headers when the payload is elided.
 const HEADERS: usize = 128;
 
-fn address(host: usize) -> (IpAddr, MacAddr) {
+/// The Q_Key of all datagram queue pairs.
+pub const QKEY: u32 = 0x0047_11aa;
+
+/// Where a host is on the network.
+pub fn address(host: usize) -> (IpAddr, MacAddr) {
     let n = host as u8 + 1;
     (IpAddr::from([10, 0, 0, n]), MacAddr([2, 0, 0, 0, 0, n]))
 }
@@ -89,7 +95,7 @@ impl<'a> Pair<'a> {
         let sides = [A, B].map(|host| {
             let (ip, mac) = address(host);
             let nic_config =
-                NicConfig { port: Port { mac, addresses: vec![ip], mtu: PathMtu::B4096 }, payload: config.payload };
+                NicConfig { port: Port { mac, addresses: vec![ip], mtu: config.mtu }, payload: config.payload };
             let mut keys = Random::stream(config.seed, 100 + host as u64);
             let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
             let pd = nic.alloc_pd();
@@ -107,58 +113,77 @@ impl<'a> Pair<'a> {
         Pair { sim, sides, links, config, random }
     }
 
+    /// Connects each host to itself, by a link like the one between them, for queue pairs that talk to others of their NIC.
+    /// Scripts take it for the direction in which that host sends.
+    pub fn add_loopback(&mut self) {
+        for (host, direction) in [(A, Direction::Ab), (B, Direction::Ba)] {
+            let end = End { node: host, port: Nic::LOOPBACK };
+            let seed = Random::stream(self.config.seed, 5 + host as u64).next_u64();
+            self.sim.add_link(end, end, &self.config.link, direction, seed);
+        }
+    }
+
     /// Makes a queue pair on each side and connects them; their numbers.
     pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let init = QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, self.config.caps);
+            let init = QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps);
             qpns[host] = self.sim.node(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
-        let psns = [A, B].map(|_| self.config.first_psn.unwrap_or_else(|| Psn::new(self.random.next_u32())));
-        for host in [A, B] {
-            let peer = 1 - host;
-            let (ip, mac) = address(peer);
+        self.ready(self.config.kind, &[(A, qpns[A]), (B, qpns[B])])?;
+        Ok(qpns)
+    }
+
+    /// Takes queue pairs from RESET to RTS: two that are connected to each other, of two hosts or of one, or any datagram one.
+    pub fn ready(&mut self, kind: QpKind, ends: &[(usize, Qpn)]) -> Result<(), ModifyError> {
+        let psns = [0, 1].map(|_| self.config.first_psn.unwrap_or_else(|| Psn::new(self.random.next_u32())));
+        let (rc, connected) = (kind == QpKind::Rc, kind != QpKind::Ud);
+        let config = &self.config;
+        for (i, &(host, qpn)) in ends.iter().enumerate() {
+            let (peer_host, peer) = ends[ends.len() - 1 - i];
+            let (ip, mac) = address(peer_host);
             let nic = self.sim.node(host);
             let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
             let access = Access::LOCAL_WRITE | remote;
             nic.modify_qp(
-                qpns[host],
+                qpn,
                 &QpAttr {
                     state: Some(QpState::Init),
                     pkey_index: Some(0),
                     port: Some(1),
-                    access: Some(access),
+                    access: connected.then_some(access),
+                    qkey: (!connected).then_some(QKEY),
                     ..QpAttr::default()
                 },
             )?;
             nic.modify_qp(
-                qpns[host],
+                qpn,
                 &QpAttr {
                     state: Some(QpState::ReadyToReceive),
-                    path: nic.path_to(ip, mac, qpns[host].value()),
-                    mtu: Some(self.config.mtu),
-                    dest_qp: Some(qpns[peer]),
-                    rq_psn: Some(psns[peer]),
-                    max_dest_rd_atomic: Some(self.config.max_rd_atomic),
-                    min_rnr_timer: Some(self.config.min_rnr_timer),
+                    path: if connected { nic.path_to(ip, mac, qpn.value()) } else { None },
+                    mtu: connected.then_some(config.mtu),
+                    dest_qp: connected.then_some(peer),
+                    rq_psn: connected.then_some(psns[1 - i]),
+                    max_dest_rd_atomic: rc.then_some(config.max_rd_atomic),
+                    min_rnr_timer: rc.then_some(config.min_rnr_timer),
                     ..QpAttr::default()
                 },
             )?;
             nic.modify_qp(
-                qpns[host],
+                qpn,
                 &QpAttr {
                     state: Some(QpState::ReadyToSend),
-                    sq_psn: Some(psns[host]),
-                    timeout: Some(self.config.timeout),
-                    retry_cnt: Some(self.config.retry_cnt),
-                    rnr_retry: Some(self.config.rnr_retry),
-                    max_rd_atomic: Some(self.config.max_rd_atomic),
+                    sq_psn: Some(psns[i]),
+                    timeout: rc.then_some(config.timeout),
+                    retry_cnt: rc.then_some(config.retry_cnt),
+                    rnr_retry: rc.then_some(config.rnr_retry),
+                    max_rd_atomic: rc.then_some(config.max_rd_atomic),
                     ..QpAttr::default()
                 },
             )?;
         }
-        Ok(qpns)
+        Ok(())
     }
 }
 

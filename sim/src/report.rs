@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use softnic_transports::Counters;
 
-/// Flow completion times: from posting a work request to its completion.
+/// Flow completion times: from posting a work request to its completion; for uc and ud, to its delivery.
 #[derive(Debug, Clone)]
 pub struct CompletionTimes {
     histogram: Histogram<u64>,
@@ -56,7 +56,7 @@ pub struct Report {
     pub link_utilization: f64,
     /// Post to completion.
     pub completion_times: CompletionTimes,
-    /// Work requests completed well at the requester.
+    /// Work requests completed well at the requester; for uc and ud, messages delivered at the receiver.
     pub completed: u64,
     /// Work requests that ended otherwise.
     pub failed: u64,

@@ -122,12 +122,21 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.digest.value()
     }
 
-    /// A Node got work from outside: sends what it has to send.
+    /// Something happened to a Node: sends what it has to send.
     pub fn touch(&mut self, node: usize) {
-        for i in 0..self.exits[node].len() {
-            let link = self.exits[node][i];
-            if !self.links[link].busy {
-                self.pump(link);
+        let exits = self.exits[node].len();
+        // Asked at one port, a Node may find that its next frame leaves by another: all are asked until none has any, twice.
+        let mut idle = 0;
+        while idle < 2 {
+            idle += 1;
+            for i in 0..exits {
+                let link = self.exits[node][i];
+                if !self.links[link].busy && self.pump(link) {
+                    idle = 0;
+                }
+            }
+            if exits == 1 {
+                break;
             }
         }
         self.follow_timer(node);
@@ -142,9 +151,8 @@ impl<'a, N: Node> Simulator<'a, N> {
                 Event::Free(link) => {
                     self.now = at;
                     self.links[link].finish();
-                    self.pump(link);
                     let node = self.links[link].from.node;
-                    self.follow_timer(node);
+                    self.touch(node);
                     return Some(node);
                 }
                 Event::Arrive(link) => {
@@ -171,14 +179,14 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.queue.push(Reverse((at, self.sequence, event)));
     }
 
-    /// Asks the Node for a frame, now that the serialiser is idle.
-    fn pump(&mut self, index: usize) {
+    /// Asks the Node for a frame, now that the serialiser is idle; whether there was one.
+    fn pump(&mut self, index: usize) -> bool {
         let from = self.links[index].from;
         let id = self.frames.take();
         let mut tx = TxFrame::new(self.frames.get_mut(id));
         if !self.nodes[from.node].poll_transmit(self.now.instant(), from.port, &mut tx) {
             self.frames.give_back(id);
-            return;
+            return false;
         }
         let wire_len = tx.wire_len();
         let (frame, _) = tx.segments();
@@ -224,6 +232,7 @@ impl<'a, N: Node> Simulator<'a, N> {
             self.schedule(arrives, Event::Arrive(index));
         }
         self.schedule(left, Event::Free(index));
+        true
     }
 
     /// Delivers the oldest frame of a link.

@@ -1,111 +1,26 @@
 //! `softnic sim`: one host keeps a number of work requests outstanding to the other until all are done.
 
+mod delivery;
+mod options;
+
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
-use softnic_fault_injector::Spec;
+use delivery::UnderWay;
+use options::check;
+pub use options::{Op, Options, SimError};
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, ModifyError, MrError};
+use softnic_nic::{AddressAttr, Buffer, QpKind};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
-use softnic_wire::{PathMtu, Qpn};
+use softnic_wire::{Qpn, grh};
 
 use crate::link::LinkConfig;
-use crate::pair::{A, B, Pair, PairConfig, timeout_code};
+use crate::pair::{A, B, Pair, PairConfig, QKEY, address, timeout_code};
 use crate::report::{CompletionTimes, Report};
-
-/// What the work requests do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
-    /// RDMA WRITE.
-    Write,
-    /// SEND.
-    Send,
-    /// RDMA READ.
-    Read,
-    /// Fetch and add, of eight bytes each.
-    Atomic,
-}
-
-/// A run.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// What the work requests do.
-    pub op: Op,
-    /// Bytes of each.
-    pub size: u32,
-    /// How many in all.
-    pub count: u64,
-    /// How many are outstanding on each queue pair.
-    pub depth: u32,
-    /// Queue pairs.
-    pub qps: u32,
-    /// Path MTU.
-    pub mtu: PathMtu,
-    /// Line rate, bits a second.
-    pub rate: u64,
-    /// Round-trip time without serialisation.
-    pub rtt: Duration,
-    /// Local ACK timeout code; by default the smallest that is at least four round trips.
-    pub timeout: Option<u8>,
-    /// Retries.
-    pub retry: u8,
-    /// What goes wrong, in both directions.
-    pub faults: Spec,
-    /// Whether frames carry their payload.
-    pub payload: PayloadMode,
-    /// Seed of everything random.
-    pub seed: u64,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            op: Op::Write,
-            size: 1 << 20,
-            count: 100,
-            depth: 16,
-            qps: 1,
-            mtu: PathMtu::B1024,
-            rate: 10_000_000_000,
-            rtt: Duration::from_millis(1),
-            timeout: None,
-            retry: 7,
-            faults: Spec::default(),
-            payload: PayloadMode::Real,
-            seed: 1,
-        }
-    }
-}
-
-/// Why a run did not come to an end.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// The options cannot be.
-    #[error("{0}")]
-    Options(&'static str),
-    /// Memory could not be registered.
-    #[error("cannot register memory: {0}")]
-    Memory(#[from] MrError),
-    /// The queue pairs could not be connected.
-    #[error("cannot connect the queue pairs: {0}")]
-    Connect(#[from] ModifyError),
-    /// What arrived is not what was sent.
-    #[error("queue pair {qp}, slot {slot}: the receiver's memory is not what was sent")]
-    Data {
-        /// Which connection.
-        qp: usize,
-        /// Which message slot of it.
-        slot: usize,
-    },
-    /// The capture could not be written.
-    #[error("cannot write the capture: {0}")]
-    Capture(io::Error),
-}
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
 const MAX_BUFFER: u64 = 8 << 20;
@@ -122,6 +37,10 @@ struct Flow {
     /// When each outstanding work request was posted, by its number modulo the depth.
     posted_at: Vec<u64>,
     receives: u64,
+    /// Where datagrams go.
+    to: Option<Datagram>,
+    /// What was sent and has not arrived, where nobody acknowledges it.
+    under_way: UnderWay,
 }
 
 /// The state of a run.
@@ -130,7 +49,14 @@ struct Run<'a, 'p> {
     pair: Pair<'p>,
     flows: Vec<Flow>,
     slots: u64,
+    /// Bytes from a slot to the next on each side.
+    stride: [u64; 2],
+    /// Bytes of network header in front of what is received.
+    header: usize,
     posted: u64,
+    /// Work requests that completed at the requester.
+    sent: u64,
+    /// The same for a reliable connection; without one, messages that arrived.
     done: u64,
     failed: u64,
     first_failure: Option<Status>,
@@ -166,27 +92,10 @@ pub fn run(
     report
 }
 
-fn check(o: &Options) -> Result<(), SimError> {
-    let wrong = |bad: bool, why| if bad { Err(SimError::Options(why)) } else { Ok(()) };
-    wrong(o.count == 0, "the count must be at least 1")?;
-    wrong(o.depth == 0 || o.depth > 1 << 20, "the depth must be from 1 to 1048576")?;
-    wrong(o.qps == 0 || o.qps > 1 << 16, "the number of queue pairs must be from 1 to 65536")?;
-    wrong(u64::from(o.qps) * u64::from(o.depth) > 1 << 22, "queue pairs times depth must be at most 4194304")?;
-    let real = o.payload == PayloadMode::Real;
-    let bytes = u64::from(o.qps) * u64::from(o.size);
-    wrong(
-        real && bytes > 4 << 30,
-        "queue pairs times size must be at most 4G: with --payload none there is no such bound",
-    )?;
-    wrong(o.size > softnic_wire::segment::MAX_MESSAGE, "a message is at most 2G")?;
-    wrong(o.op == Op::Atomic && o.size != 8, "an atomic is of 8 bytes")?;
-    wrong(o.retry > 7, "the retry count must be from 0 to 7")?;
-    wrong(o.timeout.is_some_and(|t| t > 31), "the timeout code must be from 0 to 31")
-}
-
 impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
         let mut pair = Pair::new(PairConfig {
+            kind: o.transport,
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
@@ -206,14 +115,16 @@ impl<'a, 'p> Run<'a, 'p> {
             seed: o.seed,
             first_psn: None,
         });
+        let header = if o.transport == QpKind::Ud { grh::LEN } else { 0 };
         let size = u64::from(o.size).max(1);
+        let stride = [size, size + header as u64];
         let slots = (MAX_BUFFER / size / u64::from(o.qps)).clamp(1, u64::from(o.depth));
         let mut fill = Random::stream(o.seed, 4);
         let mut flows = Vec::with_capacity(o.qps as usize);
         for i in 0..u64::from(o.qps) {
-            let base = ADDRESS.map(|a| a + i * slots * size);
-            let buffers =
-                (o.payload == PayloadMode::Real).then(|| base.map(|b| Buffer::new(b, (slots * size) as usize)));
+            let base = [A, B].map(|host| ADDRESS[host] + i * slots * stride[host]);
+            let real = o.payload == PayloadMode::Real;
+            let buffers = real.then(|| [A, B].map(|h| Buffer::new(base[h], (slots * stride[h]) as usize)));
             match (&buffers, o.op) {
                 (Some([from, _]), Op::Write | Op::Send) | (Some([_, from]), Op::Read) => fill_randomly(from, &mut fill),
                 _ => {}
@@ -229,15 +140,36 @@ impl<'a, 'p> Run<'a, 'p> {
                 };
             }
             let qpns = pair.connect()?;
-            let posted_at = vec![0; o.depth as usize];
-            flows.push(Flow { qpns, keys, base, buffers, posted: 0, outstanding: 0, posted_at, receives: 0 });
+            let to = if o.transport == QpKind::Ud {
+                let (ip, mac) = address(B);
+                let attr = AddressAttr::new(ip, mac, 0, qpns[A].value());
+                let ah = pair.sim.node(A).create_ah(pair.sides[A].pd, &attr)?;
+                Some(Datagram { ah, dest_qp: qpns[B], qkey: QKEY })
+            } else {
+                None
+            };
+            flows.push(Flow {
+                qpns,
+                keys,
+                base,
+                buffers,
+                posted: 0,
+                outstanding: 0,
+                posted_at: vec![0; o.depth as usize],
+                receives: 0,
+                to,
+                under_way: UnderWay::default(),
+            });
         }
         Ok(Run {
             options: o,
             pair,
             flows,
             slots,
+            stride,
+            header,
             posted: 0,
+            sent: 0,
             done: 0,
             failed: 0,
             first_failure: None,
@@ -256,26 +188,36 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         self.post_sends();
         let mut events = 0u64;
-        while self.done + self.failed < total {
+        // Without acknowledgements nobody knows what will still come, so all that is on the way is awaited.
+        while !self.is_reliable() || self.done + self.failed < total {
             let Some(node) = self.pair.sim.step() else {
-                self.stalled = true;
+                self.stalled = self.sent + self.failed < total;
                 break;
             };
             if node == A {
                 self.collect_sends();
             } else {
-                self.collect_receives();
+                self.collect_receives()?;
             }
             events += 1;
             if events.is_multiple_of(1 << 16) {
-                progress(self.done + self.failed);
+                progress(self.sent + self.failed);
                 if stop() {
                     break;
                 }
             }
         }
-        progress(self.done + self.failed);
+        progress(self.sent + self.failed);
         Ok(())
+    }
+
+    fn is_reliable(&self) -> bool {
+        self.options.transport == QpKind::Rc
+    }
+
+    /// Whether messages use up receives. Those that nobody acknowledges do, to tell that they came.
+    fn uses_receives(&self) -> bool {
+        self.options.op == Op::Send || !self.is_reliable()
     }
 
     /// Tops up every queue pair, in turn, so that they share the count evenly.
@@ -294,13 +236,18 @@ impl<'a, 'p> Run<'a, 'p> {
 
     fn post_send(&mut self, i: usize) -> bool {
         let (size, now) = (self.options.size, self.pair.sim.now().instant());
+        let reliable = self.is_reliable();
         let flow = &mut self.flows[i];
         let offset = flow.posted % self.slots * u64::from(size);
         let sges = [Sge { addr: flow.base[A] + offset, len: size, lkey: flow.keys[A] }];
         let (remote_addr, rkey) = (flow.base[B] + offset, flow.keys[B]);
+        // Without acknowledgements the receiver tells what came, by the message's number.
+        let imm = flow.posted as u32;
         let op = match self.options.op {
-            Op::Write => SendOp::Write { remote_addr, rkey },
-            Op::Send => SendOp::Send,
+            Op::Write if reliable => SendOp::Write { remote_addr, rkey },
+            Op::Write => SendOp::WriteImm { remote_addr, rkey, imm },
+            Op::Send if reliable => SendOp::Send,
+            Op::Send => SendOp::SendImm { imm },
             Op::Read => SendOp::Read { remote_addr, rkey },
             Op::Atomic => SendOp::FetchAdd { remote_addr, rkey, add: 1 },
         };
@@ -310,13 +257,16 @@ impl<'a, 'p> Run<'a, 'p> {
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
             deadline: None,
-            to: None,
+            to: flow.to,
         };
         if self.pair.sim.node(A).post_send(now, flow.qpns[A], &wr).is_err() {
             return false;
         }
         let at = (flow.posted % u64::from(self.options.depth)) as usize;
         flow.posted_at[at] = now.as_nanos();
+        if !reliable {
+            flow.under_way.post(now.as_nanos());
+        }
         flow.posted += 1;
         flow.outstanding += 1;
         self.posted += 1;
@@ -324,15 +274,18 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     fn post_receive(&mut self, i: usize) {
-        if self.options.op != Op::Send {
+        if !self.uses_receives() {
             return;
         }
-        let size = self.options.size;
+        let len = self.options.size + self.header as u32;
         let flow = &mut self.flows[i];
-        let addr = flow.base[B] + flow.receives % self.slots * u64::from(size);
+        let slot = flow.receives % self.slots;
+        let addr = flow.base[B] + slot * self.stride[B];
         flow.receives += 1;
-        let sges = [Sge { addr, len: size, lkey: flow.keys[B] }];
-        let wr = RecvWr { wr_id: i as u64, sges: &sges, deadline: None };
+        // What a WRITE brings goes elsewhere.
+        let sges = [Sge { addr, len, lkey: flow.keys[B] }];
+        let sges = if self.options.op == Op::Write { &[] } else { &sges[..] };
+        let wr = RecvWr { wr_id: ((i as u64) << 40) | slot, sges, deadline: None };
         let qpn = flow.qpns[B];
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
         let _ = self.pair.sim.node(B).post_recv(qpn, &wr);
@@ -357,27 +310,37 @@ impl<'a, 'p> Run<'a, 'p> {
         self.pair.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
         let flow = &mut self.flows[(c.wr_id >> 40) as usize];
         flow.outstanding -= 1;
-        self.last_completion = now;
         if c.status == Status::Success {
+            self.sent += 1;
+            if self.options.transport != QpKind::Rc {
+                return; // done when it arrives
+            }
             self.done += 1;
+            self.last_completion = now;
             self.times.record(now - flow.posted_at[(c.wr_id & 0xff_ffff_ffff) as usize]);
         } else {
             self.failed += 1;
+            self.last_completion = now;
             self.first_failure.get_or_insert(c.status);
         }
     }
 
-    fn collect_receives(&mut self) {
+    fn collect_receives(&mut self) -> Result<(), SimError> {
         let cq = self.pair.sides[B].recv_cq;
         while let Ok(Some(c)) = self.pair.sim.node(B).poll_cq(cq) {
+            if !self.is_reliable() {
+                self.count_delivery(c)?;
+            }
             if c.status == Status::Success {
-                self.post_receive(c.wr_id as usize);
+                self.post_receive((c.wr_id >> 40) as usize);
             }
         }
+        Ok(())
     }
 
     fn report(&mut self) -> Result<Report, SimError> {
-        if self.failed == 0 && !self.stalled {
+        // What nobody acknowledges was looked at when it came.
+        if self.failed == 0 && !self.stalled && self.is_reliable() {
             self.verify()?;
         }
         let o = self.options;

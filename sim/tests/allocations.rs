@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use softnic_fault_injector::{Script, Spec};
-use softnic_sim::{Op, Options};
+use softnic_sim::{Op, Options, QpKind};
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
 struct Counting;
@@ -77,6 +77,38 @@ fn loss_recovery_allocates_nothing_per_packet() {
         qps: 4,
         ..Options::default()
     });
+}
+
+#[test]
+fn unreliable_connections_allocate_nothing_per_packet() {
+    for (op, faults) in [(Op::Write, ""), (Op::Send, "loss=0.01,dup=0.01,reorder=0.01:3")] {
+        packets_are_free(&Options {
+            transport: QpKind::Uc,
+            op,
+            size: 5000,
+            count: 2000,
+            rtt: Duration::from_micros(10),
+            faults: faults.parse().expect("faults"),
+            qps: 4,
+            ..Options::default()
+        });
+    }
+}
+
+#[test]
+fn datagrams_allocate_nothing_each() {
+    for faults in ["", "loss=0.01,dup=0.01,reorder=0.01:3"] {
+        packets_are_free(&Options {
+            transport: QpKind::Ud,
+            op: Op::Send,
+            size: 1000,
+            count: 10_000,
+            rtt: Duration::from_micros(10),
+            faults: faults.parse().expect("faults"),
+            qps: 4,
+            ..Options::default()
+        });
+    }
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Many seeds, each a world of its own: see `softnic_sim::swarm` for what must hold.
 //!
 //! A failing seed is printed with its world. `SOFTNIC_SEED=N cargo test -p softnic-sim --test swarm` runs that one alone;
-//! `SOFTNIC_SEEDS=N` runs that many instead of the usual few hundred (add `--release`).
+//! `SOFTNIC_SEEDS=M` runs that many instead of the usual few hundred (add `--release`), with both set from that seed on.
 
 use softnic_sim::swarm::{Passed, run_seed};
 
-/// Seeds that once failed; they stay. 45: credit that shrank left the last packet without anybody to ask for its answer.
-/// 738: answers given again took the room of new READs. (A seed makes another world when worlds get new properties; tests
-/// in `nic/tests` hold the behaviours themselves.)
-const KEPT: [u64; 2] = [45, 738];
+/// Seeds that once failed; they stay. 1: a send queue never drained, because its last packet had asked for no answer. 40088:
+/// a datagram to the NIC itself left by the wire, because its queue pair had its turn there. (A seed
+/// makes another world when worlds get new properties, as all did when UC, UD, windows and shared receives came; tests in
+/// `nic/tests` hold the behaviours themselves.)
+const KEPT: [u64; 2] = [1, 40088];
 
 fn run(seeds: impl IntoIterator<Item = u64>) -> Vec<Passed> {
     seeds.into_iter().map(|seed| run_seed(seed).unwrap_or_else(|broken| panic!("{broken}"))).collect()
@@ -17,16 +18,29 @@ fn run(seeds: impl IntoIterator<Item = u64>) -> Vec<Passed> {
 #[test]
 fn every_seed_is_safe_and_live() {
     let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    if let Some(seed) = number("SOFTNIC_SEED") {
-        eprintln!("{:?}", run([seed]));
-        return;
+    match (number("SOFTNIC_SEED"), number("SOFTNIC_SEEDS")) {
+        (Some(seed), None) => eprintln!("{:?}", run([seed])),
+        (Some(first), Some(many)) => drop(run(first..first + many)),
+        (None, many) => worth_running(&run(KEPT.into_iter().chain(0..many.unwrap_or(300)))),
     }
-    let passed = run(KEPT.into_iter().chain(0..number("SOFTNIC_SEEDS").unwrap_or(300)));
-    // The worlds must have been worth running: loss, RNR and clean ones among them.
-    let with = |f: fn(&Passed) -> bool| passed.iter().filter(|p| f(p)).count();
-    assert!(with(|p| p.retransmitted > 0) > 50, "too few worlds with loss");
-    assert!(with(|p| p.rnr_naks > 0) > 20, "too few worlds with RNR NAKs");
-    assert!(with(|p| p.retransmitted == 0) > 20, "too few worlds without loss");
+}
+
+/// Something of everything must have been among the worlds.
+fn worth_running(passed: &[Passed]) {
+    let with = |what: &str, least: usize, f: fn(&Passed) -> bool| {
+        let found = passed.iter().filter(|p| f(p)).count();
+        assert!(found > least, "{found} worlds with {what}: too few");
+    };
+    with("packets sent again", 50, |p| p.retransmitted > 0);
+    with("RNR NAKs", 20, |p| p.rnr_naks > 0);
+    with("nothing sent again", 20, |p| p.retransmitted == 0);
+    with("unreliable connections", 50, |p| p.uc > 0);
+    with("datagrams", 50, |p| p.ud > 0);
+    with("windows", 50, |p| p.windows > 0);
+    with("keys that are good for nothing", 10, |p| p.failed > 0);
+    with("drained send queues", 50, |p| p.drained > 0);
+    with("limits of shared receive queues", 20, |p| p.srq_limits > 0);
+    with("completion events", 50, |p| p.completion_events > 0);
 }
 
 #[test]

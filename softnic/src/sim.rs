@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
-use softnic_sim::{Op, Options, Report, SimError};
+use softnic_sim::{Op, Options, QpKind, Report, SimError};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
@@ -19,6 +19,7 @@ use crate::Common;
 #[command(after_help = "Examples:
   softnic sim --size 1M --count 400 --depth 128 --rtt 40ms --fault loss=1e-4 --seed 7
   softnic sim --op send --size 4K --count 100000 --pcap run.pcap --json
+  softnic sim --transport ud --size 512 --count 100000 --fault loss=0.01,reorder=0.001:3
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
 
@@ -31,16 +32,17 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
-    /// Transport: rc (Go-Back-N, the standard)
-    #[arg(long, default_value = "rc", value_parser = ["rc"])]
-    transport: String,
+    /// Transport: rc (Go-Back-N, the standard), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
+    /// arrives, and each message carries its number as immediate data, by which the receiver knows it
+    #[arg(long, default_value = "rc", value_enum)]
+    transport: TransportArg,
     /// Congestion control
     #[arg(long, default_value = "none", value_parser = ["none"])]
     cc: String,
-    /// What the work requests do
-    #[arg(long, default_value = "write", value_enum)]
-    op: OpArg,
-    /// Bytes of each work request [default: 1M; an atomic is always of 8]
+    /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
+    #[arg(long, value_enum)]
+    op: Option<OpArg>,
+    /// Bytes of each work request [default: 1M; a datagram fills the MTU; an atomic is always of 8]
     #[arg(long, value_parser = size_arg)]
     size: Option<u32>,
     /// Work requests in all, shared evenly among the queue pairs
@@ -79,6 +81,23 @@ pub(crate) struct Args {
     pcap: Option<String>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TransportArg {
+    Rc,
+    Uc,
+    Ud,
+}
+
+impl TransportArg {
+    fn name(self) -> &'static str {
+        match self {
+            TransportArg::Rc => "rc",
+            TransportArg::Uc => "uc",
+            TransportArg::Ud => "ud",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum OpArg {
     Write,
@@ -107,14 +126,26 @@ fn mtu_arg(s: &str) -> Result<PathMtu, String> {
 
 impl Args {
     fn options(&self, seed: u64) -> Options {
+        let datagrams = self.transport == TransportArg::Ud;
+        let op = match self.op {
+            None if datagrams => Op::Send,
+            None | Some(OpArg::Write) => Op::Write,
+            Some(OpArg::Send) => Op::Send,
+            Some(OpArg::Read) => Op::Read,
+            Some(OpArg::Atomic) => Op::Atomic,
+        };
         Options {
-            op: match self.op {
-                OpArg::Write => Op::Write,
-                OpArg::Send => Op::Send,
-                OpArg::Read => Op::Read,
-                OpArg::Atomic => Op::Atomic,
+            transport: match self.transport {
+                TransportArg::Rc => QpKind::Rc,
+                TransportArg::Uc => QpKind::Uc,
+                TransportArg::Ud => QpKind::Ud,
             },
-            size: self.size.unwrap_or(if matches!(self.op, OpArg::Atomic) { 8 } else { 1 << 20 }),
+            op,
+            size: self.size.unwrap_or(match op {
+                Op::Atomic => 8,
+                _ if datagrams => self.mtu.bytes(),
+                _ => 1 << 20,
+            }),
             count: self.count,
             depth: self.depth,
             qps: self.qps,
@@ -180,7 +211,7 @@ fn progress_bar(count: u64) -> ProgressBar {
 fn print_json(args: &Args, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
     let value = json!({
-        "transport": args.transport,
+        "transport": args.transport.name(),
         "goodput_gbps": r.goodput_gbps,
         "link_utilization": r.link_utilization,
         "fct_ms": {

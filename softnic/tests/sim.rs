@@ -132,6 +132,66 @@ fn every_kind_of_fault_is_recovered_from() {
     }
 }
 
+/// The transports without acknowledgements, with each operation that they have.
+const UNRELIABLE: [&[&str]; 3] =
+    [&["--transport", "uc"], &["--transport", "uc", "--op", "send"], &["--transport", "ud", "--op", "send"]];
+
+#[test]
+fn uc_and_ud_deliver_all_when_nothing_is_lost() {
+    for transport in UNRELIABLE {
+        for (size, packets) in [("1000", 500), ("1024", 500), ("0", 500)] {
+            let v = json(&[transport, &["--size", size, "--count", "500", "--qps", "3", "--rtt", "50us"]].concat());
+            assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(500), Some(0)), "{transport:?} {size}");
+            assert_eq!((v["tx_packets"].as_u64(), v["retransmitted_packets"].as_u64()), (Some(packets), Some(0)));
+            assert_eq!(v["transport"], transport[1]);
+            assert!(v["fct_ms"]["mean"].as_f64() >= Some(0.025), "half a round trip at least: {v}");
+            assert_eq!(v.as_object().map(serde_json::Map::len), Some(12), "the fields of the contract");
+        }
+    }
+    let v = json(&["--transport", "uc", "--size", "10K", "--count", "200"]);
+    assert_eq!((v["completed"].as_u64(), v["tx_packets"].as_u64()), (Some(200), Some(2000)));
+}
+
+#[test]
+fn of_what_uc_and_ud_send_arrives_what_the_link_lets_through() {
+    for transport in UNRELIABLE {
+        let lossy = ["--size", "512", "--count", "20000", "--rtt", "20us", "--fault", "loss=0.01"];
+        let v = json(&[transport, &lossy].concat());
+        // 200 of 20,000 are lost, give or take six standard deviations of 14.
+        let completed = v["completed"].as_u64().expect("a number");
+        assert!((19_716..=19_884).contains(&completed), "{transport:?}: {completed}");
+        assert_eq!((v["failed"].as_u64(), v["tx_packets"].as_u64()), (Some(0), Some(20_000)));
+        assert_eq!(v, json(&[transport, &lossy].concat()), "the same seed gives the same run");
+        assert_ne!(v["digest"], json(&[transport, &lossy, &["--seed", "9"]].concat())["digest"]);
+    }
+    // A message of ten packets arrives if all of them do: 0.99^10 = 0.904 of 2000, give or take six times 13.
+    let v = json(&["--transport", "uc", "--size", "10K", "--count", "2000", "--fault", "loss=0.01"]);
+    assert!((1730..=1888).contains(&v["completed"].as_u64().expect("a number")), "{v}");
+}
+
+#[test]
+fn nothing_that_uc_and_ud_deliver_counts_twice_and_a_dead_link_is_no_failure() {
+    for transport in UNRELIABLE {
+        let v = json(&[transport, &["--size", "100", "--count", "5000", "--fault", "dup=0.1"]].concat());
+        assert_eq!(v["completed"].as_u64(), Some(5000), "{transport:?}");
+        let v = json(&[transport, &["--size", "100", "--count", "50", "--fault", "loss=1"]].concat());
+        assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(0), Some(0)), "{transport:?}");
+        // Faults of every kind, with and without payload.
+        let args = ["--size", "900", "--count", "3000", "--fault", "loss=0.01,dup=0.01,corrupt=0.01,reorder=0.01:3"];
+        let (real, none) =
+            (json(&[transport, &args].concat()), json(&[transport, &args, &["--payload", "none"]].concat()));
+        assert_eq!(real["tx_packets"], none["tx_packets"]);
+        assert!(real["completed"].as_u64() > Some(2800) && none["completed"].as_u64() > Some(2800));
+    }
+}
+
+#[test]
+fn a_datagram_fills_the_mtu_where_no_size_is_given() {
+    let v = json(&["--transport", "ud", "--mtu", "4096", "--count", "10"]);
+    assert_eq!((v["completed"].as_u64(), v["tx_packets"].as_u64()), (Some(10), Some(10)));
+    assert!(v["goodput_gbps"].as_f64().is_some_and(|g| g > 0.1), "{v}");
+}
+
 /// A script in a file of its own, for `--fault`.
 fn script(name: &str, text: &str) -> (PathBuf, String) {
     let path = scratch(name);
@@ -237,7 +297,7 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--rtt", "40"], "is no time"),
         (&["--mtu", "1500"], "is no path MTU"),
         (&["--op", "flush"], "possible values: write, send, read, atomic"),
-        (&["--transport", "sr"], "possible values: rc"),
+        (&["--transport", "sr"], "possible values: rc, uc, ud"),
     ] {
         let (code, said) = refusal(args);
         assert_eq!(code, Some(2), "{args:?}");
@@ -245,6 +305,11 @@ fn wrong_arguments_get_one_clear_line() {
     }
     for (args, line) in [
         (&["--op", "atomic", "--size", "16"][..], "an atomic is of 8 bytes"),
+        (&["--transport", "uc", "--op", "read"], "uc has no READs and no atomics"),
+        (&["--transport", "uc", "--op", "atomic"], "uc has no READs and no atomics"),
+        (&["--transport", "ud", "--op", "write"], "ud has SENDs only"),
+        (&["--transport", "ud", "--op", "read", "--size", "8"], "ud has SENDs only"),
+        (&["--transport", "ud", "--size", "1025"], "a datagram is no longer than the path MTU"),
         (&["--qps", "60000", "--depth", "1000000"], "queue pairs times depth must be at most"),
         (&["--qps", "10000", "--size", "1M"], "queue pairs times size must be at most 4G"),
         (&["--count", "0"], "the count must be at least 1"),

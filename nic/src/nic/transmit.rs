@@ -60,7 +60,12 @@ impl Nic {
     #[inline]
     fn whose_turn(&mut self, port: usize) -> Option<u32> {
         if self.turns[port].left > 0 {
-            return self.ready[port].front().copied();
+            let index = self.ready[port].front().copied()?;
+            match self.slots.get(index as usize) {
+                // A datagram queue pair may go elsewhere with its next packet, also with one that was posted meanwhile.
+                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => self.turns[port].left = 0,
+                _ => return Some(index),
+            }
         }
         while let Some(&index) = self.ready[port].front() {
             let leaves_by = match self.slots.get(index as usize) {

@@ -261,7 +261,7 @@ impl Requester {
                 Some(found) => found,
                 // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again,
                 // the last of it asks itself.
-                None if self.draining && self.is_unanswerable() && !self.window.is_empty() => {
+                None if !self.window.is_empty() && self.is_unanswerable() => {
                     recovery.on_timeout(self.window);
                     return self.poll_transmit(now, tx, link, recovery, host);
                 }
