@@ -1,17 +1,13 @@
-//! Faults of a link, seeded and free of IO: for each frame offered, what happens to it.
+//! Decides over each frame of one direction of a link: the link that is down, the script, and chance.
 
-pub mod random;
-pub mod script;
-pub mod spec;
-pub mod units;
+use std::time::Duration;
 
-pub use script::{Direction, Script};
-pub use spec::{Fault, Spec, SpecError};
-
-use random::Random;
-use script::Action;
-use script::matcher::Matcher;
 use softnic_wire::Instant;
+
+use crate::random::{Random, threshold};
+use crate::script::matcher::Matcher;
+use crate::script::{Action, Direction};
+use crate::spec::{BurstLen, Down, Fault, Spec};
 
 /// What happens to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,14 +22,25 @@ pub enum Fate {
     Corrupt(u64),
     /// It is held until so many later frames have passed.
     Hold(u32),
+    /// It goes on with the mark of congestion, if it understands that.
+    Mark,
+    /// It goes on, and takes so much longer.
+    Delay(Duration),
+}
+
+/// A fault that chance decides over, with chances as thresholds for a 64-bit random number.
+#[derive(Debug, Clone)]
+enum Model {
+    Once { limit: u64, fault: Fault },
+    Burst { enter: u64, loss: u64, len: BurstLen, left: u32 },
 }
 
 /// The faults of one direction of a link.
 #[derive(Debug, Clone)]
 pub struct Injector {
-    /// Each with the chance of it as a threshold for a 64-bit random number.
-    faults: Vec<(Fault, u64)>,
+    models: Vec<Model>,
     random: Random,
+    downs: Vec<Down>,
     /// The script, if it has anything for this direction, and where its bits are drawn from: events take nothing from the
     /// random faults' numbers, so that adding one moves no loss.
     script: Option<Box<(Matcher, Random)>>,
@@ -43,18 +50,42 @@ pub struct Injector {
 impl Injector {
     /// The faults of `spec` for one direction, drawn from `seed`. Two directions take two seeds.
     pub fn new(spec: &Spec, direction: Direction, seed: u64) -> Injector {
+        let (mut models, mut downs) = (Vec::new(), Vec::new());
+        for fault in spec.of(direction) {
+            match fault {
+                Fault::Loss(p) | Fault::Duplicate(p) | Fault::Corrupt(p) | Fault::Reorder { chance: p, .. } => {
+                    models.push(Model::Once { limit: threshold(p), fault });
+                }
+                Fault::Burst { enter, loss, len } => {
+                    models.push(Model::Burst { enter: threshold(enter), loss: threshold(loss), len, left: 0 });
+                }
+                Fault::Down(down) => downs.push(down),
+                // What the link is like: see `Line`.
+                Fault::Delay(_) | Fault::Jitter(_) | Fault::Rate(_) | Fault::Queue(_) | Fault::Ecn(_) => {}
+            }
+        }
         // A fault that never happens draws nothing, so that naming it changes no run.
-        let faults = spec.faults.iter().map(|&f| (f, threshold(f.chance()))).filter(|&(_, limit)| limit > 0);
+        models.retain(|m| match *m {
+            Model::Once { limit, .. } => limit > 0,
+            Model::Burst { enter, loss, .. } => enter > 0 && loss > 0,
+        });
         let script = Matcher::new(&spec.script, direction).map(|m| Box::new((m, Random::stream(seed, 0))));
-        Injector { faults: faults.collect(), random: Random::new(seed), script, enabled: true }
+        Injector { models, random: Random::new(seed), downs, script, enabled: true }
     }
 
-    /// Decides over a frame, given from Ethernet on; the headers are enough. The script goes first. Then each fault is drawn by
-    /// itself, in the order of the SPEC; the first that happens decides.
+    /// Decides over a frame, given from Ethernet on; the headers are enough. A link that is down loses it, and nothing else
+    /// sees it. Then the script decides. Then each fault is drawn by itself, in the order of the SPEC; the first that happens
+    /// decides.
     #[inline]
-    pub fn offer(&mut self, _now: Instant, frame: &[u8]) -> Fate {
+    pub fn offer(&mut self, now: Instant, frame: &[u8]) -> Fate {
         if !self.enabled {
             return Fate::Pass;
+        }
+        if !self.downs.is_empty() {
+            let since_origin = Duration::from_nanos(now.as_nanos());
+            if self.downs.iter().any(|d| d.holds(since_origin)) {
+                return Fate::Drop;
+            }
         }
         if let Some(script) = &mut self.script
             && let Some(action) = script.0.decide(frame)
@@ -64,16 +95,27 @@ impl Injector {
                 Action::Duplicate => Fate::Duplicate,
                 Action::Corrupt { bit } => Fate::Corrupt(bit.map_or_else(|| script.1.next_u64(), u64::from)),
                 Action::Reorder { behind } => Fate::Hold(behind),
+                Action::Mark => Fate::Mark,
+                Action::Delay(by) => Fate::Delay(by),
             };
         }
-        for &(fault, limit) in &self.faults {
-            if self.random.next_u64() < limit {
-                return match fault {
-                    Fault::Loss(_) => Fate::Drop,
-                    Fault::Duplicate(_) => Fate::Duplicate,
-                    Fault::Corrupt(_) => Fate::Corrupt(self.random.next_u64()),
-                    Fault::Reorder { behind, .. } => Fate::Hold(behind),
-                };
+        for model in &mut self.models {
+            match model {
+                Model::Once { limit, fault } => {
+                    if self.random.next_u64() < *limit {
+                        return match *fault {
+                            Fault::Duplicate(_) => Fate::Duplicate,
+                            Fault::Corrupt(_) => Fate::Corrupt(self.random.next_u64()),
+                            Fault::Reorder { behind, .. } => Fate::Hold(behind),
+                            _ => Fate::Drop,
+                        };
+                    }
+                }
+                Model::Burst { enter, loss, len, left } => {
+                    if burst_takes(*enter, *loss, *len, left, &mut self.random) {
+                        return Fate::Drop;
+                    }
+                }
             }
         }
         Fate::Pass
@@ -90,14 +132,30 @@ impl Injector {
     }
 }
 
-/// The number below which a uniform 64-bit number lies with probability `p`.
-fn threshold(p: f64) -> u64 {
-    (p * 2f64.powi(64)) as u64 // saturates at the top: a chance of 1
+/// One frame of the two-state model: whether it is lost. `left` is how many of the burst are to come, this one included;
+/// for a burst of a mean length it is 1 as long as the burst lasts.
+fn burst_takes(enter: u64, loss: u64, len: BurstLen, left: &mut u32, random: &mut Random) -> bool {
+    if *left == 0 {
+        if random.next_u64() >= enter {
+            return false;
+        }
+        *left = match len {
+            BurstLen::Exactly(n) => n,
+            BurstLen::Mean(_) => 1,
+        };
+    }
+    let lost = random.next_u64() < loss;
+    match len {
+        BurstLen::Exactly(_) => *left -= 1,
+        BurstLen::Mean(mean) => *left = u32::from(!random.chance(1.0 / mean)),
+    }
+    lost
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::script::Script;
 
     const NOW: Instant = Instant::from_nanos(0);
 
@@ -136,6 +194,17 @@ mod tests {
         };
         assert!(all("", Fate::Pass) && all("loss=0", Fate::Pass) && all("loss=1", Fate::Drop));
     }
+
+    #[test]
+    fn a_link_is_down_to_the_nanosecond_and_the_script_does_not_count_what_it_loses() {
+        let mut i = Injector::new(&"down=5us+2us,down=10us+1us/4us".parse().unwrap(), Direction::Ab, 1);
+        let mut at = |ns| i.offer(Instant::from_nanos(ns), &[]) == Fate::Drop;
+        for (from, to) in [(5_000, 7_000), (10_000, 11_000), (14_000, 15_000), (410_000, 411_000)] {
+            assert!(!at(from - 1) && at(from) && at(to - 1) && !at(to), "from {from}");
+        }
+        assert!(!at(0) && !at(9_000));
+    }
+
     #[test]
     fn the_script_goes_first_and_takes_nothing_from_the_random_faults() {
         // Any frame with a BTH: Ethernet, IPv4, UDP to the RoCE port.
@@ -166,5 +235,12 @@ mod tests {
         assert_eq!((nth("\"drop\""), nth("\"duplicate\"")), (Fate::Drop, Fate::Duplicate));
         assert_eq!(nth("\"corrupt\"\nbit = 77"), Fate::Corrupt(77));
         assert_eq!(nth("\"reorder\"\nbehind = 2"), Fate::Hold(2));
+        assert_eq!(nth("\"ecn\""), Fate::Mark);
+        assert_eq!(nth("\"delay\"\ndelay = \"5ms\""), Fate::Delay(Duration::from_millis(5)));
+        let mut spec: Spec = "down=0s+1us".parse().unwrap();
+        spec.script = Script::parse("[[event]]\nnth = 1\naction = \"duplicate\"").unwrap();
+        let mut i = Injector::new(&spec, Direction::Ab, 1);
+        assert_eq!(i.offer(NOW, &frame), Fate::Drop);
+        assert_eq!(i.offer(Instant::from_nanos(1000), &frame), Fate::Duplicate, "the first that it sees");
     }
 }

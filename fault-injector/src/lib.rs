@@ -1,0 +1,25 @@
+//! Faults and shape of a link, seeded and free of IO: what happens to each frame, and when it arrives.
+//!
+//! [`Injector`] decides over a frame, [`Line`] adds rate, queue, delay and jitter and keeps what is under way in order,
+//! [`EmulatedLink`] keeps the frames too. The simulator uses the second with frames of its own, a driver in real time the third.
+#![forbid(unsafe_code)]
+
+pub mod bottleneck;
+pub mod injector;
+pub mod line;
+pub mod link;
+pub mod random;
+pub mod red;
+pub mod script;
+pub mod slots;
+pub mod spec;
+pub mod time;
+pub mod units;
+
+pub use injector::{Fate, Injector};
+pub use line::Line;
+pub use link::EmulatedLink;
+pub use red::{Policy, Red};
+pub use script::{Direction, Script};
+pub use spec::{Fault, Shape, Spec, SpecError};
+pub use time::Time;
