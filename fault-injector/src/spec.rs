@@ -191,8 +191,13 @@ pub enum SpecError {
     #[error("{0} is given twice: a link has one (ab. or ba. before it says which direction it is for)")]
     Twice(&'static str),
     /// A queue, but nothing that would let it fill.
-    #[error("{0} needs the rate of the bottleneck that the queue is before, e.g. rate=5Gbit,{0}")]
-    NoRate(String),
+    #[error("{key} needs the rate of the bottleneck that the queue is before, e.g. rate=5Gbit,{key}={example}")]
+    NoRate {
+        /// What was given.
+        key: &'static str,
+        /// A value of it.
+        example: &'static str,
+    },
     /// `rx.` where there is no device.
     #[error("rx. is for what a device receives: a link has two directions, ab. and ba.")]
     NotForLinks,

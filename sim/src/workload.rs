@@ -4,8 +4,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
+use softnic_fault_injector::{Direction, Spec, SpecError};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
@@ -50,7 +50,8 @@ pub struct Options {
     pub rate: u64,
     /// Round-trip time without serialisation.
     pub rtt: Duration,
-    /// Local ACK timeout code; by default the smallest that is at least four round trips.
+    /// Local ACK timeout code; by default the smallest that is at least four round trips, with the most that the faults'
+    /// delay, jitter and queue add.
     pub timeout: Option<u8>,
     /// Retries.
     pub retry: u8,
@@ -88,6 +89,9 @@ pub enum SimError {
     /// The options cannot be.
     #[error("{0}")]
     Options(&'static str),
+    /// The faults cannot be on a link.
+    #[error("{0}")]
+    Faults(#[from] SpecError),
     /// Memory could not be registered.
     #[error("cannot register memory: {0}")]
     Memory(#[from] MrError),
@@ -167,6 +171,7 @@ pub fn run(
 }
 
 fn check(o: &Options) -> Result<(), SimError> {
+    o.faults.check_link()?;
     let wrong = |bad: bool, why| if bad { Err(SimError::Options(why)) } else { Ok(()) };
     wrong(o.count == 0, "the count must be at least 1")?;
     wrong(o.depth == 0 || o.depth > 1 << 20, "the depth must be from 1 to 1048576")?;
@@ -190,7 +195,7 @@ impl<'a, 'p> Run<'a, 'p> {
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
-            timeout: o.timeout.unwrap_or_else(|| timeout_code(o.rtt * 4)),
+            timeout: o.timeout.unwrap_or_else(|| timeout_code(longest_round_trip(o) * 4)),
             retry_cnt: o.retry,
             rnr_retry: 7,
             min_rnr_timer: 12,
@@ -404,6 +409,7 @@ impl<'a, 'p> Run<'a, 'p> {
             requester,
             responder,
             applied_events,
+            links: self.pair.links.map(|l| self.pair.sim.link_stats(l)),
         })
     }
 
@@ -432,6 +438,11 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         Ok(())
     }
+}
+
+/// The round trip with the most that the faults' delay, jitter and queues add.
+fn longest_round_trip(o: &Options) -> Duration {
+    [Direction::Ab, Direction::Ba].iter().fold(o.rtt, |rtt, d| rtt.saturating_add(o.faults.shape(*d).longest()))
 }
 
 fn fill_randomly(buffer: &Buffer, random: &mut Random) {

@@ -80,6 +80,19 @@ fn loss_recovery_allocates_nothing_per_packet() {
 }
 
 #[test]
+fn queues_and_jitter_allocate_nothing_per_packet() {
+    let faults = "jitter=1us,rate=5Gbit,queue=60K,ecn=10K:50K:0.1,burst=1e-3:1:3,dup=0.01".parse().expect("a fault");
+    packets_are_free(&Options {
+        size: 16384,
+        depth: 2,
+        count: 500,
+        rtt: Duration::from_micros(10),
+        faults,
+        ..Options::default()
+    });
+}
+
+#[test]
 fn a_script_that_counts_every_packet_allocates_only_while_its_table_grows() {
     let event =
         "[[event]]\naction = \"drop\"\npsn = \"+7\"\niteration = 1\n[[event]]\naction = \"drop\"\niteration = 9";

@@ -46,9 +46,9 @@ impl FromStr for Spec {
         let ways = [[&spec.faults, &spec.ab], [&spec.faults, &spec.ba], [&spec.rx, &spec.rx]];
         for faults in ways.map(|[a, b]| a.iter().chain(b)) {
             if !faults.clone().any(|f| matches!(f, Fault::Rate(_)))
-                && let Some(queue) = faults.clone().find_map(needs_rate)
+                && let Some((key, example)) = faults.clone().find_map(needs_rate)
             {
-                return Err(SpecError::NoRate(queue.into()));
+                return Err(SpecError::NoRate { key, example });
             }
         }
         Ok(spec)
@@ -67,10 +67,10 @@ fn only_once(fault: &Fault) -> Option<&'static str> {
     }
 }
 
-fn needs_rate(fault: &Fault) -> Option<&'static str> {
+fn needs_rate(fault: &Fault) -> Option<(&'static str, &'static str)> {
     match fault {
-        Fault::Queue(_) => Some("queue=500K"),
-        Fault::Ecn(_) => Some("ecn=50K:500K:0.01"),
+        Fault::Queue(_) => Some(("queue", "500K")),
+        Fault::Ecn(_) => Some(("ecn", "50K:500K:0.01")),
         _ => None,
     }
 }
@@ -242,7 +242,7 @@ mod tests {
             ("down=5s+2s/1s", "longer than it is down"),
             (
                 "queue=500K",
-                "queue=500K needs the rate of the bottleneck that the queue is before, e.g. rate=5Gbit,queue",
+                "queue needs the rate of the bottleneck that the queue is before, e.g. rate=5Gbit,queue=500K",
             ),
             ("ecn=1K:2K:1", "needs the rate"),
             ("ab.rate=1Gbit,queue=500K", "needs the rate"),
