@@ -9,7 +9,9 @@ pub mod pair;
 pub mod report;
 pub mod simulator;
 pub mod swarm;
+pub mod switch;
 pub mod table;
+pub mod topology;
 pub mod workload;
 
 pub use softnic_fault_injector::time;

@@ -21,6 +21,8 @@ enum Event {
     Free(usize),
     /// The timer of this Node.
     Timer(usize),
+    /// Somebody outside wants to see this Node.
+    Wake(usize),
 }
 
 /// A frame as it leaves, its length on the wire, and what the link's faults will do to it: for captures and traces. (A queue
@@ -134,6 +136,11 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.follow_timer(node);
     }
 
+    /// Makes [`Simulator::step`] stop at this time, as if something had happened to the Node: to give it work then.
+    pub fn wake_at(&mut self, at: Time, node: usize) {
+        self.schedule(at.max(self.now), Event::Wake(node));
+    }
+
     /// Goes to the next event; the Node that it happened to, or `None` when nothing more will happen.
     pub fn step(&mut self) -> Option<usize> {
         loop {
@@ -154,6 +161,10 @@ impl<'a, N: Node> Simulator<'a, N> {
                     }
                     self.now = at;
                     return Some(self.arrive(link));
+                }
+                Event::Wake(node) => {
+                    self.now = at;
+                    return Some(node);
                 }
                 Event::Timer(node) => {
                     if self.timers[node] != Some(at) {

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use softnic_fault_injector::{Script, Spec};
+use softnic_sim::topology::Topology;
 use softnic_sim::{Op, Options};
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
@@ -105,4 +106,21 @@ fn a_script_that_counts_every_packet_allocates_only_while_its_table_grows() {
         faults: Spec { script, ..Spec::default() },
         ..Options::default()
     });
+}
+
+#[test]
+fn switches_allocate_nothing_per_packet() {
+    let run = |count: u64| {
+        let flow =
+            |from, to| format!("[[flow]]\nfrom=\"h{from}\"\nto=\"h{to}\"\nsize=\"16K\"\ndepth=4\ncount={count}\n");
+        let net = "kind=\"leaf-spine\"\nleaves=2\nspines=2\nhosts=2\nqueue=\"60K\"\necn=\"10K:50K:0.1\"\n";
+        let topology: Topology = [net, &flow(0, 2), &flow(1, 2), &flow(0, 1)].concat().parse().expect("a topology");
+        let before = ALLOCATIONS.with(Cell::get);
+        let report = softnic_sim::topology::run(&topology, 1, &mut |_| {}).expect("the run completes");
+        assert!(report.flows.iter().all(|f| f.failed == 0));
+        (ALLOCATIONS.with(Cell::get) - before, report.tx_packets)
+    };
+    let ((short, few), (long, many)) = (run(100), run(1000));
+    assert!(many > few * 5 && many > 40_000, "the runs are long enough to tell: {few} and {many} packets");
+    assert!(long <= short + 32, "{short} allocations for {few} packets, {long} for {many}");
 }

@@ -2,6 +2,7 @@
 
 mod inspect;
 mod sim;
+mod topology;
 
 use std::process::ExitCode;
 

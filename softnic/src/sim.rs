@@ -22,6 +22,7 @@ use crate::Common;
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
   softnic sim --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
+  softnic sim --topology docs/topologies/dumbbell.toml
 
 A script names packets and what happens to them; docs/faults.md has all keys. lost-response.toml:
   [[event]]
@@ -79,6 +80,10 @@ pub(crate) struct Args {
     /// Write every frame that leaves a NIC to a capture
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
+    /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
+        "rate", "rtt", "timeout", "retry", "fault", "payload", "pcap"])]
+    topology: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -136,6 +141,9 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    if let Some(file) = &args.topology {
+        return crate::topology::run(file, common);
+    }
     let options = args.options(common.seed);
     let bar = progress_bar(options.count);
     let mut tell = |done| bar.set_position(done);
@@ -171,7 +179,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
 }
 
-fn progress_bar(count: u64) -> ProgressBar {
+pub(crate) fn progress_bar(count: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
