@@ -83,7 +83,7 @@ fn unknown_addresses_are_flooded_until_they_are_learned_and_nothing_goes_back() 
     assert_eq!([0, 1, 2, 3].map(|p| out(&mut s, p).len()), [1, 0, 0, 0], "the first was learned from what it sent");
     put(&mut s, 0, &there);
     let copies = [0, 1, 2, 3].map(|p| out(&mut s, p));
-    assert_eq!(copies[2], [there.clone()], "switched as it is");
+    assert!(copies[2].len() == 1 && copies[2][0] == there, "switched as it is");
     assert_eq!(copies.iter().flatten().count(), 1);
     put(&mut s, 2, &there);
     assert_eq!((s.counters().filtered, out(&mut s, 2).len()), (1, 0), "its destination is where it came from");
@@ -167,7 +167,7 @@ fn memory_is_bounded_and_comes_back() {
 enum Party {
     Sender { left: u32, frame: Vec<u8> },
     Receiver { frames: u64, marked: u64 },
-    Switch(Switch),
+    Switch(Box<Switch>),
 }
 
 impl Node for Party {
@@ -209,7 +209,7 @@ fn two_into_one(n: u32, policy: Policy) -> (u64, u64, softnic_sim::switch::PortS
     sim.add_node(Party::Receiver { frames: 0, marked: 0 });
     let mut s = switch(3, policy);
     s.add_mac(mac(3), 2);
-    sim.add_node(Party::Switch(s));
+    sim.add_node(Party::Switch(Box::new(s)));
     let config = LinkConfig { rate: 10_000_000_000, delay: Duration::from_micros(1), faults: Spec::default() };
     for node in 0..3 {
         let (host, at) = (End { node, port: 0 }, End { node: 3, port: node });

@@ -186,6 +186,21 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
 }
 
 #[test]
+fn what_the_documentation_shows_is_a_topology_with_every_key() {
+    let text = include_str!("../../docs/simulator.md");
+    let shown = text.split("```toml\n").nth(1).and_then(|s| s.split("```").next()).expect("an example");
+    assert_eq!(topology(shown).flows.len(), 1);
+    for table in ["x = 1", "[[link]]\nx = 1", "[[flow]]\nx = 1"] {
+        let said =
+            format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
+        let keys = said.split("here: ").nth(1).unwrap_or_else(|| panic!("the list of all keys: {said}"));
+        for key in keys.split(", ").filter(|k| !["link", "flow"].contains(k)) {
+            assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
+        }
+    }
+}
+
+#[test]
 fn hosts_may_have_names() {
     let named = "kind = \"star\"\nhosts = 2\nnames = [\"client\", \"server\"]\n[[flow]]\nfrom = \"client\"\nto = \"server\"\nsize = 100";
     let t = topology(named);

@@ -32,7 +32,7 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(inspect::Args),
-    Sim(sim::Args),
+    Sim(Box<sim::Args>),
 }
 
 fn main() -> ExitCode {
