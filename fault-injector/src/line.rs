@@ -4,6 +4,8 @@
 //! the driver's, who keeps the bytes.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
 
 use softnic_wire::Instant;
 use softnic_wire::transit::mark_ce;
@@ -20,8 +22,8 @@ use crate::time::Time;
 pub struct Change {
     /// It is marked: congestion experienced.
     pub mark: bool,
-    /// This bit of it is flipped, taken modulo its bits.
-    pub flip: Option<u64>,
+    /// A bit of it is flipped: the one before this.
+    pub flip: Option<NonZeroU32>,
 }
 
 /// What a line did.
@@ -37,14 +39,13 @@ pub struct LineStats {
     pub max_queue: u64,
 }
 
-/// A frame on its way: the driver's handle, and its bytes on the link from Ethernet on.
+/// A frame: the driver's handle, its bytes from Ethernet on, and what is done to it. Long links have very many under way, and
+/// keep no more of each than they must.
 #[derive(Debug, Clone, Copy)]
 struct Item<H> {
     handle: H,
-    len: u64,
+    len: u32,
     change: Change,
-    /// Beyond what all others take, in picoseconds.
-    extra: u64,
 }
 
 /// One direction of a link. `H` names a frame.
@@ -57,7 +58,7 @@ pub struct Line<H> {
     jitter: u64,
     random: Random,
     /// In the order of arrival; those at the same time in the order in which they came.
-    under_way: VecDeque<(Time, Item<H>)>,
+    under_way: VecDeque<(Time, H, Change)>,
     /// Frames that wait for later ones to pass them, and for how many.
     held: Vec<(u32, Item<H>)>,
     stats: LineStats,
@@ -83,7 +84,7 @@ impl<H> Line<H> {
     }
 
     /// Makes every frame take so much longer.
-    pub fn add_delay(&mut self, delay: std::time::Duration) {
+    pub fn add_delay(&mut self, delay: Duration) {
         self.delay = Time(self.delay).after(delay).0;
     }
 
@@ -98,27 +99,28 @@ impl<H> Line<H> {
     /// of time.
     #[inline]
     pub fn carry(&mut self, now: Time, fate: Fate, len: u64, handle: H, copy: Option<H>, mut lost: impl FnMut(H)) {
-        let mut item = Item { handle, len, change: Change::default(), extra: 0 };
+        let len = len as u32;
+        let (mut item, mut extra) = (Item { handle, len, change: Change::default() }, Duration::ZERO);
         match fate {
             Fate::Pass | Fate::Duplicate => {}
             Fate::Drop => {
                 self.stats.lost += 1;
                 return lost(item.handle);
             }
-            Fate::Corrupt(bit) => item.change.flip = Some(bit),
+            Fate::Corrupt(bit) => item.change.flip = NonZeroU32::new((bit % (u64::from(len) * 8).max(1)) as u32 + 1),
             Fate::Mark => item.change.mark = true,
-            Fate::Delay(by) => item.extra = Time::default().after(by).0,
+            Fate::Delay(by) => extra = by,
             Fate::Hold(behind) => return self.held.push((behind, item)),
         }
-        self.pass(now, item, &mut lost);
+        self.pass(now, item, extra, &mut lost);
         if let Some(handle) = copy {
-            self.pass(now, Item { handle, len, change: Change::default(), extra: 0 }, &mut lost);
+            self.pass(now, Item { handle, len, change: Change::default() }, Duration::ZERO, &mut lost);
         }
     }
 
     /// Puts a frame on its way. Those that were held for it follow.
-    fn pass(&mut self, now: Time, item: Item<H>, lost: &mut impl FnMut(H)) {
-        if !self.admit(now, item, lost) {
+    fn pass(&mut self, now: Time, item: Item<H>, extra: Duration, lost: &mut impl FnMut(H)) {
+        if !self.admit(now, item, extra, lost) {
             return; // a frame that is lost has passed nobody
         }
         let mut i = 0;
@@ -126,7 +128,7 @@ impl<H> Line<H> {
             self.held[i].0 -= 1;
             if self.held[i].0 == 0 {
                 let (_, late) = self.held.remove(i);
-                self.admit(now, late, lost);
+                self.admit(now, late, Duration::ZERO, lost);
             } else {
                 i += 1;
             }
@@ -134,10 +136,10 @@ impl<H> Line<H> {
     }
 
     #[inline]
-    fn admit(&mut self, now: Time, mut item: Item<H>, lost: &mut impl FnMut(H)) -> bool {
+    fn admit(&mut self, now: Time, mut item: Item<H>, extra: Duration, lost: &mut impl FnMut(H)) -> bool {
         let mut leaves = now;
         if let Some(bottleneck) = &mut self.bottleneck {
-            let Some((departs, mark)) = bottleneck.offer(now, item.len) else {
+            let Some((departs, mark)) = bottleneck.offer(now, item.len.into()) else {
                 self.stats.lost += 1;
                 self.stats.tail_dropped += 1;
                 lost(item.handle);
@@ -147,13 +149,14 @@ impl<H> Line<H> {
             item.change.mark |= mark;
         }
         let jitter = if self.jitter > 0 { self.random.below(self.jitter + 1) } else { 0 };
-        let arrives = leaves.after_ps(self.delay.saturating_add(item.extra).saturating_add(jitter));
+        let arrives = leaves.after_ps(self.delay.saturating_add(jitter)).after(extra);
+        let entry = (arrives, item.handle, item.change);
         // Nearly always the last one: only jitter and events of a script let frames overtake each other.
-        if self.under_way.back().is_none_or(|(last, _)| *last <= arrives) {
-            self.under_way.push_back((arrives, item));
+        if self.under_way.back().is_none_or(|last| last.0 <= arrives) {
+            self.under_way.push_back(entry);
         } else {
-            let at = self.under_way.partition_point(|(t, _)| *t <= arrives);
-            self.under_way.insert(at, (arrives, item));
+            let at = self.under_way.partition_point(|e| e.0 <= arrives);
+            self.under_way.insert(at, entry);
         }
         true
     }
@@ -167,7 +170,7 @@ impl<H> Line<H> {
     /// When the next frame arrives.
     #[inline]
     pub fn next_due(&self) -> Option<Time> {
-        self.under_way.front().map(|(at, _)| *at)
+        self.under_way.front().map(|next| next.0)
     }
 
     /// A frame that has arrived by `now`, and what [`Line::apply`] is to do to it.
@@ -176,7 +179,7 @@ impl<H> Line<H> {
         if self.next_due()? > now {
             return None;
         }
-        self.under_way.pop_front().map(|(_, item)| (item.handle, item.change))
+        self.under_way.pop_front().map(|(_, handle, change)| (handle, change))
     }
 
     /// Changes a frame that has arrived.
@@ -185,11 +188,11 @@ impl<H> Line<H> {
         if change.mark {
             self.stats.marked += u64::from(mark_ce(frame));
         }
-        if let Some(bit) = change.flip
-            && !frame.is_empty()
-        {
-            let bit = (bit % (frame.len() as u64 * 8)) as usize;
-            frame[bit / 8] ^= 1 << (bit % 8);
+        if let Some(after) = change.flip {
+            let bit = after.get() as usize - 1;
+            if let Some(byte) = frame.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
         }
     }
 

@@ -4,9 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use softnic_fault_injector::{Script, Spec};
+use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
 use softnic_sim::topology::Topology;
 use softnic_sim::{Op, Options};
+use softnic_wire::Instant;
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
 struct Counting;
@@ -123,4 +124,27 @@ fn switches_allocate_nothing_per_packet() {
     let ((short, few), (long, many)) = (run(100), run(1000));
     assert!(many > few * 5 && many > 40_000, "the runs are long enough to tell: {few} and {many} packets");
     assert!(long <= short + 32, "{short} allocations for {few} packets, {long} for {many}");
+}
+
+#[test]
+fn an_emulated_link_allocates_nothing_per_frame_once_it_is_warm() {
+    let spec = "jitter=5us,rate=5Gbit,queue=20K,ecn=5K:15K:0.5,reorder=0.01:3,dup=0.1,burst=0.01:0.5:~4";
+    let spec: Spec = spec.parse().expect("a SPEC");
+    let mut link = EmulatedLink::new(&spec, Direction::Ab, 1, 256, 1500);
+    let mut frame = [0; 1000];
+    let mut arrived = 0;
+    let mut run = |from: u64, frames: u64| {
+        let before = ALLOCATIONS.with(Cell::get);
+        for n in from..from + frames {
+            let now = Instant::from_nanos(n * 1500);
+            link.offer(now, &mut frame);
+            while link.poll(now).is_some() {
+                arrived += 1;
+            }
+        }
+        ALLOCATIONS.with(Cell::get) - before
+    };
+    assert!(run(0, 10_000) > 0, "the slots");
+    assert_eq!(run(10_000, 100_000), 0);
+    assert!(arrived > 80_000 && link.overflowed() == 0, "{arrived}");
 }
