@@ -174,6 +174,7 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
         (format!("{star}{}", flow(0, 1, "op = \"push\"")), "flow 1: op: one of \"write\", \"send\""),
         (format!("{star}{}", flow(0, 1, "size = \"1X\"")), "flow 1: size: '1X' is no size"),
         (format!("{star}{}", flow(0, 1, "op = \"atomic\"\nsize = 16")), "flow 1: size: an atomic is of 8 bytes"),
+        (format!("{star}{}", flow(0, 1, "start = \"20000s\"")), "flow 1: start: '20000s' is too long"),
         (format!("{star}{}", flow(0, 1, "count = 0")), "flow 1: count: a whole number from 1"),
         (format!("{star}{}", flow(0, 1, "transport = \"ud\"")), "flow 1: transport: flows are \"rc\""),
         (format!("{star}[[link]]\nbetween = [\"h0\"]\n{good}"), "link 1: between: two places"),
@@ -198,6 +199,23 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
             assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
         }
     }
+}
+
+#[test]
+fn whatever_is_typed_wrong_gets_one_line_and_never_a_panic() {
+    let good = EXAMPLES[0].1;
+    let mut refused = 0;
+    for (at, _) in good.char_indices() {
+        for put in ["", "\n", "\"", "[", "=", "0", "-", "é", "'''"] {
+            let rest = &good[at..];
+            let text = [&good[..at], put, &rest[rest.chars().next().map_or(0, char::len_utf8)..]].concat();
+            if let Err(e) = text.parse::<Topology>() {
+                refused += 1;
+                assert_eq!(e.to_string().lines().count(), 1, "{text}\n{e}");
+            }
+        }
+    }
+    assert!(refused > 1000, "{refused}");
 }
 
 #[test]

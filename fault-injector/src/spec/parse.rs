@@ -256,6 +256,23 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_typed_wrong_gets_one_line_and_never_a_panic() {
+        let good =
+            "loss=1e-4,burst=1e-3:0.5:~8,ab.delay=20ms,rate=10Gbit,queue=500K,ecn=50K:500K:0.01,down=1ms+2ms/10ms";
+        assert!(good.parse::<Spec>().is_ok());
+        let mut refused = 0;
+        for at in 0..good.len() {
+            for put in ["", ",", ":", "=", ".", "~", "+", "/", "@", "-", "9", "é", "\0"] {
+                if let Err(e) = [&good[..at], put, &good[at + 1..]].concat().parse::<Spec>() {
+                    refused += 1;
+                    assert_eq!(e.to_string().lines().count(), 1, "{e}");
+                }
+            }
+        }
+        assert!(refused > 500, "{refused}");
+    }
+
+    #[test]
     fn a_prefix_says_which_way() {
         let spec: Spec = "loss=0.1,ab.loss=0.2,ba.delay=5ms,delay=1ms,ab.rate=1Gbit,ab.queue=10K".parse().unwrap();
         assert_eq!(spec.of(Ab).next(), Some(Fault::Loss(0.1)));

@@ -167,7 +167,7 @@ fn policy(top: &Keys<'_>) -> Result<Policy, TopologyError> {
 fn links(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {
     let rate = top.parsed("rate", parse_rate)?.unwrap_or(10_000_000_000);
     let between = top.parsed("bottleneck", parse_rate)?.unwrap_or(rate);
-    let delay = top.parsed("delay", parse_time)?.unwrap_or(Duration::from_micros(1));
+    let delay = top.parsed("delay", time)?.unwrap_or(Duration::from_micros(1));
     let faults = top.parsed("fault", spec)?.unwrap_or_default();
     for (a, b) in topology.kind.links() {
         let rate = if matches!(a, Place::Host(_)) { rate } else { between };
@@ -182,7 +182,7 @@ fn links(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {
         let Some([a, b]) = ends.as_deref() else {
             return Err(keys.error("between", "two places, e.g. [\"h0\", \"s0\"]"));
         };
-        let (rate, delay) = (keys.parsed("rate", parse_rate)?, keys.parsed("delay", parse_time)?);
+        let (rate, delay) = (keys.parsed("rate", parse_rate)?, keys.parsed("delay", time)?);
         let faults = keys.parsed("fault", spec)?;
         let Some(link) = topology.link_between(*a, *b) else {
             return Err(keys.error("between", "there is no link between these two"));
@@ -194,6 +194,14 @@ fn links(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {
         link.faults = faults.unwrap_or_else(|| link.faults.clone());
     }
     Ok(())
+}
+
+/// Far beyond every use, and far from the end of virtual time.
+fn time(s: &str) -> Result<Duration, String> {
+    match parse_time(s)? {
+        t if t <= Duration::from_secs(1000) => Ok(t),
+        _ => Err(format!("'{s}' is too long: at most 1000s")),
+    }
 }
 
 fn spec(s: &str) -> Result<Spec, String> {
@@ -237,7 +245,7 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         size: size as u32,
         count: keys.integer("count", 1..=1 << 40)?.unwrap_or(1),
         depth: keys.integer("depth", 1..=1 << 16)?.unwrap_or(16) as u32,
-        start: keys.parsed("start", parse_time)?.unwrap_or_default(),
+        start: keys.parsed("start", time)?.unwrap_or_default(),
     })
 }
 
