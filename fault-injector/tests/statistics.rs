@@ -222,3 +222,30 @@ fn a_delayed_frame_of_a_script_lets_others_pass_and_held_ones_enter_the_queue_la
     }
     assert_eq!(order, [(2, 2 * step), (3, 3 * step), (0, step + 20 * US), (1, 4 * step), (4, 5 * step)]);
 }
+
+#[test]
+fn marks_and_jitter_know_nothing_of_each_other() {
+    // Two frames come for each that leaves, and two wait at most: those that are taken find one, and are marked half of the time.
+    let spec: Spec = "rate=1Gbit,queue=2000,ecn=0:2000:1,jitter=1us".parse().unwrap();
+    let mut line = Line::new(&spec, Direction::Ab, 1);
+    let step = wire_bytes(1000) * 8000;
+    let (mut frames, mut marked, mut alike, mut before) = (0.0, 0.0, [0.0; 2], false);
+    for i in 0..200_000u64 {
+        line.carry(Time(i * step / 2), Fate::Pass, 1000, (), None, |()| {});
+        while let Some(due) = line.next_due().filter(|d| d.0 <= i * step / 2) {
+            let mark = line.poll(due).is_some_and(|(_, change)| change.mark);
+            // Departures are whole steps: what is beyond is jitter.
+            let late = due.0 % step > US / 2;
+            frames += 1.0;
+            marked += f64::from(u8::from(mark));
+            // The first frame finds nobody, and no number is drawn for its mark: the one before is looked at too.
+            alike[0] += f64::from(u8::from(mark == late));
+            alike[1] += f64::from(u8::from(mark == before));
+            before = late;
+        }
+    }
+    assert!(frames > 90_000.0);
+    let sigma = (frames / 4.0f64).sqrt();
+    within("marks", marked, frames / 2.0, sigma);
+    alike.map(|n| within("marked and late, or neither", n, frames / 2.0, sigma));
+}
