@@ -45,6 +45,9 @@ pub enum AddressError {
     /// There is no such address handle.
     #[error("no such address handle")]
     NoSuchAh,
+    /// As many address handles as there are names for.
+    #[error("no address handle is left")]
+    TooMany,
 }
 
 const DEFAULT_HOPS: u8 = 64;

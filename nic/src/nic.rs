@@ -57,12 +57,61 @@ struct AddressHandle {
     multicast: bool,
 }
 
+/// All address handles. A name is not used again soon, so that a datagram that waits for a destroyed one goes nowhere else.
+#[derive(Default)]
+struct AddressHandles {
+    /// Each place with how often its handle was destroyed.
+    places: Vec<(u32, Option<AddressHandle>)>,
+}
+
+impl AddressHandles {
+    /// The bits of a name that are its place; the others count.
+    const PLACE_BITS: u32 = 20;
+
+    fn insert(&mut self, handle: AddressHandle) -> Option<AhId> {
+        let place = self.places.iter().position(|(_, h)| h.is_none()).unwrap_or(self.places.len());
+        if place >> Self::PLACE_BITS != 0 {
+            return None;
+        }
+        if place == self.places.len() {
+            self.places.push((0, None));
+        }
+        let (count, slot) = &mut self.places[place];
+        *slot = Some(handle);
+        Some(AhId(*count << Self::PLACE_BITS | place as u32))
+    }
+
+    /// The place of a handle that exists.
+    #[inline]
+    fn place(&self, AhId(id): AhId) -> Option<usize> {
+        let place = id as usize & ((1 << Self::PLACE_BITS) - 1);
+        let (count, slot) = self.places.get(place)?;
+        (slot.is_some() && *count << Self::PLACE_BITS == id & !((1 << Self::PLACE_BITS) - 1)).then_some(place)
+    }
+
+    #[inline]
+    fn get(&self, id: AhId) -> Option<&AddressHandle> {
+        self.places[self.place(id)?].1.as_ref()
+    }
+
+    fn remove(&mut self, id: AhId) -> Option<AddressHandle> {
+        let place = self.place(id)?;
+        let (count, slot) = &mut self.places[place];
+        *count = count.wrapping_add(1);
+        slot.take()
+    }
+
+    fn any_in(&self, pd: PdId) -> bool {
+        self.places.iter().any(|(_, h)| h.as_ref().is_some_and(|h| h.pd == pd))
+    }
+}
+
 /// What all queue pairs share: memory, completion queues, shared receives, addresses, counters.
 struct Shared {
     regions: Regions,
     cqs: Vec<Option<Cq>>,
     srqs: Vec<Option<Srq>>,
-    ahs: Vec<Option<AddressHandle>>,
+    ahs: AddressHandles,
     counters: Counters,
     /// What the program has not been told yet.
     events: VecDeque<Event>,
@@ -134,7 +183,7 @@ impl Host for Shared {
 
     #[inline]
     fn address(&self, ah: AhId, pd: PdId) -> Option<&Template> {
-        let handle = self.ahs.get(ah.0 as usize)?.as_ref()?;
+        let handle = self.ahs.get(ah)?;
         (handle.pd == pd).then_some(&handle.template)
     }
 }
@@ -144,6 +193,13 @@ struct Group {
     address: IpAddr,
     /// Slots.
     members: Vec<u32>,
+}
+
+/// How much the queue pair whose turn it is may still send.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turn {
+    /// Bytes.
+    left: u32,
 }
 
 /// A software RDMA NIC.
@@ -166,6 +222,8 @@ pub struct Nic {
     groups: Vec<Group>,
     /// Queue pairs that may have something to send, in turn, for each port.
     ready: [VecDeque<u32>; 2],
+    /// Whose turn it is at each port: the first of the list's, while any of it is left.
+    turns: [Turn; 2],
     timers: Timers,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
@@ -191,7 +249,7 @@ impl Nic {
                 regions: Regions::new(),
                 cqs: Vec::new(),
                 srqs: Vec::new(),
-                ahs: Vec::new(),
+                ahs: AddressHandles::default(),
                 counters: Counters::default(),
                 events: VecDeque::new(),
                 completion_events: VecDeque::new(),
@@ -202,6 +260,7 @@ impl Nic {
             slots: Vec::new(),
             groups: Vec::new(),
             ready: [VecDeque::new(), VecDeque::new()],
+            turns: [Turn::default(); 2],
             timers: Timers::default(),
             held: vec![0; MAX_FRAME].into(),
         }
@@ -241,6 +300,11 @@ impl Nic {
     /// The next thing that happened beside all work requests.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// Events of something that is gone are not told: what comes after it may have its name.
+    fn forget_events(&mut self, of_it: impl Fn(Event) -> bool) {
+        self.shared.events.retain(|&event| !of_it(event));
     }
 
     /// A completion queue that an event was asked for, and that has the completion now.

@@ -175,8 +175,10 @@ pub(crate) struct Slot {
     /// The port of the Node by which a connection's frames leave.
     pub(crate) port: usize,
     pub(crate) pkey: u16,
-    /// It waits in the list of those that may have something to send.
-    pub(crate) queued: bool,
+    /// The port in whose list of those that may have something to send it waits.
+    pub(crate) queued: Option<usize>,
+    /// Bytes that it sent beyond its last turn.
+    pub(crate) debt: u32,
     pub(crate) shim: Option<Box<dyn softnic_transports::shim::Shim>>,
 }
 
@@ -289,7 +291,7 @@ impl Slot {
             }
         };
         let attr = QpAttr::default();
-        Slot { qp, init: *init, attr, peer: None, port: 0, pkey: bth::DEFAULT_PKEY, queued: false, shim: None }
+        Slot { qp, init: *init, attr, peer: None, port: 0, pkey: bth::DEFAULT_PKEY, queued: None, debt: 0, shim: None }
     }
 
     /// Changes state by the rules. A change that is refused changes nothing.

@@ -268,6 +268,19 @@ impl Regions {
         Ok(())
     }
 
+    /// A queue pair is gone: windows that only it could use and invalidate lie nowhere any more, lest another that gets its
+    /// number lets the peer in.
+    pub(crate) fn forget_queue_pair(&mut self, qpn: Qpn) {
+        let of_it = |entry: &mut Entry| match &mut entry.object {
+            Object::Window(w) if w.bound.is_some_and(|b| b.qpn == Some(qpn)) => w.bound.take(),
+            _ => None,
+        };
+        let freed: Vec<Bound> = self.table.values_mut().filter_map(of_it).collect();
+        for bound in freed {
+            self.release(Some(bound));
+        }
+    }
+
     /// The region and the offset in it, if all of the access is allowed.
     #[inline]
     fn translate(&self, r: Region, len: u64) -> Result<(&MemoryRegion, u64), AccessError> {

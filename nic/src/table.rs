@@ -115,6 +115,11 @@ impl<T> RandomTable<T> {
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten().map(|(_, value)| value)
     }
+
+    /// The same, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().flatten().map(|(_, value)| value)
+    }
 }
 
 #[cfg(test)]

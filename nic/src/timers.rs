@@ -14,12 +14,13 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 9;
 /// No entry.
 const NONE: u32 = u32::MAX;
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// A queue pair's entry in the list of its slot.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// When it is to be called; `None` when it is not in the wheel.
-    at: Option<Instant>,
+    /// When it is to be called; [`NEVER`] when it is not in the wheel.
+    at: Instant,
     next: u32,
     prev: u32,
     /// The list that it is in: level and slot, or [`NONE`] when it is due in this tick or not there at all.
@@ -68,7 +69,7 @@ impl Timers {
     pub(crate) fn arm(&mut self, i: u32, at: Option<Instant>) {
         let Some(at) = at else { return };
         match self.entries.get(i as usize) {
-            Some(e) if e.at.is_some_and(|t| t <= at) => {}
+            Some(e) if e.at <= at => {}
             _ => self.set(i, at),
         }
     }
@@ -76,12 +77,12 @@ impl Timers {
     fn set(&mut self, i: u32, at: Instant) {
         let index = i as usize;
         if index >= self.entries.len() {
-            let empty = Entry { at: None, next: NONE, prev: NONE, list: NONE };
+            let empty = Entry { at: NEVER, next: NONE, prev: NONE, list: NONE };
             self.entries.resize(index + 1, empty);
             self.due.reserve(self.entries.len());
         }
         self.unlink(i);
-        self.entries[index].at = Some(at);
+        self.entries[index].at = at;
         self.insert(i, at);
     }
 
@@ -158,9 +159,7 @@ impl Timers {
                 let entry = &mut self.entries[i as usize];
                 let (at, next) = (entry.at, entry.next);
                 entry.list = NONE;
-                if let Some(at) = at {
-                    self.insert(i, at);
-                }
+                self.insert(i, at);
                 i = next;
             }
         }
@@ -180,8 +179,8 @@ impl Timers {
             self.due.pop();
             // An entry that an earlier one overtook was handled with that one.
             let entry = &mut self.entries[i as usize];
-            if entry.at == Some(at) && entry.list == NONE {
-                entry.at = None;
+            if entry.at == at && entry.list == NONE {
+                entry.at = NEVER;
                 return Some(i);
             }
         }

@@ -104,6 +104,38 @@ fn an_acknowledgement_cannot_stand_for_data() {
     });
 }
 
+/// Linux's rxe takes a READ or atomic for done, without its data, when a plain acknowledgement names its last PSN.
+#[test]
+fn an_acknowledgement_that_is_repeated_does_not_name_a_read_or_atomic_that_came_since() {
+    each_psn(Options::default(), |mut w| {
+        let op = w.write_to(B, 4096);
+        w.send(A, 9, op, 8192, 300);
+        let data = reading(&mut w, 600);
+        let op = w.add_to(B, 32768, 1);
+        w.send(A, 3, op, 16384, 8);
+        let requests = w.transmit(A);
+        let sent = ["RDMA_WRITE_FIRST +0", "RDMA_WRITE_LAST +1", "RDMA_READ_REQUEST +2 A", "FETCH_ADD +5 A"];
+        assert_eq!(w.show(&requests), sent);
+        w.deliver_all(B, &requests);
+        assert_eq!(w.shown(B).len(), 4, "three responses and an atomic: all are lost");
+        w.deliver(B, &requests[1]);
+        w.deliver(B, &requests[0]);
+        assert_eq!(w.shown(B), ["ACK +1 credits 0 msn 3"]);
+        w.deliver(B, &requests[0]);
+        w.deliver(B, &requests[1]);
+        let answer = w.transmit(B);
+        assert_eq!(w.show(&answer), ["ACK +1 credits 0 msn 3"]);
+        w.deliver_all(A, &answer);
+        assert_eq!(w.sent_status(A), [(9, Status::Success)]);
+        // The rest is asked for again in its own time, and the atomic not carried out twice.
+        while w.wait_for_timer(A).is_some() {
+            w.run();
+        }
+        assert_eq!(w.sent_status(A), [(1, Status::Success), (3, Status::Success)]);
+        assert_eq!((w.read(A, 0, 600), w.read(B, 32768, 1)), (data, vec![common::UNTOUCHED + 1]));
+    });
+}
+
 #[test]
 fn a_lost_read_request_draws_a_sequence_nak_from_what_follows() {
     each_psn(Options::default(), |mut w| {

@@ -5,7 +5,8 @@ mod common;
 use common::*;
 use softnic_nic::Node;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Counters, SendOp, Status};
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{Counters, SendOp, SendWr, Status};
 use softnic_wire::ext::Reth;
 use softnic_wire::template::Addresses;
 use softnic_wire::{ExtHeaders, Qpn, Template, bth};
@@ -251,4 +252,26 @@ fn reserved_syndromes_do_nothing() {
             assert_ignored(w, &format!("syndrome {syndrome:#x} for {at:+}"));
         }
     }
+}
+
+#[test]
+fn a_frame_from_the_wire_with_our_own_address_is_not_ours() {
+    let mut w = World::new(Options { kind: softnic_nic::QpKind::Ud, ..Options::default() });
+    w.recv(B, 1, 0, 100);
+    let to = w.datagram(A, B);
+    w.post(A, &SendWr { to: Some(to), ..wr(1, SendOp::Send, Data::Inline(b"hello")) }).unwrap();
+    let mut frame = w.transmit(A).remove(0);
+    let own = match address(B).0 {
+        std::net::IpAddr::V4(ip) => ip.octets(),
+        std::net::IpAddr::V6(_) => unreachable!("the tests' first address is of IPv4"),
+    };
+    let genuine = frame.clone();
+    let mut ip = softnic_wire::ipv4::Packet::new_unchecked(&mut frame[14..]);
+    let repr = softnic_wire::ipv4::Repr { src: own.into(), ..softnic_wire::ipv4::Repr::parse(&ip).unwrap() };
+    repr.emit(&mut ip).unwrap();
+    resign(&mut frame);
+    w.deliver(B, &frame);
+    assert_eq!((w.received(B).len(), w.counters(B).rx_wrong_source), (0, 1));
+    w.deliver(B, &genuine);
+    assert_eq!(w.received_status(B), [(1, Status::Success)]);
 }

@@ -34,6 +34,17 @@ pub enum Event {
     GidChange,
 }
 
+impl Event {
+    /// The queue pair that it is about, if it is about one.
+    pub fn qpn(&self) -> Option<Qpn> {
+        match *self {
+            Event::CommEst(qpn) | Event::LastWqeReached(qpn) | Event::SqDrained(qpn) => Some(qpn),
+            Event::QpFatal(qpn) | Event::QpReqErr(qpn) | Event::QpAccessErr(qpn) => Some(qpn),
+            Event::CqErr(_) | Event::SrqLimit(_) | Event::PortActive | Event::PortErr | Event::GidChange => None,
+        }
+    }
+}
+
 /// The name of verbs, without its prefix.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,6 +10,7 @@ pub mod congestion;
 pub mod counters;
 pub mod event;
 pub mod host;
+mod invariants;
 pub mod memory;
 mod message;
 pub mod qp;

@@ -56,6 +56,17 @@ pub struct Caps {
     pub max_inline: u32,
 }
 
+/// A shared receive queue, as a queue pair knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedReceives {
+    /// Which it is.
+    pub id: SrqId,
+    /// Its protection domain: that of the memory that its receives name (IBA 10.2.9).
+    pub pd: PdId,
+    /// Elements that a receive has at most.
+    pub max_sge: u32,
+}
+
 /// What a queue pair is made with.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -67,8 +78,8 @@ pub struct Config {
     pub send_cq: CqId,
     /// Where receives complete.
     pub recv_cq: CqId,
-    /// The shared queue that receives come from, and the elements that one of them has at most.
-    pub srq: Option<(SrqId, u32)>,
+    /// The shared queue that receives come from.
+    pub srq: Option<SharedReceives>,
     /// How much it holds.
     pub caps: Caps,
     /// Every send is signaled.
@@ -83,13 +94,13 @@ pub struct Inbound<'a> {
     /// Base transport header.
     pub bth: bth::Repr,
     /// Extension headers.
-    pub ext: ExtHeaders,
+    pub ext: &'a ExtHeaders,
     /// The payload; empty where the simulator elided it.
     pub payload: &'a [u8],
     /// Bytes of payload, elided or not.
     pub payload_len: u32,
     /// The network header, as a datagram's receiver gets it; `None` for other services, which do not look at it.
-    pub grh: Option<[u8; grh::LEN]>,
+    pub grh: Option<&'a [u8; grh::LEN]>,
     /// The network marked congestion.
     pub ecn_ce: bool,
 }

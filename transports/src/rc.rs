@@ -11,6 +11,7 @@ use softnic_wire::aeth::{NakCode, RnrTimer};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
 use crate::congestion::{CongestionControl, Feedback};
+use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
@@ -217,6 +218,17 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.stop(Status::WrFlushErr, host);
     }
 
+    /// Checks what must hold between two calls.
+    #[inline]
+    fn check_invariants(&self) {
+        if ON {
+            self.responder.check_invariants();
+            if self.state.sends() {
+                self.requester.check_invariants(&self.recovery);
+            }
+        }
+    }
+
     fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status) => self.stop(status, host),
@@ -287,7 +299,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         let Some(link) = &self.link else { return };
         let opcode = packet.bth.opcode;
         // The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
-        if self.state == QpState::ReadyToReceive && !self.established {
+        if self.state == QpState::ReadyToReceive && !self.established && opcode != Opcode::CNP {
             self.established = true;
             host.notify(Event::CommEst(self.qpn));
         }
@@ -313,24 +325,34 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         {
             self.on_response_failure(f, host);
         }
+        self.check_invariants();
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
         // Answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
-        if self.responder.has_answer() && self.responder.poll_transmit(tx, link, host) {
-            return true;
+        if self.responder.has_answer() {
+            let sent = self.responder.poll_transmit(tx, link, host);
+            if let Some(f) = self.responder.failure.take() {
+                self.on_response_failure(f, host);
+                return sent;
+            }
+            if sent {
+                return true;
+            }
         }
         if !self.state.sends() {
             return false;
         }
-        match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
+        let sent = match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
             Ok(sent) => sent,
             Err(f) => {
                 self.on_request_failure(f, host);
                 false
             }
-        }
+        };
+        self.check_invariants();
+        sent
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -344,6 +366,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if let Err(f) = self.requester.handle_timeout(now, &mut self.recovery, host) {
             self.on_request_failure(f, host);
         }
+        self.check_invariants();
     }
 
     fn fail(&mut self, host: &mut impl Host) {

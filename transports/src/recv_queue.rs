@@ -4,6 +4,7 @@ use softnic_wire::Qpn;
 use softnic_wire::aeth::Credits;
 
 use crate::completion::CqId;
+use crate::invariants::Tally;
 use crate::memory::{Access, AccessError, PdId, Region};
 use crate::wr::scatter;
 use crate::{Completion, Host, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
@@ -120,16 +121,18 @@ pub(crate) struct Receives {
     srq: Option<SrqId>,
     pub(crate) cq: CqId,
     qpn: Qpn,
+    /// Of the memory that they name.
     pd: PdId,
+    tally: Tally,
 }
 
 impl Receives {
     pub(crate) fn new(c: &crate::qp::Config) -> Receives {
-        let queue = match c.srq {
-            None => RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge),
-            Some((_, max_sge)) => RecvQueue::new(1, max_sge),
+        let (queue, pd) = match c.srq {
+            None => (RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge), c.pd),
+            Some(srq) => (RecvQueue::new(1, srq.max_sge), srq.pd),
         };
-        Receives { queue, srq: c.srq.map(|(id, _)| id), cq: c.recv_cq, qpn: c.qpn, pd: c.pd }
+        Receives { queue, srq: c.srq.map(|srq| srq.id), cq: c.recv_cq, qpn: c.qpn, pd, tally: Tally::default() }
     }
 
     /// Whether they come from a shared queue.
@@ -139,6 +142,7 @@ impl Receives {
 
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
+        self.tally.forget();
     }
 
     /// Posts a receive to the queue pair itself.
@@ -150,7 +154,14 @@ impl Receives {
         if self.srq.is_some() {
             return Err(PostError::NoSuchOperation);
         }
-        self.queue.post(wr)
+        self.queue.post(wr)?;
+        self.tally.posted();
+        Ok(())
+    }
+
+    /// Checks what must hold between two calls.
+    pub(crate) fn check_invariants(&self) {
+        self.tally.check(self.queue.len(), "receive queue");
     }
 
     /// What an acknowledgement says about receives: of shared ones nothing can be promised (IBA 9.7.7.2.2).
@@ -165,8 +176,10 @@ impl Receives {
     /// The receive that the message which begins now goes into, or the one under way.
     #[inline]
     pub(crate) fn head(&mut self, host: &mut impl Host) -> Option<Receive> {
-        if let (Some(srq), true) = (self.srq, self.queue.is_empty()) {
-            host.take_shared(srq, &mut self.queue);
+        if let (Some(srq), true) = (self.srq, self.queue.is_empty())
+            && host.take_shared(srq, &mut self.queue)
+        {
+            self.tally.posted();
         }
         self.queue.head()
     }
@@ -174,7 +187,9 @@ impl Receives {
     /// The receive at the head is used up.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Receive> {
-        self.queue.pop()
+        let receive = self.queue.pop()?;
+        self.tally.ended();
+        Some(receive)
     }
 
     /// Places bytes at `offset` of the message in the receive at the head.
@@ -196,7 +211,7 @@ impl Receives {
     /// Ends all receives: the one in use with `status`, the rest flushed.
     pub(crate) fn flush(&mut self, status: Option<Status>, host: &mut impl Host) {
         let mut status = status.unwrap_or(Status::WrFlushErr);
-        while let Some(receive) = self.queue.pop() {
+        while let Some(receive) = self.pop() {
             host.counters().resp_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, Completion::new(receive.wr_id, status, WcOpcode::Recv, self.qpn));
             status = Status::WrFlushErr;

@@ -3,6 +3,7 @@
 use softnic_wire::segment::{MAX_MESSAGE, MessageKind};
 use softnic_wire::{PathMtu, Qpn};
 
+use crate::invariants::{Tally, invariant};
 use crate::memory::PdId;
 use crate::wr::{Data, Datagram};
 use crate::{Completion, Memory, PostError, SendOp, SendWr, Sge, Status, WcOpcode};
@@ -111,8 +112,10 @@ pub(crate) struct SendQueue {
     /// Bytes that all published work requests send.
     end_bytes: u64,
     next_send: u32,
-    /// Published local operations that were not carried out yet.
+    /// Published local operations that were not carried out yet, and a position before which there is none of them.
     locals: u32,
+    locals_from: u32,
+    tally: Tally,
     /// Where the last look-up ended: packets are mostly asked for in order.
     cached: u32,
 }
@@ -134,6 +137,8 @@ impl SendQueue {
             end_bytes: 0,
             next_send: 0,
             locals: 0,
+            locals_from: 0,
+            tally: Tally::default(),
             cached: 0,
         }
     }
@@ -148,7 +153,8 @@ impl SendQueue {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
         self.slots.fill(None);
         (self.end, self.end_bytes) = (0, 0);
-        (self.next_send, self.locals) = (0, 0);
+        (self.next_send, self.locals, self.locals_from) = (0, 0, 0);
+        self.tally.forget();
     }
 
     /// Writes a work request that is not yet to be carried out.
@@ -200,6 +206,7 @@ impl SendQueue {
             sends: 0,
         });
         self.tail = self.tail.wrapping_add(1);
+        self.tally.posted();
         Ok(())
     }
 
@@ -211,6 +218,9 @@ impl SendQueue {
                 slot.first = self.end;
                 let local = slot.op.is_local();
                 slot.packets = if local { 0 } else { mtu.packets(slot.len) };
+                if local && self.locals == 0 {
+                    self.locals_from = self.published;
+                }
                 self.locals += u32::from(local);
                 self.next_send = self.next_send.wrapping_add(u32::from(slot.uses_receive()));
                 slot.sends = self.next_send;
@@ -224,14 +234,16 @@ impl SendQueue {
 
     /// The oldest local operation that was not carried out, and its position.
     #[inline]
-    pub(crate) fn next_local(&self) -> Option<(u32, Slot)> {
+    pub(crate) fn next_local(&mut self) -> Option<(u32, Slot)> {
         if self.locals == 0 {
             return None;
         }
-        let mut position = self.head;
-        while let Some(slot) = self.get(position) {
+        // They are carried out in order, so the search goes on where it ended, unless that is done with.
+        let mut position = if self.get(self.locals_from).is_some() { self.locals_from } else { self.head };
+        while let Some(&slot) = self.get(position) {
             if slot.op.is_local() && !slot.executed {
-                return Some((position, *slot));
+                self.locals_from = position;
+                return Some((position, slot));
             }
             position = position.wrapping_add(1);
         }
@@ -261,6 +273,12 @@ impl SendQueue {
         self.slots[self.place(position)].as_ref()
     }
 
+    /// All published work requests, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        let count = self.published.wrapping_sub(self.head);
+        (0..count).filter_map(move |i| self.get(self.head.wrapping_add(i)))
+    }
+
     /// The oldest work request that is not done.
     #[inline]
     pub(crate) fn head(&self) -> Option<&Slot> {
@@ -272,10 +290,31 @@ impl SendQueue {
         self.head
     }
 
+    /// A work request that left the queue has ended: with a completion, or well and unsignaled.
+    #[inline]
+    pub(crate) fn note_end(&mut self) {
+        self.tally.ended();
+    }
+
+    /// Checks what must hold of the queue itself.
+    pub(crate) fn check_invariants(&self) {
+        let len = self.tail.wrapping_sub(self.head);
+        invariant!(len <= self.max_wr, "{len} work requests in a queue for {}", self.max_wr);
+        let published = self.published.wrapping_sub(self.head);
+        invariant!(published <= len, "more is published than was written");
+        self.tally.check(len, "send queue");
+    }
+
+    /// The oldest work request is done.
+    #[inline]
+    pub(crate) fn drop_head(&mut self) {
+        self.head = self.head.wrapping_add(1);
+    }
+
     /// Takes the oldest work request out.
     pub(crate) fn pop(&mut self) -> Option<Slot> {
         let slot = *self.head()?;
-        self.head = self.head.wrapping_add(1);
+        self.drop_head();
         Some(slot)
     }
 

@@ -268,6 +268,7 @@ impl QueuePair for Uc {
             self.common.note_arrival(host);
             self.receive(packet, host);
         }
+        self.common.check_invariants();
     }
 
     fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {

@@ -100,9 +100,9 @@ impl Ud {
             host.counters().resp_local_length_error += 1;
             return;
         }
-        let header = packet.grh.unwrap_or([0; grh::LEN]);
+        let header = packet.grh.unwrap_or(&[0; grh::LEN]);
         let placed = receives
-            .scatter(&receive, 0, &header, &*host)
+            .scatter(&receive, 0, header, &*host)
             .and_then(|()| receives.scatter(&receive, grh::LEN as u64, packet.payload, &*host));
         if placed.is_err() {
             self.common.fail(Some(Status::LocProtErr), host);
@@ -159,6 +159,7 @@ impl QueuePair for Ud {
         } else if self.common.state.receives() {
             self.receive(packet, host);
         }
+        self.common.check_invariants();
     }
 
     fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {

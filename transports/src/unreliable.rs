@@ -3,6 +3,7 @@
 use softnic_wire::{PathMtu, Psn, Qpn, TxFrame};
 
 use crate::completion::CqId;
+use crate::invariants::invariant;
 use crate::memory::PdId;
 use crate::qp::Config;
 use crate::recv_queue::Receives;
@@ -203,9 +204,9 @@ impl Common {
     }
 
     fn complete_head(&mut self, host: &mut impl Host) -> Result<(), Failure> {
-        if let Some(slot) = self.queue.pop()
-            && slot.signaled
-        {
+        let Some(slot) = self.queue.pop() else { return Ok(()) };
+        self.queue.note_end();
+        if slot.signaled {
             host.complete(self.send_cq, completion(&slot, self.qpn, Status::Success))?;
         }
         Ok(())
@@ -217,9 +218,17 @@ impl Common {
         while let Some(slot) = self.queue.pop_any() {
             host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.send_cq, completion(&slot, self.qpn, status));
+            self.queue.note_end();
             status = Status::WrFlushErr;
         }
         self.next = self.queue.end();
+    }
+
+    /// Checks what must hold between two calls.
+    pub(crate) fn check_invariants(&self) {
+        self.queue.check_invariants();
+        self.receives.check_invariants();
+        invariant!(self.next <= self.queue.end(), "more was sent than there is");
     }
 
     /// Goes to the error state and flushes; `receive` is how the receive in use ends.

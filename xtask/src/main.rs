@@ -1,7 +1,8 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
+mod interop;
 mod project;
 mod setup;
 mod steps;
@@ -45,12 +46,22 @@ enum Command {
         /// Captures; without any: ours, those of SOFTNIC_CAPTURES, and frames of every opcode made on the spot
         files: Vec<PathBuf>,
     },
+    /// Exchange data with Linux Soft-RoCE (rdma_rxe) in a virtual machine, both ways, and see that all is as it must be
+    ///
+    /// The guest is made from Debian packages, without installing any, and kept in ~/.cache/softnic. No root is needed:
+    /// frames go through a datagram socket.
+    #[command(after_help = "Examples:
+  cargo xtask interop
+  cargo xtask interop --all --keep-pcap captures
+  cargo xtask interop send/rxe read/softnic/ipv6/4096")]
+    Interop(interop::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Setup => setup::run().map(|done| println!("{done}")),
         Command::Test { all } => test::run(all),
+        Command::Interop(options) => interop::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };
     match result {

@@ -2,7 +2,7 @@
 
 use crate::project::{self, CAPTURES_VARIABLE};
 use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
-use crate::{setup, tshark};
+use crate::{interop, setup, tshark};
 
 const STEPS: &[Step] = &[
     Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
@@ -28,6 +28,7 @@ const STEPS: &[Step] = &[
     }),
     Step::new("captures of hardware", hardware_captures),
     Step::new("tshark", compare_with_tshark),
+    Step::new("Linux Soft-RoCE", interop::run_short),
     Step::long("miri", miri),
     Step::long("cargo-fuzz", fuzz),
 ];

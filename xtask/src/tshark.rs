@@ -35,7 +35,7 @@ impl fmt::Display for Report {
 
 /// Compares the given captures, or, where there are none given, all there are.
 pub(crate) fn run(files: &[PathBuf]) -> Result<Report, String> {
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("tshark")?;
     let files = if files.is_empty() { all_captures(&scratch.0)? } else { files.to_vec() };
     let mut report = Report::default();
     let mut differences = Vec::new();
@@ -52,6 +52,13 @@ pub(crate) fn run(files: &[PathBuf]) -> Result<Report, String> {
     Err(format!("{} differences to tshark", differences.len()))
 }
 
+/// Compares one capture; the error is its first difference.
+pub(crate) fn check(file: &Path, scratch: &Path) -> Result<(), String> {
+    let rows = fields::dissect(file, scratch)?;
+    let differences = compare::file(file, &rows, &mut Report::default())?;
+    differences.into_iter().next().map_or(Ok(()), Err)
+}
+
 fn all_captures(scratch: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = project::captures_in(&project::corpus())?;
     match project::hardware_captures() {
@@ -64,11 +71,11 @@ fn all_captures(scratch: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// A folder that is gone when this is.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Scratch, String> {
-        let folder = std::env::temp_dir().join(format!("softnic-tshark-{}", std::process::id()));
+    pub(crate) fn new(name: &str) -> Result<Scratch, String> {
+        let folder = std::env::temp_dir().join(format!("softnic-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Scratch(folder))
     }

@@ -8,7 +8,7 @@ use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
 use softnic_transports::recv_queue::SrqId;
 use softnic_transports::wr::AhId;
-use softnic_transports::{Completion, PostError, RecvWr};
+use softnic_transports::{Completion, Event, PostError, RecvWr};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};
@@ -81,7 +81,7 @@ impl Nic {
         let used = self.shared.regions.any_in(pd)
             || self.slots.iter().flatten().any(|s| s.init.pd == pd)
             || self.shared.srqs.iter().flatten().any(|s| s.pd == pd)
-            || self.shared.ahs.iter().flatten().any(|a| a.pd == pd);
+            || self.shared.ahs.any_in(pd);
         if used {
             return Err(ObjectError::Busy);
         }
@@ -145,9 +145,11 @@ impl Nic {
         let slot = self.shared.cqs.get_mut(cq.0 as usize).ok_or(CqError::NoSuchCq)?;
         match slot {
             None => Err(CqError::NoSuchCq),
-            Some(cq) if cq.users > 0 => Err(CqError::Busy),
+            Some(found) if found.users > 0 => Err(CqError::Busy),
             Some(_) => {
                 *slot = None;
+                self.forget_events(|event| event == Event::CqErr(cq));
+                self.shared.completion_events.retain(|&id| id != cq);
                 Ok(())
             }
         }
@@ -200,6 +202,7 @@ impl Nic {
             return Err(ObjectError::Busy);
         }
         self.shared.srqs[srq.0 as usize] = None;
+        self.forget_events(|event| event == Event::SrqLimit(srq));
         Ok(())
     }
 
@@ -235,13 +238,12 @@ impl Nic {
             port: self.port_to(attr.dgid),
             multicast: attr.dgid.is_multicast(),
         };
-        Ok(AhId(place(&mut self.shared.ahs, handle)))
+        self.shared.ahs.insert(handle).ok_or(AddressError::TooMany)
     }
 
     /// Destroys an address handle; a datagram that still waits for it fails.
     pub fn destroy_ah(&mut self, ah: AhId) -> Result<(), AddressError> {
-        let slot = self.shared.ahs.get_mut(ah.0 as usize).ok_or(AddressError::NoSuchAh)?;
-        slot.take().map(|_| ()).ok_or(AddressError::NoSuchAh)
+        self.shared.ahs.remove(ah).map(|_| ()).ok_or(AddressError::NoSuchAh)
     }
 
     /// A datagram queue pair hears from now on what is sent to a group, from here too (IBA 10.5.1).

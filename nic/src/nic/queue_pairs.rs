@@ -2,7 +2,7 @@
 
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
-use softnic_transports::qp::{Caps, Config, QpState};
+use softnic_transports::qp::{Caps, Config, QpState, SharedReceives};
 use softnic_transports::shim::Shim;
 use softnic_transports::wr::Data;
 use softnic_transports::{PostError, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
@@ -11,6 +11,7 @@ use softnic_wire::{Instant, Qpn};
 use super::objects::{ObjectError, place};
 use super::{Nic, Shared};
 use crate::qp::{AnyQp, ModifyError, QpAttr, QpInit, QpKind, Slot, each};
+use crate::srq::Srq;
 
 /// The scatter/gather elements that a queue may be made with.
 pub const MAX_SGE: u32 = 32;
@@ -33,7 +34,10 @@ impl Nic {
         }
         let srq = match init.srq {
             None => None,
-            Some(id) => Some((id, self.srq(id)?.max_sge)),
+            Some(id) => {
+                let Srq { pd, max_sge, .. } = *self.srq(id)?;
+                Some(SharedReceives { id, pd, max_sge })
+            }
         };
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind, index)?;
@@ -81,13 +85,15 @@ impl Nic {
         };
         let index = index.ok_or(ObjectError::NoSuchQp)?;
         let slot = self.slots[index as usize].take();
-        for ready in &mut self.ready {
-            ready.retain(|&i| i != index);
+        for port in 0..self.ready.len() {
+            self.dequeue(index, port);
         }
         for group in &mut self.groups {
             group.members.retain(|&m| m != index);
         }
         self.groups.retain(|g| !g.members.is_empty());
+        self.shared.regions.forget_queue_pair(qpn);
+        self.forget_events(|event| event.qpn() == Some(qpn));
         if let Some(slot) = slot {
             self.count_users(&slot.init, -1);
         }

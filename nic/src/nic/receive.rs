@@ -14,7 +14,7 @@ use crate::qp::each;
 
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
-    pub(super) fn receive(&mut self, now: Instant, frame: &mut [u8]) {
+    pub(super) fn receive(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
         let counters = &mut self.shared.counters;
         counters.rcvd_pkts += 1;
         counters.rcvd_bytes += frame.len() as u64;
@@ -40,6 +40,12 @@ impl Nic {
             counters.rx_malformed += 1;
             return;
         };
+        // Nobody else has our addresses. A network may send multicast back to where it came from, but members here heard it
+        // when it left.
+        if port == Nic::WIRE && self.port.addresses.contains(&src) {
+            counters.rx_wrong_source += 1;
+            return;
+        }
         let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
             counters.rx_malformed += 1;
             return;
@@ -131,12 +137,13 @@ impl Nic {
         }
         let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
         counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
+        let grh = if service == Service::Ud { Grh::of_frame(frame, &layout).ok() } else { None };
         let inbound = Inbound {
             bth: packet.bth,
-            ext: packet.ext,
+            ext: &packet.ext,
             payload_len: packet.payload.len() as u32,
             payload: if elided { &[] } else { &frame[packet.payload] },
-            grh: if service == Service::Ud { Grh::of_frame(frame, &layout).ok() } else { None },
+            grh: grh.as_ref(),
             ecn_ce,
         };
         each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared));

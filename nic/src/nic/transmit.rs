@@ -7,6 +7,10 @@ use super::{AddressHandle, Nic, Shared};
 use crate::node::Node;
 use crate::qp::{AnyQp, Slot, each};
 
+/// Bytes that a queue pair sends in its turn: the longest frame. A turn ends with the frame that uses it up, and what that
+/// was too much is taken off the next turn, so something is left of every turn.
+const QUANTUM: u32 = super::MAX_FRAME as u32;
+
 /// Frames that [`Nic::loop_back`] carries at most in one call, so that a driver's loop goes on.
 const LOOP_BATCH: usize = 256;
 
@@ -15,7 +19,7 @@ impl Shared {
     #[inline]
     fn next_address(&self, slot: &Slot) -> Option<&AddressHandle> {
         let AnyQp::Ud(qp) = &slot.qp else { return None };
-        self.ahs.get(qp.next_address()?.0 as usize)?.as_ref()
+        self.ahs.get(qp.next_address()?)
     }
 }
 
@@ -24,18 +28,83 @@ impl Nic {
     #[inline]
     pub(super) fn activate(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
-        if !slot.queued {
-            let port = self.port_of(slot);
+        let (queued, port) = (slot.queued, self.port_of(slot));
+        if queued != Some(port) {
+            // It waits at the other port, which nobody may ask: the wire may be down, and only loopback be in use.
+            if let Some(other) = queued {
+                self.dequeue(index, other);
+            }
             self.enqueue(index, port);
         }
         self.rearm(index);
     }
 
+    /// Takes a queue pair out of the list of a port, and ends its turn if it has it.
+    pub(super) fn dequeue(&mut self, index: u32, port: usize) {
+        if self.ready[port].front() == Some(&index) {
+            self.turns[port].left = 0;
+        }
+        self.ready[port].retain(|&i| i != index);
+    }
+
     #[inline]
     fn enqueue(&mut self, index: u32, port: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            slot.queued = true;
+            slot.queued = Some(port);
             self.ready[port].push_back(index);
+        }
+    }
+
+    /// The queue pair that sends next by `port`: round robin by bytes, so that who sends short packets is not served worse, and
+    /// its state is fetched once for many of them.
+    #[inline]
+    fn whose_turn(&mut self, port: usize) -> Option<u32> {
+        if self.turns[port].left > 0 {
+            return self.ready[port].front().copied();
+        }
+        while let Some(&index) = self.ready[port].front() {
+            let leaves_by = match self.slots.get(index as usize) {
+                Some(Some(slot)) => {
+                    self.turns[port].left = QUANTUM.saturating_sub(slot.debt).max(1);
+                    self.port_of(slot)
+                }
+                _ => port,
+            };
+            if leaves_by == port {
+                return Some(index);
+            }
+            self.dequeue(index, port);
+            self.enqueue(index, leaves_by);
+        }
+        None
+    }
+
+    /// The queue pair at the head of the list has sent this many bytes.
+    #[inline]
+    fn spend(&mut self, index: u32, port: usize, bytes: usize) {
+        let (left, bytes) = (self.turns[port].left, bytes as u32);
+        let Some(Some(slot)) = self.slots.get(index as usize) else { return };
+        // Its next datagram may go elsewhere, and only that port will be asked for it.
+        let leaves_by = self.port_of(slot);
+        if bytes < left && leaves_by == port {
+            self.turns[port].left = left - bytes;
+            return;
+        }
+        self.turns[port].left = 0;
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            slot.debt = bytes.saturating_sub(left);
+        }
+        self.ready[port].pop_front();
+        self.enqueue(index, leaves_by);
+    }
+
+    /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
+    #[inline]
+    fn end_turn(&mut self, index: u32, port: usize) {
+        self.turns[port].left = 0;
+        self.ready[port].pop_front();
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            (slot.queued, slot.debt) = (None, 0);
         }
     }
 
@@ -85,7 +154,7 @@ impl Nic {
         if len <= held.len() {
             held[..a.len()].copy_from_slice(a);
             held[a.len()..len].copy_from_slice(b);
-            self.receive(now, &mut held[..len]);
+            self.receive(now, Nic::LOOPBACK, &mut held[..len]);
         }
         self.held = held;
     }
@@ -112,7 +181,7 @@ impl Nic {
 impl Node for Nic {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
         if self.up || port == Nic::LOOPBACK {
-            self.receive(now, frame);
+            self.receive(now, port, frame);
         }
     }
 
@@ -120,29 +189,19 @@ impl Node for Nic {
         if port >= self.ready.len() || !self.up && port == Nic::WIRE {
             return false;
         }
-        // Round robin, a packet each. A queue pair that has nothing leaves the list, so idle ones cost nothing.
-        while let Some(index) = self.ready[port].pop_front() {
-            let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
-            let leaves_by = self.port_of(slot);
-            if leaves_by != port {
-                self.ready[leaves_by].push_back(index);
-                continue;
-            }
-            let sent = self.transmit(now, index, tx);
-            if sent {
-                self.ready[port].push_back(index);
-            } else if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-                slot.queued = false;
-            }
-            self.rearm(index);
-            if sent {
+        loop {
+            let Some(index) = self.whose_turn(port) else { return false };
+            if self.transmit(now, index, tx) {
                 let counters = &mut self.shared.counters;
                 counters.sent_pkts += 1;
                 counters.sent_bytes += tx.wire_len() as u64;
+                self.rearm(index);
+                self.spend(index, port, tx.wire_len());
                 return true;
             }
+            self.end_turn(index, port);
+            self.rearm(index);
         }
-        false
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

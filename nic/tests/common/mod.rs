@@ -1,6 +1,8 @@
 //! Two NICs and a wire that the test holds in its hands: every frame is seen, kept, dropped or delivered by the test.
 #![allow(dead_code, unreachable_pub)] // each test file uses its part of this
 
+mod more;
+
 use std::net::IpAddr;
 use std::rc::Rc;
 

@@ -11,6 +11,7 @@ use softnic_wire::{Instant, PathMtu, Psn, Qpn, TxFrame};
 use super::{Update, ack_timeout};
 use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
+use crate::invariants::{ON, invariant};
 use crate::message::Link;
 use crate::qp::Caps;
 use crate::recovery::{LossRecovery, Window};
@@ -194,10 +195,10 @@ impl Requester {
             return None;
         }
         let position = self.queue.locate(n)?;
+        let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
         let slot = self.queue.get(position)?;
         let may_begin = || {
             let room = MAX_WINDOW - self.window.len();
-            let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
             (beyond_limits || self.has_credit(slot))
                 && !self.draining
                 && !behind_local
@@ -258,24 +259,31 @@ impl Requester {
             None if !self.is_unanswerable() && !self.fits_window(link.mtu) => return Ok(false),
             None => match self.next_new(self.is_unanswerable()) {
                 Some(found) => found,
+                // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again,
+                // the last of it asks itself.
+                None if self.draining && self.is_unanswerable() && !self.window.is_empty() => {
+                    recovery.on_timeout(self.window);
+                    return self.poll_transmit(now, tx, link, recovery, host);
+                }
                 None => return Ok(false),
             },
         };
         let n = self.number(psn);
-        let Some(&slot) = self.queue.get(position) else { return Ok(false) };
+        let Some(slot) = self.queue.get(position) else { return Ok(false) };
+        let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
-        let psns = if slot.awaits_data() { (slot.end() - n) as u32 } else { 1 };
+        let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
         if resend.is_some() {
             recovery.on_resent(self.window, psns);
         } else {
             self.window.next = psn.add(psns);
-            self.rd_atomic += u32::from(slot.awaits_data());
+            self.rd_atomic += u32::from(awaits_data);
         }
-        let ack_req = slot.awaits_data() || self.wants_ack(slot.ends_with(n), link, resend.is_some(), recovery);
-        if self.emit(tx, link, (n, psn), (position, &slot), ack_req, host).is_err() {
+        let ack_req = awaits_data || self.wants_ack(position, ends, link, resend.is_some(), recovery);
+        if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {
             if resend.is_none() {
                 self.window.next = psn;
-                self.rd_atomic -= u32::from(slot.awaits_data());
+                self.rd_atomic -= u32::from(awaits_data);
             }
             self.break_at(position, Status::LocProtErr, recovery)?;
             // Another packet may be due instead, and nobody would ask again.
@@ -313,9 +321,19 @@ impl Requester {
 
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    fn wants_ack(&mut self, ends: bool, link: &Link, resent: bool, recovery: &impl LossRecovery) -> bool {
+    fn wants_ack(
+        &mut self,
+        position: u32,
+        ends: bool,
+        link: &Link,
+        resent: bool,
+        recovery: &impl LossRecovery,
+    ) -> bool {
         if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
             return true;
+        }
+        if !resent && self.surely_goes_on(position, ends) {
+            return false;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
         let more = match recovery.next_resend(self.window) {
@@ -323,6 +341,19 @@ impl Requester {
             None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
         };
         !more
+    }
+
+    /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
+    /// to know, and a fraction of the work of finding out exactly.
+    #[inline]
+    fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
+        let unhindered = self.congestion.is_none() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        unhindered
+            && (!ends
+                || !self.draining
+                    && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
+                        !next.fence && !next.awaits_data() && !next.op.is_local() && self.has_credit(next)
+                    }))
     }
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
@@ -410,6 +441,32 @@ impl Requester {
         Ok(())
     }
 
+    /// Checks what must hold between two calls.
+    pub(super) fn check_invariants(&self, recovery: &impl LossRecovery) {
+        if !ON {
+            return;
+        }
+        self.queue.check_invariants();
+        let next = self.number(self.window.next);
+        invariant!(self.window.len() <= MAX_WINDOW, "a window of {} PSNs", self.window.len());
+        invariant!(next <= self.queue.end(), "packet {next} was sent of {} that there are", self.queue.end());
+        invariant!(self.answer_due <= next, "an answer is due to what was not sent");
+        invariant!(recovery.next_resend(self.window).is_none_or(|p| self.window.contains(p)), "resent from outside");
+        // An answer is owed: either the clock runs, or it will when what is to be sent, again or first, has left.
+        let owed = self.answer_due > self.una && self.timeout.is_some();
+        let waits = self.deadline.is_some() || recovery.next_resend(self.window).is_some() || next < self.queue.end();
+        invariant!(!owed || waits, "an answer is owed, no clock runs, and nothing more will be sent");
+        // What takes a walk over the queue: always when it is short, else now and then.
+        if !self.una.is_multiple_of(64) && self.queue.end() - self.una > 64 {
+            return;
+        }
+        let awaiting = |s: &Slot| s.awaits_data() && s.first < next && s.end() > self.una;
+        let outstanding = self.queue.iter().filter(|s| awaiting(s)).count() as u32;
+        invariant!(self.rd_atomic == outstanding, "{} READs and atomics, counted {}", outstanding, self.rd_atomic);
+        let done = self.queue.iter().filter(|s| s.uses_receive()).map(|s| s.sends.wrapping_sub(self.sends_done)).min();
+        invariant!(done.is_none_or(|first| first == 1), "messages that use a receive are counted one by one");
+    }
+
     /// Ends all work: the oldest with `status`, the rest flushed. Completions that find no room are lost; that cannot be
     /// made good any more.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
@@ -418,6 +475,7 @@ impl Requester {
         while let Some(slot) = self.queue.pop_any() {
             host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, completion(&slot, qpn, status));
+            self.queue.note_end();
             status = Status::WrFlushErr;
         }
         self.una = self.number(self.window.next);

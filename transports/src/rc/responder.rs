@@ -8,6 +8,7 @@ use softnic_wire::opcode::Kind;
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, TxFrame};
 
+use crate::invariants::invariant;
 use crate::memory::{Access, Region};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
@@ -27,6 +28,8 @@ struct WriteTarget {
 enum Answer {
     /// Everything before the expected PSN has come.
     Ack,
+    /// The SEND or WRITE packet of this PSN has come, and all before it; what has come since is answered by data.
+    AckOf { psn: Psn },
     /// Something is wrong with the request of this PSN.
     Nak { psn: Psn, syndrome: Syndrome },
 }
@@ -56,6 +59,10 @@ pub(super) struct Responder {
     rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
+    /// What came to light when an answer was to be written; its NAK was written instead.
+    pub(super) failure: Option<Failure>,
+    /// The last request that was carried out is answered by data.
+    data_last: bool,
     /// READ responses and values of atomics that are owed; they go before the answer above, which covers what they answer.
     data: DataAnswers,
     /// The furthest packet that was dropped as too early while the answer that says so waits.
@@ -72,6 +79,8 @@ impl Responder {
             target: WriteTarget { addr: 0, rkey: 0 },
             rnr_timer: RnrTimer(0),
             answer: None,
+            failure: None,
+            data_last: false,
             data: DataAnswers::default(),
             dropped: None,
         }
@@ -84,11 +93,18 @@ impl Responder {
         self.msn = 0;
         self.message = Reassembly::new(mtu);
         self.rnr_timer = rnr_timer;
-        (self.answer, self.dropped) = (None, None);
+        (self.answer, self.dropped, self.data_last, self.failure) = (None, None, false, None);
     }
 
     pub(super) fn set_rnr_timer(&mut self, timer: RnrTimer) {
         self.rnr_timer = timer;
+    }
+
+    /// Checks what must hold between two calls.
+    pub(super) fn check_invariants(&self) {
+        self.receives.check_invariants();
+        self.data.check_invariants(self.expected);
+        invariant!(self.msn <= 0x00ff_ffff, "an MSN has 24 bits");
     }
 
     /// Owes the peer nothing any more.
@@ -117,8 +133,8 @@ impl Responder {
                 host.counters().duplicate_request += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
                     self.answer_again(packet, link, host);
-                } else if self.answer.is_none() {
-                    self.answer = Some(Answer::Ack);
+                } else {
+                    self.acknowledge_again(packet.bth.psn);
                 }
                 return Ok(());
             }
@@ -136,6 +152,19 @@ impl Responder {
             }
         }
         self.execute(packet, link, recovery, host)
+    }
+
+    /// The acknowledgement of a SEND or WRITE was lost.
+    ///
+    /// It does not name the PSN of a READ or atomic that came after it: that one is acknowledged by its data alone, and
+    /// Linux's rxe takes the READ for done, without its data, when the plain acknowledgement arrives first.
+    fn acknowledge_again(&mut self, psn: Psn) {
+        match self.answer {
+            None if self.data_last => self.answer = Some(Answer::AckOf { psn }),
+            None => self.answer = Some(Answer::Ack),
+            Some(Answer::AckOf { psn: earlier }) if earlier.is_before(psn) => self.answer = Some(Answer::AckOf { psn }),
+            Some(_) => {}
+        }
     }
 
     /// Carries out the request that is due.
@@ -172,6 +201,7 @@ impl Responder {
             self.place_write(packet, place.offset, link, host)?;
         }
         self.expected = self.expected.next();
+        self.data_last = false;
         // A NAK that still waits was for this very packet, which has come meanwhile.
         if packet.bth.ack_req || self.answer.is_some() {
             self.answer = Some(Answer::Ack);
@@ -248,8 +278,9 @@ impl Responder {
                 return self.refuse(packet, NakCode::INVALID_REQUEST, None, host);
             }
             self.target = WriteTarget { addr: reth.va, rkey: reth.rkey };
-            // The whole range, before a byte of it is written.
-            if host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
+            // The whole range, before a byte of it is written; if this is all of it, writing looks at it anyway.
+            let more = reth.len != packet.payload_len || packet.payload.is_empty();
+            if more && host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
                 return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
             }
         }
@@ -296,6 +327,7 @@ impl Responder {
         self.dropped = None;
         let (psn, syndrome) = match answer {
             Answer::Ack => (self.expected.sub(1), Syndrome::Ack(self.receives.credits())),
+            Answer::AckOf { psn } => (psn, Syndrome::Ack(self.receives.credits())),
             Answer::Nak { psn, syndrome } => (psn, syndrome),
         };
         let sequence_nak = syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR);

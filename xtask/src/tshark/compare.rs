@@ -34,6 +34,8 @@ fn frame(frame: &Frame<'_>, row: &Row, report: &mut Report, mut differ: impl FnM
     let theirs = row.values.contains_key(FIELDS[0].name);
     let ours = match dissect(frame) {
         None if theirs => return differ("RoCE for tshark, not for us".into()),
+        // ARP, NDP and the like.
+        None if row.malformed => return differ("malformed for tshark".into()),
         None => return,
         Some(_) if !theirs => return differ("RoCE for us, not for tshark".into()),
         Some(d) => d,

@@ -75,6 +75,8 @@ pub(super) fn dissect(file: &Path, scratch: &Path) -> Result<Vec<Row>, String> {
     tshark.env("WIRESHARK_CONFIG_DIR", scratch.join("no-settings"));
     // Its heuristic takes any short SEND for RPC over RDMA and then calls it malformed (seen in 4.0).
     tshark.args(["--disable-protocol", "rpcordma"]);
+    // It takes a datagram whose first two bits are set for Ethernet over InfiniBand, however short it is.
+    tshark.args(["--disable-protocol", "infiniband.eoib"]);
     for name in &names {
         tshark.args(["-e", name]);
     }

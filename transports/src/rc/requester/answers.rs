@@ -161,13 +161,15 @@ impl Requester {
             if !slot.is_done(self.una) {
                 break;
             }
-            let Some(slot) = self.queue.pop() else { break };
             if slot.uses_receive() {
                 self.sends_done = slot.sends;
             }
             self.rd_atomic -= u32::from(slot.awaits_data());
-            if slot.signaled {
-                host.complete(self.cq, completion(&slot, link.qpn, Status::Success))?;
+            let done = slot.signaled.then(|| completion(slot, link.qpn, Status::Success));
+            self.queue.drop_head();
+            self.queue.note_end();
+            if let Some(done) = done {
+                host.complete(self.cq, done)?;
             }
         }
         self.check_broken()

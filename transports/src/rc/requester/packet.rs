@@ -52,10 +52,11 @@ impl Requester {
         tx: &mut TxFrame<'_>,
         link: &Link,
         (n, psn): (u64, Psn),
-        (position, slot): (u32, &Slot),
+        position: u32,
         ack_req: bool,
         host: &impl Memory,
     ) -> Result<(), AccessError> {
+        let Some(slot) = self.queue.get(position) else { return Err(AccessError::Key) };
         let index = (n - slot.first) as u32;
         if slot.awaits_data() {
             return self.emit_data_request(tx, link, (index, psn), slot);

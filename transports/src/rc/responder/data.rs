@@ -8,6 +8,7 @@ use softnic_wire::segment::{MAX_MESSAGE, MessageKind, opcode_of};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, TxFrame};
 
 use super::{Failure, Responder, remote};
+use crate::invariants::invariant;
 use crate::memory::{Access, AtomicOp, Region};
 use crate::message::{self, Link};
 use crate::qp::PayloadMode;
@@ -59,6 +60,16 @@ impl DataAnswers {
 
     pub(super) fn clear(&mut self) {
         self.jobs.clear();
+    }
+
+    /// Checks what must hold between two calls: no more is owed than was agreed on, and nothing that was not asked for.
+    pub(super) fn check_invariants(&self, expected: Psn) {
+        let (jobs, done) = (self.jobs.len(), self.done.len());
+        invariant!(jobs <= self.limit && done <= self.limit, "{jobs} answers owed, {done} kept, {} agreed", self.limit);
+        let asked = |job: &Job| job.last_psn().is_before(expected);
+        invariant!(self.jobs.iter().all(asked), "an answer to what has not come");
+        let in_order = self.jobs.iter().zip(self.jobs.iter().skip(1)).all(|(a, b)| a.last_psn().is_before(b.psn));
+        invariant!(in_order, "answers out of order");
     }
 
     #[inline]
@@ -135,6 +146,7 @@ impl Responder {
         };
         self.msn = msn;
         self.expected = psn.add(packets);
+        self.data_last = true;
         if self.answer.is_some() {
             // A NAK that still waits was for this very packet, which has come meanwhile.
             self.answer = None;
@@ -208,7 +220,9 @@ impl Responder {
                         // The memory is gone since the request came; what follows cannot be answered either.
                         host.counters().resp_remote_access_errors += 1;
                         self.data.jobs.clear();
-                        self.nak(packet_psn, NakCode::REMOTE_ACCESS_ERROR);
+                        let code = NakCode::REMOTE_ACCESS_ERROR;
+                        self.nak(packet_psn, code);
+                        self.failure = Some(Failure::Refused { code, receive: None });
                         self.poll_transmit(tx, link, host)
                     }
                 }

@@ -1,0 +1,21 @@
+//! NICs on real wires: packet IO backends, the responder for neighbours, and the loop that drives a Node.
+//!
+//! Everything below this crate is free of IO and clocks; here is where frames come from and go to. A backend is a
+//! [`PacketIo`]; [`Driver`] runs a [`Node`](softnic_nic::Node) over it, beside the [`Neighbours`] that answer ARP and NDP.
+#![forbid(unsafe_code)]
+
+pub mod dgram;
+pub mod driver;
+pub mod faulty;
+pub mod io;
+pub mod memory_wire;
+pub mod neighbours;
+pub mod random;
+
+pub use dgram::{Dgram, DgramError};
+pub use driver::{Driver, DriverError};
+pub use faulty::Faulty;
+pub use io::{PacketIo, Sent};
+pub use memory_wire::MemoryWire;
+pub use neighbours::{NeighbourError, Neighbours};
+pub use random::OsRandom;

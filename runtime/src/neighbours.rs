@@ -1,0 +1,260 @@
+//! Neighbours: answers ARP, NDP and echo requests for a NIC whose packets pass by the kernel, and finds the peer's MAC address.
+//!
+//! Free of IO and clocks like everything else: [`Neighbours`] is a [`Node`] that stands beside the NIC on the same port.
+
+mod frames;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
+    Icmpv6Repr, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
+};
+use softnic_nic::{Node, Port};
+use softnic_wire::{Instant, MacAddr, TxFrame};
+
+use frames::checksums;
+
+/// How often a neighbour is asked for before it is given up.
+const TRIES: u32 = 4;
+/// The time between two questions.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Answers that wait to be sent; what comes in beyond that is dropped, as anybody can send questions.
+const QUEUE: usize = 64;
+
+/// Why a neighbour's MAC address is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NeighbourError {
+    /// It did not answer.
+    #[error("{0} does not answer: asked {TRIES} times for its MAC address")]
+    NoAnswer(IpAddr),
+    /// The port has no address of that IP version to ask from.
+    #[error("the port has no address to ask from for {0}")]
+    NoSource(IpAddr),
+}
+
+/// A question that is under way.
+#[derive(Debug)]
+struct Question {
+    tries: u32,
+    next: Instant,
+}
+
+/// What is known of a neighbour.
+#[derive(Debug)]
+enum Neighbour {
+    Asked(Question),
+    Known(MacAddr),
+    Silent,
+}
+
+/// The responder, and what it knows of others.
+#[derive(Debug)]
+pub struct Neighbours {
+    mac: MacAddr,
+    addresses: Vec<IpAddr>,
+    known: BTreeMap<IpAddr, Neighbour>,
+    out: VecDeque<Vec<u8>>,
+}
+
+/// The link-local address that belongs to a MAC address (RFC 4291, appendix A).
+pub fn link_local(mac: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+impl Neighbours {
+    /// Answers for the addresses of `port`, and for the link-local one of its MAC address.
+    pub fn new(port: &Port) -> Neighbours {
+        let mut addresses = port.addresses.clone();
+        addresses.push(link_local(port.mac).into());
+        Neighbours { mac: port.mac, addresses, known: BTreeMap::new(), out: VecDeque::new() }
+    }
+
+    /// The MAC address of a neighbour; asks for it if that was not done yet. `None` while there is no answer yet.
+    pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
+        match self.known.get(&address) {
+            Some(Neighbour::Known(mac)) => Ok(Some(*mac)),
+            Some(Neighbour::Asked(_)) => Ok(None),
+            // Who was silent gets another chance when asked for again.
+            Some(Neighbour::Silent) => {
+                self.known.remove(&address);
+                Err(NeighbourError::NoAnswer(address))
+            }
+            None => {
+                self.source_for(address).ok_or(NeighbourError::NoSource(address))?;
+                self.known.insert(address, Neighbour::Asked(Question { tries: 0, next: now }));
+                self.handle_timeout(now);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The address to ask from; a link-local neighbour is asked from ours.
+    fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
+        let local = |a: &IpAddr| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local());
+        let mut own = self.addresses.iter().filter(|a| a.is_ipv4() == address.is_ipv4());
+        own.find(|a| local(a) == local(&address)).copied()
+    }
+
+    fn question(&self, address: IpAddr) -> Option<Vec<u8>> {
+        match (self.source_for(address)?, address) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => Some(frames::arp_request(self.mac, src, dst)),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Some(frames::solicitation(self.mac, src, dst)),
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, frame: Vec<u8>) {
+        if self.out.len() < QUEUE {
+            self.out.push_back(frame);
+        }
+    }
+
+    /// Only answers to our own questions are believed.
+    fn learn(&mut self, address: IpAddr, mac: MacAddr) {
+        if mac.0[0] & 1 == 0
+            && let Some(neighbour @ Neighbour::Asked(_)) = self.known.get_mut(&address)
+        {
+            *neighbour = Neighbour::Known(mac);
+        }
+    }
+
+    fn is_ours(&self, address: impl Into<IpAddr>) -> bool {
+        self.addresses.contains(&address.into())
+    }
+
+    /// `None` when there is nothing to do about the frame.
+    fn frame(&mut self, frame: &[u8]) -> Option<()> {
+        let eth = EthernetFrame::new_checked(frame).ok()?;
+        // To us or to many; we do not forward.
+        if eth.dst_addr().0 != self.mac.0 && eth.dst_addr().is_unicast() {
+            return None;
+        }
+        let from = MacAddr(eth.src_addr().0);
+        match eth.ethertype() {
+            EthernetProtocol::Arp => self.arp(eth.payload()),
+            EthernetProtocol::Ipv4 => self.ipv4(from, eth.payload()),
+            EthernetProtocol::Ipv6 => self.ipv6(from, eth.payload()),
+            _ => None,
+        }
+    }
+
+    fn arp(&mut self, packet: &[u8]) -> Option<()> {
+        let ArpRepr::EthernetIpv4 {
+            operation, source_hardware_addr, source_protocol_addr, target_protocol_addr, ..
+        } = ArpRepr::parse(&ArpPacket::new_checked(packet).ok()?).ok()?
+        else {
+            return None;
+        };
+        let from = MacAddr(source_hardware_addr.0);
+        match operation {
+            ArpOperation::Request if self.is_ours(target_protocol_addr) => {
+                self.push(frames::arp_reply(self.mac, target_protocol_addr, from, source_protocol_addr));
+            }
+            ArpOperation::Reply => self.learn(source_protocol_addr.into(), from),
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn ipv4(&mut self, from: MacAddr, packet: &[u8]) -> Option<()> {
+        let packet = Ipv4Packet::new_checked(packet).ok()?;
+        let ip = Ipv4Repr::parse(&packet, &checksums()).ok()?;
+        if !self.is_ours(ip.dst_addr) || ip.next_header != IpProtocol::Icmp || packet.more_frags() {
+            return None;
+        }
+        let icmp = Icmpv4Packet::new_checked(packet.payload()).ok()?;
+        let Icmpv4Repr::EchoRequest { ident, seq_no, data } = Icmpv4Repr::parse(&icmp, &checksums()).ok()? else {
+            return None;
+        };
+        let reply = Icmpv4Repr::EchoReply { ident, seq_no, data };
+        self.push(frames::icmpv4(self.mac, from, ip.dst_addr, ip.src_addr, &reply));
+        Some(())
+    }
+
+    fn ipv6(&mut self, from: MacAddr, packet: &[u8]) -> Option<()> {
+        let packet = Ipv6Packet::new_checked(packet).ok()?;
+        let ip = Ipv6Repr::parse(&packet).ok()?;
+        if ip.next_header != IpProtocol::Icmpv6 {
+            return None;
+        }
+        let icmp = Icmpv6Packet::new_checked(packet.payload()).ok()?;
+        match Icmpv6Repr::parse(&ip.src_addr, &ip.dst_addr, &icmp, &checksums()).ok()? {
+            Icmpv6Repr::EchoRequest { ident, seq_no, data } if self.is_ours(ip.dst_addr) => {
+                let reply = Icmpv6Repr::EchoReply { ident, seq_no, data };
+                self.push(frames::icmpv6(self.mac, from, ip.dst_addr, ip.src_addr, 64, &reply));
+            }
+            // 255 proves that no router passed it on (RFC 4861, 7.1).
+            Icmpv6Repr::Ndisc(message) if ip.hop_limit == 255 => self.ndp(from, &ip, &message)?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn ndp(&mut self, from: MacAddr, ip: &Ipv6Repr, message: &NdiscRepr<'_>) -> Option<()> {
+        match *message {
+            NdiscRepr::NeighborSolicit { target_addr, .. } if self.is_ours(target_addr) => {
+                // Who asks without an address looks whether it is taken: the answer goes to all (RFC 4861, 7.2.4).
+                let (dst, flags) = match ip.src_addr.is_unspecified() {
+                    true => (frames::ALL_NODES, NdiscNeighborFlags::OVERRIDE),
+                    false => (ip.src_addr, NdiscNeighborFlags::OVERRIDE | NdiscNeighborFlags::SOLICITED),
+                };
+                let mac = if ip.src_addr.is_unspecified() { frames::multicast_mac(dst) } else { from };
+                self.push(frames::advertisement(self.mac, mac, target_addr, dst, flags));
+            }
+            NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
+                let mac = lladdr.and_then(|l| l.as_bytes().first_chunk().copied()).map_or(from, MacAddr);
+                self.learn(target_addr.into(), mac);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+impl Node for Neighbours {
+    fn handle_frame(&mut self, _now: Instant, _port: usize, frame: &mut [u8]) {
+        // What is not for us, or broken, is nobody's business.
+        let _ = self.frame(frame);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
+        // An answer to an echo request that is longer than any frame of ours is left out.
+        std::iter::from_fn(|| self.out.pop_front()).any(|frame| tx.put_frame(&frame).is_ok())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let asked = self.known.values().filter_map(|n| match n {
+            Neighbour::Asked(q) => Some(q.next),
+            Neighbour::Known(_) | Neighbour::Silent => None,
+        });
+        asked.min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let mut ask = Vec::new();
+        for (&address, neighbour) in &mut self.known {
+            let Neighbour::Asked(q) = neighbour else { continue };
+            if q.next > now {
+                continue;
+            }
+            if q.tries == TRIES {
+                *neighbour = Neighbour::Silent;
+                continue;
+            }
+            (q.tries, q.next) = (q.tries + 1, now + INTERVAL);
+            ask.push(address);
+        }
+        for address in ask {
+            if let Some(frame) = self.question(address) {
+                self.push(frame);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The responder against frames made by hand, and its own frames as smoltcp reads them.
+
+use std::net::Ipv4Addr;
+
+use softnic_wire::PathMtu;
+
+use super::*;
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const PEER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+const IP: Ipv4Addr = Ipv4Addr::new(10, 33, 0, 1);
+const PEER_IP: Ipv4Addr = Ipv4Addr::new(10, 33, 0, 2);
+const IP6: Ipv6Addr = Ipv6Addr::new(0xfd33, 0, 0, 0, 0, 0, 0, 1);
+const PEER_IP6: Ipv6Addr = Ipv6Addr::new(0xfd33, 0, 0, 0, 0, 0, 0, 2);
+
+fn responder() -> Neighbours {
+    Neighbours::new(&Port { mac: MAC, addresses: vec![IP.into(), IP6.into()], mtu: PathMtu::B4096 })
+}
+
+fn give(n: &mut Neighbours, frame: &[u8]) -> Vec<Vec<u8>> {
+    n.handle_frame(Instant::ZERO, 0, &mut frame.to_vec());
+    sent(n, Instant::ZERO)
+}
+
+fn sent(n: &mut Neighbours, now: Instant) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut room = [0; 2048];
+    loop {
+        let mut tx = TxFrame::new(&mut room);
+        if !n.poll_transmit(now, 0, &mut tx) {
+            return frames;
+        }
+        frames.push(tx.segments().0.to_vec());
+    }
+}
+
+/// An ARP packet byte by byte, as a kernel sends it.
+fn arp(operation: u8, sender: (MacAddr, Ipv4Addr), target: (MacAddr, Ipv4Addr), to: MacAddr) -> Vec<u8> {
+    let fixed = [0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, operation];
+    let (src, src_ip, dst, dst_ip) = (sender.0.0, sender.1.octets(), target.0.0, target.1.octets());
+    [&to.0[..], &sender.0.0, &fixed, &src, &src_ip, &dst, &dst_ip].concat()
+}
+
+#[test]
+fn an_arp_request_for_our_address_is_answered() {
+    let everybody = MacAddr([0xff; 6]);
+    let nobody = MacAddr([0; 6]);
+    let request = |ip| arp(1, (PEER, PEER_IP), (nobody, ip), everybody);
+    let answers = give(&mut responder(), &request(IP));
+    assert_eq!(answers, [arp(2, (MAC, IP), (PEER, PEER_IP), PEER)]);
+    assert_eq!(give(&mut responder(), &request(Ipv4Addr::new(10, 33, 0, 9))), Vec::<Vec<u8>>::new());
+    let to_another = arp(1, (PEER, PEER_IP), (nobody, IP), MacAddr([2, 0, 0, 0, 0, 9]));
+    assert_eq!(give(&mut responder(), &to_another), Vec::<Vec<u8>>::new());
+}
+
+#[test]
+fn solicitations_for_the_global_and_the_link_local_address_are_answered() {
+    let local = link_local(MAC);
+    assert_eq!(local.to_string(), "fe80::ff:fe00:1");
+    for target in [IP6, local] {
+        let answers = give(&mut responder(), &frames::solicitation(PEER, PEER_IP6, target));
+        let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
+        assert_eq!(answer[..6], PEER.0);
+        let ip = Ipv6Packet::new_checked(&answer[14..]).unwrap();
+        let icmp = Icmpv6Packet::new_checked(ip.payload()).unwrap();
+        assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
+        let flags = NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE;
+        assert_eq!((ip.src_addr(), ip.dst_addr(), ip.hop_limit()), (target, PEER_IP6, 255));
+        assert_eq!((icmp.target_addr(), icmp.neighbor_flags()), (target, flags));
+    }
+}
+
+#[test]
+fn a_solicitation_that_a_router_passed_on_or_whose_checksum_is_wrong_is_not_answered() {
+    let good = frames::solicitation(PEER, PEER_IP6, IP6);
+    let (mut routed, mut broken) = (good.clone(), good.clone());
+    routed[14 + 7] = 254;
+    broken[14 + 40 + 2] ^= 1;
+    assert_eq!(give(&mut responder(), &good).len(), 1);
+    assert_eq!(give(&mut responder(), &routed).len(), 0);
+    assert_eq!(give(&mut responder(), &broken).len(), 0);
+}
+
+#[test]
+fn who_looks_whether_our_address_is_taken_is_told_so_with_all_others() {
+    let answers = give(&mut responder(), &frames::solicitation(PEER, Ipv6Addr::UNSPECIFIED, IP6));
+    let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
+    let ip = Ipv6Packet::new_checked(&answer[14..]).unwrap();
+    assert_eq!((&answer[..6], ip.dst_addr()), (&[0x33, 0x33, 0, 0, 0, 1][..], frames::ALL_NODES));
+    assert_eq!(Icmpv6Packet::new_checked(ip.payload()).unwrap().neighbor_flags(), NdiscNeighborFlags::OVERRIDE);
+}
+
+#[test]
+fn echo_requests_are_answered_with_their_data() {
+    let v4 = Icmpv4Repr::EchoRequest { ident: 7, seq_no: 9, data: b"ping" };
+    let answers = give(&mut responder(), &frames::icmpv4(PEER, MAC, PEER_IP, IP, &v4));
+    let back = Icmpv4Repr::EchoReply { ident: 7, seq_no: 9, data: b"ping" };
+    assert_eq!(answers, [frames::icmpv4(MAC, PEER, IP, PEER_IP, &back)]);
+    let ip = Ipv4Packet::new_checked(&answers[0][14..]).unwrap();
+    assert!(ip.verify_checksum() && Icmpv4Packet::new_checked(ip.payload()).unwrap().verify_checksum());
+    let v6 = Icmpv6Repr::EchoRequest { ident: 7, seq_no: 9, data: b"ping" };
+    let answers = give(&mut responder(), &frames::icmpv6(PEER, MAC, PEER_IP6, IP6, 64, &v6));
+    let back = Icmpv6Repr::EchoReply { ident: 7, seq_no: 9, data: b"ping" };
+    assert_eq!(answers, [frames::icmpv6(MAC, PEER, IP6, PEER_IP6, 64, &back)]);
+    // Not ours to answer.
+    let elsewhere = frames::icmpv4(PEER, MAC, PEER_IP, Ipv4Addr::new(10, 33, 0, 7), &v4);
+    assert_eq!(give(&mut responder(), &elsewhere).len(), 0);
+}
+
+#[test]
+fn a_neighbour_is_asked_for_and_its_answer_believed() {
+    let now = Instant::from_nanos(5);
+    for (address, answer) in [
+        (IpAddr::from(PEER_IP), arp(2, (PEER, PEER_IP), (MAC, IP), MAC)),
+        (IpAddr::from(PEER_IP6), frames::advertisement(PEER, MAC, PEER_IP6, IP6, NdiscNeighborFlags::SOLICITED)),
+    ] {
+        let mut n = responder();
+        assert_eq!(give(&mut n, &answer).len(), 0);
+        assert_eq!(n.mac_of(now, address), Ok(None), "an answer that nobody asked for is not believed");
+        let questions = sent(&mut n, now);
+        assert_eq!(questions.len(), 1, "{address}");
+        // The question is one that another responder answers.
+        let other = Port { mac: PEER, addresses: vec![address], mtu: PathMtu::B4096 };
+        assert_eq!(give(&mut Neighbours::new(&other), &questions[0]).len(), 1);
+        give(&mut n, &answer);
+        assert_eq!(n.mac_of(now, address), Ok(Some(PEER)));
+        assert_eq!(n.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn who_never_answers_is_given_up() {
+    let mut n = responder();
+    assert_eq!(n.mac_of(Instant::ZERO, PEER_IP.into()), Ok(None));
+    let mut questions = sent(&mut n, Instant::ZERO).len();
+    while let Some(at) = n.poll_timeout() {
+        n.handle_timeout(at);
+        questions += sent(&mut n, at).len();
+        assert!(questions <= TRIES as usize);
+    }
+    assert_eq!(questions, TRIES as usize);
+    let refused = n.mac_of(Instant::ZERO, PEER_IP.into()).unwrap_err();
+    assert_eq!(refused.to_string(), "10.33.0.2 does not answer: asked 4 times for its MAC address");
+    assert_eq!(n.mac_of(Instant::ZERO, PEER_IP.into()), Ok(None), "asked anew");
+}
+
+#[test]
+fn without_an_address_of_that_version_nobody_can_be_asked() {
+    let mut n = Neighbours::new(&Port { mac: MAC, addresses: vec![IP6.into()], mtu: PathMtu::B4096 });
+    assert_eq!(n.mac_of(Instant::ZERO, PEER_IP.into()), Err(NeighbourError::NoSource(PEER_IP.into())));
+}
+
+/// Anything may come in: frames cut off anywhere and with any byte changed.
+#[test]
+fn broken_frames_do_no_harm() {
+    let ping = Icmpv6Repr::EchoRequest { ident: 1, seq_no: 2, data: &[7; 40] };
+    let ping4 = Icmpv4Repr::EchoRequest { ident: 1, seq_no: 2, data: &[7; 40] };
+    let all = [
+        arp(1, (PEER, PEER_IP), (MAC, IP), MAC),
+        frames::solicitation(PEER, PEER_IP6, IP6),
+        frames::advertisement(PEER, MAC, PEER_IP6, IP6, NdiscNeighborFlags::SOLICITED),
+        frames::icmpv6(PEER, MAC, PEER_IP6, IP6, 64, &ping),
+        frames::icmpv4(PEER, MAC, PEER_IP, IP, &ping4),
+    ];
+    let mut answered = 0;
+    for frame in all {
+        for len in 0..=frame.len() {
+            answered += give(&mut responder(), &frame[..len]).len();
+        }
+        for at in 0..frame.len() {
+            for bits in 1..=255 {
+                let mut changed = frame.clone();
+                changed[at] ^= bits;
+                // An ICMPv6 message with a right checksum gets further.
+                if changed[12..14] == [0x86, 0xdd] && at > 56 && changed[20] == 58 {
+                    changed[56..58].fill(0);
+                    let sum = icmpv6_checksum(&changed);
+                    changed[56..58].copy_from_slice(&sum.to_be_bytes());
+                }
+                answered += give(&mut responder(), &changed).len();
+            }
+        }
+    }
+    assert!(answered > 1000, "{answered}: most changes leave a question a question");
+}
+
+fn icmpv6_checksum(frame: &[u8]) -> u16 {
+    let pseudo = [&frame[22..54], &[0, 0], &frame[18..20], &[0, 0, 0, 58], &frame[54..]].concat();
+    let words = pseudo.chunks(2).map(|c| u32::from(c[0]) << 8 | c.get(1).copied().map_or(0, u32::from));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}

@@ -1,0 +1,191 @@
+//! The guest at work: QEMU as a child process, and the agent in it at the other end of a control port.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use softnic_runtime::dgram::DgramSpec;
+
+use super::image::Image;
+use super::{Error, failed, interrupted};
+
+const AGENT: &str = include_str!("agent.py");
+/// It takes seven seconds where nothing else runs; longer than this and it is not coming.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// No command of the agent takes longer, but for what it is told to wait for.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Where the guest is on the network.
+pub(super) struct Network {
+    /// The sockets as QEMU sees them: `local` is QEMU's.
+    pub(super) wire: DgramSpec,
+    pub(super) mac: &'static str,
+    pub(super) addresses: &'static [&'static str],
+    /// MTU of the link.
+    pub(super) mtu: u32,
+}
+
+/// A running guest. It ends when this is dropped; should this process be killed, it ends by itself, with its control port.
+pub(super) struct Guest {
+    qemu: Child,
+    control: UnixStream,
+    /// The file that its kernel and its init print to.
+    pub(super) console: PathBuf,
+    received: Vec<u8>,
+    /// How long it took until the agent answered.
+    pub(super) boot: Duration,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        end(&mut self.qemu);
+    }
+}
+
+fn end(qemu: &mut Child) {
+    // It has nothing to save; that it is gone already is just as well.
+    let _ = qemu.kill();
+    let _ = qemu.wait();
+}
+
+impl Guest {
+    /// Boots a guest; `folder` is for its sockets and its console. `idle` is called while there is nothing to do but wait.
+    pub(super) fn boot(
+        image: &Image,
+        folder: &Path,
+        network: &Network,
+        idle: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Guest, Error> {
+        let begin = Instant::now();
+        let (socket, console) = (folder.join("control"), folder.join("console.log"));
+        let mut qemu = qemu(image, network, &socket, &console, folder)?;
+        let mut connect = || loop {
+            if let Some(status) = qemu.try_wait().map_err(failed(folder))? {
+                return Err(Error::Failed(format!("QEMU ended ({status}): {}", last_line(&folder.join("qemu.log")))));
+            }
+            match UnixStream::connect(&socket) {
+                Ok(control) => return Ok(control),
+                Err(_) if begin.elapsed() < BOOT_LIMIT && !interrupted() => idle()?,
+                Err(e) => return Err(failed(&socket)(e)),
+            }
+        };
+        let control = match connect() {
+            Ok(control) => control,
+            Err(e) => {
+                end(&mut qemu);
+                return Err(e);
+            }
+        };
+        let mut guest = Guest { qemu, control, console, received: Vec::new(), boot: Duration::ZERO };
+        let hello = format!("{}\n{AGENT}", AGENT.len());
+        guest.control.write_all(hello.as_bytes()).map_err(failed(&socket))?;
+        guest.control.set_nonblocking(true).map_err(failed(&socket))?;
+        guest.answer(BOOT_LIMIT, idle)?;
+        guest.boot = begin.elapsed();
+        Ok(guest)
+    }
+
+    /// Gives the agent a command and returns its answer; `idle` is called while it takes its time.
+    pub(super) fn call(
+        &mut self,
+        command: &Value,
+        idle: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Value, Error> {
+        let line = format!("{command}\n");
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match self.control.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock => idle()?,
+                Err(e) => return Err(self.lost(&e)),
+            }
+        }
+        let wait = Duration::from_millis(command["ms"].as_u64().unwrap_or(0));
+        self.answer(ANSWER_LIMIT + wait, idle).map_err(|e| match e {
+            Error::Refused(why) => Error::Failed(format!("the agent's `{}`: {why}", command["do"])),
+            e => e,
+        })
+    }
+
+    fn answer(&mut self, limit: Duration, idle: &mut dyn FnMut() -> Result<(), Error>) -> Result<Value, Error> {
+        let begin = Instant::now();
+        let mut room = [0; 65536];
+        loop {
+            if let Some(end) = self.received.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                let mut answer: Value = serde_json::from_slice(&line)
+                    .map_err(|e| Error::Failed(format!("the agent says what is no JSON: {e}")))?;
+                return match answer.get("error") {
+                    Some(error) => Err(Error::Refused(error.as_str().unwrap_or("no reason given").to_owned())),
+                    None => Ok(answer["answer"].take()),
+                };
+            }
+            match self.control.read(&mut room) {
+                Ok(0) => return Err(self.lost(&"it hung up")),
+                Ok(n) => self.received.extend(&room[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    if interrupted() {
+                        return Err(Error::Failed("interrupted".into()));
+                    }
+                    if begin.elapsed() > limit {
+                        return Err(self.lost(&format_args!("no answer in {} s", limit.as_secs())));
+                    }
+                    idle()?;
+                }
+                Err(e) => return Err(self.lost(&e)),
+            }
+        }
+    }
+
+    fn lost(&self, why: &dyn std::fmt::Display) -> Error {
+        Error::Failed(format!("the guest is lost: {why}; its console ends with: {}", last_line(&self.console)))
+    }
+}
+
+fn last_line(file: &Path) -> String {
+    let text = fs::read(file).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("nothing").trim().to_owned()
+}
+
+/// Starts QEMU.
+fn qemu(image: &Image, network: &Network, control: &Path, console: &Path, folder: &Path) -> Result<Child, Error> {
+    let tree = image.host_tree();
+    let Network { wire, mac, addresses, mtu } = network;
+    let unix = |path: &Path| json!({"type": "unix", "path": path});
+    let netdev = json!({"type": "dgram", "id": "wire", "local": unix(&wire.local), "remote": unix(&wire.remote)});
+    // Offloads would put frames on the wire that no link carries.
+    let offloads = ["csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "host_tso4"]
+        .into_iter()
+        .chain(["host_tso6", "host_ecn", "host_ufo", "mrg_rxbuf"])
+        .map(|name| format!(",{name}=off"))
+        .collect::<String>();
+    let options = format!("softnic.mtu={mtu} softnic.ip={}", addresses.join(","));
+    let quick = "mitigations=off audit=0 selinux=0 apparmor=0 cryptomgr.notests nokaslr tsc=reliable no_timer_check";
+    let mut c = tree.command("usr/bin/qemu-system-x86_64")?;
+    for data in ["usr/share/qemu", "usr/share/seabios"] {
+        c.arg("-L").arg(tree.path(data));
+    }
+    c.env("QEMU_MODULE_DIR", tree.path("usr/lib/x86_64-linux-gnu/qemu"));
+    c.args(["-M", "pc,accel=tcg,usb=off,vmport=off", "-cpu", "max", "-m", "384"]);
+    // With one possible processor QEMU leaves out the guest's memory barriers, and virtio loses a kick sooner or later.
+    c.args(["-smp", "1,maxcpus=2"]);
+    c.args(["-nodefaults", "-display", "none", "-no-reboot"]);
+    c.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(image.initrd());
+    c.args(["-append", &format!("console=ttyS0 quiet panic=-1 net.ifnames=0 random.trust_cpu=on {quick} {options}")]);
+    c.arg("-serial").arg(format!("file:{}", console.display()));
+    c.args(["-netdev", &netdev.to_string()]);
+    let device = format!("virtio-net-pci,netdev=wire,mac={mac},host_mtu={mtu},romfile={offloads}");
+    c.args(["-device", &device, "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
+    c.arg("-chardev").arg(format!("socket,id=control,path={},server=on,wait=off", control.display()));
+    c.args(["-device", "virtserialport,chardev=control,name=softnic.control"]);
+    let log = folder.join("qemu.log");
+    let out = File::create(&log).map_err(failed(&log))?;
+    let errors = out.try_clone().map_err(failed(&log))?;
+    c.stdin(Stdio::null()).stdout(out).stderr(errors);
+    c.spawn().map_err(|e: io::Error| Error::Failed(format!("QEMU cannot be started: {e}")))
+}

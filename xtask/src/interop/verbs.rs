@@ -1,0 +1,132 @@
+//! Our types as the agent in the guest names them: in the words and numbers of libibverbs.
+
+use serde_json::{Value, json};
+use softnic_nic::QpKind;
+use softnic_nic::transports::completion::WcOpcode;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::{SendOp, Status};
+
+use super::session::{ALL, Done};
+
+/// The rights by name.
+pub(super) fn access(access: Access) -> Vec<&'static str> {
+    let names = ["local_write", "remote_write", "remote_read", "remote_atomic"];
+    ALL.into_iter().zip(names).filter(|(a, _)| access.allows(*a)).map(|(_, name)| name).collect()
+}
+
+/// A send work request, but for its own name and its memory; `None` for what the agent cannot do yet.
+pub(super) fn send(op: SendOp) -> Option<Value> {
+    Some(match op {
+        SendOp::Send => json!({"opcode": "send"}),
+        SendOp::SendImm { imm } => json!({"opcode": "send_imm", "imm": imm}),
+        SendOp::Write { remote_addr, rkey } => json!({"opcode": "write", "remote_addr": remote_addr, "rkey": rkey}),
+        SendOp::WriteImm { remote_addr, rkey, imm } => {
+            json!({"opcode": "write_imm", "remote_addr": remote_addr, "rkey": rkey, "imm": imm})
+        }
+        SendOp::Read { remote_addr, rkey } => json!({"opcode": "read", "remote_addr": remote_addr, "rkey": rkey}),
+        SendOp::CompareSwap { remote_addr, rkey, compare, swap } => json!({
+            "opcode": "compare_swap", "remote_addr": remote_addr, "rkey": rkey, "compare": compare, "swap": swap,
+        }),
+        SendOp::FetchAdd { remote_addr, rkey, add } => {
+            json!({"opcode": "fetch_add", "remote_addr": remote_addr, "rkey": rkey, "add": add})
+        }
+        SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_) => return None,
+    })
+}
+
+/// A kind of queue pair.
+pub(super) fn service(kind: QpKind) -> &'static str {
+    match kind {
+        QpKind::Rc => "RC",
+        QpKind::Uc => "UC",
+        QpKind::Ud | QpKind::Gsi => "UD",
+    }
+}
+
+/// enum ibv_wc_status.
+fn status(n: u64) -> Option<Status> {
+    Some(match n {
+        0 => Status::Success,
+        1 => Status::LocLenErr,
+        2 => Status::LocQpOpErr,
+        4 => Status::LocProtErr,
+        5 => Status::WrFlushErr,
+        7 => Status::BadRespErr,
+        9 => Status::RemInvReqErr,
+        10 => Status::RemAccessErr,
+        11 => Status::RemOpErr,
+        12 => Status::RetryExcErr,
+        13 => Status::RnrRetryExcErr,
+        _ => return None,
+    })
+}
+
+/// enum ibv_wc_opcode.
+fn opcode(n: u64) -> Option<WcOpcode> {
+    Some(match n {
+        0 => WcOpcode::Send,
+        1 => WcOpcode::Write,
+        2 => WcOpcode::Read,
+        3 => WcOpcode::CompareSwap,
+        4 => WcOpcode::FetchAdd,
+        128 => WcOpcode::Recv,
+        129 => WcOpcode::RecvWriteImm,
+        _ => return None,
+    })
+}
+
+/// The agent's answer to `poll`; `None` where there is something in it that we have no name for.
+pub(super) fn completions(answer: &Value) -> Option<Vec<Done>> {
+    let one = |c: &Value| {
+        let status = status(c["status"].as_u64()?)?;
+        let opcode = match status {
+            Status::Success => Some(opcode(c["opcode"].as_u64()?)?),
+            _ => None,
+        };
+        let imm = c["imm"].as_u64().map(|i| i as u32);
+        let src_qp = c["src_qp"].as_u64().map(|q| q as u32);
+        Some(Done { wr_id: c["wr_id"].as_u64()?, status, opcode, len: c["len"].as_u64()? as u32, imm, src_qp })
+    };
+    answer.as_array()?.iter().map(one).collect()
+}
+
+pub(super) fn to_hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0');
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+}
+
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16);
+    text.as_bytes().chunks(2).map(|c| Some((digit(c[0])? << 4 | digit(*c.get(1)?)?) as u8)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_there_and_back() {
+        assert_eq!(to_hex(&[0, 0x1f, 0xa5]), "001fa5");
+        assert_eq!(from_hex("001fa5"), Some(vec![0, 0x1f, 0xa5]));
+        assert_eq!((from_hex("0"), from_hex("zz")), (None, None));
+    }
+
+    #[test]
+    fn completions_as_the_agent_writes_them() {
+        let answer = json!([
+            {"wr_id": 7, "status": 0, "opcode": 129, "len": 5, "imm": 9, "src_qp": 3},
+            {"wr_id": 8, "status": 10, "opcode": 77, "len": 0, "imm": null},
+        ]);
+        let ok = Done {
+            wr_id: 7,
+            status: Status::Success,
+            opcode: Some(WcOpcode::RecvWriteImm),
+            len: 5,
+            imm: Some(9),
+            src_qp: Some(3),
+        };
+        let bad = Done { wr_id: 8, status: Status::RemAccessErr, opcode: None, len: 0, imm: None, src_qp: None };
+        assert_eq!(completions(&answer), Some(vec![ok, bad]));
+        assert_eq!(completions(&json!([{"wr_id": 7, "status": 99, "len": 0}])), None);
+    }
+}
