@@ -247,5 +247,5 @@ fn marks_and_jitter_know_nothing_of_each_other() {
     assert!(frames > 90_000.0);
     let sigma = (frames / 4.0f64).sqrt();
     within("marks", marked, frames / 2.0, sigma);
-    alike.map(|n| within("marked and late, or neither", n, frames / 2.0, sigma));
+    alike.iter().for_each(|n| within("marked and late, or neither", *n, frames / 2.0, sigma));
 }
