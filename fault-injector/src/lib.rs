@@ -1,170 +1,25 @@
-//! Faults of a link, seeded and free of IO: for each frame offered, what happens to it.
+//! Faults and shape of a link, seeded and free of IO: what happens to each frame, and when it arrives.
+//!
+//! [`Injector`] decides over a frame, [`Line`] adds rate, queue, delay and jitter and keeps what is under way in order,
+//! [`EmulatedLink`] keeps the frames too. The simulator uses the second with frames of its own, a driver in real time the third.
+#![forbid(unsafe_code)]
 
+pub mod bottleneck;
+pub mod injector;
+pub mod line;
+pub mod link;
 pub mod random;
+pub mod red;
 pub mod script;
+pub mod slots;
 pub mod spec;
+pub mod time;
 pub mod units;
 
+pub use injector::{Fate, Injector};
+pub use line::Line;
+pub use link::EmulatedLink;
+pub use red::{Policy, Red};
 pub use script::{Direction, Script};
-pub use spec::{Fault, Spec, SpecError};
-
-use random::Random;
-use script::Action;
-use script::matcher::Matcher;
-use softnic_wire::Instant;
-
-/// What happens to a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It goes on.
-    Pass,
-    /// It is lost.
-    Drop,
-    /// It goes on, and a copy right behind it.
-    Duplicate,
-    /// It goes on with one bit flipped: the bit's number, to be taken modulo the frame's bits.
-    Corrupt(u64),
-    /// It is held until so many later frames have passed.
-    Hold(u32),
-}
-
-/// The faults of one direction of a link.
-#[derive(Debug, Clone)]
-pub struct Injector {
-    /// Each with the chance of it as a threshold for a 64-bit random number.
-    faults: Vec<(Fault, u64)>,
-    random: Random,
-    /// The script, if it has anything for this direction, and where its bits are drawn from: events take nothing from the
-    /// random faults' numbers, so that adding one moves no loss.
-    script: Option<Box<(Matcher, Random)>>,
-    enabled: bool,
-}
-
-impl Injector {
-    /// The faults of `spec` for one direction, drawn from `seed`. Two directions take two seeds.
-    pub fn new(spec: &Spec, direction: Direction, seed: u64) -> Injector {
-        // A fault that never happens draws nothing, so that naming it changes no run.
-        let faults = spec.faults.iter().map(|&f| (f, threshold(f.chance()))).filter(|&(_, limit)| limit > 0);
-        let script = Matcher::new(&spec.script, direction).map(|m| Box::new((m, Random::stream(seed, 0))));
-        Injector { faults: faults.collect(), random: Random::new(seed), script, enabled: true }
-    }
-
-    /// Decides over a frame, given from Ethernet on; the headers are enough. The script goes first. Then each fault is drawn by
-    /// itself, in the order of the SPEC; the first that happens decides.
-    #[inline]
-    pub fn offer(&mut self, _now: Instant, frame: &[u8]) -> Fate {
-        if !self.enabled {
-            return Fate::Pass;
-        }
-        if let Some(script) = &mut self.script
-            && let Some(action) = script.0.decide(frame)
-        {
-            return match action {
-                Action::Drop => Fate::Drop,
-                Action::Duplicate => Fate::Duplicate,
-                Action::Corrupt { bit } => Fate::Corrupt(bit.map_or_else(|| script.1.next_u64(), u64::from)),
-                Action::Reorder { behind } => Fate::Hold(behind),
-            };
-        }
-        for &(fault, limit) in &self.faults {
-            if self.random.next_u64() < limit {
-                return match fault {
-                    Fault::Loss(_) => Fate::Drop,
-                    Fault::Duplicate(_) => Fate::Duplicate,
-                    Fault::Corrupt(_) => Fate::Corrupt(self.random.next_u64()),
-                    Fault::Reorder { behind, .. } => Fate::Hold(behind),
-                };
-            }
-        }
-        Fate::Pass
-    }
-
-    /// The script's events of this direction: their places in it, from 0, and of how many frames each has decided the fate.
-    pub fn applied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.script.iter().flat_map(|s| s.0.applied())
-    }
-
-    /// Stops all faults, or lets them begin again. The script does not count what passes meanwhile.
-    pub fn set_enabled(&mut self, enabled: bool) {
-        self.enabled = enabled;
-    }
-}
-
-/// The number below which a uniform 64-bit number lies with probability `p`.
-fn threshold(p: f64) -> u64 {
-    (p * 2f64.powi(64)) as u64 // saturates at the top: a chance of 1
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Instant = Instant::from_nanos(0);
-
-    #[test]
-    fn losses_come_as_often_as_asked_for_and_the_same_with_the_same_seed() {
-        let spec: Spec = "loss=0.01".parse().unwrap();
-        let run = |seed| {
-            let mut i = Injector::new(&spec, Direction::Ab, seed);
-            (0..1_000_000).map(|_| i.offer(NOW, &[])).collect::<Vec<_>>()
-        };
-        let a = run(1);
-        let lost = a.iter().filter(|f| **f == Fate::Drop).count();
-        // Standard deviation 99.5: six of them.
-        assert!((9_403..=10_597).contains(&lost), "{lost} of a million at 1 %");
-        assert!(a == run(1) && a != run(2));
-    }
-
-    #[test]
-    fn every_fault_comes_as_often_as_asked_for_and_by_itself() {
-        let mut i = Injector::new(&"loss=0.01,dup=0.02,corrupt=0.03,reorder=0.04:3".parse().unwrap(), Direction::Ab, 1);
-        let fates: Vec<_> = (0..1_000_000).map(|_| i.offer(NOW, &[])).collect();
-        let count = |f: fn(&Fate) -> bool| fates.iter().filter(|x| f(x)).count();
-        // Those before it in the SPEC take their share first; six standard deviations of the largest are 1,200.
-        let near = |n: usize, expected: f64| (n as f64 - expected * 1e6).abs() < 1_200.0;
-        assert!(near(count(|f| *f == Fate::Drop), 0.01));
-        assert!(near(count(|f| *f == Fate::Duplicate), 0.02 * 0.99));
-        assert!(near(count(|f| matches!(f, Fate::Corrupt(_))), 0.03 * 0.99 * 0.98));
-        assert!(near(count(|f| *f == Fate::Hold(3)), 0.04 * 0.99 * 0.98 * 0.97));
-    }
-
-    #[test]
-    fn no_loss_loses_nothing_and_certain_loss_everything() {
-        let all = |spec: &str, fate| {
-            let mut i = Injector::new(&spec.parse().unwrap(), Direction::Ba, 3);
-            (0..10_000).all(|_| i.offer(NOW, &[]) == fate)
-        };
-        assert!(all("", Fate::Pass) && all("loss=0", Fate::Pass) && all("loss=1", Fate::Drop));
-    }
-    #[test]
-    fn the_script_goes_first_and_takes_nothing_from_the_random_faults() {
-        // Any frame with a BTH: Ethernet, IPv4, UDP to the RoCE port.
-        let mut frame = [0; 62];
-        frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x00]);
-        frame[17] = 48;
-        frame[23] = 17;
-        frame[36..38].copy_from_slice(&4791u16.to_be_bytes());
-        let run = |script: &str, seed| {
-            let mut spec: Spec = "loss=0.3".parse().unwrap();
-            spec.script = if script.is_empty() { Script::default() } else { Script::parse(script).unwrap() };
-            let mut i = Injector::new(&spec, Direction::Ab, seed);
-            (0..1000).map(|_| i.offer(NOW, &frame)).collect::<Vec<_>>()
-        };
-        let plain = run("", 5);
-        let event = |action: &str| run(&format!("[[event]]\nnth = 10\naction = {action}"), 5);
-        let scripted = event("\"corrupt\"");
-        let Fate::Corrupt(bit) = scripted[9] else { panic!("{:?}", scripted[9]) };
-        assert_eq!(
-            (&scripted[..9], &scripted[10..]),
-            (&plain[..9], &plain[9..999]),
-            "the same losses, one packet later"
-        );
-        assert_eq!(scripted, event("\"corrupt\""), "the bit is drawn from the seed");
-        let other = run("[[event]]\nnth = 10\naction = \"corrupt\"", 6)[9];
-        assert!(matches!(other, Fate::Corrupt(b) if b != bit));
-        let nth = |action: &str| event(action)[9];
-        assert_eq!((nth("\"drop\""), nth("\"duplicate\"")), (Fate::Drop, Fate::Duplicate));
-        assert_eq!(nth("\"corrupt\"\nbit = 77"), Fate::Corrupt(77));
-        assert_eq!(nth("\"reorder\"\nbehind = 2"), Fate::Hold(2));
-    }
-}
+pub use spec::{Fault, Shape, Spec, SpecError};
+pub use time::Time;

@@ -39,6 +39,11 @@ impl Random {
 
     /// True with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
-        self.next_u64() < super::threshold(p)
+        self.next_u64() < threshold(p)
     }
+}
+
+/// The number below which a uniform 64-bit number lies with probability `p`.
+pub(crate) fn threshold(p: f64) -> u64 {
+    (p * 2f64.powi(64)) as u64 // saturates at the top: a chance of 1
 }

@@ -4,6 +4,8 @@
 pub(crate) mod matcher;
 mod parse;
 
+use std::time::Duration;
+
 use softnic_wire::{Opcode, Psn, Qpn};
 
 pub use parse::ScriptError;
@@ -34,6 +36,10 @@ pub enum Action {
         /// How many.
         behind: u32,
     },
+    /// It is marked: congestion experienced.
+    Mark,
+    /// It takes so much longer.
+    Delay(Duration),
 }
 
 /// Which destination queue pair.

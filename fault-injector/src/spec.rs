@@ -1,16 +1,29 @@
-//! The fault SPEC of the command line: `loss=1e-4,reorder=1e-3:3,@script.toml`.
+//! The fault SPEC of the command line, as data: `loss=1e-4,reorder=1e-3:3,@script.toml`. Reading it is in `parse`.
 
-use std::fs::File;
-use std::io::Read;
-use std::str::FromStr;
+mod parse;
 
-use crate::script::{Script, ScriptError};
+use std::time::Duration;
 
-/// One fault.
+use crate::red::{Policy, Red};
+use crate::script::{Direction, Script, ScriptError};
+
+/// What a frame may be held up by: far beyond every use, and far from the end of virtual time.
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(1000);
+
+/// One fault, or one property of the link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// Each frame is lost with this probability, by itself.
     Loss(f64),
+    /// Losses come in bursts.
+    Burst {
+        /// With this probability a frame is the first of a burst.
+        enter: f64,
+        /// Each frame of it is lost with this probability.
+        loss: f64,
+        /// Frames of a burst.
+        len: BurstLen,
+    },
     /// Each frame comes twice with this probability.
     Duplicate(f64),
     /// A bit of each frame is flipped with this probability.
@@ -22,28 +35,135 @@ pub enum Fault {
         /// How many later ones.
         behind: u32,
     },
+    /// Nothing passes for a while.
+    Down(Down),
+    /// Every frame takes so much longer.
+    Delay(Duration),
+    /// Every frame takes longer by anything from nothing to this.
+    Jitter(Duration),
+    /// A bottleneck of so many bits a second, everything on the wire counted.
+    Rate(u64),
+    /// Its queue holds so many bytes.
+    Queue(u64),
+    /// Its queue marks.
+    Ecn(Red),
 }
 
-impl Fault {
-    /// The probability that it happens to a frame.
-    pub const fn chance(&self) -> f64 {
-        match *self {
-            Fault::Loss(p) | Fault::Duplicate(p) | Fault::Corrupt(p) | Fault::Reorder { chance: p, .. } => p,
-        }
+/// How long a burst is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BurstLen {
+    /// So many frames.
+    Exactly(u32),
+    /// So many on average: after each frame it ends with the same chance.
+    Mean(f64),
+}
+
+/// When a link is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Down {
+    /// From then on.
+    pub from: Duration,
+    /// For so long.
+    pub lasts: Duration,
+    /// And again, from the beginning of one to that of the next.
+    pub every: Option<Duration>,
+}
+
+impl Down {
+    /// Whether it is at this time since the driver's origin. The first instant belongs to it, the last does not.
+    pub fn holds(&self, since_origin: Duration) -> bool {
+        let Some(since) = since_origin.checked_sub(self.from) else { return false };
+        let phase = match self.every {
+            Some(every) if !every.is_zero() => Duration::from_nanos((since.as_nanos() % every.as_nanos()) as u64),
+            _ => since,
+        };
+        phase < self.lasts
     }
 }
 
 /// A list of faults.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Spec {
-    /// Random faults, in the order given.
+    /// For both directions of a link, or for what a device sends; in the order given.
     pub faults: Vec<Fault>,
+    /// From a to b alone.
+    pub ab: Vec<Fault>,
+    /// From b to a alone.
+    pub ba: Vec<Fault>,
+    /// For what a device receives.
+    pub rx: Vec<Fault>,
     /// Targeted events: those of all files, in the order given.
     pub script: Script,
 }
 
-/// Bytes that a script may have: who names a capture or a device by mistake is told so at once.
-const MAX_SCRIPT: u64 = 1 << 20;
+/// What a link is like in one direction, chance aside.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Shape {
+    /// How much longer every frame takes.
+    pub delay: Duration,
+    /// How much longer it may take beyond that.
+    pub jitter: Duration,
+    /// The bottleneck's rate and how its queue is run.
+    pub bottleneck: Option<(u64, Policy)>,
+}
+
+impl Shape {
+    /// The longest that a frame may take because of it; a queue without a bound is left out.
+    pub fn longest(&self) -> Duration {
+        let queued = self.bottleneck.filter(|(_, p)| p.limit < u64::MAX).map_or(0, |(rate, policy)| {
+            u64::try_from(u128::from(policy.limit) * 8_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX)
+        });
+        (self.delay + self.jitter).saturating_add(Duration::from_nanos(queued))
+    }
+}
+
+impl Spec {
+    /// The faults of one direction of a link: first those of both, then those of this one alone.
+    pub fn of(&self, direction: Direction) -> impl Iterator<Item = Fault> + '_ {
+        let own = match direction {
+            Direction::Ab => &self.ab,
+            Direction::Ba => &self.ba,
+        };
+        self.faults.iter().chain(own).copied()
+    }
+
+    /// What the link is like in one direction. Where a key is given for both directions and for this one, the latter counts.
+    pub fn shape(&self, direction: Direction) -> Shape {
+        let (mut shape, mut rate, mut limit, mut red) = (Shape::default(), None, u64::MAX, None);
+        for fault in self.of(direction) {
+            match fault {
+                Fault::Delay(d) => shape.delay = d,
+                Fault::Jitter(j) => shape.jitter = j,
+                Fault::Rate(r) => rate = Some(r),
+                Fault::Queue(bytes) => limit = bytes,
+                Fault::Ecn(r) => red = Some(r),
+                _ => {}
+            }
+        }
+        shape.bottleneck = rate.map(|rate| (rate, Policy { limit, red }));
+        shape
+    }
+
+    /// `Ok` when it can be for the two directions of a link: `rx.` cannot.
+    pub fn check_link(&self) -> Result<(), SpecError> {
+        if self.rx.is_empty() { Ok(()) } else { Err(SpecError::NotForLinks) }
+    }
+
+    /// What a device does to the frames that it sends, and to those that it receives: each a SPEC for [`Direction::Ab`]. Events
+    /// of a script are for what is sent, those with `direction = "ba"` for what is received.
+    pub fn for_device(&self) -> Result<[Spec; 2], SpecError> {
+        if !self.ab.is_empty() || !self.ba.is_empty() {
+            return Err(SpecError::NotForDevices);
+        }
+        let (mut sent, mut received) = (Script::default(), Script::default());
+        for &event in &self.script.events {
+            let way = if event.direction == Some(Direction::Ba) { &mut received } else { &mut sent };
+            way.events.push(crate::script::Event { direction: None, ..event });
+        }
+        let spec = |faults: &Vec<Fault>, script| Spec { faults: faults.clone(), script, ..Spec::default() };
+        Ok([spec(&self.faults, sent), spec(&self.rx, received)])
+    }
+}
 
 /// Why a SPEC was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +172,10 @@ pub enum SpecError {
     #[error("'{0}' is no fault: write KEY=VALUE, e.g. loss=1e-4, or @FILE for a script")]
     NoValue(String),
     /// A key that no fault has.
-    #[error("there is no fault '{0}'; this version knows loss=P, dup=P, corrupt=P, reorder=P:N and @FILE")]
+    #[error(
+        "there is no fault '{0}'; this version knows loss=P, burst=P:P:LEN, dup=P, corrupt=P, reorder=P:N, delay=T, jitter=T, \
+         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T and @FILE"
+    )]
     UnknownKey(String),
     /// A value that the key does not take.
     #[error("'{value}' is no value for {key}: {why}")]
@@ -64,6 +187,26 @@ pub enum SpecError {
         /// What it takes.
         why: &'static str,
     },
+    /// A property of the link that is there already.
+    #[error("{0} is given twice: a link has one (ab. or ba. before it says which direction it is for)")]
+    Twice(&'static str),
+    /// A queue, but nothing that would let it fill.
+    #[error("{key} needs the rate of the bottleneck that the queue is before, e.g. rate=5Gbit,{key}={example}")]
+    NoRate {
+        /// What was given.
+        key: &'static str,
+        /// A value of it.
+        example: &'static str,
+    },
+    /// `rx.` where there is no device.
+    #[error("rx. is for what a device receives: a link has two directions, ab. and ba.")]
+    NotForLinks,
+    /// `ab.` or `ba.` where there is a device.
+    #[error("ab. and ba. are the directions of a link: a device has what it sends, and rx. for what it receives")]
+    NotForDevices,
+    /// A script with a direction before it.
+    #[error("'{0}': a script says in each event which direction it is for: write {1} alone")]
+    ScriptDirection(String, String),
     /// A script that cannot be read.
     #[error("{file}: {why}")]
     Unreadable {
@@ -80,106 +223,4 @@ pub enum SpecError {
         /// Where and why.
         why: ScriptError,
     },
-}
-
-/// From what a person wrote; files that it names are read.
-impl FromStr for Spec {
-    type Err = SpecError;
-
-    fn from_str(s: &str) -> Result<Spec, SpecError> {
-        let mut spec = Spec::default();
-        for part in s.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            match part.strip_prefix('@') {
-                Some(file) => spec.script.events.extend(read_script(file)?.events),
-                None => spec.faults.push(parse_fault(part)?),
-            }
-        }
-        Ok(spec)
-    }
-}
-
-fn read_script(file: &str) -> Result<Script, SpecError> {
-    if file.is_empty() {
-        return Err(SpecError::NoValue("@".into()));
-    }
-    let unreadable = |why: String| SpecError::Unreadable { file: file.into(), why };
-    let mut text = String::new();
-    let read = File::open(file).and_then(|f| f.take(MAX_SCRIPT + 1).read_to_string(&mut text));
-    if read.map_err(|e| unreadable(e.to_string()))? as u64 > MAX_SCRIPT {
-        return Err(unreadable("more than 1 MiB is no script".into()));
-    }
-    Script::parse(&text).map_err(|why| SpecError::Script { file: file.into(), why })
-}
-
-fn parse_fault(part: &str) -> Result<Fault, SpecError> {
-    let (key, value) = part.split_once('=').ok_or_else(|| SpecError::NoValue(part.into()))?;
-    match key {
-        "loss" => Ok(Fault::Loss(chance("loss", value)?)),
-        "dup" => Ok(Fault::Duplicate(chance("dup", value)?)),
-        "corrupt" => Ok(Fault::Corrupt(chance("corrupt", value)?)),
-        "reorder" => {
-            let why = "a probability and a number of frames, e.g. 1e-3:3";
-            let bad = || SpecError::BadValue { key: "reorder", value: value.into(), why };
-            let (p, behind) = value.split_once(':').ok_or_else(bad)?;
-            let behind = behind.parse().ok().filter(|n| (1..=1000).contains(n)).ok_or_else(bad)?;
-            Ok(Fault::Reorder { chance: chance("reorder", p)?, behind })
-        }
-        other => Err(SpecError::UnknownKey(other.into())),
-    }
-}
-
-fn chance(key: &'static str, value: &str) -> Result<f64, SpecError> {
-    match value.parse::<f64>() {
-        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
-        _ => Err(SpecError::BadValue { key, value: value.into(), why: "a probability from 0 to 1, e.g. 1e-4" }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn specs_are_read_or_refused_with_a_reason() {
-        assert_eq!("loss=1e-4".parse(), Ok(Spec { faults: vec![Fault::Loss(1e-4)], ..Spec::default() }));
-        assert_eq!("".parse(), Ok(Spec::default()));
-        let error = |s: &str| s.parse::<Spec>().unwrap_err().to_string();
-        assert_eq!(error("loss"), "'loss' is no fault: write KEY=VALUE, e.g. loss=1e-4, or @FILE for a script");
-        let all = "loss=1e-4,dup=0.5,corrupt=0,reorder=1e-3:3".parse::<Spec>().unwrap();
-        assert_eq!(
-            all.faults[1..],
-            [Fault::Duplicate(0.5), Fault::Corrupt(0.0), Fault::Reorder { chance: 1e-3, behind: 3 }]
-        );
-        assert!(error("los=1").starts_with("there is no fault 'los'; this version knows loss=P"));
-        assert!(error("reorder=0.1").contains("e.g. 1e-3:3") && error("reorder=0.1:0").contains("1e-3:3"));
-        assert_eq!(error("loss=2"), "'2' is no value for loss: a probability from 0 to 1, e.g. 1e-4");
-        assert!(error("loss=nan").contains("probability"));
-    }
-    #[test]
-    fn scripts_are_read_from_files_beside_other_faults() {
-        let path = |name: &str| std::env::temp_dir().join(format!("softnic-spec-{}-{name}", std::process::id()));
-        let write = |name: &str, text: &str| {
-            std::fs::write(path(name), text).unwrap();
-            path(name).to_str().unwrap().to_owned()
-        };
-        let drop = write("drop.toml", "[[event]]\naction = \"drop\"\nnth = 3");
-        let dup = write("dup.toml", "[[event]]\naction = \"duplicate\"");
-        let wrong = write("wrong.toml", "[[event]]\naction = \"drop\"\nnth = 0");
-        let large = write("large.toml", &"#\n".repeat(1 << 20));
-        let spec: Spec = format!("@{drop}, loss=0.5 ,@{dup}").parse().unwrap();
-        assert_eq!(spec.faults, [Fault::Loss(0.5)]);
-        let events = [&drop, &dup].map(|f| Script::parse(&std::fs::read_to_string(f).unwrap()).unwrap().events);
-        assert_eq!(spec.script.events, events.concat());
-        let error = |s: String| s.parse::<Spec>().unwrap_err().to_string();
-        assert_eq!(
-            error(format!("@{wrong}")),
-            format!("{wrong}: event 1: nth: it cannot be 0: write a whole number, at least 1")
-        );
-        assert_eq!(error(format!("loss=0.1,@{large}")), format!("{large}: more than 1 MiB is no script"));
-        assert!(error("@/no/such.toml".into()).starts_with("/no/such.toml: No such file"));
-        assert!(error("@".into()).starts_with("'@' is no fault"));
-        for file in [drop, dup, wrong, large] {
-            std::fs::remove_file(file).unwrap();
-        }
-    }
 }

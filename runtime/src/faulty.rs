@@ -1,84 +1,46 @@
-//! A wire with faults on it: what is sent and what is received passes an injector, each direction its own.
+//! A wire with faults on it: what is sent and what is received passes an emulated link, each direction its own.
 
-use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use softnic_fault_injector::{Direction, Fate, Injector, Spec};
+use softnic_fault_injector::link::Offered;
+use softnic_fault_injector::{Direction, EmulatedLink, Spec};
 use softnic_wire::Instant;
 
-use crate::io::{PacketIo, Sent};
+use crate::io::{MAX_FRAME, PacketIo, Sent};
 
-/// One direction.
-#[derive(Debug)]
-struct Lane {
-    injector: Injector,
-    /// Frames that go on, in this order.
-    ready: VecDeque<Vec<u8>>,
-    /// Frames that are held, each until so many more have passed.
-    held: Vec<(u32, Vec<u8>)>,
-}
+/// Frames that each direction holds back at a time; more are lost. Memory for them is taken when they come.
+const MAX_HELD: usize = 4096;
 
-impl Lane {
-    fn new(spec: &Spec, direction: Direction, seed: u64) -> Lane {
-        Lane { injector: Injector::new(spec, direction, seed), ready: VecDeque::new(), held: Vec::new() }
-    }
-
-    fn offer(&mut self, now: Instant, frame: &[u8]) {
-        match self.injector.offer(now, frame) {
-            Fate::Pass => self.pass(frame.to_vec()),
-            Fate::Drop => {}
-            Fate::Duplicate => {
-                self.pass(frame.to_vec());
-                self.pass(frame.to_vec());
-            }
-            Fate::Corrupt(bit) => {
-                let mut frame = frame.to_vec();
-                let bit = bit % (8 * frame.len().max(1) as u64);
-                if let Some(byte) = frame.get_mut(bit as usize / 8) {
-                    *byte ^= 1 << (bit % 8);
-                }
-                self.pass(frame);
-            }
-            Fate::Hold(behind) => self.held.push((behind, frame.to_vec())),
-        }
-    }
-
-    /// A frame goes on, and those behind it that have waited for enough others.
-    fn pass(&mut self, frame: Vec<u8>) {
-        self.ready.push_back(frame);
-        for (left, _) in &mut self.held {
-            *left = left.saturating_sub(1);
-        }
-        let ready = &mut self.ready;
-        ready.extend(self.held.extract_if(.., |(left, _)| *left == 0).map(|(_, frame)| frame));
-    }
-}
-
-/// A backend with faults in both directions. A frame that is held goes on only when later ones do.
+/// A backend with faults, delay and a bottleneck in both directions. A frame that is held goes on only when later ones do.
 #[derive(Debug)]
 pub struct Faulty<I> {
     inner: I,
-    tx: Lane,
-    rx: Lane,
+    tx: EmulatedLink,
+    rx: EmulatedLink,
+    /// A frame to be sent, and its length while the backend has no room for it.
+    scratch: Box<[u8]>,
+    waiting: Option<usize>,
     start: std::time::Instant,
 }
 
 /// What we send and what we receive.
-fn lanes(spec: &Spec, seed: u64) -> (Lane, Lane) {
-    (Lane::new(spec, Direction::Ab, 2 * seed), Lane::new(spec, Direction::Ba, 2 * seed + 1))
+fn lanes(spec: &Spec, seed: u64) -> [EmulatedLink; 2] {
+    let link = |direction, seed| EmulatedLink::new(spec, direction, seed, MAX_HELD, MAX_FRAME);
+    [link(Direction::Ab, 2 * seed), link(Direction::Ba, 2 * seed + 1)]
 }
 
 impl<I: PacketIo> Faulty<I> {
     /// Faults of `spec` in both directions, as independent streams that `seed` decides; for a script we are a.
     pub fn new(inner: I, spec: &Spec, seed: u64) -> Faulty<I> {
-        let (tx, rx) = lanes(spec, seed);
-        Faulty { inner, tx, rx, start: std::time::Instant::now() }
+        let [tx, rx] = lanes(spec, seed);
+        let scratch = vec![0; MAX_FRAME].into();
+        Faulty { inner, tx, rx, scratch, waiting: None, start: std::time::Instant::now() }
     }
 
-    /// Other faults from now on; frames that are held are lost.
+    /// Other faults from now on; frames that are under way or held are lost.
     pub fn set_faults(&mut self, spec: &Spec, seed: u64) {
-        (self.tx, self.rx) = lanes(spec, seed);
+        [self.tx, self.rx] = lanes(spec, seed);
     }
 
     /// The backend below.
@@ -86,38 +48,68 @@ impl<I: PacketIo> Faulty<I> {
         &self.inner
     }
 
-    /// Sends what is ready; `false` when the backend has no room for all of it.
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.start.elapsed()
+    }
+
+    /// Sends what is due; `false` when the backend has no room for all of it.
     fn flush(&mut self) -> io::Result<bool> {
-        while let Some(frame) = self.tx.ready.front() {
-            if self.inner.send(frame)? == Sent::Full {
+        if let Some(len) = self.waiting {
+            if self.inner.send(&self.scratch[..len])? == Sent::Full {
                 return Ok(false);
             }
-            self.tx.ready.pop_front();
+            self.waiting = None;
+        }
+        let now = self.now();
+        while let Some(frame) = self.tx.poll(now) {
+            if self.inner.send(frame)? == Sent::Full {
+                self.scratch[..frame.len()].copy_from_slice(frame);
+                self.waiting = Some(frame.len());
+                return Ok(false);
+            }
         }
         Ok(true)
+    }
+
+    /// The next frame that has come in.
+    fn due(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let now = self.now();
+        let frame = self.rx.poll(now)?;
+        buffer.get_mut(..frame.len())?.copy_from_slice(frame);
+        Some(frame.len())
     }
 }
 
 impl<I: PacketIo> PacketIo for Faulty<I> {
     fn receive(&mut self, buffer: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        // Frames that found no room when they were sent must not wait for the next one.
+        // Frames that found no room when they were sent, or are due by now, must not wait for the next one.
         self.flush()?;
-        if self.rx.ready.is_empty()
-            && let Some(len) = self.inner.receive(buffer, wait)?
-        {
-            self.rx.offer(Instant::ZERO + self.start.elapsed(), &buffer[..len]);
+        if let Some(len) = self.due(buffer) {
+            return Ok(Some(len));
         }
-        let Some(frame) = self.rx.ready.pop_front() else { return Ok(None) };
-        let Some(room) = buffer.get_mut(..frame.len()) else { return Ok(None) };
-        room.copy_from_slice(&frame);
-        Ok(Some(frame.len()))
+        let now = self.now();
+        let next = [self.tx.next_due(), self.rx.next_due()].into_iter().flatten().min();
+        let wait = next.map_or(wait, |at| at.saturating_since(now).min(wait));
+        if let Some(len) = self.inner.receive(buffer, wait)? {
+            let now = self.now();
+            if self.rx.offer(now, &mut buffer[..len]) == Offered::Pass {
+                return Ok(Some(len));
+            }
+        }
+        self.flush()?;
+        Ok(self.due(buffer))
     }
 
     fn send(&mut self, frame: &[u8]) -> io::Result<Sent> {
         if !self.flush()? {
             return Ok(Sent::Full);
         }
-        self.tx.offer(Instant::ZERO + self.start.elapsed(), frame);
+        let Some(copy) = self.scratch.get_mut(..frame.len()) else { return Ok(Sent::Lost) };
+        copy.copy_from_slice(frame);
+        let now = Instant::ZERO + self.start.elapsed();
+        if self.tx.offer(now, copy) == Offered::Pass {
+            self.waiting = Some(frame.len());
+        }
         self.flush()?;
         Ok(Sent::Yes)
     }
@@ -163,13 +155,34 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_held_until_as_many_others_have_passed() {
-        let mut lane = Lane::new(&Spec::default(), Direction::Ab, 1);
-        lane.held.push((2, vec![9]));
-        for n in 0..3 {
-            lane.offer(Instant::ZERO, &[n]);
+    fn a_frame_that_is_held_follows_the_one_that_lets_it_go() {
+        let (a, mut b) = MemoryWire::pair();
+        let mut a = Faulty::new(a, &"reorder=1:2".parse().unwrap(), 1);
+        a.send(&[9; 10]).unwrap();
+        a.tx.set_enabled(false);
+        (0..3).for_each(|n| assert_eq!(a.send(&[n; 10]).unwrap(), Sent::Yes));
+        assert_eq!(received(&mut b).iter().map(|f| f[0]).collect::<Vec<_>>(), [0, 1, 9, 2]);
+    }
+
+    #[test]
+    fn a_delayed_frame_comes_when_it_is_due_though_nothing_else_does() {
+        let (a, mut b) = MemoryWire::pair();
+        let (ab, ba) = (Duration::from_millis(30), Duration::from_millis(50));
+        let mut a = Faulty::new(a, &"ab.delay=30ms,ba.delay=50ms".parse().unwrap(), 1);
+        let start = std::time::Instant::now();
+        let mut room = [0; 100];
+        a.send(&[1; 10]).unwrap();
+        b.send(&[2; 10]).unwrap();
+        let (mut there, mut back) = (None, None);
+        while there.is_none() || back.is_none() {
+            if a.receive(&mut room, Duration::ZERO).unwrap().is_some() {
+                back = Some(start.elapsed());
+            }
+            if b.receive(&mut room, Duration::ZERO).unwrap().is_some() {
+                there = Some(start.elapsed());
+            }
         }
-        assert_eq!(lane.ready, [vec![0], vec![1], vec![9], vec![2]]);
+        assert!(there >= Some(ab) && back >= Some(ba), "{there:?} {back:?}");
     }
 
     #[test]

@@ -4,15 +4,17 @@
 #![forbid(unsafe_code)]
 
 pub mod digest;
-mod frames;
 pub mod link;
 pub mod pair;
 pub mod report;
 pub mod simulator;
 pub mod swarm;
+pub mod switch;
 pub mod table;
-pub mod time;
+pub mod topology;
 pub mod workload;
+
+pub use softnic_fault_injector::time;
 
 pub use link::LinkConfig;
 pub use report::Report;

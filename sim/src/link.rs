@@ -1,17 +1,12 @@
-//! One direction of a link: a serialiser, a delay, faults, and the frames under way.
+//! One direction of a link: the sender's serialiser, and the line behind it with its delay, faults and frames under way.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use softnic_fault_injector::{Direction, Injector, Spec};
+use softnic_fault_injector::bottleneck::{wire_bytes, wire_time};
+use softnic_fault_injector::slots::SlotId;
+use softnic_fault_injector::{Direction, Line, Spec};
 
-use crate::frames::FrameId;
 use crate::time::Time;
-
-/// Preamble, start delimiter, frame check sequence and gap: what Ethernet adds to a frame on the wire.
-const WIRE_OVERHEAD: u64 = 8 + 4 + 12;
-/// The least frame without its check sequence.
-const MIN_FRAME: u64 = 60;
 
 /// What a link is made with.
 #[derive(Debug, Clone)]
@@ -33,11 +28,10 @@ pub struct End {
     pub port: usize,
 }
 
-/// A frame on its way.
+/// A frame on its way: where its bytes lie, and how many of them there are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InFlight {
-    pub(crate) arrives: Time,
-    pub(crate) frame: FrameId,
+    pub(crate) frame: SlotId,
     pub(crate) len: u32,
 }
 
@@ -46,8 +40,14 @@ pub(crate) struct InFlight {
 pub struct LinkStats {
     /// Frames that were sent.
     pub frames: u64,
-    /// Frames among them that were lost.
+    /// Frames among them that were lost, for whatever reason.
     pub lost: u64,
+    /// Those among them that found the queue of the SPEC's bottleneck full.
+    pub tail_dropped: u64,
+    /// Frames that arrived with a mark that the link set.
+    pub marked: u64,
+    /// The most bytes that ever waited for the SPEC's bottleneck.
+    pub max_queue: u64,
     /// Bytes that have left, everything on the wire counted.
     pub wire_bytes: u64,
 }
@@ -57,70 +57,51 @@ pub(crate) struct Link {
     pub(crate) from: End,
     pub(crate) to: End,
     rate: u64,
-    delay: Duration,
-    pub(crate) faults: Injector,
+    /// Faults, delay, and what is under way.
+    pub(crate) line: Line<InFlight>,
+    /// When the next arrival is in the event queue for.
+    pub(crate) next_arrival: Option<Time>,
     /// The serialiser is at work.
     pub(crate) busy: bool,
     /// On so many bytes.
     leaving: u64,
-    pub(crate) in_flight: VecDeque<InFlight>,
-    /// Frames that wait for later ones to pass them, and for how many.
-    pub(crate) held: Vec<(u32, InFlight)>,
-    pub(crate) stats: LinkStats,
+    frames: u64,
+    sent_bytes: u64,
 }
 
 impl Link {
     pub(crate) fn new(from: End, to: End, config: &LinkConfig, direction: Direction, seed: u64) -> Link {
-        Link {
-            from,
-            to,
-            rate: config.rate,
-            delay: config.delay,
-            faults: Injector::new(&config.faults, direction, seed),
-            busy: false,
-            leaving: 0,
-            in_flight: VecDeque::new(),
-            held: Vec::new(),
-            stats: LinkStats::default(),
-        }
+        let mut line = Line::new(&config.faults, direction, seed);
+        line.add_delay(config.delay);
+        let next_arrival = None;
+        Link { from, to, rate: config.rate, line, next_arrival, busy: false, leaving: 0, frames: 0, sent_bytes: 0 }
     }
 
     /// Counts a frame and says how long it takes to leave, in picoseconds.
     #[inline]
     pub(crate) fn serialise(&mut self, frame_len: u64) -> u64 {
-        let bytes = frame_len.max(MIN_FRAME) + WIRE_OVERHEAD;
-        self.stats.frames += 1;
+        self.frames += 1;
         self.busy = true;
-        self.leaving = bytes;
-        // bytes · 8 · 10^12 fits 64 bits for every frame there is.
-        bytes * 8_000_000_000_000 / self.rate
+        self.leaving = wire_bytes(frame_len);
+        wire_time(self.leaving, self.rate)
     }
 
     /// The frame has left.
     #[inline]
     pub(crate) fn finish(&mut self) {
         self.busy = false;
-        self.stats.wire_bytes += self.leaving;
+        self.sent_bytes += self.leaving;
     }
 
-    /// Puts a frame on its way. Those that were held for it follow.
-    #[inline]
-    pub(crate) fn carry(&mut self, frame: InFlight) {
-        self.in_flight.push_back(frame);
-        let mut i = 0;
-        while i < self.held.len() {
-            self.held[i].0 -= 1;
-            if self.held[i].0 == 0 {
-                let (_, late) = self.held.remove(i);
-                self.in_flight.push_back(InFlight { arrives: frame.arrives, ..late });
-            } else {
-                i += 1;
-            }
+    pub(crate) fn stats(&self) -> LinkStats {
+        let line = self.line.stats();
+        LinkStats {
+            frames: self.frames,
+            lost: line.lost,
+            tail_dropped: line.tail_dropped,
+            marked: line.marked,
+            max_queue: line.max_queue,
+            wire_bytes: self.sent_bytes,
         }
-    }
-
-    #[inline]
-    pub(crate) fn arrival(&self, left: Time) -> Time {
-        left.after(self.delay)
     }
 }

@@ -3,6 +3,8 @@
 use hdrhistogram::Histogram;
 use softnic_transports::Counters;
 
+use crate::link::LinkStats;
+
 /// Flow completion times: from posting a work request to its completion; for uc and ud, to its delivery.
 #[derive(Debug, Clone)]
 pub struct CompletionTimes {
@@ -78,4 +80,6 @@ pub struct Report {
     pub responder: Counters,
     /// Of how many frames each event of the script decided the fate.
     pub applied_events: Vec<u64>,
+    /// What the links carried, lost and marked: from the requester to the responder, and back.
+    pub links: [LinkStats; 2],
 }

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use softnic_fault_injector::slots::Slots;
 use softnic_fault_injector::{Direction, Fate};
 use softnic_nic::Node;
 use softnic_wire::TxFrame;
 
 use crate::digest::Digest;
-use crate::frames::Frames;
 use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
 use crate::time::Time;
 
@@ -21,16 +21,19 @@ enum Event {
     Free(usize),
     /// The timer of this Node.
     Timer(usize),
+    /// Somebody outside wants to see this Node.
+    Wake(usize),
 }
 
-/// A frame as it leaves, its length on the wire, and what will happen to it there: for captures and traces. The frame may
-/// hold fewer bytes than that length where the payload is elided.
+/// A frame as it leaves, its length on the wire, and what the link's faults will do to it: for captures and traces. (A queue
+/// that is full has not spoken yet.) The frame may hold fewer bytes than that length where the payload is elided.
 pub type Tap<'a> = Box<dyn FnMut(Time, &[u8], usize, Fate) + 'a>;
 
 /// Nodes and links in virtual time.
 ///
-/// Each link has at most one pending event of each kind, each Node at most one live timer: the queue stays as small as the
-/// topology, however much is in flight.
+/// Each link has at most one live event of each kind, each Node at most one live timer: the queue stays as small as the
+/// topology, however much is in flight. (A frame that overtakes the next to arrive, and a timer that moves forward, leave a
+/// dead one behind until its time.)
 pub struct Simulator<'a, N> {
     now: Time,
     nodes: Vec<N>,
@@ -41,7 +44,7 @@ pub struct Simulator<'a, N> {
     queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
     /// Breaks ties in the order in which events were made.
     sequence: u64,
-    frames: Frames,
+    frames: Slots,
     digest: Digest,
     tap: Option<Tap<'a>>,
 }
@@ -57,7 +60,7 @@ impl<'a, N: Node> Simulator<'a, N> {
             links: Vec::new(),
             queue: BinaryHeap::new(),
             sequence: 0,
-            frames: Frames::new(max_frame),
+            frames: Slots::new(max_frame),
             digest: Digest::default(),
             tap: None,
         }
@@ -95,12 +98,12 @@ impl<'a, N: Node> Simulator<'a, N> {
 
     /// What a link carried.
     pub fn link_stats(&self, link: usize) -> LinkStats {
-        self.links[link].stats
+        self.links[link].stats()
     }
 
     /// Adds for each event of the links' script, by its place, of how many frames it has decided the fate.
     pub fn count_applied(&self, counts: &mut [u64]) {
-        for (place, n) in self.links.iter().flat_map(|l| l.faults.applied()) {
+        for (place, n) in self.links.iter().flat_map(|l| l.line.applied()) {
             counts[place] += n;
         }
     }
@@ -108,7 +111,7 @@ impl<'a, N: Node> Simulator<'a, N> {
     /// Stops the faults of all links, or lets them begin again.
     pub fn set_faults_enabled(&mut self, enabled: bool) {
         for link in &mut self.links {
-            link.faults.set_enabled(enabled);
+            link.line.set_enabled(enabled);
         }
     }
 
@@ -142,6 +145,11 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.follow_timer(node);
     }
 
+    /// Makes [`Simulator::step`] stop at this time, as if something had happened to the Node: to give it work then.
+    pub fn wake_at(&mut self, at: Time, node: usize) {
+        self.schedule(at.max(self.now), Event::Wake(node));
+    }
+
     /// Goes to the next event; the Node that it happened to, or `None` when nothing more will happen.
     pub fn step(&mut self) -> Option<usize> {
         loop {
@@ -156,8 +164,15 @@ impl<'a, N: Node> Simulator<'a, N> {
                     return Some(node);
                 }
                 Event::Arrive(link) => {
+                    if self.links[link].next_arrival != Some(at) {
+                        continue; // an earlier one took its place
+                    }
                     self.now = at;
                     return Some(self.arrive(link));
+                }
+                Event::Wake(node) => {
+                    self.now = at;
+                    return Some(node);
                 }
                 Event::Timer(node) => {
                     if self.timers[node] != Some(at) {
@@ -182,7 +197,7 @@ impl<'a, N: Node> Simulator<'a, N> {
     /// Asks the Node for a frame, now that the serialiser is idle; whether there was one.
     fn pump(&mut self, index: usize) -> bool {
         let from = self.links[index].from;
-        let id = self.frames.take();
+        let Some(id) = self.frames.take() else { return false }; // as many as are asked for
         let mut tx = TxFrame::new(self.frames.get_mut(id));
         if !self.nodes[from.node].poll_transmit(self.now.instant(), from.port, &mut tx) {
             self.frames.give_back(id);
@@ -197,58 +212,49 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.digest.bytes(&frame[..len.min(96)]);
         self.digest.bytes(&frame[len.saturating_sub(8)..]);
         let link = &mut self.links[index];
-        let fate = link.faults.offer(self.now.instant(), frame);
+        let mut fate = link.line.judge(self.now.instant(), frame);
         if let Some(tap) = &mut self.tap {
             tap(self.now, frame, wire_len, fate);
         }
-        let left = self.now.after_ps(link.serialise(wire_len as u64));
-        let arrives = link.arrival(left);
-        let idle = link.in_flight.is_empty();
-        let frame = InFlight { arrives, frame: id, len: len as u32 };
-        match fate {
-            Fate::Pass => link.carry(frame),
+        if matches!(fate, Fate::Corrupt(_)) && wire_len != len {
             // Without payload there is no ICRC to find the damage, so the receiver's verdict is anticipated.
-            Fate::Corrupt(_) if wire_len != len => {
-                link.stats.lost += 1;
-                self.frames.give_back(id);
-            }
-            Fate::Drop => {
-                link.stats.lost += 1;
-                self.frames.give_back(id);
-            }
-            Fate::Corrupt(bit) => {
-                let bit = (bit % (len as u64 * 8)) as usize;
-                self.frames.get_mut(id)[bit / 8] ^= 1 << (bit % 8);
-                link.carry(frame);
-            }
-            Fate::Hold(behind) => link.held.push((behind, frame)),
-            Fate::Duplicate => {
-                let copy = self.frames.copy(id, len);
-                link.carry(frame);
-                link.carry(InFlight { frame: copy, ..frame });
-            }
+            fate = Fate::Drop;
         }
-        if idle && !self.links[index].in_flight.is_empty() {
-            self.schedule(arrives, Event::Arrive(index));
-        }
+        let left = self.now.after_ps(link.serialise(wire_len as u64));
+        let handle = |frame| InFlight { frame, len: len as u32 };
+        let copy = if fate == Fate::Duplicate { self.frames.copy(id, len).map(handle) } else { None };
+        let frames = &mut self.frames;
+        link.line.carry(left, fate, wire_len as u64, handle(id), copy, |lost| frames.give_back(lost.frame));
+        self.follow_arrivals(index);
         self.schedule(left, Event::Free(index));
         true
     }
 
-    /// Delivers the oldest frame of a link.
+    /// Delivers the next frame of a link.
     fn arrive(&mut self, index: usize) -> usize {
         let link = &mut self.links[index];
         let to = link.to;
-        let Some(InFlight { frame, len, .. }) = link.in_flight.pop_front() else { return to.node };
-        let next = link.in_flight.front().map(|f| f.arrives);
+        link.next_arrival = None;
+        let Some((InFlight { frame, len }, change)) = link.line.poll(self.now) else { return to.node };
+        let bytes = &mut self.frames.get_mut(frame)[..len as usize];
+        link.line.apply(change, bytes);
         self.digest.word(self.now.0 ^ (index as u64 + 1) << 56);
-        self.nodes[to.node].handle_frame(self.now.instant(), to.port, &mut self.frames.get_mut(frame)[..len as usize]);
+        self.nodes[to.node].handle_frame(self.now.instant(), to.port, bytes);
         self.frames.give_back(frame);
-        if let Some(at) = next {
-            self.schedule(at, Event::Arrive(index));
-        }
+        self.follow_arrivals(index);
         self.touch(to.node);
         to.node
+    }
+
+    /// Makes sure that the link's next arrival is in the queue.
+    #[inline]
+    fn follow_arrivals(&mut self, index: usize) {
+        let link = &mut self.links[index];
+        let Some(at) = link.line.next_due() else { return };
+        if link.next_arrival.is_none_or(|t| at < t) {
+            link.next_arrival = Some(at);
+            self.schedule(at, Event::Arrive(index));
+        }
     }
 
     /// Makes sure that the Node's timer is in the queue.

@@ -5,10 +5,12 @@ mod options;
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use delivery::UnderWay;
 use options::check;
 pub use options::{Op, Options, SimError};
+use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
@@ -99,7 +101,7 @@ impl<'a, 'p> Run<'a, 'p> {
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
-            timeout: o.timeout.unwrap_or_else(|| timeout_code(o.rtt * 4)),
+            timeout: o.timeout.unwrap_or_else(|| timeout_code(longest_round_trip(o) * 4)),
             retry_cnt: o.retry,
             rnr_retry: 7,
             min_rnr_timer: 12,
@@ -367,6 +369,7 @@ impl<'a, 'p> Run<'a, 'p> {
             requester,
             responder,
             applied_events,
+            links: self.pair.links.map(|l| self.pair.sim.link_stats(l)),
         })
     }
 
@@ -395,6 +398,11 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         Ok(())
     }
+}
+
+/// The round trip with the most that the faults' delay, jitter and queues add.
+fn longest_round_trip(o: &Options) -> Duration {
+    [Direction::Ab, Direction::Ba].iter().fold(o.rtt, |rtt, d| rtt.saturating_add(o.faults.shape(*d).longest()))
 }
 
 fn fill_randomly(buffer: &Buffer, random: &mut Random) {

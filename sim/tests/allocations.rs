@@ -4,8 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use softnic_fault_injector::{Script, Spec};
+use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
+use softnic_sim::topology::Topology;
 use softnic_sim::{Op, Options, QpKind};
+use softnic_wire::Instant;
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
 struct Counting;
@@ -112,6 +114,19 @@ fn datagrams_allocate_nothing_each() {
 }
 
 #[test]
+fn queues_and_jitter_allocate_nothing_per_packet() {
+    let faults = "jitter=1us,rate=5Gbit,queue=60K,ecn=10K:50K:0.1,burst=1e-3:1:3,dup=0.01".parse().expect("a fault");
+    packets_are_free(&Options {
+        size: 16384,
+        depth: 2,
+        count: 500,
+        rtt: Duration::from_micros(10),
+        faults,
+        ..Options::default()
+    });
+}
+
+#[test]
 fn a_script_that_counts_every_packet_allocates_only_while_its_table_grows() {
     let event =
         "[[event]]\naction = \"drop\"\npsn = \"+7\"\niteration = 1\n[[event]]\naction = \"drop\"\niteration = 9";
@@ -124,4 +139,44 @@ fn a_script_that_counts_every_packet_allocates_only_while_its_table_grows() {
         faults: Spec { script, ..Spec::default() },
         ..Options::default()
     });
+}
+
+#[test]
+fn switches_allocate_nothing_per_packet() {
+    let run = |count: u64| {
+        let flow =
+            |from, to| format!("[[flow]]\nfrom=\"h{from}\"\nto=\"h{to}\"\nsize=\"16K\"\ndepth=4\ncount={count}\n");
+        let net = "kind=\"leaf-spine\"\nleaves=2\nspines=2\nhosts=2\nqueue=\"60K\"\necn=\"10K:50K:0.1\"\n";
+        let topology: Topology = [net, &flow(0, 2), &flow(1, 2), &flow(0, 1)].concat().parse().expect("a topology");
+        let before = ALLOCATIONS.with(Cell::get);
+        let report = softnic_sim::topology::run(&topology, 1, &mut |_| {}).expect("the run completes");
+        assert!(report.flows.iter().all(|f| f.failed == 0));
+        (ALLOCATIONS.with(Cell::get) - before, report.tx_packets)
+    };
+    let ((short, few), (long, many)) = (run(100), run(1000));
+    assert!(many > few * 5 && many > 40_000, "the runs are long enough to tell: {few} and {many} packets");
+    assert!(long <= short + 32, "{short} allocations for {few} packets, {long} for {many}");
+}
+
+#[test]
+fn an_emulated_link_allocates_nothing_per_frame_once_it_is_warm() {
+    let spec = "jitter=5us,rate=5Gbit,queue=20K,ecn=5K:15K:0.5,reorder=0.01:3,dup=0.1,burst=0.01:0.5:~4";
+    let spec: Spec = spec.parse().expect("a SPEC");
+    let mut link = EmulatedLink::new(&spec, Direction::Ab, 1, 256, 1500);
+    let mut frame = [0; 1000];
+    let mut arrived = 0;
+    let mut run = |from: u64, frames: u64| {
+        let before = ALLOCATIONS.with(Cell::get);
+        for n in from..from + frames {
+            let now = Instant::from_nanos(n * 1500);
+            link.offer(now, &mut frame);
+            while link.poll(now).is_some() {
+                arrived += 1;
+            }
+        }
+        ALLOCATIONS.with(Cell::get) - before
+    };
+    assert!(run(0, 10_000) > 0, "the slots");
+    assert_eq!(run(10_000, 100_000), 0);
+    assert!(arrived > 80_000 && link.overflowed() == 0, "{arrived}");
 }

@@ -2,6 +2,7 @@
 
 mod inspect;
 mod sim;
+mod topology;
 
 use std::process::ExitCode;
 
@@ -31,7 +32,7 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(inspect::Args),
-    Sim(sim::Args),
+    Sim(Box<sim::Args>),
 }
 
 fn main() -> ExitCode {

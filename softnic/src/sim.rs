@@ -22,10 +22,12 @@ use crate::Common;
   softnic sim --transport ud --size 512 --count 100000 --fault loss=0.01,reorder=0.001:3
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
+  softnic sim --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
+  softnic sim --topology docs/topologies/dumbbell.toml
 
 A script names packets and what happens to them; docs/faults.md has all keys. lost-response.toml:
   [[event]]
-  action = \"drop\"                            # or duplicate, corrupt, reorder
+  action = \"drop\"                            # or duplicate, corrupt, reorder, ecn, delay
   direction = \"ba\"                           # from the responder to the requester
   opcode = \"RC_RDMA_READ_RESPONSE_MIDDLE\"    # as softnic inspect prints it
   nth = 2                                    # the second of them
@@ -69,8 +71,9 @@ pub(crate) struct Args {
     /// Retries after timeouts and sequence NAKs
     #[arg(long, default_value_t = 7, value_name = "N")]
     retry: u8,
-    /// What goes wrong on the link, in both directions independently: loss=P, dup=P, corrupt=P, reorder=P:N (held until N later
-    /// frames have passed), @FILE (a script of targeted events), separated by commas
+    /// What goes wrong on the link, in both directions independently, separated by commas: loss=P, burst=P:P:LEN, dup=P,
+    /// corrupt=P, reorder=P:N (held until N later frames have passed), delay=T, jitter=T, rate=R, queue=SIZE, ecn=MIN:MAX:P,
+    /// down=FROM+FOR, @FILE (a script of targeted events). ab. or ba. before a key: from the requester, or to it, alone
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
     fault: Spec,
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
@@ -79,6 +82,10 @@ pub(crate) struct Args {
     /// Write every frame that leaves a NIC to a capture
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
+    /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
+        "rate", "rtt", "timeout", "retry", "fault", "payload", "pcap"])]
+    topology: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -165,6 +172,9 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    if let Some(file) = &args.topology {
+        return crate::topology::run(file, common);
+    }
     let options = args.options(common.seed);
     let bar = progress_bar(options.count);
     let mut tell = |done| bar.set_position(done);
@@ -179,7 +189,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     };
     bar.finish_and_clear();
     let report = report.map_err(|e| e.to_string())?;
-    let printed = if common.json { print_json(args, &report) } else { print_table(&report) };
+    let printed = if common.json { print_json(args, &report) } else { print_table(args, &report) };
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
@@ -200,7 +210,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
 }
 
-fn progress_bar(count: u64) -> ProgressBar {
+pub(crate) fn progress_bar(count: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -231,7 +241,7 @@ fn print_json(args: &Args, r: &Report) -> io::Result<()> {
     writeln!(io::stdout(), "{value}")
 }
 
-fn print_table(r: &Report) -> io::Result<()> {
+fn print_table(args: &Args, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
     let mut out = io::stdout().lock();
     writeln!(
@@ -254,6 +264,16 @@ fn print_table(r: &Report) -> io::Result<()> {
     let (a, b) = (&r.requester, &r.responder);
     writeln!(out, "sequence NAKs     {:>12} sent, {} received", b.sent_seq_naks, a.packet_seq_err)?;
     writeln!(out, "timeouts          {:>12}", a.local_ack_timeout_err)?;
+    if args.fault != Spec::default() {
+        let [ab, ba] = &r.links;
+        writeln!(
+            out,
+            "on the link       {:>12} frames lost, {} of them at a full queue, {} marked",
+            ab.lost + ba.lost,
+            ab.tail_dropped + ba.tail_dropped,
+            ab.marked + ba.marked
+        )?;
+    }
     writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
     writeln!(out, "digest            {:016x}", r.digest)
 }

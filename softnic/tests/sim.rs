@@ -192,6 +192,58 @@ fn a_datagram_fills_the_mtu_where_no_size_is_given() {
     assert!(v["goodput_gbps"].as_f64().is_some_and(|g| g > 0.1), "{v}");
 }
 
+#[test]
+fn every_property_of_a_link_is_survived_and_shows_in_what_it_should() {
+    let run =
+        |fault: &str| json(&["--size", "20000", "--count", "200", "--depth", "4", "--rtt", "20us", "--fault", fault]);
+    let clean = run("");
+    let time = |v: &Value| v["virtual_ms"].as_f64().expect("a time");
+    for (fault, resent) in [
+        ("burst=1e-2:1:5", true),
+        ("burst=1e-2:0.5:~8", true),
+        ("jitter=5us", true),
+        ("delay=40us", false),
+        ("rate=5Gbit", false),
+        // Four messages outstanding fit the queue, and are more than half of it.
+        ("rate=5Gbit,queue=100K,ecn=20K:40K:0.5", false),
+        ("rate=5Gbit,queue=30K", true),
+        ("down=1ms+500us/2ms", true),
+        ("ab.delay=40us,ba.delay=10us", false),
+    ] {
+        let v = run(fault);
+        assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(200), Some(0)), "{fault}");
+        assert!(time(&v) > time(&clean), "{fault}");
+        assert_eq!(v["retransmitted_packets"].as_u64() > Some(0), resent, "{fault}: {v}");
+        assert_eq!(v, run(fault), "{fault}: the same seed, the same run");
+    }
+    // One message at a time: a round trip more for each 30 µs there and back.
+    let one =
+        |fault: &str| json(&["--op", "read", "--size", "8", "--count", "1", "--fault", fault])["virtual_ms"].as_f64();
+    let [plain, delayed] =
+        [one(""), one("ab.delay=10us,ba.delay=20us")].map(|t| (t.expect("a time") * 1e6).round() as u64);
+    assert_eq!(delayed - plain, 30_000);
+}
+
+#[test]
+fn naming_what_never_happens_changes_no_run() {
+    let digest = |fault: &str| json(&[&LOSSY[..8], &["--fault", fault]].concat())["digest"].clone();
+    assert_eq!(digest("burst=0:1:3,loss=1e-3,dup=0,burst=1:0:9,delay=0s,jitter=0s,down=100s+5s"), digest("loss=1e-3"));
+    assert_ne!(digest("loss=1e-3,delay=1ns"), digest("loss=1e-3"));
+}
+
+#[test]
+fn the_table_tells_what_the_link_did_where_it_was_asked_to() {
+    let table = |fault: &str| {
+        let out = sim(&["--size", "20000", "--count", "200", "--depth", "4", "--rtt", "20us", "--fault", fault]);
+        String::from_utf8(out.stdout).expect("UTF-8")
+    };
+    let said = table("rate=5Gbit,queue=100K,ecn=20K:20K:0");
+    let line = said.lines().find(|l| l.starts_with("on the link")).expect("the link's line");
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    assert!(numbers[..2] == [0, 0] && numbers[2] > 1000, "{line}");
+    assert!(!table("").contains("on the link"));
+}
+
 /// A script in a file of its own, for `--fault`.
 fn script(name: &str, text: &str) -> (PathBuf, String) {
     let path = scratch(name);
@@ -291,6 +343,10 @@ fn wrong_arguments_get_one_clear_line() {
     for (args, line) in [
         (&["--fault", "los=1"][..], "there is no fault 'los'"),
         (&["--fault", "loss=2"], "a probability from 0 to 1"),
+        (&["--fault", "queue=5K"], "queue needs the rate of the bottleneck"),
+        (&["--fault", "delay=5"], "'5' is no value for delay: a time"),
+        (&["--fault", "down=5s"], "when and for how long, e.g. 5s+2s"),
+        (&["--fault", "delay=1ms,delay=2ms"], "delay is given twice"),
         (&["--size", "3G"], "more than a message can be"),
         (&["--size", "x"], "is no size"),
         (&["--rate", "10"], "is no rate"),
@@ -310,6 +366,7 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--transport", "ud", "--op", "write"], "ud has SENDs only"),
         (&["--transport", "ud", "--op", "read", "--size", "8"], "ud has SENDs only"),
         (&["--transport", "ud", "--size", "1025"], "a datagram is no longer than the path MTU"),
+        (&["--fault", "rx.loss=0.1"], "rx. is for what a device receives"),
         (&["--qps", "60000", "--depth", "1000000"], "queue pairs times depth must be at most"),
         (&["--qps", "10000", "--size", "1M"], "queue pairs times size must be at most 4G"),
         (&["--count", "0"], "the count must be at least 1"),

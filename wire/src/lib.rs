@@ -29,6 +29,7 @@ pub mod template;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod time;
+pub mod transit;
 pub mod tx;
 pub mod udp;
 

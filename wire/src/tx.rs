@@ -82,6 +82,14 @@ impl<'a> TxFrame<'a> {
         Ok(())
     }
 
+    /// Makes the frame a copy of `bytes`, the beginning of one that takes `wire_len` on the wire: for frames whose payload was
+    /// elided elsewhere.
+    pub fn put_frame_elided(&mut self, bytes: &[u8], wire_len: usize) -> Result<(), Error> {
+        self.put_frame(bytes)?;
+        self.elided = wire_len.saturating_sub(self.len);
+        Ok(())
+    }
+
     /// The first segment, whole.
     #[inline]
     pub(crate) fn first_mut(&mut self) -> &mut [u8] {
@@ -139,5 +147,15 @@ mod tests {
             assert_eq!([x, y].concat(), [0, 0, 1, 2, 3, 0, 7], "split at {split}");
             assert_eq!(bytes, [0, 0, 1, 2, 3, 0, 7, 8]);
         }
+    }
+
+    #[test]
+    fn a_frame_built_elsewhere_keeps_its_length_on_the_wire() {
+        let mut buffer = [0; 4];
+        let mut tx = TxFrame::new(&mut buffer);
+        tx.put_frame_elided(&[1, 2, 3], 1000).unwrap();
+        assert_eq!((tx.len(), tx.wire_len()), (3, 1000));
+        tx.put_frame(&[9]).unwrap();
+        assert_eq!((tx.len(), tx.wire_len(), tx.put_frame(&[0; 5]).is_err()), (1, 1, true));
     }
 }

@@ -1,9 +1,13 @@
 //! Scripts as people write them, in TOML; `docs/faults.md` describes the format.
 
+use std::time::Duration;
+
 use softnic_wire::{Opcode, Psn, Qpn};
 use toml::{Table, Value};
 
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
+use crate::spec::MAX_DELAY;
+use crate::units::parse_time;
 
 /// Why a script was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +31,8 @@ pub enum ScriptError {
     Empty,
     /// A key that no event has.
     #[error(
-        "event {event}: there is no key '{key}': an event has action, direction, opcode, qpn, psn, iteration, nth, bit, behind"
+        "event {event}: there is no key '{key}': an event has action, direction, opcode, qpn, psn, iteration, nth, bit, behind, \
+         delay"
     )]
     UnknownKey {
         /// From 1.
@@ -47,7 +52,7 @@ pub enum ScriptError {
     },
 }
 
-const KEYS: [&str; 9] = ["action", "direction", "opcode", "qpn", "psn", "iteration", "nth", "bit", "behind"];
+const KEYS: [&str; 10] = ["action", "direction", "opcode", "qpn", "psn", "iteration", "nth", "bit", "behind", "delay"];
 /// Frames that a held one may wait for: the same limit as that of `reorder` in a SPEC.
 const MAX_BEHIND: u32 = 1000;
 
@@ -100,9 +105,10 @@ impl Keys<'_> {
     }
 
     fn action(&self) -> Result<Action, ScriptError> {
-        let allowed = "\"drop\", \"duplicate\", \"corrupt\" or \"reorder\"";
+        let allowed = "\"drop\", \"duplicate\", \"corrupt\", \"reorder\", \"ecn\" or \"delay\"";
         let bit = self.number("bit", 0..=u32::MAX)?;
         let behind = self.number("behind", 1..=MAX_BEHIND)?;
+        let delay = self.delay()?;
         let action = match self.table.get("action") {
             None => return Err(self.error("action", format!("it must be there: {allowed}"))),
             Some(v) => match v.as_str() {
@@ -113,6 +119,11 @@ impl Keys<'_> {
                     let missing = || self.error("behind", "\"reorder\" needs it: behind how many later packets".into());
                     Action::Reorder { behind: behind.ok_or_else(missing)? }
                 }
+                Some("ecn") => Action::Mark,
+                Some("delay") => {
+                    let missing = || self.error("delay", "\"delay\" needs it: a time, e.g. \"5ms\"".into());
+                    Action::Delay(delay.ok_or_else(missing)?)
+                }
                 _ => return Err(self.refuse("action", v, allowed)),
             },
         };
@@ -122,7 +133,16 @@ impl Keys<'_> {
         if behind.is_some() && !matches!(action, Action::Reorder { .. }) {
             return Err(self.error("behind", "it goes with action = \"reorder\" only".into()));
         }
+        if delay.is_some() && !matches!(action, Action::Delay(_)) {
+            return Err(self.error("delay", "it goes with action = \"delay\" only".into()));
+        }
         Ok(action)
+    }
+
+    fn delay(&self) -> Result<Option<Duration>, ScriptError> {
+        let Some(v) = self.table.get("delay") else { return Ok(None) };
+        let found = v.as_str().and_then(|s| parse_time(s).ok()).filter(|t| *t <= MAX_DELAY);
+        found.map(Some).ok_or_else(|| self.refuse("delay", v, "a time of at most 1000s, e.g. \"5ms\""))
     }
 
     fn direction(&self) -> Result<Option<Direction>, ScriptError> {
@@ -233,6 +253,13 @@ mod tests {
             behind = 3
 
             [[event]]
+            action = "ecn"
+
+            [[event]]
+            action = "delay"
+            delay = "5ms"
+
+            [[event]]
             action = "duplicate"
             "##,
         );
@@ -264,7 +291,9 @@ mod tests {
             nth: Some(3),
         };
         let third = Event { action: Action::Reorder { behind: 3 }, ..any };
-        assert_eq!(script, Ok(Script { events: vec![first, second, third, any] }));
+        let fourth = Event { action: Action::Mark, ..any };
+        let fifth = Event { action: Action::Delay(Duration::from_millis(5)), ..any };
+        assert_eq!(script, Ok(Script { events: vec![first, second, third, fourth, fifth, any] }));
     }
 
     #[test]
@@ -292,7 +321,7 @@ mod tests {
         let with = |keys: &str| said(&format!("[[event]]\naction = \"drop\"\n[[event]]\n{keys}"));
         assert_eq!(
             with("nth = 1"),
-            r#"event 2: action: it must be there: "drop", "duplicate", "corrupt" or "reorder""#
+            r#"event 2: action: it must be there: "drop", "duplicate", "corrupt", "reorder", "ecn" or "delay""#
         );
         for (keys, line) in [
             ("action = \"lose\"", r#"event 2: action: it cannot be "lose": write "drop", "duplicate""#),
@@ -308,6 +337,10 @@ mod tests {
             ("action = \"drop\"\nbehind = 4", r#"event 2: behind: it goes with action = "reorder" only"#),
             ("action = \"corrupt\"\nbehind = 4", "event 2: behind: it goes with"),
             ("action = \"reorder\"", r#"event 2: behind: "reorder" needs it"#),
+            ("action = \"ecn\"\ndelay = \"1ms\"", r#"event 2: delay: it goes with action = "delay" only"#),
+            ("action = \"delay\"", r#"event 2: delay: "delay" needs it"#),
+            ("action = \"delay\"\ndelay = 5", "event 2: delay: it cannot be 5: write a time of at most 1000s"),
+            ("action = \"delay\"\ndelay = \"5\"", r#"event 2: delay: it cannot be "5": write a time"#),
             (
                 "action = \"reorder\"\nbehind = 0",
                 "event 2: behind: it cannot be 0: write a whole number from 1 to 1000",

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use softnic_fault_injector::Spec;
+use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
 use softnic_wire::PathMtu;
@@ -42,7 +42,8 @@ pub struct Options {
     pub rate: u64,
     /// Round-trip time without serialisation.
     pub rtt: Duration,
-    /// Local ACK timeout code; by default the smallest that is at least four round trips.
+    /// Local ACK timeout code; by default the smallest that is at least four round trips, with the most that the faults'
+    /// delay, jitter and queue add.
     pub timeout: Option<u8>,
     /// Retries.
     pub retry: u8,
@@ -81,6 +82,9 @@ pub enum SimError {
     /// The options cannot be.
     #[error("{0}")]
     Options(&'static str),
+    /// The faults cannot be on a link.
+    #[error("{0}")]
+    Faults(#[from] SpecError),
     /// Memory could not be registered.
     #[error("cannot register memory: {0}")]
     Memory(#[from] MrError),
@@ -104,6 +108,7 @@ pub enum SimError {
 }
 
 pub(super) fn check(o: &Options) -> Result<(), SimError> {
+    o.faults.check_link()?;
     let wrong = |bad: bool, why| if bad { Err(SimError::Options(why)) } else { Ok(()) };
     wrong(o.count == 0, "the count must be at least 1")?;
     wrong(o.depth == 0 || o.depth > 1 << 20, "the depth must be from 1 to 1048576")?;

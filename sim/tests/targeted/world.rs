@@ -353,6 +353,8 @@ fn show(frame: &[u8], first: Psn, fate: Fate) -> String {
         Fate::Duplicate => " twice",
         Fate::Corrupt(_) => " damaged",
         Fate::Hold(_) => " held",
+        Fate::Mark => " marked",
+        Fate::Delay(_) => " delayed",
     };
     format!("{from}> {what}{mark}")
 }

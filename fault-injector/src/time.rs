@@ -15,6 +15,12 @@ impl Time {
         Instant::from_nanos(self.0 / 1000)
     }
 
+    /// The first whole nanosecond that is not before it: when to come back for something.
+    #[inline]
+    pub const fn instant_after(self) -> Instant {
+        Instant::from_nanos(self.0.div_ceil(1000))
+    }
+
     /// The beginning of a nanosecond.
     #[inline]
     pub const fn from_instant(i: Instant) -> Time {

@@ -1,0 +1,213 @@
+//! One direction of a link, without the frames: what becomes of each, in which order they arrive and when.
+//!
+//! A frame passes the faults first, then the bottleneck and its queue, then delay and jitter. Frames are known by a handle of
+//! the driver's, who keeps the bytes.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use softnic_wire::Instant;
+use softnic_wire::transit::mark_ce;
+
+use crate::bottleneck::Bottleneck;
+use crate::injector::{Fate, Injector};
+use crate::random::Random;
+use crate::script::Direction;
+use crate::spec::Spec;
+use crate::time::Time;
+
+/// What is done to a frame when it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Change {
+    /// It is marked: congestion experienced.
+    pub mark: bool,
+    /// A bit of it is flipped: the one before this.
+    pub flip: Option<NonZeroU32>,
+}
+
+/// What a line did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LineStats {
+    /// Frames that were lost, for whatever reason.
+    pub lost: u64,
+    /// Those among them that found the queue full.
+    pub tail_dropped: u64,
+    /// Frames that arrived with a mark that was set here.
+    pub marked: u64,
+    /// The most bytes that ever waited for the bottleneck.
+    pub max_queue: u64,
+}
+
+/// A frame: the driver's handle, its bytes from Ethernet on, and what is done to it. Long links have very many under way, and
+/// keep no more of each than they must.
+#[derive(Debug, Clone, Copy)]
+struct Item<H> {
+    handle: H,
+    len: u32,
+    change: Change,
+}
+
+/// One direction of a link. `H` names a frame.
+#[derive(Debug, Clone)]
+pub struct Line<H> {
+    injector: Injector,
+    bottleneck: Option<Bottleneck>,
+    /// In picoseconds, as are the next ones.
+    delay: u64,
+    jitter: u64,
+    random: Random,
+    /// In the order of arrival; those at the same time in the order in which they came.
+    under_way: VecDeque<(Time, H, Change)>,
+    /// Frames that wait for later ones to pass them, and for how many.
+    held: Vec<(u32, Item<H>)>,
+    stats: LineStats,
+}
+
+impl<H> Line<H> {
+    /// What `spec` says of one direction, drawn from `seed`; two directions take two seeds.
+    pub fn new(spec: &Spec, direction: Direction, seed: u64) -> Line<H> {
+        let shape = spec.shape(direction);
+        // Numbers of their own, so that neither changes what the other, or the faults, come to.
+        let [marks, jitter] = [1, 2].map(|stream| Random::stream(seed, stream));
+        let ps = |d| Time::default().after(d).0;
+        Line {
+            injector: Injector::new(spec, direction, seed),
+            bottleneck: shape.bottleneck.map(|(rate, policy)| Bottleneck::new(rate, policy, marks)),
+            delay: ps(shape.delay),
+            jitter: ps(shape.jitter),
+            random: jitter,
+            under_way: VecDeque::new(),
+            held: Vec::new(),
+            stats: LineStats::default(),
+        }
+    }
+
+    /// Makes every frame take so much longer.
+    pub fn add_delay(&mut self, delay: Duration) {
+        self.delay = Time(self.delay).after(delay).0;
+    }
+
+    /// What the faults do to a frame, given from Ethernet on; the headers are enough.
+    #[inline]
+    pub fn judge(&mut self, now: Instant, frame: &[u8]) -> Fate {
+        self.injector.offer(now, frame)
+    }
+
+    /// Takes in a frame of `len` bytes whose last bit comes at `now`, with the fate that it was judged to; `copy` is needed
+    /// for [`Fate::Duplicate`] alone. Handles of frames that will not arrive are given to `lost`. Calls must be in the order
+    /// of time.
+    #[inline]
+    pub fn carry(&mut self, now: Time, fate: Fate, len: u64, handle: H, copy: Option<H>, mut lost: impl FnMut(H)) {
+        let len = len as u32;
+        let (mut item, mut extra) = (Item { handle, len, change: Change::default() }, Duration::ZERO);
+        match fate {
+            Fate::Pass | Fate::Duplicate => {}
+            Fate::Drop => {
+                self.stats.lost += 1;
+                return lost(item.handle);
+            }
+            Fate::Corrupt(bit) => item.change.flip = NonZeroU32::new((bit % (u64::from(len) * 8).max(1)) as u32 + 1),
+            Fate::Mark => item.change.mark = true,
+            Fate::Delay(by) => extra = by,
+            Fate::Hold(behind) => return self.held.push((behind, item)),
+        }
+        self.pass(now, item, extra, &mut lost);
+        if let Some(handle) = copy {
+            self.pass(now, Item { handle, len, change: Change::default() }, Duration::ZERO, &mut lost);
+        }
+    }
+
+    /// Puts a frame on its way. Those that were held for it follow.
+    fn pass(&mut self, now: Time, item: Item<H>, extra: Duration, lost: &mut impl FnMut(H)) {
+        if !self.admit(now, item, extra, lost) {
+            return; // a frame that is lost has passed nobody
+        }
+        let mut i = 0;
+        while i < self.held.len() {
+            self.held[i].0 -= 1;
+            if self.held[i].0 == 0 {
+                let (_, late) = self.held.remove(i);
+                self.admit(now, late, Duration::ZERO, lost);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    #[inline]
+    fn admit(&mut self, now: Time, mut item: Item<H>, extra: Duration, lost: &mut impl FnMut(H)) -> bool {
+        let mut leaves = now;
+        if let Some(bottleneck) = &mut self.bottleneck {
+            let Some((departs, mark)) = bottleneck.offer(now, item.len.into()) else {
+                self.stats.lost += 1;
+                self.stats.tail_dropped += 1;
+                lost(item.handle);
+                return false;
+            };
+            leaves = departs;
+            item.change.mark |= mark;
+        }
+        let jitter = if self.jitter > 0 { self.random.below(self.jitter + 1) } else { 0 };
+        let arrives = leaves.after_ps(self.delay.saturating_add(jitter)).after(extra);
+        let entry = (arrives, item.handle, item.change);
+        // Nearly always the last one: only jitter and events of a script let frames overtake each other.
+        if self.under_way.back().is_none_or(|last| last.0 <= arrives) {
+            self.under_way.push_back(entry);
+        } else {
+            let at = self.under_way.partition_point(|e| e.0 <= arrives);
+            self.under_way.insert(at, entry);
+        }
+        true
+    }
+
+    /// Whether a frame that nothing happens to arrives as it leaves.
+    #[inline]
+    pub fn is_immediate(&self) -> bool {
+        self.bottleneck.is_none() && self.delay == 0 && self.jitter == 0
+    }
+
+    /// When the next frame arrives.
+    #[inline]
+    pub fn next_due(&self) -> Option<Time> {
+        self.under_way.front().map(|next| next.0)
+    }
+
+    /// A frame that has arrived by `now`, and what [`Line::apply`] is to do to it.
+    #[inline]
+    pub fn poll(&mut self, now: Time) -> Option<(H, Change)> {
+        if self.next_due()? > now {
+            return None;
+        }
+        self.under_way.pop_front().map(|(_, handle, change)| (handle, change))
+    }
+
+    /// Changes a frame that has arrived.
+    #[inline]
+    pub fn apply(&mut self, change: Change, frame: &mut [u8]) {
+        if change.mark {
+            self.stats.marked += u64::from(mark_ce(frame));
+        }
+        if let Some(after) = change.flip {
+            let bit = after.get() as usize - 1;
+            if let Some(byte) = frame.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// What it did.
+    pub fn stats(&self) -> LineStats {
+        LineStats { max_queue: self.bottleneck.as_ref().map_or(0, Bottleneck::max_bytes), ..self.stats }
+    }
+
+    /// See [`Injector::applied`].
+    pub fn applied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.injector.applied()
+    }
+
+    /// Stops the faults, or lets them begin again; rate, queue, marks, delay and jitter stay.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        self.injector.set_enabled(enabled);
+    }
+}

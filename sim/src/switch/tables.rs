@@ -1,0 +1,181 @@
+//! Where a switch sends frames: learned and fixed MAC addresses, and routes with several next hops.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::IpAddr;
+
+use softnic_wire::ethernet::{self, ethertype};
+use softnic_wire::{MacAddr, ipv4, ipv6, udp};
+
+/// Addresses that a switch remembers; more are flooded.
+pub const MAX_MACS: usize = 16_384;
+
+/// Which port leads to a MAC address.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MacTable(BTreeMap<[u8; 6], (usize, bool)>);
+
+impl MacTable {
+    /// Remembers it for ever.
+    pub(super) fn fix(&mut self, mac: MacAddr, port: usize) {
+        self.0.insert(mac.0, (port, true));
+    }
+
+    /// A frame from `mac` came in at `port`.
+    pub(super) fn learn(&mut self, mac: MacAddr, port: usize) {
+        if is_group(mac) {
+            return; // nobody's address
+        }
+        let known = self.0.len();
+        match self.0.entry(mac.0) {
+            Entry::Occupied(mut e) if !e.get().1 => e.get_mut().0 = port,
+            Entry::Vacant(e) if known < MAX_MACS => {
+                e.insert((port, false));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn port(&self, mac: MacAddr) -> Option<usize> {
+        if is_group(mac) { None } else { self.0.get(&mac.0).map(|(port, _)| *port) }
+    }
+}
+
+fn is_group(mac: MacAddr) -> bool {
+    mac.0[0] & 1 == 1
+}
+
+/// A part of the address space: all addresses of one IP version whose first `len` bits are those of `addr`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Any address in it.
+    pub addr: IpAddr,
+    /// Bits that count.
+    pub len: u8,
+}
+
+impl Prefix {
+    fn contains(&self, addr: IpAddr) -> bool {
+        let bits = |a: IpAddr| match a {
+            IpAddr::V4(a) => (u128::from(u32::from(a)) << 96, 32),
+            IpAddr::V6(a) => (u128::from(a), 128),
+        };
+        let ((own, width), (other, other_width)) = (bits(self.addr), bits(addr));
+        let mask = u128::MAX.checked_shl(128 - u32::from(self.len.min(width))).unwrap_or(0);
+        width == other_width && own & mask == other & mask
+    }
+}
+
+/// A way on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextHop {
+    /// Out of this port.
+    pub port: usize,
+    /// To this neighbour.
+    pub mac: MacAddr,
+}
+
+/// Routes, the longest prefixes first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Routes(Vec<(Prefix, Vec<NextHop>)>);
+
+impl Routes {
+    pub(super) fn add(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
+        let at = self.0.partition_point(|(p, _)| p.len >= prefix.len);
+        self.0.insert(at, (prefix, next_hops));
+    }
+
+    /// The next hop of a flow: packets of one always take the same of several.
+    pub(super) fn next_hop(&self, flow: &FlowKey, salt: u64) -> Option<NextHop> {
+        let (_, hops) = self.0.iter().find(|(prefix, _)| prefix.contains(flow.dst))?;
+        match hops.len() {
+            0 => None,
+            n => hops.get((flow.hash(salt) % n as u64) as usize).copied(),
+        }
+    }
+}
+
+/// What tells flows apart: addresses, protocol, and UDP ports where there are any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FlowKey {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: u8,
+    ports: [u16; 2],
+}
+
+impl FlowKey {
+    /// Of an IP packet in a frame.
+    pub(super) fn of(frame: &[u8]) -> Option<FlowKey> {
+        let (kind, at) = ethernet::network_layer(frame).ok()?;
+        let packet = frame.get(at..)?;
+        let (src, dst, protocol, upper) = match kind {
+            ethertype::IPV4 => {
+                let ip = ipv4::Packet::new_checked(packet).ok()?;
+                (ip.src().into(), ip.dst().into(), ip.protocol(), ip.header_len())
+            }
+            ethertype::IPV6 => {
+                let ip = ipv6::Packet::new_checked(packet).ok()?;
+                let (protocol, upper) = ip.upper_layer().unwrap_or((ip.next_header(), packet.len()));
+                (ip.src().into(), ip.dst().into(), protocol, upper)
+            }
+            _ => return None,
+        };
+        let udp = packet.get(upper..).filter(|_| protocol == udp::PROTOCOL);
+        let ports = udp.and_then(|u| udp::Packet::new_checked(u).ok()).map_or([0; 2], |u| [u.src_port(), u.dst_port()]);
+        Some(FlowKey { src, dst, protocol, ports })
+    }
+
+    /// Well mixed, and different for each salt: switches in a row must not all choose alike.
+    fn hash(&self, salt: u64) -> u64 {
+        let fold = |a: IpAddr| match a {
+            IpAddr::V4(a) => u64::from(u32::from(a)),
+            IpAddr::V6(a) => (u128::from(a) >> 64) as u64 ^ u128::from(a) as u64,
+        };
+        let ports = u64::from(self.ports[0]) << 32 | u64::from(self.ports[1]) << 16 | u64::from(self.protocol);
+        [fold(self.src), fold(self.dst), ports].iter().fold(mix(salt), |h, word| mix(h ^ word))
+    }
+}
+
+/// SplitMix64's finisher, after a step.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_decides_and_versions_do_not_mix() {
+        let hop = |port| NextHop { port, mac: MacAddr([0; 6]) };
+        let mut routes = Routes::default();
+        for (addr, len, port) in
+            [("10.0.0.0", 8, 1), ("10.1.0.0", 16, 2), ("0.0.0.0", 0, 3), ("10.1.2.3", 32, 4), ("fd00::", 8, 5)]
+        {
+            routes.add(Prefix { addr: addr.parse().unwrap(), len }, vec![hop(port)]);
+        }
+        let to = |dst: &str| {
+            let dst = dst.parse().unwrap();
+            routes.next_hop(&FlowKey { src: dst, dst, protocol: 17, ports: [0; 2] }, 0).map(|h| h.port)
+        };
+        assert_eq!(
+            (to("10.9.0.1"), to("10.1.9.9"), to("10.1.2.3"), to("11.0.0.1")),
+            (Some(1), Some(2), Some(4), Some(3))
+        );
+        assert_eq!((to("fd12::1"), to("fe80::1")), (Some(5), None));
+    }
+
+    #[test]
+    fn a_learned_address_moves_a_fixed_one_stays_and_groups_are_nobodys() {
+        let mut table = MacTable::default();
+        let (a, b, group) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([3, 0, 0, 0, 0, 1]));
+        table.fix(b, 7);
+        for (mac, port) in [(a, 1), (a, 2), (b, 1), (group, 1)] {
+            table.learn(mac, port);
+        }
+        assert_eq!((table.port(a), table.port(b), table.port(group)), (Some(2), Some(7), None));
+    }
+}

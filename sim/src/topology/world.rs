@@ -1,0 +1,304 @@
+//! A topology come alive: NICs, switches with their routes, links, and connected queue pairs.
+
+use std::time::Duration;
+
+use softnic_fault_injector::Direction;
+use softnic_fault_injector::random::Random;
+use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::{ModifyError, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
+use softnic_wire::{Instant, PathMtu, Psn, Qpn, TxFrame};
+
+use super::{Flow, Kind, Place, Topology};
+use crate::link::{End, LinkConfig};
+use crate::pair::timeout_code;
+use crate::simulator::Simulator;
+use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
+
+/// Room for headers, and for all there is when the payload is elided.
+const HEADERS: usize = 128;
+/// Frames that a switch holds in all its queues.
+const SWITCH_FRAMES: usize = 1 << 20;
+
+/// A host or a switch.
+pub(super) enum AnyNode {
+    Host(Box<Nic>),
+    Switch(Box<Switch>),
+}
+
+impl Node for AnyNode {
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        match self {
+            AnyNode::Host(nic) => nic.handle_frame(now, port, frame),
+            AnyNode::Switch(switch) => switch.handle_frame(now, port, frame),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        match self {
+            AnyNode::Host(nic) => nic.poll_transmit(now, port, tx),
+            AnyNode::Switch(switch) => switch.poll_transmit(now, port, tx),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            AnyNode::Host(nic) => nic.poll_timeout(),
+            AnyNode::Switch(switch) => switch.poll_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            AnyNode::Host(nic) => nic.handle_timeout(now),
+            AnyNode::Switch(switch) => switch.handle_timeout(now),
+        }
+    }
+}
+
+/// What each host has.
+#[derive(Clone, Copy)]
+pub(super) struct Side {
+    pub(super) pd: PdId,
+    pub(super) send_cq: CqId,
+    pub(super) recv_cq: CqId,
+}
+
+/// A port of a switch, and the link that leaves it.
+#[derive(Clone, Copy)]
+pub(super) struct SwitchPort {
+    pub(super) switch: usize,
+    pub(super) port: usize,
+    pub(super) to: Place,
+    pub(super) link: usize,
+    pub(super) rate: u64,
+}
+
+pub(super) struct World<'t> {
+    pub(super) topology: &'t Topology,
+    /// Hosts first, then switches.
+    pub(super) sim: Simulator<'static, AnyNode>,
+    pub(super) sides: Vec<Side>,
+    pub(super) ports: Vec<SwitchPort>,
+    random: Random,
+}
+
+impl<'t> World<'t> {
+    pub(super) fn new(topology: &'t Topology, seed: u64) -> World<'t> {
+        let max_frame = match topology.payload {
+            PayloadMode::Real => topology.mtu.bytes() as usize + HEADERS,
+            PayloadMode::Elided => HEADERS,
+        };
+        let mut world = World {
+            topology,
+            sim: Simulator::new(max_frame),
+            sides: Vec::new(),
+            ports: Vec::new(),
+            random: Random::stream(seed, 3),
+        };
+        for host in 0..topology.hosts.len() {
+            world.add_host(host, seed);
+        }
+        for switch in 0..topology.switches.len() {
+            let config = SwitchConfig {
+                mac: Kind::switch_mac(switch),
+                max_frame,
+                max_frames: SWITCH_FRAMES,
+                payload: topology.payload,
+                seed: Random::stream(seed, 1 << 16 | switch as u64).next_u64(),
+            };
+            world.sim.add_node(AnyNode::Switch(Box::new(Switch::new(config))));
+        }
+        world.add_links(seed);
+        world.add_macs();
+        if let Kind::LeafSpine { leaves, .. } = topology.kind {
+            world.add_routes(leaves);
+        }
+        world
+    }
+
+    fn add_host(&mut self, host: usize, seed: u64) {
+        let t = self.topology;
+        let (ip, mac) = t.kind.address(host);
+        let config = NicConfig { port: Port { mac, addresses: vec![ip], mtu: PathMtu::B4096 }, payload: t.payload };
+        let mut keys = Random::stream(seed, 100 + host as u64);
+        let mut nic = Nic::new(config, Box::new(move || keys.next_u32()));
+        let pd = nic.alloc_pd();
+        // Every flow may have all that it may have outstanding complete at once.
+        let outstanding =
+            |of: fn(&Flow) -> usize| t.flows.iter().filter(|f| of(f) == host).map(|f| f.depth as usize * 3).sum();
+        let (sends, receives): (usize, usize) = (outstanding(|f| f.from), outstanding(|f| f.to));
+        let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
+        self.sim.add_node(AnyNode::Host(Box::new(nic)));
+        self.sides.push(Side { pd, send_cq, recv_cq });
+    }
+
+    fn add_links(&mut self, seed: u64) {
+        let t = self.topology;
+        for (i, l) in t.links.iter().enumerate() {
+            let config = LinkConfig { rate: l.rate, delay: l.delay, faults: l.faults.clone() };
+            let ends = [l.a, l.b].map(|place| self.end(place));
+            for (way, direction) in [Direction::Ab, Direction::Ba].into_iter().enumerate() {
+                let stream = Random::stream(seed, 1 << 20 | (2 * i + way) as u64).next_u64();
+                let link = self.sim.add_link(ends[way], ends[1 - way], &config, direction, stream);
+                if let Place::Switch(switch) = [l.a, l.b][way] {
+                    let (port, to) = (ends[way].port, [l.b, l.a][way]);
+                    self.ports.push(SwitchPort { switch, port, to, link, rate: l.rate });
+                }
+            }
+        }
+        self.ports.sort_by_key(|p| (p.switch, p.port));
+    }
+
+    /// The end of a link at a place: a host has one port, a switch gets another.
+    fn end(&mut self, place: Place) -> End {
+        let policy = self.topology.policy;
+        match place {
+            Place::Host(node) => End { node, port: Nic::WIRE },
+            Place::Switch(s) => {
+                let node = self.topology.hosts.len() + s;
+                let port = self.switch(s).map_or(0, |switch| switch.add_port(policy));
+                End { node, port }
+            }
+        }
+    }
+
+    /// Tells switches where hosts are, as the ARP exchange before every connection would have.
+    fn add_macs(&mut self) {
+        let kind = self.topology.kind;
+        for p in self.ports.clone() {
+            let behind = match (p.to, kind) {
+                (Place::Host(host), _) => host..host + 1,
+                // The other side of a dumbbell; packets to other leaves are routed.
+                (Place::Switch(other), Kind::Dumbbell { hosts }) => other * hosts..(other + 1) * hosts,
+                (Place::Switch(_), _) => 0..0,
+            };
+            let Some(switch) = self.switch(p.switch) else { continue };
+            behind.for_each(|host| switch.add_mac(kind.address(host).1, p.port));
+        }
+    }
+
+    /// Within a leaf frames are switched; what is addressed to the leaf itself is routed, up over any spine and down again.
+    fn add_routes(&mut self, leaves: usize) {
+        let kind = self.topology.kind;
+        let ports = self.ports.clone();
+        for s in 0..self.topology.switches.len() {
+            let mut up = Vec::new();
+            let mut routes = Vec::new();
+            for p in ports.iter().filter(|p| p.switch == s) {
+                match p.to {
+                    Place::Host(host) => {
+                        let (addr, mac) = kind.address(host);
+                        routes.push((Prefix { addr, len: 32 }, NextHop { port: p.port, mac }));
+                    }
+                    Place::Switch(other) if other >= leaves => {
+                        up.push(NextHop { port: p.port, mac: Kind::switch_mac(other) })
+                    }
+                    Place::Switch(leaf) => {
+                        routes.push((Kind::subnet(leaf), NextHop { port: p.port, mac: Kind::switch_mac(leaf) }));
+                    }
+                }
+            }
+            let Some(switch) = self.switch(s) else { continue };
+            for (prefix, next) in routes {
+                switch.add_route(prefix, vec![next]);
+            }
+            if !up.is_empty() {
+                switch.add_route(Prefix { len: 8, ..Kind::subnet(0) }, up);
+            }
+        }
+    }
+
+    pub(super) fn nic(&mut self, host: usize) -> Option<&mut Nic> {
+        match self.sim.node(host) {
+            AnyNode::Host(nic) => Some(nic),
+            AnyNode::Switch(_) => None,
+        }
+    }
+
+    pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
+        match self.sim.node(self.topology.hosts.len() + switch) {
+            AnyNode::Switch(switch) => Some(switch),
+            AnyNode::Host(_) => None,
+        }
+    }
+
+    /// Makes the queue pairs of a flow and connects them; their numbers.
+    pub(super) fn connect(&mut self, flow: &Flow) -> Result<[Qpn; 2], ModifyError> {
+        let (t, timeout) = (self.topology, self.timeout());
+        let kind = t.kind;
+        let caps = Caps {
+            max_send_wr: flow.depth,
+            max_recv_wr: flow.depth * 2,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        let hosts = [flow.from, flow.to];
+        let mut qpns = [Qpn::new(0); 2];
+        for (qpn, host) in qpns.iter_mut().zip(hosts) {
+            let Side { pd, send_cq, recv_cq } = self.sides[host];
+            let init = QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, caps);
+            let nic = self.nic(host).ok_or(ModifyError::NoSuchQp)?;
+            *qpn = nic.create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+        }
+        let psns = [0; 2].map(|_: u32| Psn::new(self.random.next_u32()));
+        for side in 0..2 {
+            let peer = 1 - side;
+            let (ip, mac) = kind.address(hosts[peer]);
+            // Out of the subnet the way leads over the leaf.
+            let [own, other] = [side, peer].map(|s| kind.attached(hosts[s]).0);
+            let routed = own != other && matches!(kind, Kind::LeafSpine { .. });
+            let next_hop = if routed { Kind::switch_mac(own) } else { mac };
+            let nic = self.nic(hosts[side]).ok_or(ModifyError::NoSuchQp)?;
+            let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+            let attr = QpAttr::default;
+            let init = QpAttr { state: Some(QpState::Init), pkey_index: Some(0), port: Some(1), ..attr() };
+            nic.modify_qp(qpns[side], &QpAttr { access: Some(Access::LOCAL_WRITE | remote), ..init })?;
+            let rtr = QpAttr {
+                state: Some(QpState::ReadyToReceive),
+                path: nic.path_to(ip, next_hop, qpns[side].value()),
+                mtu: Some(t.mtu),
+                dest_qp: Some(qpns[peer]),
+                rq_psn: Some(psns[peer]),
+                max_dest_rd_atomic: Some(16),
+                min_rnr_timer: Some(12),
+                ..attr()
+            };
+            nic.modify_qp(qpns[side], &rtr)?;
+            let rts = QpAttr {
+                state: Some(QpState::ReadyToSend),
+                sq_psn: Some(psns[side]),
+                timeout: Some(timeout),
+                retry_cnt: Some(t.retry),
+                rnr_retry: Some(7),
+                max_rd_atomic: Some(16),
+                ..attr()
+            };
+            nic.modify_qp(qpns[side], &rts)?;
+        }
+        Ok(qpns)
+    }
+
+    /// By default four of the longest round trips, every queue on the way full and every link the slowest.
+    fn timeout(&self) -> u8 {
+        let t = self.topology;
+        let hops = match t.kind {
+            Kind::Star { .. } => 1,
+            Kind::Dumbbell { .. } => 2,
+            Kind::LeafSpine { .. } => 3,
+        };
+        let longest = |of: &dyn Fn(&super::Link) -> Duration| t.links.iter().map(of).max().unwrap_or_default();
+        let link = longest(&|l| {
+            let [ab, ba] = [Direction::Ab, Direction::Ba].map(|d| l.faults.shape(d).longest());
+            l.delay.saturating_add(ab.max(ba))
+        });
+        let queue = longest(&|l| {
+            let ns = u128::from(t.policy.limit) * 8_000_000_000 / u128::from(l.rate.max(1));
+            Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        });
+        let one_way = link.saturating_mul(hops + 1).saturating_add(queue.saturating_mul(hops));
+        t.timeout.unwrap_or_else(|| timeout_code(one_way.saturating_mul(8)))
+    }
+}

@@ -1,0 +1,155 @@
+//! `softnic sim --topology FILE`: flows between hosts of a network of switches, in virtual time.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use softnic_sim::report::CompletionTimes;
+use softnic_sim::topology::{self, Topology, TopologyReport};
+
+use crate::Common;
+use crate::sim::progress_bar;
+
+/// Bytes that a topology may have: who names a capture or a device by mistake is told so at once.
+const MAX_FILE: u64 = 1 << 20;
+
+pub(crate) fn run(file: &str, common: &Common) -> Result<ExitCode, String> {
+    let topology: Topology = read(file)?.parse().map_err(|e| format!("{file}: {e}"))?;
+    let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
+    let report = topology::run(&topology, common.seed, &mut |done| bar.set_position(done));
+    bar.finish_and_clear();
+    let report = report.map_err(|e| format!("{file}: {e}"))?;
+    let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
+    match printed {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
+        _ => {}
+    }
+    let failed: u64 = report.flows.iter().map(|f| f.failed).sum();
+    match report.flows.iter().find_map(|f| f.first_failure) {
+        Some(status) => Err(format!("{failed} work requests failed, the first of a flow with: {status}")),
+        None if report.stalled => {
+            Err("nothing more happens, and not all is done: something was lost, and nobody waits for it".into())
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn read(file: &str) -> Result<String, String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|f| f.take(MAX_FILE + 1).read_to_string(&mut text));
+    match read {
+        Err(e) => Err(format!("{file}: {e}")),
+        Ok(n) if n as u64 > MAX_FILE => Err(format!("{file}: more than 1 MiB is no topology")),
+        Ok(_) => Ok(text),
+    }
+}
+
+fn fct(t: &CompletionTimes) -> Value {
+    json!({
+        "mean": t.mean_ms(), "p50": t.quantile_ms(0.5), "p99": t.quantile_ms(0.99),
+        "p999": t.quantile_ms(0.999), "max": t.max_ms(),
+    })
+}
+
+fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
+        let value = json!({
+            "flow": i + 1,
+            "from": t.hosts[flow.from],
+            "to": t.hosts[flow.to],
+            "transport": "rc",
+            "goodput_gbps": f.goodput_gbps,
+            "fct_ms": fct(&f.completion_times),
+            "completed": f.completed,
+            "failed": f.failed,
+            "start_ms": flow.start.as_secs_f64() * 1e3,
+            "duration_ms": f.duration_ms,
+        });
+        writeln!(out, "{value}")?;
+    }
+    let ports = r.ports.iter().map(|p| {
+        json!({
+            "switch": p.switch,
+            "port": p.port,
+            "to": p.to,
+            "tx_packets": p.stats.sent,
+            "dropped": p.stats.dropped,
+            "marked": p.stats.marked,
+            "lost": p.lost,
+            "max_queue_bytes": p.stats.max_queue,
+            "link_utilization": p.utilization,
+        })
+    });
+    let value = json!({ "summary": {
+        "flows": r.flows.len(),
+        "goodput_gbps": r.goodput_gbps,
+        "fct_ms": fct(&r.completion_times),
+        "completed": r.flows.iter().map(|f| f.completed).sum::<u64>(),
+        "failed": r.flows.iter().map(|f| f.failed).sum::<u64>(),
+        "tx_packets": r.tx_packets,
+        "retransmitted_packets": r.retransmitted_packets,
+        "dropped": r.ports.iter().map(|p| p.stats.dropped).sum::<u64>(),
+        "marked": r.ports.iter().map(|p| p.stats.marked).sum::<u64>(),
+        "lost": r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>(),
+        "discarded": r.discarded,
+        "ports": ports.collect::<Vec<_>>(),
+        "virtual_ms": r.virtual_ms,
+        "digest": format!("{:016x}", r.digest),
+    }});
+    writeln!(out, "{value}")
+}
+
+fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(6);
+    writeln!(
+        out,
+        "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8}  {:>9} {:>9} {:>9}",
+        "flow", "from", "to", "completed", "failed", "Gbit/s", "p50 ms", "p99 ms", "max ms"
+    )?;
+    for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
+        let times = &f.completion_times;
+        writeln!(
+            out,
+            "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8.3}  {:>9.3} {:>9.3} {:>9.3}",
+            i + 1,
+            t.hosts[flow.from],
+            t.hosts[flow.to],
+            f.completed,
+            f.failed,
+            f.goodput_gbps,
+            times.quantile_ms(0.5),
+            times.quantile_ms(0.99),
+            times.max_ms()
+        )?;
+    }
+    writeln!(
+        out,
+        "\n{:width$}  {:>4}  {:width$}  {:>10} {:>9} {:>9} {:>9}  {:>9}",
+        "switch", "port", "to", "frames", "dropped", "marked", "max queue", "link used"
+    )?;
+    for p in &r.ports {
+        writeln!(
+            out,
+            "{:width$}  {:>4}  {:width$}  {:>10} {:>9} {:>9} {:>9}  {:>7.1} %",
+            p.switch,
+            p.port,
+            p.to,
+            p.stats.sent,
+            p.stats.dropped,
+            p.stats.marked,
+            p.stats.max_queue,
+            p.utilization * 100.0
+        )?;
+    }
+    writeln!(out, "\ngoodput           {:>12.3} Gbit/s, all flows together", r.goodput_gbps)?;
+    writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
+    let lost = r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>();
+    if lost + r.discarded > 0 {
+        writeln!(out, "beside queues     {lost:>12} frames lost on links, {} discarded by switches", r.discarded)?;
+    }
+    writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
+    writeln!(out, "digest            {:016x}", r.digest)
+}

@@ -1,0 +1,94 @@
+//! `softnic sim --topology` as people and scripts use it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_softnic")).arg("sim").args(args).output().expect("softnic runs")
+}
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/topologies").join(name);
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+fn scratch(name: &str, text: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("softnic-topology-{}-{name}", std::process::id()));
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+#[test]
+fn there_is_an_object_for_each_flow_and_a_summary() {
+    let run = |seed| {
+        let out = sim(&["--topology", &example("star.toml"), "--json", "--seed", seed]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("UTF-8")
+    };
+    let text = run("1");
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let (summary, flows) = lines.split_last().expect("lines");
+    assert_eq!(flows.len(), 15);
+    for (i, f) in flows.iter().enumerate() {
+        assert_eq!((f["flow"].as_u64(), f["from"].as_str()), (Some(i as u64 + 1), Some(&*format!("h{}", i + 1))));
+        assert_eq!((f["to"].as_str(), f["completed"].as_u64(), f["failed"].as_u64()), (Some("h0"), Some(20), Some(0)));
+        assert!(f["goodput_gbps"].as_f64() > Some(0.0) && f["fct_ms"]["p999"].as_f64() > Some(0.0));
+    }
+    let s = &summary["summary"];
+    assert_eq!((s["flows"].as_u64(), s["completed"].as_u64()), (Some(15), Some(300)));
+    let ports = s["ports"].as_array().expect("ports");
+    let sum = |field: &str| ports.iter().map(|p| p[field].as_u64().expect(field)).sum::<u64>();
+    assert_eq!(ports.len(), 16);
+    assert_eq!((s["dropped"].as_u64(), s["marked"].as_u64()), (Some(sum("dropped")), Some(sum("marked"))));
+    assert!(sum("dropped") > 0 && sum("marked") > 0 && s["retransmitted_packets"].as_u64() > Some(0));
+    assert!(ports[0]["link_utilization"].as_f64().is_some_and(|u| (0.5..=1.0).contains(&u)), "{}", ports[0]);
+    assert_eq!(s["digest"].as_str().map(str::len), Some(16));
+    assert_eq!(run("1"), text);
+    assert_ne!(run("2"), text);
+}
+
+#[test]
+fn the_table_has_flows_ports_and_a_digest() {
+    let out = sim(&["--topology", &example("dumbbell.toml")]);
+    let text = String::from_utf8(out.stdout).expect("UTF-8");
+    assert!(out.status.success());
+    assert_eq!(text.lines().filter(|l| l.starts_with("s0") || l.starts_with("s1")).count(), 6, "{text}");
+    for part in ["flow  from", "switch  port  to", "goodput ", "digest "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn work_that_fails_is_said_and_counted() {
+    let flow = "kind = \"star\"\nhosts = 2\nfault = \"loss=1\"\n[[flow]]\nfrom = \"h0\"\nto = \"h1\"\ncount = 3\n";
+    let path = scratch("dead.toml", flow);
+    let out = sim(&["--topology", path.to_str().expect("UTF-8"), "--json"]);
+    std::fs::remove_file(path).expect("removed");
+    assert_eq!(out.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let first: Value = serde_json::from_str(text.lines().next().expect("a flow")).expect("JSON also then");
+    assert_eq!((first["completed"].as_u64(), first["failed"].as_u64()), (Some(0), Some(3)));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("3 work requests failed"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_gets_one_line_with_the_file() {
+    let path = scratch("wrong.toml", "kind = \"star\"\nhosts = 2\n[[flow]]\nfrom = \"h0\"\nto = \"h7\"\n");
+    let file = path.to_str().expect("UTF-8");
+    for (args, line) in [
+        (&["--topology", file][..], format!("softnic: {file}: flow 1: to: a host: h0 to h1")),
+        (&["--topology", "/no/such.toml"], "softnic: /no/such.toml: No such file".into()),
+        (&["--topology", "/dev/zero"], "softnic: /dev/zero: more than 1 MiB is no topology".into()),
+    ] {
+        let out = sim(args);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with(&line) && out.stdout.is_empty(), "{said}");
+    }
+    let out = sim(&["--topology", file, "--size", "4K"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(2) && said.contains("cannot be used with"), "{said}");
+    std::fs::remove_file(path).expect("removed");
+}
