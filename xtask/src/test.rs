@@ -20,7 +20,18 @@ const STEPS: &[Step] = &[
         shell_with(&["cargo", "doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),
     Step::new("swarm of seeds", || {
-        let test = ["cargo", "test", "--release", "-p", "softnic-sim", "--test", "swarm", "--locked"];
+        let test = [
+            "cargo",
+            "test",
+            "--release",
+            "-p",
+            "softnic-sim",
+            "--test",
+            "swarm",
+            "--locked",
+            "--features",
+            "invariants",
+        ];
         cargo_test(&test, &[("SOFTNIC_SEEDS", "3000")])
     }),
     Step::new("table of goodput", || {
