@@ -13,7 +13,7 @@ use softnic_nic::{Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, TxFrame};
 
 /// Frames that go over at once, as a driver would do it.
-pub const BATCH: usize = 64;
+pub const BATCH: usize = 16;
 /// Work requests that each queue pair has outstanding.
 pub const DEPTH: usize = 16;
 const FRAME: usize = 4096 + 256;

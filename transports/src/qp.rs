@@ -135,8 +135,8 @@ pub trait QueuePair {
     /// Posts a receive.
     fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError>;
 
-    /// Takes a packet.
-    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host);
+    /// Takes a packet. Says whether there may be something to send after it, or a timer that moved.
+    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool;
 
     /// Writes the next frame, if there is one to send now.
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool;

@@ -295,9 +295,10 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         Ok(())
     }
 
-    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
-        let Some(link) = &self.link else { return };
+    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.link else { return false };
         let opcode = packet.bth.opcode;
+        let is_response = opcode.is_response();
         // The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
         if self.state == QpState::ReadyToReceive && !self.established && opcode != Opcode::CNP {
             self.established = true;
@@ -306,9 +307,9 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if opcode == Opcode::CNP {
             host.counters().rp_cnp_handled += 1;
             self.requester.feed_back(now, Feedback::CongestionNotification);
-        } else if opcode.is_response() {
+        } else if is_response {
             if !self.state.sends() {
-                return;
+                return false;
             }
             let done = match packet.ext.aeth {
                 Some(aeth) if opcode == Opcode::RC_ACKNOWLEDGE => {
@@ -326,6 +327,8 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
             self.on_response_failure(f, host);
         }
         self.check_invariants();
+        // Requests change nothing for our own requests.
+        is_response || opcode == Opcode::CNP || self.responder.has_answer()
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {

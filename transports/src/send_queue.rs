@@ -324,6 +324,28 @@ impl SendQueue {
         self.pop()
     }
 
+    /// Whether a published local operation was not carried out yet.
+    #[inline]
+    pub(crate) fn has_locals(&self) -> bool {
+        self.locals != 0
+    }
+
+    /// The work request that packet number `n` belongs to, if it is the one looked for last or the next.
+    #[inline]
+    pub(crate) fn locate_near(&mut self, n: u64) -> Option<u32> {
+        let holds = |s: &Slot| n.wrapping_sub(s.first) < u64::from(s.packets);
+        let next = self.cached.wrapping_add(1);
+        let position = if self.get(self.cached).is_some_and(holds) {
+            self.cached
+        } else if self.get(next).is_some_and(holds) {
+            next
+        } else {
+            return None;
+        };
+        self.cached = position;
+        Some(position)
+    }
+
     /// The position of the work request that packet number `n` belongs to.
     #[inline]
     pub(crate) fn locate(&mut self, n: u64) -> Option<u32> {

@@ -153,13 +153,14 @@ impl QueuePair for Ud {
         self.common.post_recv(wr, host)
     }
 
-    fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
+    fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         if packet.bth.opcode == Opcode::CNP {
             host.counters().rp_cnp_handled += 1;
         } else if self.common.state.receives() {
             self.receive(packet, host);
         }
         self.common.check_invariants();
+        false // nobody is answered
     }
 
     fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {

@@ -296,7 +296,7 @@ impl ExtHeaders {
     }
 
     /// Writes the headers to the front of `bytes` and says how many bytes they took.
-    #[inline]
+    #[inline(always)] // a caller that knows which headers it has pays for those alone
     pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
         let mut slots = Slots { have: bytes.len(), rest: bytes, used: 0 };
         if let Some(h) = &self.deth {

@@ -150,6 +150,7 @@ impl Layout {
     }
 
     /// Source and destination address. RoCEv1 has GIDs, which are IPv6 addresses in form.
+    #[inline]
     pub fn addresses(&self, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
         let packet = frame.get(self.network..)?;
         match self.carrier {
@@ -173,6 +174,7 @@ impl Layout {
     }
 
     /// DSCP and ECN.
+    #[inline]
     pub fn traffic_class(&self, frame: &[u8]) -> Option<u8> {
         let packet = frame.get(self.network..)?;
         match self.carrier {

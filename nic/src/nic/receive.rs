@@ -40,18 +40,17 @@ impl Nic {
             counters.rx_malformed += 1;
             return;
         };
-        // Nobody else has our addresses. A network may send multicast back to where it came from, but members here heard it
-        // when it left.
-        if port == Nic::WIRE && self.port.addresses.contains(&src) {
-            counters.rx_wrong_source += 1;
-            return;
-        }
         let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
             counters.rx_malformed += 1;
             return;
         };
         let dest_qp = header.dest_qp();
         if dst.is_multicast() {
+            // A network may send multicast back to where it came from, but members here heard it when it left.
+            if port == Nic::WIRE && self.port.addresses.contains(&src) {
+                counters.rx_wrong_source += 1;
+                return;
+            }
             self.receive_for_group(now, dst, dest_qp, frame, layout);
             return;
         }
@@ -69,7 +68,12 @@ impl Nic {
             counters.rx_bad_qp += 1;
             return;
         }
-        if slot.peer.is_some_and(|peer| peer != src) {
+        // Nobody else has our addresses: what comes from them comes by the port to ourselves.
+        let right = match slot.peer {
+            Some(peer) => peer == src && slot.port == port,
+            None => port != Nic::WIRE || !self.port.addresses.contains(&src),
+        };
+        if !right {
             counters.rx_wrong_source += 1;
             return;
         }
@@ -77,15 +81,18 @@ impl Nic {
             counters.rx_icrc_encapsulated += 1;
             return;
         }
-        if let Some(shim) = &mut slot.shim {
+        let active = if let Some(shim) = &mut slot.shim {
             if shim.on_receive(now, frame) == Verdict::Deliver {
                 self.deliver(now, index, frame, layout);
             }
             self.deliver_held(now, index);
+            true
         } else {
-            self.deliver(now, index, frame, layout);
+            self.deliver(now, index, frame, layout)
+        };
+        if active {
+            self.activate(index);
         }
-        self.activate(index);
     }
 
     /// A datagram for all members of a group (IBA 10.5.2.1).
@@ -112,20 +119,20 @@ impl Nic {
         }
     }
 
-    /// Hands a frame whose ICRC is right to its queue pair.
-    fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) {
+    /// Hands a frame whose ICRC is right to its queue pair; whether that may have something to send now.
+    fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
         let elided = self.payload == PayloadMode::Elided;
         let parsed = if elided { RocePacket::parse_elided(frame, layout) } else { RocePacket::parse_at(frame, layout) };
         let counters = &mut self.shared.counters;
         let Ok(packet) = parsed else {
             counters.rx_malformed += 1;
-            return;
+            return false;
         };
-        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         // The membership bit does not matter: one full member of the two is enough, and we are one (IBA 10.9.1.1).
         if (packet.bth.pkey ^ slot.pkey) & 0x7fff != 0 {
             counters.rx_bad_pkey += 1;
-            return;
+            return false;
         }
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
@@ -133,7 +140,7 @@ impl Nic {
         let fits = opcode.service() == service || opcode == Opcode::CNP;
         if !fits || packet.bth.tver != 0 {
             counters.rx_malformed += 1;
-            return;
+            return false;
         }
         let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
         counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
@@ -146,7 +153,7 @@ impl Nic {
             grh: grh.as_ref(),
             ecn_ce,
         };
-        each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared));
+        each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared))
     }
 
     /// Hands over the frames that a shim held back or recovered.

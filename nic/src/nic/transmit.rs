@@ -7,9 +7,10 @@ use super::{AddressHandle, Nic, Shared};
 use crate::node::Node;
 use crate::qp::{AnyQp, Slot, each};
 
-/// Bytes that a queue pair sends in its turn: the longest frame. A turn ends with the frame that uses it up, and what that
-/// was too much is taken off the next turn, so something is left of every turn.
-const QUANTUM: u32 = super::MAX_FRAME as u32;
+/// Bytes that a queue pair sends in its turn: four of the longest frames, so that with thousands of queue pairs fetching the
+/// state of each is not what a packet costs. A turn ends with the frame that uses it up, and what that was too much is taken
+/// off the next turn.
+const QUANTUM: u32 = 4 * super::MAX_FRAME as u32;
 
 /// Frames that [`Nic::loop_back`] carries at most in one call, so that a driver's loop goes on.
 const LOOP_BATCH: usize = 256;
@@ -136,13 +137,20 @@ impl Nic {
     #[inline]
     fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
-        if slot.shim.as_mut().is_some_and(|shim| shim.poll_transmit(now, tx)) {
+        if let Some(shim) = &mut slot.shim
+            && shim.poll_transmit(now, tx)
+        {
+            self.timers.arm(index, shim.poll_timeout());
             return true;
         }
         let multicast = self.shared.next_address(slot).is_some_and(|a| a.multicast);
         let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
-        if let (true, Some(shim)) = (sent, &mut slot.shim) {
-            shim.on_transmit(now, tx);
+        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
+        if let Some(shim) = &mut slot.shim {
+            if sent {
+                shim.on_transmit(now, tx);
+            }
+            self.timers.arm(index, shim.poll_timeout());
         }
         if sent && multicast && !self.groups.is_empty() {
             self.deliver_to_self(now, tx);
@@ -194,19 +202,17 @@ impl Node for Nic {
         if port >= self.ready.len() || !self.up && port == Nic::WIRE {
             return false;
         }
-        loop {
-            let Some(index) = self.whose_turn(port) else { return false };
+        while let Some(index) = self.whose_turn(port) {
             if self.transmit(now, index, tx) {
-                let counters = &mut self.shared.counters;
-                counters.sent_pkts += 1;
-                counters.sent_bytes += tx.wire_len() as u64;
-                self.rearm(index);
-                self.spend(index, port, tx.wire_len());
+                let bytes = tx.wire_len();
+                self.shared.counters.sent_pkts += 1;
+                self.shared.counters.sent_bytes += bytes as u64;
+                self.spend(index, port, bytes);
                 return true;
             }
             self.end_turn(index, port);
-            self.rearm(index);
         }
+        false
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

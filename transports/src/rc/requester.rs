@@ -233,6 +233,66 @@ impl Requester {
         self.congestion.as_ref().map(|cc| cc.next_send()).filter(|&t| now < t)
     }
 
+    /// The work request of the next packet in the plainest case, which is that of most packets: a SEND or WRITE that nothing
+    /// stands in the way of. `None` says nothing.
+    #[inline]
+    fn next_plain(&mut self, recovery: &impl LossRecovery) -> Option<u32> {
+        let hindered = self.rnr_until.is_some()
+            || self.congestion.is_some()
+            || self.broken.is_some()
+            || self.draining
+            || self.queue.has_locals()
+            || self.window.len() >= MAX_WINDOW
+            || recovery.next_resend(self.window).is_some();
+        if hindered {
+            return None;
+        }
+        let n = self.number(self.window.next);
+        let position = self.queue.locate_near(n)?;
+        let slot = self.queue.get(position)?;
+        let may_go = !slot.awaits_data() && (n != slot.first || !slot.fence && self.has_credit(slot));
+        may_go.then_some(position)
+    }
+
+    /// The next packet, of those to send again and those to send first: its PSN, its work request, and whether it was sent
+    /// before. `None`: nothing may go now.
+    #[inline(never)]
+    fn choose(
+        &mut self,
+        now: Instant,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<Option<(Psn, u32, bool)>, Failure> {
+        if self.is_waiting(now) {
+            return Ok(None);
+        }
+        self.rnr_until = None;
+        self.paced_until = self.pacing(now).filter(|_| self.has_something(recovery));
+        if self.paced_until.is_some() {
+            return Ok(None);
+        }
+        self.run_local(link, recovery, host)?;
+        if let Some((psn, position)) = self.next_again(recovery) {
+            return Ok(Some((psn, position, true)));
+        }
+        // What must be sent again cannot be read any more, and nothing may go before it.
+        let stuck = recovery.next_resend(self.window).is_some();
+        if stuck || !self.is_unanswerable() && !self.fits_window(link.mtu) {
+            return Ok(None);
+        }
+        if let Some((psn, position)) = self.next_new(self.is_unanswerable()) {
+            return Ok(Some((psn, position, false)));
+        }
+        // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again, the last
+        // of it asks itself.
+        if !self.window.is_empty() && self.is_unanswerable() {
+            recovery.on_timeout(self.window);
+            return Ok(self.next_again(recovery).map(|(psn, position)| (psn, position, true)));
+        }
+        Ok(None)
+    }
+
     /// Writes the next request packet, if one is due.
     pub(super) fn poll_transmit(
         &mut self,
@@ -242,29 +302,10 @@ impl Requester {
         recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        if self.is_waiting(now) {
-            return Ok(false);
-        }
-        self.rnr_until = None;
-        self.paced_until = self.pacing(now).filter(|_| self.has_something(recovery));
-        if self.paced_until.is_some() {
-            return Ok(false);
-        }
-        self.run_local(link, recovery, host)?;
-        let resend = self.next_again(recovery);
-        let (psn, position) = match resend {
-            Some(found) => found,
-            // What must be sent again cannot be read any more, and nothing may go before it.
-            None if recovery.next_resend(self.window).is_some() => return Ok(false),
-            None if !self.is_unanswerable() && !self.fits_window(link.mtu) => return Ok(false),
-            None => match self.next_new(self.is_unanswerable()) {
+        let (psn, position, resent) = match self.next_plain(recovery) {
+            Some(position) => (self.window.next, position, false),
+            None => match self.choose(now, link, recovery, host)? {
                 Some(found) => found,
-                // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again,
-                // the last of it asks itself.
-                None if !self.window.is_empty() && self.is_unanswerable() => {
-                    recovery.on_timeout(self.window);
-                    return self.poll_transmit(now, tx, link, recovery, host);
-                }
                 None => return Ok(false),
             },
         };
@@ -273,15 +314,15 @@ impl Requester {
         let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
         let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
-        if resend.is_some() {
+        if resent {
             recovery.on_resent(self.window, psns);
         } else {
             self.window.next = psn.add(psns);
             self.rd_atomic += u32::from(awaits_data);
         }
-        let ack_req = awaits_data || self.wants_ack(position, ends, link, resend.is_some(), recovery);
+        let ack_req = awaits_data || self.wants_ack(position, ends, link, resent, recovery);
         if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {
-            if resend.is_none() {
+            if !resent {
                 self.window.next = psn;
                 self.rd_atomic -= u32::from(awaits_data);
             }
@@ -291,7 +332,7 @@ impl Requester {
         }
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
         let counters = host.counters();
-        if resend.is_some() {
+        if resent {
             counters.retransmitted_packets += 1;
         } else {
             counters.sent_requests += 1;
@@ -305,9 +346,9 @@ impl Requester {
         }
         if let Some(cc) = &mut self.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
-            match (resend, self.timed) {
-                (Some(_), _) => self.timed = None,
-                (None, None) if ack_req => self.timed = Some((n, now)),
+            match (resent, self.timed) {
+                (true, _) => self.timed = None,
+                (false, None) if ack_req => self.timed = Some((n, now)),
                 _ => {}
             }
         }
@@ -414,6 +455,9 @@ impl Requester {
 
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        if self.rnr_until.is_none() && self.paced_until.is_none() {
+            return self.deadline; // nearly always
+        }
         earlier(earlier(self.rnr_until, self.deadline), self.paced_until)
     }
 
