@@ -33,6 +33,24 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// A place where no work request was yet.
+    const EMPTY: Slot = Slot {
+        wr_id: 0,
+        op: SendOp::Send,
+        signaled: false,
+        solicited: false,
+        fence: false,
+        inline: false,
+        executed: false,
+        sges: 0,
+        to: None,
+        len: 0,
+        first: 0,
+        packets: 0,
+        bytes: 0,
+        sends: 0,
+    };
+
     /// The number behind its last packet; an operation without packets ends where it begins.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
@@ -98,7 +116,7 @@ pub(crate) enum Source<'a> {
 /// wrap at 2^32); a slot's place is its position modulo the ring's size.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    slots: Box<[Option<Slot>]>,
+    slots: Box<[Slot]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
     max_wr: u32,
@@ -124,7 +142,7 @@ impl SendQueue {
     pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> SendQueue {
         let size = max_wr.max(1).next_power_of_two() as usize;
         SendQueue {
-            slots: vec![None; size].into(),
+            slots: vec![Slot::EMPTY; size].into(),
             sges: vec![Sge::default(); size * max_sge as usize].into(),
             inline: vec![0; size * max_inline as usize].into(),
             max_wr,
@@ -151,7 +169,6 @@ impl SendQueue {
     /// Empties the queue.
     pub(crate) fn clear(&mut self) {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
-        self.slots.fill(None);
         (self.end, self.end_bytes) = (0, 0);
         (self.next_send, self.locals, self.locals_from) = (0, 0, 0);
         self.tally.forget();
@@ -189,7 +206,7 @@ impl SendQueue {
         if takes_data && !matches!(wr.op, SendOp::Read { .. }) && len != 8 {
             return Err(PostError::AtomicLength);
         }
-        self.slots[at] = Some(Slot {
+        self.slots[at] = Slot {
             wr_id: wr.wr_id,
             op: wr.op,
             signaled: wr.flags.signaled || sig_all,
@@ -204,7 +221,7 @@ impl SendQueue {
             packets: 0,
             bytes: 0,
             sends: 0,
-        });
+        };
         self.tail = self.tail.wrapping_add(1);
         self.tally.posted();
         Ok(())
@@ -214,20 +231,19 @@ impl SendQueue {
     pub(crate) fn publish(&mut self, mtu: PathMtu) {
         while self.published != self.tail {
             let at = self.place(self.published);
-            if let Some(slot) = &mut self.slots[at] {
-                slot.first = self.end;
-                let local = slot.op.is_local();
-                slot.packets = if local { 0 } else { mtu.packets(slot.len) };
-                if local && self.locals == 0 {
-                    self.locals_from = self.published;
-                }
-                self.locals += u32::from(local);
-                self.next_send = self.next_send.wrapping_add(u32::from(slot.uses_receive()));
-                slot.sends = self.next_send;
-                slot.bytes = self.end_bytes;
-                self.end_bytes += if slot.awaits_data() || local { 0 } else { u64::from(slot.len) };
-                self.end += u64::from(slot.packets);
+            let slot = &mut self.slots[at];
+            slot.first = self.end;
+            let local = slot.op.is_local();
+            slot.packets = if local { 0 } else { mtu.packets(slot.len) };
+            if local && self.locals == 0 {
+                self.locals_from = self.published;
             }
+            self.locals += u32::from(local);
+            self.next_send = self.next_send.wrapping_add(u32::from(slot.uses_receive()));
+            slot.sends = self.next_send;
+            slot.bytes = self.end_bytes;
+            self.end_bytes += if slot.awaits_data() || local { 0 } else { u64::from(slot.len) };
+            self.end += u64::from(slot.packets);
             self.published = self.published.wrapping_add(1);
         }
     }
@@ -253,10 +269,8 @@ impl SendQueue {
     /// The local operation at `position` was carried out.
     pub(crate) fn set_executed(&mut self, position: u32) {
         let at = self.place(position);
-        if let Some(slot) = &mut self.slots[at] {
-            slot.executed = true;
-            self.locals -= 1;
-        }
+        self.slots[at].executed = true;
+        self.locals -= 1;
     }
 
     /// The number behind the last packet of what is published.
@@ -265,12 +279,18 @@ impl SendQueue {
         self.end
     }
 
+    /// The work request at a position that is known to have one.
+    #[inline]
+    pub(crate) fn at(&self, position: u32) -> &Slot {
+        &self.slots[self.place(position)]
+    }
+
     #[inline]
     pub(crate) fn get(&self, position: u32) -> Option<&Slot> {
         if position.wrapping_sub(self.head) >= self.published.wrapping_sub(self.head) {
             return None;
         }
-        self.slots[self.place(position)].as_ref()
+        Some(self.at(position))
     }
 
     /// All published work requests, oldest first.

@@ -121,13 +121,22 @@ impl Nic {
 
     /// Hands a frame whose ICRC is right to its queue pair; whether that may have something to send now.
     fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
-        let elided = self.payload == PayloadMode::Elided;
-        let parsed = if elided { RocePacket::parse_elided(frame, layout) } else { RocePacket::parse_at(frame, layout) };
-        let counters = &mut self.shared.counters;
-        let Ok(packet) = parsed else {
-            counters.rx_malformed += 1;
-            return false;
+        // Two calls, so that the packet that was read is used where it lies and not moved to where both could leave it.
+        let done = match self.payload {
+            PayloadMode::Real => RocePacket::parse_at(frame, layout).map(|p| self.hand_over(now, index, frame, &p)),
+            PayloadMode::Elided => {
+                RocePacket::parse_elided(frame, layout).map(|p| self.hand_over(now, index, frame, &p))
+            }
         };
+        done.unwrap_or_else(|_| {
+            self.shared.counters.rx_malformed += 1;
+            false
+        })
+    }
+
+    #[inline(always)]
+    fn hand_over(&mut self, now: Instant, index: u32, frame: &[u8], packet: &RocePacket) -> bool {
+        let counters = &mut self.shared.counters;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         // The membership bit does not matter: one full member of the two is enough, and we are one (IBA 10.9.1.1).
         if (packet.bth.pkey ^ slot.pkey) & 0x7fff != 0 {
@@ -142,14 +151,14 @@ impl Nic {
             counters.rx_malformed += 1;
             return false;
         }
-        let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
+        let ecn_ce = packet.layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
         counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
-        let grh = if service == Service::Ud { Grh::of_frame(frame, &layout).ok() } else { None };
+        let grh = if service == Service::Ud { Grh::of_frame(frame, &packet.layout).ok() } else { None };
         let inbound = Inbound {
             bth: packet.bth,
             ext: &packet.ext,
             payload_len: packet.payload.len() as u32,
-            payload: if elided { &[] } else { &frame[packet.payload] },
+            payload: if self.payload == PayloadMode::Elided { &[] } else { &frame[packet.payload.clone()] },
             grh: grh.as_ref(),
             ecn_ce,
         };

@@ -249,7 +249,7 @@ impl Requester {
         }
         let n = self.number(self.window.next);
         let position = self.queue.locate_near(n)?;
-        let slot = self.queue.get(position)?;
+        let slot = self.queue.at(position);
         let may_go = !slot.awaits_data() && (n != slot.first || !slot.fence && self.has_credit(slot));
         may_go.then_some(position)
     }
@@ -310,7 +310,7 @@ impl Requester {
             },
         };
         let n = self.number(psn);
-        let Some(slot) = self.queue.get(position) else { return Ok(false) };
+        let slot = self.queue.at(position);
         let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
         let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };

@@ -56,7 +56,7 @@ impl Requester {
         ack_req: bool,
         host: &impl Memory,
     ) -> Result<(), AccessError> {
-        let Some(slot) = self.queue.get(position) else { return Err(AccessError::Key) };
+        let slot = self.queue.at(position);
         let index = (n - slot.first) as u32;
         if slot.awaits_data() {
             return self.emit_data_request(tx, link, (index, psn), slot);
