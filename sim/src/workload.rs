@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use delivery::UnderWay;
 use options::check;
-pub use options::{Op, Options, SimError};
+pub use options::{Cc, Op, Options, SimError};
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
+use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::{Data, Datagram};
@@ -142,6 +143,11 @@ impl<'a, 'p> Run<'a, 'p> {
                 };
             }
             let qpns = pair.connect()?;
+            if let Cc::Fixed { rate, window } = o.cc {
+                let cc = Box::new(Fixed::new(rate, window));
+                // Only RC takes one, and that was checked.
+                let _ = pair.sim.node(A).set_congestion_control(qpns[A], Some(cc));
+            }
             let to = if o.transport == QpKind::Ud {
                 let (ip, mac) = address(B);
                 let attr = AddressAttr::new(ip, mac, 0, qpns[A].value());

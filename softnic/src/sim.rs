@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
-use softnic_sim::{Op, Options, QpKind, Report, SimError};
+use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
@@ -38,9 +38,10 @@ pub(crate) struct Args {
     /// arrives, and each message carries its number as immediate data, by which the receiver knows it
     #[arg(long, default_value = "rc", value_enum)]
     transport: TransportArg,
-    /// Congestion control
-    #[arg(long, default_value = "none", value_parser = ["none"])]
-    cc: String,
+    /// What decides how much and how fast each queue pair sends: none, or fixed:RATE[:WINDOW], a rate on the wire and bytes of
+    /// payload in flight, as in fixed:2Gbit:256K
+    #[arg(long, default_value = "none", value_parser = cc_arg)]
+    cc: Cc,
     /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
     #[arg(long, value_enum)]
     op: Option<OpArg>,
@@ -131,6 +132,21 @@ fn mtu_arg(s: &str) -> Result<PathMtu, String> {
     mtu.ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
 }
 
+fn cc_arg(s: &str) -> Result<Cc, String> {
+    if s == "none" {
+        return Ok(Cc::None);
+    }
+    let Some(spec) = s.strip_prefix("fixed:") else {
+        return Err(format!("'{s}' is no congestion control: none, or fixed:RATE[:WINDOW] as in fixed:2Gbit:256K"));
+    };
+    let (rate, window) = spec.split_once(':').map_or((spec, None), |(rate, window)| (rate, Some(window)));
+    let window = window.map_or(Ok(u64::MAX), units::parse_size)?;
+    if window == 0 {
+        return Err("with a window of 0 nothing would ever leave".into());
+    }
+    Ok(Cc::Fixed { rate: units::parse_rate(rate)?, window })
+}
+
 impl Args {
     fn options(&self, seed: u64) -> Options {
         let datagrams = self.transport == TransportArg::Ud;
@@ -147,6 +163,7 @@ impl Args {
                 TransportArg::Uc => QpKind::Uc,
                 TransportArg::Ud => QpKind::Ud,
             },
+            cc: self.cc,
             op,
             size: self.size.unwrap_or(match op {
                 Op::Atomic => 8,

@@ -390,3 +390,38 @@ fn help_shows_an_example() {
     assert!(out.status.success() && text.contains("softnic sim --size 1M --count 400"), "{text}");
     assert!(text.contains("--fault @lost-response.toml") && text.contains("[[event]]"), "{text}");
 }
+
+#[test]
+fn a_fixed_rate_and_a_window_bound_what_a_queue_pair_sends() {
+    let run = |cc: &str, qps: &str| {
+        let v = json(&["--size", "64K", "--count", "400", "--qps", qps, "--rtt", "100us", "--cc", cc]);
+        assert_eq!((v["completed"].as_u64(), v["failed"].as_u64()), (Some(400), Some(0)), "{cc}: {v}");
+        v["goodput_gbps"].as_f64().expect("goodput")
+    };
+    // 1024 bytes of payload in each frame of 1082, with preamble, FCS and gap 1106 (the first has a RETH, too).
+    let share = 1024.0 / 1106.0;
+    let close = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.02;
+    assert!(close(run("fixed:2Gbit", "1"), 2.0 * share), "{}", run("fixed:2Gbit", "1"));
+    assert!(close(run("fixed:2Gbit", "4"), 8.0 * share), "four queue pairs: {}", run("fixed:2Gbit", "4"));
+    // A window of 16 KiB in a round trip of 100 µs and what it takes to put it on the wire.
+    let round_trip = 100e-6 + 16.0 * 1106.0 * 8.0 / 10e9;
+    let windowed = 16384.0 * 8.0 / round_trip / 1e9;
+    let found = run("fixed:10Gbit:16K", "1");
+    assert!(found < windowed * 1.02 && found > windowed * 0.8, "{found} of {windowed}");
+}
+
+#[test]
+fn a_congestion_control_that_cannot_be_is_refused_with_one_line() {
+    for (cc, why) in [
+        ("dcqcn?", "is no congestion control"),
+        ("fixed:fast", "fast"),
+        ("fixed:1Gbit:0", "nothing would ever leave"),
+        ("fixed:1Gbit:x", "x"),
+    ] {
+        let out = sim(&["--cc", cc]);
+        let said = String::from_utf8(out.stderr).expect("UTF-8");
+        assert!(out.status.code() == Some(2) && said.contains(why), "{cc}: {said}");
+    }
+    let said = String::from_utf8(sim(&["--transport", "uc", "--cc", "fixed:1Gbit"]).stderr).expect("UTF-8");
+    assert!(said.contains("--cc is for rc"), "{said}");
+}

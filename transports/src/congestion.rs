@@ -1,8 +1,14 @@
 //! Congestion control: how much and how fast a queue pair may send.
 
+mod fixed;
+mod token_bucket;
+
 use std::time::Duration;
 
+pub use fixed::Fixed;
+
 use softnic_wire::Instant;
+pub use token_bucket::TokenBucket;
 
 /// What the network or the peer said about how sending went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

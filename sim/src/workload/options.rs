@@ -21,11 +21,28 @@ pub enum Op {
     Atomic,
 }
 
+/// What decides how much and how fast a queue pair sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cc {
+    /// Nothing: as fast as the link takes it.
+    #[default]
+    None,
+    /// A rate in bits a second on the wire, and bytes of payload in flight.
+    Fixed {
+        /// The rate.
+        rate: u64,
+        /// The window.
+        window: u64,
+    },
+}
+
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The kind of queue pairs: RC, UC or UD.
     pub transport: QpKind,
+    /// Congestion control, of RC alone.
+    pub cc: Cc,
     /// What the work requests do.
     pub op: Op,
     /// Bytes of each.
@@ -59,6 +76,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             transport: QpKind::Rc,
+            cc: Cc::None,
             op: Op::Write,
             size: 1 << 20,
             count: 100,
@@ -129,6 +147,9 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
 
 /// What the transport has no words for.
 fn check_transport(o: &Options) -> Result<(), SimError> {
+    if o.cc != Cc::None && o.transport != QpKind::Rc {
+        return Err(SimError::Options("congestion control needs acknowledgements: --cc is for rc"));
+    }
     let answered = matches!(o.op, Op::Read | Op::Atomic);
     let why = match o.transport {
         QpKind::Rc => return Ok(()),

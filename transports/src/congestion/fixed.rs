@@ -1,0 +1,35 @@
+//! A rate and a window that stay as they are: to pace by hand, and to measure what a controller is worth.
+
+use softnic_wire::Instant;
+
+use super::{CongestionControl, Feedback, TokenBucket};
+
+/// A fixed rate and a fixed window.
+#[derive(Debug, Clone)]
+pub struct Fixed {
+    bucket: TokenBucket,
+    window: u64,
+}
+
+impl Fixed {
+    /// `rate` bits a second on the wire; `window` bytes of payload in flight.
+    pub fn new(rate: u64, window: u64) -> Fixed {
+        Fixed { bucket: TokenBucket::new(rate, 0), window }
+    }
+}
+
+impl CongestionControl for Fixed {
+    fn on_feedback(&mut self, _now: Instant, _feedback: Feedback) {}
+
+    fn on_sent(&mut self, now: Instant, bytes: u32) {
+        self.bucket.on_sent(now, bytes);
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn next_send(&self) -> Instant {
+        self.bucket.next_send()
+    }
+}

@@ -1,0 +1,106 @@
+//! Pacing by a token bucket: a rate, and how much may leave at once after a pause.
+
+use softnic_wire::Instant;
+
+/// Bytes that a frame takes on a wire beside those from its Ethernet header to its ICRC: preamble, FCS, gap.
+const FRAMING: u64 = 8 + 4 + 12;
+/// Fractions of a nanosecond, so that a rate is kept over millions of packets.
+const FRACTION_BITS: u32 = 20;
+
+/// A token bucket, as the time at which it would be full again: one number instead of a level and when it was so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Nanoseconds a byte, in fractions.
+    per_byte: u64,
+    /// How long the bucket takes to fill, in fractions.
+    depth: u128,
+    /// When it is full, in fractions.
+    full: u128,
+}
+
+impl TokenBucket {
+    /// `rate` bits a second, everything on the wire counted; `burst` bytes may leave at once, and one packet always may.
+    pub fn new(rate: u64, burst: u64) -> TokenBucket {
+        let mut bucket = TokenBucket { per_byte: 0, depth: 0, full: 0 };
+        bucket.set_rate(rate);
+        bucket.depth = u128::from(burst) * u128::from(bucket.per_byte);
+        bucket
+    }
+
+    /// Another rate from now on; what has left is paid at the old one.
+    pub fn set_rate(&mut self, rate: u64) {
+        let per_byte = ((8_000_000_000u128) << FRACTION_BITS) / u128::from(rate.max(1));
+        self.per_byte = u64::try_from(per_byte).unwrap_or(u64::MAX);
+    }
+
+    /// When the next packet may leave.
+    #[inline]
+    pub fn next_send(&self) -> Instant {
+        let at = self.full.saturating_sub(self.depth);
+        // Rounded up: never faster than the rate.
+        let nanos = (at + (1 << FRACTION_BITS) - 1) >> FRACTION_BITS;
+        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// A frame of `bytes`, from its Ethernet header to its ICRC, leaves now.
+    #[inline]
+    pub fn on_sent(&mut self, now: Instant, bytes: u32) {
+        let now = u128::from(now.as_nanos()) << FRACTION_BITS;
+        let cost = u128::from(u64::from(bytes) + FRAMING) * u128::from(self.per_byte);
+        // A packet that left at the next whole nanosecond left in time.
+        let paced = self.full + (1 << FRACTION_BITS) > now;
+        self.full = if paced { self.full } else { now } + cost;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends `frames` of `bytes` each as early as the bucket lets it; when the last one left.
+    fn run(bucket: &mut TokenBucket, frames: u32, bytes: u32) -> Instant {
+        let mut now = Instant::ZERO;
+        for _ in 0..frames {
+            now = now.max(bucket.next_send());
+            bucket.on_sent(now, bytes);
+        }
+        now
+    }
+
+    #[test]
+    fn the_rate_is_kept_over_a_million_packets_of_any_size() {
+        for (rate, bytes) in [(10_000_000_000, 1082), (100_000_000_000, 4154), (3_333_333_333, 90), (1_000_000, 300)] {
+            let frames = 1_000_000u32;
+            let took = run(&mut TokenBucket::new(rate, 0), frames, bytes).as_nanos() as f64;
+            let exact = f64::from(frames - 1) * f64::from(bytes + 24) * 8e9 / rate as f64;
+            assert!((took / exact - 1.0).abs() < 1e-5, "{rate} bit/s, {bytes} bytes: {took} ns instead of {exact}");
+            assert!(took >= exact * 0.99999, "never faster: {took} ns instead of {exact}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_worth_a_burst_and_no_more() {
+        let (rate, bytes) = (8_000_000_000, 976); // a byte a nanosecond, a microsecond a frame
+        let mut bucket = TokenBucket::new(rate, 3000);
+        run(&mut bucket, 100, bytes);
+        let now = Instant::from_nanos(1_000_000_000);
+        let mut at_once = 0;
+        while bucket.next_send() <= now {
+            bucket.on_sent(now, bytes);
+            at_once += 1;
+        }
+        assert_eq!(at_once, 4, "three that were saved up, and the one that is due");
+        assert_eq!(bucket.next_send().as_nanos(), now.as_nanos() + 1000);
+    }
+
+    #[test]
+    fn a_new_rate_holds_for_what_leaves_from_then_on() {
+        let mut bucket = TokenBucket::new(8_000_000_000, 0);
+        let at = Instant::from_nanos;
+        bucket.on_sent(at(0), 976);
+        bucket.set_rate(4_000_000_000);
+        assert_eq!(bucket.next_send(), at(1000));
+        bucket.on_sent(at(1000), 976);
+        assert_eq!(bucket.next_send(), at(3000));
+    }
+}
