@@ -7,10 +7,10 @@ use softnic_benches::pair::{BATCH, Memory, Pair};
 fn main() {
     let mut args = std::env::args().skip(1).filter_map(|a| a.parse::<usize>().ok());
     let (Some(qps), Some(size), Some(rounds)) = (args.next(), args.next(), args.next()) else {
-        println!("usage: nic_instructions QPS SIZE ROUNDS\nexample: nic_instructions 1 64 1000");
+        println!("usage: nic_instructions QPS SIZE ROUNDS [IDLE]\nexample: nic_instructions 1 64 1000 9999");
         return;
     };
-    let mut pair = Pair::new(qps, size, Memory::Hot);
+    let mut pair = Pair::with_idle(qps, args.next().unwrap_or(0), size, Memory::Hot);
     let mut done = 0;
     for _ in 0..rounds {
         pair.post();

@@ -13,7 +13,7 @@ use softnic_nic::{Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, TxFrame};
 
 /// Frames that go over at once, as a driver would do it.
-pub const BATCH: usize = 16;
+pub const BATCH: usize = 32;
 /// Work requests that each queue pair has outstanding.
 pub const DEPTH: usize = 16;
 const FRAME: usize = 4096 + 256;
@@ -43,6 +43,8 @@ pub struct Pair {
     b: Side,
     frames: Vec<[u8; FRAME]>,
     lens: [usize; BATCH],
+    /// Queue pairs that send; the others are connected and idle.
+    active: usize,
     size: usize,
     memory: Memory,
     /// Where the next message comes from and goes to.
@@ -117,16 +119,22 @@ fn connect(side: &mut Side, peer: &[Qpn], host: u8) {
 impl Pair {
     /// `qps` connections, for messages of `size` bytes.
     pub fn new(qps: usize, size: usize, memory: Memory) -> Pair {
+        Pair::with_idle(qps, 0, size, memory)
+    }
+
+    /// The same with `idle` connections beside them that send nothing.
+    pub fn with_idle(active: usize, idle: usize, size: usize, memory: Memory) -> Pair {
+        let qps = active + idle;
         let (mut a, mut b) = (side(1, qps, memory), side(2, qps, memory));
         connect(&mut a, &b.qpns, 2);
         connect(&mut b, &a.qpns, 1);
         let frames = vec![[0; FRAME]; BATCH];
-        Pair { a, b, frames, lens: [0; BATCH], size, memory, at: 0, now: Instant::from_nanos(1) }
+        Pair { a, b, frames, lens: [0; BATCH], active, size, memory, at: 0, now: Instant::from_nanos(1) }
     }
 
     /// Packets of one round: every queue pair's whole queue.
     pub fn packets(&self) -> usize {
-        self.a.qpns.len() * DEPTH
+        self.active * DEPTH
     }
 
     /// Where the next message lies: the same place, or one that was not touched for long.
@@ -141,7 +149,7 @@ impl Pair {
     /// The requester posts as much as its queues hold: a WRITE of one packet each.
     #[inline(never)]
     pub fn post(&mut self) {
-        for i in 0..self.a.qpns.len() {
+        for i in 0..self.active {
             let qpn = self.a.qpns[i];
             for _ in 0..DEPTH {
                 let offset = self.next_place();
