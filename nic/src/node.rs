@@ -9,7 +9,8 @@ pub trait Node {
     /// Poll for frames to send, and for the timer, afterwards; a driver feeds a batch of frames before it does so.
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]);
 
-    /// Writes the next frame that `port` sends now; `false` when there is none.
+    /// Writes the next frame that `port` sends now; `false` when there is none. What one port sends can be a reason for
+    /// another to send: a driver is done when it asked them all and none had anything.
     fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool;
 
     /// When [`Node::handle_timeout`] wants to be called; it may turn out to be too early, never too late.
