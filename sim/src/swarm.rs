@@ -40,6 +40,13 @@ pub struct Broken {
     counters: [Counters; 2],
 }
 
+impl Broken {
+    /// What went wrong, in a line.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = self.world.seed;
@@ -148,7 +155,7 @@ pub fn run_seed(seed: u64) -> Result<Passed, Box<Broken>> {
     let mut swarm =
         Swarm::new(world.clone()).map_err(|what| broken(world, Time::default(), what, [Counters::default(); 2]))?;
     let outcome = swarm.run();
-    let counters = [0, 1].map(|host| *swarm.pair.sim.node(host).counters());
+    let counters = [0, 1].map(|host| *swarm.pair.sim.nic(host).counters());
     let at = swarm.pair.sim.now();
     outcome.map_err(|what| broken(swarm.world, at, what, counters))
 }
@@ -208,7 +215,7 @@ impl Swarm {
             ground.check()?;
         }
         self.check_none_lost()?;
-        let counters = [0, 1].map(|host| *self.pair.sim.node(host).counters());
+        let counters = [0, 1].map(|host| *self.pair.sim.nic(host).counters());
         Ok(Passed {
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),
             rnr_naks: counters.iter().map(|c| c.rnr_naks_received).sum(),

@@ -163,7 +163,36 @@ impl Swarm {
         for end in [q, peer] {
             self.qps[end].dying = true;
         }
-        Some(Draft { stale: true, ..Draft::new(op, data) })
+        Some(Draft { refused: true, ..Draft::new(op, data) })
+    }
+
+    /// Now and then a message whose last byte is the first one behind a region or window of the peer. It ends a reliable
+    /// connection; an unreliable one drops it.
+    pub(super) fn reach_beyond(&mut self, q: usize, data: &[u8]) -> Option<Draft> {
+        if data.is_empty() || self.qps[q].dying || !self.random.chance(self.world.beyond) {
+            return None;
+        }
+        let (peer, kind) = (self.qps[q].peer, self.qps[q].kind);
+        let (w, n) = (self.usable_window(q, 0), data.len());
+        let (end, rkey) = match w.filter(|_| n <= WINDOW && self.random.chance(0.7)) {
+            Some(w) => (self.windows[w].base + WINDOW as u64, self.windows[w].key),
+            None => {
+                let ground = &self.grounds[self.qps[peer].ground];
+                (ground.buffer.addr() + ground.buffer.len() as u64, ground.key)
+            }
+        };
+        let remote_addr = end + 1 - n as u64;
+        let op = match self.random.below(if kind == QpKind::Rc { 3 } else { 2 }) {
+            0 => SendOp::Write { remote_addr, rkey },
+            1 => SendOp::WriteImm { remote_addr, rkey, imm: 8 },
+            _ => SendOp::Read { remote_addr, rkey },
+        };
+        if kind == QpKind::Rc {
+            for end in [q, peer] {
+                self.qps[end].dying = true;
+            }
+        }
+        Some(Draft { refused: true, ..Draft::new(op, data.to_vec()) })
     }
 
     /// A message through a window is done.
