@@ -67,8 +67,8 @@ fn watch() {
 #[cfg(feature = "planted-bugs")]
 fn plant(name: &str) -> Result<(), String> {
     use softnic_nic::transports::planted::{self, Bug};
-    let bug = Bug::ALL.into_iter().find(|b| b.name() == name).ok_or_else(|| format!("there is no bug '{name}'"))?;
-    planted::plant(Some(bug));
+    let bug = Bug::ALL.iter().find(|b| b.name() == name).ok_or_else(|| format!("there is no bug '{name}'"))?;
+    planted::plant(Some(*bug));
     Ok(())
 }
 
