@@ -79,6 +79,18 @@ pub struct Passed {
     pub retransmitted: u64,
     /// RNR NAKs received.
     pub rnr_naks: u64,
+    /// Messages for memory that ended a byte too early.
+    pub beyond: u64,
+    /// Links between the two hosts.
+    pub hops: usize,
+    /// Over IPv6.
+    pub ipv6: bool,
+    /// Frames that links lost.
+    pub lost: u64,
+    /// Those among them that found a queue full.
+    pub tail_dropped: u64,
+    /// Frames that were marked.
+    pub marked: u64,
     /// Hash of the run.
     pub digest: u64,
 }
@@ -216,7 +228,13 @@ impl Swarm {
         }
         self.check_none_lost()?;
         let counters = [0, 1].map(|host| *self.pair.sim.nic(host).counters());
+        let links: Vec<_> = (0..self.pair.sim.links()).map(|link| self.pair.sim.link_stats(link)).collect();
         Ok(Passed {
+            hops: self.world.network.between.hops(),
+            ipv6: self.world.network.ipv6,
+            lost: links.iter().map(|l| l.lost).sum(),
+            tail_dropped: links.iter().map(|l| l.tail_dropped).sum(),
+            marked: links.iter().map(|l| l.marked).sum(),
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),
             rnr_naks: counters.iter().map(|c| c.rnr_naks_received).sum(),
             digest: self.pair.sim.digest(),

@@ -41,6 +41,13 @@ fn worth_running(passed: &[Passed]) {
     with("drained send queues", 50, |p| p.drained > 0);
     with("limits of shared receive queues", 20, |p| p.srq_limits > 0);
     with("completion events", 50, |p| p.completion_events > 0);
+    with("messages beyond the end of memory", 10, |p| p.beyond > 0);
+    with("a switch", 50, |p| p.hops == 2);
+    with("leaves and spines", 50, |p| p.hops == 4);
+    with("IPv6", 80, |p| p.ipv6);
+    with("frames lost", 100, |p| p.lost > 0);
+    with("full queues", 5, |p| p.tail_dropped > 0);
+    with("marks", 10, |p| p.marked > 0);
 }
 
 #[test]

@@ -45,6 +45,10 @@ bugs! {
     EventLost = "completion-event-lost",
     /// An access may end a byte behind its region or window.
     BoundsOffByOne = "bounds-off-by-one",
+    /// A region that may only be read is written to.
+    RightUnchecked = "rights-unchecked",
+    /// A region serves every protection domain.
+    DomainUnchecked = "protection-domain-unchecked",
     /// A window is found by the keys of old.
     StaleKey = "stale-key-accepted",
     /// A window of type 2B serves every queue pair.

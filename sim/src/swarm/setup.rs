@@ -138,7 +138,14 @@ impl Swarm {
         let mut ground = Ground::new(0x1_0000_0000 * (1 + self.grounds.len() as u64), size);
         let access = Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND;
         let pd = self.pair.sides[host].pd;
-        ground.key = self.pair.sim.nic(host).reg_mr(pd, &ground.buffer, access).map_err(|e| e.to_string())?;
+        let nic = self.pair.sim.nic(host);
+        let other = nic.alloc_pd();
+        let mut register = |pd, access| nic.reg_mr(pd, &ground.buffer, access).map_err(|e| e.to_string());
+        ground.key = register(pd, access)?;
+        ground.read_only = register(pd, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        let (gone, foreign) = (register(pd, access)?, register(other, access)?);
+        ground.no_access = vec![gone, foreign];
+        nic.dereg_mr(gone).map_err(|e| e.to_string())?;
         self.grounds.push(ground);
         Ok(self.grounds.len() - 1)
     }

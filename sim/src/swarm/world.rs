@@ -54,7 +54,7 @@ pub struct World {
     pub(super) windows: usize,
     /// The chance that a message uses a key that is good for nothing.
     pub(super) stale: f64,
-    /// The chance that a message is for memory that ends a byte too early.
+    /// The chance that a message is for memory that ends a byte too early, or that its peer may not use so.
     pub(super) beyond: f64,
     /// The chance, at each look, that a send queue is drained.
     pub(super) drains: f64,
@@ -194,9 +194,9 @@ fn draw_shape(r: &mut Random, rate: u64, rtt: Duration, all: u64) -> Shape {
         shape.faults.push(Fault::Jitter(most.mul_f64(r.below(100) as f64 / 100.0)));
         (shape.loses, shape.reorders) = (true, true);
     }
-    if r.chance(0.2) {
-        let queue = [20_000, 60_000, 200_000][r.below(3) as usize];
-        let slow = if r.chance(0.5) {
+    if r.chance(0.3) {
+        let queue = [10_000, 30_000, 100_000][r.below(3) as usize];
+        let slow = if r.chance(0.7) {
             shape.faults.push(Fault::Queue(queue));
             shape.loses = true;
             rate / 10 * 8
