@@ -122,6 +122,11 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// From now on first PSNs are drawn, whatever they were.
+    pub fn draw_psns(&mut self) {
+        self.config.first_psn = None;
+    }
+
     /// Makes a queue pair on each side and connects them; their numbers.
     pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
         let mut qpns = [Qpn::new(0); 2];

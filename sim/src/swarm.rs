@@ -6,6 +6,7 @@
 
 mod completions;
 mod ground;
+mod lives;
 mod receiving;
 mod sending;
 mod setup;
@@ -69,6 +70,8 @@ pub struct Passed {
     pub ud: u64,
     /// Windows bound or taken away.
     pub windows: u64,
+    /// Times that all connections were made anew.
+    pub revived: u64,
     /// Send queues drained.
     pub drained: u64,
     /// Limits of shared receive queues reached.
@@ -131,6 +134,9 @@ struct Qp {
     drain: Drain,
     /// Somebody used a key that is good for nothing: the connection will stop.
     dying: bool,
+    /// Where the messages of this life begin, and whether it is not the first.
+    life_start: usize,
+    reborn: bool,
     /// A send failed: all behind it are flushed.
     failed: bool,
     dead: bool,
@@ -157,6 +163,8 @@ struct Swarm {
     ahs: [Vec<AhId>; 2],
     /// Queue pairs in each group.
     members: [Vec<usize>; 2],
+    /// Counted from 1.
+    life: u32,
     done: Passed,
 }
 
@@ -189,7 +197,13 @@ impl Swarm {
             quiet = if stepped { 0 } else { quiet + 1 };
             match quiet {
                 // What is on the way still comes, and may be seen late; then nothing more happens.
-                2.. if self.qps.iter().all(|qp| self.is_done(qp)) => return self.finish(),
+                2.. if self.qps.iter().all(|qp| self.is_done(qp)) => {
+                    if self.life == self.world.lives {
+                        return self.finish();
+                    }
+                    self.revive()?;
+                    quiet = 0;
+                }
                 0 => {}
                 // What was written without a doorbell needs one now.
                 1..100 => (0..self.qps.len()).for_each(|q| self.ring(q)),
@@ -211,7 +225,7 @@ impl Swarm {
 
     /// Unsignaled messages at the end never complete by themselves, so a queue pair's last message is signaled.
     fn is_done(&self, qp: &Qp) -> bool {
-        let posted = qp.dead || qp.messages.len() == self.world.messages as usize;
+        let posted = qp.dead || qp.messages.len() == self.total();
         let received = qp.dead || qp.receiving.is_empty();
         posted && received && qp.completed == qp.messages.len() && qp.drain == Drain::No
     }

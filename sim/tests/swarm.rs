@@ -40,6 +40,7 @@ fn worth_running(passed: &[Passed]) {
     with("keys that are good for nothing", 10, |p| p.failed > 0);
     with("drained send queues", 50, |p| p.drained > 0);
     with("limits of shared receive queues", 20, |p| p.srq_limits > 0);
+    with("connections made anew", 50, |p| p.revived > 0);
     with("completion events", 50, |p| p.completion_events > 0);
     with("messages beyond the end of memory", 10, |p| p.beyond > 0);
     with("a switch", 50, |p| p.hops == 2);

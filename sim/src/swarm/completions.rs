@@ -94,7 +94,8 @@ impl Swarm {
     fn may_fail(&self, q: usize, index: usize, status: Status) -> bool {
         let qp = &self.qps[q];
         let refused = qp.messages[index].refused;
-        let peer_refused = self.qps[qp.peer].messages.iter().any(|m| m.refused);
+        let peer = &self.qps[qp.peer];
+        let peer_refused = peer.messages[peer.life_start..].iter().any(|m| m.refused);
         match status {
             Status::RemAccessErr => refused && !qp.failed,
             // The NAK was lost, and who sent it says no more.

@@ -37,6 +37,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// Whether none of them is posted.
+    pub(super) fn all_free(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     pub(super) fn new(host: usize, ground: usize, srq: Option<SrqId>, limit: u32) -> Queue {
         Queue {
             host,
@@ -147,7 +152,8 @@ impl Swarm {
 
     fn on_failed_receive(&mut self, q: usize, c: Completion) -> Result<(), String> {
         let peer = &self.qps[self.qps[q].peer];
-        let invalidates = peer.messages.iter().any(|m| m.refused && matches!(m.op, SendOp::SendInv { .. }));
+        let invalidates =
+            peer.messages[peer.life_start..].iter().any(|m| m.refused && matches!(m.op, SendOp::SendInv { .. }));
         match c.status {
             Status::WrFlushErr if self.qps[q].dying => Ok(()),
             Status::RemInvReqErr if self.qps[q].dying && invalidates => Ok(()),
@@ -161,7 +167,7 @@ impl Swarm {
         let (peer, ground) = (qp.peer, qp.ground);
         let index = qp.receiving.pop_front().ok_or("a receive completed without a message for it")?;
         let m = &self.qps[peer].messages[index];
-        if m.refused || self.qps[peer].messages[..index].iter().any(|m| m.refused) {
+        if m.refused || self.qps[peer].messages[self.qps[peer].life_start..index].iter().any(|m| m.refused) {
             return Err(format!("message {index} arrived, and access had been refused"));
         }
         fits(m, c, None, m.data.len())?;

@@ -70,7 +70,7 @@ impl Swarm {
         for q in 0..self.qps.len() {
             let qp = &self.qps[q];
             let outstanding = qp.messages.len() - qp.completed;
-            let more = qp.messages.len() < self.world.messages as usize && outstanding < self.world.depth as usize;
+            let more = qp.messages.len() < self.total() && outstanding < self.world.depth as usize;
             if !more || qp.dead {
                 continue;
             }
@@ -103,7 +103,8 @@ impl Swarm {
         if let Some(draft) = self.reach_beyond(q, &data) {
             return Ok(draft);
         }
-        let windows = self.world.windows > 0 && !self.qps[q].dying;
+        // Windows end with the connection that they were made for.
+        let windows = self.world.windows > 0 && !self.qps[q].dying && !self.qps[q].reborn;
         if windows {
             if self.random.chance(0.2)
                 && let Some(draft) = self.change_window(q)?
@@ -210,9 +211,10 @@ impl Swarm {
     fn post(&mut self, q: usize, draft: Draft) -> Result<(), String> {
         let Draft { op, data, target, through, changes, refused, fence, to } = draft;
         let to_where = to.map(|to| self.datagram(self.qps[q].host, to));
+        let total = self.total();
         let (r, qp) = (&mut self.random, &mut self.qps[q]);
         let ground = &mut self.grounds[qp.ground];
-        let last = qp.messages.len() + 1 == self.world.messages as usize;
+        let last = qp.messages.len() + 1 == total;
         let full = qp.messages.len() - qp.completed + 1 == self.world.depth as usize;
         let signaled = last || full || is_local(&op) || r.chance(0.7);
         let mut local = Vec::new();

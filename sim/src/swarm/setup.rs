@@ -63,6 +63,7 @@ impl Swarm {
             windows: Vec::new(),
             ahs: [Vec::new(), Vec::new()],
             members: [Vec::new(), Vec::new()],
+            life: 1,
             done: super::Passed::default(),
             world,
         };
@@ -152,7 +153,7 @@ impl Swarm {
 
     fn make_qp(&mut self, kind: QpKind, host: usize, shared: [usize; 2]) -> Result<usize, String> {
         let q = self.qps.len();
-        let (messages, max_len) = (self.world.messages as usize, self.world.max_len as usize);
+        let (messages, max_len) = ((self.world.messages * self.world.lives) as usize, self.world.max_len as usize);
         // What it sends from and what it is sent to, each message apart, and a range for each time a window may be bound.
         let size = (RECEIVES + 1) * (self.receive_len() + 16) + messages * (2 * max_len + 20 * 16 + WINDOW + 64);
         let ground = self.make_ground(host, size + 4096)?;
@@ -192,6 +193,8 @@ impl Swarm {
             last: None,
             drain: Drain::No,
             dying: false,
+            life_start: 0,
+            reborn: false,
             failed: false,
             dead: false,
         });
@@ -208,7 +211,7 @@ impl Swarm {
         ids[self.random.below(ids.len() as u64) as usize]
     }
 
-    fn connect(&mut self, kind: QpKind, ends: [usize; 2]) -> Result<(), String> {
+    pub(super) fn connect(&mut self, kind: QpKind, ends: [usize; 2]) -> Result<(), String> {
         let named = ends.map(|q| (self.qps[q].host, self.qps[q].qpn));
         self.pair.ready(kind, &named).map_err(|e| e.to_string())?;
         (self.qps[ends[0]].peer, self.qps[ends[1]].peer) = (ends[1], ends[0]);

@@ -183,7 +183,7 @@ impl Swarm {
             1 if way < 2 => (first, ground.read_only),
             2 => (end + 1 - n, key),
             3 => (first - 1, key),
-            _ => match self.usable_window(q, 0).filter(|_| n <= WINDOW as u64) {
+            _ => match self.usable_window(q, 0).filter(|_| n <= WINDOW as u64 && !self.qps[q].reborn) {
                 Some(w) => (self.windows[w].base + WINDOW as u64 + 1 - n, self.windows[w].key),
                 None => (end, key),
             },

@@ -56,6 +56,8 @@ pub struct World {
     pub(super) stale: f64,
     /// The chance that a message is for memory that ends a byte too early, or that its peer may not use so.
     pub(super) beyond: f64,
+    /// How often connections are made.
+    pub(super) lives: u32,
     /// The chance, at each look, that a send queue is drained.
     pub(super) drains: f64,
 }
@@ -149,6 +151,7 @@ impl World {
             stale: sometimes(&mut r, 0.02),
             beyond: sometimes(&mut r, 0.004),
             drains: sometimes(&mut r, 0.01),
+            lives: if r.chance(0.3) { 2 } else { 1 },
         }
     }
 
