@@ -70,6 +70,8 @@ pub struct Passed {
     pub ud: u64,
     /// Windows bound or taken away.
     pub windows: u64,
+    /// Connections that ran out of retries at a full queue.
+    pub gave_up: u64,
     /// Times that all connections were made anew.
     pub revived: u64,
     /// Send queues drained.
@@ -134,6 +136,8 @@ struct Qp {
     drain: Drain,
     /// Somebody used a key that is good for nothing: the connection will stop.
     dying: bool,
+    /// Because one of the two ends ran out of retries.
+    gave_up: bool,
     /// Where the messages of this life begin, and whether it is not the first.
     life_start: usize,
     reborn: bool,

@@ -2,10 +2,10 @@
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Event, SendOp, Status, WcOpcode};
-use softnic_nic::{Notify, QpAttr};
+use softnic_nic::{Notify, QpAttr, QpKind};
 
 use super::ground::{Content, expect_bytes};
-use super::{Drain, Swarm};
+use super::{Drain, Qp, Swarm};
 
 /// What the program makes of memory that is its own again: what is sent of it later would be wrong.
 const SCRIBBLE: u8 = 0xee;
@@ -13,6 +13,9 @@ const SCRIBBLE: u8 = 0xee;
 impl Swarm {
     /// Looks at all completion queues, those of lazy programs sometimes, and at all events.
     pub(super) fn collect(&mut self, hurry: bool) -> Result<(), String> {
+        if self.world.drops {
+            self.notice_who_gave_up()?;
+        }
         for i in 0..self.cqs.len() {
             if hurry || !self.random.chance(self.world.lazy_poll) {
                 self.poll(i)?;
@@ -22,6 +25,25 @@ impl Swarm {
             while let Some(event) = self.pair.sim.nic(host).poll_event() {
                 self.on_event(host, event)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Where a full queue drops the same again and again, a connection may run out of retries. Its program tells the other end,
+    /// which would not know.
+    fn notice_who_gave_up(&mut self) -> Result<(), String> {
+        for q in 0..self.qps.len() {
+            let Qp { host, qpn, peer, dying, kind, .. } = self.qps[q];
+            if dying || kind != QpKind::Rc || self.pair.sim.nic(host).qp_state(qpn) != Some(QpState::Error) {
+                continue;
+            }
+            for end in [q, peer] {
+                (self.qps[end].dying, self.qps[end].gave_up) = (true, true);
+            }
+            let attr = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
+            let (host, qpn) = (self.qps[peer].host, self.qps[peer].qpn);
+            self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
+            self.done.gave_up += 1;
         }
         Ok(())
     }
@@ -100,7 +122,7 @@ impl Swarm {
             Status::RemAccessErr => refused && !qp.failed,
             // The NAK was lost, and who sent it says no more.
             Status::RetryExcErr => qp.dying && !qp.failed && self.world.lossy,
-            Status::WrFlushErr => qp.failed || qp.dying && peer_refused,
+            Status::WrFlushErr => qp.failed || qp.dying && (peer_refused || qp.gave_up),
             _ => false,
         }
     }
@@ -109,7 +131,7 @@ impl Swarm {
     fn settle(&mut self, q: usize, index: usize) -> Result<(), String> {
         let qp = &self.qps[q];
         let m = &qp.messages[index];
-        if m.refused && qp.kind == softnic_nic::QpKind::Rc {
+        if m.refused && qp.kind == QpKind::Rc {
             return Err(format!("safety: message {index} had access that it must not have: {:?}", m.op));
         }
         let ground = &mut self.grounds[qp.ground];
@@ -120,7 +142,7 @@ impl Swarm {
         for &area in &m.local {
             ground.wipe(area, SCRIBBLE);
         }
-        if let (Some(target), softnic_nic::QpKind::Rc) = (m.target, qp.kind) {
+        if let (Some(target), QpKind::Rc) = (m.target, qp.kind) {
             let theirs = &mut self.grounds[self.qps[qp.peer].ground];
             expect_bytes(&theirs.read(target), &m.data, "a completed WRITE")?;
             theirs.expect(target, Content::Exact(m.data.clone()));

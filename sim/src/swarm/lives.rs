@@ -43,6 +43,7 @@ impl Swarm {
             let qp = &mut self.qps[q];
             (qp.life_start, qp.completed, qp.reborn) = (qp.messages.len(), qp.messages.len(), true);
             (qp.drain, qp.dying, qp.failed, qp.dead) = (Drain::No, false, false, false);
+            qp.gave_up = false;
             qp.receiving.clear();
         }
         self.done.revived += 1;

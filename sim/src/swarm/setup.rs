@@ -193,6 +193,7 @@ impl Swarm {
             last: None,
             drain: Drain::No,
             dying: false,
+            gave_up: false,
             life_start: 0,
             reborn: false,
             failed: false,

@@ -24,6 +24,8 @@ pub struct World {
     pub(super) faults_until: Duration,
     /// Something is lost, damaged or held back.
     pub(super) lossy: bool,
+    /// A queue on the way can be full. Who sends the same again after the same time may find it full for ever, and gives up.
+    pub(super) drops: bool,
     pub(super) duplicates: bool,
     pub(super) reorders: bool,
     pub(super) depth: u32,
@@ -111,10 +113,10 @@ impl World {
         patience += (faults.shape(Direction::Ab).longest() + shape.queued) * 2;
         let timeout = timeout_code(rtt * 4 + patience);
         let mut downs = Random::stream(seed, 55);
-        let down = !perfect && downs.chance(0.15);
+        // It takes two or three of seven retries: that is too much where others need them.
+        let down = !perfect && loss + corrupt + reorder < 0.03 && downs.chance(0.3);
         if down {
-            // Up again before half of the retries are over.
-            let longest = ack_timeout(timeout).unwrap_or_default().as_nanos() as u64 * 3;
+            let longest = ack_timeout(timeout).unwrap_or_default().as_nanos() as u64 * 2;
             let from = Duration::from_nanos(downs.below(faults_until.as_nanos() as u64 / 2));
             let lasts = Duration::from_nanos(1 + downs.below(longest));
             let every = downs.chance(0.3).then(|| lasts * 8 + Duration::from_nanos(downs.below(longest)));
@@ -129,6 +131,7 @@ impl World {
             faults,
             faults_until,
             lossy: loss + corrupt + reorder > 0.0 || shape.loses || down,
+            drops: shape.drops,
             duplicates: dup > 0.0,
             reorders: reorder > 0.0 || shape.reorders,
             depth,
@@ -174,12 +177,14 @@ struct Shape {
     faults: Vec<Fault>,
     loses: bool,
     reorders: bool,
+    /// A queue that can be full.
+    drops: bool,
     /// How long the queue of a bottleneck without a limit may get.
     queued: Duration,
 }
 
-/// Draws it so that seven retries are enough: bursts are short, and where a full queue drops it drops a fifth. `all` is how many
-/// bytes the world sends if nothing is sent again.
+/// Draws it so that seven retries are enough, but where a queue can be full: bursts are short. `all` is how many bytes
+/// the world sends if nothing is sent again.
 fn draw_shape(r: &mut Random, rate: u64, rtt: Duration, all: u64) -> Shape {
     let mut shape = Shape::default();
     if r.chance(0.15) {
@@ -199,9 +204,9 @@ fn draw_shape(r: &mut Random, rate: u64, rtt: Duration, all: u64) -> Shape {
     }
     if r.chance(0.3) {
         let queue = [10_000, 30_000, 100_000][r.below(3) as usize];
-        let slow = if r.chance(0.7) {
+        let slow = if r.chance(0.5) {
             shape.faults.push(Fault::Queue(queue));
-            shape.loses = true;
+            (shape.loses, shape.drops) = (true, true);
             rate / 10 * 8
         } else {
             rate / [2, 3, 10][r.below(3) as usize]
