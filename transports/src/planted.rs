@@ -77,6 +77,8 @@ bugs! {
     IcrcUnchecked = "icrc-unchecked",
     /// A message that found no receive is remembered as begun.
     RnrForgotten = "rnr-not-taken-back",
+    /// A queue pair that is reset in the middle of a message goes on with it.
+    ResetForgotten = "reset-keeps-half-a-message",
     /// A message of several packets raises no event when its sender asked for one.
     SolicitedLost = "solicited-bit-lost",
 }

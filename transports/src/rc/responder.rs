@@ -92,7 +92,9 @@ impl Responder {
         self.expected = psn;
         self.data = DataAnswers::new(max_dest_rd_atomic);
         self.msn = 0;
-        self.message = Reassembly::new(mtu);
+        if !(planted(Bug::ResetForgotten) && self.message.received().is_some()) {
+            self.message = Reassembly::new(mtu);
+        }
         self.rnr_timer = rnr_timer;
         (self.answer, self.dropped, self.data_last, self.failure) = (None, None, false, None);
     }
