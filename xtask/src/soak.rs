@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::project;
 use failures::Failures;
 use worker::{Worker, one_line};
 
@@ -39,9 +40,9 @@ pub(crate) struct Options {
     /// Processes at a time [default: one for each core]
     #[arg(long, value_name = "J")]
     jobs: Option<NonZeroUsize>,
-    /// Where the seeds that fail are written, each with the command that runs it again
-    #[arg(long, value_name = "FILE", default_value = "target/soak-failures.txt", conflicts_with = "self_test")]
-    failures: PathBuf,
+    /// Where the seeds that fail are written, each with the command that runs it again [default: target/soak-failures.txt]
+    #[arg(long, value_name = "FILE", conflicts_with = "self_test")]
+    failures: Option<PathBuf>,
     /// Plant known bugs, one at a time, and see that each is found
     #[arg(long)]
     self_test: bool,
@@ -74,7 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let (first, seeds) = (options.seed, options.seeds.unwrap_or(SEEDS));
     let end = first.checked_add(seeds).ok_or("there are not so many seeds from there on: seeds have 64 bits")?;
-    let mut failures = Failures::create(&options.failures, first, end)?;
+    let file = options.failures.clone().unwrap_or_else(|| project::root().join("target/soak-failures.txt"));
+    let mut failures = Failures::create(&file, first, end)?;
     let worker = Worker::build(false)?;
     let begin = Instant::now();
     let jobs = jobs(options.jobs);
@@ -91,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     match (failed, stopped()) {
         (0, false) => Ok(()),
         (0, true) => Err("stopped".into()),
-        _ => Err(format!("{failed} seeds failed: see {}", options.failures.display())),
+        _ => Err(format!("{failed} seeds failed: see {}", file.display())),
     }
 }
 

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::worker::one_line;
-use crate::project;
 
 pub(super) struct Failures {
     path: PathBuf,
@@ -13,9 +12,9 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// An empty file; a relative name is one in the repository's root.
+    /// An empty file.
     pub(super) fn create(path: &Path, first: u64, end: u64) -> Result<Failures, String> {
-        let path = project::root().join(path);
+        let path = path.to_path_buf();
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&path));
         let mut failures = Failures { file: made.map_err(|e| format!("{}: {e}", path.display()))?, path };
         failures.line(&format!(
