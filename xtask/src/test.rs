@@ -32,7 +32,7 @@ const STEPS: &[Step] = &[
             "--features",
             "invariants",
         ];
-        cargo_test(&test, &[("SOFTNIC_SEEDS", "3000")])
+        cargo_test(&test, &[("SOFTNIC_SEEDS", "1500")])
     }),
     Step::new("planted bugs are found", soak::run_short),
     Step::new("table of goodput", || {
