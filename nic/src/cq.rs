@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use softnic_transports::planted::{Bug, planted};
 use softnic_transports::{Completion, CqOverflow, Status};
 
 /// What is wrong with a completion queue.
@@ -66,6 +67,7 @@ impl Cq {
             return Err(CqOverflow);
         }
         let event = match self.armed {
+            _ if planted(Bug::EventLost) && !self.ring.is_empty() => false,
             None => false,
             Some(Notify::Next) => true,
             Some(Notify::Solicited) => c.solicited || c.status != Status::Success,
@@ -74,6 +76,9 @@ impl Cq {
             self.armed = None;
         }
         self.ring.push_back(c);
+        if planted(Bug::CompletionTwice) && self.ring.len() > 3 {
+            self.ring.push_back(c);
+        }
         Ok(Pushed { event })
     }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use softnic_transports::memory::{Access, AccessError, AtomicOp, Bind, PdId, Region};
+use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Qpn;
 
 use crate::memory::Buffer;
@@ -189,7 +190,7 @@ impl Regions {
     #[inline]
     fn find(&self, key: u32) -> Option<&Object> {
         let entry = self.table.get(key >> TAG_BITS)?;
-        (entry.tag == key as u8).then_some(&entry.object)
+        (entry.tag == key as u8 || planted(Bug::StaleKey)).then_some(&entry.object)
     }
 
     fn region_mut(&mut self, place: u32) -> Option<&mut MemoryRegion> {
@@ -261,6 +262,9 @@ impl Regions {
         if window.kind != WindowType::Type2B || bound.is_none() {
             return Err(AccessError::Window);
         }
+        if planted(Bug::InvalidateForgotten) {
+            return Ok(());
+        }
         self.release(bound);
         if let Some(Entry { object: Object::Window(window), .. }) = self.table.get_mut(key >> TAG_BITS) {
             window.bound = None;
@@ -286,10 +290,10 @@ impl Regions {
     fn translate(&self, r: Region, len: u64) -> Result<(&MemoryRegion, u64), AccessError> {
         match self.find(r.key).ok_or(AccessError::Key)? {
             Object::Region(region) => {
-                if region.pd != r.pd {
+                if region.pd != r.pd && !planted(Bug::DomainUnchecked) {
                     return Err(AccessError::Domain);
                 }
-                if !region.access.allows(r.access) {
+                if !region.access.allows(r.access) && !planted(Bug::RightUnchecked) {
                     return Err(AccessError::Right);
                 }
                 Ok((region, inside(r.addr, region.base, len, region.len)?))
@@ -301,7 +305,7 @@ impl Regions {
     /// A window is for the peer: it has no lkey.
     fn translate_window(&self, w: &Window, r: Region, len: u64) -> Result<(&MemoryRegion, u64), AccessError> {
         let bound = w.bound.filter(|_| r.access.intersects(Access::REMOTE)).ok_or(AccessError::Key)?;
-        if w.pd != r.pd || bound.qpn.is_some_and(|qpn| qpn != r.qpn) {
+        if w.pd != r.pd || bound.qpn.is_some_and(|qpn| qpn != r.qpn && !planted(Bug::WindowOfAnother)) {
             return Err(AccessError::Domain);
         }
         if !bound.access.allows(r.access) {
@@ -363,7 +367,7 @@ fn inside(addr: u64, base: u64, len: u64, size: u64) -> Result<u64, AccessError>
     let offset = addr.checked_sub(base).ok_or(AccessError::Bounds)?;
     // Both below 2^64, so the sum needs the check.
     match offset.checked_add(len) {
-        Some(end) if end <= size => Ok(offset),
+        Some(end) if end <= size || planted(Bug::BoundsOffByOne) && end == size + 1 => Ok(offset),
         _ => Err(AccessError::Bounds),
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod digest;
 pub mod link;
+pub mod node;
 pub mod pair;
 pub mod report;
 pub mod simulator;

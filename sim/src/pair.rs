@@ -1,6 +1,6 @@
 //! Two NICs on one link, with connected queue pairs: the smallest world, and the one most tests live in.
 
-use std::net::IpAddr;
+mod network;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
@@ -8,10 +8,13 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
-use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
+use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::link::{End, LinkConfig};
+use crate::node::AnyNode;
 use crate::simulator::Simulator;
+
+pub use network::{Between, Network};
 
 /// Index of the first host: the requester of one-way workloads.
 pub const A: usize = 0;
@@ -60,14 +63,16 @@ pub struct Side {
     pub recv_cq: CqId,
 }
 
-/// Two hosts on a link.
+/// Two hosts on a link, or on a network.
 pub struct Pair<'a> {
     /// The world.
-    pub sim: Simulator<'a, Nic>,
+    pub sim: Simulator<'a, AnyNode>,
     /// What each host has.
     pub sides: [Side; 2],
-    /// Links from A to B and back.
+    /// The links by which A and B send.
     pub links: [usize; 2],
+    /// What is between them.
+    pub network: Network,
     config: PairConfig,
     random: Random,
 }
@@ -78,39 +83,33 @@ const HEADERS: usize = 128;
 /// The Q_Key of all datagram queue pairs.
 pub const QKEY: u32 = 0x0047_11aa;
 
-/// Where a host is on the network.
-pub fn address(host: usize) -> (IpAddr, MacAddr) {
-    let n = host as u8 + 1;
-    (IpAddr::from([10, 0, 0, n]), MacAddr([2, 0, 0, 0, 0, n]))
-}
-
 impl<'a> Pair<'a> {
-    /// Two hosts without queue pairs.
+    /// Two hosts without queue pairs, on one link.
     pub fn new(config: PairConfig) -> Pair<'a> {
+        Pair::over(Network::default(), config)
+    }
+
+    /// Two hosts without queue pairs.
+    pub fn over(network: Network, config: PairConfig) -> Pair<'a> {
         let max_frame = match config.payload {
             PayloadMode::Real => config.mtu.bytes() as usize + HEADERS,
             PayloadMode::Elided => HEADERS,
         };
         let mut sim = Simulator::new(max_frame);
         let sides = [A, B].map(|host| {
-            let (ip, mac) = address(host);
+            let (ip, mac) = network.address(host);
             let nic_config =
                 NicConfig { port: Port { mac, addresses: vec![ip], mtu: config.mtu }, payload: config.payload };
             let mut keys = Random::stream(config.seed, 100 + host as u64);
             let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
             let pd = nic.alloc_pd();
             let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
-            sim.add_node(nic);
+            sim.add_node(AnyNode::Host(Box::new(nic)));
             Side { pd, send_cq, recv_cq }
         });
-        let end = |node| End { node, port: 0 };
-        let stream = |n| Random::stream(config.seed, n).next_u64();
-        let links = [
-            sim.add_link(end(A), end(B), &config.link, Direction::Ab, stream(1)),
-            sim.add_link(end(B), end(A), &config.link, Direction::Ba, stream(2)),
-        ];
+        let links = network.lay(&mut sim, &config, max_frame);
         let random = Random::stream(config.seed, 3);
-        Pair { sim, sides, links, config, random }
+        Pair { sim, sides, links, network, config, random }
     }
 
     /// Connects each host to itself, by a link like the one between them, for queue pairs that talk to others of their NIC.
@@ -123,13 +122,18 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// From now on first PSNs are drawn, whatever they were.
+    pub fn draw_psns(&mut self) {
+        self.config.first_psn = None;
+    }
+
     /// Makes a queue pair on each side and connects them; their numbers.
     pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
             let init = QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps);
-            qpns[host] = self.sim.node(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+            qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         self.ready(self.config.kind, &[(A, qpns[A]), (B, qpns[B])])?;
         Ok(qpns)
@@ -142,8 +146,8 @@ impl<'a> Pair<'a> {
         let config = &self.config;
         for (i, &(host, qpn)) in ends.iter().enumerate() {
             let (peer_host, peer) = ends[ends.len() - 1 - i];
-            let (ip, mac) = address(peer_host);
-            let nic = self.sim.node(host);
+            let (ip, mac) = (self.network.address(peer_host).0, self.network.next_hop(host, peer_host));
+            let nic = self.sim.nic(host);
             let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
             let access = Access::LOCAL_WRITE | remote;
             nic.modify_qp(

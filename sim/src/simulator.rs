@@ -96,6 +96,11 @@ impl<'a, N: Node> Simulator<'a, N> {
         &mut self.nodes[index]
     }
 
+    /// How many links there are.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
     /// What a link carried.
     pub fn link_stats(&self, link: usize) -> LinkStats {
         self.links[link].stats()

@@ -6,6 +6,7 @@
 
 mod completions;
 mod ground;
+mod lives;
 mod receiving;
 mod sending;
 mod setup;
@@ -40,6 +41,13 @@ pub struct Broken {
     counters: [Counters; 2],
 }
 
+impl Broken {
+    /// What went wrong, in a line.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = self.world.seed;
@@ -62,6 +70,10 @@ pub struct Passed {
     pub ud: u64,
     /// Windows bound or taken away.
     pub windows: u64,
+    /// Connections that ran out of retries at a full queue.
+    pub gave_up: u64,
+    /// Times that all connections were made anew.
+    pub revived: u64,
     /// Send queues drained.
     pub drained: u64,
     /// Limits of shared receive queues reached.
@@ -72,6 +84,18 @@ pub struct Passed {
     pub retransmitted: u64,
     /// RNR NAKs received.
     pub rnr_naks: u64,
+    /// Messages for memory that ended a byte too early.
+    pub beyond: u64,
+    /// Links between the two hosts.
+    pub hops: usize,
+    /// Over IPv6.
+    pub ipv6: bool,
+    /// Frames that links lost.
+    pub lost: u64,
+    /// Those among them that found a queue full.
+    pub tail_dropped: u64,
+    /// Frames that were marked.
+    pub marked: u64,
     /// Hash of the run.
     pub digest: u64,
 }
@@ -112,6 +136,11 @@ struct Qp {
     drain: Drain,
     /// Somebody used a key that is good for nothing: the connection will stop.
     dying: bool,
+    /// Because one of the two ends ran out of retries.
+    gave_up: bool,
+    /// Where the messages of this life begin, and whether it is not the first.
+    life_start: usize,
+    reborn: bool,
     /// A send failed: all behind it are flushed.
     failed: bool,
     dead: bool,
@@ -138,6 +167,8 @@ struct Swarm {
     ahs: [Vec<AhId>; 2],
     /// Queue pairs in each group.
     members: [Vec<usize>; 2],
+    /// Counted from 1.
+    life: u32,
     done: Passed,
 }
 
@@ -148,7 +179,7 @@ pub fn run_seed(seed: u64) -> Result<Passed, Box<Broken>> {
     let mut swarm =
         Swarm::new(world.clone()).map_err(|what| broken(world, Time::default(), what, [Counters::default(); 2]))?;
     let outcome = swarm.run();
-    let counters = [0, 1].map(|host| *swarm.pair.sim.node(host).counters());
+    let counters = [0, 1].map(|host| *swarm.pair.sim.nic(host).counters());
     let at = swarm.pair.sim.now();
     outcome.map_err(|what| broken(swarm.world, at, what, counters))
 }
@@ -170,7 +201,13 @@ impl Swarm {
             quiet = if stepped { 0 } else { quiet + 1 };
             match quiet {
                 // What is on the way still comes, and may be seen late; then nothing more happens.
-                2.. if self.qps.iter().all(|qp| self.is_done(qp)) => return self.finish(),
+                2.. if self.qps.iter().all(|qp| self.is_done(qp)) => {
+                    if self.life == self.world.lives {
+                        return self.finish();
+                    }
+                    self.revive()?;
+                    quiet = 0;
+                }
                 0 => {}
                 // What was written without a doorbell needs one now.
                 1..100 => (0..self.qps.len()).for_each(|q| self.ring(q)),
@@ -192,7 +229,7 @@ impl Swarm {
 
     /// Unsignaled messages at the end never complete by themselves, so a queue pair's last message is signaled.
     fn is_done(&self, qp: &Qp) -> bool {
-        let posted = qp.dead || qp.messages.len() == self.world.messages as usize;
+        let posted = qp.dead || qp.messages.len() == self.total();
         let received = qp.dead || qp.receiving.is_empty();
         posted && received && qp.completed == qp.messages.len() && qp.drain == Drain::No
     }
@@ -208,8 +245,14 @@ impl Swarm {
             ground.check()?;
         }
         self.check_none_lost()?;
-        let counters = [0, 1].map(|host| *self.pair.sim.node(host).counters());
+        let counters = [0, 1].map(|host| *self.pair.sim.nic(host).counters());
+        let links: Vec<_> = (0..self.pair.sim.links()).map(|link| self.pair.sim.link_stats(link)).collect();
         Ok(Passed {
+            hops: self.world.network.between.hops(),
+            ipv6: self.world.network.ipv6,
+            lost: links.iter().map(|l| l.lost).sum(),
+            tail_dropped: links.iter().map(|l| l.tail_dropped).sum(),
+            marked: links.iter().map(|l| l.marked).sum(),
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),
             rnr_naks: counters.iter().map(|c| c.rnr_naks_received).sum(),
             digest: self.pair.sim.digest(),

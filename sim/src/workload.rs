@@ -22,7 +22,7 @@ use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Qpn, grh};
 
 use crate::link::LinkConfig;
-use crate::pair::{A, B, Pair, PairConfig, QKEY, address, timeout_code};
+use crate::pair::{A, B, Pair, PairConfig, QKEY, timeout_code};
 use crate::report::{CompletionTimes, Report};
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
@@ -138,8 +138,8 @@ impl<'a, 'p> Run<'a, 'p> {
                 let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
                 let access = Access::LOCAL_WRITE | remote;
                 keys[host] = match &buffers {
-                    Some(b) => pair.sim.node(host).reg_mr(pd, &b[host], access)?,
-                    None => pair.sim.node(host).alloc_null_mr(pd, access)?,
+                    Some(b) => pair.sim.nic(host).reg_mr(pd, &b[host], access)?,
+                    None => pair.sim.nic(host).alloc_null_mr(pd, access)?,
                 };
             }
             let qpns = pair.connect()?;
@@ -149,9 +149,9 @@ impl<'a, 'p> Run<'a, 'p> {
                 let _ = pair.sim.node(A).set_congestion_control(qpns[A], Some(cc));
             }
             let to = if o.transport == QpKind::Ud {
-                let (ip, mac) = address(B);
+                let (ip, mac) = pair.network.address(B);
                 let attr = AddressAttr::new(ip, mac, 0, qpns[A].value());
-                let ah = pair.sim.node(A).create_ah(pair.sides[A].pd, &attr)?;
+                let ah = pair.sim.nic(A).create_ah(pair.sides[A].pd, &attr)?;
                 Some(Datagram { ah, dest_qp: qpns[B], qkey: QKEY })
             } else {
                 None
@@ -267,7 +267,7 @@ impl<'a, 'p> Run<'a, 'p> {
             deadline: None,
             to: flow.to,
         };
-        if self.pair.sim.node(A).post_send(now, flow.qpns[A], &wr).is_err() {
+        if self.pair.sim.nic(A).post_send(now, flow.qpns[A], &wr).is_err() {
             return false;
         }
         let at = (flow.posted % u64::from(self.options.depth)) as usize;
@@ -296,16 +296,16 @@ impl<'a, 'p> Run<'a, 'p> {
         let wr = RecvWr { wr_id: ((i as u64) << 40) | slot, sges, deadline: None };
         let qpn = flow.qpns[B];
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
-        let _ = self.pair.sim.node(B).post_recv(qpn, &wr);
+        let _ = self.pair.sim.nic(B).post_recv(qpn, &wr);
     }
 
     /// Takes completions and posts as many again, until there are none: on a queue pair in error each post ends at once.
     fn collect_sends(&mut self) {
         let cq = self.pair.sides[A].send_cq;
         let now = self.pair.sim.now().instant().as_nanos();
-        while let Ok(Some(first)) = self.pair.sim.node(A).poll_cq(cq) {
+        while let Ok(Some(first)) = self.pair.sim.nic(A).poll_cq(cq) {
             self.count_send(first, now);
-            while let Ok(Some(c)) = self.pair.sim.node(A).poll_cq(cq) {
+            while let Ok(Some(c)) = self.pair.sim.nic(A).poll_cq(cq) {
                 self.count_send(c, now);
             }
             if self.posted < self.options.count {
@@ -335,7 +335,7 @@ impl<'a, 'p> Run<'a, 'p> {
 
     fn collect_receives(&mut self) -> Result<(), SimError> {
         let cq = self.pair.sides[B].recv_cq;
-        while let Ok(Some(c)) = self.pair.sim.node(B).poll_cq(cq) {
+        while let Ok(Some(c)) = self.pair.sim.nic(B).poll_cq(cq) {
             if !self.is_reliable() {
                 self.count_delivery(c)?;
             }
@@ -356,8 +356,8 @@ impl<'a, 'p> Run<'a, 'p> {
         let per_second = |bits: f64| if seconds > 0.0 { bits / seconds } else { 0.0 };
         // The link that carries the payload.
         let sent = self.pair.sim.link_stats(self.pair.links[usize::from(o.op == Op::Read)]);
-        let requester = *self.pair.sim.node(A).counters();
-        let responder = *self.pair.sim.node(B).counters();
+        let requester = *self.pair.sim.nic(A).counters();
+        let responder = *self.pair.sim.nic(B).counters();
         let mut applied_events = vec![0; o.faults.script.events.len()];
         self.pair.sim.count_applied(&mut applied_events);
         Ok(Report {

@@ -49,13 +49,13 @@ impl World {
         buffers[A].write_at(0, &pattern);
         let keys = [A, B].map(|host| {
             let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-            pair.sim.node(host).reg_mr(pair.sides[host].pd, &buffers[host], access).unwrap()
+            pair.sim.nic(host).reg_mr(pair.sides[host].pd, &buffers[host], access).unwrap()
         });
         World { pair, qpns, keys, buffers }
     }
 
     fn a(&mut self) -> &mut Nic {
-        self.pair.sim.node(A)
+        self.pair.sim.nic(A)
     }
 
     /// Writes the whole buffer `times` over; the virtual time it took. `see` looks at the requester after every event.
@@ -139,7 +139,7 @@ fn a_shim_adds_frames_and_gives_the_queue_pair_what_it_recovered() {
     let mut twice = World::new("loss=0.01");
     for host in [A, B] {
         let qpn = twice.qpns[host];
-        twice.pair.sim.node(host).set_shim(qpn, Some(Box::<Twice>::default())).unwrap();
+        twice.pair.sim.nic(host).set_shim(qpn, Some(Box::<Twice>::default())).unwrap();
     }
     twice.write(48, |_| {});
     let again = |w: &mut World| w.a().counters().retransmitted_packets;
@@ -178,8 +178,8 @@ fn a_congestion_window_bounds_what_is_in_flight() {
     w.a().set_congestion_control(qpn, Some(Box::new(FixedWindow(8 * 1024, Arc::clone(&told))))).unwrap();
     let mut most = 0;
     let took = w.write(2, |pair| {
-        let sent = pair.sim.node(A).counters().sent_requests;
-        let arrived = pair.sim.node(B).counters().rcvd_pkts;
+        let sent = pair.sim.nic(A).counters().sent_requests;
+        let arrived = pair.sim.nic(B).counters().rcvd_pkts;
         most = most.max(sent - arrived);
     });
     assert!(most <= 8, "{most} packets in flight with room for 8");

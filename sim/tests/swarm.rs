@@ -40,7 +40,18 @@ fn worth_running(passed: &[Passed]) {
     with("keys that are good for nothing", 10, |p| p.failed > 0);
     with("drained send queues", 50, |p| p.drained > 0);
     with("limits of shared receive queues", 20, |p| p.srq_limits > 0);
+    with("connections made anew", 50, |p| p.revived > 0);
     with("completion events", 50, |p| p.completion_events > 0);
+    with("messages beyond the end of memory", 10, |p| p.beyond > 0);
+    with("a switch", 50, |p| p.hops == 2);
+    with("leaves and spines", 50, |p| p.hops == 4);
+    with("IPv6", 80, |p| p.ipv6);
+    with("frames lost", 100, |p| p.lost > 0);
+    with("full queues", 5, |p| p.tail_dropped > 0);
+    with("marks", 10, |p| p.marked > 0);
+    // Where a queue can be full that may happen, but so rarely that more would be a bug.
+    let gave_up = passed.iter().filter(|p| p.gave_up > 0).count();
+    assert!(gave_up * 200 <= passed.len(), "{gave_up} worlds of {} ran out of retries", passed.len());
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub mod host;
 mod invariants;
 pub mod memory;
 mod message;
+#[doc(hidden)]
+pub mod planted;
 pub mod qp;
 pub mod rc;
 pub mod recovery;

@@ -6,6 +6,7 @@ use softnic_wire::aeth::Credits;
 use crate::completion::CqId;
 use crate::invariants::Tally;
 use crate::memory::{Access, AccessError, PdId, Region};
+use crate::planted::{Bug, planted};
 use crate::wr::scatter;
 use crate::{Completion, Host, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
 
@@ -90,6 +91,9 @@ impl RecvQueue {
         let wr = RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), deadline: None };
         let moved = into.post(&wr).is_ok();
         if moved {
+            self.pop();
+        }
+        if planted(Bug::SharedReceiveLost) && self.len() % 16 == 5 {
             self.pop();
         }
         moved

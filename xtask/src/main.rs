@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `soak`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
 mod interop;
 mod project;
 mod setup;
+mod soak;
 mod steps;
 mod test;
 mod tshark;
@@ -55,6 +56,16 @@ enum Command {
   cargo xtask interop --all --keep-pcap captures
   cargo xtask interop send/rxe read/softnic/ipv6/4096")]
     Interop(interop::Options),
+    /// Run the simulator's swarm over very many seeds: every transport, operation, network and fault, on all cores
+    ///
+    /// Each seed is a world of its own, in which everything that must hold is checked. Seeds that fail are written to a file
+    /// as they come; exit code 1 if there are any. Ctrl-C ends it with the summary so far. With --self-test known bugs
+    /// are planted one at a time, each of which must be found: exit code 1 if one is not. See docs/testing.md.
+    #[command(after_help = "Examples:
+  cargo xtask soak --seeds 50000 --seed 100000
+  cargo xtask soak --self-test
+  cargo xtask soak --self-test --bug atomic-twice --bug fence-ignored")]
+    Soak(soak::Options),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +73,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run().map(|done| println!("{done}")),
         Command::Test { all } => test::run(all),
         Command::Interop(options) => interop::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };
     match result {

@@ -2,7 +2,7 @@
 
 use crate::project::{self, CAPTURES_VARIABLE};
 use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
-use crate::{interop, setup, tshark};
+use crate::{interop, setup, soak, tshark};
 
 const STEPS: &[Step] = &[
     Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
@@ -32,8 +32,9 @@ const STEPS: &[Step] = &[
             "--features",
             "invariants",
         ];
-        cargo_test(&test, &[("SOFTNIC_SEEDS", "3000")])
+        cargo_test(&test, &[("SOFTNIC_SEEDS", "1500")])
     }),
+    Step::new("planted bugs are found", soak::run_short),
     Step::new("table of goodput", || {
         shell(&["cargo", "run", "--release", "--locked", "-p", "softnic-sim", "--example", "goodput_table"])
     }),

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use softnic_transports::planted::{Bug, planted};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
@@ -77,7 +78,7 @@ impl Nic {
             counters.rx_wrong_source += 1;
             return;
         }
-        if !elided && icrc::verify(frame, &layout).is_err() {
+        if !elided && icrc::verify(frame, &layout).is_err() && !planted(Bug::IcrcUnchecked) {
             counters.rx_icrc_encapsulated += 1;
             return;
         }
@@ -115,6 +116,9 @@ impl Nic {
             let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
             if each!(&slot.qp, qp => qp.state()).receives() {
                 self.deliver(now, index, frame, layout);
+                if planted(Bug::DatagramTwice) && i == 0 {
+                    self.deliver(now, index, frame, layout);
+                }
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Event, SendOp, Status, WcOpcode};
-use softnic_nic::{Notify, QpAttr};
+use softnic_nic::{Notify, QpAttr, QpKind};
 
 use super::ground::{Content, expect_bytes};
-use super::{Drain, Swarm};
+use super::{Drain, Qp, Swarm};
 
 /// What the program makes of memory that is its own again: what is sent of it later would be wrong.
 const SCRIBBLE: u8 = 0xee;
@@ -13,15 +13,37 @@ const SCRIBBLE: u8 = 0xee;
 impl Swarm {
     /// Looks at all completion queues, those of lazy programs sometimes, and at all events.
     pub(super) fn collect(&mut self, hurry: bool) -> Result<(), String> {
+        if self.world.drops {
+            self.notice_who_gave_up()?;
+        }
         for i in 0..self.cqs.len() {
             if hurry || !self.random.chance(self.world.lazy_poll) {
                 self.poll(i)?;
             }
         }
         for host in [0, 1] {
-            while let Some(event) = self.pair.sim.node(host).poll_event() {
+            while let Some(event) = self.pair.sim.nic(host).poll_event() {
                 self.on_event(host, event)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Where a full queue drops the same again and again, a connection may run out of retries. Its program tells the other end,
+    /// which would not know.
+    fn notice_who_gave_up(&mut self) -> Result<(), String> {
+        for q in 0..self.qps.len() {
+            let Qp { host, qpn, peer, dying, kind, .. } = self.qps[q];
+            if dying || kind != QpKind::Rc || self.pair.sim.nic(host).qp_state(qpn) != Some(QpState::Error) {
+                continue;
+            }
+            for end in [q, peer] {
+                (self.qps[end].dying, self.qps[end].gave_up) = (true, true);
+            }
+            let attr = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
+            let (host, qpn) = (self.qps[peer].host, self.qps[peer].qpn);
+            self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
+            self.done.gave_up += 1;
         }
         Ok(())
     }
@@ -29,13 +51,13 @@ impl Swarm {
     /// Takes all completions of a queue. Where an event was asked for it must have come, and otherwise not.
     fn poll(&mut self, i: usize) -> Result<(), String> {
         let (host, id, armed) = (self.cqs[i].host, self.cqs[i].id, self.cqs[i].armed);
-        while let Some(cq) = self.pair.sim.node(host).poll_completion_event() {
+        while let Some(cq) = self.pair.sim.nic(host).poll_completion_event() {
             let found = self.cqs.iter_mut().find(|c| c.host == host && c.id == cq);
             let found = found.filter(|c| c.armed.is_some() && !c.event);
             found.ok_or("a completion event that nobody asked for")?.event = true;
         }
         let mut due = false;
-        while let Some(c) = self.pair.sim.node(host).poll_cq(id).map_err(|e| e.to_string())? {
+        while let Some(c) = self.pair.sim.nic(host).poll_cq(id).map_err(|e| e.to_string())? {
             due |= match armed {
                 None => false,
                 Some(Notify::Next) => true,
@@ -51,7 +73,7 @@ impl Swarm {
             self.cqs[i].event = false;
             let what = if self.random.chance(0.5) { Notify::Next } else { Notify::Solicited };
             self.cqs[i].armed = Some(what);
-            self.pair.sim.node(host).req_notify_cq(id, what).map_err(|e| e.to_string())?;
+            self.pair.sim.nic(host).req_notify_cq(id, what).map_err(|e| e.to_string())?;
             self.done.completion_events += 1;
         }
         Ok(())
@@ -90,16 +112,17 @@ impl Swarm {
         Ok(())
     }
 
-    /// Whether a message may end so: only on a connection on which somebody used a key that is good for nothing.
+    /// Whether a message may end so: only on a connection on which somebody used a key that is not good for that.
     fn may_fail(&self, q: usize, index: usize, status: Status) -> bool {
         let qp = &self.qps[q];
-        let stale = qp.messages[index].stale;
-        let peer_stale = self.qps[qp.peer].messages.iter().any(|m| m.stale);
+        let refused = qp.messages[index].refused;
+        let peer = &self.qps[qp.peer];
+        let peer_refused = peer.messages[peer.life_start..].iter().any(|m| m.refused);
         match status {
-            Status::RemAccessErr => stale && !qp.failed,
+            Status::RemAccessErr => refused && !qp.failed,
             // The NAK was lost, and who sent it says no more.
             Status::RetryExcErr => qp.dying && !qp.failed && self.world.lossy,
-            Status::WrFlushErr => qp.failed || qp.dying && peer_stale,
+            Status::WrFlushErr => qp.failed || qp.dying && (peer_refused || qp.gave_up),
             _ => false,
         }
     }
@@ -108,8 +131,8 @@ impl Swarm {
     fn settle(&mut self, q: usize, index: usize) -> Result<(), String> {
         let qp = &self.qps[q];
         let m = &qp.messages[index];
-        if m.stale {
-            return Err(format!("safety: message {index} had access with a key that is good for nothing: {:?}", m.op));
+        if m.refused && qp.kind == QpKind::Rc {
+            return Err(format!("safety: message {index} had access that it must not have: {:?}", m.op));
         }
         let ground = &mut self.grounds[qp.ground];
         if matches!(m.op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }) {
@@ -119,10 +142,14 @@ impl Swarm {
         for &area in &m.local {
             ground.wipe(area, SCRIBBLE);
         }
-        if let (Some(target), softnic_nic::QpKind::Rc) = (m.target, qp.kind) {
+        if let (Some(target), QpKind::Rc) = (m.target, qp.kind) {
             let theirs = &mut self.grounds[self.qps[qp.peer].ground];
             expect_bytes(&theirs.read(target), &m.data, "a completed WRITE")?;
             theirs.expect(target, Content::Exact(m.data.clone()));
+            // Who was written to may use the memory for something else now: nothing that was under way twice may come back.
+            if matches!(m.op, SendOp::Write { .. }) && self.random.chance(0.5) {
+                theirs.wipe(target, SCRIBBLE);
+            }
         }
         let (through, changes, op) = (m.through, m.changes, m.op);
         if let Some(w) = through {
@@ -178,7 +205,7 @@ impl Swarm {
     pub(super) fn drain(&mut self, hurry: bool) -> Result<(), String> {
         for q in 0..self.qps.len() {
             let (host, qpn) = (self.qps[q].host, self.qps[q].qpn);
-            let state = self.pair.sim.node(host).qp_state(qpn);
+            let state = self.pair.sim.nic(host).qp_state(qpn);
             if state == Some(QpState::Error) {
                 if !self.qps[q].dying {
                     return Err(format!("{qpn:?} stopped with nothing wrong"));
@@ -202,7 +229,7 @@ impl Swarm {
                 }
                 _ => continue,
             };
-            self.pair.sim.node(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
+            self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
             self.pair.sim.touch(host);
         }
         Ok(())

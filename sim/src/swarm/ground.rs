@@ -37,6 +37,10 @@ pub(super) struct AreaId(usize);
 pub(super) struct Ground {
     pub(super) buffer: Rc<Buffer>,
     pub(super) key: u32,
+    /// Keys of the same memory that give no access: the region is gone, or of another protection domain.
+    pub(super) no_access: Vec<u32>,
+    /// The key of a region of the same memory that the peer may only read.
+    pub(super) read_only: u32,
     used: usize,
     areas: Vec<Area>,
 }
@@ -45,7 +49,7 @@ impl Ground {
     pub(super) fn new(addr: u64, size: usize) -> Ground {
         let buffer = Buffer::new(addr, size);
         buffer.write_at(0, &vec![UNTOUCHED; size]);
-        Ground { buffer, key: 0, used: 0, areas: Vec::new() }
+        Ground { buffer, key: 0, no_access: Vec::new(), read_only: 0, used: 0, areas: Vec::new() }
     }
 
     /// A range that no area has, at a multiple of `align`.

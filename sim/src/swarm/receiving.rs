@@ -1,20 +1,18 @@
 //! Receives of the swarm, a queue pair's own and shared ones, and what must be in them when they complete.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::{Completion, RecvWr, SendOp, Status, WcOpcode};
 use softnic_nic::{QpAttr, QpKind};
+use softnic_wire::Qpn;
 use softnic_wire::grh::{self, Grh};
-use softnic_wire::{Qpn, ipv4};
 
 use super::Swarm;
 use super::ground::{AreaId, Content, UNTOUCHED, expect_bytes};
 use super::sending::{Destination, Message};
-use super::setup::GROUPS;
-use crate::pair::address;
+use super::setup::groups;
 
 /// Marks the wr_id of a receive.
 const RECEIVE: u64 = 1 << 63;
@@ -39,6 +37,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
+    /// Whether none of them is posted.
+    pub(super) fn all_free(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     pub(super) fn new(host: usize, ground: usize, srq: Option<SrqId>, limit: u32) -> Queue {
         Queue {
             host,
@@ -78,7 +81,7 @@ impl Swarm {
             let Queue { host, limit, srq, .. } = self.queues[i];
             if let (Some(srq), true) = (srq, limit > 0 && posted > 0) {
                 self.queues[i].hungry = false;
-                self.pair.sim.node(host).set_srq_limit(srq, limit).map_err(|e| e.to_string())?;
+                self.pair.sim.nic(host).set_srq_limit(srq, limit).map_err(|e| e.to_string())?;
             }
         }
         Ok(())
@@ -92,7 +95,7 @@ impl Swarm {
         let wr_id = RECEIVE | ((i as u64) << 32) | queue.next;
         queue.next += 1;
         queue.posted.push_back((wr_id, area));
-        let nic = self.pair.sim.node(queue.host);
+        let nic = self.pair.sim.nic(queue.host);
         let wr = RecvWr { wr_id, sges: &sges, deadline: None };
         let posted = match (queue.srq, queue.owner) {
             (Some(srq), _) => nic.post_srq_recv(srq, &wr),
@@ -149,7 +152,8 @@ impl Swarm {
 
     fn on_failed_receive(&mut self, q: usize, c: Completion) -> Result<(), String> {
         let peer = &self.qps[self.qps[q].peer];
-        let invalidates = peer.messages.iter().any(|m| m.stale && matches!(m.op, SendOp::SendInv { .. }));
+        let invalidates =
+            peer.messages[peer.life_start..].iter().any(|m| m.refused && matches!(m.op, SendOp::SendInv { .. }));
         match c.status {
             Status::WrFlushErr if self.qps[q].dying => Ok(()),
             Status::RemInvReqErr if self.qps[q].dying && invalidates => Ok(()),
@@ -163,8 +167,8 @@ impl Swarm {
         let (peer, ground) = (qp.peer, qp.ground);
         let index = qp.receiving.pop_front().ok_or("a receive completed without a message for it")?;
         let m = &self.qps[peer].messages[index];
-        if m.stale || self.qps[peer].messages[..index].iter().any(|m| m.stale) {
-            return Err(format!("message {index} arrived, and a key was good for nothing"));
+        if m.refused || self.qps[peer].messages[self.qps[peer].life_start..index].iter().any(|m| m.refused) {
+            return Err(format!("message {index} arrived, and access had been refused"));
         }
         fits(m, c, None, m.data.len())?;
         if c.opcode == WcOpcode::RecvWriteImm {
@@ -186,6 +190,9 @@ impl Swarm {
         let mut why = String::from("safety: nobody sent that");
         for index in 0..self.qps[peer].messages.len() {
             let m = &self.qps[peer].messages[index];
+            if m.refused {
+                continue;
+            }
             if let Err(e) = fits(m, c, None, m.data.len()) {
                 why = if c.imm.is_some() && imm_of(&m.op) == c.imm { e } else { why };
                 continue;
@@ -217,21 +224,22 @@ impl Swarm {
     fn expect_datagram(&mut self, q: usize, c: &Completion, found: &[u8]) -> Result<Vec<u8>, String> {
         let src_qp = c.src_qp.ok_or("a datagram without a sender")?;
         let header = found.first_chunk::<{ grh::LEN }>().ok_or("a receive without room for the header")?;
-        let Ok(Grh::Ipv4(ipv4::Repr { src, dst, .. })) = Grh::parse(header) else {
+        let Ok(header) = Grh::parse(header) else {
             return Err("safety: a datagram without a network header".into());
         };
-        let from_host = [0, 1].into_iter().find(|&h| address(h).0 == IpAddr::V4(src));
+        let network = self.world.network;
+        let from_host = [0, 1].into_iter().find(|&h| network.address(h).0 == header.src());
         let from = self.qp_of(from_host.ok_or("a datagram from nowhere")?, src_qp)?;
         let host = self.qps[q].host;
         for index in 0..self.qps[from].messages.len() {
             let m = &self.qps[from].messages[index];
             let dgid = match m.to {
-                Some(Destination::One(d)) if d == q => address(host).0,
-                Some(Destination::Group(g)) if self.members[g].contains(&q) => GROUPS[g],
+                Some(Destination::One(d)) if d == q => network.address(host).0,
+                Some(Destination::Group(g)) if self.members[g].contains(&q) => groups(network.ipv6)[g],
                 _ => continue,
             };
             let times = m.delivered.iter().filter(|&&d| d == q).count();
-            let right = fits(m, c, c.src_qp, m.data.len() + grh::LEN).is_ok() && dgid == IpAddr::V4(dst);
+            let right = fits(m, c, c.src_qp, m.data.len() + grh::LEN).is_ok() && dgid == header.dst();
             if right && found[grh::LEN..][..m.data.len()] == m.data && (times == 0 || self.world.duplicates) {
                 let data = m.data.clone();
                 self.qps[from].messages[index].delivered.push(q);
@@ -258,14 +266,14 @@ impl Swarm {
         for qp in &mut self.qps {
             qp.dying = true;
             let attr = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
-            self.pair.sim.node(qp.host).modify_qp(qp.qpn, &attr).map_err(|e| e.to_string())?;
+            self.pair.sim.nic(qp.host).modify_qp(qp.qpn, &attr).map_err(|e| e.to_string())?;
         }
         self.collect(true)?;
         for queue in &self.queues {
             // A shared queue does not say what it holds, but it takes no more than it has room for.
             let lost = if let Some(srq) = queue.srq {
                 let wr = RecvWr { wr_id: 0, sges: &[], deadline: None };
-                let nic = self.pair.sim.node(queue.host);
+                let nic = self.pair.sim.nic(queue.host);
                 std::iter::from_fn(|| nic.post_srq_recv(srq, &wr).ok()).count() != queue.free.len()
             } else {
                 !queue.posted.is_empty()
@@ -285,6 +293,7 @@ impl Swarm {
                     (Some(Destination::One(d)), _) => vec![d],
                     (Some(Destination::Group(g)), _) => self.members[g].clone(),
                     (None, SendOp::Write { .. }) => Vec::new(),
+                    (None, _) if m.refused => Vec::new(),
                     (None, _) => vec![qp.peer],
                 };
                 let mut delivered = m.delivered.clone();

@@ -6,9 +6,8 @@ use softnic_nic::transports::{SendFlags, SendOp, SendWr};
 use softnic_wire::Qpn;
 
 use super::ground::{AreaId, Content, cut};
-use super::setup::GROUPS;
 use super::{Drain, Swarm};
-use crate::pair::QKEY;
+use crate::pair::{Between, QKEY};
 
 /// A message from posting to completion.
 pub(super) struct Message {
@@ -21,8 +20,8 @@ pub(super) struct Message {
     /// The window that it goes through, and the one that it binds or takes away.
     pub(super) through: Option<usize>,
     pub(super) changes: Option<usize>,
-    /// Its key is good for nothing.
-    pub(super) stale: bool,
+    /// It must be refused: its key is good for nothing, or not for all of its bytes.
+    pub(super) refused: bool,
     pub(super) to: Option<Destination>,
     /// The queue pairs that got it, for transports that do not promise that once.
     pub(super) delivered: Vec<usize>,
@@ -44,14 +43,14 @@ pub(super) struct Draft {
     pub(super) target: Option<AreaId>,
     pub(super) through: Option<usize>,
     pub(super) changes: Option<usize>,
-    pub(super) stale: bool,
+    pub(super) refused: bool,
     pub(super) fence: bool,
     pub(super) to: Option<Destination>,
 }
 
 impl Draft {
     pub(super) fn new(op: SendOp, data: Vec<u8>) -> Draft {
-        Draft { op, data, target: None, through: None, changes: None, stale: false, fence: false, to: None }
+        Draft { op, data, target: None, through: None, changes: None, refused: false, fence: false, to: None }
     }
 }
 
@@ -71,7 +70,7 @@ impl Swarm {
         for q in 0..self.qps.len() {
             let qp = &self.qps[q];
             let outstanding = qp.messages.len() - qp.completed;
-            let more = qp.messages.len() < self.world.messages as usize && outstanding < self.world.depth as usize;
+            let more = qp.messages.len() < self.total() && outstanding < self.world.depth as usize;
             if !more || qp.dead {
                 continue;
             }
@@ -79,7 +78,10 @@ impl Swarm {
                 QpKind::Rc => self.draft_rc(q)?,
                 QpKind::Uc => {
                     let data = self.any_data(self.world.max_len);
-                    self.draft_message(q, data, 4, None)?
+                    match self.reach_beyond(q, &data) {
+                        Some(draft) => draft,
+                        None => self.draft_message(q, data, 4, None)?,
+                    }
                 }
                 _ => self.draft_datagram(),
             };
@@ -98,7 +100,11 @@ impl Swarm {
 
     fn draft_rc(&mut self, q: usize) -> Result<Draft, String> {
         let data = self.any_data(self.world.max_len);
-        let windows = self.world.windows > 0 && !self.qps[q].dying;
+        if let Some(draft) = self.reach_beyond(q, &data) {
+            return Ok(draft);
+        }
+        // Windows end with the connection that they were made for.
+        let windows = self.world.windows > 0 && !self.qps[q].dying && !self.qps[q].reborn;
         if windows {
             if self.random.chance(0.2)
                 && let Some(draft) = self.change_window(q)?
@@ -183,8 +189,9 @@ impl Swarm {
         let data = self.any_data(self.world.max_len.min(self.world.mtu.bytes()));
         let imm = self.random.next_u32();
         let op = if self.random.chance(0.5) { SendOp::Send } else { SendOp::SendImm { imm } };
-        let to = if self.random.chance(0.3) {
-            Destination::Group(self.random.below(GROUPS.len() as u64) as usize)
+        // Leaves and spines route: they know no way to a group.
+        let to = if self.world.network.between != Between::LeafSpine && self.random.chance(0.3) {
+            Destination::Group(self.random.below(self.members.len() as u64) as usize)
         } else {
             let all: Vec<usize> = (0..self.qps.len()).filter(|&d| self.qps[d].kind == QpKind::Ud).collect();
             Destination::One(all[self.random.below(all.len() as u64) as usize])
@@ -202,11 +209,12 @@ impl Swarm {
     }
 
     fn post(&mut self, q: usize, draft: Draft) -> Result<(), String> {
-        let Draft { op, data, target, through, changes, stale, fence, to } = draft;
+        let Draft { op, data, target, through, changes, refused, fence, to } = draft;
         let to_where = to.map(|to| self.datagram(self.qps[q].host, to));
+        let total = self.total();
         let (r, qp) = (&mut self.random, &mut self.qps[q]);
         let ground = &mut self.grounds[qp.ground];
-        let last = qp.messages.len() + 1 == self.world.messages as usize;
+        let last = qp.messages.len() + 1 == total;
         let full = qp.messages.len() - qp.completed + 1 == self.world.depth as usize;
         let signaled = last || full || is_local(&op) || r.chance(0.7);
         let mut local = Vec::new();
@@ -218,7 +226,7 @@ impl Swarm {
                 let area = ground.room(n, Content::Each(piece.to_vec()))?;
                 if !takes_data(&op) {
                     ground.fill(area, piece.to_vec());
-                } else if stale {
+                } else if refused {
                     ground.wipe(area, super::ground::UNTOUCHED);
                 }
                 local.push(area);
@@ -236,7 +244,7 @@ impl Swarm {
             to: to_where,
         };
         let (host, qpn, peer, index) = (qp.host, qp.qpn, qp.peer, qp.messages.len());
-        self.pair.sim.node(host).write_send(qpn, &wr).map_err(|e| format!("post_send: {e}"))?;
+        self.pair.sim.nic(host).write_send(qpn, &wr).map_err(|e| format!("post_send: {e}"))?;
         let delivered = Vec::new();
         qp.messages.push(Message {
             op,
@@ -245,7 +253,7 @@ impl Swarm {
             target,
             through,
             changes,
-            stale,
+            refused,
             to,
             delivered,
             signaled,
@@ -266,7 +274,7 @@ impl Swarm {
     /// Rings the doorbell of a queue pair.
     pub(super) fn ring(&mut self, q: usize) {
         let (host, qpn, now) = (self.qps[q].host, self.qps[q].qpn, self.pair.sim.now().instant());
-        self.pair.sim.node(host).ring_doorbell(now, qpn);
+        self.pair.sim.nic(host).ring_doorbell(now, qpn);
         self.pair.sim.touch(host);
     }
 }

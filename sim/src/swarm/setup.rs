@@ -15,7 +15,7 @@ use super::receiving::Queue;
 use super::windows::Window;
 use super::{Cq, Drain, Qp, Swarm, World};
 use crate::link::LinkConfig;
-use crate::pair::{Pair, PairConfig, address, timeout_code};
+use crate::pair::{Pair, PairConfig};
 
 /// Bytes of a window.
 pub(super) const WINDOW: usize = 4096;
@@ -23,20 +23,25 @@ pub(super) const WINDOW: usize = 4096;
 const RECEIVES: usize = 16;
 const SRQ_RECEIVES: usize = 24;
 const SRQ_LIMIT: u32 = 12;
+
 /// The groups that datagrams are sent to.
-pub(super) const GROUPS: [IpAddr; 2] =
-    [IpAddr::V4(std::net::Ipv4Addr::new(239, 1, 2, 3)), IpAddr::V4(std::net::Ipv4Addr::new(239, 1, 2, 4))];
+pub(super) fn groups(ipv6: bool) -> [IpAddr; 2] {
+    [3, 4].map(|n| match ipv6 {
+        false => IpAddr::from([239, 1, 2, n]),
+        true => IpAddr::from([0xff15, 0, 0, 0, 0, 0, 1, u16::from(n)]),
+    })
+}
 
 impl Swarm {
     pub(super) fn new(world: World) -> Result<Swarm, String> {
         let caps =
             Caps { max_send_wr: world.depth, max_recv_wr: 16, max_send_sge: 16, max_recv_sge: 16, max_inline: 64 };
-        let mut pair = Pair::new(PairConfig {
+        let config = PairConfig {
             kind: QpKind::Rc,
             link: LinkConfig { rate: world.rate, delay: world.rtt / 2, faults: world.faults.clone() },
             payload: PayloadMode::Real,
             mtu: world.mtu,
-            timeout: timeout_code(world.rtt * 4 + world.patience),
+            timeout: world.timeout,
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: world.min_rnr_timer,
@@ -45,7 +50,8 @@ impl Swarm {
             cq_capacity: 4096,
             seed: world.seed,
             first_psn: world.first_psn,
-        });
+        };
+        let mut pair = Pair::over(world.network, config);
         pair.add_loopback();
         let mut swarm = Swarm {
             random: Random::stream(world.seed, 51),
@@ -57,6 +63,7 @@ impl Swarm {
             windows: Vec::new(),
             ahs: [Vec::new(), Vec::new()],
             members: [Vec::new(), Vec::new()],
+            life: 1,
             done: super::Passed::default(),
             world,
         };
@@ -74,9 +81,9 @@ impl Swarm {
             let q = swarm.make_qp(QpKind::Ud, host, shared)?;
             let end = (host, swarm.qps[q].qpn);
             swarm.pair.ready(QpKind::Ud, &[end]).map_err(|e| e.to_string())?;
-            for (members, group) in swarm.members.iter_mut().zip(GROUPS) {
+            for (members, group) in swarm.members.iter_mut().zip(groups(swarm.world.network.ipv6)) {
                 if swarm.random.chance(0.5) {
-                    swarm.pair.sim.node(host).attach_multicast(end.1, group).map_err(|e| e.to_string())?;
+                    swarm.pair.sim.nic(host).attach_multicast(end.1, group).map_err(|e| e.to_string())?;
                     members.push(q);
                 }
             }
@@ -88,7 +95,7 @@ impl Swarm {
     fn make_cqs(&mut self) -> Result<(), String> {
         for host in [0, 1] {
             for _ in 0..1 + self.random.below(3) {
-                let nic = self.pair.sim.node(host);
+                let nic = self.pair.sim.nic(host);
                 let id = nic.create_cq(4096);
                 let armed = self.random.chance(self.world.by_event).then_some(Notify::Next);
                 if let Some(what) = armed {
@@ -109,7 +116,7 @@ impl Swarm {
         let receives = SRQ_RECEIVES + 2 * (self.world.rc + self.world.uc) + self.world.ud;
         let ground = self.make_ground(host, receives * (self.receive_len() + 16) + 64)?;
         let pd = self.pair.sides[host].pd;
-        let nic = self.pair.sim.node(host);
+        let nic = self.pair.sim.nic(host);
         let id = nic.create_srq(pd, receives as u32, 16).map_err(|e| e.to_string())?;
         let limit = if self.world.by_limit { SRQ_LIMIT } else { 0 };
         let queue = Queue::new(host, ground, Some(id), limit);
@@ -132,14 +139,21 @@ impl Swarm {
         let mut ground = Ground::new(0x1_0000_0000 * (1 + self.grounds.len() as u64), size);
         let access = Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND;
         let pd = self.pair.sides[host].pd;
-        ground.key = self.pair.sim.node(host).reg_mr(pd, &ground.buffer, access).map_err(|e| e.to_string())?;
+        let nic = self.pair.sim.nic(host);
+        let other = nic.alloc_pd();
+        let mut register = |pd, access| nic.reg_mr(pd, &ground.buffer, access).map_err(|e| e.to_string());
+        ground.key = register(pd, access)?;
+        ground.read_only = register(pd, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        let (gone, foreign) = (register(pd, access)?, register(other, access)?);
+        ground.no_access = vec![gone, foreign];
+        nic.dereg_mr(gone).map_err(|e| e.to_string())?;
         self.grounds.push(ground);
         Ok(self.grounds.len() - 1)
     }
 
     fn make_qp(&mut self, kind: QpKind, host: usize, shared: [usize; 2]) -> Result<usize, String> {
         let q = self.qps.len();
-        let (messages, max_len) = (self.world.messages as usize, self.world.max_len as usize);
+        let (messages, max_len) = ((self.world.messages * self.world.lives) as usize, self.world.max_len as usize);
         // What it sends from and what it is sent to, each message apart, and a range for each time a window may be bound.
         let size = (RECEIVES + 1) * (self.receive_len() + 16) + messages * (2 * max_len + 20 * 16 + WINDOW + 64);
         let ground = self.make_ground(host, size + 4096)?;
@@ -158,7 +172,7 @@ impl Swarm {
             max_inline: 64,
         };
         let init = QpInit { srq: self.queues[queue].srq, ..QpInit::new(kind, pd, send_cq, recv_cq, caps) };
-        let qpn = self.pair.sim.node(host).create_qp(&init).map_err(|e| e.to_string())?;
+        let qpn = self.pair.sim.nic(host).create_qp(&init).map_err(|e| e.to_string())?;
         if !srq {
             self.queues[queue].owner = Some(qpn);
         }
@@ -179,12 +193,15 @@ impl Swarm {
             last: None,
             drain: Drain::No,
             dying: false,
+            gave_up: false,
+            life_start: 0,
+            reborn: false,
             failed: false,
             dead: false,
         });
         for _ in 0..if kind == QpKind::Rc { self.world.windows } else { 0 } {
             let kind = if self.random.chance(0.5) { WindowType::Type1 } else { WindowType::Type2B };
-            let key = self.pair.sim.node(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;
+            let key = self.pair.sim.nic(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;
             self.windows.push(Window::new(q, kind, key));
         }
         Ok(q)
@@ -195,7 +212,7 @@ impl Swarm {
         ids[self.random.below(ids.len() as u64) as usize]
     }
 
-    fn connect(&mut self, kind: QpKind, ends: [usize; 2]) -> Result<(), String> {
+    pub(super) fn connect(&mut self, kind: QpKind, ends: [usize; 2]) -> Result<(), String> {
         let named = ends.map(|q| (self.qps[q].host, self.qps[q].qpn));
         self.pair.ready(kind, &named).map_err(|e| e.to_string())?;
         (self.qps[ends[0]].peer, self.qps[ends[1]].peer) = (ends[1], ends[0]);
@@ -206,10 +223,11 @@ impl Swarm {
     fn make_addresses(&mut self) -> Result<(), String> {
         for host in [0, 1] {
             let pd = self.pair.sides[host].pd;
-            let hosts = [0, 1].map(address).into_iter();
-            for (i, (ip, mac)) in hosts.chain(GROUPS.map(|g| (g, MacAddr([0; 6])))).enumerate() {
+            let network = self.world.network;
+            let hosts = [0, 1].map(|to| (network.address(to).0, network.next_hop(host, to))).into_iter();
+            for (i, (ip, mac)) in hosts.chain(groups(network.ipv6).map(|g| (g, MacAddr([0; 6])))).enumerate() {
                 let attr = AddressAttr::new(ip, mac, 0, i as u32);
-                let ah: AhId = self.pair.sim.node(host).create_ah(pd, &attr).map_err(|e| e.to_string())?;
+                let ah: AhId = self.pair.sim.nic(host).create_ah(pd, &attr).map_err(|e| e.to_string())?;
                 self.ahs[host].push(ah);
             }
         }

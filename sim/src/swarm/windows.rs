@@ -163,7 +163,43 @@ impl Swarm {
         for end in [q, peer] {
             self.qps[end].dying = true;
         }
-        Some(Draft { stale: true, ..Draft::new(op, data) })
+        Some(Draft { refused: true, ..Draft::new(op, data) })
+    }
+
+    /// Now and then a message whose last byte is the first one behind a region or window of the peer, or for which the peer's
+    /// region gives no right. It ends a reliable connection; an unreliable one drops it.
+    pub(super) fn reach_beyond(&mut self, q: usize, data: &[u8]) -> Option<Draft> {
+        if data.is_empty() || self.qps[q].dying || !self.random.chance(self.world.beyond) {
+            return None;
+        }
+        let (peer, kind) = (self.qps[q].peer, self.qps[q].kind);
+        let ways = if kind == QpKind::Rc { 3 } else { 2 };
+        let (way, n) = (self.random.below(ways), data.len() as u64);
+        let ground = &self.grounds[self.qps[peer].ground];
+        let (first, end) = (ground.buffer.addr(), ground.buffer.addr() + ground.buffer.len() as u64);
+        let key = ground.key;
+        let (remote_addr, rkey) = match self.random.below(6) {
+            0 => (first, ground.no_access[self.random.below(2) as usize]),
+            1 if way < 2 => (first, ground.read_only),
+            2 => (end + 1 - n, key),
+            3 => (first - 1, key),
+            _ => match self.usable_window(q, 0).filter(|_| n <= WINDOW as u64 && !self.qps[q].reborn) {
+                Some(w) => (self.windows[w].base + WINDOW as u64 + 1 - n, self.windows[w].key),
+                None => (end, key),
+            },
+        };
+        self.done.beyond += 1;
+        let op = match way {
+            0 => SendOp::Write { remote_addr, rkey },
+            1 => SendOp::WriteImm { remote_addr, rkey, imm: 8 },
+            _ => SendOp::Read { remote_addr, rkey },
+        };
+        if kind == QpKind::Rc {
+            for end in [q, peer] {
+                self.qps[end].dying = true;
+            }
+        }
+        Some(Draft { refused: true, ..Draft::new(op, data.to_vec()) })
     }
 
     /// A message through a window is done.

@@ -7,11 +7,12 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::{ModifyError, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
-use softnic_wire::{Instant, PathMtu, Psn, Qpn, TxFrame};
+use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
+use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::{Flow, Kind, Place, Topology};
 use crate::link::{End, LinkConfig};
+use crate::node::AnyNode;
 use crate::pair::timeout_code;
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
@@ -20,42 +21,6 @@ use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
 const HEADERS: usize = 128;
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
-
-/// A host or a switch.
-pub(super) enum AnyNode {
-    Host(Box<Nic>),
-    Switch(Box<Switch>),
-}
-
-impl Node for AnyNode {
-    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
-        match self {
-            AnyNode::Host(nic) => nic.handle_frame(now, port, frame),
-            AnyNode::Switch(switch) => switch.handle_frame(now, port, frame),
-        }
-    }
-
-    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
-        match self {
-            AnyNode::Host(nic) => nic.poll_transmit(now, port, tx),
-            AnyNode::Switch(switch) => switch.poll_transmit(now, port, tx),
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        match self {
-            AnyNode::Host(nic) => nic.poll_timeout(),
-            AnyNode::Switch(switch) => switch.poll_timeout(),
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        match self {
-            AnyNode::Host(nic) => nic.handle_timeout(now),
-            AnyNode::Switch(switch) => switch.handle_timeout(now),
-        }
-    }
-}
 
 /// What each host has.
 #[derive(Clone, Copy)]

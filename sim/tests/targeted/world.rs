@@ -109,7 +109,7 @@ impl World {
             buffers[h].write_at(0, &expected[h]);
             let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
             let pd = pair.sides[h].pd;
-            pair.sim.node(h).reg_mr(pd, &buffers[h], Access::LOCAL_WRITE | remote).expect("registered")
+            pair.sim.nic(h).reg_mr(pd, &buffers[h], Access::LOCAL_WRITE | remote).expect("registered")
         });
         let trace = Rc::new(RefCell::new(Trace::default()));
         let seen = Rc::clone(&trace);
@@ -172,7 +172,7 @@ impl World {
     pub(crate) fn receive(&mut self, id: u64, len: usize) -> &mut World {
         let sges = [Sge { addr: self.addr(B, id), len: len as u32, lkey: self.keys[B] }];
         let wr = RecvWr { wr_id: id, sges: &sges, deadline: None };
-        self.pair.sim.node(B).post_recv(self.qpns[B], &wr).expect("posted");
+        self.pair.sim.nic(B).post_recv(self.qpns[B], &wr).expect("posted");
         self.receives.push((id, len));
         self
     }
@@ -182,7 +182,7 @@ impl World {
         let flags = SendFlags { signaled: true, solicited: false, fence: false };
         let wr = SendWr { wr_id: id, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
         // Written only: all that a case posts leaves under one doorbell.
-        self.pair.sim.node(A).write_send(self.qpns[A], &wr).expect("posted");
+        self.pair.sim.nic(A).write_send(self.qpns[A], &wr).expect("posted");
         self.posted.push((id, kind, len));
         self
     }
@@ -228,7 +228,7 @@ impl World {
         let done = self.sent == posted && self.received == receives;
         assert!(done, "completed {:?} and {:?} with the trace {:#?}", self.sent, self.received, self.lines());
         for host in [A, B] {
-            assert_eq!(self.pair.sim.node(host).qp_state(self.qpns[host]), Some(QpState::ReadyToSend));
+            assert_eq!(self.pair.sim.nic(host).qp_state(self.qpns[host]), Some(QpState::ReadyToSend));
             let found = self.bytes(host, 0, SLOT * SLOTS);
             let wrong = found.iter().zip(&self.expected[host]).position(|(x, y)| x != y);
             assert_eq!(wrong, None, "the first wrong byte of host {host}, with the trace {:#?}", self.lines());
@@ -259,7 +259,7 @@ impl World {
     /// All counters of a host but those of packets and bytes that are not zero, in the order of their names.
     #[track_caller]
     pub(crate) fn counted(&mut self, host: usize, expected: &str) -> &mut World {
-        let all = format!("{:?}", self.pair.sim.node(host).counters());
+        let all = format!("{:?}", self.pair.sim.nic(host).counters());
         let fields = all.trim_start_matches("Counters { ").trim_end_matches(" }").split(", ");
         let named: BTreeMap<_, _> = fields.filter_map(|f| f.split_once(": ")).collect();
         let traffic = ["sent_pkts", "sent_bytes", "rcvd_pkts", "rcvd_bytes"];
@@ -271,21 +271,21 @@ impl World {
 
     fn ring(&mut self) {
         let now = self.pair.sim.now().instant();
-        self.pair.sim.node(A).ring_doorbell(now, self.qpns[A]);
+        self.pair.sim.nic(A).ring_doorbell(now, self.qpns[A]);
         self.pair.sim.touch(A);
     }
 
     fn step(&mut self) -> bool {
         let stepped = self.pair.sim.step().is_some();
         let sides = self.pair.sides;
-        while let Some(c) = self.pair.sim.node(B).poll_cq(sides[B].recv_cq).expect("no overflow") {
+        while let Some(c) = self.pair.sim.nic(B).poll_cq(sides[B].recv_cq).expect("no overflow") {
             assert_eq!(c.status, Status::Success);
             let len = self.receives.iter().find(|r| r.0 == c.wr_id).expect("a posted receive").1;
             assert_eq!(c.byte_len as usize, len);
             self.take(B, c.wr_id, pattern(c.wr_id, len));
             self.received.push(c.wr_id);
         }
-        while let Some(c) = self.pair.sim.node(A).poll_cq(sides[A].send_cq).expect("no overflow") {
+        while let Some(c) = self.pair.sim.nic(A).poll_cq(sides[A].send_cq).expect("no overflow") {
             assert_eq!(c.status, Status::Success);
             let &(id, kind, len) = self.posted.iter().find(|m| m.0 == c.wr_id).expect("a posted send");
             match kind {

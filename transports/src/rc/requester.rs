@@ -13,6 +13,7 @@ use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
+use crate::planted::{Bug, planted};
 use crate::qp::Caps;
 use crate::recovery::{LossRecovery, Window};
 use crate::send_queue::{SendQueue, Slot, completion};
@@ -200,9 +201,9 @@ impl Requester {
         let may_begin = || {
             let room = MAX_WINDOW - self.window.len();
             (beyond_limits || self.has_credit(slot))
-                && !self.draining
+                && (!self.draining || planted(Bug::DrainedBegins))
                 && !behind_local
-                && !(slot.fence && self.rd_atomic > 0)
+                && !(slot.fence && self.rd_atomic > 0 && !planted(Bug::FenceIgnored))
                 && !(slot.awaits_data() && (self.rd_atomic >= self.max_rd_atomic || slot.packets > room))
         };
         let may_go = !self.is_broken(position) && (n != slot.first || may_begin());

@@ -11,6 +11,7 @@ use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, TxFrame};
 use crate::invariants::invariant;
 use crate::memory::{Access, Region};
 use crate::message::Link;
+use crate::planted::{Bug, planted};
 use crate::qp::{Config, PayloadMode};
 use crate::recovery::{Arrival, LossRecovery};
 use crate::recv_queue::Receives;
@@ -91,7 +92,9 @@ impl Responder {
         self.expected = psn;
         self.data = DataAnswers::new(max_dest_rd_atomic);
         self.msn = 0;
-        self.message = Reassembly::new(mtu);
+        if !(planted(Bug::ResetForgotten) && self.message.received().is_some()) {
+            self.message = Reassembly::new(mtu);
+        }
         self.rnr_timer = rnr_timer;
         (self.answer, self.dropped, self.data_last, self.failure) = (None, None, false, None);
     }
@@ -134,6 +137,9 @@ impl Responder {
                 if packet.bth.opcode.kind().is_answered_by_data() {
                     self.answer_again(packet, link, host);
                 } else {
+                    if let (Some(r), true) = (packet.ext.reth, planted(Bug::WriteAgain)) {
+                        let _ = host.write(remote(link, r.rkey, r.va, Access::REMOTE_WRITE), packet.payload);
+                    }
                     self.acknowledge_again(packet.bth.psn);
                 }
                 return Ok(());
@@ -186,13 +192,15 @@ impl Responder {
         let is_send = opcode.kind() == Kind::Send;
         // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
         if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.receives.head(host).is_none() {
-            self.message = before;
+            self.message = if planted(Bug::RnrForgotten) { self.message } else { before };
             recovery.on_receiver_not_ready();
             host.counters().out_of_buffer += 1;
             self.answer = Some(Answer::Nak { psn: packet.bth.psn, syndrome: Syndrome::RnrNak(self.rnr_timer) });
             return Ok(());
         }
-        if is_send {
+        if planted(Bug::AckWithoutPlacing) && self.answer.is_some() {
+            // forgotten
+        } else if is_send {
             self.place_send(packet, place.offset, host)?;
             if let Some(key) = packet.ext.ieth {
                 self.invalidate(packet, key, link, host)?;
@@ -201,6 +209,9 @@ impl Responder {
             self.place_write(packet, place.offset, link, host)?;
         }
         self.expected = self.expected.next();
+        if planted(Bug::PsnWrap) && self.expected == Psn::new(0) {
+            self.expected = Psn::new(1);
+        }
         self.data_last = false;
         // A NAK that still waits was for this very packet, which has come meanwhile.
         if packet.bth.ack_req || self.answer.is_some() {
@@ -228,7 +239,7 @@ impl Responder {
                 byte_len: place.offset + packet.payload_len,
                 imm: packet.ext.imm,
                 invalidated: packet.ext.ieth,
-                solicited: packet.bth.solicited,
+                solicited: packet.bth.solicited && !(planted(Bug::SolicitedLost) && place.offset > 0),
                 ..Completion::new(receive.wr_id, Status::Success, opcode, link.qpn)
             },
         )?;

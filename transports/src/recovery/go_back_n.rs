@@ -4,6 +4,7 @@
 use softnic_wire::Psn;
 
 use super::{Arrival, LossRecovery, Window};
+use crate::planted::{Bug, planted};
 
 /// Go-Back-N.
 #[derive(Debug, Clone, Copy, Default)]
@@ -39,7 +40,7 @@ impl LossRecovery for GoBackN {
     }
 
     fn on_timeout(&mut self, window: Window) {
-        self.resend = Some(window.una);
+        self.resend = Some(window.una.add(u32::from(planted(Bug::ResendsTooLate))));
     }
 
     #[inline]

@@ -6,6 +6,7 @@ use softnic_wire::{Instant, Psn};
 use super::{Failure, RNR_RETRY_FOREVER, Requester, completion};
 use crate::congestion::Feedback;
 use crate::message::Link;
+use crate::planted::{Bug, planted};
 use crate::recovery::LossRecovery;
 use crate::{Host, Status};
 
@@ -139,7 +140,7 @@ impl Requester {
         self.una += u64::from(packets);
         (self.retries, self.rnr_retries) = (0, 0);
         recovery.on_acknowledged(self.window);
-        if self.answer_due > self.una {
+        if self.answer_due > self.una && !planted(Bug::ClockStops) {
             self.arm(now);
         } else {
             self.deadline = None;
@@ -168,6 +169,9 @@ impl Requester {
             let done = slot.signaled.then(|| completion(slot, link.qpn, Status::Success));
             self.queue.drop_head();
             self.queue.note_end();
+            if planted(Bug::CompletionLost) && self.una.is_multiple_of(32) {
+                continue;
+            }
             if let Some(done) = done {
                 host.complete(self.cq, done)?;
             }

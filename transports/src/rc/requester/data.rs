@@ -7,6 +7,7 @@ use super::{Failure, Requester};
 use crate::congestion::Feedback;
 use crate::memory::{Access, AccessError, Region};
 use crate::message::Link;
+use crate::planted::{Bug, planted};
 use crate::recovery::LossRecovery;
 use crate::send_queue::{Slot, Source};
 use crate::{Host, Inbound, Memory, SendOp, Status};
@@ -15,7 +16,7 @@ impl Requester {
     /// The number of the oldest packet whose answer is data that has not come, if it is before `end`.
     #[inline]
     fn first_missing(&self, end: u64) -> Option<u64> {
-        if self.rd_atomic == 0 {
+        if self.rd_atomic == 0 || planted(Bug::ReadWithoutData) {
             return None;
         }
         let mut position = self.queue.head_position();

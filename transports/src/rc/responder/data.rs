@@ -11,6 +11,7 @@ use super::{Failure, Responder, remote};
 use crate::invariants::invariant;
 use crate::memory::{Access, AtomicOp, Region};
 use crate::message::{self, Link};
+use crate::planted::{Bug, planted};
 use crate::qp::PayloadMode;
 use crate::recovery::LossRecovery;
 use crate::{Host, Inbound};
@@ -89,7 +90,7 @@ impl DataAnswers {
     }
 
     fn remember(&mut self, psn: Psn, found: u64) {
-        if self.done.len() == self.limit {
+        if self.done.len() + usize::from(planted(Bug::AtomicForgotten)) >= self.limit {
             self.done.pop_front();
         }
         self.done.push_back((psn, found));
@@ -175,6 +176,10 @@ impl Responder {
                 let answer = DataAnswer::Read { addr: reth.va, rkey: reth.rkey, len: reth.len, next: 0, packets };
                 self.data.jobs.push_back(Job { psn, msn, replay: true, answer });
             }
+        } else if let (Some(a), true) = (packet.ext.atomic, planted(Bug::AtomicTwice)) {
+            let region = remote(link, a.rkey, a.va, Access::REMOTE_ATOMIC);
+            let found = host.atomic(region, AtomicOp::FetchAdd { add: a.swap_add }).unwrap_or(0);
+            self.data.jobs.push_back(Job { psn, msn, replay: true, answer: DataAnswer::Atomic { found } });
         } else if let Some(&(_, found)) = self.data.done.iter().find(|(p, _)| *p == psn) {
             self.data.jobs.push_back(Job { psn, msn, replay: true, answer: DataAnswer::Atomic { found } });
         }

@@ -1,0 +1,108 @@
+//! Bugs that are planted on purpose, to see that the swarm finds them (`cargo xtask soak --self-test`).
+//!
+//! Without the feature `planted-bugs`, which no build has that anybody uses, [`planted`] is `false` and all of it compiles to
+//! nothing.
+
+#[cfg(feature = "planted-bugs")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])+ $variant:ident = $name:literal,)+) => {
+        /// A bug, by what it does wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Bug] = &[$(Bug::$variant,)+];
+
+            /// What `soak --self-test` calls it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Bug::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A packet that comes while an answer waits is acknowledged and not placed.
+    AckWithoutPlacing = "ack-without-placing",
+    /// An atomic whose answer was lost is carried out again.
+    AtomicTwice = "atomic-twice",
+    /// One answer of an atomic fewer is kept than the peer may ask for again.
+    AtomicForgotten = "atomic-answer-forgotten",
+    /// After the last PSN the responder expects 1.
+    PsnWrap = "psn-wrap-off-by-one",
+    /// Now and then a send is done and says nothing.
+    CompletionLost = "completion-lost",
+    /// A completion that finds others waiting is there twice.
+    CompletionTwice = "completion-twice",
+    /// A completion raises no event when one is waiting already.
+    EventLost = "completion-event-lost",
+    /// An access may end a byte behind its region or window.
+    BoundsOffByOne = "bounds-off-by-one",
+    /// A region that may only be read is written to.
+    RightUnchecked = "rights-unchecked",
+    /// A region serves every protection domain.
+    DomainUnchecked = "protection-domain-unchecked",
+    /// A window is found by the keys of old.
+    StaleKey = "stale-key-accepted",
+    /// A window of type 2B serves every queue pair.
+    WindowOfAnother = "window-through-another-qp",
+    /// SEND with invalidate leaves the window as it is.
+    InvalidateForgotten = "invalidate-forgotten",
+    /// A plain acknowledgement completes a READ whose data did not come.
+    ReadWithoutData = "read-without-data",
+    /// A WRITE that comes again is written again.
+    WriteAgain = "write-carried-out-again",
+    /// What is sent again after a timeout begins one packet too late.
+    ResendsTooLate = "go-back-n-one-too-late",
+    /// The clock is not started again for what is still unanswered.
+    ClockStops = "clock-not-started-again",
+    /// A fence does not wait for READs and atomics.
+    FenceIgnored = "fence-ignored",
+    /// A send queue that is drained begins new messages.
+    DrainedBegins = "sqd-begins-a-message",
+    /// A packet behind a gap continues the message of an unreliable connection.
+    UcMixes = "uc-mixes-messages",
+    /// Now and then two shared receives are taken for one message.
+    SharedReceiveLost = "shared-receive-lost",
+    /// The first member of a group gets its datagrams twice.
+    DatagramTwice = "datagram-twice",
+    /// Damaged packets are taken.
+    IcrcUnchecked = "icrc-unchecked",
+    /// A message that found no receive is remembered as begun.
+    RnrForgotten = "rnr-not-taken-back",
+    /// A queue pair that is reset in the middle of a message goes on with it.
+    ResetForgotten = "reset-keeps-half-a-message",
+    /// A message of several packets raises no event when its sender asked for one.
+    SolicitedLost = "solicited-bit-lost",
+}
+
+/// The bug that is planted, by its place in [`Bug::ALL`] plus one.
+#[cfg(feature = "planted-bugs")]
+static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+/// Plants a bug in this process, or none.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.store(bug.map_or(0, |b| b as u8 + 1), Ordering::Relaxed);
+}
+
+/// Whether this bug is planted.
+#[cfg(feature = "planted-bugs")]
+#[inline]
+pub fn planted(bug: Bug) -> bool {
+    PLANTED.load(Ordering::Relaxed) == bug as u8 + 1
+}
+
+/// Whether this bug is planted: never.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub const fn planted(_bug: Bug) -> bool {
+    false
+}
