@@ -407,7 +407,6 @@ mod tests {
     #[test]
     fn the_state_of_a_queue_pair_stays_small() {
         let sizes = [size_of::<Slot>(), size_of::<Rc<GoBackN>>(), size_of::<Uc>(), size_of::<Ud>()];
-        println!("slot, RC, UC, UD: {sizes:?}");
         assert!(sizes.iter().zip([264, 720, 420, 260]).all(|(&size, limit)| size <= limit), "{sizes:?}");
     }
 }

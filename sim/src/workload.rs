@@ -146,7 +146,7 @@ impl<'a, 'p> Run<'a, 'p> {
             if let Cc::Fixed { rate, window } = o.cc {
                 let cc = Box::new(Fixed::new(rate, window));
                 // Only RC takes one, and that was checked.
-                let _ = pair.sim.node(A).set_congestion_control(qpns[A], Some(cc));
+                let _ = pair.sim.nic(A).set_congestion_control(qpns[A], Some(cc));
             }
             let to = if o.transport == QpKind::Ud {
                 let (ip, mac) = pair.network.address(B);
