@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// arrives, and each message carries its number as immediate data, by which the receiver knows it
     #[arg(long, default_value = "rc", value_enum)]
     transport: TransportArg,
-    /// What decides how much and how fast each queue pair sends: none, or fixed:RATE[:WINDOW], a rate on the wire and bytes of
-    /// payload in flight, as in fixed:2Gbit:256K
+    /// What decides how much and how fast each queue pair sends: none, or a rate on the wire and, if you like, bytes of payload in
+    /// flight, as in fixed:2Gbit or fixed:2Gbit:256K
     #[arg(long, default_value = "none", value_parser = cc_arg)]
     cc: Cc,
     /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
