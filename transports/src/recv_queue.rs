@@ -2,13 +2,14 @@
 
 use softnic_wire::Qpn;
 use softnic_wire::aeth::Credits;
+use softnic_wire::opcode::Kind;
 
 use crate::completion::CqId;
 use crate::invariants::Tally;
 use crate::memory::{Access, AccessError, PdId, Region};
 use crate::planted::{Bug, planted};
 use crate::wr::scatter;
-use crate::{Completion, Host, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
+use crate::{Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
 
 /// Names a shared receive queue to the NIC that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -194,6 +195,36 @@ impl Receives {
         let receive = self.queue.pop()?;
         self.tally.ended();
         Some(receive)
+    }
+
+    /// A SEND or WRITE is whole with this packet, which lay at `offset` of it: counts it, and completes its receive if it has
+    /// one.
+    pub(crate) fn end_message(
+        &mut self,
+        packet: &Inbound<'_>,
+        offset: u32,
+        host: &mut impl Host,
+    ) -> Result<(), CqOverflow> {
+        let is_send = packet.bth.opcode.kind() == Kind::Send;
+        let counters = host.counters();
+        if is_send {
+            counters.rx_send_requests += 1;
+        } else {
+            counters.rx_write_requests += 1;
+        }
+        if !is_send && packet.ext.imm.is_none() {
+            return Ok(());
+        }
+        let Some(receive) = self.pop() else { return Ok(()) };
+        let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
+        let completion = Completion {
+            byte_len: offset + packet.payload_len,
+            imm: packet.ext.imm,
+            invalidated: packet.ext.ieth,
+            solicited: packet.bth.solicited && !(planted(Bug::SolicitedLost) && offset > 0),
+            ..Completion::new(receive.wr_id, Status::Success, opcode, self.qpn)
+        };
+        host.complete(self.cq, completion)
     }
 
     /// Places bytes at `offset` of the message in the receive at the head.

@@ -57,6 +57,12 @@ impl Slot {
         self.first + u64::from(self.packets)
     }
 
+    /// Whether packet `n` is one of its.
+    #[inline]
+    fn holds(&self, n: u64) -> bool {
+        n.wrapping_sub(self.first) < u64::from(self.packets)
+    }
+
     /// Whether packet `n` is its last.
     #[inline]
     pub(crate) fn ends_with(&self, n: u64) -> bool {
@@ -350,18 +356,11 @@ impl SendQueue {
         self.locals != 0
     }
 
-    /// The work request that packet number `n` belongs to, if it is the one looked for last or the next.
+    /// The position of the work request that packet number `n` belongs to, if it is the one looked for last or the next.
     #[inline]
     pub(crate) fn locate_near(&mut self, n: u64) -> Option<u32> {
-        let holds = |s: &Slot| n.wrapping_sub(s.first) < u64::from(s.packets);
-        let next = self.cached.wrapping_add(1);
-        let position = if self.get(self.cached).is_some_and(holds) {
-            self.cached
-        } else if self.get(next).is_some_and(holds) {
-            next
-        } else {
-            return None;
-        };
+        let near = [self.cached, self.cached.wrapping_add(1)];
+        let position = near.into_iter().find(|&p| self.get(p).is_some_and(|s| s.holds(n)))?;
         self.cached = position;
         Some(position)
     }
@@ -369,17 +368,14 @@ impl SendQueue {
     /// The position of the work request that packet number `n` belongs to.
     #[inline]
     pub(crate) fn locate(&mut self, n: u64) -> Option<u32> {
-        let holds = |s: &Slot| n.wrapping_sub(s.first) < u64::from(s.packets);
-        // Mostly the same one or the next; a local operation may stand between.
-        for position in [self.cached, self.cached.wrapping_add(1), self.cached.wrapping_add(2)] {
-            if self.get(position).is_some_and(holds) {
-                self.cached = position;
-                return Some(position);
-            }
+        if let Some(position) = self.locate_near(n) {
+            return Some(position);
         }
-        let mut position = self.head;
+        // A local operation may stand between.
+        let behind = self.cached.wrapping_add(2);
+        let mut position = if self.get(behind).is_some_and(|s| s.holds(n)) { behind } else { self.head };
         while let Some(slot) = self.get(position) {
-            if holds(slot) {
+            if slot.holds(n) {
                 self.cached = position;
                 return Some(position);
             }

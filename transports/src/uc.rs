@@ -9,7 +9,7 @@ use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
 use crate::qp::{Config, PayloadMode};
 use crate::unreliable::Common;
-use crate::{Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, WcOpcode};
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status};
 
 /// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
 #[derive(Debug, Clone, Copy)]
@@ -178,24 +178,7 @@ impl Uc {
         if !place.complete {
             return Ok(());
         }
-        let counters = host.counters();
-        if is_send {
-            counters.rx_send_requests += 1;
-        } else {
-            counters.rx_write_requests += 1;
-        }
-        if !is_send && packet.ext.imm.is_none() {
-            return Ok(());
-        }
-        let Some(receive) = self.common.receives.pop() else { return Ok(()) };
-        let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
-        let completion = Completion {
-            byte_len: place.offset + packet.payload_len,
-            imm: packet.ext.imm,
-            solicited: packet.bth.solicited,
-            ..Completion::new(receive.wr_id, Status::Success, opcode, link.qpn)
-        };
-        host.complete(self.common.receives.cq, completion).map_err(|_| Refusal::CqOverflow)
+        self.common.receives.end_message(packet, place.offset, host).map_err(|_| Refusal::CqOverflow)
     }
 
     /// Memory that the peer may not touch is not touched; the message is dropped, and the connection goes on

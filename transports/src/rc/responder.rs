@@ -15,7 +15,7 @@ use crate::planted::{Bug, planted};
 use crate::qp::{Config, PayloadMode};
 use crate::recovery::{Arrival, LossRecovery};
 use crate::recv_queue::Receives;
-use crate::{Completion, CqOverflow, Host, Inbound, Status, WcOpcode};
+use crate::{CqOverflow, Host, Inbound, Status};
 
 /// Where the WRITE that is under way goes.
 #[derive(Debug, Clone, Copy)]
@@ -222,27 +222,7 @@ impl Responder {
             return Ok(());
         }
         self.msn = (self.msn + 1) & 0x00ff_ffff;
-        let counters = host.counters();
-        if is_send {
-            counters.rx_send_requests += 1;
-        } else {
-            counters.rx_write_requests += 1;
-        }
-        if !is_send && packet.ext.imm.is_none() {
-            return Ok(());
-        }
-        let Some(receive) = self.receives.pop() else { return Ok(()) };
-        let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
-        host.complete(
-            self.receives.cq,
-            Completion {
-                byte_len: place.offset + packet.payload_len,
-                imm: packet.ext.imm,
-                invalidated: packet.ext.ieth,
-                solicited: packet.bth.solicited && !(planted(Bug::SolicitedLost) && place.offset > 0),
-                ..Completion::new(receive.wr_id, Status::Success, opcode, link.qpn)
-            },
-        )?;
+        self.receives.end_message(packet, place.offset, host)?;
         Ok(())
     }
 

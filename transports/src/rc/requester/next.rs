@@ -1,0 +1,169 @@
+//! Which packet goes next: one that was sent before, one that was not, or none for now; and whether it asks for an answer.
+
+use softnic_wire::{Instant, PathMtu, Psn};
+
+use super::{ACK_BATCH, ACK_EVERY, Failure, MAX_WINDOW, Requester};
+use crate::Host;
+use crate::message::Link;
+use crate::planted::{Bug, planted};
+use crate::recovery::LossRecovery;
+use crate::send_queue::Slot;
+
+impl Requester {
+    /// Whether the message at `slot` may begin as far as the peer's receives go.
+    #[inline]
+    fn has_credit(&self, slot: &Slot) -> bool {
+        match self.credit_limit {
+            Some(limit) if slot.uses_receive() => limit.wrapping_sub(slot.sends) as i32 >= 0,
+            _ => true,
+        }
+    }
+
+    /// The next packet to send for the first time: its PSN and work request.
+    #[inline]
+    fn next_new(&mut self, beyond_limits: bool) -> Option<(Psn, u32)> {
+        let n = self.number(self.window.next);
+        if n == self.queue.end() || self.window.len() >= MAX_WINDOW {
+            return None;
+        }
+        let position = self.queue.locate(n)?;
+        let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
+        let slot = self.queue.get(position)?;
+        let may_begin = || {
+            let room = MAX_WINDOW - self.window.len();
+            (beyond_limits || self.has_credit(slot))
+                && (!self.draining || planted(Bug::DrainedBegins))
+                && !behind_local
+                && !(slot.fence && self.rd_atomic > 0 && !planted(Bug::FenceIgnored))
+                && !(slot.awaits_data() && (self.rd_atomic >= self.max_rd_atomic || slot.packets > room))
+        };
+        let may_go = !self.is_broken(position) && (n != slot.first || may_begin());
+        may_go.then_some((self.window.next, position))
+    }
+
+    /// The next packet to send again: its PSN and work request, unless that cannot be read any more.
+    #[inline]
+    fn next_again(&mut self, recovery: &impl LossRecovery) -> Option<(Psn, u32)> {
+        let psn = recovery.next_resend(self.window)?;
+        let position = self.queue.locate(self.number(psn))?;
+        (!self.is_broken(position)).then_some((psn, position))
+    }
+
+    /// Whether the congestion window has room for a packet.
+    #[inline]
+    fn fits_window(&mut self, mtu: PathMtu) -> bool {
+        let Some(window) = self.congestion.as_ref().map(|cc| cc.window()) else { return true };
+        let next = self.number(self.window.next);
+        let sent = self.queue.bytes_before(next, mtu);
+        // With the packet that would be next.
+        self.queue.bytes_before(next + 1, mtu).max(sent) - self.bytes_acked <= window
+    }
+
+    /// When the next packet may go, if that is not now.
+    #[inline]
+    fn pacing(&self, now: Instant) -> Option<Instant> {
+        self.congestion.as_ref().map(|cc| cc.next_send()).filter(|&t| now < t)
+    }
+
+    /// The work request of the next packet in the plainest case, which is that of most packets: a SEND or WRITE that nothing
+    /// stands in the way of. `None` says nothing.
+    #[inline]
+    pub(super) fn next_plain(&mut self, recovery: &impl LossRecovery) -> Option<u32> {
+        let hindered = self.rnr_until.is_some()
+            || self.congestion.is_some()
+            || self.broken.is_some()
+            || self.draining
+            || self.queue.has_locals()
+            || self.window.len() >= MAX_WINDOW
+            || recovery.next_resend(self.window).is_some();
+        if hindered {
+            return None;
+        }
+        let n = self.number(self.window.next);
+        let position = self.queue.locate_near(n)?;
+        let slot = self.queue.at(position);
+        let may_go = !slot.awaits_data() && (n != slot.first || !slot.fence && self.has_credit(slot));
+        may_go.then_some(position)
+    }
+
+    /// The next packet, of those to send again and those to send first: its PSN, its work request, and whether it was sent
+    /// before. `None`: nothing may go now.
+    #[inline(never)]
+    pub(super) fn choose(
+        &mut self,
+        now: Instant,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<Option<(Psn, u32, bool)>, Failure> {
+        if self.is_waiting(now) {
+            return Ok(None);
+        }
+        self.rnr_until = None;
+        self.paced_until = self.pacing(now).filter(|_| self.has_something(recovery));
+        if self.paced_until.is_some() {
+            return Ok(None);
+        }
+        self.run_local(link, recovery, host)?;
+        if let Some((psn, position)) = self.next_again(recovery) {
+            return Ok(Some((psn, position, true)));
+        }
+        // What must be sent again cannot be read any more, and nothing may go before it.
+        let stuck = recovery.next_resend(self.window).is_some();
+        if stuck || !self.is_unanswerable() && !self.fits_window(link.mtu) {
+            return Ok(None);
+        }
+        if let Some((psn, position)) = self.next_new(self.is_unanswerable()) {
+            return Ok(Some((psn, position, false)));
+        }
+        // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again, the last
+        // of it asks itself.
+        if !self.window.is_empty() && self.is_unanswerable() {
+            recovery.on_timeout(self.window);
+            return Ok(self.next_again(recovery).map(|(psn, position)| (psn, position, true)));
+        }
+        Ok(None)
+    }
+
+    /// Whether there is any packet to send, now or later.
+    fn has_something(&self, recovery: &impl LossRecovery) -> bool {
+        recovery.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
+    }
+
+    /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
+    #[inline]
+    pub(super) fn wants_ack(
+        &mut self,
+        position: u32,
+        ends: bool,
+        link: &Link,
+        resent: bool,
+        recovery: &impl LossRecovery,
+    ) -> bool {
+        if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
+            return true;
+        }
+        if !resent && self.surely_goes_on(position, ends) {
+            return false;
+        }
+        // Nothing new may go while something is to be sent again, also when that cannot be read any more.
+        let more = match recovery.next_resend(self.window) {
+            Some(_) => self.next_again(recovery).is_some(),
+            None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
+        };
+        !more
+    }
+
+    /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
+    /// to know, and a fraction of the work of finding out exactly.
+    #[inline]
+    fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
+        let unhindered = self.congestion.is_none() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        unhindered
+            && (!ends
+                || !self.draining
+                    && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
+                        !next.fence && !next.awaits_data() && !next.op.is_local() && self.has_credit(next)
+                    }))
+    }
+}
