@@ -43,12 +43,6 @@ pub(crate) struct Cq {
     pub(crate) users: u32,
 }
 
-/// What a completion set off.
-pub(crate) struct Pushed {
-    /// It is the one that an event was asked for.
-    pub(crate) event: bool,
-}
-
 impl Cq {
     pub(crate) fn new(capacity: usize) -> Cq {
         Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, armed: None, users: 0 }
@@ -59,7 +53,8 @@ impl Cq {
         self.overflowed
     }
 
-    pub(crate) fn push(&mut self, c: Completion) -> Result<Pushed, CqOverflow> {
+    /// Takes a completion; whether it is the one that an event was asked for.
+    pub(crate) fn push(&mut self, c: Completion) -> Result<bool, CqOverflow> {
         if self.ring.len() >= self.capacity {
             self.overflowed = true;
         }
@@ -79,7 +74,7 @@ impl Cq {
         if planted(Bug::CompletionTwice) && self.ring.len() > 3 {
             self.ring.push_back(c);
         }
-        Ok(Pushed { event })
+        Ok(event)
     }
 
     /// The oldest completion. What came before an overflow is still handed out.

@@ -4,6 +4,7 @@
 //! runtime, the simulator and the replayer drive the same code.
 
 pub mod address;
+mod address_handles;
 pub mod cq;
 pub mod memory;
 pub mod nic;

@@ -20,6 +20,7 @@ use softnic_transports::{Completion, CompletionSink, Counters, CqOverflow, Event
 use softnic_wire::{MacAddr, Path, PathMtu, Qpn, Template};
 
 use crate::address::AddressAttr;
+use crate::address_handles::AddressHandles;
 use crate::cq::Cq;
 use crate::qp::Slot;
 use crate::regions::Regions;
@@ -45,65 +46,6 @@ pub struct NicConfig {
     pub port: Port,
     /// Whether frames carry their payload; only a simulation leaves it out.
     pub payload: PayloadMode,
-}
-
-/// An address handle: the headers of datagrams to somewhere.
-struct AddressHandle {
-    pd: PdId,
-    template: Template,
-    /// The port of the [`Node`](crate::Node) by which they leave.
-    port: usize,
-    /// They go to a group, of which this NIC's own queue pairs may be members.
-    multicast: bool,
-}
-
-/// All address handles. A name is not used again soon, so that a datagram that waits for a destroyed one goes nowhere else.
-#[derive(Default)]
-struct AddressHandles {
-    /// Each place with how often its handle was destroyed.
-    places: Vec<(u32, Option<AddressHandle>)>,
-}
-
-impl AddressHandles {
-    /// The bits of a name that are its place; the others count.
-    const PLACE_BITS: u32 = 20;
-
-    fn insert(&mut self, handle: AddressHandle) -> Option<AhId> {
-        let place = self.places.iter().position(|(_, h)| h.is_none()).unwrap_or(self.places.len());
-        if place >> Self::PLACE_BITS != 0 {
-            return None;
-        }
-        if place == self.places.len() {
-            self.places.push((0, None));
-        }
-        let (count, slot) = &mut self.places[place];
-        *slot = Some(handle);
-        Some(AhId(*count << Self::PLACE_BITS | place as u32))
-    }
-
-    /// The place of a handle that exists.
-    #[inline]
-    fn place(&self, AhId(id): AhId) -> Option<usize> {
-        let place = id as usize & ((1 << Self::PLACE_BITS) - 1);
-        let (count, slot) = self.places.get(place)?;
-        (slot.is_some() && *count << Self::PLACE_BITS == id & !((1 << Self::PLACE_BITS) - 1)).then_some(place)
-    }
-
-    #[inline]
-    fn get(&self, id: AhId) -> Option<&AddressHandle> {
-        self.places[self.place(id)?].1.as_ref()
-    }
-
-    fn remove(&mut self, id: AhId) -> Option<AddressHandle> {
-        let place = self.place(id)?;
-        let (count, slot) = &mut self.places[place];
-        *count = count.wrapping_add(1);
-        slot.take()
-    }
-
-    fn any_in(&self, pd: PdId) -> bool {
-        self.places.iter().any(|(_, h)| h.as_ref().is_some_and(|h| h.pd == pd))
-    }
 }
 
 /// What all queue pairs share: memory, completion queues, shared receives, addresses, counters.
@@ -154,7 +96,7 @@ impl CompletionSink for Shared {
         let known = cq.overflowed();
         let pushed = cq.push(completion);
         match &pushed {
-            Ok(p) if p.event => self.completion_events.push_back(id),
+            Ok(true) => self.completion_events.push_back(id),
             Err(_) if !known => self.events.push_back(Event::CqErr(id)),
             _ => {}
         }
@@ -195,13 +137,6 @@ struct Group {
     members: Vec<u32>,
 }
 
-/// How much the queue pair whose turn it is may still send.
-#[derive(Debug, Clone, Copy, Default)]
-struct Turn {
-    /// Bytes.
-    left: u32,
-}
-
 /// A software RDMA NIC.
 ///
 /// As a [`Node`](crate::Node) it has two ports: [`Nic::WIRE`], and [`Nic::LOOPBACK`] for frames among its own queue pairs,
@@ -222,8 +157,8 @@ pub struct Nic {
     groups: Vec<Group>,
     /// Queue pairs that may have something to send, in turn, for each port.
     ready: [VecDeque<u32>; 2],
-    /// Whose turn it is at each port: the first of the list's, while any of it is left.
-    turns: [Turn; 2],
+    /// Bytes that the first of each list may still send in its turn; 0 when that has not begun.
+    turn_left: [u32; 2],
     timers: Timers,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
@@ -260,7 +195,7 @@ impl Nic {
             slots: Vec::new(),
             groups: Vec::new(),
             ready: [VecDeque::new(), VecDeque::new()],
-            turns: [Turn::default(); 2],
+            turn_left: [0; 2],
             timers: Timers::default(),
             held: vec![0; MAX_FRAME].into(),
         }

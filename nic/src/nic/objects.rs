@@ -12,8 +12,9 @@ use softnic_transports::{Completion, Event, PostError, RecvWr};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};
-use super::{AddressHandle, Group, Nic};
+use super::{Group, Nic};
 use crate::address::{AddressAttr, AddressError};
+use crate::address_handles::AddressHandle;
 use crate::cq::{Cq, CqError, Notify};
 use crate::memory::Buffer;
 use crate::qp::QpKind;

@@ -3,7 +3,8 @@
 use softnic_transports::QueuePair;
 use softnic_wire::{Instant, TxFrame};
 
-use super::{AddressHandle, Nic, Shared};
+use super::{Nic, Shared};
+use crate::address_handles::AddressHandle;
 use crate::node::Node;
 use crate::qp::{AnyQp, Slot, each};
 
@@ -43,7 +44,7 @@ impl Nic {
     /// Takes a queue pair out of the list of a port, and ends its turn if it has it.
     pub(super) fn dequeue(&mut self, index: u32, port: usize) {
         if self.ready[port].front() == Some(&index) {
-            self.turns[port].left = 0;
+            self.turn_left[port] = 0;
         }
         self.ready[port].retain(|&i| i != index);
     }
@@ -60,18 +61,18 @@ impl Nic {
     /// its state is fetched once for many of them.
     #[inline]
     fn whose_turn(&mut self, port: usize) -> Option<u32> {
-        if self.turns[port].left > 0 {
+        if self.turn_left[port] > 0 {
             let index = self.ready[port].front().copied()?;
             match self.slots.get(index as usize) {
                 // A datagram queue pair may go elsewhere with its next packet, also with one that was posted meanwhile.
-                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => self.turns[port].left = 0,
+                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => self.turn_left[port] = 0,
                 _ => return Some(index),
             }
         }
         while let Some(&index) = self.ready[port].front() {
             let leaves_by = match self.slots.get(index as usize) {
                 Some(Some(slot)) => {
-                    self.turns[port].left = QUANTUM.saturating_sub(slot.debt).max(1);
+                    self.turn_left[port] = QUANTUM.saturating_sub(slot.debt).max(1);
                     self.port_of(slot)
                 }
                 _ => port,
@@ -88,15 +89,15 @@ impl Nic {
     /// The queue pair at the head of the list has sent this many bytes.
     #[inline]
     fn spend(&mut self, index: u32, port: usize, bytes: usize) {
-        let (left, bytes) = (self.turns[port].left, bytes as u32);
+        let (left, bytes) = (self.turn_left[port], bytes as u32);
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         // Its next datagram may go elsewhere, and only that port will be asked for it.
         let leaves_by = self.port_of(slot);
         if bytes < left && leaves_by == port {
-            self.turns[port].left = left - bytes;
+            self.turn_left[port] = left - bytes;
             return;
         }
-        self.turns[port].left = 0;
+        self.turn_left[port] = 0;
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             slot.debt = bytes.saturating_sub(left);
         }
@@ -107,7 +108,7 @@ impl Nic {
     /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
     #[inline]
     fn end_turn(&mut self, index: u32, port: usize) {
-        self.turns[port].left = 0;
+        self.turn_left[port] = 0;
         self.ready[port].pop_front();
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             (slot.queued, slot.debt) = (None, 0);

@@ -1,0 +1,64 @@
+//! Address handles, by names that are not used again soon.
+
+use softnic_transports::memory::PdId;
+use softnic_transports::wr::AhId;
+use softnic_wire::Template;
+
+/// An address handle: the headers of datagrams to somewhere.
+pub(crate) struct AddressHandle {
+    pub(crate) pd: PdId,
+    pub(crate) template: Template,
+    /// The port of the [`Node`](crate::Node) by which they leave.
+    pub(crate) port: usize,
+    /// They go to a group, of which this NIC's own queue pairs may be members.
+    pub(crate) multicast: bool,
+}
+
+/// All address handles. A name is not used again soon, so that a datagram that waits for a destroyed one goes nowhere else.
+#[derive(Default)]
+pub(crate) struct AddressHandles {
+    /// Each place with how often its handle was destroyed.
+    places: Vec<(u32, Option<AddressHandle>)>,
+}
+
+impl AddressHandles {
+    /// The bits of a name that are its place; the others count.
+    const PLACE_BITS: u32 = 20;
+
+    pub(crate) fn insert(&mut self, handle: AddressHandle) -> Option<AhId> {
+        let place = self.places.iter().position(|(_, h)| h.is_none()).unwrap_or(self.places.len());
+        if place >> Self::PLACE_BITS != 0 {
+            return None;
+        }
+        if place == self.places.len() {
+            self.places.push((0, None));
+        }
+        let (count, slot) = &mut self.places[place];
+        *slot = Some(handle);
+        Some(AhId(*count << Self::PLACE_BITS | place as u32))
+    }
+
+    /// The place of a handle that exists.
+    #[inline]
+    fn place(&self, AhId(id): AhId) -> Option<usize> {
+        let place = id as usize & ((1 << Self::PLACE_BITS) - 1);
+        let (count, slot) = self.places.get(place)?;
+        (slot.is_some() && *count << Self::PLACE_BITS == id & !((1 << Self::PLACE_BITS) - 1)).then_some(place)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: AhId) -> Option<&AddressHandle> {
+        self.places[self.place(id)?].1.as_ref()
+    }
+
+    pub(crate) fn remove(&mut self, id: AhId) -> Option<AddressHandle> {
+        let place = self.place(id)?;
+        let (count, slot) = &mut self.places[place];
+        *count = count.wrapping_add(1);
+        slot.take()
+    }
+
+    pub(crate) fn any_in(&self, pd: PdId) -> bool {
+        self.places.iter().any(|(_, h)| h.as_ref().is_some_and(|h| h.pd == pd))
+    }
+}
