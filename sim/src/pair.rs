@@ -5,11 +5,12 @@ mod network;
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
+use softnic_nic::transports::memory::PdId;
+use softnic_nic::transports::qp::{Caps, PayloadMode};
+use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
+use crate::connect::{Connection, bring_up};
 use crate::link::{End, LinkConfig};
 use crate::node::AnyNode;
 use crate::simulator::Simulator;
@@ -80,9 +81,6 @@ pub struct Pair<'a> {
 /// Room for headers when the payload is elided.
 const HEADERS: usize = 128;
 
-/// The Q_Key of all datagram queue pairs.
-pub const QKEY: u32 = 0x0047_11aa;
-
 impl<'a> Pair<'a> {
     /// Two hosts without queue pairs, on one link.
     pub fn new(config: PairConfig) -> Pair<'a> {
@@ -142,50 +140,25 @@ impl<'a> Pair<'a> {
     /// Takes queue pairs from RESET to RTS: two that are connected to each other, of two hosts or of one, or any datagram one.
     pub fn ready(&mut self, kind: QpKind, ends: &[(usize, Qpn)]) -> Result<(), ModifyError> {
         let psns = [0, 1].map(|_| self.config.first_psn.unwrap_or_else(|| Psn::new(self.random.next_u32())));
-        let (rc, connected) = (kind == QpKind::Rc, kind != QpKind::Ud);
         let config = &self.config;
         for (i, &(host, qpn)) in ends.iter().enumerate() {
             let (peer_host, peer) = ends[ends.len() - 1 - i];
             let (ip, mac) = (self.network.address(peer_host).0, self.network.next_hop(host, peer_host));
             let nic = self.sim.nic(host);
-            let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-            let access = Access::LOCAL_WRITE | remote;
-            nic.modify_qp(
-                qpn,
-                &QpAttr {
-                    state: Some(QpState::Init),
-                    pkey_index: Some(0),
-                    port: Some(1),
-                    access: connected.then_some(access),
-                    qkey: (!connected).then_some(QKEY),
-                    ..QpAttr::default()
-                },
-            )?;
-            nic.modify_qp(
-                qpn,
-                &QpAttr {
-                    state: Some(QpState::ReadyToReceive),
-                    path: if connected { nic.path_to(ip, mac, qpn.value()) } else { None },
-                    mtu: connected.then_some(config.mtu),
-                    dest_qp: connected.then_some(peer),
-                    rq_psn: connected.then_some(psns[1 - i]),
-                    max_dest_rd_atomic: rc.then_some(config.max_rd_atomic),
-                    min_rnr_timer: rc.then_some(config.min_rnr_timer),
-                    ..QpAttr::default()
-                },
-            )?;
-            nic.modify_qp(
-                qpn,
-                &QpAttr {
-                    state: Some(QpState::ReadyToSend),
-                    sq_psn: Some(psns[i]),
-                    timeout: rc.then_some(config.timeout),
-                    retry_cnt: rc.then_some(config.retry_cnt),
-                    rnr_retry: rc.then_some(config.rnr_retry),
-                    max_rd_atomic: rc.then_some(config.max_rd_atomic),
-                    ..QpAttr::default()
-                },
-            )?;
+            let connection = Connection {
+                kind,
+                path: nic.path_to(ip, mac, qpn.value()),
+                peer,
+                mtu: config.mtu,
+                sq_psn: psns[i],
+                rq_psn: psns[1 - i],
+                timeout: config.timeout,
+                retry_cnt: config.retry_cnt,
+                rnr_retry: config.rnr_retry,
+                min_rnr_timer: config.min_rnr_timer,
+                max_rd_atomic: config.max_rd_atomic,
+            };
+            bring_up(nic, qpn, &connection)?;
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use softnic_wire::Qpn;
 
 use super::ground::{AreaId, Content, cut};
 use super::{Drain, Swarm};
-use crate::pair::{Between, QKEY};
+use crate::connect::QKEY;
+use crate::pair::Between;
 
 /// A message from posting to completion.
 pub(super) struct Message {

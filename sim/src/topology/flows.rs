@@ -83,7 +83,7 @@ impl Running {
         let mut keys = [0; 2];
         for (side, host) in [flow.from, flow.to].into_iter().enumerate() {
             let pd = world.sides[host].pd;
-            let Some(nic) = world.nic(host) else { continue };
+            let nic = world.sim.nic(host);
             keys[side] = match &buffers {
                 Some(b) => nic.reg_mr(pd, &b[side], access)?,
                 None => nic.alloc_null_mr(pd, access)?,
@@ -157,7 +157,7 @@ impl Run<'_> {
         let mut ended = 0;
         loop {
             let mut more = false;
-            while let Some(c) = self.world.nic(host).and_then(|n| n.poll_cq(side.send_cq).ok().flatten()) {
+            while let Some(c) = self.world.sim.nic(host).poll_cq(side.send_cq).ok().flatten() {
                 self.count(c);
                 (more, ended) = (true, ended + 1);
             }
@@ -166,7 +166,7 @@ impl Run<'_> {
                 break;
             }
         }
-        while let Some(c) = self.world.nic(host).and_then(|n| n.poll_cq(side.recv_cq).ok().flatten()) {
+        while let Some(c) = self.world.sim.nic(host).poll_cq(side.recv_cq).ok().flatten() {
             if c.status == Status::Success {
                 self.post_receive(c.wr_id as usize);
             }
@@ -215,7 +215,7 @@ impl Run<'_> {
             to: None,
         };
         let (host, qpn) = (f.flow.from, f.qpns[0]);
-        if self.world.nic(host).is_none_or(|nic| nic.post_send(now, qpn, &wr).is_err()) {
+        if self.world.sim.nic(host).post_send(now, qpn, &wr).is_err() {
             return false;
         }
         let f = &mut self.flows[i];
@@ -234,10 +234,8 @@ impl Run<'_> {
         f.receives += 1;
         let wr = RecvWr { wr_id: i as u64, sges: &sges, deadline: None };
         let (host, qpn) = (f.flow.to, f.qpns[1]);
-        if let Some(nic) = self.world.nic(host) {
-            // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
-            let _ = nic.post_recv(qpn, &wr);
-        }
+        // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
+        let _ = self.world.sim.nic(host).post_recv(qpn, &wr);
     }
 
     fn count(&mut self, c: Completion) {
@@ -300,7 +298,7 @@ impl Run<'_> {
         let t = self.world.topology;
         let (mut tx_packets, mut retransmitted_packets, mut marks_received, mut discarded) = (0, 0, 0, 0);
         for host in 0..t.hosts.len() {
-            let Some(c) = self.world.nic(host).map(|n| *n.counters()) else { continue };
+            let c = *self.world.sim.nic(host).counters();
             tx_packets += c.sent_requests + c.retransmitted_packets;
             retransmitted_packets += c.retransmitted_packets;
             marks_received += c.np_ecn_marked_roce_packets;

@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
+use softnic_nic::transports::qp::{Caps, PayloadMode};
+use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::{Flow, Kind, Place, Topology};
+use crate::connect::{Connection, bring_up};
 use crate::link::{End, LinkConfig};
 use crate::node::AnyNode;
-use crate::pair::timeout_code;
+use crate::pair::{Side, timeout_code};
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
 
@@ -21,14 +20,6 @@ use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
 const HEADERS: usize = 128;
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
-
-/// What each host has.
-#[derive(Clone, Copy)]
-pub(super) struct Side {
-    pub(super) pd: PdId,
-    pub(super) send_cq: CqId,
-    pub(super) recv_cq: CqId,
-}
 
 /// A port of a switch, and the link that leaves it.
 #[derive(Clone, Copy)]
@@ -175,13 +166,6 @@ impl<'t> World<'t> {
         }
     }
 
-    pub(super) fn nic(&mut self, host: usize) -> Option<&mut Nic> {
-        match self.sim.node(host) {
-            AnyNode::Host(nic) => Some(nic),
-            AnyNode::Switch(_) => None,
-        }
-    }
-
     pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
         match self.sim.node(self.topology.hosts.len() + switch) {
             AnyNode::Switch(switch) => Some(switch),
@@ -205,8 +189,7 @@ impl<'t> World<'t> {
         for (qpn, host) in qpns.iter_mut().zip(hosts) {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
             let init = QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, caps);
-            let nic = self.nic(host).ok_or(ModifyError::NoSuchQp)?;
-            *qpn = nic.create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+            *qpn = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         let psns = [0; 2].map(|_: u32| Psn::new(self.random.next_u32()));
         for side in 0..2 {
@@ -216,32 +199,21 @@ impl<'t> World<'t> {
             let [own, other] = [side, peer].map(|s| kind.attached(hosts[s]).0);
             let routed = own != other && matches!(kind, Kind::LeafSpine { .. });
             let next_hop = if routed { Kind::switch_mac(own) } else { mac };
-            let nic = self.nic(hosts[side]).ok_or(ModifyError::NoSuchQp)?;
-            let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-            let attr = QpAttr::default;
-            let init = QpAttr { state: Some(QpState::Init), pkey_index: Some(0), port: Some(1), ..attr() };
-            nic.modify_qp(qpns[side], &QpAttr { access: Some(Access::LOCAL_WRITE | remote), ..init })?;
-            let rtr = QpAttr {
-                state: Some(QpState::ReadyToReceive),
+            let nic = self.sim.nic(hosts[side]);
+            let connection = Connection {
+                kind: QpKind::Rc,
                 path: nic.path_to(ip, next_hop, qpns[side].value()),
-                mtu: Some(t.mtu),
-                dest_qp: Some(qpns[peer]),
-                rq_psn: Some(psns[peer]),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: Some(12),
-                ..attr()
+                peer: qpns[peer],
+                mtu: t.mtu,
+                sq_psn: psns[side],
+                rq_psn: psns[peer],
+                timeout,
+                retry_cnt: t.retry,
+                rnr_retry: 7,
+                min_rnr_timer: 12,
+                max_rd_atomic: 16,
             };
-            nic.modify_qp(qpns[side], &rtr)?;
-            let rts = QpAttr {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(psns[side]),
-                timeout: Some(timeout),
-                retry_cnt: Some(t.retry),
-                rnr_retry: Some(7),
-                max_rd_atomic: Some(16),
-                ..attr()
-            };
-            nic.modify_qp(qpns[side], &rts)?;
+            bring_up(nic, qpns[side], &connection)?;
         }
         Ok(qpns)
     }
