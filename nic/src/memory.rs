@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use softnic_transports::memory::AtomicOp;
+use softnic_wire::icrc::Icrc;
 
 /// Memory of a program, at an address that the NIC knows it by.
 ///
@@ -68,6 +69,14 @@ impl Buffer {
         let from = self.raw(offset, out.len());
         // SAFETY: as in `write_at`; `out` cannot overlap cells, which are never borrowed as bytes.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// [`Buffer::read_at`] that continues a CRC by `head` and the bytes that were copied.
+    #[inline]
+    pub(crate) fn read_summed(&self, offset: usize, crc: Icrc, head: &[u8], out: &mut [u8]) -> Icrc {
+        let from = self.raw(offset, out.len());
+        // SAFETY: as in `read_at`.
+        Icrc::from_value(unsafe { softnic_crc::copy(crc.value(), head, from, out) })
     }
 
     /// [`Buffer::write_at`], with the last byte stored last: programs poll for it.

@@ -17,6 +17,7 @@ use softnic_transports::qp::PayloadMode;
 use softnic_transports::recv_queue::{RecvQueue, SrqId};
 use softnic_transports::wr::AhId;
 use softnic_transports::{Completion, CompletionSink, Counters, CqOverflow, Event, Host, Memory};
+use softnic_wire::icrc::Icrc;
 use softnic_wire::{MacAddr, Path, PathMtu, Qpn, Template};
 
 use crate::address::AddressAttr;
@@ -70,6 +71,11 @@ impl Memory for Shared {
     #[inline]
     fn read(&self, region: Region, out: &mut [u8]) -> Result<(), AccessError> {
         self.regions.read(region, out)
+    }
+
+    #[inline]
+    fn read_summed(&self, region: Region, crc: Icrc, head: &[u8], out: &mut [u8]) -> Result<Icrc, AccessError> {
+        self.regions.read_summed(region, crc, head, out)
     }
 
     #[inline]

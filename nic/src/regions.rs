@@ -5,6 +5,7 @@ use std::rc::Rc;
 use softnic_transports::memory::{Access, AccessError, AtomicOp, Bind, PdId, Region};
 use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Qpn;
+use softnic_wire::icrc::Icrc;
 
 use crate::memory::Buffer;
 use crate::table::{Generator, RandomTable};
@@ -337,6 +338,27 @@ impl Regions {
             Backing::Null => out.fill(0),
         }
         Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn read_summed(
+        &self,
+        region: Region,
+        crc: Icrc,
+        head: &[u8],
+        out: &mut [u8],
+    ) -> Result<Icrc, AccessError> {
+        if !out.is_empty() {
+            let (r, offset) = self.translate(region, out.len() as u64)?;
+            match &r.backing {
+                Backing::Buffer(b) => return Ok(b.read_summed(offset as usize, crc, head, out)),
+                Backing::Null => out.fill(0),
+            }
+        }
+        let mut crc = crc;
+        crc.update(head);
+        crc.update(out);
+        Ok(crc)
     }
 
     #[inline]

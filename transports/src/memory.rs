@@ -3,6 +3,7 @@
 use std::ops::BitOr;
 
 use softnic_wire::Qpn;
+use softnic_wire::icrc::Icrc;
 
 /// Names a protection domain to the NIC that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -126,6 +127,15 @@ pub trait Memory {
 
     /// Copies out of memory.
     fn read(&self, region: Region, out: &mut [u8]) -> Result<(), AccessError>;
+
+    /// Copies out of memory, and continues a CRC by `head` and the bytes that were copied, whatever the program writes there meanwhile.
+    fn read_summed(&self, region: Region, crc: Icrc, head: &[u8], out: &mut [u8]) -> Result<Icrc, AccessError> {
+        let mut crc = crc;
+        self.read(region, out)?;
+        crc.update(head);
+        crc.update(out);
+        Ok(crc)
+    }
 
     /// Copies into memory; the last byte is stored last, because programs poll for it.
     fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError>;

@@ -1,6 +1,7 @@
 //! One packet of a SEND or WRITE: which it is in its message, its headers, and its payload out of memory.
 
 use softnic_wire::ext::Reth;
+use softnic_wire::icrc::Icrc;
 use softnic_wire::opcode::{Position, Service};
 use softnic_wire::segment::opcode_of;
 use softnic_wire::{ExtHeaders, PacketFields, PathMtu, Psn, Qpn, Template, TxFrame};
@@ -108,34 +109,43 @@ pub(crate) fn write(
         return template.build_elided(tx, fields, ext).map_err(|_| AccessError::Bounds);
     }
     let started = template.start(tx, fields, ext).map_err(|_| AccessError::Bounds)?;
-    let (a, b) = tx.slices_mut(started.payload, fields.payload_len);
+    let (head, a, b) = template.parts(tx, &started);
     let in_first = a.len() as u64;
-    copy_out(from, from.offset, a, host)?;
+    let mut crc = copy_out(from, from.offset, Icrc::new(), head, a, host)?;
     if !b.is_empty() {
-        copy_out(from, from.offset + in_first, b, host)?;
+        crc = copy_out(from, from.offset + in_first, crc, &[], b, host)?;
     }
-    template.finish(tx, started);
+    template.finish_summed(tx, started, crc);
     Ok(())
 }
 
-/// Copies part of a message out of the memory that its work request names.
+/// Copies part of a message out of the memory that its work request names, and continues the packet's ICRC by `head` and by it.
 #[inline]
-fn copy_out(from: &Gather<'_>, offset: u64, out: &mut [u8], memory: &impl Memory) -> Result<(), AccessError> {
-    let sges = match from.source {
-        Source::Inline(bytes) => {
-            out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
-            return Ok(());
-        }
-        Source::Gather(sges) => sges,
-    };
+fn copy_out(
+    from: &Gather<'_>,
+    offset: u64,
+    crc: Icrc,
+    head: &[u8],
+    out: &mut [u8],
+    memory: &impl Memory,
+) -> Result<Icrc, AccessError> {
     let region = |sge: &Sge, skip: u64| {
         let addr = sge.addr.wrapping_add(skip);
         Region { qpn: from.qpn, pd: from.pd, key: sge.lkey, addr, access: Access::NONE }
     };
-    // One element is what most messages have.
-    if let [sge] = sges {
-        return memory.read(region(sge, offset), out);
-    }
+    let mut crc = crc;
+    let sges = match from.source {
+        // One element is what most messages have.
+        Source::Gather([sge]) => return memory.read_summed(region(sge, offset), crc, head, out),
+        Source::Gather(sges) => sges,
+        Source::Inline(bytes) => {
+            out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
+            crc.update(head);
+            crc.update(out);
+            return Ok(crc);
+        }
+    };
+    crc.update(head);
     let (mut skip, mut out) = (offset, out);
     for sge in *sges {
         if out.is_empty() {
@@ -147,8 +157,8 @@ fn copy_out(from: &Gather<'_>, offset: u64, out: &mut [u8], memory: &impl Memory
         }
         let n = out.len().min((u64::from(sge.len) - skip) as usize);
         let (part, rest) = out.split_at_mut(n);
-        memory.read(region(sge, skip), part)?;
+        crc = memory.read_summed(region(sge, skip), crc, &[], part)?;
         (skip, out) = (0, rest);
     }
-    Ok(())
+    Ok(crc)
 }

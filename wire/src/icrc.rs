@@ -4,13 +4,11 @@
 //! to the last pad byte, with ones in place of what a router may change: IPv4 TOS, TTL and header checksum, IPv6 traffic
 //! class, flow label and hop limit, the UDP checksum, and the fifth byte of the BTH. It is stored little-endian.
 //!
-//! The variant fields of a packet without options all lie before the end of the BTH (IPv6: its eighth byte). These bytes and
-//! the eight in front of the IP header, which stand where the LRH would, are copied with ones added, whole vectors at a time,
-//! and the CRC runs over the copy and then over the rest of the frame. Ones stored byte by byte would cost more than all the
-//! rest: a vector load behind them waits until they left the core. The cut is at the end of the BTH because the rest is then a
-//! multiple of 128 bytes in the packets inside a long message, and a CRC is slow in what remains of its longest steps.
+//! The variant fields of a packet without options all lie before the end of the BTH, so checking reads it through a mask. The first four
+//! bytes of the CRC's register are ones as well, and ones added to ones are zero: the CRC begins in the middle of the LRH, with
+//! an empty register.
 
-use crc32fast::Hasher;
+use softnic_crc::Mask;
 
 use crate::bytes::array;
 use crate::layout::{Carrier, Layout};
@@ -18,9 +16,6 @@ use crate::{Error, bth, ipv4, ipv6, udp};
 
 /// Bytes of an ICRC.
 pub const LEN: usize = 4;
-
-/// Bytes of the LRH, which a RoCE packet does not have.
-const LRH_LEN: usize = 8;
 
 /// CRC-32 of eight 0xff bytes: the state in which every ICRC begins.
 const AFTER_LRH: u32 = {
@@ -37,27 +32,39 @@ const AFTER_LRH: u32 = {
 const BTH_VARIANT: usize = 4;
 
 /// A running ICRC over bytes in which the variant fields are ones already.
-#[derive(Clone)]
-pub struct Icrc(Hasher);
+#[derive(Debug, Clone, Copy)]
+pub struct Icrc(u32);
 
 impl Icrc {
     /// Behind the eight bytes that stand for the LRH.
     #[inline]
     #[allow(clippy::new_without_default)] // a CRC in mid-packet is not a default of anything
     pub fn new() -> Icrc {
-        Icrc(Hasher::new_with_initial(AFTER_LRH))
+        Icrc(AFTER_LRH)
     }
 
     /// Takes in more of the packet.
     #[inline]
     pub fn update(&mut self, masked: &[u8]) {
-        self.0.update(masked);
+        self.0 = softnic_crc::update(self.0, masked);
+    }
+
+    /// What [`softnic_crc`] goes on from.
+    #[inline]
+    pub fn value(self) -> u32 {
+        self.0
+    }
+
+    /// An ICRC that was continued elsewhere.
+    #[inline]
+    pub fn from_value(crc: u32) -> Icrc {
+        Icrc(crc)
     }
 
     /// The four bytes as they stand on the wire.
     #[inline]
     pub fn finish(self) -> [u8; LEN] {
-        self.0.finalize().to_le_bytes()
+        self.0.to_le_bytes()
     }
 }
 
@@ -88,72 +95,53 @@ pub(crate) fn mask_transport(b: &mut [u8], carrier: Carrier) {
     }
 }
 
-/// Ones in place of the LRH and in the variant fields of a packet whose UDP header (RoCEv1: BTH) is at `udp`: the first `N`
-/// bytes, eight of them in front of the network header.
-const fn mask<const N: usize>(carrier: Carrier, udp: usize) -> [u8; N] {
-    let mut m = [0; N];
+/// Bytes of the LRH that the CRC takes in one by one; those before them leave an empty register.
+const LRH_REST: usize = 4;
+const AFTER_LRH_BEGIN: u32 = !0;
+
+/// Ones in place of the rest of the LRH and in the variant fields of a packet whose UDP header (RoCEv1: BTH) is at `udp`.
+const fn mask(carrier: Carrier, udp: usize) -> Mask {
+    let mut m = [0; Mask::MAX];
     let mut i = 0;
-    while i < LRH_LEN {
+    while i < LRH_REST {
         m[i] = 0xff;
         i += 1;
     }
     if matches!(carrier, Carrier::Ipv4) {
-        m[LRH_LEN + ipv4::field::TOS] = 0xff;
-        m[LRH_LEN + ipv4::field::TTL] = 0xff;
-        m[LRH_LEN + ipv4::field::CHECKSUM] = 0xff;
-        m[LRH_LEN + ipv4::field::CHECKSUM + 1] = 0xff;
+        m[LRH_REST + ipv4::field::TOS] = 0xff;
+        m[LRH_REST + ipv4::field::TTL] = 0xff;
+        m[LRH_REST + ipv4::field::CHECKSUM] = 0xff;
+        m[LRH_REST + ipv4::field::CHECKSUM + 1] = 0xff;
     } else {
-        (m[LRH_LEN], m[LRH_LEN + 1], m[LRH_LEN + 2], m[LRH_LEN + 3]) = (0x0f, 0xff, 0xff, 0xff);
-        m[LRH_LEN + ipv6::field::HOP_LIMIT] = 0xff;
+        (m[LRH_REST], m[LRH_REST + 1], m[LRH_REST + 2], m[LRH_REST + 3]) = (0x0f, 0xff, 0xff, 0xff);
+        m[LRH_REST + ipv6::field::HOP_LIMIT] = 0xff;
     }
-    let mut bth = LRH_LEN + udp;
+    let mut bth = LRH_REST + udp;
     if !matches!(carrier, Carrier::RoceV1) {
         m[bth + udp::field::CHECKSUM] = 0xff;
         m[bth + udp::field::CHECKSUM + 1] = 0xff;
         bth += udp::LEN;
     }
     m[bth + BTH_VARIANT] = 0xff;
-    m
+    Mask::new(&m)
 }
 
-const IPV4_MASK: [u8; 48] = mask(Carrier::Ipv4, ipv4::LEN);
-const IPV6_MASK: [u8; 64] = mask(Carrier::Ipv6, ipv6::LEN);
-const V1_MASK: [u8; 64] = mask(Carrier::RoceV1, ipv6::LEN);
+static IPV4_MASK: Mask = mask(Carrier::Ipv4, ipv4::LEN);
+static IPV6_MASK: Mask = mask(Carrier::Ipv6, ipv6::LEN);
+static V1_MASK: Mask = mask(Carrier::RoceV1, ipv6::LEN);
 
-/// The ICRC of a packet without options or extension headers; `None` where it has some, or is shorter than the mask.
+/// The ICRC of a packet without options or extension headers; `None` where it has some.
 #[inline]
 fn of_plain(frame: &[u8], layout: &Layout) -> Option<Icrc> {
-    let packet = frame.get(layout.network.checked_sub(LRH_LEN)?..layout.end.checked_sub(LEN)?)?;
-    match (layout.carrier, layout.udp.checked_sub(layout.network)?) {
-        (Carrier::Ipv4, ipv4::LEN) => masked(packet, &IPV4_MASK),
-        (Carrier::Ipv6, ipv6::LEN) => masked(packet, &IPV6_MASK),
-        (Carrier::RoceV1, ipv6::LEN) => masked(packet, &V1_MASK),
-        _ => None,
-    }
+    let packet = frame.get(layout.network.checked_sub(LRH_REST)?..layout.end.checked_sub(LEN)?)?;
+    let mask = match (layout.carrier, layout.udp.checked_sub(layout.network)?) {
+        (Carrier::Ipv4, ipv4::LEN) => &IPV4_MASK,
+        (Carrier::Ipv6, ipv6::LEN) => &IPV6_MASK,
+        (Carrier::RoceV1, ipv6::LEN) => &V1_MASK,
+        _ => return None,
+    };
+    Some(Icrc(softnic_crc::masked(AFTER_LRH_BEGIN, mask, packet)))
 }
-
-#[inline]
-fn masked<const N: usize>(packet: &[u8], mask: &[u8; N]) -> Option<Icrc> {
-    let (head, rest) = packet.split_first_chunk::<N>()?;
-    // A compiler that sees which bytes are ones stores them by themselves, and the CRC's vector loads wait for that.
-    let mask = core::hint::black_box(mask);
-    let head: [u8; N] = core::array::from_fn(|i| head[i] | mask[i]);
-    let mut crc = Icrc(Hasher::new());
-    if rest.len() <= SHORT {
-        // One CRC over a copy of all of it: shorter than two, of which the second waits for the first.
-        let mut whole = [0; 64 + SHORT];
-        whole[..N].copy_from_slice(&head);
-        whole[N..N + rest.len()].copy_from_slice(rest);
-        crc.update(&whole[..N + rest.len()]);
-    } else {
-        crc.update(&head);
-        crc.update(rest);
-    }
-    Some(crc)
-}
-
-/// What may follow the BTH in a packet that is short: a RETH and 64 bytes, and a little more.
-const SHORT: usize = 96;
 
 /// Checks the ICRC of a frame; where it must mask in place, the frame is as before when this returns.
 #[inline]
@@ -224,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_start_is_the_crc_of_eight_ones() {
-        assert_eq!(AFTER_LRH, crc32fast::hash(&[0xff; 8]));
+        assert_eq!(AFTER_LRH_BEGIN, softnic_crc::update(0, &[0xff; 4]));
+        assert_eq!(AFTER_LRH, softnic_crc::update(0, &[0xff; 8]));
     }
 
     /// A packet of Linux rxe from our own corpus (rc_send_mtu1024.pcap, the acknowledgement of the first SEND).

@@ -263,20 +263,37 @@ impl Template {
         Ok((Started { payload, payload_len: p.payload_len, becn: p.becn }, end))
     }
 
-    /// Pads the payload, appends the ICRC and puts the variant fields in place. The frame is ready to leave.
+    /// The headers that the ICRC covers, and the room for the payload as it lies in the frame's segments: for copying and summing at
+    /// once, beginning with [`Icrc::new`]; then [`Template::finish_summed`].
     #[inline(always)]
+    pub fn parts<'t>(&self, tx: &'t mut TxFrame<'_>, s: &Started) -> (&'t [u8], &'t mut [u8], &'t mut [u8]) {
+        let network = usize::from(self.network);
+        let head = s.payload - network;
+        let (a, b) = tx.slices_mut(network, head + s.payload_len);
+        let (head, a) = a.split_at_mut(head);
+        (head, a, b)
+    }
+
+    /// Pads the payload, appends the ICRC and puts the variant fields in place. The frame is ready to leave.
+    #[inline]
     pub fn finish(&self, tx: &mut TxFrame<'_>, s: Started) {
+        let mut crc = Icrc::new();
+        let (head, a, b) = self.parts(tx, &s);
+        crc.update(head);
+        crc.update(a);
+        crc.update(b);
+        self.finish_summed(tx, s, crc);
+    }
+
+    /// [`Template::finish`], where the ICRC of headers and payload is known already.
+    #[inline(always)]
+    pub fn finish_summed(&self, tx: &mut TxFrame<'_>, s: Started, crc: Icrc) {
+        let mut crc = crc;
         let end = s.payload + s.payload_len;
         let pad = s.payload_len.wrapping_neg() & 3;
         if pad != 0 {
+            crc.update(&[0; 3][..pad]);
             tx.put_word(end, [0; 4]); // what is too much is overwritten by the ICRC
-        }
-        let network = usize::from(self.network);
-        let mut crc = Icrc::new();
-        let (a, b) = tx.slices_mut(network, end + pad - network);
-        crc.update(a);
-        if !b.is_empty() {
-            crc.update(b);
         }
         tx.put_word(end + pad, crc.finish());
         self.unmask(tx, end + pad + icrc::LEN, s.becn);

@@ -1,0 +1,76 @@
+//! CRC-32 (the Ethernet polynomial) in the two forms that a NIC in software needs and a general library does not have: over a
+//! packet whose first bytes are read through a mask, and over memory while it is copied.
+//!
+//! A CRC over bytes that were just copied waits for the copy's stores, and one over the source beside the copy may see other
+//! bytes than the copy did, because a program may write to its memory at any time. [`copy`] loads each byte once and uses it for
+//! both. Where the processor has no 512-bit carry-less multiplication the same is done in two steps, by memcpy and `crc32fast`.
+#![cfg_attr(not(feature = "std"), no_std)]
+
+mod portable;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+mod vector;
+
+/// Ones to be put over the first bytes of a packet, prepared so that they can be loaded at any distance from a block's begin.
+#[derive(Debug, Clone)]
+pub struct Mask {
+    /// 64 zeros, the mask, 64 zeros or more.
+    padded: [u8; 192],
+}
+
+impl Mask {
+    /// The longest mask.
+    pub const MAX: usize = 64;
+
+    /// A mask of at most [`Mask::MAX`] bytes.
+    ///
+    /// # Panics
+    /// When it is longer.
+    pub const fn new(bytes: &[u8]) -> Mask {
+        assert!(bytes.len() <= Mask::MAX);
+        let mut padded = [0; 192];
+        let mut i = 0;
+        while i < bytes.len() {
+            padded[64 + i] = bytes[i];
+            i += 1;
+        }
+        Mask { padded }
+    }
+}
+
+/// The CRC of what `crc` is the CRC of (0 for nothing), followed by `bytes`.
+#[inline]
+pub fn update(crc: u32, bytes: &[u8]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if let Some(vector) = vector::Vector::get() {
+        return vector.update(crc, bytes);
+    }
+    portable::update(crc, bytes)
+}
+
+/// [`update`], with the ones of `mask` put over the first bytes; `bytes` itself stays as it is.
+#[inline]
+pub fn masked(crc: u32, mask: &Mask, bytes: &[u8]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if let Some(vector) = vector::Vector::get() {
+        return vector.masked(crc, mask, bytes);
+    }
+    portable::masked(crc, mask, bytes)
+}
+
+/// Copies from `src` to `dst` and says the CRC of `head` and what was copied, behind what `crc` is the CRC of. Somebody may
+/// write to `src` meanwhile: the CRC is that of the bytes that `dst` got.
+///
+/// # Safety
+/// `src` is valid for reads of `dst.len()` bytes, and does not overlap `dst`.
+#[inline]
+#[allow(unsafe_code)]
+pub unsafe fn copy(crc: u32, head: &[u8], src: *const u8, dst: &mut [u8]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if let Some(vector) = vector::Vector::get() {
+        // SAFETY: as our caller promises.
+        return unsafe { vector.copy(crc, head, src, dst) };
+    }
+    // SAFETY: as our caller promises.
+    unsafe { core::ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) };
+    portable::update(portable::update(crc, head), dst)
+}
