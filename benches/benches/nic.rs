@@ -63,7 +63,7 @@ fn round(pair: &mut Pair, clock: Duration) -> [Duration; 2] {
         let start = Instant::now();
         done += pair.complete(answers);
         timed(0, start);
-        if sent < BATCH && answers == 0 {
+        if sent == 0 && answers == 0 {
             break;
         }
     }

@@ -2,7 +2,7 @@
 //! else the machine does. `docs/performance.md` has the command.
 #![allow(clippy::print_stdout)]
 
-use softnic_benches::pair::{BATCH, Memory, Pair};
+use softnic_benches::pair::{Memory, Pair};
 
 fn main() {
     let mut args = std::env::args().skip(1).filter_map(|a| a.parse::<usize>().ok());
@@ -19,7 +19,7 @@ fn main() {
             pair.receive(sent);
             let answers = pair.answer();
             done += pair.complete(answers);
-            if sent < BATCH && answers == 0 {
+            if sent == 0 && answers == 0 {
                 break;
             }
         }

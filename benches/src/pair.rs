@@ -14,6 +14,8 @@ use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, TxFrame};
 
 /// Frames that go over at once, as a driver would do it.
 pub const BATCH: usize = 32;
+/// Bytes that go over at once: a batch of long frames that fits the first-level cache beside the memory it is copied from.
+pub const BATCH_BYTES: usize = 24 << 10;
 /// Work requests that each queue pair has outstanding.
 pub const DEPTH: usize = 16;
 const FRAME: usize = 4096 + 256;
@@ -208,12 +210,14 @@ impl Pair {
 }
 
 fn transmit(nic: &mut Nic, now: Instant, frames: &mut [[u8; FRAME]], lens: &mut [usize; BATCH]) -> usize {
+    let mut bytes = 0;
     for (i, frame) in frames.iter_mut().enumerate() {
         let mut tx = TxFrame::new(frame);
-        if !nic.poll_transmit(now, Nic::WIRE, &mut tx) {
+        if bytes >= BATCH_BYTES || !nic.poll_transmit(now, Nic::WIRE, &mut tx) {
             return i;
         }
         lens[i] = tx.segments().0.len();
+        bytes += lens[i];
     }
     frames.len()
 }

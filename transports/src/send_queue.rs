@@ -17,6 +17,10 @@ pub(crate) struct Slot {
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
     inline: bool,
+    /// What the operation is, asked several times for each packet.
+    awaits_data: bool,
+    uses_receive: bool,
+    local: bool,
     /// A local operation that was carried out.
     executed: bool,
     sges: u8,
@@ -41,6 +45,9 @@ impl Slot {
         solicited: false,
         fence: false,
         inline: false,
+        awaits_data: false,
+        uses_receive: false,
+        local: false,
         executed: false,
         sges: 0,
         to: None,
@@ -72,7 +79,7 @@ impl Slot {
     /// Whether all that it does here has been done once everything before packet `n` is.
     #[inline]
     pub(crate) fn is_done(&self, n: u64) -> bool {
-        self.end() <= n && (self.executed || !self.op.is_local())
+        self.end() <= n && (self.executed || !self.local)
     }
 
     /// Carries out a local operation of the queue pair `qpn`; else the status that it ends with.
@@ -87,14 +94,20 @@ impl Slot {
     /// Whether the message takes a receive of the peer.
     #[inline]
     pub(crate) fn uses_receive(&self) -> bool {
-        matches!(self.op, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } | SendOp::WriteImm { .. })
+        self.uses_receive
     }
 
     /// Whether it is answered by data, not by an acknowledgement: READs and atomics. One request packet stands for all of
     /// its PSNs.
     #[inline]
     pub(crate) fn awaits_data(&self) -> bool {
-        self.op.awaits_data()
+        self.awaits_data
+    }
+
+    /// Whether it is carried out here, without a packet.
+    #[inline]
+    pub(crate) fn is_local(&self) -> bool {
+        self.local
     }
 
     /// What kind of message it sends; `None` for READs, atomics and what sends nothing.
@@ -185,8 +198,8 @@ impl SendQueue {
         if self.tail.wrapping_sub(self.head) >= self.max_wr {
             return Err(PostError::QueueFull);
         }
-        let takes_data = wr.op.awaits_data();
-        if (takes_data || wr.op.is_local()) && matches!(wr.data, Data::Inline(_)) {
+        let (takes_data, local) = (wr.op.awaits_data(), wr.op.is_local());
+        if (takes_data || local) && matches!(wr.data, Data::Inline(_)) {
             return Err(PostError::InlineNotAllowed);
         }
         let at = self.place(self.tail);
@@ -202,7 +215,11 @@ impl SendQueue {
                 if sges.len() > self.max_sge {
                     return Err(PostError::TooManySges);
                 }
-                self.sges[at * self.max_sge..][..sges.len()].copy_from_slice(sges);
+                match sges {
+                    // What most messages have.
+                    [sge] => self.sges[at * self.max_sge] = *sge,
+                    _ => self.sges[at * self.max_sge..][..sges.len()].copy_from_slice(sges),
+                }
                 (sges.iter().map(|s| u64::from(s.len)).sum(), sges.len() as u8, false)
             }
         };
@@ -219,6 +236,9 @@ impl SendQueue {
             solicited: wr.flags.solicited,
             fence: wr.flags.fence,
             inline,
+            awaits_data: takes_data,
+            uses_receive: wr.op.uses_receive(),
+            local,
             executed: false,
             sges,
             to: wr.to,
@@ -239,7 +259,7 @@ impl SendQueue {
             let at = self.place(self.published);
             let slot = &mut self.slots[at];
             slot.first = self.end;
-            let local = slot.op.is_local();
+            let local = slot.local;
             slot.packets = if local { 0 } else { mtu.packets(slot.len) };
             if local && self.locals == 0 {
                 self.locals_from = self.published;
@@ -263,7 +283,7 @@ impl SendQueue {
         // They are carried out in order, so the search goes on where it ended, unless that is done with.
         let mut position = if self.get(self.locals_from).is_some() { self.locals_from } else { self.head };
         while let Some(&slot) = self.get(position) {
-            if slot.op.is_local() && !slot.executed {
+            if slot.local && !slot.executed {
                 self.locals_from = position;
                 return Some((position, slot));
             }

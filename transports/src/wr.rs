@@ -89,6 +89,12 @@ impl SendOp {
         matches!(self, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 
+    /// Whether the message takes a receive of the peer.
+    #[inline]
+    pub(crate) fn uses_receive(&self) -> bool {
+        matches!(self, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } | SendOp::WriteImm { .. })
+    }
+
     /// Whether it is carried out here, without a packet.
     #[inline]
     pub(crate) fn is_local(&self) -> bool {

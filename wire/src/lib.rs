@@ -39,7 +39,7 @@ pub use ethernet::MacAddr;
 pub use ext::ExtHeaders;
 pub use layout::{Carrier, Layout};
 pub use opcode::Opcode;
-pub use packet::RocePacket;
+pub use packet::{RoceHeaders, RocePacket};
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use segment::PathMtu;

@@ -35,25 +35,54 @@ impl RocePacket {
         RocePacket::parse_at(frame, Layout::locate_general(frame)?)
     }
 
-    /// Reads the headers of a frame whose payload and ICRC were elided; `payload` says where they would be.
-    #[inline]
-    pub fn parse_elided(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
-        layout.check_elided()?;
-        let body = frame.get(layout.bth..).unwrap_or_default();
-        RocePacket::from_body(layout, body, layout.end - icrc::LEN - layout.bth)
-    }
-
     /// Reads all headers of a frame whose BTH was found before.
     #[inline(always)]
     pub fn parse_at(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
+        RoceHeaders::read(frame, &layout, |h| RocePacket { layout, bth: h.bth, ext: *h.ext, payload: h.payload.clone() })
+    }
+}
+
+/// The headers of a packet on their way through: [`RocePacket`] for those who read a packet and are done with it.
+#[derive(Debug)]
+pub struct RoceHeaders<'a> {
+    /// Base transport header.
+    pub bth: bth::Repr,
+    /// Extension headers.
+    pub ext: &'a ExtHeaders,
+    /// Where the payload lies in the frame, without padding.
+    pub payload: Range<usize>,
+}
+
+impl RoceHeaders<'_> {
+    /// Reads all headers of a frame whose BTH was found before, for `use_them`. They are used where they were read: a result of that
+    /// size would be moved about.
+    #[inline(always)]
+    pub fn read<R>(frame: &[u8], layout: &Layout, use_them: impl FnOnce(&RoceHeaders<'_>) -> R) -> Result<R, Error> {
         layout.check(frame.len())?;
         let body = &frame[layout.bth..layout.end - icrc::LEN];
-        RocePacket::from_body(layout, body, body.len())
+        RoceHeaders::read_body(layout, body, body.len(), use_them)
+    }
+
+    /// The same of a frame whose payload and ICRC were elided; `payload` says where they would be.
+    #[inline]
+    pub fn read_elided<R>(
+        frame: &[u8],
+        layout: &Layout,
+        use_them: impl FnOnce(&RoceHeaders<'_>) -> R,
+    ) -> Result<R, Error> {
+        layout.check_elided()?;
+        let body = frame.get(layout.bth..).unwrap_or_default();
+        RoceHeaders::read_body(layout, body, layout.end - icrc::LEN - layout.bth, use_them)
     }
 
     /// `body` is what is there of the `body_len` bytes from the BTH to the ICRC.
     #[inline(always)] // a layout handed over in memory is stored in pieces and loaded as vectors, which waits
-    fn from_body(layout: Layout, body: &[u8], body_len: usize) -> Result<RocePacket, Error> {
+    fn read_body<R>(
+        layout: &Layout,
+        body: &[u8],
+        body_len: usize,
+        use_them: impl FnOnce(&RoceHeaders<'_>) -> R,
+    ) -> Result<R, Error> {
         let bth = bth::Repr::parse(&bth::Packet::new_checked(body)?)?;
         let behind = body.get(bth::LEN..).unwrap_or_default();
         ExtHeaders::check_len(bth.opcode, behind)?;
@@ -63,8 +92,8 @@ impl RocePacket {
         };
         let at = layout.bth + start;
         let payload = at..at + len;
-        // With nothing left to fail, the 128 bytes of `ext` are written where they end up and not moved.
-        ExtHeaders::parse_with(bth.opcode, behind, move |ext| Ok(RocePacket { layout, bth, ext, payload }))
+        // With nothing left to fail, the 128 bytes of `ext` are written where they are used and not moved.
+        ExtHeaders::parse_with(bth.opcode, behind, move |ext| Ok(use_them(&RoceHeaders { bth, ext: &ext, payload })))
     }
 }
 

@@ -100,6 +100,10 @@ impl<'a> TxFrame<'a> {
     #[inline]
     pub fn slices_mut(&mut self, at: usize, len: usize) -> (&mut [u8], &mut [u8]) {
         let split = self.first.len();
+        // Nearly always.
+        if at <= at + len && at + len <= split {
+            return (&mut self.first[at..at + len], &mut []);
+        }
         let end = (at + len).min(split + self.second.len());
         let at = at.min(end);
         (

@@ -8,7 +8,7 @@ use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
 use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
-use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RocePacket, bth, icrc, ipv4};
+use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, icrc, ipv4};
 
 use super::Nic;
 use crate::qp::each;
@@ -55,7 +55,7 @@ impl Nic {
             self.receive_for_group(now, dst, dest_qp, frame, layout);
             return;
         }
-        if !self.port.addresses.contains(&dst) {
+        if self.port.addresses.first() != Some(&dst) && !self.port.addresses.contains(&dst) {
             counters.rx_not_for_us += 1;
             return;
         }
@@ -125,11 +125,10 @@ impl Nic {
 
     /// Hands a frame whose ICRC is right to its queue pair; whether that may have something to send now.
     fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
-        // Two calls, so that the packet that was read is used where it lies and not moved to where both could leave it.
         let done = match self.payload {
-            PayloadMode::Real => RocePacket::parse_at(frame, layout).map(|p| self.hand_over(now, index, frame, &p)),
+            PayloadMode::Real => RoceHeaders::read(frame, &layout, |h| self.hand_over(now, index, frame, &layout, h)),
             PayloadMode::Elided => {
-                RocePacket::parse_elided(frame, layout).map(|p| self.hand_over(now, index, frame, &p))
+                RoceHeaders::read_elided(frame, &layout, |h| self.hand_over(now, index, frame, &layout, h))
             }
         };
         done.unwrap_or_else(|_| {
@@ -138,8 +137,15 @@ impl Nic {
         })
     }
 
-    #[inline(always)]
-    fn hand_over(&mut self, now: Instant, index: u32, frame: &[u8], packet: &RocePacket) -> bool {
+    #[inline(never)] // each kind of extension headers is handed over where it was read
+    fn hand_over(
+        &mut self,
+        now: Instant,
+        index: u32,
+        frame: &[u8],
+        layout: &Layout,
+        packet: &RoceHeaders<'_>,
+    ) -> bool {
         let counters = &mut self.shared.counters;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         // The membership bit does not matter: one full member of the two is enough, and we are one (IBA 10.9.1.1).
@@ -155,12 +161,12 @@ impl Nic {
             counters.rx_malformed += 1;
             return false;
         }
-        let ecn_ce = packet.layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
+        let ecn_ce = layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
         counters.np_ecn_marked_roce_packets += u64::from(ecn_ce);
-        let grh = if service == Service::Ud { Grh::of_frame(frame, &packet.layout).ok() } else { None };
+        let grh = if service == Service::Ud { Grh::of_frame(frame, layout).ok() } else { None };
         let inbound = Inbound {
             bth: packet.bth,
-            ext: &packet.ext,
+            ext: packet.ext,
             payload_len: packet.payload.len() as u32,
             payload: if self.payload == PayloadMode::Elided { &[] } else { &frame[packet.payload.clone()] },
             grh: grh.as_ref(),

@@ -87,7 +87,6 @@ impl Nic {
     }
 
     /// The queue pair at the head of the list has sent this many bytes.
-    #[inline]
     fn spend(&mut self, index: u32, port: usize, bytes: usize) {
         let (left, bytes) = (self.turn_left[port], bytes as u32);
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
@@ -134,9 +133,22 @@ impl Nic {
         }
     }
 
-    /// One frame of the queue pair in slot `index`.
+    /// One frame of the queue pair in slot `index`, if it has one; and whether it is known to be a connection.
     #[inline]
-    fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
+    fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> (bool, bool) {
+        match self.slots.get_mut(index as usize) {
+            Some(Some(Slot { qp: AnyQp::Rc(qp), shim: None, .. })) => {
+                let sent = qp.poll_transmit(now, tx, &mut self.shared);
+                self.timers.arm(index, qp.poll_timeout());
+                (sent, true)
+            }
+            _ => (self.transmit_any(now, index, tx), false),
+        }
+    }
+
+    /// The same for every kind of queue pair, with a shim or without.
+    #[inline(never)]
+    fn transmit_any(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         if let Some(shim) = &mut slot.shim
             && shim.poll_transmit(now, tx)
@@ -204,11 +216,16 @@ impl Node for Nic {
             return false;
         }
         while let Some(index) = self.whose_turn(port) {
-            if self.transmit(now, index, tx) {
+            let (sent, connected) = self.transmit(now, index, tx);
+            if sent {
                 let bytes = tx.wire_len();
                 self.shared.counters.sent_pkts += 1;
                 self.shared.counters.sent_bytes += bytes as u64;
-                self.spend(index, port, bytes);
+                match self.turn_left[port].checked_sub(bytes as u32) {
+                    // A connection's next frame leaves by the same port.
+                    Some(left) if left > 0 && connected => self.turn_left[port] = left,
+                    _ => self.spend(index, port, bytes),
+                }
                 return true;
             }
             self.end_turn(index, port);

@@ -180,6 +180,7 @@ impl Requester {
     }
 
     /// Writes the next request packet, if one is due.
+    #[inline]
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -188,13 +189,34 @@ impl Requester {
         recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        let (psn, position, resent) = match self.next_plain(recovery) {
-            Some(position) => (self.window.next, position, false),
-            None => match self.choose(now, link, recovery, host)? {
-                Some(found) => found,
-                None => return Ok(false),
-            },
-        };
+        if let Some(position) = self.next_plain(recovery) {
+            let psn = self.window.next;
+            let n = self.number(psn);
+            let slot = self.queue.at(position);
+            let ends = slot.ends_with(n);
+            if let Some(ack_req) = self.wants_ack_plain(position, ends)
+                && self.emit_message(tx, link, (n, psn), position, slot, ack_req, host).is_ok()
+            {
+                self.window.next = psn.next();
+                host.counters().sent_requests += 1;
+                self.note_sent(now, n + 1, ack_req);
+                return Ok(true);
+            }
+        }
+        self.poll_transmit_any(now, tx, link, recovery, host)
+    }
+
+    /// The same for every packet.
+    #[inline(never)]
+    fn poll_transmit_any(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<bool, Failure> {
+        let Some((psn, position, resent)) = self.choose(now, link, recovery, host)? else { return Ok(false) };
         let n = self.number(psn);
         let slot = self.queue.at(position);
         let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
@@ -214,22 +236,15 @@ impl Requester {
             }
             self.break_at(position, Status::LocProtErr, recovery)?;
             // Another packet may be due instead, and nobody would ask again.
-            return self.poll_transmit(now, tx, link, recovery, host);
+            return self.poll_transmit_any(now, tx, link, recovery, host);
         }
-        self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
         let counters = host.counters();
         if resent {
             counters.retransmitted_packets += 1;
         } else {
             counters.sent_requests += 1;
         }
-        // Only a packet that asks for an answer starts the clock (IBA 9.7.6.1.3): what was sent before it may be unanswered.
-        if ack_req {
-            self.answer_due = self.answer_due.max(n + u64::from(psns));
-            if self.deadline.is_none() {
-                self.arm(now);
-            }
-        }
+        self.note_sent(now, n + u64::from(psns), ack_req);
         if let Some(cc) = &mut self.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
             match (resent, self.timed) {
@@ -239,6 +254,21 @@ impl Requester {
             }
         }
         Ok(true)
+    }
+
+    /// A packet left; `behind` is the number behind its last PSN.
+    #[inline]
+    fn note_sent(&mut self, now: Instant, behind: u64, ack_req: bool) {
+        if !ack_req {
+            self.since_ack_req += 1;
+            return;
+        }
+        self.since_ack_req = 0;
+        // Only a packet that asks for an answer starts the clock (IBA 9.7.6.1.3): what was sent before it may be unanswered.
+        self.answer_due = self.answer_due.max(behind);
+        if self.deadline.is_none() {
+            self.arm(now);
+        }
     }
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still

@@ -154,6 +154,15 @@ impl Requester {
         !more
     }
 
+    /// [`Requester::wants_ack`] of a packet that is sent for the first time, where it is easily known.
+    #[inline]
+    pub(super) fn wants_ack_plain(&self, position: u32, ends: bool) -> Option<bool> {
+        if self.since_ack_req + 1 >= ACK_EVERY || ends && self.since_ack_req + 1 >= ACK_BATCH {
+            return Some(true);
+        }
+        self.surely_goes_on(position, ends).then_some(false)
+    }
+
     /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
     /// to know, and a fraction of the work of finding out exactly.
     #[inline]
@@ -163,7 +172,7 @@ impl Requester {
             && (!ends
                 || !self.draining
                     && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
-                        !next.fence && !next.awaits_data() && !next.op.is_local() && self.has_credit(next)
+                        !next.fence && !next.awaits_data() && !next.is_local() && self.has_credit(next)
                     }))
     }
 }

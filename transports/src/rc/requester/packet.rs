@@ -61,7 +61,23 @@ impl Requester {
         if slot.awaits_data() {
             return self.emit_data_request(tx, link, (index, psn), slot);
         }
-        let which = Which { service: Service::Rc, index, psn, ack_req };
+        self.emit_message(tx, link, (n, psn), position, slot, ack_req, host)
+    }
+
+    /// The same for a SEND or WRITE.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // what the caller has at hand anyway
+    pub(super) fn emit_message(
+        &self,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        (n, psn): (u64, Psn),
+        position: u32,
+        slot: &Slot,
+        ack_req: bool,
+        host: &impl Memory,
+    ) -> Result<(), AccessError> {
+        let which = Which { service: Service::Rc, index: (n - slot.first) as u32, psn, ack_req };
         message::emit(tx, link, which, slot, &self.queue.source(position, slot), host)
     }
 }
