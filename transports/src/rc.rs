@@ -229,6 +229,12 @@ impl<R: LossRecovery + Default> Rc<R> {
         }
     }
 
+    /// Hints that what it sends next will be wanted soon.
+    #[inline]
+    pub fn prefetch_work(&self) {
+        self.requester.queue.prefetch();
+    }
+
     fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status) => self.stop(status, host),

@@ -5,8 +5,12 @@ use softnic_wire::{PathMtu, Qpn};
 
 use crate::invariants::{Tally, invariant};
 use crate::memory::PdId;
+use crate::prefetch::prefetch;
 use crate::wr::{Data, Datagram};
 use crate::{Completion, Memory, PostError, SendOp, SendWr, Sge, Status, WcOpcode};
+
+/// Messages of one long packet that a queue pair sends in a turn, and the one before them.
+const TURN: u32 = 5;
 
 /// A work request in the queue.
 #[derive(Debug, Clone, Copy)]
@@ -368,6 +372,18 @@ impl SendQueue {
     pub(crate) fn pop_any(&mut self) -> Option<Slot> {
         (self.published, self.locals) = (self.tail, 0);
         self.pop()
+    }
+
+    /// Hints that the work requests behind the one looked up last will be wanted soon: as many as a turn may send.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        for i in 0..TURN {
+            let at = self.place(self.cached.wrapping_add(i));
+            prefetch(&self.slots[at]);
+            if let Some(sge) = self.sges.get(at * self.max_sge) {
+                prefetch(sge);
+            }
+        }
     }
 
     /// Whether a published local operation was not carried out yet.

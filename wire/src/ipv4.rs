@@ -135,7 +135,8 @@ pub(crate) fn sum(header: &[u8]) -> u16 {
 /// set or not.
 #[inline]
 fn sum_of_plain(h: &[u8; LEN]) -> u16 {
-    let [a, b, c, d, e] = [0, 4, 8, 12, 16].map(|at| u64::from(u32::from_ne_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]])));
+    let [a, b, c, d, e] =
+        [0, 4, 8, 12, 16].map(|at| u64::from(u32::from_ne_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]])));
     fold(a + b + c + d + e)
 }
 

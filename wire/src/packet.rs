@@ -38,7 +38,12 @@ impl RocePacket {
     /// Reads all headers of a frame whose BTH was found before.
     #[inline(always)]
     pub fn parse_at(frame: &[u8], layout: Layout) -> Result<RocePacket, Error> {
-        RoceHeaders::read(frame, &layout, |h| RocePacket { layout, bth: h.bth, ext: *h.ext, payload: h.payload.clone() })
+        RoceHeaders::read(frame, &layout, |h| RocePacket {
+            layout,
+            bth: h.bth,
+            ext: *h.ext,
+            payload: h.payload.clone(),
+        })
     }
 }
 

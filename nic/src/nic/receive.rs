@@ -138,14 +138,7 @@ impl Nic {
     }
 
     #[inline(never)] // each kind of extension headers is handed over where it was read
-    fn hand_over(
-        &mut self,
-        now: Instant,
-        index: u32,
-        frame: &[u8],
-        layout: &Layout,
-        packet: &RoceHeaders<'_>,
-    ) -> bool {
+    fn hand_over(&mut self, now: Instant, index: u32, frame: &[u8], layout: &Layout, packet: &RoceHeaders<'_>) -> bool {
         let counters = &mut self.shared.counters;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         // The membership bit does not matter: one full member of the two is enough, and we are one (IBA 10.9.1.1).

@@ -1,6 +1,7 @@
 //! The way out: which queue pair sends next, by which port, and when one wants to be woken.
 
 use softnic_transports::QueuePair;
+use softnic_transports::prefetch::prefetch;
 use softnic_wire::{Instant, TxFrame};
 
 use super::{Nic, Shared};
@@ -78,12 +79,29 @@ impl Nic {
                 _ => port,
             };
             if leaves_by == port {
+                self.prefetch_next(port);
                 return Some(index);
             }
             self.dequeue(index, port);
             self.enqueue(index, leaves_by);
         }
         None
+    }
+
+    /// While one queue pair has its turn, what the next ones need is fetched: the work of the next, the state of the one behind it, and
+    /// where that of the third is.
+    #[inline]
+    fn prefetch_next(&self, port: usize) {
+        let behind = |i: usize| self.ready[port].get(i).and_then(|&index| self.slots.get(index as usize));
+        if let Some(slot) = behind(3) {
+            prefetch(slot);
+        }
+        if let Some(Some(Slot { qp: AnyQp::Rc(qp), .. })) = behind(2) {
+            prefetch(&**qp);
+        }
+        if let Some(Some(Slot { qp: AnyQp::Rc(qp), .. })) = behind(1) {
+            qp.prefetch_work();
+        }
     }
 
     /// The queue pair at the head of the list has sent this many bytes.
