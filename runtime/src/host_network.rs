@@ -85,7 +85,7 @@ impl HostNetwork {
         // First listen, then read: a change in between is heard of.
         let monitor = Monitor::open(index).map_err(&failed)?;
         let interface = Interface::ask_index(&mut netlink, index)?;
-        let (bottom, tags) = interface.bottom(&mut netlink)?;
+        let (bottom, tags) = interface.bottom(|index| Interface::ask_index(&mut netlink, index))?;
         let addresses = addresses::read(&mut netlink, index).map_err(&failed)?;
         let resolver = Resolver::new(index);
         let events = VecDeque::new();

@@ -1,7 +1,8 @@
 //! The addresses of an interface, in the order of a GID table.
 //!
-//! IPv4 first, then global IPv6, then link-local IPv6. Within each kind the oldest comes first, so that a new address does
-//! not give another number to those that were there. What is left out, and why:
+//! IPv4 first, as the kernel lists it: by age, and of each network the first address before all further ones. Then global
+//! IPv6, then link-local IPv6, the oldest first, so that a new address does not give another number to those that were
+//! there. What is left out, and why:
 //! - tentative addresses, and those that another host turned out to have: they are not ours (yet);
 //! - temporary ones (RFC 8981): they change every day, and a GID is for connections that stay.
 //!
@@ -68,7 +69,7 @@ impl Address {
 /// From the order of the kernel's lists.
 fn order(mut addresses: Vec<Address>) -> Vec<IpAddr> {
     addresses.retain(Address::is_usable);
-    // The kernel lists IPv4 addresses by age, but puts a new IPv6 address before those of its scope.
+    // The kernel puts a new IPv6 address before the others of its scope, a new IPv4 address behind.
     let (mut ordered, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|a| a.ip.is_ipv4());
     ordered.extend(v6.into_iter().rev());
     ordered.sort_by_key(Address::rank);

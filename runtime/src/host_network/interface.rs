@@ -115,10 +115,11 @@ impl Interface {
         Ok(interface)
     }
 
-    /// The interface at the bottom of its VLANs, itself if it is none, and the tags of its frames from outside in.
+    /// The interface at the bottom of its VLANs, itself if it is none, and the tags of its frames from outside in. `find`
+    /// knows the interfaces by their numbers.
     pub(super) fn bottom(
         &self,
-        netlink: &mut Netlink,
+        mut find: impl FnMut(u32) -> Result<Interface, HostNetworkError>,
     ) -> Result<(Interface, [Option<VlanTag>; MAX_TAGS]), HostNetworkError> {
         let (mut at, mut tags) = (self.clone(), [None; MAX_TAGS]);
         while let Some(vlan) = at.vlan {
@@ -128,8 +129,7 @@ impl Interface {
             // The tag of the lower interface is put on later, so it stands further outside.
             tags.rotate_right(1);
             tags[0] = Some(vlan.tag);
-            let parent = vlan.parent.ok_or_else(|| HostNetworkError::ParentElsewhere(at.name.clone()))?;
-            at = Interface::ask_index(netlink, parent)?;
+            at = find(vlan.parent.ok_or(HostNetworkError::ParentElsewhere(at.name))?)?;
         }
         Ok((at, tags))
     }
@@ -157,4 +157,64 @@ fn names(netlink: &mut Netlink) -> Result<Vec<String>, HostNetworkError> {
         _ => None,
     });
     Ok(names.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(index: u32, name: &str, vlan: Option<(u16, VlanProtocol, u32)>) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.link_layer_type = LinkLayerType::Ether;
+        message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+        message.attributes.push(LinkAttribute::IfName(name.into()));
+        message.attributes.push(LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1]));
+        if let Some((id, protocol, parent)) = vlan {
+            let data = InfoData::Vlan(vec![InfoVlan::Protocol(protocol), InfoVlan::Id(id)]);
+            message.attributes.push(LinkAttribute::Link(parent));
+            message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Data(data)]));
+        }
+        message
+    }
+
+    #[test]
+    fn the_tags_of_stacked_vlans_stand_from_outside_in() {
+        let all = [
+            message(1, "eth0", None),
+            message(2, "outer", Some((20, VlanProtocol::Ieee8021Ad, 1))),
+            message(3, "inner", Some((30, VlanProtocol::Ieee8021Q, 2))),
+            message(4, "third", Some((40, VlanProtocol::Ieee8021Q, 3))),
+        ];
+        let find = |index: u32| Interface::from_message(&all[index as usize - 1]);
+        let bottom = |index| find(index).unwrap().bottom(find).map(|(bottom, tags)| (bottom.name, tags));
+        let (outer, inner) = (VlanTag { tpid: ethertype::QINQ, tci: 20 }, VlanTag::new(30, 0));
+        assert_eq!(bottom(1), Ok(("eth0".into(), [None, None])));
+        assert_eq!(bottom(2), Ok(("eth0".into(), [Some(outer), None])));
+        assert_eq!(bottom(3), Ok(("eth0".into(), [Some(outer), Some(inner)])));
+        assert_eq!(bottom(4), Err(HostNetworkError::TooManyTags("third".into())));
+    }
+
+    #[test]
+    fn a_parent_in_another_namespace_is_not_taken_for_one_here() {
+        let mut message = message(2, "v", Some((20, VlanProtocol::Ieee8021Q, 1)));
+        message.attributes.push(LinkAttribute::LinkNetNsId(0));
+        let interface = Interface::from_message(&message).unwrap();
+        let error = interface.bottom(|_| unreachable!()).unwrap_err();
+        assert_eq!(error, HostNetworkError::ParentElsewhere("v".into()));
+        // The other end of a veth pair is told the same way, and is no parent.
+        message.attributes.retain(|a| !matches!(a, LinkAttribute::LinkInfo(_)));
+        assert_eq!(Interface::from_message(&message).unwrap().vlan, None);
+    }
+
+    #[test]
+    fn a_link_is_up_when_nothing_holds_it_back() {
+        let mut message = message(1, "eth0", None);
+        let seen = Interface::from_message(&message).unwrap();
+        assert!(seen.admin_up && seen.carrier && !seen.up, "as a port that waits for 802.1X");
+        message.header.flags |= LinkFlags::Running;
+        assert!(Interface::from_message(&message).unwrap().up);
+        message.header.link_layer_type = LinkLayerType::Loopback;
+        assert_eq!(Interface::from_message(&message), Err(HostNetworkError::NotEthernet("eth0".into())));
+    }
 }
