@@ -102,7 +102,7 @@ impl HostNetwork {
         &self.interface
     }
 
-    /// The interface whose queues send and receive: the one below, if ours is a VLAN.
+    /// The interface whose queues send and receive: ours, or the one below if ours is a VLAN, as it was at the beginning.
     pub fn bottom(&self) -> &Interface {
         &self.bottom
     }

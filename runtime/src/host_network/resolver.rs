@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
@@ -70,6 +70,14 @@ struct Entry {
     next: Instant,
 }
 
+/// What the kernel's table has of a neighbour.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    mac: MacAddr,
+    /// Somebody else sees to it that it stays.
+    is_kept: bool,
+}
+
 /// The neighbours in use on one interface.
 #[derive(Debug)]
 pub(super) struct Resolver {
@@ -95,10 +103,10 @@ impl Resolver {
         if ip.is_multicast() {
             return Ok(State::Known(multicast_mac(ip)));
         }
-        let known = self.look_up(netlink, ip)?;
+        let found = self.look_up(netlink, ip)?;
         let entry = self.entries.entry(ip).or_insert(Entry { progress: Progress::Lost, next: now });
-        entry.progress = match (known, entry.progress) {
-            (Some(mac), _) => Progress::Known(mac),
+        entry.progress = match (found, entry.progress) {
+            (Some(found), _) => Progress::Known(found.mac),
             (None, Progress::Asked { since }) if now >= since + self.patience.limit => Progress::Failed,
             (None, progress @ (Progress::Asked { .. } | Progress::Failed)) => progress,
             (None, Progress::Known(_) | Progress::Lost) => {
@@ -113,7 +121,9 @@ impl Resolver {
         }
         if entry.next <= now {
             entry.next = now + self.patience.interval(progress);
-            self.tell(netlink, ip)?;
+            if !found.is_some_and(|found| found.is_kept) {
+                self.tell(netlink, ip)?;
+            }
         }
         Ok(match progress {
             Progress::Known(mac) => State::Known(mac),
@@ -141,7 +151,7 @@ impl Resolver {
     pub(super) fn reread(&mut self, netlink: &mut Netlink) -> Result<Vec<(IpAddr, Option<MacAddr>)>, HostNetworkError> {
         let mut news = Vec::new();
         for ip in self.entries.keys().copied().collect::<Vec<_>>() {
-            let mac = self.look_up(netlink, ip)?;
+            let mac = self.look_up(netlink, ip)?.map(|found| found.mac);
             if self.learn(ip, mac) {
                 news.push((ip, mac));
             }
@@ -177,16 +187,22 @@ impl Resolver {
         }
         for ip in tell {
             // If it cannot be done now, the next time will do; an interface that is down comes back.
-            let _ = self.tell(netlink, ip);
+            if let Ok(found) = self.look_up(netlink, ip)
+                && !found.is_some_and(|found| found.is_kept)
+            {
+                let _ = self.tell(netlink, ip);
+            }
         }
         failed
     }
 
     /// What the kernel's table has.
-    fn look_up(&self, netlink: &mut Netlink, ip: IpAddr) -> Result<Option<MacAddr>, HostNetworkError> {
+    fn look_up(&self, netlink: &mut Netlink, ip: IpAddr) -> Result<Option<Found>, HostNetworkError> {
         match netlink.ask(RouteNetlinkMessage::GetNeighbour(self.message(ip)), 0) {
             Ok(answers) => Ok(answers.iter().find_map(|answer| match answer {
-                RouteNetlinkMessage::NewNeighbour(message) => mac(message),
+                RouteNetlinkMessage::NewNeighbour(message) => {
+                    mac(message).map(|mac| Found { mac, is_kept: is_kept(message) })
+                }
                 _ => None,
             })),
             Err(Errno::NOENT) => Ok(None),
@@ -238,6 +254,15 @@ impl Patience {
     fn interval(&self, progress: Progress) -> Duration {
         if matches!(progress, Progress::Asked { .. }) { self.again } else { self.refresh }
     }
+}
+
+/// Whether an administrator, another program or the kernel keeps the entry as it is. Such an entry must be left alone: told
+/// that it is in use, the kernel takes these marks from it, and a permanent one is no longer permanent.
+fn is_kept(message: &NeighbourMessage) -> bool {
+    let managed = |a: &NeighbourAttribute| matches!(a, NeighbourAttribute::ExtFlags(flags) if flags.contains(NeighbourExtFlags::Managed));
+    matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp)
+        || message.header.flags.contains(NeighbourFlags::ExtLearned)
+        || message.attributes.iter().any(managed)
 }
 
 /// The neighbour that a message is about.

@@ -1,6 +1,7 @@
 //! Network namespaces for tests: made with `ip netns`, removed when dropped, also after a panic.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,11 +26,11 @@ impl Namespaces {
                 Ok(output) if output.status.success() => all.names.push(name),
                 Ok(output) => {
                     let why = String::from_utf8_lossy(&output.stderr);
-                    eprintln!("LEFT OUT: no network namespaces here (root makes them): {}", why.trim());
+                    left_out(&format!("no network namespaces here (root makes them): {}", why.trim()));
                     return None;
                 }
                 Err(error) => {
-                    eprintln!("LEFT OUT: `ip` does not run (it is in the package iproute2): {error}");
+                    left_out(&format!("`ip` does not run (it is in the package iproute2): {error}"));
                     return None;
                 }
             }
@@ -80,6 +81,12 @@ impl Namespaces {
         });
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+}
+
+/// Says on stderr why this test is left out; not by `eprintln`, which is shown for tests that fail only.
+pub(crate) fn left_out(why: &str) {
+    let name = thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "LEFT OUT: {name}: {why}");
 }
 
 impl Drop for Namespaces {
