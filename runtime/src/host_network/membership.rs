@@ -12,8 +12,9 @@ use super::error::HostNetworkError;
 #[derive(Debug)]
 pub struct Membership {
     group: IpAddr,
-    /// Receives nothing; the kernel leaves the group when it is closed.
-    _socket: UdpSocket,
+    index: u32,
+    /// Receives nothing; it holds the membership.
+    socket: UdpSocket,
 }
 
 impl Membership {
@@ -34,11 +35,24 @@ impl Membership {
             IpAddr::V6(ip) => sockopt::set_ipv6_add_membership(&socket, ip, index),
         }
         .map_err(failed)?;
-        Ok(Membership { group, _socket: socket })
+        Ok(Membership { group, index, socket })
     }
 
     /// The group.
     pub fn group(&self) -> IpAddr {
         self.group
+    }
+}
+
+impl Drop for Membership {
+    /// The kernel would leave the group when the socket is closed, but a child process that is just being started has a copy
+    /// of it. An interface that is gone has left its groups itself.
+    fn drop(&mut self) {
+        let _ = match &self.group {
+            IpAddr::V4(ip) => {
+                sockopt::set_ip_drop_membership_with_ifindex(&self.socket, ip, &Ipv4Addr::UNSPECIFIED, self.index)
+            }
+            IpAddr::V6(ip) => sockopt::set_ipv6_drop_membership(&self.socket, ip, self.index),
+        };
     }
 }
