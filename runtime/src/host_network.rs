@@ -2,7 +2,7 @@
 //!
 //! For backends that share an interface with the kernel, as AF_XDP does: the kernel keeps answering ARP and NDP there, and
 //! its tables say how to reach a peer. [`HostNetwork`] is for a control thread, beside the one that moves packets: it polls
-//! the file descriptor, takes the events, and tells the NIC. Its calls are questions to the kernel, microseconds each; none
+//! the file descriptor, takes the events, and tells the NIC. Its calls are questions to the kernel, tens of microseconds each; none
 //! waits for the network. A socket belongs to the network namespace of the thread that opens it, so one and the same
 //! namespace must hold for all calls.
 
@@ -117,7 +117,7 @@ impl HostNetwork {
         &self.addresses
     }
 
-    /// How often changes came faster than they were taken, so that everything was read again.
+    /// How often changes came faster than they were taken, or could not be understood, so that everything was read again.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
@@ -171,17 +171,24 @@ impl HostNetwork {
     /// The way to `dst`, from a given address if there is one. The next hop is kept fresh from then on, until
     /// [`HostNetwork::release`].
     pub fn path(&mut self, now: Instant, dst: IpAddr, from: Option<IpAddr>) -> Result<PathState, HostNetworkError> {
-        if dst.is_unspecified() {
-            return Err(HostNetworkError::NotAPeer(dst));
-        }
-        if let Some(from) = from.filter(|from| !self.addresses.contains(from)) {
-            return Err(HostNetworkError::NotOurs { name: self.interface.name.clone(), from });
+        // GIDs have IPv4 addresses as IPv6 ones.
+        let (dst, from) = (dst.to_canonical(), from.map(|from| from.to_canonical()));
+        match from {
+            _ if dst.is_unspecified() => return Err(HostNetworkError::NotAPeer(dst)),
+            Some(from) if !self.addresses.contains(&from) => {
+                return Err(HostNetworkError::NotOurs { name: self.interface.name.clone(), from });
+            }
+            Some(from) if from.is_ipv4() != dst.is_ipv4() => return Err(HostNetworkError::Versions { from, dst }),
+            _ => {}
         }
         let hop = match dst {
             ip if self.addresses.contains(&ip) || ip.is_multicast() => Hop { gateway: None, source: None, mtu: None },
             _ => match self.route(dst, from)? {
                 Route::Out(hop) => hop,
-                Route::Local => return Err(HostNetworkError::LocalElsewhere(dst)),
+                Route::Local => {
+                    let name = self.interface.name.clone();
+                    return Err(HostNetworkError::LocalElsewhere { name, dst });
+                }
             },
         };
         let (source_index, source) = self.source(dst, from.or(hop.source))?;

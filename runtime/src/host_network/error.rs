@@ -68,11 +68,26 @@ pub enum HostNetworkError {
         /// The interface that leads there.
         other: String,
     },
-    /// An address of this host on another interface: nothing sent on the wire would come back to it.
+    /// An address of this host that is not in the table: another interface's, or one that is not usable (yet). Nothing sent
+    /// on the wire would come back to it.
     #[error(
-        "{0} is an address of this host, but on another interface: put the peer into a network namespace of its own"
+        "{dst} is this host's own, but no usable address of {name}: take another of its addresses, or put the peer into a \
+         network namespace of its own"
     )]
-    LocalElsewhere(IpAddr),
+    LocalElsewhere {
+        /// Our interface.
+        name: String,
+        /// The destination.
+        dst: IpAddr,
+    },
+    /// IPv4 here, IPv6 there.
+    #[error("{from} and {dst} are of different IP versions")]
+    Versions {
+        /// Our address.
+        from: IpAddr,
+        /// The destination.
+        dst: IpAddr,
+    },
     /// A broadcast address, or none at all.
     #[error("{0} is neither one host nor a multicast group")]
     NotAPeer(IpAddr),

@@ -226,7 +226,8 @@ impl Resolver {
         })
     }
 
-    /// An empty datagram, for which the kernel needs the MAC address itself.
+    /// An empty datagram, for which the kernel needs the MAC address itself. It takes the kernel's own route, which for IPv4 on
+    /// a host with two interfaces in one network may be by the other.
     fn send(&self, ip: IpAddr) -> std::io::Result<()> {
         let (any, to) = match ip {
             IpAddr::V4(ip) => (IpAddr::from(Ipv4Addr::UNSPECIFIED), SocketAddr::from((ip, DISCARD))),

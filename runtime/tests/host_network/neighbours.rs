@@ -49,7 +49,10 @@ fn a_neighbour_is_resolved_from_nothing_and_the_path_is_whole() {
         let now = control.now();
         let from = |control: &mut Control, from| control.host.path(now, ip("10.0.0.2"), Some(ip(from)));
         assert!(matches!(from(&mut control, "10.0.0.1"), Ok(PathState::Ready(_))));
+        assert!(matches!(from(&mut control, "::ffff:10.0.0.1"), Ok(PathState::Ready(_))));
         assert!(matches!(from(&mut control, "10.0.0.9"), Err(Error::NotOurs { .. })));
+        assert!(matches!(from(&mut control, "fd00::1"), Err(Error::Versions { .. })));
+        assert_eq!(control.path("0.0.0.0"), Err(Error::NotAPeer(ip("0.0.0.0"))));
         assert_eq!(control.path("10.0.0.255"), Err(Error::NotAPeer(ip("10.0.0.255"))));
     });
 }

@@ -49,7 +49,8 @@ fn routes_lead_by_gateways_by_other_interfaces_or_nowhere() {
         }
         let error = control.path("10.2.0.3").unwrap_err();
         assert!(matches!(&error, Error::OtherInterface { other, .. } if other == "we"), "{error:?}");
-        assert_eq!(control.path("10.2.0.1"), Err(Error::LocalElsewhere(ip("10.2.0.1"))));
+        let error = control.path("10.2.0.1").unwrap_err();
+        assert!(matches!(error, Error::LocalElsewhere { .. }), "{error:?}");
         assert_eq!(control.host.route(ip("10.0.0.1"), None), Ok(Route::Local));
 
         // A route by our interface is taken although a better one goes by another.
