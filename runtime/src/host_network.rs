@@ -1,10 +1,10 @@
 //! What the kernel knows about the interface below a NIC: link, addresses, routes, neighbours, multicast groups.
 //!
-//! For backends that share an interface with the kernel, as AF_XDP does: the kernel keeps answering ARP and NDP there, and
-//! its tables say how to reach a peer. [`HostNetwork`] is for a control thread, beside the one that moves packets: it polls
-//! the file descriptor, takes the events, and tells the NIC. Its calls are questions to the kernel, tens of microseconds each; none
-//! waits for the network. A socket belongs to the network namespace of the thread that opens it, so one and the same
-//! namespace must hold for all calls.
+//! For backends that share an interface with the kernel, as AF_XDP does: the kernel keeps answering ARP and NDP there,
+//! and its tables say how to reach a peer. [`HostNetwork`] is for a control thread, beside the one that moves packets:
+//! it polls the file descriptor, takes the events, and tells the NIC. Its calls are questions to the kernel, tens of
+//! microseconds each; none waits for the network. A socket belongs to the network namespace of the thread that opens
+//! it, so one and the same namespace must hold for all calls.
 
 mod addresses;
 mod error;
@@ -51,7 +51,8 @@ pub enum Event {
     MacChanged(MacAddr),
     /// It has other addresses, or in another order.
     AddressesChanged,
-    /// A neighbour in use has another MAC address; or none, because it is silent: paths by it are worth asking for again.
+    /// A neighbour in use has another MAC address; or none, because it is silent: paths by it are worth asking for
+    /// again.
     NeighbourChanged {
         /// The neighbour.
         ip: IpAddr,
@@ -102,7 +103,8 @@ impl HostNetwork {
         &self.interface
     }
 
-    /// The interface whose queues send and receive: ours, or the one below if ours is a VLAN, as it was at the beginning.
+    /// The interface whose queues send and receive: ours, or the one below if ours is a VLAN, as it was at the
+    /// beginning.
     pub fn bottom(&self) -> &Interface {
         &self.bottom
     }
@@ -117,7 +119,8 @@ impl HostNetwork {
         &self.addresses
     }
 
-    /// How often changes came faster than they were taken, or could not be understood, so that everything was read again.
+    /// How often changes came faster than they were taken, or could not be understood, so that everything was read
+    /// again.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
@@ -128,8 +131,8 @@ impl HostNetwork {
         Ok(Port { mac: self.interface.mac, addresses: self.addresses.clone(), mtu })
     }
 
-    /// The next thing that changed; to be called until there is none whenever the file descriptor is readable, and after
-    /// [`HostNetwork::handle_timeout`].
+    /// The next thing that changed; to be called until there is none whenever the file descriptor is readable, and
+    /// after [`HostNetwork::handle_timeout`].
     pub fn poll_event(&mut self) -> Result<Option<Event>, HostNetworkError> {
         if self.events.is_empty() {
             self.take_changes()?;
@@ -207,8 +210,8 @@ impl HostNetwork {
         Ok(PathState::Ready(HostPath { dst, source, source_index, next_hop, mac, tags, mtu, local }))
     }
 
-    /// Our address towards `dst`, with its place: the kernel's choice if the table has it, as it has no temporary ones; else
-    /// the first that reaches as far.
+    /// Our address towards `dst`, with its place: the kernel's choice if the table has it, as it has no temporary
+    /// ones; else the first that reaches as far.
     fn source(&self, dst: IpAddr, chosen: Option<IpAddr>) -> Result<(usize, IpAddr), HostNetworkError> {
         let own = || self.addresses.iter().copied().enumerate().filter(|(_, ip)| ip.is_ipv4() == dst.is_ipv4());
         let chosen = chosen.or(self.addresses.contains(&dst).then_some(dst));

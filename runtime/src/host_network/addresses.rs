@@ -1,8 +1,8 @@
 //! The addresses of an interface, in the order of a GID table.
 //!
-//! IPv4 first, as the kernel lists it: by age, and of each network the first address before all further ones. Then global
-//! IPv6, then link-local IPv6, the oldest first, so that a new address does not give another number to those that were
-//! there. What is left out, and why:
+//! IPv4 first, as the kernel lists it: by age, and of each network the first address before all further ones. Then
+//! global IPv6, then link-local IPv6, the oldest first, so that a new address does not give another number to those
+//! that were there. What is left out, and why:
 //! - tentative addresses, and those that another host turned out to have: they are not ours (yet);
 //! - temporary ones (RFC 8981): they change every day, and a GID is for connections that stay.
 //!

@@ -68,11 +68,11 @@ pub enum HostNetworkError {
         /// The interface that leads there.
         other: String,
     },
-    /// An address of this host that is not in the table: another interface's, or one that is not usable (yet). Nothing sent
-    /// on the wire would come back to it.
+    /// An address of this host that is not in the table: another interface's, or one that is not usable (yet). Nothing
+    /// sent on the wire would come back to it.
     #[error(
-        "{dst} is this host's own, but no usable address of {name}: take another of its addresses, or put the peer into a \
-         network namespace of its own"
+        "{dst} is this host's own, but no usable address of {name}: take another of its addresses, or put the peer into \
+         a network namespace of its own"
     )]
     LocalElsewhere {
         /// Our interface.

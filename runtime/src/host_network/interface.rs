@@ -115,8 +115,8 @@ impl Interface {
         Ok(interface)
     }
 
-    /// The interface at the bottom of its VLANs, itself if it is none, and the tags of its frames from outside in. `find`
-    /// knows the interfaces by their numbers.
+    /// The interface at the bottom of its VLANs, itself if it is none, and the tags of its frames from outside in.
+    /// `find` knows the interfaces by their numbers.
     pub(super) fn bottom(
         &self,
         mut find: impl FnMut(u32) -> Result<Interface, HostNetworkError>,

@@ -1,5 +1,5 @@
-//! Membership of multicast groups: by it the kernel lets a group's frames through the device's filter, and switches that
-//! listen to IGMP and MLD send them here.
+//! Membership of multicast groups: by it the kernel lets a group's frames through the device's filter, and switches
+//! that listen to IGMP and MLD send them here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
@@ -45,8 +45,8 @@ impl Membership {
 }
 
 impl Drop for Membership {
-    /// The kernel would leave the group when the socket is closed, but a child process that is just being started has a copy
-    /// of it. An interface that is gone has left its groups itself.
+    /// The kernel would leave the group when the socket is closed, but a child process that is just being started has
+    /// a copy of it. An interface that is gone has left its groups itself.
     fn drop(&mut self) {
         let _ = match &self.group {
             IpAddr::V4(ip) => {

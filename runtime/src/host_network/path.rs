@@ -6,8 +6,8 @@ use softnic_nic::AddressAttr;
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::{MacAddr, PathMtu};
 
-/// What of an IP packet is no payload, at most: IPv6 and UDP headers, BTH, the longest extension headers, ICRC. Linux counts
-/// the same for every device, so both ends come to the same path MTU.
+/// What of an IP packet is no payload, at most: IPv6 and UDP headers, BTH, the longest extension headers, ICRC. Linux
+/// counts the same for every device, so both ends come to the same path MTU.
 const OVERHEAD: u32 = 40 + 8 + 12 + 4 + 28 + 4;
 
 /// The way to a peer.

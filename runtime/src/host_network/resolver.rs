@@ -1,7 +1,8 @@
 //! MAC addresses of neighbours, from the kernel: looked up, asked for, and kept fresh while they are in use.
 //!
-//! RoCE packets pass by the kernel, so it neither asks for a neighbour's MAC address on their behalf nor notices that one is
-//! in use. [`Resolver`] tells it. It never waits: who needs an answer asks again after a change or at the next timeout.
+//! RoCE packets pass by the kernel, so it neither asks for a neighbour's MAC address on their behalf nor notices that
+//! one is in use. [`Resolver`] tells it. It never waits: who needs an answer asks again after a change or at the next
+//! timeout.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -28,8 +29,8 @@ const DISCARD: u16 = 9;
 pub struct Patience {
     /// A neighbour that has not answered after this time is given up.
     pub limit: Duration,
-    /// The kernel gives up after three questions, a second apart; while `limit` allows it is made to start again, at this
-    /// interval.
+    /// The kernel gives up after three questions, a second apart; while `limit` allows it is made to start again, at
+    /// this interval.
     pub again: Duration,
     /// The kernel is told this often that a neighbour is in use, and asks it again if it was not heard of for long.
     pub refresh: Duration,
@@ -226,8 +227,8 @@ impl Resolver {
         })
     }
 
-    /// An empty datagram, for which the kernel needs the MAC address itself. It takes the kernel's own route, which for IPv4 on
-    /// a host with two interfaces in one network may be by the other.
+    /// An empty datagram, for which the kernel needs the MAC address itself. It takes the kernel's own route, which
+    /// for IPv4 on a host with two interfaces in one network may be by the other.
     fn send(&self, ip: IpAddr) -> std::io::Result<()> {
         let (any, to) = match ip {
             IpAddr::V4(ip) => (IpAddr::from(Ipv4Addr::UNSPECIFIED), SocketAddr::from((ip, DISCARD))),
@@ -257,10 +258,13 @@ impl Patience {
     }
 }
 
-/// Whether an administrator, another program or the kernel keeps the entry as it is. Such an entry must be left alone: told
-/// that it is in use, the kernel takes these marks from it, and a permanent one is no longer permanent.
+/// Whether an administrator, another program or the kernel keeps the entry as it is. Such an entry must be left alone:
+/// told that it is in use, the kernel takes these marks from it, and a permanent one is no longer permanent.
 fn is_kept(message: &NeighbourMessage) -> bool {
-    let managed = |a: &NeighbourAttribute| matches!(a, NeighbourAttribute::ExtFlags(flags) if flags.contains(NeighbourExtFlags::Managed));
+    let managed = |attribute: &NeighbourAttribute| match attribute {
+        NeighbourAttribute::ExtFlags(flags) => flags.contains(NeighbourExtFlags::Managed),
+        _ => false,
+    };
     matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp)
         || message.header.flags.contains(NeighbourFlags::ExtLearned)
         || message.attributes.iter().any(managed)

@@ -71,7 +71,8 @@ fn by_interface(
     dst: IpAddr,
     from: Option<IpAddr>,
 ) -> Result<Option<Route>, HostNetworkError> {
-    // Asked for IPv4 by an interface that no route uses, the kernel says "on the link". What is in its table is the truth.
+    // Asked for IPv4 by an interface that no route uses, the kernel says "on the link". What is in its table is the
+    // truth.
     if dst.is_ipv4() {
         match ask(netlink, dst, from, Some(index), RouteFlags::FibMatch) {
             Ok(_) => {}
