@@ -7,6 +7,8 @@
 pub mod dgram;
 pub mod driver;
 pub mod faulty;
+#[cfg(target_os = "linux")]
+pub mod host_network;
 pub mod io;
 pub mod memory_wire;
 pub mod neighbours;
@@ -15,6 +17,8 @@ pub mod random;
 pub use dgram::{Dgram, DgramError};
 pub use driver::{Driver, DriverError};
 pub use faulty::Faulty;
+#[cfg(target_os = "linux")]
+pub use host_network::{HostNetwork, HostNetworkError};
 pub use io::{PacketIo, Sent};
 pub use memory_wire::MemoryWire;
 pub use neighbours::{NeighbourError, Neighbours};

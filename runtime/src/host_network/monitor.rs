@@ -1,0 +1,110 @@
+//! What the kernel tells unasked: changes of links, addresses, routes and neighbours.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::neighbour::NeighbourMessage;
+use netlink_packet_route::route::RouteFlags;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, sockopt};
+use softnic_wire::MacAddr;
+
+use super::netlink::Socket;
+use super::resolver;
+
+/// The groups of <linux/rtnetlink.h>: links, neighbours, and addresses, routes and rules of both IP versions.
+const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
+/// A burst of changes is kept, not lost, while the control thread does something else.
+const ROOM: usize = 1 << 20;
+/// Datagrams taken at a time: who is flooded with changes still gets on with its work.
+const BATCH: usize = 256;
+
+/// Something that may have changed for one interface.
+#[derive(Debug)]
+pub(super) enum Change {
+    Link(LinkMessage),
+    Gone,
+    Addresses,
+    Neighbour(IpAddr, Option<MacAddr>),
+    Routes,
+    /// Some changes were lost, or not understood: everything must be read again.
+    Lost,
+}
+
+/// A socket that hears of changes.
+#[derive(Debug)]
+pub(super) struct Monitor {
+    pub(super) socket: Socket,
+    index: u32,
+}
+
+impl Monitor {
+    /// For the interface with this number.
+    pub(super) fn open(index: u32) -> Result<Monitor, Errno> {
+        let mask = GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1));
+        let socket = Socket::open(mask, SocketFlags::NONBLOCK)?;
+        // The limit of the system may be lower; an overrun is taken care of anyway.
+        let _ = sockopt::set_socket_recv_buffer_size(&socket.fd, ROOM);
+        Ok(Monitor { socket, index })
+    }
+
+    /// What has come in since the last time.
+    pub(super) fn drain(&mut self) -> Result<Vec<Change>, Errno> {
+        let mut changes = Vec::new();
+        for _ in 0..BATCH {
+            match self.socket.receive() {
+                Ok(messages) => {
+                    changes.extend(messages.into_iter().filter_map(|message| match message.payload {
+                        Some(NetlinkPayload::InnerMessage(message)) => self.change(message),
+                        Some(_) => None,
+                        None => Some(Change::Lost),
+                    }));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(Errno::NOBUFS) => return self.discard(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Throws away what is older than the overrun: what is read afterwards is newer than all of it.
+    fn discard(&mut self) -> Result<Vec<Change>, Errno> {
+        loop {
+            match self.socket.receive() {
+                Ok(_) | Err(Errno::INTR | Errno::NOBUFS) => {}
+                Err(Errno::AGAIN) => return Ok(vec![Change::Lost]),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `None` if it is not about our interface.
+    fn change(&self, message: RouteNetlinkMessage) -> Option<Change> {
+        use RouteNetlinkMessage as M;
+        match message {
+            M::NewLink(link) if self.is_ours(&link) => Some(Change::Link(link)),
+            M::DelLink(link) if self.is_ours(&link) => Some(Change::Gone),
+            M::NewAddress(a) | M::DelAddress(a) => (a.header.index == self.index).then_some(Change::Addresses),
+            M::NewNeighbour(neighbour) => self.neighbour(&neighbour, resolver::mac(&neighbour)),
+            M::DelNeighbour(neighbour) => self.neighbour(&neighbour, None),
+            // A clone is what the kernel remembers of a path, not a route.
+            M::NewRoute(r) | M::DelRoute(r) => (!r.header.flags.contains(RouteFlags::Cloned)).then_some(Change::Routes),
+            M::NewRule(_) | M::DelRule(_) => Some(Change::Routes),
+            _ => None,
+        }
+    }
+
+    /// Bridges talk about their ports too, in messages of their own family.
+    fn is_ours(&self, link: &LinkMessage) -> bool {
+        link.header.index == self.index && link.header.interface_family == AddressFamily::Unspec
+    }
+
+    fn neighbour(&self, message: &NeighbourMessage, mac: Option<MacAddr>) -> Option<Change> {
+        let ip = resolver::address(message).filter(|_| message.header.ifindex == self.index)?;
+        Some(Change::Neighbour(ip, mac))
+    }
+}
