@@ -15,7 +15,7 @@ pub mod random;
 pub use dgram::{Dgram, DgramError};
 pub use driver::{Driver, DriverError};
 pub use faulty::Faulty;
-pub use io::{PacketIo, Sent};
+pub use io::PacketIo;
 pub use memory_wire::MemoryWire;
 pub use neighbours::{NeighbourError, Neighbours};
 pub use random::OsRandom;
