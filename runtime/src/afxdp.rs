@@ -12,6 +12,7 @@ mod bpf;
 mod device;
 mod error;
 mod mapping;
+mod patience;
 mod program;
 mod queue;
 mod rings;

@@ -3,9 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::bpf::{Bpf, Mode, XskMap};
+use super::bpf::{Mode, Program, XskMap};
 use super::device::Device;
 use super::error::AfXdpError;
+use super::patience::patiently;
 use super::program::{XDP_PASS, redirect_roce};
 
 /// A program that is attached as long as this lives.
@@ -22,17 +23,19 @@ impl Attachment {
     /// Loads the program and attaches it: in the driver if that can, else behind it. `fragments` asks for packets in several
     /// pieces.
     pub(super) fn new(device: &Device, fragments: bool) -> Result<Attachment, AfXdpError> {
-        let map = Bpf::xsk_map(device.rx_queues).map_err(AfXdpError::when("make a map of sockets"))?;
+        let map = XskMap::new(device.rx_queues).map_err(AfXdpError::when("make a map of sockets"))?;
         let code = redirect_roce(map.as_fd().as_raw_fd(), XDP_PASS);
-        let (program, fragments) = match Bpf::load(&code, fragments) {
+        let (program, fragments) = match Program::load(&code, fragments) {
             // Kernels before 5.18 do not know the flag.
-            Err(e) if fragments && e.raw_os_error() == Some(libc::EINVAL) => (Bpf::load(&code, false), false),
+            Err(e) if fragments && e.raw_os_error() == Some(libc::EINVAL) => (Program::load(&code, false), false),
             loaded => (loaded, fragments),
         };
         let program = program.map_err(AfXdpError::when("load the XDP program"))?;
         let is_ours_to_give_up = |e: &io::Error| !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM));
-        let (link, mode) = match program.attach(device.ifindex, Mode::Native) {
-            Err(e) if is_ours_to_give_up(&e) => (program.attach(device.ifindex, Mode::Generic), Mode::Generic),
+        let (link, mode) = match patiently(|| program.attach(device.ifindex, Mode::Native)) {
+            Err(e) if is_ours_to_give_up(&e) => {
+                (patiently(|| program.attach(device.ifindex, Mode::Generic)), Mode::Generic)
+            }
             attached => (attached, Mode::Native),
         };
         let link = link.map_err(|e| match e.raw_os_error() {

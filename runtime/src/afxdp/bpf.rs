@@ -106,18 +106,22 @@ unsafe fn bpf<T>(command: c_long, attributes: &mut T) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The file descriptor that a command gave.
-fn owned(fd: c_long) -> OwnedFd {
-    // SAFETY: callers pass what the kernel just made for us, so that nobody else closes it.
-    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+/// Calls bpf(2) for a command that makes a file descriptor.
+///
+/// # Safety
+/// As for [`bpf`]; and `command` makes one.
+unsafe fn bpf_fd<T>(command: c_long, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller answers for the attributes, and the kernel just made the file descriptor for us.
+    unsafe { bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
-/// What bpf(2) makes out of nothing.
-pub(super) struct Bpf;
+/// The map from a device's queues to sockets.
+#[derive(Debug)]
+pub(super) struct XskMap(OwnedFd);
 
-impl Bpf {
-    /// A map with a socket for each of so many queues.
-    pub(super) fn xsk_map(queues: u32) -> io::Result<XskMap> {
+impl XskMap {
+    /// A map for so many queues, without sockets.
+    pub(super) fn new(queues: u32) -> io::Result<XskMap> {
         let mut attributes = MapCreate {
             map_type: MAP_TYPE_XSKMAP,
             key_size: 4,
@@ -127,48 +131,9 @@ impl Bpf {
             ..MapCreate::default()
         };
         // SAFETY: the fields are those of BPF_MAP_CREATE and none is an address.
-        unsafe { bpf(MAP_CREATE, &mut attributes) }.map(|fd| XskMap(owned(fd)))
+        unsafe { bpf_fd(MAP_CREATE, &mut attributes) }.map(XskMap)
     }
 
-    /// Loads a program; `fragments` says that it takes packets in several pieces. What the verifier says about one that it
-    /// refuses is in the error.
-    pub(super) fn load(code: &[Instruction], fragments: bool) -> io::Result<Program> {
-        let mut log = Vec::new();
-        loop {
-            let mut attributes = ProgLoad {
-                prog_type: PROG_TYPE_XDP,
-                insn_cnt: code.len() as u32,
-                insns: code.as_ptr() as u64,
-                license: LICENCE.as_ptr() as u64,
-                prog_flags: if fragments { F_XDP_HAS_FRAGS } else { 0 },
-                name: NAME,
-                expected_attach_type: ATTACH_XDP,
-                ..ProgLoad::default()
-            };
-            if !log.is_empty() {
-                (attributes.log_level, attributes.log_size) = (1, log.len() as u32);
-                attributes.log_buf = log.as_mut_ptr() as u64;
-            }
-            // SAFETY: the fields are those of BPF_PROG_LOAD; `code` has `insn_cnt` instructions as the kernel lays them out, the licence
-            // ends with a zero, and the log, where there is one, has `log_size` bytes that nobody else uses.
-            match unsafe { bpf(PROG_LOAD, &mut attributes) } {
-                Ok(fd) => return Ok(Program(owned(fd))),
-                Err(e) if e.raw_os_error() == Some(libc::EACCES) && log.is_empty() => log = vec![0u8; LOG],
-                Err(e) if log.is_empty() => return Err(e),
-                Err(e) => {
-                    let end = log.iter().position(|&b| b == 0).unwrap_or(LOG);
-                    return Err(io::Error::other(format!("{e}: {}", String::from_utf8_lossy(&log[..end]))));
-                }
-            }
-        }
-    }
-}
-
-/// The map from a device's queues to sockets.
-#[derive(Debug)]
-pub(super) struct XskMap(OwnedFd);
-
-impl XskMap {
     /// Packets of `queue` go to `socket` from now on, until it is closed.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
@@ -195,6 +160,39 @@ impl AsFd for XskMap {
 pub(super) struct Program(OwnedFd);
 
 impl Program {
+    /// Loads a program; `fragments` says that it takes packets in several pieces. What the verifier says about one that it
+    /// refuses is in the error.
+    pub(super) fn load(code: &[Instruction], fragments: bool) -> io::Result<Program> {
+        let mut log = Vec::new();
+        loop {
+            let mut attributes = ProgLoad {
+                prog_type: PROG_TYPE_XDP,
+                insn_cnt: code.len() as u32,
+                insns: code.as_ptr() as u64,
+                license: LICENCE.as_ptr() as u64,
+                prog_flags: if fragments { F_XDP_HAS_FRAGS } else { 0 },
+                name: NAME,
+                expected_attach_type: ATTACH_XDP,
+                ..ProgLoad::default()
+            };
+            if !log.is_empty() {
+                (attributes.log_level, attributes.log_size) = (1, log.len() as u32);
+                attributes.log_buf = log.as_mut_ptr() as u64;
+            }
+            // SAFETY: the fields are those of BPF_PROG_LOAD; `code` has `insn_cnt` instructions as the kernel lays them out, the licence
+            // ends with a zero, and the log, where there is one, has `log_size` bytes that nobody else uses.
+            match unsafe { bpf_fd(PROG_LOAD, &mut attributes) } {
+                Ok(fd) => return Ok(Program(fd)),
+                Err(e) if e.raw_os_error() == Some(libc::EACCES) && log.is_empty() => log = vec![0u8; LOG],
+                Err(e) if log.is_empty() => return Err(e),
+                Err(e) => {
+                    let end = log.iter().position(|&b| b == 0).unwrap_or(LOG);
+                    return Err(io::Error::other(format!("{e}: {}", String::from_utf8_lossy(&log[..end]))));
+                }
+            }
+        }
+    }
+
     /// Attaches it to a device; it is detached when the link is dropped, or the process ends in whatever way.
     pub(super) fn attach(&self, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
         let mut attributes = LinkCreate {
@@ -204,7 +202,7 @@ impl Program {
             flags: mode as u32,
         };
         // SAFETY: the fields are those of BPF_LINK_CREATE and none is an address.
-        unsafe { bpf(LINK_CREATE, &mut attributes) }.map(owned)
+        unsafe { bpf_fd(LINK_CREATE, &mut attributes) }
     }
 
     /// Runs it over a frame; says its verdict.

@@ -96,11 +96,14 @@ impl Asker {
         Ok(Asker { socket: unsafe { OwnedFd::from_raw_fd(fd) }, name: field })
     }
 
-    /// Asks one question; `data` is what it points to, where it does.
-    fn ask(&self, question: c_ulong, data: *mut libc::c_char) -> io::Result<libc::ifreq> {
+    /// Asks one question.
+    ///
+    /// # Safety
+    /// It is one that fills in the request itself, or what `data` points to, and `data` is what it is made for.
+    unsafe fn ask(&self, question: c_ulong, data: *mut libc::c_char) -> io::Result<libc::ifreq> {
         let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_data: data };
         let mut request = libc::ifreq { ifr_name: self.name, ifr_ifru };
-        // SAFETY: `request` is what all SIOCGIF questions take; callers pass data that the question is made for.
+        // SAFETY: `request` is what all SIOCGIF questions take; the caller answers for the data.
         match unsafe { libc::ioctl(self.socket.as_raw_fd(), question as _, &mut request) } {
             0 => Ok(request),
             _ => Err(io::Error::last_os_error()),
@@ -108,13 +111,15 @@ impl Asker {
     }
 
     fn mtu(&self) -> io::Result<usize> {
-        let answer = self.ask(libc::SIOCGIFMTU, std::ptr::null_mut())?;
+        // SAFETY: the answer is in the request.
+        let answer = unsafe { self.ask(libc::SIOCGIFMTU, std::ptr::null_mut()) }?;
         // SAFETY: this is the field that SIOCGIFMTU fills in.
         Ok(unsafe { answer.ifr_ifru.ifru_mtu } as usize)
     }
 
     fn mac(&self) -> io::Result<Option<MacAddr>> {
-        let answer = self.ask(libc::SIOCGIFHWADDR, std::ptr::null_mut())?;
+        // SAFETY: the answer is in the request.
+        let answer = unsafe { self.ask(libc::SIOCGIFHWADDR, std::ptr::null_mut()) }?;
         // SAFETY: this is the field that SIOCGIFHWADDR fills in.
         let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
         let mac = MacAddr(std::array::from_fn(|i| address.sa_data[i] as u8));
@@ -123,7 +128,8 @@ impl Asker {
 
     fn rx_queues(&self) -> Option<u32> {
         let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
-        self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut channels).cast()).ok()?;
+        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_channels`.
+        unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut channels).cast()) }.ok()?;
         Some(channels.rx + channels.combined).filter(|&n| n > 0)
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     use std::io::Write;
     use std::os::fd::{AsFd, AsRawFd};
 
-    use super::super::bpf::{self, Bpf};
+    use super::super::bpf::{Program, XskMap};
     use super::*;
 
     const XDP_DROP: i32 = 1;
@@ -144,13 +144,13 @@ mod tests {
         packet
     }
 
-    fn check(bpf: &bpf::Program, what: &str, frame: &[u8], expected: u32) {
-        assert_eq!(bpf.test_run(frame).unwrap(), expected, "{what}");
+    fn check(program: &Program, what: &str, frame: &[u8], expected: u32) {
+        assert_eq!(program.test_run(frame).unwrap(), expected, "{what}");
     }
 
     #[test]
     fn every_verdict() {
-        let map = match Bpf::xsk_map(4) {
+        let map = match XskMap::new(4) {
             Ok(map) => map,
             Err(e) => {
                 // Past the test harness, which shows nothing of tests that pass.
@@ -158,7 +158,7 @@ mod tests {
                 return;
             }
         };
-        let load = |on_miss| Bpf::load(&redirect_roce(map.as_fd().as_raw_fd(), on_miss), true).unwrap();
+        let load = |on_miss| Program::load(&redirect_roce(map.as_fd().as_raw_fd(), on_miss), true).unwrap();
         let p = load(XDP_DROP);
         let (v4, v6) = (ipv4(0, 0x4000, 17, &udp(4791)), ipv6(17, &udp(4791)));
         for (version, ethertype, packet) in [("IPv4", IPV4, &v4), ("IPv6", IPV6, &v6)] {

@@ -89,8 +89,10 @@ impl AfXdp {
             _ => AfXdpError::new("register memory for frames", e),
         })?;
         let rings = AfXdpError::when("make the rings of an AF_XDP socket");
-        let offsets = socket.make_rings(rx_size, tx_size).map_err(&rings)?;
-        let mut fill = FillRing::new(socket.as_fd(), &offsets, rx_size).map_err(&rings)?;
+        // Twice as many places as chunks: the kernel shows what came before it gives back the places of the chunks it came in.
+        let fill_size = 2 * rx_size;
+        let offsets = socket.make_rings(fill_size, rx_size, tx_size).map_err(&rings)?;
+        let mut fill = FillRing::new(socket.as_fd(), &offsets, fill_size).map_err(&rings)?;
         let rx = RxRing::new(socket.as_fd(), &offsets, rx_size).map_err(&rings)?;
         let tx = TxRing::new(socket.as_fd(), &offsets, tx_size).map_err(&rings)?;
         let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_size).map_err(&rings)?;
@@ -311,7 +313,11 @@ impl PacketIo for AfXdp {
             }
             sent += 1;
         }
-        if self.tx.publish() {
+        if sent > 0 {
+            self.tx.publish();
+        }
+        // What is left from before is tried again, too.
+        if self.tx.pending() > 0 && self.tx.needs_wakeup() {
             self.kick()?;
         }
         Ok(sent)

@@ -229,9 +229,13 @@ impl TxRing {
         self.0.push(libc::xdp_desc { addr: chunk.address(), len: len as u32, options });
     }
 
-    /// The kernel may send all that was pushed. Says whether it wants to be woken for that.
-    pub(super) fn publish(&mut self) -> bool {
+    /// The kernel may send all that was pushed.
+    pub(super) fn publish(&mut self) {
         self.0.publish();
+    }
+
+    /// Whether the kernel wants to be woken to send.
+    pub(super) fn needs_wakeup(&self) -> bool {
         self.0.ring.needs_wakeup()
     }
 
@@ -259,10 +263,14 @@ impl CompletionRing {
 
     /// Takes back all chunks that were sent.
     pub(super) fn drain(&mut self, free: &mut Vec<Chunk>) {
+        let before = free.len();
         while let Some(address) = self.0.pop() {
             // SAFETY: that it stands in this ring, and was never read before, means that the kernel has given it back.
             free.push(unsafe { Chunk::returned(address) });
         }
-        self.0.give_back();
+        // The kernel shares this word: it is left alone where nothing changes.
+        if free.len() > before {
+            self.0.give_back();
+        }
     }
 }

@@ -4,13 +4,9 @@
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use super::patience::patiently;
 use super::umem::{CHUNK, Umem};
-
-/// How long a queue may stay busy after whoever had it before closed its socket.
-const BIND_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A socket of the family AF_XDP.
 #[derive(Debug)]
@@ -78,9 +74,9 @@ impl Socket {
         self.set(libc::XDP_UMEM_REG, &registration)
     }
 
-    /// Makes the four rings, and says where their parts lie. Sizes are powers of two.
-    pub(super) fn make_rings(&self, rx: u32, tx: u32) -> io::Result<libc::xdp_mmap_offsets> {
-        self.set(libc::XDP_UMEM_FILL_RING, &rx)?;
+    /// Makes the four rings, and says where their parts lie. Sizes are powers of two; `tx` is that of the completions too.
+    pub(super) fn make_rings(&self, fill: u32, rx: u32, tx: u32) -> io::Result<libc::xdp_mmap_offsets> {
+        self.set(libc::XDP_UMEM_FILL_RING, &fill)?;
         self.set(libc::XDP_UMEM_COMPLETION_RING, &tx)?;
         self.set(libc::XDP_RX_RING, &rx)?;
         self.set(libc::XDP_TX_RING, &tx)?;
@@ -88,7 +84,7 @@ impl Socket {
         self.get(libc::XDP_MMAP_OFFSETS, libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none })
     }
 
-    /// Binds to a queue. One that was closed a moment ago is busy still: that is waited for, a little.
+    /// Binds to a queue.
     pub(super) fn bind(&self, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -98,17 +94,9 @@ impl Socket {
             sxdp_shared_umem_fd: 0,
         };
         let len = size_of_val(&address) as libc::socklen_t;
-        let begin = Instant::now();
-        loop {
-            // SAFETY: `address` is valid for `len` bytes, and the kernel only reads them.
-            match check(unsafe { libc::bind(self.0.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) }) {
-                Ok(_) => return Ok(()),
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begin.elapsed() < BIND_PATIENCE => {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                Err(e) => return Err(e),
-            }
-        }
+        // SAFETY: `address` is valid for `len` bytes, and the kernel only reads them.
+        let bind = || check(unsafe { libc::bind(self.0.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) });
+        patiently(bind).map(|_| ())
     }
 
     /// Whether the device itself reads and writes the UMEM.

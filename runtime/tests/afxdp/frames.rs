@@ -9,10 +9,7 @@ use softnic_runtime::afxdp::{AfXdp, Options};
 use softnic_runtime::io::MAX_FRAME;
 
 use crate::helper::Helper;
-use crate::veth::Veth;
-
-/// Long enough for the slowest machine; no test that passes waits for it.
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::veth::{LIMIT, Veth, ip};
 
 /// A frame for UDP port 4791 with `tags`, `len` bytes long, filled with what `seed` says.
 pub(crate) fn roce(tags: usize, len: usize, seed: usize) -> Vec<u8> {
@@ -132,6 +129,40 @@ fn a_frame_longer_than_any_is_counted_and_its_chunks_come_back() {
 }
 
 #[test]
+fn after_a_flood_every_chunk_is_there_still() {
+    let Some(veth) = Veth::new(1, 9000) else { return };
+    let [mut a, mut b] = [0, 1].map(|side| veth.open(side, &Options::default()).remove(0));
+    for len in [64, 4170] {
+        let (frame, end) = (roce(0, len, 0), Instant::now() + Duration::from_millis(300));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while Instant::now() < end {
+                    a.transmit(32, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap();
+                }
+            });
+            while Instant::now() < end {
+                b.receive(32, &mut |got| assert!(*got == frame[..])).unwrap();
+            }
+        });
+        // What is left of it comes.
+        while b.receive(32, &mut |_| ()).unwrap() > 0 || a.transmit(0, &mut |_| false).unwrap() > 0 {
+            b.wait(Duration::from_millis(10), None).unwrap();
+        }
+        let lost = a.lost() + b.lost();
+        // More than there are chunks on either side, all at once.
+        let filled = a.transmit(512, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap();
+        assert!(filled >= 256, "{filled} frames found a chunk");
+        let mut came = 0;
+        let begin = Instant::now();
+        while came < filled {
+            assert!(begin.elapsed() < LIMIT, "{came} of {filled} came: {:?} {:?}", a.statistics(), b.statistics());
+            a.transmit(0, &mut |_| false).unwrap();
+            came += b.receive(usize::MAX, &mut |_| ()).unwrap() + (a.lost() + b.lost() - lost) as usize;
+        }
+    }
+}
+
+#[test]
 fn all_other_traffic_stays_with_the_kernel() {
     let Some(veth) = Veth::new(2, 1500) else { return };
     let options = Options { queues: Some(1), ..Options::default() };
@@ -168,12 +199,12 @@ fn all_other_traffic_stays_with_the_kernel() {
 fn the_program_goes_with_the_last_queue_and_a_queue_can_be_opened_again_at_once() {
     let Some(veth) = Veth::new(2, 1500) else { return };
     for _ in 0..10 {
-        assert!(!veth.has_program(0));
+        veth.await_no_program(0);
         let mut queues = veth.open(0, &Options::default());
         queues.pop();
         assert!(veth.has_program(0));
     }
-    assert!(!veth.has_program(0));
+    veth.await_no_program(0);
 }
 
 #[test]
@@ -184,11 +215,7 @@ fn the_program_goes_when_the_process_is_killed() {
     assert!(veth.has_program(0));
     helper.child.kill().unwrap();
     helper.child.wait().unwrap();
-    let begin = Instant::now();
-    while veth.has_program(0) {
-        assert!(begin.elapsed() < LIMIT, "the program of a dead process is still there");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    veth.await_no_program(0);
     drop(veth.open(0, &Options::default()));
 }
 
@@ -215,11 +242,11 @@ fn a_device_that_is_down_keeps_frames_until_it_has_no_more_room() {
     let Some(veth) = Veth::new(1, 1500) else { return };
     let options = Options { tx_chunks: 64, ..Options::default() };
     let mut a = veth.open(0, &options).remove(0);
-    crate::veth::ip(&format!("-n {} link set {} down", veth.namespaces[0], veth.interface(0))).unwrap();
+    ip(&format!("-n {} link set {} down", veth.namespaces[0], veth.interface(0))).unwrap();
     let frame = roce(0, 200, 0);
     assert_eq!(a.transmit(1000, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap(), 64);
     assert_eq!(a.transmit(1000, &mut |_| unreachable!("there is no room")).unwrap(), 0);
-    crate::veth::ip(&format!("-n {} link set {} up", veth.namespaces[0], veth.interface(0))).unwrap();
+    ip(&format!("-n {} link set {} up", veth.namespaces[0], veth.interface(0))).unwrap();
     let begin = Instant::now();
     while a.transmit(1, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap() == 0 {
         assert!(begin.elapsed() < LIMIT);

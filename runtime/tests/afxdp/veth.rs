@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use softnic_runtime::afxdp::{AfXdp, Options};
@@ -13,6 +14,9 @@ use softnic_wire::MacAddr;
 
 /// Names of namespaces must differ within a process too: tests run at the same time.
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Long enough for the slowest machine; no test that passes waits for it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Two namespaces with a cable between them.
 pub(crate) struct Veth {
@@ -99,6 +103,16 @@ impl Veth {
     /// Opens the device of that side.
     pub(crate) fn open(&self, side: usize, options: &Options) -> Vec<AfXdp> {
         self.inside(side, || AfXdp::open(self.interface(side), options).unwrap())
+    }
+
+    /// Waits until no XDP program is attached to the device of that side: another test may have a copy of our file descriptors
+    /// for a moment, in a process that it is just starting.
+    pub(crate) fn await_no_program(&self, side: usize) {
+        let begin = Instant::now();
+        while self.has_program(side) {
+            assert!(begin.elapsed() < LIMIT, "the XDP program is still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Whether an XDP program is attached to the device of that side.
