@@ -274,3 +274,63 @@ impl CompletionRing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring whose other side is the test; both indices begin at `start`.
+    fn ring(size: u32, start: u32) -> Ring<u64> {
+        let memory = Mapping::pages(4096).unwrap();
+        let [producer, consumer, flags] = [0, 64, 128].map(|offset| memory.at::<AtomicU32>(offset, 1));
+        let ring = Ring { producer, consumer, flags, entries: memory.at(192, size as usize), size, _memory: memory };
+        ring.producer().store(start, Ordering::Relaxed);
+        ring.consumer().store(start, Ordering::Relaxed);
+        ring
+    }
+
+    #[test]
+    fn a_producer_fills_the_ring_and_goes_on_where_the_indices_wrap() {
+        let start = u32::MAX - 2;
+        let mut p = Producer::new(ring(4, start));
+        let mut consumed = start;
+        for round in 0..5 {
+            assert!(p.room(4) && !p.room(5));
+            (0..4).for_each(|n| p.push(10 * round + n));
+            assert!(!p.room(1));
+            assert_eq!(p.ring.producer().load(Ordering::Relaxed), consumed, "not published yet");
+            p.publish();
+            assert_eq!(p.ring.producer().load(Ordering::Relaxed), consumed.wrapping_add(4));
+            for n in 0..4 {
+                // SAFETY: the entry was written above.
+                assert_eq!(unsafe { p.ring.entry(consumed).read() }, 10 * round + n);
+                consumed = consumed.wrapping_add(1);
+                p.ring.consumer().store(consumed, Ordering::Relaxed);
+                assert!(p.room(n as u32 + 1) && !p.room(n as u32 + 2));
+            }
+        }
+    }
+
+    #[test]
+    fn a_consumer_looks_ahead_and_goes_on_where_the_indices_wrap() {
+        let start = u32::MAX - 2;
+        let mut c = Consumer::new(ring(4, start));
+        let mut produced = start;
+        for round in 0..5 {
+            assert_eq!((c.peek(0), c.pop()), (None, None));
+            for n in 0..4 {
+                // SAFETY: the place is inside the ring and nobody reads it meanwhile.
+                unsafe { c.ring.entry(produced).write(10 * round + n) }
+                produced = produced.wrapping_add(1);
+            }
+            c.ring.producer().store(produced.wrapping_sub(1), Ordering::Relaxed);
+            assert_eq!((c.peek(2), c.peek(3)), (Some(10 * round + 2), None));
+            c.ring.producer().store(produced, Ordering::Relaxed);
+            assert_eq!(c.peek(3), Some(10 * round + 3));
+            (0..4).for_each(|n| assert_eq!(c.pop(), Some(10 * round + n)));
+            assert_eq!(c.ring.consumer().load(Ordering::Relaxed), produced.wrapping_sub(4), "not given back yet");
+            c.give_back();
+            assert_eq!(c.ring.consumer().load(Ordering::Relaxed), produced);
+        }
+    }
+}
