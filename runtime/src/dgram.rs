@@ -4,16 +4,22 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::event::{self, PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
+use softnic_wire::TxFrame;
 
-use crate::io::{PacketIo, Sent};
+use crate::io::{MAX_FRAME, PacketIo, sleep_on};
+
+/// How often a frame is offered again that the peer's socket had no room for. poll(2) says nothing about that room: our socket
+/// is not connected, because the peer's may come later, and come again.
+const RETRY: Duration = Duration::from_micros(100);
 
 /// Why there is no such wire.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +63,14 @@ impl FromStr for DgramSpec {
     }
 }
 
+/// What became of a datagram that was to be sent.
+enum Sent {
+    /// It is with the peer, or lost, and then counted.
+    Gone,
+    /// There is no room at the moment.
+    Full,
+}
+
 /// One end of a wire of datagrams.
 #[derive(Debug)]
 pub struct Dgram {
@@ -64,6 +78,10 @@ pub struct Dgram {
     local: PathBuf,
     remote: PathBuf,
     lost: u64,
+    rx: Box<[u8]>,
+    tx: Box<[u8]>,
+    /// Bytes of a frame in `tx` for which there was no room; that there is none shows only when it is sent.
+    held: Option<usize>,
 }
 
 impl Dgram {
@@ -76,14 +94,18 @@ impl Dgram {
             Err(_) => {}
         }
         let socket = UnixDatagram::bind(&spec.local).map_err(failed)?;
-        let dgram = Dgram { socket, local: spec.local.clone(), remote: spec.remote.clone(), lost: 0 };
+        let dgram = Dgram {
+            socket,
+            local: spec.local.clone(),
+            remote: spec.remote.clone(),
+            lost: 0,
+            // One byte more than the longest frame: the system cuts off what does not fit and does not say so.
+            rx: vec![0; MAX_FRAME + 1].into(),
+            tx: vec![0; MAX_FRAME].into(),
+            held: None,
+        };
         dgram.socket.set_nonblocking(true).map_err(failed)?;
         Ok(dgram)
-    }
-
-    /// Frames that were lost because the peer's socket was not there, and of those that came, the ones too long to take.
-    pub fn lost(&self) -> u64 {
-        self.lost
     }
 
     /// Our socket's name.
@@ -91,17 +113,19 @@ impl Dgram {
         &self.local
     }
 
-    /// The next datagram, if there is one.
-    fn take(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.socket.recv(buffer) {
-            // The system cuts off what does not fit and does not say so.
-            Ok(len) if len == buffer.len() => {
-                self.lost += 1;
-                Ok(None)
-            }
-            Ok(len) => Ok(Some(len)),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
-            Err(e) => Err(e),
+    /// Sends the frame in `tx`.
+    fn send(&mut self, len: usize) -> io::Result<Sent> {
+        match self.socket.send_to(&self.tx[..len], &self.remote) {
+            Ok(_) => Ok(Sent::Gone),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Sent::Full),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
+                    self.lost += 1;
+                    Ok(Sent::Gone)
+                }
+                _ if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => Ok(Sent::Full),
+                _ => Err(e),
+            },
         }
     }
 }
@@ -114,33 +138,47 @@ impl Drop for Dgram {
 }
 
 impl PacketIo for Dgram {
-    fn receive(&mut self, buffer: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        if let Some(len) = self.take(buffer)? {
-            return Ok(Some(len));
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        let mut taken = 0;
+        while taken < limit {
+            match self.socket.recv(&mut self.rx) {
+                Ok(len) if len > MAX_FRAME => self.lost += 1,
+                Ok(len) => {
+                    take(&mut self.rx[..len]);
+                    taken += 1;
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => break,
+                Err(e) => return Err(e),
+            }
         }
-        let Ok(wait) = Timespec::try_from(wait) else { return Ok(None) };
-        if wait == Timespec::default() {
-            return Ok(None);
-        }
-        match event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&wait)) {
-            Ok(0) | Err(Errno::INTR) => Ok(None),
-            Ok(_) => self.take(buffer),
-            Err(e) => Err(e.into()),
+        Ok(taken)
+    }
+
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        let mut sent = 0;
+        loop {
+            if let Some(len) = self.held {
+                if let Sent::Full = self.send(len)? {
+                    return Ok(sent);
+                }
+                self.held = None;
+            }
+            let mut tx = TxFrame::new(&mut self.tx);
+            if sent == limit || !next(&mut tx) {
+                return Ok(sent);
+            }
+            sent += 1;
+            self.held = Some(tx.len());
         }
     }
 
-    fn send(&mut self, frame: &[u8]) -> io::Result<Sent> {
-        match self.socket.send_to(frame, &self.remote) {
-            Ok(_) => Ok(Sent::Yes),
-            Err(e) => match e.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Sent::Full),
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
-                    self.lost += 1;
-                    Ok(Sent::Lost)
-                }
-                _ if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => Ok(Sent::Full),
-                _ => Err(e),
-            },
-        }
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let timeout = if self.held.is_some() { timeout.min(RETRY) } else { timeout };
+        sleep_on(self.socket.as_fd(), PollFlags::IN, timeout, also)
+    }
+
+    /// Those for which the peer's socket was not there, and of those that came, the ones too long to take.
+    fn lost(&self) -> u64 {
+        self.lost
     }
 }

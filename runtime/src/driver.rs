@@ -8,7 +8,7 @@ use softnic_nic::{Nic, Node};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Error, Instant, Layout, MacAddr, TxFrame};
 
-use crate::io::{MAX_FRAME, PacketIo, Sent};
+use crate::io::{MAX_FRAME, PacketIo};
 use crate::neighbours::{NeighbourError, Neighbours};
 
 /// Frames taken in before anything is sent, so that one ACK answers many packets.
@@ -44,10 +44,8 @@ pub struct Driver<N, I> {
     /// The time of day at `start`.
     epoch: u64,
     capture: Option<PcapWriter<Box<dyn Write>>>,
-    rx: Box<[u8]>,
-    tx: Box<[u8]>,
-    /// Bytes of a frame in `tx` for which the backend had no room.
-    held: Option<usize>,
+    /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
+    scratch: Box<[u8]>,
 }
 
 impl<N: Node, I: PacketIo> Driver<N, I> {
@@ -61,9 +59,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             start: std::time::Instant::now(),
             epoch: epoch.as_nanos() as u64,
             capture: None,
-            rx: vec![0; MAX_FRAME + 1].into(),
-            tx: vec![0; MAX_FRAME].into(),
-            held: None,
+            scratch: vec![0; MAX_FRAME].into(),
         }
     }
 
@@ -99,22 +95,41 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// One turn: a batch of frames in, timers that are due, frames out. Says whether there was anything to do.
     pub fn step(&mut self) -> Result<bool, DriverError> {
-        self.turn(Duration::ZERO)
+        let begin = self.now();
+        let received = self.receive(begin)?;
+        let now = if received { self.now() } else { begin };
+        for node in [&mut self.node as &mut dyn Node, &mut self.neighbours] {
+            if node.poll_timeout().is_some_and(|at| at <= now) {
+                node.handle_timeout(now);
+            }
+        }
+        let looped = self.loop_back(now)?;
+        let sent = self.transmit(now)?;
+        Ok(received || looped || sent)
     }
 
     /// Runs until `done` or until `limit` has passed; says whether it is done. Sleeps while there is nothing to do.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut N) -> bool) -> Result<bool, DriverError> {
         let end = self.now() + limit;
-        let mut wait = Duration::ZERO;
         loop {
-            let busy = self.turn(wait)?;
+            let busy = self.step()?;
             if done(&mut self.node) {
                 return Ok(true);
             }
             if self.now() >= end {
                 return Ok(false);
             }
-            wait = if busy { Duration::ZERO } else { self.nap() };
+            if !busy {
+                self.sleep()?;
+            }
+        }
+    }
+
+    /// Sleeps until there may be something to do.
+    fn sleep(&mut self) -> Result<(), DriverError> {
+        match self.nap() {
+            Duration::ZERO => Ok(()),
+            nap => self.io.wait(nap, None).map_err(DriverError::Io),
         }
     }
 
@@ -137,88 +152,92 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             if let Some(mac) = self.mac_of(address)? {
                 return Ok(mac);
             }
-            let nap = self.nap();
-            self.turn(nap)?;
+            if !self.step()? {
+                self.sleep()?;
+            }
         }
     }
 
-    /// One turn that waits for the first frame as long as `wait` says.
-    fn turn(&mut self, wait: Duration) -> Result<bool, DriverError> {
-        let mut busy = false;
-        for i in 0..BATCH {
-            let wait = if i == 0 { wait } else { Duration::ZERO };
-            let Some(len) = self.io.receive(&mut self.rx, wait).map_err(DriverError::Io)? else { break };
-            busy = true;
-            let now = self.now();
-            write_frame(&mut self.capture, self.epoch, now, &self.rx[..len])?;
-            let frame = &mut self.rx[..len];
+    /// Takes in a batch: RoCE packets for the Node, everything else for the neighbours.
+    fn receive(&mut self, now: Instant) -> Result<bool, DriverError> {
+        let mut record = Recorder::new(&mut self.capture, self.epoch, now);
+        let taken = self.io.receive(BATCH, &mut |frame| {
+            record.write(frame);
             match Layout::locate(frame) {
                 Err(Error::NotRoce(_)) => self.neighbours.handle_frame(now, 0, frame),
                 _ => self.node.handle_frame(now, Nic::WIRE, frame),
             }
-        }
-        let now = self.now();
-        for node in [&mut self.node as &mut dyn Node, &mut self.neighbours] {
-            if node.poll_timeout().is_some_and(|at| at <= now) {
-                node.handle_timeout(now);
-            }
-        }
-        busy |= self.loop_back()?;
-        Ok(self.transmit()? || busy)
+        });
+        record.result?;
+        Ok(taken.map_err(DriverError::Io)? > 0)
     }
 
     /// Frames among the NIC's own queue pairs never reach the wire, but the capture shows them.
-    fn loop_back(&mut self) -> Result<bool, DriverError> {
-        for i in 0..BURST {
-            let now = self.now();
-            let mut tx = TxFrame::new(&mut self.rx);
-            if !self.node.poll_transmit(now, Nic::LOOPBACK, &mut tx) {
-                return Ok(i > 0);
-            }
-            let len = tx.len();
-            write_frame(&mut self.capture, self.epoch, now, &self.rx[..len])?;
-            self.node.handle_frame(now, Nic::LOOPBACK, &mut self.rx[..len]);
-        }
-        Ok(true)
-    }
-
-    fn transmit(&mut self) -> Result<bool, DriverError> {
+    fn loop_back(&mut self, now: Instant) -> Result<bool, DriverError> {
+        let mut record = Recorder::new(&mut self.capture, self.epoch, now);
         let mut busy = false;
         for _ in 0..BURST {
-            let now = self.now();
-            let len = match self.held.take() {
-                Some(len) => len,
-                None => {
-                    let mut tx = TxFrame::new(&mut self.tx);
-                    if !self.neighbours.poll_transmit(now, 0, &mut tx)
-                        && !self.node.poll_transmit(now, Nic::WIRE, &mut tx)
-                    {
-                        break;
-                    }
-                    tx.len()
-                }
-            };
-            match self.io.send(&self.tx[..len]).map_err(DriverError::Io)? {
-                Sent::Full => {
-                    self.held = Some(len);
-                    break;
-                }
-                // A lost frame is in the capture: it left the Node, and the peer's silence has its explanation.
-                Sent::Yes | Sent::Lost => write_frame(&mut self.capture, self.epoch, now, &self.tx[..len])?,
+            let mut tx = TxFrame::new(&mut self.scratch);
+            if !self.node.poll_transmit(now, Nic::LOOPBACK, &mut tx) {
+                break;
             }
             busy = true;
+            let len = tx.len();
+            record.write(&self.scratch[..len]);
+            self.node.handle_frame(now, Nic::LOOPBACK, &mut self.scratch[..len]);
         }
-        Ok(busy)
+        record.result.map(|()| busy)
+    }
+
+    /// Sends a burst. The backend asks for frames only while it has room, so none is ever kept here.
+    fn transmit(&mut self, now: Instant) -> Result<bool, DriverError> {
+        let mut record = Recorder::new(&mut self.capture, self.epoch, now);
+        let sent = self.io.transmit(BURST, &mut |tx| {
+            if !self.neighbours.poll_transmit(now, 0, tx) && !self.node.poll_transmit(now, Nic::WIRE, tx) {
+                return false;
+            }
+            // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
+            record.write_segments(tx, &mut self.scratch);
+            true
+        });
+        record.result?;
+        Ok(sent.map_err(DriverError::Io)? > 0)
     }
 }
 
-fn write_frame(
-    capture: &mut Option<PcapWriter<Box<dyn Write>>>,
-    epoch: u64,
-    now: Instant,
-    frame: &[u8],
-) -> Result<(), DriverError> {
-    let Some(capture) = capture else { return Ok(()) };
-    let time = Timestamp::from_nanos((epoch + now.as_nanos()).into());
-    capture.write(time, frame, frame.len() as u32).map_err(DriverError::Capture)
+/// Writes the frames of one batch to the capture, if there is one, and keeps the first error.
+struct Recorder<'a> {
+    capture: Option<&'a mut PcapWriter<Box<dyn Write>>>,
+    time: Timestamp,
+    result: Result<(), DriverError>,
+}
+
+impl<'a> Recorder<'a> {
+    fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write>>>, epoch: u64, now: Instant) -> Recorder<'a> {
+        let time = Timestamp::from_nanos((epoch + now.as_nanos()).into());
+        Recorder { capture: capture.as_mut(), time, result: Ok(()) }
+    }
+
+    fn write(&mut self, frame: &[u8]) {
+        let Some(capture) = &mut self.capture else { return };
+        if self.result.is_ok() {
+            self.result = capture.write(self.time, frame, frame.len() as u32).map_err(DriverError::Capture);
+        }
+    }
+
+    /// The same of a frame that may lie in two pieces, which are joined in `scratch`.
+    fn write_segments(&mut self, tx: &TxFrame<'_>, scratch: &mut [u8]) {
+        if self.capture.is_none() {
+            return;
+        }
+        match tx.segments() {
+            (all, []) => self.write(all),
+            (first, second) => {
+                let joined = &mut scratch[..first.len() + second.len()];
+                joined[..first.len()].copy_from_slice(first);
+                joined[first.len()..].copy_from_slice(second);
+                self.write(joined);
+            }
+        }
+    }
 }

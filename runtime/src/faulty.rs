@@ -1,13 +1,14 @@
 //! A wire with faults on it: what is sent and what is received passes an emulated link, each direction its own.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use softnic_fault_injector::link::Offered;
 use softnic_fault_injector::{Direction, EmulatedLink, Spec};
-use softnic_wire::Instant;
+use softnic_wire::{Instant, TxFrame};
 
-use crate::io::{MAX_FRAME, PacketIo, Sent};
+use crate::io::{MAX_FRAME, PacketIo};
 
 /// Frames that each direction holds back at a time; more are lost. Memory for them is taken when they come.
 const MAX_HELD: usize = 4096;
@@ -18,9 +19,10 @@ pub struct Faulty<I> {
     inner: I,
     tx: EmulatedLink,
     rx: EmulatedLink,
-    /// A frame to be sent, and its length while the backend has no room for it.
+    /// A frame to be sent, in one piece: the faults are decided before the backend's memory is written.
     scratch: Box<[u8]>,
-    waiting: Option<usize>,
+    /// Frames too long for the backend below.
+    too_long: u64,
     start: std::time::Instant,
 }
 
@@ -35,7 +37,7 @@ impl<I: PacketIo> Faulty<I> {
     pub fn new(inner: I, spec: &Spec, seed: u64) -> Faulty<I> {
         let [tx, rx] = lanes(spec, seed);
         let scratch = vec![0; MAX_FRAME].into();
-        Faulty { inner, tx, rx, scratch, waiting: None, start: std::time::Instant::now() }
+        Faulty { inner, tx, rx, scratch, too_long: 0, start: std::time::Instant::now() }
     }
 
     /// Other faults from now on; frames that are under way or held are lost.
@@ -51,67 +53,82 @@ impl<I: PacketIo> Faulty<I> {
     fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed()
     }
-
-    /// Sends what is due; `false` when the backend has no room for all of it.
-    fn flush(&mut self) -> io::Result<bool> {
-        if let Some(len) = self.waiting {
-            if self.inner.send(&self.scratch[..len])? == Sent::Full {
-                return Ok(false);
-            }
-            self.waiting = None;
-        }
-        let now = self.now();
-        while let Some(frame) = self.tx.poll(now) {
-            if self.inner.send(frame)? == Sent::Full {
-                self.scratch[..frame.len()].copy_from_slice(frame);
-                self.waiting = Some(frame.len());
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The next frame that has come in.
-    fn due(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        let now = self.now();
-        let frame = self.rx.poll(now)?;
-        buffer.get_mut(..frame.len())?.copy_from_slice(frame);
-        Some(frame.len())
-    }
 }
 
 impl<I: PacketIo> PacketIo for Faulty<I> {
-    fn receive(&mut self, buffer: &mut [u8], wait: Duration) -> io::Result<Option<usize>> {
-        // Frames that found no room when they were sent, or are due by now, must not wait for the next one.
-        self.flush()?;
-        if let Some(len) = self.due(buffer) {
-            return Ok(Some(len));
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        let (now, link) = (self.now(), &mut self.rx);
+        let mut taken = 0;
+        while taken < limit {
+            let Some(frame) = link.poll(now) else { break };
+            take(frame);
+            taken += 1;
         }
-        let now = self.now();
-        let next = [self.tx.next_due(), self.rx.next_due()].into_iter().flatten().min();
-        let wait = next.map_or(wait, |at| at.saturating_since(now).min(wait));
-        if let Some(len) = self.inner.receive(buffer, wait)? {
-            let now = self.now();
-            if self.rx.offer(now, &mut buffer[..len]) == Offered::Pass {
-                return Ok(Some(len));
+        self.inner.receive(limit - taken, &mut |frame| {
+            // At most one for each that comes keeps to the limit; a copy that follows it waits in the link.
+            if link.offer(now, frame) == Offered::Pass {
+                take(frame);
+                taken += 1;
+            } else if let Some(frame) = link.poll(now) {
+                take(frame);
+                taken += 1;
             }
+        })?;
+        while taken < limit {
+            let Some(frame) = link.poll(now) else { break };
+            take(frame);
+            taken += 1;
         }
-        self.flush()?;
-        Ok(self.due(buffer))
+        Ok(taken)
     }
 
-    fn send(&mut self, frame: &[u8]) -> io::Result<Sent> {
-        if !self.flush()? {
-            return Ok(Sent::Full);
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        let now = self.now();
+        let Faulty { inner, tx: link, scratch, too_long, .. } = self;
+        let mut sent = 0;
+        // What is due goes first, and does not count: `next` did not write it now.
+        inner.transmit(usize::MAX, &mut |frame| {
+            loop {
+                let due = match link.poll(now) {
+                    Some(due) => due,
+                    None => {
+                        let mut tx = TxFrame::new(scratch);
+                        if sent == limit || !next(&mut tx) {
+                            return false;
+                        }
+                        sent += 1;
+                        let len = tx.len();
+                        if link.offer(now, &mut scratch[..len]) == Offered::Taken {
+                            continue;
+                        }
+                        &mut scratch[..len]
+                    }
+                };
+                match frame.put_frame(due) {
+                    Ok(()) => return true,
+                    Err(_) => *too_long += 1,
+                }
+            }
+        })?;
+        Ok(sent)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let now = self.now();
+        let next = [self.tx.next_due(), self.rx.next_due()].into_iter().flatten().min();
+        match next.map_or(timeout, |at| at.saturating_since(now).min(timeout)) {
+            Duration::ZERO => Ok(()),
+            timeout => self.inner.wait(timeout, also),
         }
-        let Some(copy) = self.scratch.get_mut(..frame.len()) else { return Ok(Sent::Lost) };
-        copy.copy_from_slice(frame);
-        let now = Instant::ZERO + self.start.elapsed();
-        if self.tx.offer(now, copy) == Offered::Pass {
-            self.waiting = Some(frame.len());
-        }
-        self.flush()?;
-        Ok(Sent::Yes)
+    }
+
+    /// Those of the backend below, and those that found no place in the emulated link; none that a fault was meant for.
+    fn lost(&self) -> u64 {
+        self.inner.lost() + self.tx.overflowed() + self.rx.overflowed() + self.too_long
+    }
+
+    fn max_frame(&self) -> usize {
+        self.inner.max_frame()
     }
 }
 
@@ -121,13 +138,20 @@ mod tests {
     use crate::MemoryWire;
 
     fn received(io: &mut impl PacketIo) -> Vec<Vec<u8>> {
-        let mut room = [0; 100];
         let mut frames = Vec::new();
-        // A frame that is lost on the way in gives nothing, and others may come behind it.
-        for _ in 0..1000 {
-            frames.extend(io.receive(&mut room, Duration::ZERO).unwrap().map(|len| room[..len].to_vec()));
-        }
+        let taken = io.receive(1000, &mut |frame| frames.push(frame.to_vec())).unwrap();
+        assert_eq!(taken, frames.len());
         frames
+    }
+
+    /// Sends one frame, if there is room.
+    fn send(io: &mut impl PacketIo, frame: &[u8]) -> bool {
+        io.transmit(1, &mut |tx| tx.put_frame(frame).is_ok()).unwrap() == 1
+    }
+
+    /// Sends what is due.
+    fn flush(io: &mut impl PacketIo) {
+        assert_eq!(io.transmit(0, &mut |_| unreachable!("nothing is asked for")).unwrap(), 0);
     }
 
     #[test]
@@ -136,8 +160,7 @@ mod tests {
             let (a, mut b) = MemoryWire::pair();
             let mut a = Faulty::new(a, &spec.parse().unwrap(), 1);
             for n in 0..3 {
-                assert_eq!(a.send(&[n; 10]).unwrap(), Sent::Yes);
-                b.send(&[n; 10]).unwrap();
+                assert!(send(&mut a, &[n; 10]) && send(&mut b, &[n; 10]));
             }
             (received(&mut b), received(&mut a))
         };
@@ -158,9 +181,9 @@ mod tests {
     fn a_frame_that_is_held_follows_the_one_that_lets_it_go() {
         let (a, mut b) = MemoryWire::pair();
         let mut a = Faulty::new(a, &"reorder=1:2".parse().unwrap(), 1);
-        a.send(&[9; 10]).unwrap();
+        send(&mut a, &[9; 10]);
         a.tx.set_enabled(false);
-        (0..3).for_each(|n| assert_eq!(a.send(&[n; 10]).unwrap(), Sent::Yes));
+        (0..3).for_each(|n| assert!(send(&mut a, &[n; 10])));
         assert_eq!(received(&mut b).iter().map(|f| f[0]).collect::<Vec<_>>(), [0, 1, 9, 2]);
     }
 
@@ -170,15 +193,15 @@ mod tests {
         let (ab, ba) = (Duration::from_millis(30), Duration::from_millis(50));
         let mut a = Faulty::new(a, &"ab.delay=30ms,ba.delay=50ms".parse().unwrap(), 1);
         let start = std::time::Instant::now();
-        let mut room = [0; 100];
-        a.send(&[1; 10]).unwrap();
-        b.send(&[2; 10]).unwrap();
+        send(&mut a, &[1; 10]);
+        send(&mut b, &[2; 10]);
         let (mut there, mut back) = (None, None);
         while there.is_none() || back.is_none() {
-            if a.receive(&mut room, Duration::ZERO).unwrap().is_some() {
+            flush(&mut a);
+            if !received(&mut a).is_empty() {
                 back = Some(start.elapsed());
             }
-            if b.receive(&mut room, Duration::ZERO).unwrap().is_some() {
+            if !received(&mut b).is_empty() {
                 there = Some(start.elapsed());
             }
         }
@@ -189,11 +212,23 @@ mod tests {
     fn a_full_wire_makes_the_sender_wait_and_loses_nothing() {
         let (a, mut b) = MemoryWire::pair();
         let mut a = Faulty::new(a, &"dup=1".parse().unwrap(), 1);
-        let sent = (0..1000).take_while(|_| a.send(&[7; 10]).unwrap() == Sent::Yes).count();
+        let sent = (0..1000).take_while(|_| send(&mut a, &[7; 10])).count();
         assert!((1..1000).contains(&sent));
         let mut frames = received(&mut b).len();
-        received(&mut a);
+        flush(&mut a);
         frames += received(&mut b).len();
         assert_eq!(frames, 2 * sent);
+    }
+
+    #[test]
+    fn a_batch_keeps_to_its_limit_though_every_frame_comes_twice() {
+        let (a, mut b) = MemoryWire::pair();
+        let mut a = Faulty::new(a, &"ba.dup=1".parse().unwrap(), 1);
+        (0..3).for_each(|n| assert!(send(&mut b, &[n; 10])));
+        let mut seen = Vec::new();
+        for expected in [2, 2, 2, 0] {
+            assert_eq!(a.receive(2, &mut |frame| seen.push(frame[0])).unwrap(), expected);
+        }
+        assert_eq!(seen, [0, 0, 1, 1, 2, 2]);
     }
 }

@@ -1,29 +1,79 @@
 //! What the loop needs of a packet IO backend.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
+
+use rustix::event::{self, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use softnic_wire::TxFrame;
 
 /// The longest frame that backends carry: path MTU 4096 with every header, and room for tags.
 pub const MAX_FRAME: usize = 4096 + 256;
 
-/// What became of a frame that was to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    /// It is on its way.
-    Yes,
-    /// There is no room at the moment: the same frame must be offered again later.
-    Full,
-    /// It is lost, as on a cable that is not plugged in; the backend counts it.
-    Lost,
+/// Where frames come from and go to, in batches and in the backend's own memory. Nothing here waits but [`PacketIo::wait`].
+pub trait PacketIo {
+    /// Hands the frames that have come in, at most `limit`, to `take`, one by one; says how many. A frame may be written to
+    /// during the call and is free afterwards.
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize>;
+
+    /// Asks `next` to write frames, at most `limit` and only while there is room, until it says that it has none. What it wrote
+    /// leaves as one batch. Says how many it wrote; those that were lost on the way out are among them.
+    ///
+    /// To be called regularly even when there is nothing to send: a backend may have kept what the system had no room for.
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize>;
+
+    /// Sleeps until a frame has come in, or there is room to send that was missing, or `timeout` has passed, or `also` can be
+    /// read from (an eventfd, say). It may return early: whoever calls it looks again.
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()>;
+
+    /// Frames of both directions that were lost here, as far as the backend knows.
+    fn lost(&self) -> u64;
+
+    /// The longest frame that it carries.
+    fn max_frame(&self) -> usize {
+        MAX_FRAME
+    }
 }
 
-/// Where frames come from and go to.
-pub trait PacketIo {
-    /// Takes the next frame into `buffer`; waits for one as long as `wait` says. `None` when there is none.
-    ///
-    /// `buffer` must be longer than any frame: one that fills it may have been longer, and is dropped.
-    fn receive(&mut self, buffer: &mut [u8], wait: Duration) -> io::Result<Option<usize>>;
+impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        (**self).receive(limit, take)
+    }
 
-    /// Sends a frame; never waits.
-    fn send(&mut self, frame: &[u8]) -> io::Result<Sent>;
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        (**self).transmit(limit, next)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        (**self).wait(timeout, also)
+    }
+
+    fn lost(&self) -> u64 {
+        (**self).lost()
+    }
+
+    fn max_frame(&self) -> usize {
+        (**self).max_frame()
+    }
+}
+
+/// Sleeps until `socket` has what `flags` ask for, or `also` can be read from, or `timeout` has passed.
+pub(crate) fn sleep_on(
+    socket: BorrowedFd<'_>,
+    flags: PollFlags,
+    timeout: Duration,
+    also: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    // Longer than the system can say is as good as for ever.
+    let timeout = Timespec::try_from(timeout).ok();
+    let mine = PollFd::from_borrowed_fd(socket, flags);
+    let woken = match also {
+        Some(also) => event::poll(&mut [mine, PollFd::from_borrowed_fd(also, PollFlags::IN)], timeout.as_ref()),
+        None => event::poll(&mut [mine], timeout.as_ref()),
+    };
+    match woken {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! Everything below this crate is free of IO and clocks; here is where frames come from and go to. A backend is a
 //! [`PacketIo`]; [`Driver`] runs a [`Node`](softnic_nic::Node) over it, beside the [`Neighbours`] that answer ARP and NDP.
-#![forbid(unsafe_code)]
 
+pub mod afxdp;
 pub mod dgram;
 pub mod driver;
 pub mod faulty;
@@ -14,12 +14,13 @@ pub mod memory_wire;
 pub mod neighbours;
 pub mod random;
 
+pub use afxdp::{AfXdp, AfXdpError};
 pub use dgram::{Dgram, DgramError};
 pub use driver::{Driver, DriverError};
 pub use faulty::Faulty;
 #[cfg(target_os = "linux")]
 pub use host_network::{HostNetwork, HostNetworkError};
-pub use io::{PacketIo, Sent};
+pub use io::PacketIo;
 pub use memory_wire::MemoryWire;
 pub use neighbours::{NeighbourError, Neighbours};
 pub use random::OsRandom;

@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::io::{PacketIo, Sent};
+use softnic_wire::TxFrame;
+
+use crate::io::{MAX_FRAME, PacketIo};
 
 /// Frames that one direction of the wire holds; an end that sends more has to wait.
 const CAPACITY: usize = 64;
@@ -29,19 +32,34 @@ impl MemoryWire {
 }
 
 impl PacketIo for MemoryWire {
-    fn receive(&mut self, buffer: &mut [u8], _wait: Duration) -> io::Result<Option<usize>> {
-        let Some(frame) = self.incoming.borrow_mut().pop_front() else { return Ok(None) };
-        let Some(room) = buffer.get_mut(..frame.len()) else { return Ok(None) };
-        room.copy_from_slice(&frame);
-        Ok(Some(frame.len()))
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        for taken in 0..limit {
+            let Some(mut frame) = self.incoming.borrow_mut().pop_front() else { return Ok(taken) };
+            take(&mut frame);
+        }
+        Ok(limit)
     }
 
-    fn send(&mut self, frame: &[u8]) -> io::Result<Sent> {
-        let mut queue = self.outgoing.borrow_mut();
-        if queue.len() == CAPACITY {
-            return Ok(Sent::Full);
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        let room = CAPACITY - self.outgoing.borrow().len();
+        for sent in 0..limit.min(room) {
+            let mut frame = vec![0; MAX_FRAME];
+            let mut tx = TxFrame::new(&mut frame);
+            if !next(&mut tx) {
+                return Ok(sent);
+            }
+            let len = tx.len();
+            frame.truncate(len);
+            self.outgoing.borrow_mut().push_back(frame);
         }
-        queue.push_back(frame.to_vec());
-        Ok(Sent::Yes)
+        Ok(limit.min(room))
+    }
+
+    fn wait(&mut self, _timeout: Duration, _also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lost(&self) -> u64 {
+        0
     }
 }

@@ -1,6 +1,7 @@
 //! Two NICs that find each other by ARP or NDP and exchange data, over a wire in memory and over datagram sockets.
 
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_runtime::dgram::DgramSpec;
-use softnic_runtime::{Dgram, DgramError, Driver, DriverError, MemoryWire, Neighbours, OsRandom, PacketIo, Sent};
+use softnic_runtime::io::MAX_FRAME;
+use softnic_runtime::{Dgram, DgramError, Driver, DriverError, MemoryWire, Neighbours, OsRandom, PacketIo};
 use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
 
 /// Long enough for the slowest machine; no test that passes waits for it.
@@ -100,6 +102,18 @@ fn resolve<I: PacketIo>(hosts: &mut [Host<I>; 2], v6: bool) -> MacAddr {
     found.unwrap()
 }
 
+/// Sends one frame, if there is room; says how many.
+fn send(io: &mut impl PacketIo, frame: &[u8]) -> usize {
+    io.transmit(1, &mut |tx| tx.put_frame(frame).is_ok()).unwrap()
+}
+
+/// The lengths of the frames that have come.
+fn received(io: &mut impl PacketIo, limit: usize) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    io.receive(limit, &mut |frame| lengths.push(frame.len())).unwrap();
+    lengths
+}
+
 fn write_and_read<I: PacketIo>(mut hosts: [Host<I>; 2], v6: bool) {
     let mac = resolve(&mut hosts, v6);
     assert_eq!(mac, MacAddr([2, 0, 0, 0, 0, 2]));
@@ -152,7 +166,7 @@ fn a_queue_pair_connected_to_itself_needs_no_wire() {
     let mut found = vec![0; 5000];
     host.buffer.read_at(10_000, &mut found);
     assert_eq!(found, [7; 5000]);
-    assert_eq!(other_end.receive(&mut [0; 9000], Duration::ZERO).unwrap(), None, "nothing left by the wire");
+    assert!(received(&mut other_end, 1).is_empty(), "nothing leaves by the wire");
 }
 
 #[test]
@@ -199,22 +213,37 @@ fn a_write_and_a_read_over_datagram_sockets() {
 fn a_peer_that_is_not_there_loses_frames_and_one_that_does_not_read_makes_us_wait() {
     let folder = Folder::new("dgram-peer");
     let mut a = Dgram::bind(&folder.spec("a", "b")).unwrap();
-    assert_eq!(a.send(&[0; 60]).unwrap(), Sent::Lost);
-    assert_eq!(a.lost(), 1);
+    assert_eq!((send(&mut a, &[0; 60]), a.lost()), (1, 1));
     let mut b = Dgram::bind(&folder.spec("b", "a")).unwrap();
-    let sent = (0..1_000_000).take_while(|_| a.send(&[1; 4200]).unwrap() == Sent::Yes).count();
+    let sent = (0..1_000_000).take_while(|_| send(&mut a, &[1; 4200]) == 1).count();
     assert!((1..1_000_000).contains(&sent), "{sent}");
-    assert_eq!(a.send(&[2; 60]).unwrap(), Sent::Full);
-    let mut room = [0; 5000];
-    assert_eq!(b.receive(&mut room, Duration::ZERO).unwrap(), Some(4200));
-    assert_eq!(a.send(&[2; 60]).unwrap(), Sent::Yes);
-    for _ in 1..sent {
-        assert_eq!(b.receive(&mut room, Duration::ZERO).unwrap(), Some(4200));
-    }
-    assert_eq!(b.receive(&mut room[..60], Duration::ZERO).unwrap(), None, "may have been cut off");
-    assert_eq!(b.receive(&mut room, Duration::from_millis(1)).unwrap(), None);
+    assert_eq!(send(&mut a, &[2; 60]), 0, "one is kept, and no other is asked for");
+    assert_eq!(received(&mut b, 1), [4200]);
+    a.transmit(0, &mut |_| unreachable!("only what was kept may leave")).unwrap();
+    assert_eq!(received(&mut b, sent), vec![4200; sent - 1]);
     drop(b);
-    assert_eq!(a.send(&[0; 60]).unwrap(), Sent::Lost);
+    assert_eq!((send(&mut a, &[0; 60]), a.lost()), (1, 2));
+}
+
+#[test]
+fn a_datagram_longer_than_any_frame_is_lost_and_an_idle_wait_ends() {
+    let folder = Folder::new("dgram-long");
+    let mut a = Dgram::bind(&folder.spec("a", "b")).unwrap();
+    let b = std::os::unix::net::UnixDatagram::bind(folder.0.join("b")).unwrap();
+    for len in [MAX_FRAME + 1, MAX_FRAME, 2 * MAX_FRAME, 60] {
+        b.send_to(&vec![0; len], a.local()).unwrap();
+    }
+    assert_eq!((received(&mut a, 10), a.lost()), (vec![MAX_FRAME, 60], 2));
+    let begin = std::time::Instant::now();
+    a.wait(Duration::from_millis(2), None).unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(1));
+    // What else there is to wait for ends the wait too.
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(theirs);
+    a.wait(LIMIT, Some(ours.as_fd())).unwrap();
+    b.send_to(&[0; 60], a.local()).unwrap();
+    a.wait(LIMIT, None).unwrap();
+    assert!(begin.elapsed() < LIMIT);
 }
 
 #[test]

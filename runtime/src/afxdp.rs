@@ -1,0 +1,87 @@
+//! Backend `afxdp:IF`: RoCE packets of an Ethernet device past the kernel, by AF_XDP sockets; all other traffic stays with it.
+//!
+//! A small XDP program sends what comes for UDP port 4791 to the socket of the queue that it came in by. There is a socket for
+//! every receive queue, because a socket gets nothing from any other; which one a packet takes, the device decides. Made for
+//! Linux 6.6 and later; on older kernels frames are limited to one chunk ([`PacketIo::max_frame`](crate::PacketIo::max_frame)).
+//!
+//! Everything is opened in the network namespace of the calling thread, and may be used from another.
+
+mod assembler;
+mod attachment;
+mod bpf;
+mod device;
+mod error;
+mod mapping;
+mod patience;
+mod program;
+mod queue;
+mod rings;
+mod socket;
+mod umem;
+
+use std::sync::Arc;
+
+use attachment::Attachment;
+pub use device::Device;
+pub use error::AfXdpError;
+pub use queue::AfXdp;
+
+/// The fewest chunks that a ring makes sense with.
+const MIN_CHUNKS: u32 = 64;
+
+/// How to open a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How many of the receive queues to open, from the first on; all if `None`. What comes in by another stays with the kernel.
+    pub queues: Option<u32>,
+    /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two.
+    pub rx_chunks: u32,
+    /// Chunks for frames to send, for each queue; made a power of two.
+    pub tx_chunks: u32,
+    /// Whether to let the device read and write frames itself, where it can.
+    pub zero_copy: bool,
+    /// Whether to use frames in two chunks, where the kernel can and the MTU of the device needs it.
+    pub multi_buffer: bool,
+}
+
+impl Default for Options {
+    /// All queues, 6 MiB for each: below the usual limit of locked memory for the first of them.
+    fn default() -> Options {
+        Options { queues: None, rx_chunks: 1024, tx_chunks: 512, zero_copy: true, multi_buffer: true }
+    }
+}
+
+/// What became of frames at one queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames that came and found no chunk, or no chunk long enough.
+    pub rx_dropped: u64,
+    /// Frames that came and found no place in the ring.
+    pub rx_ring_full: u64,
+    /// How often the kernel found no chunk to fill.
+    pub rx_fill_ring_empty: u64,
+    /// Frames that came and were longer than any that we carry.
+    pub rx_too_long: u64,
+    /// Frames that came in two neighbouring chunks: only the second part was moved.
+    pub rx_moved: u64,
+    /// Frames that came in two chunks that were no neighbours: all of it was copied.
+    pub rx_copied: u64,
+    /// Frames to send that the device had no room for.
+    pub tx_lost: u64,
+    /// Frames to send that the kernel found wrong.
+    pub tx_invalid: u64,
+}
+
+impl AfXdp {
+    /// Opens the queues of a device. The program is attached until the last of them is dropped.
+    pub fn open(interface: &str, options: &Options) -> Result<Vec<AfXdp>, AfXdpError> {
+        let device = Arc::new(Device::find(interface)?);
+        let queues = options.queues.unwrap_or(device.rx_queues);
+        if queues == 0 || queues > device.rx_queues {
+            return Err(AfXdpError::NoSuchQueue { interface: interface.into(), has: device.rx_queues, asked: queues });
+        }
+        let fragments = options.multi_buffer && queue::needs_two_chunks(&device);
+        let attachment = Arc::new(Attachment::new(&device, fragments)?);
+        (0..queues).map(|n| AfXdp::open_queue(&device, n, options, &attachment)).collect()
+    }
+}

@@ -1,0 +1,62 @@
+//! The XDP program on a device, and the map of its sockets: what all queues of the device share.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use super::bpf::{Mode, Program, XskMap};
+use super::device::Device;
+use super::error::AfXdpError;
+use super::patience::patiently;
+use super::program::{XDP_PASS, redirect_roce};
+
+/// A program that is attached as long as this lives.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    map: XskMap,
+    /// The link: closing it detaches the program.
+    _link: OwnedFd,
+    mode: Mode,
+    fragments: bool,
+}
+
+impl Attachment {
+    /// Loads the program and attaches it: in the driver if that can, else behind it. `fragments` asks for packets in several
+    /// pieces.
+    pub(super) fn new(device: &Device, fragments: bool) -> Result<Attachment, AfXdpError> {
+        let map = XskMap::new(device.rx_queues).map_err(AfXdpError::when("make a map of sockets"))?;
+        let code = redirect_roce(map.as_fd().as_raw_fd(), XDP_PASS);
+        let (program, fragments) = match Program::load(&code, fragments) {
+            // Kernels before 5.18 do not know the flag.
+            Err(e) if fragments && e.raw_os_error() == Some(libc::EINVAL) => (Program::load(&code, false), false),
+            loaded => (loaded, fragments),
+        };
+        let program = program.map_err(AfXdpError::when("load the XDP program"))?;
+        let is_ours_to_give_up = |e: &io::Error| !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM));
+        let (link, mode) = match patiently(|| program.attach(device.ifindex, Mode::Native)) {
+            Err(e) if is_ours_to_give_up(&e) => {
+                (patiently(|| program.attach(device.ifindex, Mode::Generic)), Mode::Generic)
+            }
+            attached => (attached, Mode::Native),
+        };
+        let link = link.map_err(|e| match e.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => AfXdpError::ProgramAttached(device.name.clone()),
+            _ => AfXdpError::new("attach the XDP program", e),
+        })?;
+        Ok(Attachment { map, _link: link, mode, fragments })
+    }
+
+    /// Packets of `queue` go to `socket` from now on.
+    pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), AfXdpError> {
+        self.map.insert(queue, socket).map_err(AfXdpError::when("put a socket into the map"))
+    }
+
+    /// Whether it runs in the driver.
+    pub(super) fn native(&self) -> bool {
+        self.mode == Mode::Native
+    }
+
+    /// Whether it takes packets in several pieces.
+    pub(super) fn fragments(&self) -> bool {
+        self.fragments
+    }
+}

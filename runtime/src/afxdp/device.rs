@@ -1,0 +1,135 @@
+//! What there is to know of a network device before it is used: asked of the kernel in the caller's network namespace.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_ulong};
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use softnic_wire::MacAddr;
+
+use super::error::AfXdpError;
+
+/// ethtool's question for the number of queues.
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    cmd: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub ifindex: u32,
+    /// Its address.
+    pub mac: MacAddr,
+    /// The longest packet that it carries, without the Ethernet header.
+    pub mtu: usize,
+    /// Its receive queues.
+    pub rx_queues: u32,
+}
+
+impl Device {
+    /// The device of that name.
+    pub fn find(name: &str) -> Result<Device, AfXdpError> {
+        let missing = || AfXdpError::NoInterface(name.into());
+        let c_name = CString::new(name).map_err(|_| missing())?;
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+            return Err(missing());
+        }
+        // SAFETY: the name ends with a zero.
+        let ifindex = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
+        if ifindex == 0 {
+            return Err(missing());
+        }
+        let asker = Asker::new(&c_name).map_err(AfXdpError::when("open a socket to ask for the interface"))?;
+        let mtu = asker.mtu().map_err(AfXdpError::when("ask for the MTU"))?;
+        let mac = asker.mac().map_err(AfXdpError::when("ask for the MAC address"))?;
+        let mac = mac.ok_or_else(|| AfXdpError::NotEthernet(name.into()))?;
+        let rx_queues = asker.rx_queues().or_else(|| queues_of_sysfs(name, ifindex)).unwrap_or(1);
+        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues })
+    }
+}
+
+/// The queues as /sys shows them, for a driver that does not answer ethtool. What is mounted there may belong to another
+/// namespace, with another device of that name.
+fn queues_of_sysfs(name: &str, ifindex: u32) -> Option<u32> {
+    let folder = format!("/sys/class/net/{name}");
+    let number: u32 = fs::read_to_string(format!("{folder}/ifindex")).ok()?.trim().parse().ok()?;
+    let queues = fs::read_dir(format!("{folder}/queues")).ok()?.flatten();
+    let count = queues.filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count() as u32;
+    (number == ifindex && count > 0).then_some(count)
+}
+
+/// Asks about one interface by ioctl(2).
+struct Asker {
+    socket: OwnedFd,
+    name: [libc::c_char; libc::IFNAMSIZ],
+}
+
+impl Asker {
+    fn new(name: &CString) -> io::Result<Asker> {
+        // SAFETY: no address is passed.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut field = [0; libc::IFNAMSIZ];
+        for (to, from) in field.iter_mut().zip(name.as_bytes()) {
+            *to = *from as libc::c_char;
+        }
+        // SAFETY: the kernel just made it for us.
+        Ok(Asker { socket: unsafe { OwnedFd::from_raw_fd(fd) }, name: field })
+    }
+
+    /// Asks one question.
+    ///
+    /// # Safety
+    /// It is one that fills in the request itself, or what `data` points to, and `data` is what it is made for.
+    unsafe fn ask(&self, question: c_ulong, data: *mut libc::c_char) -> io::Result<libc::ifreq> {
+        let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_data: data };
+        let mut request = libc::ifreq { ifr_name: self.name, ifr_ifru };
+        // SAFETY: `request` is what all SIOCGIF questions take; the caller answers for the data.
+        match unsafe { libc::ioctl(self.socket.as_raw_fd(), question as _, &mut request) } {
+            0 => Ok(request),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn mtu(&self) -> io::Result<usize> {
+        // SAFETY: the answer is in the request.
+        let answer = unsafe { self.ask(libc::SIOCGIFMTU, std::ptr::null_mut()) }?;
+        // SAFETY: this is the field that SIOCGIFMTU fills in.
+        Ok(unsafe { answer.ifr_ifru.ifru_mtu } as usize)
+    }
+
+    fn mac(&self) -> io::Result<Option<MacAddr>> {
+        // SAFETY: the answer is in the request.
+        let answer = unsafe { self.ask(libc::SIOCGIFHWADDR, std::ptr::null_mut()) }?;
+        // SAFETY: this is the field that SIOCGIFHWADDR fills in.
+        let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
+        let mac = MacAddr(std::array::from_fn(|i| address.sa_data[i] as u8));
+        Ok((address.sa_family == libc::ARPHRD_ETHER).then_some(mac))
+    }
+
+    fn rx_queues(&self) -> Option<u32> {
+        let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
+        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_channels`.
+        unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut channels).cast()) }.ok()?;
+        Some(channels.rx + channels.combined).filter(|&n| n > 0)
+    }
+}

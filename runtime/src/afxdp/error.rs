@@ -1,0 +1,75 @@
+//! Why a device cannot be used with AF_XDP, and what to do about it.
+
+use std::io;
+
+/// Why there is no AF_XDP socket.
+#[derive(Debug, thiserror::Error)]
+pub enum AfXdpError {
+    /// The interface does not exist.
+    #[error("there is no interface `{0}` in this network namespace: `ip link` shows those that are")]
+    NoInterface(String),
+    /// The interface is not Ethernet.
+    #[error("{0} has no Ethernet address: only Ethernet devices carry RoCE")]
+    NotEthernet(String),
+    /// The kernel was built without AF_XDP.
+    #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS)")]
+    NoAfXdp,
+    /// A privilege is missing.
+    #[error("not permitted to {doing}: run as root, or give the program CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF")]
+    NotPermitted {
+        /// What was to be done.
+        doing: &'static str,
+    },
+    /// The memory for frames may not be locked.
+    #[error(
+        "the system does not let {kib} KiB be locked for frames: raise the limit (`ulimit -l`), or give the program CAP_IPC_LOCK"
+    )]
+    LockedMemory {
+        /// What was asked for.
+        kib: usize,
+    },
+    /// Another XDP program is attached.
+    #[error("another XDP program is attached to {0}: end the program that uses it, or `ip link set dev {0} xdp off`")]
+    ProgramAttached(String),
+    /// Another socket has the queue.
+    #[error("another AF_XDP socket uses queue {queue} of {interface}: end the program that has it open")]
+    QueueBusy {
+        /// The device.
+        interface: String,
+        /// Which of its queues.
+        queue: u32,
+    },
+    /// More queues were asked for than the device has.
+    #[error("{interface} has {has} receive queues, not {asked}: `ethtool -L` changes that where the device can")]
+    NoSuchQueue {
+        /// The device.
+        interface: String,
+        /// How many it has.
+        has: u32,
+        /// How many were asked for.
+        asked: u32,
+    },
+    /// The system refused something else.
+    #[error("cannot {doing}: {error}")]
+    System {
+        /// What was to be done.
+        doing: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl AfXdpError {
+    /// What `error` means where nothing more particular is known.
+    pub(super) fn new(doing: &'static str, error: io::Error) -> AfXdpError {
+        match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => AfXdpError::NotPermitted { doing },
+            _ => AfXdpError::System { doing, error },
+        }
+    }
+
+    /// For `map_err`.
+    pub(super) fn when(doing: &'static str) -> impl Fn(io::Error) -> AfXdpError {
+        move |error| AfXdpError::new(doing, error)
+    }
+}

@@ -1,0 +1,341 @@
+//! One queue of a device as a packet IO backend.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use softnic_wire::TxFrame;
+
+use super::attachment::Attachment;
+use super::device::Device;
+use super::error::AfXdpError;
+use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
+use super::socket::{Kick, Socket};
+use super::umem::{CHUNK, Chunk, Umem};
+use super::{MIN_CHUNKS, Options, Statistics};
+use crate::io::{MAX_FRAME, PacketIo, sleep_on};
+
+/// What the kernel leaves free before a frame in its chunk.
+const HEADROOM: usize = 256;
+/// The Ethernet header, which an MTU does not count.
+const ETHERNET: usize = 14;
+/// Two VLAN tags.
+const TAGS: usize = 8;
+/// How often to look when the kernel had no room for a frame: no event says that it has again.
+const RETRY: Duration = Duration::from_micros(100);
+/// Kicks in one go, so that a device that loses everything cannot keep us.
+const MAX_KICKS: u32 = 64;
+
+/// One queue of a device: frames for UDP port 4791 that it receives, and any frames to send.
+///
+/// All queues of a device share its XDP program, which goes when the last of them is dropped.
+#[derive(Debug)]
+pub struct AfXdp {
+    device: Arc<Device>,
+    queue: u32,
+    fill: FillRing,
+    rx: RxRing,
+    tx: TxRing,
+    completions: CompletionRing,
+    umem: Umem,
+    /// Chunks to write frames into.
+    free: Vec<Chunk>,
+    socket: Socket,
+    zero_copy: bool,
+    /// Whether a frame may take two chunks.
+    multi_buffer: bool,
+    max_frame: usize,
+    /// Whether the last frame that was to be sent found no room.
+    starved: bool,
+    /// Where a frame is put together whose chunks are not neighbours.
+    linear: Box<[u8]>,
+    counted: Counted,
+    attachment: Arc<Attachment>,
+}
+
+/// What is counted here; the kernel counts the rest.
+#[derive(Debug, Default)]
+struct Counted {
+    moved: u64,
+    copied: u64,
+    too_long: u64,
+    tx_lost: u64,
+}
+
+/// Whether frames of the device may be longer than what a chunk has room for.
+pub(super) fn needs_two_chunks(device: &Device) -> bool {
+    device.mtu + ETHERNET + TAGS > CHUNK - HEADROOM
+}
+
+impl AfXdp {
+    /// Opens a queue and tells the program to send frames here.
+    pub(super) fn open_queue(
+        device: &Arc<Device>,
+        queue: u32,
+        options: &Options,
+        attachment: &Arc<Attachment>,
+    ) -> Result<AfXdp, AfXdpError> {
+        let size = |chunks: u32| chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two();
+        let (rx_size, tx_size) = (size(options.rx_chunks), size(options.tx_chunks));
+        let socket = Socket::new().map_err(|e| match e.raw_os_error() {
+            Some(libc::EAFNOSUPPORT) => AfXdpError::NoAfXdp,
+            _ => AfXdpError::new("open an AF_XDP socket", e),
+        })?;
+        let (umem, mut free) = Umem::new(rx_size + tx_size).map_err(AfXdpError::when("get memory for frames"))?;
+        socket.register(&umem).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOBUFS | libc::EPERM) => AfXdpError::LockedMemory { kib: umem.memory().len() >> 10 },
+            _ => AfXdpError::new("register memory for frames", e),
+        })?;
+        let rings = AfXdpError::when("make the rings of an AF_XDP socket");
+        // Twice as many places as chunks: the kernel shows what came before it gives back the places of the chunks it came in.
+        let fill_size = 2 * rx_size;
+        let offsets = socket.make_rings(fill_size, rx_size, tx_size).map_err(&rings)?;
+        let mut fill = FillRing::new(socket.as_fd(), &offsets, fill_size).map_err(&rings)?;
+        let rx = RxRing::new(socket.as_fd(), &offsets, rx_size).map_err(&rings)?;
+        let tx = TxRing::new(socket.as_fd(), &offsets, tx_size).map_err(&rings)?;
+        let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_size).map_err(&rings)?;
+        // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
+        free.drain(..rx_size as usize).for_each(|chunk| fill.push(chunk));
+        fill.publish();
+        let multi_buffer = bind(&socket, device, queue, options, attachment.fragments())?;
+        let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
+        attachment.insert(queue, socket.as_fd())?;
+        let room = if multi_buffer { MAX_FRAME } else { CHUNK - HEADROOM };
+        Ok(AfXdp {
+            device: Arc::clone(device),
+            queue,
+            fill,
+            rx,
+            tx,
+            completions,
+            umem,
+            free,
+            socket,
+            zero_copy,
+            multi_buffer,
+            max_frame: room.min(device.mtu + ETHERNET),
+            starved: false,
+            linear: vec![0; MAX_FRAME].into(),
+            counted: Counted::default(),
+            attachment: Arc::clone(attachment),
+        })
+    }
+
+    /// The device that it belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Which of the device's queues it is.
+    pub fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// Whether the device itself reads and writes the frames; otherwise the kernel copies them.
+    pub fn zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Whether the XDP program runs in the driver; otherwise behind it.
+    pub fn native(&self) -> bool {
+        self.attachment.native()
+    }
+
+    /// Whether a frame may take two chunks, as path MTU 4096 needs.
+    pub fn multi_buffer(&self) -> bool {
+        self.multi_buffer
+    }
+
+    /// What became of frames since the socket was opened.
+    pub fn statistics(&self) -> io::Result<Statistics> {
+        let kernel = self.socket.statistics()?;
+        Ok(Statistics {
+            rx_dropped: kernel.rx_dropped,
+            rx_ring_full: kernel.rx_ring_full,
+            rx_fill_ring_empty: kernel.rx_fill_ring_empty_descs,
+            rx_too_long: self.counted.too_long,
+            rx_moved: self.counted.moved,
+            rx_copied: self.counted.copied,
+            tx_lost: self.counted.tx_lost,
+            tx_invalid: kernel.tx_invalid_descs,
+        })
+    }
+
+    /// Makes the kernel send what is in the ring.
+    fn kick(&mut self) -> io::Result<()> {
+        for _ in 0..MAX_KICKS {
+            let before = self.tx.pending();
+            if before == 0 {
+                break;
+            }
+            let kick = self.socket.kick()?;
+            match kick {
+                // The device goes on by itself.
+                Kick::Done if self.zero_copy => break,
+                Kick::Done | Kick::Again if self.tx.pending() == before => break,
+                Kick::Done | Kick::Again => {}
+                Kick::Lost => self.counted.tx_lost += 1,
+                Kick::Later => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over a frame that lies in one chunk.
+    #[inline]
+    fn take_one(&mut self, mut piece: Piece, take: &mut dyn FnMut(&mut [u8])) {
+        take(&mut self.umem.bytes(&mut piece.chunk)[piece.offset..piece.offset + piece.len]);
+        self.fill.push(piece.chunk);
+    }
+
+    /// Hands over a frame that lies in two chunks, as one. Where they are neighbours, only the second part, the short one, is
+    /// moved down to follow the first.
+    fn take_two(&mut self, mut a: Piece, mut b: Piece, take: &mut dyn FnMut(&mut [u8])) {
+        if a.chunk.is_before(&b.chunk) {
+            let bytes = self.umem.bytes_of_both(&mut a.chunk, &mut b.chunk);
+            let from = CHUNK + b.offset;
+            bytes.copy_within(from..from + b.len, a.offset + a.len);
+            take(&mut bytes[a.offset..a.offset + a.len + b.len]);
+            self.counted.moved += 1;
+        } else {
+            let (head, tail) = self.linear[..a.len + b.len].split_at_mut(a.len);
+            head.copy_from_slice(&self.umem.bytes(&mut a.chunk)[a.offset..a.offset + a.len]);
+            tail.copy_from_slice(&self.umem.bytes(&mut b.chunk)[b.offset..b.offset + b.len]);
+            take(&mut self.linear[..a.len + b.len]);
+            self.counted.copied += 1;
+        }
+        self.fill.push(a.chunk);
+        self.fill.push(b.chunk);
+    }
+
+    /// Takes back the chunks of a frame that is longer than any that we carry.
+    fn drop_pieces(&mut self, pieces: impl IntoIterator<Item = Piece>) {
+        pieces.into_iter().for_each(|piece| self.fill.push(piece.chunk));
+        self.counted.too_long += 1;
+    }
+}
+
+/// Binds to a queue; says whether frames of two chunks are possible.
+fn bind(socket: &Socket, device: &Device, queue: u32, options: &Options, fragments: bool) -> Result<bool, AfXdpError> {
+    let mut flags = libc::XDP_USE_NEED_WAKEUP;
+    if !options.zero_copy {
+        flags |= libc::XDP_COPY;
+    }
+    // Without XDP_COPY the kernel tries zero-copy first, and copies where the device cannot.
+    if fragments {
+        match socket.bind(device.ifindex, queue, flags | libc::XDP_USE_SG) {
+            // Kernels before 6.6 do not know the flag.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
+            bound => return bound.map(|()| true).map_err(|e| bind_error(device, queue, e)),
+        }
+    }
+    socket.bind(device.ifindex, queue, flags).map(|()| false).map_err(|e| bind_error(device, queue, e))
+}
+
+fn bind_error(device: &Device, queue: u32, error: io::Error) -> AfXdpError {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => AfXdpError::QueueBusy { interface: device.name.clone(), queue },
+        _ => AfXdpError::new("bind an AF_XDP socket", error),
+    }
+}
+
+impl PacketIo for AfXdp {
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        let (mut seen, mut taken) = (0, 0);
+        while seen < limit {
+            let Some(pieces) = self.rx.next_frame() else { break };
+            seen += 1;
+            let Some(first) = self.rx.pop() else { break };
+            match pieces {
+                1 => self.take_one(first, take),
+                2 => {
+                    let Some(second) = self.rx.pop() else { break };
+                    if first.len + second.len > MAX_FRAME {
+                        self.drop_pieces([first, second]);
+                        continue;
+                    }
+                    self.take_two(first, second, take);
+                }
+                _ => {
+                    let rest: Vec<Piece> = (1..pieces).map_while(|_| self.rx.pop()).collect();
+                    self.drop_pieces([first].into_iter().chain(rest));
+                    continue;
+                }
+            }
+            taken += 1;
+        }
+        if seen > 0 {
+            self.rx.give_back();
+            if self.fill.publish() {
+                self.socket.wake_receiver();
+            }
+        }
+        Ok(taken)
+    }
+
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        self.completions.drain(&mut self.free);
+        self.starved = false;
+        let per_frame = if self.max_frame > CHUNK { 2 } else { 1 };
+        let mut sent = 0;
+        while sent < limit {
+            if self.free.len() < per_frame || !self.tx.room(per_frame as u32) {
+                self.starved = true;
+                break;
+            }
+            let Some(mut first) = self.free.pop() else { break };
+            let mut second = if per_frame == 2 { self.free.pop() } else { None };
+            let mut frame = match &mut second {
+                Some(second) => {
+                    TxFrame::new_split(self.umem.bytes(&mut first), &mut self.umem.bytes(second)[..MAX_FRAME - CHUNK])
+                }
+                None => TxFrame::new(self.umem.bytes(&mut first)),
+            };
+            let written = next(&mut frame);
+            let len = if written { frame.len() } else { 0 };
+            let tail = len.saturating_sub(CHUNK);
+            // The kernel never gives back a chunk with nothing in it.
+            match second {
+                _ if len == 0 => self.free.extend([Some(first), second].into_iter().flatten()),
+                Some(second) if tail > 0 => {
+                    self.tx.push(first, CHUNK, true);
+                    self.tx.push(second, tail, false);
+                }
+                unused => {
+                    self.tx.push(first, len, false);
+                    self.free.extend(unused);
+                }
+            }
+            if !written {
+                break;
+            }
+            sent += 1;
+        }
+        if sent > 0 {
+            self.tx.publish();
+        }
+        // What is left from before is tried again, too.
+        if self.tx.pending() > 0 && self.tx.needs_wakeup() {
+            self.kick()?;
+        }
+        Ok(sent)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let stuck = self.starved || self.tx.pending() > 0;
+        let timeout = if stuck { timeout.min(RETRY) } else { timeout };
+        sleep_on(self.socket.as_fd(), PollFlags::IN, timeout, also)
+    }
+
+    /// Frames that the kernel had no chunk or no place in a ring for, those that the device refused, and those that came and
+    /// were longer than any that we carry.
+    fn lost(&self) -> u64 {
+        self.statistics().map_or(0, |s| s.rx_dropped + s.rx_ring_full + s.rx_too_long + s.tx_lost + s.tx_invalid)
+    }
+
+    fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+}

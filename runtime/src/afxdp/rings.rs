@@ -1,0 +1,336 @@
+//! The four rings that a socket shares with the kernel: chunks to fill, frames that came, frames to send, chunks that were sent.
+//!
+//! Each has one writer and one reader. Who writes publishes its index with release order after the entries, who reads loads it
+//! with acquire order before them; indices run freely through all 32 bits.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use super::mapping::Mapping;
+use super::umem::Chunk;
+
+/// A frame, or one of the pieces of a frame.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// Where it lies.
+    pub(super) chunk: Chunk,
+    /// Where it begins there.
+    pub(super) offset: usize,
+    /// Bytes.
+    pub(super) len: usize,
+}
+
+/// What both kinds of ring have.
+#[derive(Debug)]
+struct Ring<T> {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    size: u32,
+    /// The memory that all of these point into.
+    _memory: Mapping,
+}
+
+// SAFETY: the pointers are into the mapping that the ring owns, and `T` is plain data.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    fn new(socket: BorrowedFd<'_>, at: libc::off_t, offsets: &libc::xdp_ring_offset, size: u32) -> io::Result<Ring<T>> {
+        let memory = Mapping::shared(socket, offsets.desc as usize + size as usize * size_of::<T>(), at)?;
+        Ok(Ring {
+            producer: memory.at(offsets.producer as usize, 1),
+            consumer: memory.at(offsets.consumer as usize, 1),
+            flags: memory.at(offsets.flags as usize, 1),
+            entries: memory.at(offsets.desc as usize, size as usize),
+            size,
+            _memory: memory,
+        })
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: it points into the mapping, which lives as long as `self`, and the kernel uses it as an atomic too.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as for the producer.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn entry(&self, index: u32) -> NonNull<T> {
+        // SAFETY: the size is a power of two, so that the masked index is inside the entries.
+        unsafe { self.entries.add((index & (self.size - 1)) as usize) }
+    }
+
+    /// Whether the kernel wants to be woken to look at the ring.
+    fn needs_wakeup(&self) -> bool {
+        // The index that was published must be out before the flag is read: the kernel sets the flag, then looks at the index.
+        fence(Ordering::SeqCst);
+        // SAFETY: as for the producer.
+        unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+/// A ring that we write.
+#[derive(Debug)]
+struct Producer<T> {
+    ring: Ring<T>,
+    /// Entries written, whether or not they are published.
+    written: u32,
+    /// The kernel's index as it was seen last.
+    consumed: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    fn new(ring: Ring<T>) -> Producer<T> {
+        let (written, consumed) = (ring.producer().load(Ordering::Relaxed), ring.consumer().load(Ordering::Relaxed));
+        Producer { ring, written, consumed }
+    }
+
+    fn room(&mut self, wanted: u32) -> bool {
+        let room = |this: &Self| this.ring.size - this.written.wrapping_sub(this.consumed);
+        if room(self) < wanted {
+            self.consumed = self.ring.consumer().load(Ordering::Acquire);
+        }
+        room(self) >= wanted
+    }
+
+    /// # Panics
+    /// When there is no room.
+    fn push(&mut self, entry: T) {
+        assert!(self.room(1), "an entry for a full ring");
+        // SAFETY: the place is inside the ring, and there is room, so the kernel does not read it before it is published.
+        unsafe { self.ring.entry(self.written).write(entry) }
+        self.written = self.written.wrapping_add(1);
+    }
+
+    fn publish(&mut self) {
+        self.ring.producer().store(self.written, Ordering::Release);
+    }
+}
+
+/// A ring that the kernel writes.
+#[derive(Debug)]
+struct Consumer<T> {
+    ring: Ring<T>,
+    /// Entries read, whether or not they are given back.
+    read: u32,
+    /// The kernel's index as it was seen last.
+    produced: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    fn new(ring: Ring<T>) -> Consumer<T> {
+        let (read, produced) = (ring.consumer().load(Ordering::Relaxed), ring.producer().load(Ordering::Relaxed));
+        Consumer { ring, read, produced }
+    }
+
+    /// The entry `ahead` of the next one, which stays there.
+    fn peek(&mut self, ahead: u32) -> Option<T> {
+        if self.produced.wrapping_sub(self.read) <= ahead {
+            self.produced = self.ring.producer().load(Ordering::Acquire);
+        }
+        // SAFETY: the place is inside the ring, and the kernel has published it and waits for us to give it back.
+        (self.produced.wrapping_sub(self.read) > ahead)
+            .then(|| unsafe { self.ring.entry(self.read.wrapping_add(ahead)).read() })
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let entry = self.peek(0)?;
+        self.read = self.read.wrapping_add(1);
+        Some(entry)
+    }
+
+    fn give_back(&mut self) {
+        self.ring.consumer().store(self.read, Ordering::Release);
+    }
+}
+
+/// Chunks that the kernel may write frames into.
+#[derive(Debug)]
+pub(super) struct FillRing(Producer<u64>);
+
+impl FillRing {
+    /// Maps the ring of a socket.
+    pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<FillRing> {
+        let at = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
+        Ring::new(socket, at, &offsets.fr, size).map(|ring| FillRing(Producer::new(ring)))
+    }
+
+    /// Gives a chunk to the kernel, once it is published.
+    pub(super) fn push(&mut self, chunk: Chunk) {
+        self.0.push(chunk.address());
+    }
+
+    /// The kernel may have all that was pushed. Says whether it wants to be woken for that.
+    pub(super) fn publish(&mut self) -> bool {
+        self.0.publish();
+        self.0.ring.needs_wakeup()
+    }
+}
+
+/// Frames that came.
+#[derive(Debug)]
+pub(super) struct RxRing(Consumer<libc::xdp_desc>);
+
+impl RxRing {
+    /// Maps the ring of a socket.
+    pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<RxRing> {
+        Ring::new(socket, libc::XDP_PGOFF_RX_RING, &offsets.rx, size).map(|ring| RxRing(Consumer::new(ring)))
+    }
+
+    /// In how many pieces the next frame has come; `None` when there is none, or not all of it.
+    #[inline]
+    pub(super) fn next_frame(&mut self) -> Option<u32> {
+        let mut pieces = 1;
+        while self.0.peek(pieces - 1)?.options & libc::XDP_PKT_CONTD != 0 {
+            pieces += 1;
+        }
+        Some(pieces)
+    }
+
+    /// The next piece; it is ours.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Piece> {
+        let entry = self.0.pop()?;
+        // SAFETY: that it stands in this ring, and was never read before, means that the kernel has given it back.
+        let chunk = unsafe { Chunk::returned(entry.addr) };
+        Some(Piece { offset: (entry.addr - chunk.address()) as usize, chunk, len: entry.len as usize })
+    }
+
+    /// The kernel may use the places of all that was popped.
+    pub(super) fn give_back(&mut self) {
+        self.0.give_back();
+    }
+}
+
+/// Frames to send.
+#[derive(Debug)]
+pub(super) struct TxRing(Producer<libc::xdp_desc>);
+
+impl TxRing {
+    /// Maps the ring of a socket.
+    pub(super) fn new(socket: BorrowedFd<'_>, offsets: &libc::xdp_mmap_offsets, size: u32) -> io::Result<TxRing> {
+        Ring::new(socket, libc::XDP_PGOFF_TX_RING, &offsets.tx, size).map(|ring| TxRing(Producer::new(ring)))
+    }
+
+    /// Whether there is room for so many pieces.
+    pub(super) fn room(&mut self, pieces: u32) -> bool {
+        self.0.room(pieces)
+    }
+
+    /// A piece of a frame, from the start of a chunk; `more` says that it goes on in the next one.
+    pub(super) fn push(&mut self, chunk: Chunk, len: usize, more: bool) {
+        let options = if more { libc::XDP_PKT_CONTD } else { 0 };
+        self.0.push(libc::xdp_desc { addr: chunk.address(), len: len as u32, options });
+    }
+
+    /// The kernel may send all that was pushed.
+    pub(super) fn publish(&mut self) {
+        self.0.publish();
+    }
+
+    /// Whether the kernel wants to be woken to send.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.ring.needs_wakeup()
+    }
+
+    /// Pieces that the kernel has not begun with.
+    pub(super) fn pending(&mut self) -> u32 {
+        self.0.consumed = self.0.ring.consumer().load(Ordering::Acquire);
+        self.0.written.wrapping_sub(self.0.consumed)
+    }
+}
+
+/// Chunks that were sent.
+#[derive(Debug)]
+pub(super) struct CompletionRing(Consumer<u64>);
+
+impl CompletionRing {
+    /// Maps the ring of a socket.
+    pub(super) fn new(
+        socket: BorrowedFd<'_>,
+        offsets: &libc::xdp_mmap_offsets,
+        size: u32,
+    ) -> io::Result<CompletionRing> {
+        let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+        Ring::new(socket, at, &offsets.cr, size).map(|ring| CompletionRing(Consumer::new(ring)))
+    }
+
+    /// Takes back all chunks that were sent.
+    pub(super) fn drain(&mut self, free: &mut Vec<Chunk>) {
+        let before = free.len();
+        while let Some(address) = self.0.pop() {
+            // SAFETY: that it stands in this ring, and was never read before, means that the kernel has given it back.
+            free.push(unsafe { Chunk::returned(address) });
+        }
+        // The kernel shares this word: it is left alone where nothing changes.
+        if free.len() > before {
+            self.0.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring whose other side is the test; both indices begin at `start`.
+    fn ring(size: u32, start: u32) -> Ring<u64> {
+        let memory = Mapping::pages(4096).unwrap();
+        let [producer, consumer, flags] = [0, 64, 128].map(|offset| memory.at::<AtomicU32>(offset, 1));
+        let ring = Ring { producer, consumer, flags, entries: memory.at(192, size as usize), size, _memory: memory };
+        ring.producer().store(start, Ordering::Relaxed);
+        ring.consumer().store(start, Ordering::Relaxed);
+        ring
+    }
+
+    #[test]
+    fn a_producer_fills_the_ring_and_goes_on_where_the_indices_wrap() {
+        let start = u32::MAX - 2;
+        let mut p = Producer::new(ring(4, start));
+        let mut consumed = start;
+        for round in 0..5 {
+            assert!(p.room(4) && !p.room(5));
+            (0..4).for_each(|n| p.push(10 * round + n));
+            assert!(!p.room(1));
+            assert_eq!(p.ring.producer().load(Ordering::Relaxed), consumed, "not published yet");
+            p.publish();
+            assert_eq!(p.ring.producer().load(Ordering::Relaxed), consumed.wrapping_add(4));
+            for n in 0..4 {
+                // SAFETY: the entry was written above.
+                assert_eq!(unsafe { p.ring.entry(consumed).read() }, 10 * round + n);
+                consumed = consumed.wrapping_add(1);
+                p.ring.consumer().store(consumed, Ordering::Relaxed);
+                assert!(p.room(n as u32 + 1) && !p.room(n as u32 + 2));
+            }
+        }
+    }
+
+    #[test]
+    fn a_consumer_looks_ahead_and_goes_on_where_the_indices_wrap() {
+        let start = u32::MAX - 2;
+        let mut c = Consumer::new(ring(4, start));
+        let mut produced = start;
+        for round in 0..5 {
+            assert_eq!((c.peek(0), c.pop()), (None, None));
+            for n in 0..4 {
+                // SAFETY: the place is inside the ring and nobody reads it meanwhile.
+                unsafe { c.ring.entry(produced).write(10 * round + n) }
+                produced = produced.wrapping_add(1);
+            }
+            c.ring.producer().store(produced.wrapping_sub(1), Ordering::Relaxed);
+            assert_eq!((c.peek(2), c.peek(3)), (Some(10 * round + 2), None));
+            c.ring.producer().store(produced, Ordering::Relaxed);
+            assert_eq!(c.peek(3), Some(10 * round + 3));
+            (0..4).for_each(|n| assert_eq!(c.pop(), Some(10 * round + n)));
+            assert_eq!(c.ring.consumer().load(Ordering::Relaxed), produced.wrapping_sub(4), "not given back yet");
+            c.give_back();
+            assert_eq!(c.ring.consumer().load(Ordering::Relaxed), produced);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The AF_XDP socket: the system calls that make it, bind it, wake the kernel and ask for statistics.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::patience::patiently;
+use super::umem::{CHUNK, Umem};
+
+/// A socket of the family AF_XDP.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// What became of a kick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kick {
+    /// The kernel looked at the ring.
+    Done,
+    /// It sent some, and there is more to do, or no room at the moment.
+    Again,
+    /// It lost a frame: the queue of the device is full.
+    Lost,
+    /// It can send nothing now.
+    Later,
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+impl Socket {
+    /// A new one, without memory and rings.
+    pub(super) fn new() -> io::Result<Socket> {
+        // SAFETY: no address is passed.
+        let fd = check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+        // SAFETY: the kernel just made it for us.
+        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Sets an option. `T` must be what the option takes: this module's callers pass the structures that are named after it.
+    fn set<T>(&self, option: c_int, value: &T) -> io::Result<()> {
+        let (fd, len) = (self.0.as_raw_fd(), size_of::<T>() as libc::socklen_t);
+        // SAFETY: `value` is valid for `len` bytes, and the kernel only reads them.
+        check(unsafe { libc::setsockopt(fd, libc::SOL_XDP, option, std::ptr::from_ref(value).cast(), len) })?;
+        Ok(())
+    }
+
+    /// Asks for an option; the kernel fills in at most the size of `T`.
+    fn get<T: Copy>(&self, option: c_int, mut value: T) -> io::Result<T> {
+        let mut len = size_of::<T>() as libc::socklen_t;
+        let at = std::ptr::from_mut(&mut value).cast();
+        // SAFETY: `value` is valid for `len` bytes, and any bytes are a valid value of the structures of numbers it is used for.
+        check(unsafe { libc::getsockopt(self.0.as_raw_fd(), libc::SOL_XDP, option, at, &mut len) })?;
+        Ok(value)
+    }
+
+    /// Tells the kernel where frames lie. The pages are locked.
+    pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
+        let registration = libc::xdp_umem_reg {
+            addr: umem.memory().start().as_ptr() as u64,
+            len: umem.memory().len() as u64,
+            chunk_size: CHUNK as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        self.set(libc::XDP_UMEM_REG, &registration)
+    }
+
+    /// Makes the four rings, and says where their parts lie. Sizes are powers of two; `tx` is that of the completions too.
+    pub(super) fn make_rings(&self, fill: u32, rx: u32, tx: u32) -> io::Result<libc::xdp_mmap_offsets> {
+        self.set(libc::XDP_UMEM_FILL_RING, &fill)?;
+        self.set(libc::XDP_UMEM_COMPLETION_RING, &tx)?;
+        self.set(libc::XDP_RX_RING, &rx)?;
+        self.set(libc::XDP_TX_RING, &tx)?;
+        let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
+        self.get(libc::XDP_MMAP_OFFSETS, libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none })
+    }
+
+    /// Binds to a queue.
+    pub(super) fn bind(&self, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: flags,
+            sxdp_ifindex: ifindex,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: `address` is valid for `len` bytes, and the kernel only reads them.
+        let bind = || check(unsafe { libc::bind(self.0.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) });
+        patiently(bind).map(|_| ())
+    }
+
+    /// Whether the device itself reads and writes the UMEM.
+    pub(super) fn zero_copy(&self) -> io::Result<bool> {
+        let options = self.get(libc::XDP_OPTIONS, libc::xdp_options { flags: 0 })?;
+        Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    }
+
+    /// What the kernel counted.
+    pub(super) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
+        let zeros = libc::xdp_statistics {
+            rx_dropped: 0,
+            rx_invalid_descs: 0,
+            tx_invalid_descs: 0,
+            rx_ring_full: 0,
+            rx_fill_ring_empty_descs: 0,
+            tx_ring_empty_descs: 0,
+        };
+        self.get(libc::XDP_STATISTICS, zeros)
+    }
+
+    /// Makes the kernel look at the ring of frames to send: in copy mode it sends them in this call, at most 32.
+    pub(super) fn kick(&self) -> io::Result<Kick> {
+        // SAFETY: there is no message and no address.
+        let sent =
+            unsafe { libc::sendto(self.0.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+        if sent >= 0 {
+            return Ok(Kick::Done);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => Ok(Kick::Again),
+            Some(libc::EBUSY) => Ok(Kick::Lost),
+            // A device that is down is a cable that is not plugged in: it may come back.
+            Some(libc::ENOBUFS | libc::ENETDOWN | libc::EINTR) => Ok(Kick::Later),
+            _ => Err(error),
+        }
+    }
+
+    /// Makes the kernel look at the ring of chunks to fill.
+    pub(super) fn wake_receiver(&self) {
+        // What goes wrong here (the device is down) shows when sending, and costs nothing but frames that do not come.
+        // SAFETY: there is no room for a message and none for an address.
+        unsafe {
+            libc::recvfrom(
+                self.0.as_raw_fd(),
+                std::ptr::null_mut(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}

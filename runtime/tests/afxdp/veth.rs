@@ -1,0 +1,132 @@
+//! A veth pair between two network namespaces, gone when it is dropped.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use softnic_runtime::afxdp::{AfXdp, Options};
+use softnic_wire::MacAddr;
+
+/// Names of namespaces must differ within a process too: tests run at the same time.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Long enough for the slowest machine; no test that passes waits for it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// Two namespaces with a cable between them.
+pub(crate) struct Veth {
+    pub(crate) namespaces: [String; 2],
+}
+
+/// Says that a test did not run. Past the test harness, which shows nothing of tests that pass.
+pub(crate) fn left_out(why: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_string();
+    let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
+}
+
+pub(crate) fn ip(arguments: &str) -> Result<String, String> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into())
+    } else {
+        Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
+
+impl Veth {
+    /// A pair with so many queues; `None`, and said so, where that is not possible.
+    pub(crate) fn new(queues: u32, mtu: u32) -> Option<Veth> {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let namespaces = ["a", "b"].map(|side| format!("sn-{}-{n}-{side}", std::process::id()));
+        // From here on whatever was made is removed.
+        let veth = Veth { namespaces };
+        match veth.make(queues, mtu) {
+            Ok(()) => Some(veth),
+            Err(e) => {
+                left_out(&e);
+                None
+            }
+        }
+    }
+
+    fn make(&self, queues: u32, mtu: u32) -> Result<(), String> {
+        let [a, b] = &self.namespaces;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        let numbers = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
+        let ([ma, mb], [ia, ib]) = ([self.mac(0), self.mac(1)], [self.interface(0), self.interface(1)]);
+        ip(&format!(
+            "link add name {ia} netns {a} {numbers} address {ma} type veth peer name {ib} netns {b} {numbers} address {mb}"
+        ))?;
+        for side in 0..2 {
+            let (namespace, interface) = (&self.namespaces[side], self.interface(side));
+            ip(&format!("-n {namespace} address add {}/24 dev {interface}", self.address(side)))?;
+            ip(&format!("-n {namespace} link set {interface} up"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn interface(&self, side: usize) -> &'static str {
+        ["sn0", "sn1"][side]
+    }
+
+    pub(crate) fn address(&self, side: usize) -> Ipv4Addr {
+        [10, 77, 0, 1 + side as u8].into()
+    }
+
+    pub(crate) fn mac(&self, side: usize) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 77, 1 + side as u8])
+    }
+
+    /// Runs `work` in a thread that lives in the namespace of that side.
+    pub(crate) fn inside<T: Send>(&self, side: usize, work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter(side);
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves the calling thread into the namespace of that side.
+    pub(crate) fn enter(&self, side: usize) {
+        let namespace = File::open(format!("/run/netns/{}", self.namespaces[side])).unwrap();
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    }
+
+    /// Opens the device of that side.
+    pub(crate) fn open(&self, side: usize, options: &Options) -> Vec<AfXdp> {
+        self.inside(side, || AfXdp::open(self.interface(side), options).unwrap())
+    }
+
+    /// Waits until no XDP program is attached to the device of that side: another test may have a copy of our file descriptors
+    /// for a moment, in a process that it is just starting.
+    pub(crate) fn await_no_program(&self, side: usize) {
+        let begin = Instant::now();
+        while self.has_program(side) {
+            assert!(begin.elapsed() < LIMIT, "the XDP program is still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether an XDP program is attached to the device of that side.
+    pub(crate) fn has_program(&self, side: usize) -> bool {
+        let shown = ip(&format!("-n {} -details link show {}", self.namespaces[side], self.interface(side))).unwrap();
+        shown.contains("prog/xdp")
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        for namespace in &self.namespaces {
+            // One that was not made cannot be removed.
+            let _ = ip(&format!("netns delete {namespace}"));
+        }
+    }
+}
