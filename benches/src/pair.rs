@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
@@ -26,7 +26,7 @@ struct Side {
     nic: Nic,
     cq: CqId,
     qpns: Vec<Qpn>,
-    buffer: Rc<Buffer>,
+    buffer: Arc<Buffer>,
     key: u32,
 }
 

@@ -1,8 +1,13 @@
 //! Memory that can be registered: the one place of this crate that touches bytes a program may write at the same time.
+//!
+//! A NIC reads and writes registered memory while the program does the same, from any thread: that is what RDMA is. So no reference to
+//! these bytes ever exists, only raw pointers, and bytes that several write at a time are whoever's they end up to be. The language
+//! calls such plain copies a data race; there is no other copy of many bytes at this speed, every user of shared memory or of
+//! hardware DMA relies on the same, and what programs agree on (the last byte of a message, eight bytes of an atomic) is atomic.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use softnic_transports::memory::AtomicOp;
@@ -18,11 +23,32 @@ pub struct Buffer {
     words: Box<[UnsafeCell<u64>]>,
 }
 
+// SAFETY: all access to the cells is by raw copies and atomics, from whatever thread; see the head of this file.
+unsafe impl Send for Buffer {}
+// SAFETY: the same.
+unsafe impl Sync for Buffer {}
+
 impl Buffer {
     /// `len` zero bytes at `addr`, which should be a multiple of 8 where atomics are meant to work.
-    pub fn new(addr: u64, len: usize) -> Rc<Buffer> {
+    pub fn new(addr: u64, len: usize) -> Arc<Buffer> {
         let words = std::iter::repeat_with(|| UnsafeCell::new(0)).take(len.div_ceil(8)).collect();
-        Rc::new(Buffer { addr, len, words })
+        Arc::new(Buffer { addr, len, words })
+    }
+
+    /// `len` zero bytes at the address where they really lie: for NICs on real wires, whose peers' programs take it for one.
+    pub fn in_place(len: usize) -> Arc<Buffer> {
+        let words: Box<[UnsafeCell<u64>]> = vec![0u64; len.div_ceil(8)].into_iter().map(UnsafeCell::new).collect();
+        let addr = words.as_ptr().addr() as u64;
+        Arc::new(Buffer { addr, len, words })
+    }
+
+    /// The byte at `offset`, and after it everything that was placed before it: for programs that poll the last byte of a message.
+    ///
+    /// # Panics
+    /// When it is outside the buffer.
+    pub fn load_byte(&self, offset: usize) -> u8 {
+        // SAFETY: the byte is inside the buffer (`raw` checks it), and valid for the call.
+        unsafe { AtomicU8::from_ptr(self.raw(offset, 1)) }.load(Ordering::Acquire)
     }
 
     /// `len` bytes from `offset` as raw memory.
@@ -56,8 +82,8 @@ impl Buffer {
     /// When they do not fit: a mistake of the program that owns the buffer.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let to = self.raw(offset, bytes.len());
-        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer. `Buffer` is neither `Send` nor `Sync`, so no other
-        // thread reads or writes them now, and no reference to a cell's content is ever handed out.
+        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer, which `bytes` cannot overlap: no reference to a cell's
+        // content is ever handed out. Others may write to them now; see the head of this file.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 

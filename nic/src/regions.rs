@@ -1,6 +1,6 @@
 //! Memory regions and memory windows by key: what every access, local and remote, is checked against (IBA 10.6).
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_transports::memory::{Access, AccessError, AtomicOp, Bind, PdId, Region};
 use softnic_transports::planted::{Bug, planted};
@@ -12,7 +12,7 @@ use crate::table::{Generator, RandomTable};
 
 /// What a region's bytes are.
 enum Backing {
-    Buffer(Rc<Buffer>),
+    Buffer(Arc<Buffer>),
     /// Reads as zeros, forgets what is written (ibv_alloc_null_mr).
     Null,
 }
@@ -111,13 +111,13 @@ impl Regions {
     pub(crate) fn register(
         &mut self,
         pd: PdId,
-        buffer: &Rc<Buffer>,
+        buffer: &Arc<Buffer>,
         access: Access,
         zero_based: bool,
         random: &mut dyn Generator,
     ) -> Result<u32, MrError> {
         let base = if zero_based { 0 } else { buffer.addr() };
-        let backing = Backing::Buffer(Rc::clone(buffer));
+        let backing = Backing::Buffer(Arc::clone(buffer));
         self.insert_region(MemoryRegion { pd, access, base, len: buffer.len() as u64, backing, windows: 0 }, random)
     }
 

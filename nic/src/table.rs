@@ -1,12 +1,12 @@
 //! A table whose keys are drawn at random: memory keys and queue pair numbers that nobody can guess.
 
 /// Where random numbers come from: a cryptographic generator on a real wire, the seed in a simulation.
-pub trait Generator {
+pub trait Generator: Send {
     /// The next number.
     fn next_u32(&mut self) -> u32;
 }
 
-impl<F: FnMut() -> u32> Generator for F {
+impl<F: FnMut() -> u32 + Send> Generator for F {
     fn next_u32(&mut self) -> u32 {
         self()
     }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use common::*;
 use softnic_nic::transports::qp::{Caps, QpState};
@@ -23,7 +23,7 @@ struct Fuzz {
     w: World,
     random: Box<dyn FnMut() -> u32>,
     /// Memory of the same NIC that no peer may write: no remote right, another domain, not registered at all.
-    private: Vec<(Rc<Buffer>, u32)>,
+    private: Vec<(Arc<Buffer>, u32)>,
     next_id: u64,
     /// wr_ids whose completion is due, in order: sends and receives.
     posted: [Vec<u64>; 2],

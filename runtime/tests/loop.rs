@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use softnic_nic::transports::completion::CqId;
@@ -25,7 +25,7 @@ struct Host<I> {
     driver: Driver<Nic, I>,
     cq: CqId,
     qpn: Qpn,
-    buffer: Rc<Buffer>,
+    buffer: Arc<Buffer>,
     key: u32,
 }
 

@@ -4,7 +4,7 @@ mod delivery;
 mod options;
 
 use std::io;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use delivery::UnderWay;
@@ -35,7 +35,7 @@ struct Flow {
     qpns: [Qpn; 2],
     keys: [u32; 2],
     base: [u64; 2],
-    buffers: Option<[Rc<Buffer>; 2]>,
+    buffers: Option<[Arc<Buffer>; 2]>,
     posted: u64,
     outstanding: u32,
     /// When each outstanding work request was posted, by its number modulo the depth.

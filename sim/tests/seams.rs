@@ -1,7 +1,6 @@
 //! The seams that later transports plug into: a shim below a queue pair, congestion control above it, deadlines.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ struct World {
     pair: Pair<'static>,
     qpns: [Qpn; 2],
     keys: [u32; 2],
-    buffers: [Rc<Buffer>; 2],
+    buffers: [Arc<Buffer>; 2],
 }
 
 impl World {

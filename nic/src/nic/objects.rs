@@ -2,7 +2,7 @@
 //! queues, addresses, multicast groups.
 
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
@@ -100,13 +100,13 @@ impl Nic {
     // ---- memory ----
 
     /// Registers memory; the key is both its lkey and its rkey.
-    pub fn reg_mr(&mut self, pd: PdId, buffer: &Rc<Buffer>, access: Access) -> Result<u32, MrError> {
+    pub fn reg_mr(&mut self, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.register(pd, buffer, access, false, &mut *self.random)
     }
 
     /// Registers memory whose addresses in work requests begin at 0.
-    pub fn reg_mr_zero_based(&mut self, pd: PdId, buffer: &Rc<Buffer>, access: Access) -> Result<u32, MrError> {
+    pub fn reg_mr_zero_based(&mut self, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.register(pd, buffer, access, true, &mut *self.random)
     }

@@ -4,7 +4,7 @@
 mod more;
 
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
@@ -87,7 +87,7 @@ pub struct Host {
     pub recv_cq: CqId,
     pub qpn: Qpn,
     pub srq: Option<SrqId>,
-    pub buffer: Rc<Buffer>,
+    pub buffer: Arc<Buffer>,
     pub key: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Two NICs, each with a thread and a namespace of its own, exchange data over AF_XDP.
 
 use std::net::IpAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -37,7 +37,7 @@ type Ends = (Sender<End>, Receiver<End>);
 struct Host {
     driver: Driver<Nic, Io>,
     cq: CqId,
-    buffer: Rc<Buffer>,
+    buffer: Arc<Buffer>,
     end: End,
 }
 

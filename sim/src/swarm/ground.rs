@@ -1,6 +1,6 @@
 //! Registered memory of the swarm: which bytes belong to which message, and what must be in them.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_fault_injector::random::Random;
 use softnic_nic::Buffer;
@@ -35,7 +35,7 @@ pub(super) struct AreaId(usize);
 
 /// A memory region and its areas; all between them is untouched.
 pub(super) struct Ground {
-    pub(super) buffer: Rc<Buffer>,
+    pub(super) buffer: Arc<Buffer>,
     pub(super) key: u32,
     /// Keys of the same memory that give no access: the region is gone, or of another protection domain.
     pub(super) no_access: Vec<u32>,

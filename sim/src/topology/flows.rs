@@ -1,6 +1,6 @@
 //! Runs the flows of a topology to their end.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_fault_injector::random::Random;
 use softnic_nic::Buffer;
@@ -31,7 +31,7 @@ struct Running {
     qpns: [Qpn; 2],
     keys: [u32; 2],
     base: [u64; 2],
-    buffers: Option<[Rc<Buffer>; 2]>,
+    buffers: Option<[Arc<Buffer>; 2]>,
     /// Messages that the buffers hold.
     slots: u64,
     posted: u64,

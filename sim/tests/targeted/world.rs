@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use softnic_fault_injector::{Fate, Script, Spec};
@@ -65,7 +66,7 @@ pub(crate) struct World {
     pair: Pair<'static>,
     qpns: [Qpn; 2],
     keys: [u32; 2],
-    buffers: [Rc<Buffer>; 2],
+    buffers: [Arc<Buffer>; 2],
     /// What the buffers must hold when all is over.
     expected: [Vec<u8>; 2],
     posted: Vec<(u64, Kind, usize)>,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ pub(super) struct Session {
     guest: Guest,
     pd: PdId,
     cqs: [CqId; 2],
-    buffer: Rc<Buffer>,
+    buffer: Arc<Buffer>,
     ours: Option<End>,
     theirs: Option<End>,
     /// The way to the guest, for datagrams.
