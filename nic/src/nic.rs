@@ -49,6 +49,28 @@ pub struct NicConfig {
     pub payload: PayloadMode,
 }
 
+/// Which queue pair numbers a NIC gives out, where several NICs are one device: those whose upper bits are its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// Which of them it is.
+    pub index: u32,
+    /// How many upper bits of a number say whose it is.
+    pub bits: u32,
+}
+
+impl Owner {
+    /// Who gave out a number, by these upper bits. Those of management are the first's.
+    #[inline]
+    pub fn of(qpn: Qpn, bits: u32) -> u32 {
+        (u64::from(qpn.value()) >> (24 - bits)) as u32
+    }
+
+    /// Whether a number is one of its own.
+    pub fn owns(self, qpn: Qpn) -> bool {
+        Owner::of(qpn, self.bits) == self.index
+    }
+}
+
 /// What all queue pairs share: memory, completion queues, shared receives, addresses, counters.
 struct Shared {
     regions: Regions,
@@ -155,6 +177,7 @@ pub struct Nic {
     random: Box<dyn Generator>,
     shared: Shared,
     pds: Vec<bool>,
+    owner: Owner,
     /// Queue pair number to slot.
     qpns: RandomTable<u32>,
     /// The slot of QP1.
@@ -196,6 +219,7 @@ impl Nic {
                 completion_events: VecDeque::new(),
             },
             pds: Vec::new(),
+            owner: Owner::default(),
             qpns: RandomTable::new(24),
             gsi: None,
             slots: Vec::new(),
@@ -205,6 +229,11 @@ impl Nic {
             timers: Timers::default(),
             held: vec![0; MAX_FRAME].into(),
         }
+    }
+
+    /// From now on its queue pairs get numbers that say whose they are.
+    pub fn set_owner(&mut self, owner: Owner) {
+        self.owner = owner;
     }
 
     /// The NIC's counters.

@@ -121,6 +121,29 @@ impl Regions {
         self.insert_region(MemoryRegion { pd, access, base, len: buffer.len() as u64, backing, windows: 0 }, random)
     }
 
+    /// Registers a buffer under a key that another NIC of the same device drew.
+    pub(crate) fn register_as(
+        &mut self,
+        key: u32,
+        pd: PdId,
+        buffer: &Arc<Buffer>,
+        access: Access,
+    ) -> Result<u32, MrError> {
+        let backing = Backing::Buffer(Arc::clone(buffer));
+        let region = MemoryRegion { pd, access, base: buffer.addr(), len: buffer.len() as u64, backing, windows: 0 };
+        self.insert_as(key, Object::Region(region))
+    }
+
+    /// A window under a key that another NIC of the same device drew.
+    pub(crate) fn alloc_window_as(&mut self, key: u32, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
+        self.insert_as(key, Object::Window(Window { pd, kind, bound: None }))
+    }
+
+    fn insert_as(&mut self, key: u32, object: Object) -> Result<u32, MrError> {
+        let entry = Entry { tag: key as u8, object };
+        self.table.insert_as(key >> TAG_BITS, entry).then_some(key).ok_or(MrError::NoKeys)
+    }
+
     /// A region of all addresses without any memory.
     pub(crate) fn register_null(
         &mut self,

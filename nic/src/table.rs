@@ -69,6 +69,22 @@ impl<T> RandomTable<T> {
         }
     }
 
+    /// Stores a value under a key that was drawn elsewhere; `false` when it has no place.
+    pub fn insert_as(&mut self, key: u32, value: T) -> bool {
+        let key = key & self.key_mask;
+        while (self.len + 1) * 2 > self.slots.len() || self.slots[self.place(key)].is_some() {
+            // Two keys part at the latest where all their bits count.
+            if self.get(key).is_some() || self.slots.len() > self.key_mask as usize / 2 {
+                return false;
+            }
+            self.grow();
+        }
+        let at = self.place(key);
+        self.slots[at] = Some((key, value));
+        self.len += 1;
+        true
+    }
+
     fn grow(&mut self) {
         let size = self.slots.len() * 2;
         let old = std::mem::replace(&mut self.slots, std::iter::repeat_with(|| None).take(size).collect());

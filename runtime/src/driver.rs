@@ -43,7 +43,7 @@ pub struct Driver<N, I> {
     start: std::time::Instant,
     /// The time of day at `start`.
     epoch: u64,
-    capture: Option<PcapWriter<Box<dyn Write>>>,
+    capture: Option<PcapWriter<Box<dyn Write + Send>>>,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
 }
@@ -79,7 +79,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 
     /// Records all frames of both directions from now on, as a pcap file; an earlier capture ends.
-    pub fn record(&mut self, to: Box<dyn Write>) -> Result<(), DriverError> {
+    pub fn record(&mut self, to: Box<dyn Write + Send>) -> Result<(), DriverError> {
         self.stop_recording()?;
         self.capture = Some(PcapWriter::new(to, LinkType::Ethernet).map_err(DriverError::Capture)?);
         Ok(())
@@ -93,18 +93,21 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// One turn: a batch of frames in, timers that are due, frames out. Says whether there was anything to do.
+    /// One turn: timers that are due, frames out, then a batch of frames in. Says whether there was anything to do.
+    ///
+    /// In this order a program that runs the loop itself sees what came in before anything is answered: its own answer leaves
+    /// together with the acknowledgement, in one batch.
     pub fn step(&mut self) -> Result<bool, DriverError> {
         let begin = self.now();
-        let received = self.receive(begin)?;
-        let now = if received { self.now() } else { begin };
         for node in [&mut self.node as &mut dyn Node, &mut self.neighbours] {
-            if node.poll_timeout().is_some_and(|at| at <= now) {
-                node.handle_timeout(now);
+            if node.poll_timeout().is_some_and(|at| at <= begin) {
+                node.handle_timeout(begin);
             }
         }
-        let looped = self.loop_back(now)?;
-        let sent = self.transmit(now)?;
+        let looped = self.loop_back(begin)?;
+        let sent = self.transmit(begin)?;
+        let now = if sent || looped { self.now() } else { begin };
+        let received = self.receive(now)?;
         Ok(received || looped || sent)
     }
 
@@ -135,9 +138,14 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// How long an idle loop may sleep: not beyond the next timer.
     fn nap(&self) -> Duration {
+        self.due_in().unwrap_or(NAP).min(NAP)
+    }
+
+    /// After what time there is something to do although no frame comes in.
+    pub fn due_in(&self) -> Option<Duration> {
         let timers = [self.node.poll_timeout(), self.neighbours.poll_timeout()];
         let next = timers.into_iter().flatten().min().map(|at| at.saturating_since(self.now()));
-        next.unwrap_or(NAP).min(NAP)
+        [next, self.io.due_in()].into_iter().flatten().min()
     }
 
     /// The MAC address of a neighbour on the link, if it is known; asks for it if that was not done yet.
@@ -207,13 +215,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
 /// Writes the frames of one batch to the capture, if there is one, and keeps the first error.
 struct Recorder<'a> {
-    capture: Option<&'a mut PcapWriter<Box<dyn Write>>>,
+    capture: Option<&'a mut PcapWriter<Box<dyn Write + Send>>>,
     time: Timestamp,
     result: Result<(), DriverError>,
 }
 
 impl<'a> Recorder<'a> {
-    fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write>>>, epoch: u64, now: Instant) -> Recorder<'a> {
+    fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write + Send>>>, epoch: u64, now: Instant) -> Recorder<'a> {
         let time = Timestamp::from_nanos((epoch + now.as_nanos()).into());
         Recorder { capture: capture.as_mut(), time, result: Ok(()) }
     }

@@ -1,11 +1,11 @@
 //! A wire with faults on it: what is sent and what is received passes an emulated link, each direction its own.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use softnic_fault_injector::link::Offered;
-use softnic_fault_injector::{Direction, EmulatedLink, Spec};
+use softnic_fault_injector::{Direction, EmulatedLink, Spec, SpecError};
 use softnic_wire::{Instant, TxFrame};
 
 use crate::io::{MAX_FRAME, PacketIo};
@@ -38,6 +38,18 @@ impl<I: PacketIo> Faulty<I> {
         let [tx, rx] = lanes(spec, seed);
         let scratch = vec![0; MAX_FRAME].into();
         Faulty { inner, tx, rx, scratch, too_long: 0, start: std::time::Instant::now() }
+    }
+
+    /// Faults of `spec` as a device has them: for what it sends, and after `rx.` for what it receives.
+    ///
+    /// # Errors
+    /// When the SPEC speaks of the directions `ab.` and `ba.`, which a device does not have.
+    pub fn for_device(inner: I, spec: &Spec, seed: u64) -> Result<Faulty<I>, SpecError> {
+        let [sent, received] = spec.for_device()?;
+        let link = |spec, seed| EmulatedLink::new(spec, Direction::Ab, seed, MAX_HELD, MAX_FRAME);
+        let (tx, rx) = (link(&sent, 2 * seed), link(&received, 2 * seed + 1));
+        let scratch = vec![0; MAX_FRAME].into();
+        Ok(Faulty { inner, tx, rx, scratch, too_long: 0, start: std::time::Instant::now() })
     }
 
     /// Other faults from now on; frames that are under way or held are lost.
@@ -114,12 +126,24 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
     }
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let now = self.now();
-        let next = [self.tx.next_due(), self.rx.next_due()].into_iter().flatten().min();
-        match next.map_or(timeout, |at| at.saturating_since(now).min(timeout)) {
+        match self.due_in().map_or(timeout, |due| due.min(timeout)) {
             Duration::ZERO => Ok(()),
             timeout => self.inner.wait(timeout, also),
         }
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        self.inner.readiness()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.inner.prepare_sleep()
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        let next = [self.tx.next_due(), self.rx.next_due()].into_iter().flatten().min();
+        let mine = next.map(|at| at.saturating_since(self.now()));
+        [mine, self.inner.due_in()].into_iter().flatten().min()
     }
 
     /// Those of the backend below, and those that found no place in the emulated link; none that a fault was meant for.
@@ -157,7 +181,7 @@ mod tests {
     #[test]
     fn every_fault_in_both_directions() {
         let one = |spec: &str| {
-            let (a, mut b) = MemoryWire::pair();
+            let (a, mut b) = MemoryWire::pair().unwrap();
             let mut a = Faulty::new(a, &spec.parse().unwrap(), 1);
             for n in 0..3 {
                 assert!(send(&mut a, &[n; 10]) && send(&mut b, &[n; 10]));
@@ -179,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_held_follows_the_one_that_lets_it_go() {
-        let (a, mut b) = MemoryWire::pair();
+        let (a, mut b) = MemoryWire::pair().unwrap();
         let mut a = Faulty::new(a, &"reorder=1:2".parse().unwrap(), 1);
         send(&mut a, &[9; 10]);
         a.tx.set_enabled(false);
@@ -189,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_delayed_frame_comes_when_it_is_due_though_nothing_else_does() {
-        let (a, mut b) = MemoryWire::pair();
+        let (a, mut b) = MemoryWire::pair().unwrap();
         let (ab, ba) = (Duration::from_millis(30), Duration::from_millis(50));
         let mut a = Faulty::new(a, &"ab.delay=30ms,ba.delay=50ms".parse().unwrap(), 1);
         let start = std::time::Instant::now();
@@ -210,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_full_wire_makes_the_sender_wait_and_loses_nothing() {
-        let (a, mut b) = MemoryWire::pair();
+        let (a, mut b) = MemoryWire::pair().unwrap();
         let mut a = Faulty::new(a, &"dup=1".parse().unwrap(), 1);
         let sent = (0..1000).take_while(|_| send(&mut a, &[7; 10])).count();
         assert!((1..1000).contains(&sent));
@@ -222,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_batch_keeps_to_its_limit_though_every_frame_comes_twice() {
-        let (a, mut b) = MemoryWire::pair();
+        let (a, mut b) = MemoryWire::pair().unwrap();
         let mut a = Faulty::new(a, &"ba.dup=1".parse().unwrap(), 1);
         (0..3).for_each(|n| assert!(send(&mut b, &[n; 10])));
         let mut seen = Vec::new();

@@ -1,7 +1,7 @@
 //! What the loop needs of a packet IO backend.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{self, PollFd, PollFlags, Timespec};
@@ -27,6 +27,20 @@ pub trait PacketIo {
     /// read from (an eventfd, say). It may return early: whoever calls it looks again.
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()>;
 
+    /// A descriptor that can be read from when a frame has come in, for a thread that sleeps without holding the backend. It calls
+    /// [`PacketIo::prepare_sleep`] before.
+    fn readiness(&self) -> io::Result<OwnedFd>;
+
+    /// From now on a frame that comes in is shown by the descriptor; `false` when one is there already.
+    fn prepare_sleep(&mut self) -> bool {
+        true
+    }
+
+    /// After what time something here wants to be sent or received although nothing comes in: frames that are held back.
+    fn due_in(&self) -> Option<Duration> {
+        None
+    }
+
     /// Frames of both directions that were lost here, as far as the backend knows.
     fn lost(&self) -> u64;
 
@@ -47,6 +61,18 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
 
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         (**self).wait(timeout, also)
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        (**self).readiness()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        (**self).prepare_sleep()
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        (**self).due_in()
     }
 
     fn lost(&self) -> u64 {

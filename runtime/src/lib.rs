@@ -4,8 +4,10 @@
 //! [`PacketIo`]; [`Driver`] runs a [`Node`](softnic_nic::Node) over it, beside the [`Neighbours`] that answer ARP and NDP.
 
 pub mod afxdp;
+pub mod api;
 pub mod dgram;
 pub mod driver;
+mod engine;
 pub mod faulty;
 #[cfg(target_os = "linux")]
 pub mod host_network;
@@ -13,6 +15,9 @@ pub mod io;
 pub mod memory_wire;
 pub mod neighbours;
 pub mod random;
+mod steering;
+mod sync;
+mod wake;
 
 pub use afxdp::{AfXdp, AfXdpError};
 pub use dgram::{Dgram, DgramError};

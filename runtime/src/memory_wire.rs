@@ -1,65 +1,186 @@
-//! A wire in memory with two ends: for loops in one thread.
+//! Backend `mem`: a wire in memory with two ends, for two NICs of one process, in one thread or in two.
+//!
+//! Frames lie in boxes that go round: full ones from the sender to the receiver, empty ones back, by a lock-free ring each way. A frame
+//! is written where it is read; nothing is copied in between.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::PollFlags;
 use softnic_wire::TxFrame;
 
-use crate::io::{MAX_FRAME, PacketIo};
+use crate::io::{MAX_FRAME, PacketIo, sleep_on};
+use crate::sync::ring::{Consumer, Producer, ring};
+use crate::wake::Wake;
 
-/// Frames that one direction of the wire holds; an end that sends more has to wait.
+/// Frames that one direction of the wire holds; an end that sends more has to wait. As many long ones as stay in a near cache.
 const CAPACITY: usize = 64;
 
-type Queue = Rc<RefCell<VecDeque<Vec<u8>>>>;
+#[derive(Debug)]
+struct Frame {
+    bytes: Box<[u8]>,
+    len: usize,
+}
 
-/// One end of a wire in memory. Whoever holds both ends runs them in turn: nothing is ever waited for.
+/// One direction, as its receiver or its sender has it.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    full: Consumer<Frame>,
+    free: Producer<Frame>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    full: Producer<Frame>,
+    free: Consumer<Frame>,
+    /// An empty one that was taken and not needed.
+    spare: Option<Frame>,
+}
+
+impl Incoming {
+    /// Whether no frame has come.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.full.is_empty()
+    }
+
+    /// Hands over the frames that have come, at most `limit`; how many.
+    pub(crate) fn take(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> usize {
+        for taken in 0..limit {
+            let Some(mut frame) = self.full.pop() else { return taken };
+            take(&mut frame.bytes[..frame.len]);
+            // All boxes of a direction have room in its ring.
+            let _ = self.free.push(frame);
+        }
+        limit
+    }
+}
+
+impl Outgoing {
+    /// Whether there is no room for a frame.
+    fn is_full(&mut self) -> bool {
+        self.spare.is_none() && self.free.is_empty()
+    }
+
+    /// Lets `write` write a frame; `None` when there is no room, else whether it did.
+    fn offer(&mut self, write: impl FnOnce(&mut TxFrame<'_>) -> bool) -> Option<bool> {
+        let mut frame = self.spare.take().or_else(|| self.free.pop())?;
+        let mut tx = TxFrame::new(&mut frame.bytes);
+        if !write(&mut tx) {
+            self.spare = Some(frame);
+            return Some(false);
+        }
+        frame.len = tx.len();
+        // All boxes of a direction have room in its ring.
+        let _ = self.full.push(frame);
+        Some(true)
+    }
+
+    /// Copies a frame; `false` when there is no room.
+    pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
+        self.offer(|tx| tx.put_frame(frame).is_ok()) == Some(true)
+    }
+}
+
+/// A new direction: its two ends.
+pub(crate) fn direction() -> (Outgoing, Incoming) {
+    let (full_out, full_in) = ring(CAPACITY);
+    let (mut free_in, free_out) = ring(CAPACITY);
+    for _ in 0..CAPACITY {
+        // There is room for all of them: nothing else was ever put there.
+        let _ = free_in.push(Frame { bytes: vec![0; MAX_FRAME].into(), len: 0 });
+    }
+    (Outgoing { full: full_out, free: free_out, spare: None }, Incoming { full: full_in, free: free_in })
+}
+
+/// What an end tells the other.
+#[derive(Debug)]
+struct End {
+    wake: Wake,
+    gone: AtomicBool,
+}
+
+/// One end of a wire in memory.
 #[derive(Debug)]
 pub struct MemoryWire {
-    incoming: Queue,
-    outgoing: Queue,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    mine: Arc<End>,
+    peer: Arc<End>,
+    lost: u64,
 }
 
 impl MemoryWire {
     /// The two ends of a new wire.
-    pub fn pair() -> (MemoryWire, MemoryWire) {
-        let (a, b) = (Queue::default(), Queue::default());
-        (MemoryWire { incoming: Rc::clone(&a), outgoing: Rc::clone(&b) }, MemoryWire { incoming: b, outgoing: a })
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn pair() -> io::Result<(MemoryWire, MemoryWire)> {
+        let end = || Ok::<_, io::Error>(Arc::new(End { wake: Wake::new()?, gone: AtomicBool::new(false) }));
+        let (a, b) = (end()?, end()?);
+        let ((out_ab, in_ab), (out_ba, in_ba)) = (direction(), direction());
+        let one = |incoming, outgoing, mine: &Arc<End>, peer: &Arc<End>| MemoryWire {
+            incoming,
+            outgoing,
+            mine: Arc::clone(mine),
+            peer: Arc::clone(peer),
+            lost: 0,
+        };
+        Ok((one(in_ba, out_ab, &a, &b), one(in_ab, out_ba, &b, &a)))
+    }
+}
+
+impl Drop for MemoryWire {
+    fn drop(&mut self) {
+        self.mine.gone.store(true, Ordering::Relaxed);
     }
 }
 
 impl PacketIo for MemoryWire {
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
-        for taken in 0..limit {
-            let Some(mut frame) = self.incoming.borrow_mut().pop_front() else { return Ok(taken) };
-            take(&mut frame);
-        }
-        Ok(limit)
+        Ok(self.incoming.take(limit, take))
     }
 
     fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
-        let room = CAPACITY - self.outgoing.borrow().len();
-        for sent in 0..limit.min(room) {
-            let mut frame = vec![0; MAX_FRAME];
-            let mut tx = TxFrame::new(&mut frame);
-            if !next(&mut tx) {
-                return Ok(sent);
+        let mut sent = 0;
+        while sent < limit {
+            // Of an end that is gone nobody brings boxes back: what goes there is lost, as on a cable that is not plugged in.
+            if self.outgoing.is_full() && self.peer.gone.load(Ordering::Relaxed) {
+                let mut nowhere = [0; MAX_FRAME];
+                if !next(&mut TxFrame::new(&mut nowhere)) {
+                    break;
+                }
+                self.lost += 1;
+            } else if self.outgoing.offer(&mut *next) != Some(true) {
+                break;
             }
-            let len = tx.len();
-            frame.truncate(len);
-            self.outgoing.borrow_mut().push_back(frame);
+            sent += 1;
         }
-        Ok(limit.min(room))
+        if sent > 0 {
+            self.peer.wake.wake_sleeper();
+        }
+        Ok(sent)
     }
 
-    fn wait(&mut self, _timeout: Duration, _also: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        Ok(())
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        match self.prepare_sleep() {
+            true => sleep_on(self.mine.wake.as_fd(), PollFlags::IN, timeout, also),
+            false => Ok(()),
+        }
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.mine.wake.prepare_sleep();
+        self.incoming.is_empty()
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        self.mine.wake.as_fd().try_clone_to_owned()
     }
 
     fn lost(&self) -> u64 {
-        0
+        self.lost
     }
 }

@@ -146,7 +146,7 @@ fn write_and_read<I: PacketIo>(mut hosts: [Host<I>; 2], v6: bool) {
 
 #[test]
 fn a_queue_pair_connected_to_itself_needs_no_wire() {
-    let (io, mut other_end) = MemoryWire::pair();
+    let (io, mut other_end) = MemoryWire::pair().unwrap();
     let mut host = host(1, io);
     let (qpn, mac) = (host.qpn, MacAddr([2, 0, 0, 0, 0, 1]));
     connect(&mut host, addresses(1)[0], mac, qpn);
@@ -172,7 +172,7 @@ fn a_queue_pair_connected_to_itself_needs_no_wire() {
 #[test]
 fn a_write_and_a_read_over_a_wire_in_memory() {
     for v6 in [false, true] {
-        let (a, b) = MemoryWire::pair();
+        let (a, b) = MemoryWire::pair().unwrap();
         write_and_read([host(1, a), host(2, b)], v6);
     }
 }
@@ -272,7 +272,7 @@ fn specifications_of_datagram_wires() {
 
 #[test]
 fn a_neighbour_that_is_not_there_is_named() {
-    let (a, _b) = MemoryWire::pair();
+    let (a, _b) = MemoryWire::pair().unwrap();
     let mut lonely = host(1, a);
     let refused = lonely.driver.resolve(addresses(2)[0]).unwrap_err();
     assert!(matches!(refused, DriverError::Neighbour(_)), "{refused}");
@@ -282,7 +282,7 @@ fn a_neighbour_that_is_not_there_is_named() {
 #[test]
 fn every_frame_of_both_directions_is_recorded() {
     let folder = Folder::new("record");
-    let (a, b) = MemoryWire::pair();
+    let (a, b) = MemoryWire::pair().unwrap();
     let mut hosts = [host(1, a), host(2, b)];
     let file = folder.0.join("frames.pcap");
     hosts[0].driver.record(Box::new(std::fs::File::create(&file).unwrap())).unwrap();

@@ -60,3 +60,83 @@ pub struct Counters {
     pub rp_cnp_handled: u64,
     pub np_ecn_marked_roce_packets: u64,
 }
+
+/// Every counter, once.
+macro_rules! all {
+    ($use:ident) => {
+        $use! {
+            sent_pkts
+            sent_bytes
+            rcvd_pkts
+            rcvd_bytes
+            rx_write_requests
+            rx_send_requests
+            rx_read_requests
+            rx_atomic_requests
+            implied_nak_seq_err
+            out_of_buffer
+            out_of_sequence
+            duplicate_request
+            packet_seq_err
+            sent_seq_naks
+            rnr_naks_received
+            rnr_nak_retry_err
+            local_ack_timeout_err
+            retry_exceeded_err
+            rx_icrc_encapsulated
+            req_remote_access_errors
+            req_remote_invalid_request
+            resp_remote_access_errors
+            resp_remote_invalid_request
+            resp_local_length_error
+            req_cqe_error
+            resp_cqe_error
+            sent_requests
+            retransmitted_packets
+            stale_acks
+            rx_not_for_us
+            rx_malformed
+            rx_bad_qp
+            rx_wrong_source
+            rx_bad_pkey
+            rx_bad_qkey
+            rx_no_group
+            rp_cnp_handled
+            np_ecn_marked_roce_packets
+        }
+    };
+}
+
+impl Counters {
+    /// Every counter with its name, in this order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        macro_rules! list {
+            ($($name:ident)*) => { [$((stringify!($name), self.$name)),*] };
+        }
+        let list = all!(list);
+        list.into_iter()
+    }
+
+    /// Adds those of another NIC: of several that are one device.
+    pub fn add(&mut self, other: &Counters) {
+        macro_rules! add {
+            ($($name:ident)*) => { $(self.$name += other.$name;)* };
+        }
+        all!(add);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_is_listed_and_added() {
+        let mut sum = Counters::default();
+        assert_eq!(sum.iter().count() * size_of::<u64>(), size_of::<Counters>());
+        let one = Counters { sent_pkts: 1, np_ecn_marked_roce_packets: 7, ..Counters::default() };
+        sum.add(&one);
+        sum.add(&one);
+        assert_eq!((sum.sent_pkts, sum.np_ecn_marked_roce_packets), (2, 14));
+    }
+}

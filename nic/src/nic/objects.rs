@@ -105,6 +105,18 @@ impl Nic {
         self.shared.regions.register(pd, buffer, access, false, &mut *self.random)
     }
 
+    /// [`Nic::reg_mr`] under a key that another NIC of the same device drew: all its engines know the same memory.
+    pub fn reg_mr_as(&mut self, key: u32, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.register_as(key, pd, buffer, access)
+    }
+
+    /// [`Nic::alloc_mw`] under a key that another NIC of the same device drew.
+    pub fn alloc_mw_as(&mut self, key: u32, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.alloc_window_as(key, pd, kind)
+    }
+
     /// Registers memory whose addresses in work requests begin at 0.
     pub fn reg_mr_zero_based(&mut self, pd: PdId, buffer: &Arc<Buffer>, access: Access) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;

@@ -61,7 +61,8 @@ impl Nic {
             return Ok(Qpn::GSI);
         }
         // 0 and 1 are the management QPs, the last is for multicast.
-        let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value();
+        let owner = self.owner;
+        let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value() || !owner.owns(Qpn::new(n));
         let qpn = self.qpns.insert(&mut *self.random, reserved, |_| index).ok_or(ObjectError::NoNumbers)?;
         Ok(Qpn::new(qpn))
     }

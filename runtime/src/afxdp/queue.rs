@@ -1,7 +1,7 @@
 //! One queue of a device as a packet IO backend.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -327,6 +327,14 @@ impl PacketIo for AfXdp {
         let stuck = self.starved || self.tx.pending() > 0;
         let timeout = if stuck { timeout.min(RETRY) } else { timeout };
         sleep_on(self.socket.as_fd(), PollFlags::IN, timeout, also)
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        self.starved.then_some(RETRY)
     }
 
     /// Frames that the kernel had no chunk or no place in a ring for, those that the device refused, and those that came and

@@ -1,0 +1,26 @@
+//! The NIC as a Rust program uses it: verbs, safe, from any thread.
+//!
+//! A [`Context`] is an opened NIC. From it come protection domains, memory regions, completion queues and queue pairs, each an owned
+//! value that lives as long as somebody needs it: a queue pair keeps its completion queues, these keep the NIC.
+//!
+//! Work is posted and completions are taken without waiting for anybody. Frames move when somebody makes progress: a thread of the
+//! program inside [`CompletionQueue::poll`], or the NIC's own thread (see [`Progress`]).
+
+pub(crate) mod address_handle;
+pub(crate) mod completion_queue;
+pub(crate) mod context;
+pub(crate) mod events;
+pub(crate) mod memory;
+pub(crate) mod open;
+pub(crate) mod path;
+pub(crate) mod queue_pair;
+pub(crate) mod shared_receive_queue;
+
+pub use address_handle::AddressHandle;
+pub use completion_queue::CompletionQueue;
+pub use context::{Context, ProtectionDomain, Running};
+pub use memory::{MemoryRegion, MemoryWindow};
+pub use open::{DeviceSpec, DeviceSpecError, OpenError, OpenOptions, OwnAddresses, Progress};
+pub use path::{PathError, PeerPath};
+pub use queue_pair::{Connection, QpOptions, QueuePair};
+pub use shared_receive_queue::SharedReceiveQueue;

@@ -1,0 +1,229 @@
+//! An opened NIC, and its protection domains.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use softnic_nic::Port;
+use softnic_nic::transports::memory::PdId;
+use softnic_nic::transports::{Counters, Event};
+
+use super::events::Events;
+use super::path::Network;
+use crate::engine::{Engine, Watcher};
+
+/// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+pub(crate) struct Inner {
+    // The first to go: its threads end before what they use does.
+    _watchers: Vec<Watcher>,
+    pub(super) engines: Vec<Arc<Engine>>,
+    /// Whether threads of the program make progress when they poll.
+    pub(super) inline: bool,
+    pub(super) events: Arc<Events>,
+    pub(super) network: Network,
+    /// Held while something is done to all engines, so that all see the same order.
+    order: Mutex<()>,
+    next_engine: AtomicUsize,
+    description: String,
+}
+
+impl Inner {
+    pub(super) fn new(
+        engines: Vec<Arc<Engine>>,
+        watchers: Vec<Watcher>,
+        inline: bool,
+        events: Arc<Events>,
+        network: Network,
+        description: String,
+    ) -> Inner {
+        let (order, next_engine) = (Mutex::new(()), AtomicUsize::new(0));
+        Inner { _watchers: watchers, engines, inline, events, network, order, next_engine, description }
+    }
+
+    pub(crate) fn engines(&self) -> &[Arc<Engine>] {
+        &self.engines
+    }
+
+    /// To be held while the same is done to all engines.
+    pub(crate) fn mirrored(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    /// The engine for a new object, each in its turn.
+    pub(crate) fn pick_engine(&self) -> &Arc<Engine> {
+        let next = self.next_engine.fetch_add(1, Ordering::Relaxed);
+        &self.engines[next % self.engines.len()]
+    }
+
+    /// Makes progress where that is for the program's threads to do.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        // Of a NIC that runs by itself a program only takes what is there.
+        if !self.inline {
+            return true;
+        }
+        let mut busy = false;
+        for engine in &self.engines {
+            busy |= engine.try_progress();
+        }
+        busy
+    }
+
+    /// The NIC's own threads make progress as long as the result lives.
+    pub(crate) fn programs_sleep(self: &Arc<Inner>) -> Running {
+        for engine in &self.engines {
+            engine.program_sleeps();
+        }
+        Running(Arc::clone(self))
+    }
+}
+
+/// As long as it lives the NIC's own threads make progress, as they do for programs that sleep.
+pub struct Running(Arc<Inner>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for engine in &self.0.engines {
+            engine.program_awake();
+        }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running")
+    }
+}
+
+impl Context {
+    pub(super) fn from_inner(inner: Inner) -> Context {
+        Context(Arc::new(inner))
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    /// Makes progress once: frames out, frames in, timers. Only for programs that neither poll a completion queue nor wait; says whether
+    /// there was anything to do.
+    #[inline]
+    pub fn progress(&self) -> bool {
+        self.0.progress()
+    }
+
+    /// The NIC's own threads make progress from now on, until the result is dropped: for programs that wait for completions by poll(2) of
+    /// their own, and for those that let a peer work on their memory while they sleep.
+    pub fn hold_progress(&self) -> Running {
+        self.0.programs_sleep()
+    }
+
+    /// What it is on, in a line: device, mode.
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// How many engines it has: one for each queue of its device.
+    pub fn engines(&self) -> usize {
+        self.0.engines.len()
+    }
+
+    /// Whether the wire is there.
+    pub fn is_up(&self) -> bool {
+        self.0.engines.iter().all(|engine| engine.control().nic().is_up())
+    }
+
+    /// Its place on the network, as of now.
+    pub fn port(&self) -> Port {
+        self.0.engines[0].control().nic().port().clone()
+    }
+
+    /// Its addresses: the GID table.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.port().addresses
+    }
+
+    /// What it counted so far.
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        for engine in &self.0.engines {
+            sum.add(engine.control().nic().counters());
+        }
+        sum
+    }
+
+    /// Frames that its packet IO lost, as far as it knows.
+    pub fn lost_frames(&self) -> u64 {
+        self.0.engines.iter().map(|engine| engine.control().driver.io().lost()).sum()
+    }
+
+    /// Why its packet IO stopped, if it did: then nothing is sent or received any more.
+    pub fn failure(&self) -> Option<String> {
+        self.0.engines.iter().find_map(|engine| engine.failure()).map(String::from)
+    }
+
+    /// The next thing that happened beside all completions.
+    pub fn poll_event(&self) -> Option<Event> {
+        self.0.events.poll()
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> ProtectionDomain {
+        let _order = self.0.mirrored();
+        let ids: Vec<PdId> = self.0.engines.iter().map(|engine| engine.control().nic().alloc_pd()).collect();
+        debug_assert!(ids.iter().all(|&id| id == ids[0]));
+        ProtectionDomain(Arc::new(Domain { context: Arc::clone(&self.0), id: ids[0] }))
+    }
+}
+
+/// Readable while [`Context::poll_event`] has something.
+impl AsFd for Context {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.events.as_fd()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.0.description).finish()
+    }
+}
+
+/// A protection domain: queue pairs reach only memory of their own. Clones are the same domain.
+#[derive(Clone)]
+pub struct ProtectionDomain(Arc<Domain>);
+
+struct Domain {
+    context: Arc<Inner>,
+    id: PdId,
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let _order = self.context.mirrored();
+        for engine in &self.context.engines {
+            // All that is in it keeps it alive, so nothing is.
+            let _ = engine.control().nic().dealloc_pd(self.id);
+        }
+    }
+}
+
+impl ProtectionDomain {
+    pub(crate) fn context(&self) -> &Arc<Inner> {
+        &self.0.context
+    }
+
+    pub(crate) fn id(&self) -> PdId {
+        self.0.id
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ProtectionDomain").field(&self.0.id.0).finish()
+    }
+}

@@ -1,0 +1,177 @@
+//! Memory regions and memory windows.
+
+use std::fmt;
+use std::sync::Arc;
+
+use softnic_nic::transports::Sge;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::{Buffer, MrError, WindowType};
+
+use super::context::ProtectionDomain;
+
+/// Registered memory: a buffer that the NIC, and a peer as far as allowed, reads and writes.
+///
+/// The region is deregistered when the last clone goes; from then on its key is refused, also to packets that are under way.
+#[derive(Clone)]
+pub struct MemoryRegion(Arc<Region>);
+
+struct Region {
+    pd: ProtectionDomain,
+    buffer: Arc<Buffer>,
+    key: u32,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let context = self.pd.context();
+        let _order = context.mirrored();
+        for engine in context.engines() {
+            // Returns once the engine is ours: it cannot be in the middle of using it. Windows keep their region alive.
+            let _ = engine.control().nic().dereg_mr(self.key);
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// Registers `len` bytes of new, zeroed memory.
+    ///
+    /// # Errors
+    /// When the rights cannot be granted together.
+    pub fn alloc_mr(&self, len: usize, access: Access) -> Result<MemoryRegion, MrError> {
+        self.reg_mr(&Buffer::in_place(len), access)
+    }
+
+    /// Registers a buffer, which may be registered several times.
+    ///
+    /// # Errors
+    /// When the rights cannot be granted together.
+    pub fn reg_mr(&self, buffer: &Arc<Buffer>, access: Access) -> Result<MemoryRegion, MrError> {
+        let context = self.context();
+        let _order = context.mirrored();
+        let mut key = None;
+        for engine in context.engines() {
+            let mut core = engine.control();
+            key = Some(match key {
+                None => core.nic().reg_mr(self.id(), buffer, access)?,
+                Some(key) => core.nic().reg_mr_as(key, self.id(), buffer, access)?,
+            });
+        }
+        let key = key.ok_or(MrError::NoKeys)?;
+        Ok(MemoryRegion(Arc::new(Region { pd: self.clone(), buffer: Arc::clone(buffer), key })))
+    }
+
+    /// Makes a memory window, to be bound by a work request.
+    ///
+    /// # Errors
+    /// When the keys run out.
+    pub fn alloc_mw(&self, kind: WindowType) -> Result<MemoryWindow, MrError> {
+        let context = self.context();
+        let _order = context.mirrored();
+        let mut key = None;
+        for engine in context.engines() {
+            let mut core = engine.control();
+            key = Some(match key {
+                None => core.nic().alloc_mw(self.id(), kind)?,
+                Some(key) => core.nic().alloc_mw_as(key, self.id(), kind)?,
+            });
+        }
+        Ok(MemoryWindow { pd: self.clone(), key: key.ok_or(MrError::NoKeys)? })
+    }
+}
+
+impl MemoryRegion {
+    /// The key for work requests of this NIC.
+    pub fn lkey(&self) -> u32 {
+        self.0.key
+    }
+
+    /// The key for the peer.
+    pub fn rkey(&self) -> u32 {
+        self.0.key
+    }
+
+    /// The first address.
+    pub fn addr(&self) -> u64 {
+        self.0.buffer.addr()
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.buffer.len()
+    }
+
+    /// Whether it has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The memory itself.
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        &self.0.buffer
+    }
+
+    /// `len` bytes from `offset` on, as a work request names them. Whether they are all there the NIC looks when it uses them.
+    pub fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge { addr: self.addr().wrapping_add(offset as u64), len: len as u32, lkey: self.0.key }
+    }
+
+    /// Copies bytes in at `offset`.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) {
+        self.0.buffer.write_at(offset, bytes);
+    }
+
+    /// Copies bytes out from `offset`.
+    ///
+    /// # Panics
+    /// When they are not all there.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) {
+        self.0.buffer.read_at(offset, out);
+    }
+
+    /// The byte at `offset`, and after it everything that the NIC placed before it: for programs that poll the last byte of a message.
+    ///
+    /// # Panics
+    /// When it is not there.
+    #[inline]
+    pub fn load_byte(&self, offset: usize) -> u8 {
+        self.0.buffer.load_byte(offset)
+    }
+}
+
+impl fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryRegion({:#x}, {} bytes, key {:#010x})", self.addr(), self.len(), self.0.key)
+    }
+}
+
+/// A memory window; it goes with this value.
+pub struct MemoryWindow {
+    pd: ProtectionDomain,
+    key: u32,
+}
+
+impl MemoryWindow {
+    /// Its first key: each binding has the next ([`softnic_nic::next_key`]).
+    pub fn key(&self) -> u32 {
+        self.key
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let context = self.pd.context();
+        let _order = context.mirrored();
+        for engine in context.engines() {
+            let _ = engine.control().nic().dealloc_mw(self.key);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryWindow(key {:#010x})", self.key)
+    }
+}

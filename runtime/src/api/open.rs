@@ -1,0 +1,236 @@
+//! Opening a NIC: which device, who runs it, what goes wrong on its wire.
+
+mod follow;
+mod spec;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use softnic_fault_injector::{Spec, SpecError};
+use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::{Nic, NicConfig, Owner, Port};
+use softnic_wire::PathMtu;
+
+pub(crate) use follow::Follower;
+pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
+
+use super::context::{Context, Inner};
+use super::events::Events;
+use super::path::Network;
+use crate::afxdp::{self, AfXdp, AfXdpError};
+use crate::driver::{Driver, DriverError};
+use crate::engine::{Engine, Io, Mode, Watcher};
+use crate::host_network::{HostNetwork, HostNetworkError};
+use crate::io::PacketIo;
+use crate::neighbours::Neighbours;
+use crate::steering::Steering;
+use crate::{Dgram, DgramError, Faulty, MemoryWire, OsRandom};
+
+/// Who makes progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The program's threads while they poll. The NIC's own thread watches, and takes over when none of them does.
+    Inline,
+    /// A thread of the NIC's own for each engine, which polls: for machines with cores to spare.
+    Dedicated,
+}
+
+/// How a NIC is opened; the default suits most programs.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// Who makes progress; by default threads of the NIC's own where there are cores enough for them and the program.
+    pub progress: Option<Progress>,
+    /// The cores that the NIC's own threads are pinned to, in turn; none by default.
+    pub cpus: Vec<usize>,
+    /// Faults on the wire, for what this side sends, and after `rx.` for what it receives.
+    pub fault: Option<Spec>,
+    /// Decides about the faults.
+    pub seed: u64,
+    /// A file that all frames are recorded to, as pcap. Further engines record to further files: FILE.1, FILE.2, …
+    pub pcap: Option<PathBuf>,
+    /// The device's queues that are used; by default all. Frames that come in by others stay with the kernel.
+    pub queues: Option<u32>,
+}
+
+/// Why a NIC was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The device cannot carry frames.
+    #[error(transparent)]
+    AfXdp(#[from] AfXdpError),
+    /// The kernel does not tell what is needed of the interface.
+    #[error(transparent)]
+    Host(#[from] HostNetworkError),
+    /// The socket was not made.
+    #[error(transparent)]
+    Dgram(#[from] DgramError),
+    /// The faults are not for a device.
+    #[error(transparent)]
+    Fault(#[from] SpecError),
+    /// The capture cannot be written.
+    #[error("cannot write the capture {path}: {error}", path = .path.display())]
+    Capture {
+        /// Its name.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A backend without an address of its own was not given one.
+    #[error("`{0}` has no address of its own: add one, as in {0},ip=10.0.0.1/24")]
+    NoAddress(String),
+    /// The wire in memory has two ends, which are opened together.
+    #[error("`mem` joins two NICs of one process and cannot be opened alone")]
+    Mem,
+    /// The system refused something that every process needs.
+    #[error("the system refused a descriptor, a thread or random numbers: {0}")]
+    System(#[from] io::Error),
+    /// The interface cannot carry even the shortest path MTU.
+    #[error("frames of at most {0} bytes are too short for a path MTU of 256: raise the interface's MTU")]
+    TooShort(usize),
+}
+
+/// The longest payload that fits frames of `max_frame` bytes.
+fn mtu_of(max_frame: usize) -> Option<PathMtu> {
+    // Ethernet with a tag; the rest is what `path_mtu` deducts.
+    crate::host_network::path_mtu(max_frame.saturating_sub(18) as u32)
+}
+
+/// What a NIC is put together from.
+struct Parts {
+    ios: Vec<Io>,
+    port: Port,
+    network: Option<HostNetwork>,
+    description: String,
+}
+
+impl Context {
+    /// Opens a NIC on a device.
+    ///
+    /// # Errors
+    /// When it is not there, or may not be used: the error says what to do.
+    pub fn open(device: &DeviceSpec, options: &OpenOptions) -> Result<Context, OpenError> {
+        let parts = match device {
+            DeviceSpec::Mem => return Err(OpenError::Mem),
+            DeviceSpec::AfXdp { interface } => Parts::afxdp(interface, options)?,
+            DeviceSpec::Dgram { spec, own } => {
+                if own.addresses.is_empty() {
+                    return Err(OpenError::NoAddress(device.to_string()));
+                }
+                let port = Port { mac: own.mac, addresses: own.addresses.clone(), mtu: PathMtu::B4096 };
+                let io: Io = Box::new(Dgram::bind(spec)?);
+                Parts { ios: vec![io], port, network: None, description: device.to_string() }
+            }
+        };
+        parts.with_faults(options)?.open(options)
+    }
+
+    /// Two NICs of this process with a wire in memory between them. A SPEC of faults holds for both directions, as independent streams.
+    ///
+    /// # Errors
+    /// When the system refuses a descriptor or a thread.
+    pub fn open_pair(options: [&OpenOptions; 2]) -> Result<[Context; 2], OpenError> {
+        let (a, b) = MemoryWire::pair()?;
+        // On the one end, for both directions.
+        let a: Io = match &options[0].fault {
+            Some(spec) => Box::new(Faulty::new(a, spec, options[0].seed)),
+            None => Box::new(a),
+        };
+        let one = |n: u8, io: Io| {
+            let own = OwnAddresses::of_host(n);
+            let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
+            Parts { ios: vec![io], port, network: None, description: format!("mem, end {n}") }
+                .open(options[usize::from(n) - 1])
+        };
+        Ok([one(1, a)?, one(2, Box::new(b))?])
+    }
+}
+
+impl Parts {
+    fn afxdp(interface: &str, options: &OpenOptions) -> Result<Parts, OpenError> {
+        let host = HostNetwork::open(interface)?;
+        let mut port = host.port()?;
+        let device = host.bottom().name.clone();
+        let queues = AfXdp::open(&device, &afxdp::Options { queues: options.queues, ..afxdp::Options::default() })?;
+        let (mut ios, mut description) = (Vec::new(), format!("afxdp:{interface}"));
+        if let Some(first) = queues.first() {
+            let native = if first.native() { "native XDP" } else { "generic XDP" };
+            let copies = if first.zero_copy() { "zero-copy" } else { "copy mode" };
+            let plural = if queues.len() == 1 { "queue" } else { "queues" };
+            description += &format!(" ({native}, {copies}, {} {plural})", queues.len());
+        }
+        for queue in queues {
+            let longest = queue.max_frame();
+            port.mtu = port.mtu.min(mtu_of(longest).ok_or(OpenError::TooShort(longest))?);
+            ios.push(Box::new(queue) as Io);
+        }
+        Ok(Parts { ios, port, network: Some(host), description })
+    }
+
+    /// A device's faults, each queue's own.
+    fn with_faults(self, options: &OpenOptions) -> Result<Parts, OpenError> {
+        let Some(spec) = &options.fault else { return Ok(self) };
+        let faulty = |(i, io): (usize, Io)| {
+            let io = Faulty::for_device(io, spec, options.seed.wrapping_add(i as u64))?;
+            Ok::<Io, OpenError>(Box::new(io))
+        };
+        let ios = self.ios.into_iter().enumerate().map(faulty).collect::<Result<_, _>>()?;
+        Ok(Parts { ios, ..self })
+    }
+
+    fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
+        let Parts { ios, port, network, mut description } = self;
+        let events = Arc::new(Events::new()?);
+        let count = ios.len();
+        let bits = count.next_power_of_two().trailing_zeros();
+        let mut engines = Vec::new();
+        for (index, io) in Steering::among(ios, bits)?.into_iter().enumerate() {
+            let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
+            let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
+            nic.set_owner(Owner { index: index as u32, bits });
+            let mut driver = Driver::new(nic, io, Neighbours::new(&port));
+            if let Some(path) = &options.pcap {
+                record(&mut driver, path, index)?;
+            }
+            engines.push(Arc::new(Engine::new(driver, Arc::clone(&events))?));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // The program has a thread, and so has its peer, which is often on the same machine.
+        let enough = cores >= count + 2;
+        let progress = options.progress.unwrap_or(if enough { Progress::Dedicated } else { Progress::Inline });
+        let inline = progress == Progress::Inline;
+        description += if inline { ", inline progress" } else { ", progress by its own threads" };
+        let mode = if inline { Mode::Inline } else { Mode::Dedicated };
+        let mut watchers = Vec::new();
+        for (i, engine) in engines.iter().enumerate() {
+            let cpu = (!options.cpus.is_empty()).then(|| options.cpus[i % options.cpus.len()]);
+            watchers.push(Watcher::start(engine, mode, format!("softnic-{i}"), cpu)?);
+        }
+        let network = match network {
+            None => Network::Own,
+            Some(host) => {
+                let up = host.interface().up;
+                engines.iter().for_each(|engine| engine.control().nic().set_link(up));
+                let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
+                let follower = Follower::start(&host, start, &engines)?;
+                Network::Kernel { host, start, _follower: follower }
+            }
+        };
+        Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, network, description)))
+    }
+}
+
+/// Records an engine's frames: the first one's to the file itself.
+fn record(driver: &mut Driver<Nic, Io>, path: &Path, index: usize) -> Result<(), OpenError> {
+    let path = match index {
+        0 => path.to_path_buf(),
+        _ => PathBuf::from(format!("{}.{index}", path.display())),
+    };
+    let failed = |error| OpenError::Capture { path: path.clone(), error };
+    let file: Box<dyn Write + Send> = Box::new(BufWriter::new(File::create(&path).map_err(failed)?));
+    driver.record(file).map_err(|e| match e {
+        DriverError::Capture(error) | DriverError::Io(error) => failed(error),
+        other => failed(io::Error::other(other.to_string())),
+    })
+}

@@ -1,0 +1,164 @@
+//! The name of a device: `mem`, `afxdp:IF`, `dgram:A,B`, with an address where the backend has none.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use softnic_wire::MacAddr;
+
+use crate::dgram::{DgramError, DgramSpec};
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceSpec {
+    /// A wire in memory between two NICs of one process.
+    Mem,
+    /// A network interface, by AF_XDP.
+    AfXdp {
+        /// Its name.
+        interface: String,
+    },
+    /// Datagram sockets.
+    Dgram {
+        /// Their names.
+        spec: DgramSpec,
+        /// What we are called there.
+        own: OwnAddresses,
+    },
+}
+
+/// The addresses of a NIC whose backend has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnAddresses {
+    /// Its MAC address; by default one that follows from its first IP address.
+    pub mac: MacAddr,
+    /// Its IP addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl OwnAddresses {
+    /// Those of the n-th NIC on a wire that nobody else is on.
+    pub fn of_host(n: u8) -> OwnAddresses {
+        let v4 = IpAddr::from([10, 0, 0, n]);
+        let v6 = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(n)]);
+        OwnAddresses { mac: mac_for(&[v4]), addresses: vec![v4, v6] }
+    }
+}
+
+/// A locally administered MAC address.
+fn mac_for(addresses: &[IpAddr]) -> MacAddr {
+    let tail = match addresses.first() {
+        Some(IpAddr::V4(a)) => a.octets(),
+        Some(IpAddr::V6(a)) => a.octets()[12..].try_into().unwrap_or_default(),
+        None => [0; 4],
+    };
+    MacAddr([2, 0, tail[0], tail[1], tail[2], tail[3]])
+}
+
+/// Why a device was not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceSpecError {
+    /// There is no such kind of device.
+    #[error("there is no device `{0}`: it must be mem, afxdp:INTERFACE or dgram:OURS,PEERS")]
+    Kind(String),
+    /// No interface is named.
+    #[error("which interface? Write afxdp:INTERFACE, as in afxdp:eth0")]
+    NoInterface,
+    /// An interface has the addresses that the kernel gave it.
+    #[error("`{0}`: an interface has its own addresses; give it one by `ip address add`")]
+    NotHere(String),
+    /// Not an address.
+    #[error("`{0}` is no address: write ip=10.0.0.1/24 or mac=02:00:00:00:00:01")]
+    Address(String),
+    /// The names of the sockets are wrong.
+    #[error(transparent)]
+    Dgram(#[from] DgramError),
+}
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceSpecError;
+
+    fn from_str(s: &str) -> Result<DeviceSpec, DeviceSpecError> {
+        let is_option = |part: &&str| part.starts_with("ip=") || part.starts_with("mac=");
+        let (options, names): (Vec<&str>, Vec<&str>) = s.split(',').partition(is_option);
+        let name = names.join(",");
+        let refuse = |device| match options.first() {
+            Some(option) => Err(DeviceSpecError::NotHere((*option).into())),
+            None => Ok(device),
+        };
+        if name == "mem" {
+            return refuse(DeviceSpec::Mem);
+        }
+        if let Some(interface) = name.strip_prefix("afxdp:") {
+            if interface.is_empty() {
+                return Err(DeviceSpecError::NoInterface);
+            }
+            return refuse(DeviceSpec::AfXdp { interface: interface.into() });
+        }
+        if !name.starts_with("dgram:") {
+            return Err(DeviceSpecError::Kind(s.into()));
+        }
+        let (mut addresses, mut mac) = (Vec::new(), None);
+        for option in options {
+            let wrong = || DeviceSpecError::Address(option.into());
+            if let Some(text) = option.strip_prefix("mac=") {
+                mac = Some(parse_mac(text).ok_or_else(wrong)?);
+            } else if let Some(text) = option.strip_prefix("ip=") {
+                // Everybody is on the link, whatever its length.
+                let address = text.split_once('/').map_or(text, |(address, _)| address);
+                addresses.push(address.parse().map_err(|_| wrong())?);
+            }
+        }
+        let own = OwnAddresses { mac: mac.unwrap_or_else(|| mac_for(&addresses)), addresses };
+        Ok(DeviceSpec::Dgram { spec: name.parse()?, own })
+    }
+}
+
+fn parse_mac(text: &str) -> Option<MacAddr> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|b| u8::from_str_radix(b, 16).ok()).collect();
+    Some(MacAddr(bytes?.try_into().ok()?))
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceSpec::Mem => f.write_str("mem"),
+            DeviceSpec::AfXdp { interface } => write!(f, "afxdp:{interface}"),
+            DeviceSpec::Dgram { spec, .. } => {
+                write!(f, "dgram:{},{}", spec.local.display(), spec.remote.display())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_and_its_mistakes() {
+        let parse = |s: &str| s.parse::<DeviceSpec>();
+        assert_eq!(parse("mem").unwrap(), DeviceSpec::Mem);
+        assert_eq!(parse("afxdp:eth0").unwrap(), DeviceSpec::AfXdp { interface: "eth0".into() });
+        let Ok(DeviceSpec::Dgram { spec, own }) =
+            parse("dgram:/a,/b,ip=10.0.0.7/24,ip=fd00::7/64,mac=02:00:00:00:00:09")
+        else {
+            panic!("a wire of datagrams");
+        };
+        assert_eq!((spec.local.to_str(), spec.remote.to_str()), (Some("/a"), Some("/b")));
+        assert_eq!(own.addresses, ["10.0.0.7", "fd00::7"].map(|a| a.parse::<IpAddr>().unwrap()));
+        assert_eq!(own.mac, MacAddr([2, 0, 0, 0, 0, 9]));
+        for wrong in [
+            "",
+            "eth0",
+            "afxdp:",
+            "afxdp:eth0,ip=10.0.0.1/24",
+            "dgram:/a",
+            "dgram:/a,/b,ip=x",
+            "dgram:/a,/b,mac=1:2",
+            "mem,ip=1.2.3.4/8",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

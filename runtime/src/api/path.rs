@@ -1,0 +1,101 @@
+//! The way to a peer: asked of the kernel where it knows the network, of the wire where it does not.
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use softnic_nic::AddressAttr;
+use softnic_wire::PathMtu;
+
+use super::context::Context;
+use crate::driver::DriverError;
+use crate::host_network::{HostNetworkError, PathState};
+use crate::{HostNetwork, NeighbourError};
+
+/// How often to look whether a neighbour has answered.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Who knows the network.
+pub(crate) enum Network {
+    /// The kernel: the NIC is on one of its interfaces.
+    Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, _follower: super::open::Follower },
+    /// Nobody: the NIC asks by itself, and everybody is on the link.
+    Own,
+}
+
+/// Why there is no way to a peer.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// The kernel knows none.
+    #[error(transparent)]
+    Host(#[from] HostNetworkError),
+    /// Nobody answered for the address.
+    #[error(transparent)]
+    Neighbour(#[from] NeighbourError),
+    /// The wire failed meanwhile.
+    #[error(transparent)]
+    Driver(DriverError),
+    /// The port has no address of that IP version.
+    #[error("the NIC has no address of the same IP version as {0}; give it one")]
+    NoAddress(IpAddr),
+}
+
+/// The way to a peer, for a queue pair or an address handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerPath {
+    /// Addresses and next hop.
+    pub attr: AddressAttr,
+    /// The longest payload that packets may have there, as far as this side knows; the peer may bear less.
+    pub mtu: PathMtu,
+}
+
+impl Context {
+    /// The way to a peer; waits until its MAC address is known. `entropy` should differ from flow to flow, as queue pair numbers do.
+    ///
+    /// # Errors
+    /// When there is no way, or nobody answers for the address.
+    pub fn path_to(&self, peer: IpAddr, entropy: u32) -> Result<PeerPath, PathError> {
+        let port = self.port();
+        let own = port.addresses.iter().position(|&a| a == peer);
+        if peer.is_multicast() || own.is_some() {
+            let same_version = port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
+            let index = own.or(same_version).ok_or(PathError::NoAddress(peer))?;
+            let attr = AddressAttr::new(peer, port.mac, index, entropy);
+            let tags = match &self.inner().network {
+                Network::Kernel { host, .. } => lock(host).tags(),
+                Network::Own => Default::default(),
+            };
+            return Ok(PeerPath { attr: AddressAttr { tags, ..attr }, mtu: port.mtu });
+        }
+        match &self.inner().network {
+            Network::Kernel { host, start, .. } => loop {
+                let now = softnic_wire::Instant::ZERO + start.elapsed();
+                match lock(host).path(now, peer, None)? {
+                    PathState::Ready(path) => {
+                        return Ok(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) });
+                    }
+                    PathState::Pending { .. } => std::thread::sleep(LOOK),
+                }
+            },
+            Network::Own => {
+                let index = port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
+                let index = index.ok_or(PathError::NoAddress(peer))?;
+                let engine = &self.inner().engines()[0];
+                loop {
+                    let mut core = engine.control();
+                    if let Some(mac) = core.driver.mac_of(peer)? {
+                        return Ok(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu });
+                    }
+                    if !engine.progress(&mut core) {
+                        drop(core);
+                        std::thread::sleep(LOOK);
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn lock(host: &Mutex<HostNetwork>) -> std::sync::MutexGuard<'_, HostNetwork> {
+    host.lock().unwrap_or_else(|p| p.into_inner())
+}

@@ -1,0 +1,347 @@
+//! Queue pairs.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use softnic_nic::posting::{check_recv, check_send};
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::{PostError, RecvWr, SendWr};
+use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind};
+use softnic_wire::{PathMtu, Psn, Qpn};
+
+use super::completion_queue::CompletionQueue;
+use super::context::ProtectionDomain;
+use super::path::{Network, PeerPath, lock};
+use super::shared_receive_queue::SharedReceiveQueue;
+use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
+use crate::host_network::Membership;
+use crate::sync::ring::{Producer, ring};
+
+/// What a queue pair is made with.
+#[derive(Debug, Clone)]
+pub struct QpOptions {
+    /// What kind it is.
+    pub kind: QpKind,
+    /// Where sends complete.
+    pub send_cq: CompletionQueue,
+    /// Where receives complete.
+    pub recv_cq: CompletionQueue,
+    /// The shared queue that its receives come from, instead of one of its own.
+    pub srq: Option<SharedReceiveQueue>,
+    /// How much it holds.
+    pub caps: Caps,
+    /// Every send is signaled.
+    pub sig_all: bool,
+}
+
+impl QpOptions {
+    /// One completion queue for both, room for 128 work requests each way with one element, no inline data, all sends signaled.
+    pub fn new(kind: QpKind, cq: &CompletionQueue) -> QpOptions {
+        let caps = Caps { max_send_wr: 128, max_recv_wr: 128, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+        QpOptions { kind, send_cq: cq.clone(), recv_cq: cq.clone(), srq: None, caps, sig_all: true }
+    }
+}
+
+/// How a connected queue pair reaches its peer: the usual values, to be changed where others are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection {
+    /// The way there.
+    pub path: PeerPath,
+    /// Bytes of payload a packet carries at most; both sides must say the same.
+    pub mtu: PathMtu,
+    /// The peer's queue pair.
+    pub dest_qp: Qpn,
+    /// The first PSN that the peer sends.
+    pub rq_psn: Psn,
+    /// The first PSN that we send.
+    pub sq_psn: Psn,
+    /// What the peer may do.
+    pub access: Access,
+    /// Local ACK timeout, 4.096 µs · 2^n.
+    pub timeout: u8,
+    /// Retries after timeouts and sequence NAKs.
+    pub retry_cnt: u8,
+    /// Retries when the peer has no receive; 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long the peer waits when we have no receive: a 5-bit code.
+    pub min_rnr_timer: u8,
+    /// READs and atomics of ours, and of the peer, that may be outstanding.
+    pub max_rd_atomic: u8,
+}
+
+impl Connection {
+    /// To the queue pair `dest_qp`. The PSNs must be told to the peer, as queue pair numbers and keys are.
+    pub fn new(path: PeerPath, dest_qp: Qpn, rq_psn: Psn, sq_psn: Psn) -> Connection {
+        Connection {
+            path,
+            mtu: path.mtu,
+            dest_qp,
+            rq_psn,
+            sq_psn,
+            access: Access::LOCAL_WRITE | Access::REMOTE,
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            max_rd_atomic: 16,
+        }
+    }
+}
+
+/// A queue pair. It is destroyed when the last clone goes.
+#[derive(Clone)]
+pub struct QueuePair(Arc<Pair>);
+
+struct Pair {
+    pd: ProtectionDomain,
+    engine: Arc<Engine>,
+    /// Its queue of work requests at the engine.
+    index: u32,
+    qpn: Qpn,
+    options: QpOptions,
+    mtu: PathMtu,
+    sends: Mutex<Producer<PostedSend>>,
+    recvs: Mutex<Producer<PostedRecv>>,
+    rung: Arc<AtomicBool>,
+    /// Whether sends and receives may be posted, as of the last change of its state by the program.
+    posts: AtomicU8,
+    groups: Mutex<Vec<(IpAddr, Option<Membership>)>>,
+}
+
+const SENDS: u8 = 1;
+const RECEIVES: u8 = 2;
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let mut core = self.engine.control();
+        core.remove_work(self.index);
+        // It exists: nobody else destroys it.
+        let _ = core.nic().destroy_qp(self.qpn);
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a queue pair.
+    ///
+    /// # Errors
+    /// When it asks for more than there can be.
+    pub fn create_qp(&self, options: &QpOptions) -> Result<QueuePair, ObjectError> {
+        let context = self.context();
+        // Shared receives are at one engine, and so are those who take from them; QP1 is where everybody looks for it.
+        let engine = match &options.srq {
+            Some(srq) => srq.engine(),
+            None if options.kind == QpKind::Gsi => &context.engines()[0],
+            None => context.pick_engine(),
+        };
+        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all } = options;
+        let init = QpInit {
+            srq: srq.as_ref().map(SharedReceiveQueue::id),
+            sig_all: *sig_all,
+            ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
+        };
+        let mut core = engine.control();
+        let qpn = core.nic().create_qp(&init)?;
+        let mtu = core.nic().port().mtu;
+        let (sends, sends_out) = ring(caps.max_send_wr as usize);
+        let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
+        let rung = Arc::new(AtomicBool::new(false));
+        let queue = WorkQueue { target: Target::Qp(qpn), sends: sends_out, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let Some(index) = core.add_work(queue) else {
+            let _ = core.nic().destroy_qp(qpn);
+            return Err(ObjectError::NoNumbers);
+        };
+        drop(core);
+        Ok(QueuePair(Arc::new(Pair {
+            pd: self.clone(),
+            engine: Arc::clone(engine),
+            index,
+            qpn,
+            options: options.clone(),
+            mtu,
+            sends: Mutex::new(sends),
+            recvs: Mutex::new(recvs),
+            rung,
+            posts: AtomicU8::new(0),
+            groups: Mutex::default(),
+        })))
+    }
+}
+
+impl QueuePair {
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.0.qpn
+    }
+
+    /// The state it is in.
+    pub fn state(&self) -> QpState {
+        self.0.engine.control().nic().qp_state(self.0.qpn).unwrap_or(QpState::Reset)
+    }
+
+    /// All attributes that were set.
+    pub fn query(&self) -> QpAttr {
+        self.0.engine.control().nic().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
+    }
+
+    /// Changes its state and attributes.
+    ///
+    /// # Errors
+    /// When the transition does not exist, or lacks or forbids an attribute.
+    pub fn modify(&self, attr: &QpAttr) -> Result<(), ModifyError> {
+        let mut core = self.0.engine.control();
+        // What was posted before was posted in the old state.
+        core.take_work_of(self.0.index);
+        core.nic().modify_qp(self.0.qpn, attr)?;
+        let posts = match core.nic().qp_state(self.0.qpn) {
+            None | Some(QpState::Reset) => 0,
+            Some(QpState::Init | QpState::ReadyToReceive) => RECEIVES,
+            Some(_) => SENDS | RECEIVES,
+        };
+        self.0.posts.store(posts, Ordering::Release);
+        Ok(())
+    }
+
+    /// From RESET to INIT: receives may be posted.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn init(&self, access: Access) -> Result<(), ModifyError> {
+        let connected = matches!(self.0.options.kind, QpKind::Rc | QpKind::Uc);
+        self.modify(&QpAttr {
+            state: Some(QpState::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: connected.then_some(access),
+            ..QpAttr::default()
+        })
+    }
+
+    /// From RESET or INIT to RTS, connected to a peer.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn connect(&self, c: &Connection) -> Result<(), ModifyError> {
+        if self.state() == QpState::Reset {
+            self.init(c.access)?;
+        }
+        let port = self.0.engine.control().nic().port().clone();
+        let path = c.path.attr.path(&port).map_err(|_| ModifyError::NotOurAddress)?;
+        let reliable = self.0.options.kind == QpKind::Rc;
+        self.modify(&QpAttr {
+            state: Some(QpState::ReadyToReceive),
+            path: Some(path),
+            mtu: Some(c.mtu),
+            dest_qp: Some(c.dest_qp),
+            rq_psn: Some(c.rq_psn),
+            max_dest_rd_atomic: reliable.then_some(c.max_rd_atomic),
+            min_rnr_timer: reliable.then_some(c.min_rnr_timer),
+            ..QpAttr::default()
+        })?;
+        self.modify(&QpAttr {
+            state: Some(QpState::ReadyToSend),
+            sq_psn: Some(c.sq_psn),
+            timeout: reliable.then_some(c.timeout),
+            retry_cnt: reliable.then_some(c.retry_cnt),
+            rnr_retry: reliable.then_some(c.rnr_retry),
+            max_rd_atomic: reliable.then_some(c.max_rd_atomic),
+            ..QpAttr::default()
+        })
+    }
+
+    /// From RESET to RTS, for datagrams with this key.
+    ///
+    /// # Errors
+    /// As [`QueuePair::modify`].
+    pub fn open_datagrams(&self, qkey: u32) -> Result<(), ModifyError> {
+        self.modify(&QpAttr {
+            state: Some(QpState::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            qkey: Some(qkey),
+            ..QpAttr::default()
+        })?;
+        self.modify(&QpAttr { state: Some(QpState::ReadyToReceive), ..QpAttr::default() })?;
+        self.modify(&QpAttr { state: Some(QpState::ReadyToSend), sq_psn: Some(Psn::new(0)), ..QpAttr::default() })
+    }
+
+    /// Posts a send work request: writes it and rings the doorbell. Frames leave with the next progress.
+    ///
+    /// # Errors
+    /// When it cannot be right, or the queue is full.
+    #[inline]
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.write_send(wr)?;
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// Writes a send work request that nobody looks at before [`QueuePair::ring_doorbell`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    #[inline]
+    pub fn write_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
+            return Err(PostError::State);
+        }
+        check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)?;
+        let mut ring = self.0.sends.lock().unwrap_or_else(|p| p.into_inner());
+        ring.push(PostedSend::new(wr)).map_err(|_| PostError::QueueFull)
+    }
+
+    /// Tells the NIC of all work requests that were written.
+    #[inline]
+    pub fn ring_doorbell(&self) {
+        self.0.engine.ring(self.0.index, &self.0.rung);
+    }
+
+    /// Posts a receive work request.
+    ///
+    /// # Errors
+    /// When it cannot be right, or the queue is full.
+    #[inline]
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.0.posts.load(Ordering::Acquire) & RECEIVES == 0 || self.0.options.srq.is_some() {
+            return Err(PostError::State);
+        }
+        check_recv(self.0.options.caps.max_recv_sge, wr)?;
+        let mut ring = self.0.recvs.lock().unwrap_or_else(|p| p.into_inner());
+        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)?;
+        drop(ring);
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces.
+    ///
+    /// # Errors
+    /// When the queue pair is no datagram queue pair, or the address no group's.
+    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), ObjectError> {
+        self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
+        let membership = match &self.0.pd.context().network {
+            Network::Kernel { host, .. } => lock(host).join(group).ok(),
+            Network::Own => None,
+        };
+        self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).push((group, membership));
+        Ok(())
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// When it is not a member.
+    pub fn detach_multicast(&self, group: IpAddr) -> Result<(), ObjectError> {
+        self.0.engine.control().nic().detach_multicast(self.0.qpn, group)?;
+        self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).retain(|(g, _)| *g != group);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({:?}, {:#08x})", self.0.options.kind, self.0.qpn.value())
+    }
+}

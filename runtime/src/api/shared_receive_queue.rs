@@ -1,0 +1,105 @@
+//! Shared receive queues.
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use softnic_nic::ObjectError;
+use softnic_nic::posting::check_recv;
+use softnic_nic::transports::recv_queue::SrqId;
+use softnic_nic::transports::{PostError, RecvWr};
+
+use super::context::ProtectionDomain;
+use crate::engine::{Engine, PostedRecv, Target, WorkQueue};
+use crate::sync::ring::{Producer, ring};
+
+/// A shared receive queue. It lives as long as a queue pair takes receives from it; clones are the same queue.
+///
+/// Its queue pairs are all at one engine, the one where it is.
+#[derive(Clone)]
+pub struct SharedReceiveQueue(Arc<Srq>);
+
+struct Srq {
+    /// Keeps the domain, and the NIC, alive.
+    _pd: ProtectionDomain,
+    engine: Arc<Engine>,
+    index: u32,
+    id: SrqId,
+    max_sge: u32,
+    recvs: Mutex<Producer<PostedRecv>>,
+    rung: Arc<AtomicBool>,
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        let mut core = self.engine.control();
+        core.remove_work(self.index);
+        // Queue pairs that use it keep it alive, so none does.
+        let _ = core.nic().destroy_srq(self.id);
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// When it asks for more than there can be.
+    pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, ObjectError> {
+        let engine = self.context().pick_engine();
+        let mut core = engine.control();
+        let id = core.nic().create_srq(self.id(), max_wr, max_sge)?;
+        let (recvs, recvs_out) = ring(max_wr as usize);
+        let rung = Arc::new(AtomicBool::new(false));
+        let (_, sends) = ring(1);
+        let queue = WorkQueue { target: Target::Srq(id), sends, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let Some(index) = core.add_work(queue) else {
+            let _ = core.nic().destroy_srq(id);
+            return Err(ObjectError::NoNumbers);
+        };
+        drop(core);
+        let (engine, recvs) = (Arc::clone(engine), Mutex::new(recvs));
+        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, id, max_sge, recvs, rung })))
+    }
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+
+    pub(crate) fn id(&self) -> SrqId {
+        self.0.id
+    }
+
+    /// Posts a receive work request.
+    ///
+    /// # Errors
+    /// When it cannot be right, or the queue is full.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        check_recv(self.0.max_sge, wr)?;
+        let mut ring = self.0.recvs.lock().unwrap_or_else(|p| p.into_inner());
+        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)?;
+        drop(ring);
+        self.0.engine.ring(self.0.index, &self.0.rung);
+        Ok(())
+    }
+
+    /// An event is raised, once, when fewer receives than this are left; 0 asks for none.
+    pub fn set_limit(&self, limit: u32) {
+        let mut core = self.0.engine.control();
+        core.take_work_of(self.0.index);
+        // It exists as long as this value does.
+        let _ = core.nic().set_srq_limit(self.0.id, limit);
+    }
+
+    /// The limit: 0 when its event was raised, or none was asked for.
+    pub fn limit(&self) -> u32 {
+        self.0.engine.control().nic().srq_limit(self.0.id).unwrap_or(0)
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedReceiveQueue").field(&self.0.id.0).finish()
+    }
+}

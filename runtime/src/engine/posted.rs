@@ -1,0 +1,101 @@
+//! Work requests on their way from a program's thread to the engine: with their own copy of what they name.
+
+use softnic_nic::transports::wr::{Data, Datagram};
+use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+
+/// Elements and bytes that lie in the ring itself; more are boxed.
+const SGES: usize = 2;
+const INLINE: usize = 64;
+
+#[derive(Debug)]
+enum Posted {
+    Sges([Sge; SGES], u8),
+    ManySges(Box<[Sge]>),
+    Inline([u8; INLINE], u8),
+    LongInline(Box<[u8]>),
+}
+
+impl Posted {
+    #[inline]
+    fn sges(sges: &[Sge]) -> Posted {
+        let mut few = [Sge::default(); SGES];
+        match few.get_mut(..sges.len()) {
+            Some(room) => {
+                room.copy_from_slice(sges);
+                Posted::Sges(few, sges.len() as u8)
+            }
+            None => Posted::ManySges(sges.into()),
+        }
+    }
+
+    fn inline(bytes: &[u8]) -> Posted {
+        let mut few = [0; INLINE];
+        match few.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                Posted::Inline(few, bytes.len() as u8)
+            }
+            None => Posted::LongInline(bytes.into()),
+        }
+    }
+
+    #[inline]
+    fn data(&self) -> Data<'_> {
+        match self {
+            Posted::Sges(few, n) => Data::Gather(&few[..usize::from(*n)]),
+            Posted::ManySges(sges) => Data::Gather(sges),
+            Posted::Inline(few, n) => Data::Inline(&few[..usize::from(*n)]),
+            Posted::LongInline(bytes) => Data::Inline(bytes),
+        }
+    }
+}
+
+/// A send work request.
+#[derive(Debug)]
+pub(crate) struct PostedSend {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    to: Option<Datagram>,
+    data: Posted,
+}
+
+impl PostedSend {
+    #[inline]
+    pub(crate) fn new(wr: &SendWr<'_>) -> PostedSend {
+        let data = match wr.data {
+            Data::Gather(sges) => Posted::sges(sges),
+            Data::Inline(bytes) => Posted::inline(bytes),
+        };
+        PostedSend { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, to: wr.to, data }
+    }
+
+    #[inline]
+    pub(crate) fn wr(&self) -> SendWr<'_> {
+        let PostedSend { wr_id, op, flags, to, data } = self;
+        SendWr { wr_id: *wr_id, op: *op, data: data.data(), flags: *flags, deadline: None, to: *to }
+    }
+}
+
+/// A receive work request.
+#[derive(Debug)]
+pub(crate) struct PostedRecv {
+    wr_id: u64,
+    sges: Posted,
+}
+
+impl PostedRecv {
+    #[inline]
+    pub(crate) fn new(wr: &RecvWr<'_>) -> PostedRecv {
+        PostedRecv { wr_id: wr.wr_id, sges: Posted::sges(wr.sges) }
+    }
+
+    #[inline]
+    pub(crate) fn wr(&self) -> RecvWr<'_> {
+        let sges = match self.sges.data() {
+            Data::Gather(sges) => sges,
+            Data::Inline(_) => &[],
+        };
+        RecvWr { wr_id: self.wr_id, sges, deadline: None }
+    }
+}

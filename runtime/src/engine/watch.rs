@@ -1,0 +1,151 @@
+//! An engine's own thread: it runs the engine all the time, or watches and takes over when nobody else makes progress.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Core, Engine};
+
+/// How long nobody may make progress before the watching thread takes over.
+const PATIENCE: Duration = Duration::from_micros(200);
+/// How long a running thread looks for work before it sleeps.
+const BUSY: Duration = Duration::from_micros(50);
+/// The same for a thread that was asked to run all the time, with a core of its own.
+const DEDICATED_BUSY: Duration = Duration::from_millis(20);
+/// How soon to look again where nothing tells that there is room.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
+
+/// Who runs an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The program's threads while they poll; the engine's own takes over when none does.
+    Inline,
+    /// The engine's own thread.
+    Dedicated,
+}
+
+/// The thread of an engine; it ends with this value.
+pub(crate) struct Watcher {
+    engine: Arc<Engine>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    pub(crate) fn start(engine: &Arc<Engine>, mode: Mode, name: String, cpu: Option<usize>) -> io::Result<Watcher> {
+        let watched = Arc::clone(engine);
+        let body = move || {
+            if let Some(cpu) = cpu {
+                core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
+            }
+            match mode {
+                Mode::Inline => watched.watch(),
+                Mode::Dedicated => watched.run_alone(),
+            }
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        Ok(Watcher { engine: Arc::clone(engine), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.engine.stop.store(true, Ordering::Release);
+        self.engine.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // It panicked, and said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Engine {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.failure.get().is_some()
+    }
+
+    /// Watches; runs the engine while nobody else does and there is something to do.
+    fn watch(&self) {
+        let mut seen = self.rounds.load(Ordering::Relaxed);
+        while !self.stopped() {
+            let rounds = self.rounds.load(Ordering::Relaxed);
+            if rounds != seen && !self.is_asked() {
+                // Somebody makes progress. Frames that come in meanwhile are theirs, so this does not wait for any.
+                seen = rounds;
+                self.nap(PATIENCE, false);
+                continue;
+            }
+            let (sleep, frames) = match self.run_while_busy(BUSY, false) {
+                Some(sleep) => (sleep, true),
+                // Theirs again, if they go on.
+                None => (PATIENCE, false),
+            };
+            seen = self.rounds.load(Ordering::Relaxed);
+            self.nap(sleep, frames);
+        }
+    }
+
+    /// Runs the engine all the time, and sleeps when there was nothing to do for long.
+    fn run_alone(&self) {
+        while !self.stopped() {
+            if let Some(sleep) = self.run_while_busy(DEDICATED_BUSY, true) {
+                self.nap(sleep, true);
+            }
+        }
+    }
+
+    /// Whether a program sleeps until a completion comes.
+    fn is_asked(&self) -> bool {
+        self.sleeping_programs.load(Ordering::Acquire) > 0
+    }
+
+    /// Runs the engine until there was nothing to do for a while: then says how long to sleep. `None` when the program polls itself.
+    fn run_while_busy(&self, patience: Duration, alone: bool) -> Option<Duration> {
+        let mut core = self.token.take();
+        self.tried.store(false, Ordering::Relaxed);
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            if self.progress(&mut core) {
+                idle_since = None;
+            } else if idle_since.get_or_insert_with(Instant::now).elapsed() >= patience {
+                return Some(self.may_sleep(&mut core));
+            }
+            if self.stopped() || !alone && !self.is_asked() && self.tried.load(Ordering::Relaxed) {
+                return None;
+            }
+            if self.token.is_wanted() {
+                drop(core);
+                self.token.let_others();
+                core = self.token.take();
+            }
+        }
+    }
+
+    /// How long to sleep, if there is really nothing to do.
+    fn may_sleep(&self, core: &mut Core) -> Duration {
+        self.wake.prepare_sleep();
+        let nothing = core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty();
+        let due = core.due_in().unwrap_or(Duration::MAX);
+        if !nothing || due.is_zero() {
+            self.wake.awake();
+            return Duration::ZERO;
+        }
+        due
+    }
+
+    /// Sleeps at most so long, until somebody rings, or, if asked to, until a frame comes in.
+    fn nap(&self, limit: Duration, frames: bool) {
+        if limit.is_zero() {
+            return;
+        }
+        let limit = Timespec::try_from(limit).ok();
+        let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.readiness, PollFlags::IN)];
+        let fds = if frames { &mut fds[..] } else { &mut fds[..1] };
+        // Interrupted, or it makes no difference: whoever calls this looks for work anyway.
+        let _ = poll(fds, limit.as_ref());
+        self.wake.awake();
+    }
+}

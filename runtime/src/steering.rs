@@ -1,0 +1,220 @@
+//! Several engines of one NIC: a frame that came in at one of them and is for a queue pair of another is handed over.
+//!
+//! The peer's UDP source port decides at which queue of the device a frame comes in, so any engine may receive any frame. The upper bits
+//! of a queue pair's number say whose it is. Frames to a multicast group are for all.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFlags, epoll};
+use softnic_nic::Owner;
+use softnic_wire::{Layout, Qpn, TxFrame, bth};
+
+use crate::engine::Io;
+use crate::io::{PacketIo, sleep_on};
+use crate::memory_wire::{Incoming, Outgoing, direction};
+use crate::wake::Wake;
+
+/// A backend that keeps to the frames of its own queue pairs.
+pub(crate) struct Steering {
+    inner: Io,
+    index: u32,
+    bits: u32,
+    /// From each other engine, and to it; at our own place there is nothing.
+    incoming: Vec<Option<Incoming>>,
+    outgoing: Vec<Option<Outgoing>>,
+    /// Ours, and those of the others.
+    wakes: Vec<Arc<Wake>>,
+    /// The backend's descriptor and that of our wake, as one.
+    both: OwnedFd,
+    lost: u64,
+}
+
+impl Steering {
+    /// Joins the backends of one NIC; a single one needs nothing.
+    pub(crate) fn among(ios: Vec<Io>, bits: u32) -> io::Result<Vec<Io>> {
+        if ios.len() < 2 {
+            return Ok(ios);
+        }
+        let n = ios.len();
+        let wakes = (0..n).map(|_| Wake::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+        let mut incoming: Vec<Vec<Option<Incoming>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
+        let mut outgoing: Vec<Vec<Option<Outgoing>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
+        for from in 0..n {
+            for to in (0..n).filter(|&to| to != from) {
+                let (out, come) = direction();
+                outgoing[from][to] = Some(out);
+                incoming[to][from] = Some(come);
+            }
+        }
+        let rings = incoming.into_iter().zip(outgoing);
+        let joined = ios.into_iter().zip(rings).enumerate().map(|(i, (inner, (incoming, outgoing)))| {
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            for fd in [inner.readiness()?, wakes[i].as_fd().try_clone_to_owned()?] {
+                // The set keeps to what the descriptor stands for, which its owner has open as long as we live.
+                epoll::add(&both, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            }
+            let steering =
+                Steering { inner, index: i as u32, bits, incoming, outgoing, wakes: wakes.clone(), both, lost: 0 };
+            Ok(Box::new(steering) as Io)
+        });
+        joined.collect()
+    }
+}
+
+/// Whose frame it is, by the upper bits of its queue pair's number; `None` for a group's, which is everybody's. What is no RoCE packet
+/// stays with whoever received it.
+fn owner(frame: &[u8], bits: u32, me: u32) -> Option<u32> {
+    let Ok(layout) = Layout::locate(frame) else { return Some(me) };
+    let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return Some(me) };
+    match header.dest_qp() {
+        Qpn::MULTICAST => None,
+        qpn => Some(Owner::of(qpn, bits)),
+    }
+}
+
+impl PacketIo for Steering {
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        let Steering { inner, index, bits, incoming, outgoing, wakes, lost, .. } = self;
+        let mut taken = 0;
+        for from in incoming.iter_mut().flatten() {
+            taken += from.take(limit - taken, take);
+        }
+        let mut touched = 0u64;
+        let mut hand_over = |to: usize, frame: &[u8]| {
+            let Some(Some(out)) = outgoing.get_mut(to) else { return };
+            match out.put(frame) {
+                true => touched |= 1 << to,
+                false => *lost += 1,
+            }
+        };
+        let mut own = 0;
+        inner.receive(limit - taken, &mut |frame| match owner(frame, *bits, *index) {
+            Some(me) if me == *index => {
+                take(frame);
+                own += 1;
+            }
+            Some(other) => hand_over(other as usize, frame),
+            None => {
+                (0..wakes.len()).filter(|&to| to != *index as usize).for_each(|to| hand_over(to, frame));
+                take(frame);
+                own += 1;
+            }
+        })?;
+        for (to, wake) in wakes.iter().enumerate() {
+            if touched >> to & 1 != 0 {
+                wake.wake_sleeper();
+            }
+        }
+        Ok(taken + own)
+    }
+
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        self.inner.transmit(limit, next)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        match self.prepare_sleep() {
+            true => sleep_on(self.both.as_fd(), PollFlags::IN, timeout, also),
+            false => Ok(()),
+        }
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        self.both.try_clone()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.wakes[self.index as usize].prepare_sleep();
+        let nothing = self.incoming.iter_mut().flatten().all(Incoming::is_empty);
+        self.inner.prepare_sleep() && nothing
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        self.inner.due_in()
+    }
+
+    fn lost(&self) -> u64 {
+        self.inner.lost() + self.lost
+    }
+
+    fn max_frame(&self) -> usize {
+        self.inner.max_frame()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryWire;
+    use crate::io::MAX_FRAME;
+    use softnic_wire::template::Addresses;
+    use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
+
+    fn frame_to(qpn: Qpn) -> Vec<u8> {
+        let path = Path {
+            src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+            tags: [None; 2],
+            addresses: Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() },
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            src_port: 50_000,
+        };
+        let fields = PacketFields {
+            opcode: Opcode::RC_SEND_ONLY,
+            psn: Psn::new(qpn.value()),
+            ack_req: false,
+            solicited: false,
+            becn: false,
+            payload_len: 8,
+        };
+        let mut bytes = [0; MAX_FRAME];
+        let mut tx = TxFrame::new(&mut bytes);
+        Template::new(&path, qpn, 0xffff).build(&mut tx, &fields, &ExtHeaders::default(), &[7; 8]).unwrap();
+        let len = tx.len();
+        bytes[..len].to_vec()
+    }
+
+    fn received(io: &mut Io) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        io.receive(64, &mut |frame| frames.push(frame.to_vec())).unwrap();
+        frames
+    }
+
+    #[test]
+    fn a_frame_reaches_the_engine_that_owns_its_queue_pair_and_a_groups_reaches_all() {
+        let (mut peers, ours): (Vec<_>, Vec<Io>) =
+            (0..3).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
+        let mut engines = Steering::among(ours, 2).unwrap();
+        // Owners 0, 1, 2 by the two upper bits; all come in at engine 1.
+        let frames = [5, 0x40_0005, 0x80_0005, 0xff_ffff].map(|n| frame_to(Qpn::new(n)));
+        let mut rest = frames.iter();
+        peers[1].transmit(8, &mut |tx| rest.next().is_some_and(|f| tx.put_frame(f).is_ok())).unwrap();
+        assert_eq!(received(&mut engines[1]), [frames[1].clone(), frames[3].clone()]);
+        assert_eq!(received(&mut engines[0]), [frames[0].clone(), frames[3].clone()]);
+        assert_eq!(received(&mut engines[2]), [frames[2].clone(), frames[3].clone()]);
+        assert!(engines.iter_mut().all(|e| received(e).is_empty() && e.lost() == 0));
+    }
+
+    #[test]
+    fn an_engine_that_nobody_runs_loses_frames_and_says_so() {
+        let (mut a, b) = MemoryWire::pair().unwrap();
+        let (_c, d) = MemoryWire::pair().unwrap();
+        let mut engines = Steering::among(vec![Box::new(b), Box::new(d)], 1).unwrap();
+        let frame = frame_to(Qpn::new(0x80_0001));
+        for _ in 0..3 {
+            let mut n = 0;
+            a.transmit(50, &mut |tx| {
+                n += 1;
+                n <= 50 && tx.put_frame(&frame).is_ok()
+            })
+            .unwrap();
+            assert!(received(&mut engines[0]).is_empty());
+        }
+        assert_eq!(engines[0].lost() + received(&mut engines[1]).len() as u64, 150);
+    }
+}

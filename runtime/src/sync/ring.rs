@@ -1,0 +1,215 @@
+//! A ring between two threads: one writes, the other reads, and neither waits.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use crate::sync::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
+
+/// A cache line of its own (two, because processors fetch pairs), so that the two ends do not take it from each other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Apart<T>(T);
+
+#[derive(Debug)]
+struct Shared<T> {
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    /// What the reader has come to; both counts only grow, and wrap.
+    head: Apart<AtomicUsize>,
+    /// What the writer has come to.
+    tail: Apart<AtomicUsize>,
+}
+
+// SAFETY: a value is written by the one writer before it is published by `tail`, and read by the one reader after it saw that and before
+// it gives the place back by `head`: at no time do both touch it. So the ring moves values between threads, which `T: Send` allows.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: the same.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    #[inline]
+    fn slot(&self, at: usize) -> &UnsafeCell<MaybeUninit<T>> {
+        &self.slots[at & (self.slots.len() - 1)]
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let (head, tail) = (self.head.0.load(Ordering::Relaxed), self.tail.0.load(Ordering::Relaxed));
+        let mut at = head;
+        while at != tail {
+            // SAFETY: both ends are gone, so nobody else touches the ring; places from `head` to `tail` hold values.
+            self.slot(at).with_mut(|slot| unsafe { (*slot).assume_init_drop() });
+            at = at.wrapping_add(1);
+        }
+    }
+}
+
+/// The end that writes.
+#[derive(Debug)]
+pub(crate) struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    tail: usize,
+    /// What the reader had come to when last looked at.
+    head: usize,
+}
+
+/// The end that reads.
+#[derive(Debug)]
+pub(crate) struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    head: usize,
+    /// What the writer had come to when last looked at.
+    tail: usize,
+}
+
+/// A ring for `capacity` values at least.
+pub(crate) fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let size = capacity.max(1).next_power_of_two();
+    let slots = (0..size).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
+    let shared = Arc::new(Shared { slots, head: Apart(AtomicUsize::new(0)), tail: Apart(AtomicUsize::new(0)) });
+    (Producer { shared: Arc::clone(&shared), tail: 0, head: 0 }, Consumer { shared, head: 0, tail: 0 })
+}
+
+impl<T> Producer<T> {
+    /// How many values it has room for now; more when the reader goes on.
+    #[inline]
+    pub(crate) fn room(&mut self) -> usize {
+        let size = self.shared.slots.len();
+        if self.tail.wrapping_sub(self.head) == size {
+            self.head = self.shared.head.0.load(Ordering::Acquire);
+        }
+        size - self.tail.wrapping_sub(self.head)
+    }
+
+    /// Writes a value; gives it back when there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
+        if self.room() == 0 {
+            return Err(value);
+        }
+        // SAFETY: the reader gave this place back (`room` looked), and there is one writer, which is us.
+        self.shared.slot(self.tail).with_mut(|slot| unsafe { (*slot).write(value) });
+        self.tail = self.tail.wrapping_add(1);
+        self.shared.tail.0.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl<T> Consumer<T> {
+    /// Whether there is nothing to read now.
+    #[inline]
+    pub(crate) fn is_empty(&mut self) -> bool {
+        if self.head == self.tail {
+            self.tail = self.shared.tail.0.load(Ordering::Acquire);
+        }
+        self.head == self.tail
+    }
+
+    /// Looks at the oldest value.
+    #[inline]
+    pub(crate) fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: the place holds a value that the writer published (`is_empty` looked), and there is one reader, which is us.
+        Some(self.shared.slot(self.head).with(|slot| look(unsafe { (*slot).assume_init_ref() })))
+    }
+
+    /// Takes the oldest value.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: as in `peek`; it is read once, because the place is given back behind it.
+        let value = self.shared.slot(self.head).with(|slot| unsafe { (*slot).assume_init_read() });
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.0.store(self.head, Ordering::Release);
+        Some(value)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_out_in_order_and_the_ring_says_when_it_is_full() {
+        let (mut p, mut c) = ring(4);
+        for round in 0..100 {
+            let pushed = (0..9).take_while(|i| p.push(round * 10 + i).is_ok()).count();
+            assert_eq!((pushed, p.room()), (4, 0));
+            assert_eq!(c.peek(|v| *v), Some(round * 10));
+            assert_eq!(
+                std::iter::from_fn(|| c.pop()).collect::<Vec<_>>(),
+                (0..4).map(|i| round * 10 + i).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_never_read_is_dropped_once() {
+        let value = std::sync::Arc::new(());
+        let (mut p, mut c) = ring(8);
+        (0..6).for_each(|_| p.push(std::sync::Arc::clone(&value)).unwrap());
+        drop((c.pop(), c.pop()));
+        assert_eq!(std::sync::Arc::strong_count(&value), 5);
+        drop((p, c));
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn two_threads() {
+        let (mut p, mut c) = ring(8);
+        let writer = std::thread::spawn(move || {
+            for i in 0..100_000u64 {
+                let mut value = Box::new(i);
+                while let Err(back) = p.push(value) {
+                    value = back;
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut expected = 0;
+        while expected < 100_000 {
+            match c.pop() {
+                Some(value) => {
+                    assert_eq!(*value, expected);
+                    expected += 1;
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+        writer.join().unwrap();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn every_order_of_two_threads() {
+        loom::model(|| {
+            let (mut p, mut c) = ring(2);
+            let writer = loom::thread::spawn(move || {
+                let mut sent = 0;
+                for i in 0..3 {
+                    if p.push(Box::new(i)).is_err() {
+                        break;
+                    }
+                    sent += 1;
+                }
+                sent
+            });
+            let mut got: Vec<i32> = Vec::new();
+            for _ in 0..2 {
+                got.extend(c.pop().map(|v| *v));
+                loom::thread::yield_now();
+            }
+            let sent = writer.join().unwrap();
+            got.extend(std::iter::from_fn(|| c.pop()).map(|v| *v));
+            assert_eq!(got, (0..sent).collect::<Vec<_>>());
+        });
+    }
+}

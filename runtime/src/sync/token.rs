@@ -1,0 +1,96 @@
+//! The token of an engine: whoever holds it may run the engine.
+//!
+//! A mutex, one uncontended atomic to take; and a count of those who wait, so that a thread which takes the token again and again sees that
+//! somebody else wants it. A mutex alone is not fair: on its own such a thread would keep everybody out.
+
+use crate::sync::primitives::{AtomicU32, Mutex, MutexGuard, Ordering, yield_now};
+
+#[derive(Debug)]
+pub(crate) struct Token<T> {
+    value: Mutex<T>,
+    waiting: AtomicU32,
+}
+
+impl<T> Token<T> {
+    pub(crate) fn new(value: T) -> Token<T> {
+        Token { value: Mutex::new(value), waiting: AtomicU32::new(0) }
+    }
+
+    /// Takes the token if nobody has it and nobody waits for it longer than we would.
+    #[inline]
+    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+        if self.is_wanted() {
+            return None;
+        }
+        self.value.try_lock().ok()
+    }
+
+    /// Takes the token, waiting for whoever has it.
+    pub(crate) fn take(&self) -> MutexGuard<'_, T> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // A holder that panicked has ended the process in release builds; in tests its own panic says more than ours would.
+        let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// Whether somebody waits for it: who runs the engine for long lets go then.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets those who wait have it first. To be called without holding it.
+    pub(crate) fn let_others(&self) {
+        while self.is_wanted() {
+            yield_now();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_gets_it_from_a_thread_that_runs_for_ever() {
+        let token = std::sync::Arc::new(Token::new(0u64));
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let runner = std::thread::spawn({
+            let (token, stop) = (std::sync::Arc::clone(&token), std::sync::Arc::clone(&stop));
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut guard = token.take();
+                    while !token.is_wanted() && !stop.load(Ordering::Relaxed) {
+                        *guard += 1;
+                    }
+                    drop(guard);
+                    token.let_others();
+                }
+            }
+        });
+        (0..100).for_each(|_| *token.take() += 1);
+        stop.store(true, Ordering::Relaxed);
+        runner.join().unwrap();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::primitives::Arc;
+
+    #[test]
+    fn two_takers_and_one_that_tries() {
+        loom::model(|| {
+            let token = Arc::new(Token::new(0));
+            let other = Arc::clone(&token);
+            let thread = loom::thread::spawn(move || *other.take() += 1);
+            let tried = token.try_take().map(|mut guard| *guard += 1).is_some();
+            *token.take() += 1;
+            thread.join().unwrap();
+            assert_eq!(*token.take(), 2 + i32::from(tried));
+            assert!(!token.is_wanted());
+        });
+    }
+}

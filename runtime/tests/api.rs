@@ -1,0 +1,207 @@
+//! The API as a program uses it: two NICs over the wire in memory, run by the program, by the NICs' own threads, and by whoever is there.
+
+use std::time::{Duration, Instant};
+
+use softnic_nic::QpKind;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_runtime::api::{
+    CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, ProtectionDomain, QpOptions, QueuePair,
+};
+use softnic_wire::Psn;
+
+/// Long enough for the slowest machine; no test that passes waits for it.
+const LIMIT: Duration = Duration::from_secs(60);
+const SIZE: usize = 1 << 20;
+
+struct Side {
+    context: Context,
+    _pd: ProtectionDomain,
+    cq: CompletionQueue,
+    qp: QueuePair,
+    mr: MemoryRegion,
+}
+
+fn side(context: Context) -> Side {
+    let pd = context.alloc_pd();
+    let cq = context.create_cq(256).unwrap();
+    let mr = pd.alloc_mr(SIZE, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+    let qp = pd.create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
+    Side { context, _pd: pd, cq, qp, mr }
+}
+
+fn connect(a: &Side, b: &Side) {
+    for (me, peer) in [(a, b), (b, a)] {
+        let address = peer.context.addresses()[0];
+        // The peer must answer who it is.
+        let path = std::thread::scope(|s| {
+            let path = s.spawn(|| me.context.path_to(address, me.qp.qpn().value()));
+            while !path.is_finished() {
+                peer.context.progress();
+                std::thread::yield_now();
+            }
+            path.join().unwrap().unwrap()
+        });
+        me.qp.connect(&Connection::new(path, peer.qp.qpn(), Psn::new(100), Psn::new(100))).unwrap();
+    }
+}
+
+fn world(progress: [Progress; 2]) -> [Side; 2] {
+    let options = progress.map(|p| OpenOptions { progress: Some(p), ..OpenOptions::default() });
+    let [a, b] = Context::open_pair([&options[0], &options[1]]).unwrap();
+    let sides = [side(a), side(b)];
+    connect(&sides[0], &sides[1]);
+    sides
+}
+
+fn write(from: &Side, to: &Side, wr_id: u64, len: usize) -> Result<(), softnic_nic::transports::PostError> {
+    let op = SendOp::Write { remote_addr: to.mr.addr(), rkey: to.mr.rkey() };
+    let sge = [from.mr.sge(0, len)];
+    from.qp.post_send(&SendWr {
+        wr_id,
+        op,
+        data: Data::Gather(&sge),
+        flags: SendFlags::default(),
+        deadline: None,
+        to: None,
+    })
+}
+
+fn completion(side: &Side, mut meanwhile: impl FnMut()) -> Completion {
+    let start = Instant::now();
+    loop {
+        if let Some(completion) = side.cq.poll_one().unwrap() {
+            return completion;
+        }
+        meanwhile();
+        assert!(start.elapsed() < LIMIT, "no completion");
+        std::thread::yield_now();
+    }
+}
+
+fn filled(side: &Side, seed: u8) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 >> 3) as u8 ^ seed).collect();
+    side.mr.write_at(0, &bytes);
+    bytes
+}
+
+fn contents(side: &Side) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE];
+    side.mr.read_at(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn one_thread_runs_both() {
+    let [a, b] = world([Progress::Inline; 2]);
+    let bytes = filled(&a, 1);
+    write(&a, &b, 7, SIZE).unwrap();
+    let done = completion(&a, || {
+        b.context.progress();
+    });
+    assert_eq!((done.wr_id, done.status), (7, Status::Success));
+    assert_eq!(contents(&b), bytes);
+}
+
+#[test]
+fn the_peer_sleeps_and_its_nic_takes_over() {
+    let [a, b] = world([Progress::Inline; 2]);
+    let bytes = filled(&a, 2);
+    write(&a, &b, 7, SIZE).unwrap();
+    assert_eq!(completion(&a, || ()).status, Status::Success, "nobody polls at the other end");
+    assert_eq!(contents(&b), bytes);
+}
+
+#[test]
+fn both_programs_sleep_and_the_completion_wakes_one() {
+    let [a, b] = world([Progress::Inline; 2]);
+    let bytes = filled(&a, 3);
+    write(&a, &b, 9, SIZE).unwrap();
+    assert!(a.cq.wait(LIMIT).unwrap());
+    assert_eq!(a.cq.poll_one().unwrap().map(|c| c.wr_id), Some(9));
+    assert_eq!(contents(&b), bytes);
+}
+
+#[test]
+fn the_nics_own_threads_run_them() {
+    let [a, b] = world([Progress::Dedicated; 2]);
+    for round in 0..20 {
+        let bytes = filled(&a, round);
+        write(&a, &b, u64::from(round), SIZE).unwrap();
+        assert_eq!(completion(&a, || ()).wr_id, u64::from(round));
+        assert_eq!(contents(&b), bytes);
+    }
+}
+
+#[test]
+fn many_threads_post_to_one_queue_pair_and_every_work_request_completes() {
+    let [a, b] = world([Progress::Inline, Progress::Dedicated]);
+    const EACH: u64 = 500;
+    std::thread::scope(|s| {
+        for t in 0..4u64 {
+            let (a, b) = (&a, &b);
+            s.spawn(move || {
+                for i in 0..EACH {
+                    while write(a, b, t << 32 | i, 64).is_err() {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut next = [0; 4];
+        for _ in 0..4 * EACH {
+            let done = completion(&a, || ());
+            assert_eq!(done.status, Status::Success);
+            let t = (done.wr_id >> 32) as usize;
+            assert_eq!(done.wr_id & 0xffff_ffff, next[t], "in the order in which the thread posted");
+            next[t] += 1;
+        }
+    });
+}
+
+#[test]
+fn receives_wait_for_messages() {
+    let [a, b] = world([Progress::Inline; 2]);
+    b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+    a.mr.write_at(0, b"hello");
+    let sge = [a.mr.sge(0, 5)];
+    let flags = SendFlags::default();
+    let wr =
+        SendWr { wr_id: 1, op: SendOp::SendImm { imm: 42 }, data: Data::Gather(&sge), flags, deadline: None, to: None };
+    a.qp.post_send(&wr).unwrap();
+    let got = completion(&b, || {
+        a.context.progress();
+    });
+    assert_eq!((got.wr_id, got.byte_len, got.imm, got.status), (5, 5, Some(42), Status::Success));
+    assert_eq!(&contents(&b)[..5], b"hello");
+}
+
+#[test]
+fn a_nic_whose_peer_is_gone_retries_and_then_says_so() {
+    let [a, b] = world([Progress::Inline; 2]);
+    drop(b);
+    let target = side_of(&a);
+    write(&a, &target, 3, 64).unwrap();
+    assert_eq!(completion(&a, || ()).status, Status::RetryExcErr);
+}
+
+/// Somewhere that nobody is: only its address and key matter.
+fn side_of(a: &Side) -> Side {
+    Side { context: a.context.clone(), _pd: a._pd.clone(), cq: a.cq.clone(), qp: a.qp.clone(), mr: a.mr.clone() }
+}
+
+#[test]
+fn mistakes_are_told_when_they_are_made() {
+    use softnic_nic::transports::PostError;
+    let [a, b] = world([Progress::Inline; 2]);
+    let too_many = [a.mr.sge(0, 8), a.mr.sge(8, 8)];
+    let wr = |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), deadline: None, to: None };
+    assert_eq!(a.qp.post_send(&wr(Data::Gather(&too_many))), Err(PostError::TooManySges));
+    assert_eq!(a.qp.post_send(&wr(Data::Inline(&[0; 8]))), Err(PostError::InlineTooLong));
+    let fresh = a._pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
+    assert_eq!(fresh.post_send(&wr(Data::Gather(&[]))), Err(PostError::State));
+    assert_eq!(fresh.post_recv(&RecvWr { wr_id: 0, sges: &[], deadline: None }), Err(PostError::State));
+    let posted = (0..1000).take_while(|&i| write(&a, &b, i, 8).is_ok()).count();
+    assert!((128..1000).contains(&posted), "a queue nobody runs is full at some time, {posted}");
+}
