@@ -44,6 +44,9 @@ pub(crate) enum Target {
 /// The engine's end of a queue of work requests.
 pub(crate) struct WorkQueue {
     pub(crate) target: Target,
+    /// Where sends complete. While completions find no room there, none is taken over: so a program that posts until the queue is
+    /// full, and only then polls, loses no completion.
+    pub(crate) send_cq: Option<CqId>,
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
     pub(crate) rung: Arc<AtomicBool>,
@@ -196,6 +199,13 @@ impl Core {
         self.take_from(index);
     }
 
+    /// Forgets the work of one queue: its queue pair was reset.
+    pub(crate) fn forget_work_of(&mut self, index: u32) {
+        if let Some(Some(queue)) = self.work.get_mut(index as usize) {
+            while queue.sends.pop().is_some() || queue.recvs.pop().is_some() {}
+        }
+    }
+
     pub(crate) fn add_cq(&mut self, id: CqId, out: CqOut) {
         let at = id.0 as usize;
         if at >= self.cqs.len() {
@@ -217,7 +227,9 @@ impl Core {
     #[inline]
     fn take_work(&mut self, doorbells: &ArrayQueue<u32>) -> bool {
         let mut any = false;
-        for index in std::mem::take(&mut self.stalled) {
+        // From the end: what has to wait again is put behind those that are still to come.
+        for i in (0..self.stalled.len()).rev() {
+            let index = self.stalled.swap_remove(i);
             any |= self.take_from(index);
         }
         while let Some(index) = doorbells.pop() {
@@ -253,7 +265,10 @@ impl Core {
         while queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
             queue.recvs.pop();
         }
-        if let Target::Qp(qpn) = target {
+        let held_back = queue.send_cq.is_some_and(|cq| self.full.contains(&cq));
+        if held_back {
+            full |= !queue.sends.is_empty();
+        } else if let Target::Qp(qpn) = target {
             let mut rang = false;
             while queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
                 queue.sends.pop();
@@ -272,7 +287,8 @@ impl Core {
     /// Hands completions and events to the program.
     #[inline]
     fn hand_out(&mut self) {
-        for id in std::mem::take(&mut self.full) {
+        for i in (0..self.full.len()).rev() {
+            let id = self.full.swap_remove(i);
             self.hand_out_cq(id);
         }
         while let Some(id) = self.driver.node.poll_completion_event() {

@@ -148,7 +148,13 @@ impl ProtectionDomain {
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
         let rung = Arc::new(AtomicBool::new(false));
-        let queue = WorkQueue { target: Target::Qp(qpn), sends: sends_out, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let queue = WorkQueue {
+            target: Target::Qp(qpn),
+            send_cq: Some(send_cq.id()),
+            sends: sends_out,
+            recvs: recvs_out,
+            rung: Arc::clone(&rung),
+        };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_qp(qpn);
             return Err(ObjectError::NoNumbers);
@@ -196,7 +202,10 @@ impl QueuePair {
         core.take_work_of(self.0.index);
         core.nic().modify_qp(self.0.qpn, attr)?;
         let posts = match core.nic().qp_state(self.0.qpn) {
-            None | Some(QpState::Reset) => 0,
+            None | Some(QpState::Reset) => {
+                core.forget_work_of(self.0.index);
+                0
+            }
             Some(QpState::Init | QpState::ReadyToReceive) => RECEIVES,
             Some(_) => SENDS | RECEIVES,
         };

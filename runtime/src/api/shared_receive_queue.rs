@@ -51,7 +51,8 @@ impl ProtectionDomain {
         let (recvs, recvs_out) = ring(max_wr as usize);
         let rung = Arc::new(AtomicBool::new(false));
         let (_, sends) = ring(1);
-        let queue = WorkQueue { target: Target::Srq(id), sends, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let queue =
+            WorkQueue { target: Target::Srq(id), send_cq: None, sends, recvs: recvs_out, rung: Arc::clone(&rung) };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_srq(id);
             return Err(ObjectError::NoNumbers);

@@ -110,8 +110,15 @@ impl Engine {
         loop {
             if self.progress(&mut core) {
                 idle_since = None;
-            } else if idle_since.get_or_insert_with(Instant::now).elapsed() >= patience {
-                return Some(self.may_sleep(&mut core));
+            } else {
+                let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
+                if idle >= patience {
+                    return Some(self.may_sleep(&mut core));
+                }
+                // Whom it waits for may be waiting for this very core.
+                if idle >= BUSY {
+                    std::thread::yield_now();
+                }
             }
             if self.stopped() || !alone && !self.is_asked() && self.tried.load(Ordering::Relaxed) {
                 return None;
