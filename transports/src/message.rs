@@ -94,6 +94,15 @@ pub(crate) struct Gather<'a> {
     pub(crate) offset: u64,
 }
 
+impl Gather<'_> {
+    /// An element from its byte `skip` on.
+    #[inline]
+    fn region(&self, sge: &Sge, skip: u64) -> Region {
+        let addr = sge.addr.wrapping_add(skip);
+        Region { qpn: self.qpn, pd: self.pd, key: sge.lkey, addr, access: Access::NONE }
+    }
+}
+
 /// Writes headers, payload and ICRC.
 #[inline(always)]
 pub(crate) fn write(
@@ -120,7 +129,7 @@ pub(crate) fn write(
 }
 
 /// Copies part of a message out of the memory that its work request names, and continues the packet's ICRC by `head` and by it.
-#[inline]
+#[inline(always)] // one element is what most messages have
 fn copy_out(
     from: &Gather<'_>,
     offset: u64,
@@ -129,14 +138,24 @@ fn copy_out(
     out: &mut [u8],
     memory: &impl Memory,
 ) -> Result<Icrc, AccessError> {
-    let region = |sge: &Sge, skip: u64| {
-        let addr = sge.addr.wrapping_add(skip);
-        Region { qpn: from.qpn, pd: from.pd, key: sge.lkey, addr, access: Access::NONE }
-    };
+    match from.source {
+        Source::Gather([sge]) => memory.read_summed(from.region(sge, offset), crc, head, out),
+        _ => copy_out_pieces(from, offset, crc, head, out, memory),
+    }
+}
+
+/// The same of any number of elements, or of inline data.
+#[inline(never)]
+fn copy_out_pieces(
+    from: &Gather<'_>,
+    offset: u64,
+    crc: Icrc,
+    head: &[u8],
+    out: &mut [u8],
+    memory: &impl Memory,
+) -> Result<Icrc, AccessError> {
     let mut crc = crc;
     let sges = match from.source {
-        // One element is what most messages have.
-        Source::Gather([sge]) => return memory.read_summed(region(sge, offset), crc, head, out),
         Source::Gather(sges) => sges,
         Source::Inline(bytes) => {
             out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
@@ -157,7 +176,7 @@ fn copy_out(
         }
         let n = out.len().min((u64::from(sge.len) - skip) as usize);
         let (part, rest) = out.split_at_mut(n);
-        crc = memory.read_summed(region(sge, skip), crc, &[], part)?;
+        crc = memory.read_summed(from.region(sge, skip), crc, &[], part)?;
         (skip, out) = (0, rest);
     }
     Ok(crc)

@@ -310,7 +310,7 @@ impl Template {
     }
 
     /// Puts the true values where the ones for the ICRC were.
-    #[inline]
+    #[inline(always)]
     fn unmask(&self, tx: &mut TxFrame<'_>, end: usize, becn: bool) {
         let (network, udp_at) = (usize::from(self.network), usize::from(self.udp));
         let first = tx.first_mut();

@@ -113,7 +113,6 @@ impl<'a> TxFrame<'a> {
     }
 
     /// Copies `bytes` to offset `at`; what exceeds the room is left out.
-    #[inline]
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let (a, b) = self.slices_mut(at, bytes.len());
         let (head, tail) = bytes.split_at(a.len());
@@ -125,11 +124,12 @@ impl<'a> TxFrame<'a> {
     }
 
     /// [`TxFrame::put`] of four bytes: one store where they lie in the first segment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put_word(&mut self, at: usize, bytes: [u8; 4]) {
-        match self.first.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-            Some(word) => *word = bytes,
-            None => self.put(at, &bytes),
+        if at < self.first.len() && self.first.len() - at >= 4 {
+            self.first[at..at + 4].copy_from_slice(&bytes);
+        } else {
+            self.put(at, &bytes);
         }
     }
 }
