@@ -13,6 +13,7 @@ pub mod red;
 pub mod script;
 pub mod slots;
 pub mod spec;
+pub mod text;
 pub mod time;
 pub mod units;
 
