@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bottleneck;
+pub mod fuzz;
 pub mod injector;
 pub mod line;
 pub mod link;
