@@ -14,7 +14,6 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
-use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::{Buffer, Nic, Node, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
@@ -145,9 +144,6 @@ impl Fuzz {
         let qpn = nic.create_qp(&init).unwrap();
         if kind == QpKind::Ud {
             nic.attach_multicast(qpn, group()).unwrap();
-        }
-        if kind == QpKind::Rc && shared {
-            nic.set_congestion_control(qpn, Some(Box::new(Fixed::new(10_000_000_000, 2000)))).unwrap();
         }
         qpn
     }

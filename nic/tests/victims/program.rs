@@ -1,9 +1,10 @@
 //! The program that uses the victims: it posts work, moves them between states, and makes and destroys what they use.
 
+use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr};
 use softnic_nic::{AddressAttr, QpAttr, QpKind, WindowType};
 use softnic_wire::{MacAddr, Qpn};
 
@@ -23,8 +24,12 @@ impl Fuzz {
     /// From RESET to a state by chance, mostly to RTS. The peer is one that only frames at random speak for, by the number
     /// of the victim; or the victim itself.
     pub(super) fn reconnect(&mut self, v: usize) {
-        let Victim { kind, looped, qpn, .. } = self.victims[v];
+        let Victim { kind, looped, shared, qpn, .. } = self.victims[v];
         assert!(self.modify(v, &to_state(QpState::Reset)));
+        if kind == QpKind::Rc && shared {
+            let pace = Fixed::new(10_000_000_000, 2000);
+            self.w.hosts[B].nic.set_congestion_control(qpn, Some(Box::new(pace))).unwrap();
+        }
         let victim = &mut self.victims[v];
         victim.sends.clear();
         victim.receives.clear();
@@ -97,8 +102,10 @@ impl Fuzz {
         self.next_id += 1;
         let at = RECEIVES.start + self.below((RECEIVES.len() - MAX_RECEIVE) as u32) as usize;
         let len = self.below(MAX_RECEIVE as u32) as usize;
-        let sges = [self.w.sge(B, at, len)];
-        let receive = RecvWr { wr_id: id, sges: &sges, deadline: None };
+        // In one piece, or in two.
+        let cut = if self.chance(20) { self.below(len as u32 + 1) as usize } else { len };
+        let sges = [self.w.sge(B, at, cut), self.w.sge(B, at + cut, len - cut)];
+        let receive = RecvWr { wr_id: id, sges: &sges[..1 + usize::from(cut < len)], deadline: None };
         if shared {
             let srq = self.w.hosts[B].srq.unwrap();
             if self.w.hosts[B].nic.post_srq_recv(srq, &receive).is_ok() {
@@ -109,28 +116,37 @@ impl Fuzz {
         }
         let to = matches!(kind, QpKind::Ud | QpKind::Gsi).then(|| self.destination());
         let (remote_addr, rkey) = self.target(900);
-        let op = match self.below(10) {
+        let op = match self.below(12) {
             0 => SendOp::Read { remote_addr, rkey },
             1 => SendOp::FetchAdd { remote_addr: remote_addr & !7, rkey, add: 1 },
             2 => SendOp::Write { remote_addr, rkey },
             3 => SendOp::WriteImm { remote_addr, rkey, imm: 1 },
             4 => self.bind(),
             5 => SendOp::SendInv { rkey },
+            7 => SendOp::SendImm { imm: 2 },
+            8 => SendOp::CompareSwap { remote_addr: remote_addr & !7, rkey, compare: 0, swap: 3 },
             6 if self.chance(10) => SendOp::LocalInv { rkey },
             _ => SendOp::Send,
         };
         let len = match op {
-            SendOp::FetchAdd { .. } => 8,
+            SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => 8,
             _ => self.below(700),
         };
         // Out of, and for READs into, the part that may be written.
-        let mut sges = [Sge { len, ..self.w.sge(B, WRITABLE.start, 0) }];
+        let cut = if self.chance(20) { self.below(len + 1) } else { len };
+        let at = WRITABLE.start;
+        let mut sges = [self.w.sge(B, at, cut as usize), self.w.sge(B, at + 1000, (len - cut) as usize)];
         if self.chance(2) {
             sges[0].lkey ^= 0x100;
         }
         let signaled = self.chance(50);
         let flags = SendFlags { signaled, solicited: self.chance(20), fence: self.chance(20) };
-        let wr = SendWr { wr_id: id, op, data: Data::Gather(&sges), flags, deadline: None, to };
+        // Now and then more than may be inline.
+        let data = match self.below(10) {
+            0 => Data::Inline(&[7; 40][..self.below(41) as usize]),
+            _ => Data::Gather(&sges[..1 + usize::from(cut < len)]),
+        };
+        let wr = SendWr { wr_id: id, op, data, flags, deadline: None, to };
         if self.w.hosts[B].nic.post_send(self.w.now, qpn, &wr).is_ok() {
             self.victims[v].sends.push_back((id, signaled));
         }
