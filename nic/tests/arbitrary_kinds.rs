@@ -19,7 +19,7 @@ fn run(seed: u32) -> Fuzz {
             f.check_memory();
         }
     }
-    f.check_memory();
+    f.end();
     f
 }
 

@@ -48,6 +48,31 @@ impl Fuzz {
         assert!(due.is_none_or(|at| at.as_nanos() < self.w.now.as_nanos() + (1 << 50)), "a timer for never: {due:?}");
     }
 
+    /// Nobody answers any more: all work ends by itself, and everything can be destroyed.
+    pub fn end(&mut self) {
+        self.w.hosts[B].nic.set_link(true);
+        let mut turns = 0;
+        while self.listen() || self.w.wait_for_timer(B).is_some() {
+            self.collect();
+            turns += 1;
+            assert!(turns < 10_000, "it never becomes quiet");
+        }
+        self.collect();
+        for v in 0..self.victims.len() {
+            let (drained, victim) = (self.state(v) == QpState::SendQueueDrain, &self.victims[v]);
+            assert!(drained || victim.sends.iter().all(|s| !s.1), "{:?}: not all sends ended", victim.kind);
+        }
+        self.check_memory();
+        let Host { nic, qpn, srq, send_cq, recv_cq, .. } = &mut self.w.hosts[B];
+        for qpn in self.victims.iter().map(|v| v.qpn).chain([*qpn]) {
+            nic.destroy_qp(qpn).unwrap();
+        }
+        nic.destroy_srq(srq.unwrap()).unwrap();
+        nic.destroy_cq(*send_cq).unwrap();
+        nic.destroy_cq(*recv_cq).unwrap();
+        assert!(self.w.transmit(B).is_empty(), "nobody is left who could send");
+    }
+
     pub fn check_memory(&self) {
         let memory = self.w.read(B, 0, MEMORY);
         for part in [0..WRITABLE.start, WRITABLE.end..RECEIVES.start, RECEIVES.end..MEMORY] {

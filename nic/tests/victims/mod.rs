@@ -96,7 +96,7 @@ pub fn fuzz(data: &[u8]) {
     while f.numbers.are_left() {
         f.step();
     }
-    f.check_memory();
+    f.end();
 }
 
 impl Fuzz {
@@ -201,9 +201,12 @@ impl Fuzz {
         self.w.hosts[B].nic.handle_frame(self.w.now, Nic::WIRE, &mut frame);
     }
 
-    /// Lets the victims send, over both ports; hears which PSN the reliable ones expect, and which they sent.
-    fn listen(&mut self) {
-        for frame in self.w.transmit(B) {
+    /// Lets the victims send, over both ports, and says whether they did; hears which PSN the reliable ones expect, and
+    /// which they sent.
+    fn listen(&mut self) -> bool {
+        let frames = self.w.transmit(B);
+        let mut any = !frames.is_empty();
+        for frame in frames {
             let p = self.w.parse(&frame);
             let v = p.bth.dest_qp.value().wrapping_sub(0x1000) as usize;
             let Some(victim) = self.victims.get_mut(v) else { continue };
@@ -216,9 +219,11 @@ impl Fuzz {
         }
         for _ in 0..20 {
             let Some(mut frame) = self.w.transmit_one(B, Nic::LOOPBACK) else { break };
+            any = true;
             if self.chance(90) {
                 self.w.hosts[B].nic.handle_frame(self.w.now, Nic::LOOPBACK, &mut frame);
             }
         }
+        any
     }
 }
