@@ -7,12 +7,12 @@ mod victims;
 use common::*;
 use softnic_nic::QpKind;
 use softnic_nic::transports::qp::QpState;
-use victims::{Fuzz, KINDS, MEMORY, Numbers, STATES};
+use victims::{Fuzz, KINDS, MANY, MEMORY, Numbers, STATES};
 
 const STEPS: u32 = 100_000;
 
 fn run(seed: u32) -> Fuzz {
-    let mut f = Fuzz::new(Numbers::of_seed(seed));
+    let mut f = Fuzz::new(Numbers::of_seed(seed), MANY);
     for n in 0..STEPS {
         f.step();
         if n % 1000 == 0 {
@@ -64,6 +64,18 @@ fn the_same_seed_gives_the_same_run() {
     let (a, b) = (run(9), run(9));
     assert_eq!(a.w.counters(B), b.w.counters(B));
     assert_eq!(a.w.read(B, 0, MEMORY), b.w.read(B, 0, MEMORY));
+}
+
+#[test]
+fn completion_queues_that_overflow_stop_their_queue_pairs_and_nothing_else() {
+    for seed in 0..40 {
+        let mut f = Fuzz::new(Numbers::of_seed(seed), seed as usize % 4);
+        for _ in 0..2000 {
+            f.step();
+        }
+        f.end();
+        assert!(f.overflowed && f.events.contains("QP_FATAL") && f.events.contains("CQ_ERR"), "{:?}", f.events);
+    }
 }
 
 /// Runs what a fuzzer would; when it panics the input is printed, so that it can be kept.

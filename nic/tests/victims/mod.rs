@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
+use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::{Buffer, Nic, Node, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
@@ -81,6 +82,10 @@ pub struct Fuzz {
     /// Receives posted to the shared queue whose completion is due: by whom, nobody knows.
     shared: BTreeSet<u64>,
     next_id: u64,
+    /// A completion found no room.
+    pub overflowed: bool,
+    /// Completion queues whose event is due at the next completion.
+    armed: BTreeSet<CqId>,
     /// How many frames met each kind in each state.
     pub met: [[u32; 7]; 4],
     pub events: BTreeSet<String>,
@@ -90,9 +95,14 @@ fn group() -> IpAddr {
     IpAddr::from([239, 1, 2, 3])
 }
 
+/// Completions that all victims together can have at a time, and more.
+pub const MANY: usize = 512;
+
 /// Does what the bytes say, until there are no more.
 pub fn fuzz(data: &[u8]) {
-    let mut f = Fuzz::new(Numbers::of_input(data));
+    let mut numbers = Numbers::of_input(data);
+    let cq = if numbers.chance(90) { MANY } else { numbers.below(16) as usize };
+    let mut f = Fuzz::new(numbers, cq);
     while f.numbers.are_left() {
         f.step();
     }
@@ -100,10 +110,10 @@ pub fn fuzz(data: &[u8]) {
 }
 
 impl Fuzz {
-    pub fn new(mut numbers: Numbers) -> Fuzz {
+    /// With completion queues of this size; everything else is drawn.
+    pub fn new(mut numbers: Numbers, cq: usize) -> Fuzz {
         let psn = [100, 0xff_ff80][numbers.below(2) as usize];
-        let options =
-            Options { psn, timeout: 4, retry_cnt: 7, cq: 512, buffer: MEMORY, srq: true, ..Options::default() };
+        let options = Options { psn, timeout: 4, retry_cnt: 7, cq, buffer: MEMORY, srq: true, ..Options::default() };
         let mut w = World::new(Options { caps: CAPS, ..options });
         let b = &mut w.hosts[B];
         let other = b.nic.alloc_pd();
@@ -124,6 +134,8 @@ impl Fuzz {
             windows: VecDeque::new(),
             shared: BTreeSet::new(),
             next_id: 0,
+            overflowed: false,
+            armed: BTreeSet::new(),
             met: [[0; 7]; 4],
             events: BTreeSet::new(),
         };

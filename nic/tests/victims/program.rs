@@ -5,7 +5,7 @@ use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr};
-use softnic_nic::{AddressAttr, QpAttr, QpKind, WindowType};
+use softnic_nic::{AddressAttr, Notify, QpAttr, QpKind, WindowType};
 use softnic_wire::{MacAddr, Qpn};
 
 use super::{Fuzz, RECEIVES, VICTIMS, Victim, WRITABLE, group};
@@ -69,7 +69,7 @@ impl Fuzz {
 
     /// What a program does beside its work; the wire, too, comes and goes.
     pub(super) fn administrate(&mut self, v: usize) {
-        match self.below(6) {
+        match self.below(7) {
             0 => {
                 let (srq, limit) = (self.w.hosts[B].srq.unwrap(), self.below(5));
                 self.w.hosts[B].nic.set_srq_limit(srq, limit).unwrap();
@@ -90,6 +90,13 @@ impl Fuzz {
                 self.w.hosts[B].nic.destroy_qp(self.victims[v].qpn).unwrap();
                 self.victims[v].qpn = self.make(v);
                 self.reconnect(v);
+            }
+            4 => {
+                let Host { nic, send_cq, recv_cq, .. } = &mut self.w.hosts[B];
+                let cq = if self.numbers.chance(50) { *send_cq } else { *recv_cq };
+                let what = if self.numbers.chance(50) { Notify::Next } else { Notify::Solicited };
+                nic.req_notify_cq(cq, what).unwrap();
+                self.armed.insert(cq);
             }
             _ => self.w.hosts[B].nic.set_link(true),
         }
