@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bottleneck;
+pub mod fuzz;
 pub mod injector;
 pub mod line;
 pub mod link;
@@ -13,6 +14,7 @@ pub mod red;
 pub mod script;
 pub mod slots;
 pub mod spec;
+pub mod text;
 pub mod time;
 pub mod units;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::red::{Policy, Red};
 use crate::script::{Direction, Script, ScriptError};
+use crate::text::on_one_line;
 
 /// What a frame may be held up by: far beyond every use, and far from the end of virtual time.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(1000);
@@ -169,16 +170,17 @@ impl Spec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Something without `=`.
-    #[error("'{0}' is no fault: write KEY=VALUE, e.g. loss=1e-4, or @FILE for a script")]
+    #[error("'{}' is no fault: write KEY=VALUE, e.g. loss=1e-4, or @FILE for a script", on_one_line(.0))]
     NoValue(String),
     /// A key that no fault has.
     #[error(
-        "there is no fault '{0}'; this version knows loss=P, burst=P:P:LEN, dup=P, corrupt=P, reorder=P:N, delay=T, jitter=T, \
-         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T and @FILE"
+        "there is no fault '{}'; this version knows loss=P, burst=P:P:LEN, dup=P, corrupt=P, reorder=P:N, delay=T, jitter=T, \
+         rate=R, queue=SIZE, ecn=SIZE:SIZE:P, down=T+T and @FILE",
+        on_one_line(.0)
     )]
     UnknownKey(String),
     /// A value that the key does not take.
-    #[error("'{value}' is no value for {key}: {why}")]
+    #[error("'{}' is no value for {key}: {why}", on_one_line(.value))]
     BadValue {
         /// The key.
         key: &'static str,
@@ -205,10 +207,10 @@ pub enum SpecError {
     #[error("ab. and ba. are the directions of a link: a device has what it sends, and rx. for what it receives")]
     NotForDevices,
     /// A script with a direction before it.
-    #[error("'{0}': a script says in each event which direction it is for: write {1} alone")]
+    #[error("'{}': a script says in each event which direction it is for: write {} alone", on_one_line(.0), on_one_line(.1))]
     ScriptDirection(String, String),
     /// A script that cannot be read.
-    #[error("{file}: {why}")]
+    #[error("{}: {why}", on_one_line(.file))]
     Unreadable {
         /// Its name.
         file: String,
@@ -216,7 +218,7 @@ pub enum SpecError {
         why: String,
     },
     /// A script that is not understood.
-    #[error("{file}: {why}")]
+    #[error("{}: {why}", on_one_line(.file))]
     Script {
         /// Its name.
         file: String,

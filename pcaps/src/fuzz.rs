@@ -1,8 +1,13 @@
-//! The body of a fuzz test of the reader: a plain function, for tests and fuzzers alike.
+//! The body of a fuzz test of the reader and of what looks at the packets: plain functions, for tests and fuzzers alike.
 
 use std::io::{self, Read};
 
-use crate::{Reader, Timestamp, link};
+use softnic_wire::{bth, icrc};
+
+use crate::decode::{Dissection, IcrcVerdict, decode_ethernet, decode_network};
+use crate::link::Payload;
+use crate::summary::Summary;
+use crate::{Frame, Reader, Timestamp, link};
 
 /// Reads `data` as a capture to its end or its fault, whole and then byte by byte; panics where the two differ.
 pub fn fuzz_reader(data: &[u8]) {
@@ -11,7 +16,7 @@ pub fn fuzz_reader(data: &[u8]) {
 
 /// Number, time, captured and original length of every packet, then how it ended.
 fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
-    let mut frames = Vec::new();
+    let (mut frames, mut summary) = (Vec::new(), Summary::default());
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
         Err(e) => return (frames, e.to_string()),
@@ -19,15 +24,50 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     loop {
         match reader.next_frame() {
             Ok(Some(f)) => {
-                let _ = link::payload(f.link, f.data);
+                look(&f, &mut summary);
                 frames.push((f.number, f.time, f.data.len(), f.original_len));
             }
-            Ok(None) => return (frames, String::new()),
+            Ok(None) => {
+                assert_eq!(summary.frames, frames.len() as u64);
+                assert!(summary.seconds() >= 0.0 && summary.bits_per_second() >= 0.0);
+                return (frames, String::new());
+            }
             Err(e) => {
                 assert!(matches!(reader.next_frame(), Ok(None)), "something was read beyond the fault");
                 return (frames, e.to_string());
             }
         }
+    }
+}
+
+/// Decodes a frame as `softnic inspect` does.
+fn look(frame: &Frame<'_>, summary: &mut Summary) {
+    let decoded = match link::payload(frame.link, frame.data) {
+        Ok(Payload::Ethernet(data)) => decode_ethernet(data),
+        Ok(Payload::Network { ethertype, offset }) => decode_network(frame.data, ethertype, offset),
+        Ok(Payload::Unsupported(_)) => return summary.skip(),
+        Err(e) => return summary.add_other(&e),
+    };
+    match decoded {
+        Ok(d) => {
+            check_packet(frame.data, &d);
+            summary.add(&d, frame.time.nanos(), frame.original_len);
+        }
+        Err(e) => summary.add_other(&e),
+    }
+}
+
+/// Does everything that is done with a decoded packet; panics where it contradicts the bytes.
+pub fn check_packet(frame: &[u8], d: &Dissection<'_>) {
+    Summary::default().add(d, 0, frame.len() as u32);
+    let _ = format!("{} {d:?}", d.ext);
+    if d.icrc == IcrcVerdict::Ok {
+        assert_eq!(icrc::verify_shared(frame, &d.layout), Ok(()), "what we call right is what a NIC would accept");
+    }
+    assert!(d.payload.len() <= d.payload_len.unwrap_or(0));
+    if let (Some(len), Some(pad), Some(op)) = (d.payload_len, d.pad, d.opcode) {
+        let sum = d.layout.bth + bth::LEN + op.headers_len() + len + usize::from(pad) + icrc::LEN;
+        assert_eq!(sum, d.layout.end);
     }
 }
 

@@ -183,3 +183,11 @@ fn garbage() {
         fuzz_reader(&file);
     }
 }
+
+#[test]
+fn the_kept_corpus_of_the_fuzzer() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/capture_file");
+    for file in std::fs::read_dir(folder).unwrap() {
+        fuzz_reader(&std::fs::read(file.unwrap().path()).unwrap());
+    }
+}

@@ -4,9 +4,9 @@ mod common;
 
 use common::{captures_in, corpus, frames};
 use proptest::prelude::*;
-use softnic_pcaps::decode::{Dissection, IcrcVerdict, decode_ethernet, decode_network};
-use softnic_pcaps::summary::Summary;
-use softnic_wire::{Carrier, Layout, icrc};
+use softnic_pcaps::decode::{IcrcVerdict, decode_ethernet, decode_network};
+use softnic_pcaps::fuzz::check_packet;
+use softnic_wire::{Carrier, Layout};
 use std::sync::LazyLock;
 
 /// Every frame of the corpus.
@@ -23,22 +23,6 @@ fn is_invariant(l: &Layout, at: usize) -> bool {
     };
     let variant = variant.iter().map(|v| l.network + v).chain([l.udp + 6, l.udp + 7, l.bth + 4]);
     (l.network..l.end).contains(&at) && !variant.into_iter().any(|v| v == at)
-}
-
-/// Everything that is done with a decoded packet, and what must hold of it whatever the bytes are.
-fn use_it(frame: &[u8], d: &Dissection<'_>) -> Result<(), TestCaseError> {
-    Summary::default().add(d, 0, frame.len() as u32);
-    let _ = format!("{} {d:?}", d.ext);
-    if d.icrc == IcrcVerdict::Ok {
-        // What we call right is what a NIC would accept.
-        prop_assert!(icrc::verify(&mut frame.to_vec(), &d.layout).is_ok());
-    }
-    prop_assert!(d.payload.len() <= d.payload_len.unwrap_or(0));
-    if let (Some(len), Some(pad), Some(op)) = (d.payload_len, d.pad, d.opcode) {
-        let sum = d.layout.bth + 12 + op.headers_len() + len + usize::from(pad) + icrc::LEN;
-        prop_assert_eq!(sum, d.layout.end);
-    }
-    Ok(())
 }
 
 proptest! {
@@ -58,7 +42,7 @@ proptest! {
             }
         }
         let Ok(d) = decode_ethernet(&frame) else { return Ok(()) };
-        use_it(&frame, &d)?;
+        check_packet(&frame, &d);
         prop_assert!(!hit || d.icrc != IcrcVerdict::Ok, "ok, with wrong bits at {at}");
     }
 
@@ -95,7 +79,7 @@ proptest! {
             prop_assert!(len < whole.layout.bth, "{len} bytes have a BTH's first");
             return Ok(());
         };
-        use_it(&frame[..len], &d)?;
+        check_packet(&frame[..len], &d);
         prop_assert_eq!(d.icrc, IcrcVerdict::Truncated);
         prop_assert_eq!(d.problem, None);
         let bth = len - whole.layout.bth;
@@ -129,11 +113,11 @@ proptest! {
             frame.truncate(cut.index(frame.len()));
         }
         if let Ok(d) = decode_ethernet(&frame) {
-            use_it(&frame, &d)?;
+            check_packet(&frame, &d);
         }
         let ethertype = *ethertype.get(&[0x0800, 0x86dd, 0x8915]);
         if let Ok(d) = decode_network(&frame, ethertype, offset) {
-            use_it(&frame, &d)?;
+            check_packet(&frame, &d);
         }
     }
 }

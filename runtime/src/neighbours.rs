@@ -3,6 +3,7 @@
 //! Free of IO and clocks like everything else: [`Neighbours`] is a [`Node`] that stands beside the NIC on the same port.
 
 mod frames;
+mod fuzz;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,6 +17,7 @@ use softnic_nic::{Node, Port};
 use softnic_wire::{Instant, MacAddr, TxFrame};
 
 use frames::checksums;
+pub use fuzz::fuzz_neighbours;
 
 /// How often a neighbour is asked for before it is given up.
 const TRIES: u32 = 4;

@@ -2,6 +2,7 @@
 //! running them in `flows`.
 
 mod flows;
+mod fuzz;
 mod parse;
 mod report;
 mod world;
@@ -17,6 +18,7 @@ use crate::switch::Prefix;
 use crate::workload::Op;
 
 pub use flows::run;
+pub use fuzz::fuzz_topology;
 pub use parse::TopologyError;
 pub use report::{FlowReport, PortReport, TopologyReport};
 

@@ -225,3 +225,15 @@ fn hosts_may_have_names() {
     assert_eq!((t.flows[0].from, t.flows[0].to), (0, 1));
     assert_eq!(port(&result(named, 1), "s0", "server").stats.sent, 1);
 }
+
+#[test]
+fn what_is_wrong_is_said_in_one_line_even_where_what_it_quotes_is_several() {
+    let said = |text: &str| text.parse::<Topology>().unwrap_err().to_string();
+    assert!(said("\"a\\nb\" = 1").starts_with(r"there is no key 'a\nb' here"));
+    let hosts = "kind = \"star\"\nhosts = 2\n";
+    assert_eq!(
+        said(&format!("{hosts}names = [\"a\\nb\", \"a\\nb\"]")),
+        r"names: 'a\nb' is there twice (switches have names too)"
+    );
+    assert!(said(&format!("{hosts}rate = \"1\\nbit\"")).starts_with(r"rate: '1\nbit' is no rate"));
+}

@@ -6,14 +6,15 @@ use common::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use softnic_wire::{Layout, fuzz, icrc};
+use softnic_wire::{Layout, fuzz, icrc, mad};
 
 type Body = fn(&[u8]);
-const BODIES: [(&str, Body); 4] = [
+const BODIES: [(&str, Body); 5] = [
     ("frame", fuzz::frame),
     ("ext_headers", fuzz::ext_headers),
     ("grh", fuzz::grh),
     ("segmentation", fuzz::segmentation),
+    ("mad", mad::fuzz_mad),
 ];
 
 /// Runs a body; when it panics the input is printed, so that it can be kept.
@@ -153,8 +154,8 @@ fn packets_in_likely_orders() {
 fn the_kept_corpus() {
     for (name, body) in BODIES {
         let folder = format!("{}/../fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-        for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            run(name, body, &std::fs::read(file.path()).unwrap());
+        for file in std::fs::read_dir(folder).unwrap() {
+            run(name, body, &std::fs::read(file.unwrap().path()).unwrap());
         }
     }
 }

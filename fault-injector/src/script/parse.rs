@@ -7,6 +7,7 @@ use toml::{Table, Value};
 
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
 use crate::spec::MAX_DELAY;
+use crate::text::on_one_line;
 use crate::units::parse_time;
 
 /// Why a script was not understood.
@@ -21,7 +22,7 @@ pub enum ScriptError {
         why: String,
     },
     /// Something beside the events.
-    #[error("there is no '{0}' in a script: it consists of [[event]] and what each is for")]
+    #[error("there is no '{}' in a script: it consists of [[event]] and what each is for", on_one_line(.0))]
     UnknownTable(String),
     /// `event` is something else than a list of tables.
     #[error("each event begins with a line [[event]], in two brackets")]
@@ -31,8 +32,9 @@ pub enum ScriptError {
     Empty,
     /// A key that no event has.
     #[error(
-        "event {event}: there is no key '{key}': an event has action, direction, opcode, qpn, psn, iteration, nth, bit, behind, \
-         delay"
+        "event {event}: there is no key '{}': an event has action, direction, opcode, qpn, psn, iteration, nth, bit, behind, \
+         delay",
+        on_one_line(.key)
     )]
     UnknownKey {
         /// From 1.

@@ -25,7 +25,7 @@ pub const A: usize = 0;
 pub const B: usize = 1;
 /// What memory holds before a test writes to it.
 pub const UNTOUCHED: u8 = 0xa5;
-/// Bytes of each host's buffer.
+/// Bytes of each host's buffer, if a test says nothing else.
 pub const BUFFER: usize = 256 << 10;
 /// PSNs to begin with: one far from the wrap, others that wrap in the middle of what the tests send.
 pub const FIRST_PSNS: [u32; 4] = [100, 0xff_ffff, 0xff_fffe, 0xff_fffd];
@@ -47,6 +47,8 @@ pub struct Options {
     pub max_rd_atomic: u8,
     pub caps: Caps,
     pub cq: usize,
+    /// Bytes of each host's buffer.
+    pub buffer: usize,
     pub payload: PayloadMode,
     /// The connection runs over IPv6.
     pub ipv6: bool,
@@ -71,6 +73,7 @@ impl Default for Options {
             max_rd_atomic: 16,
             caps: Caps { max_send_wr: 256, max_recv_wr: 256, max_send_sge: 32, max_recv_sge: 32, max_inline: 256 },
             cq: 1024,
+            buffer: BUFFER,
             payload: PayloadMode::Real,
             ipv6: false,
             access: all,
@@ -212,8 +215,8 @@ impl World {
             let mut nic = nic(h, options.payload);
             let pd = nic.alloc_pd();
             let (send_cq, recv_cq) = (nic.create_cq(options.cq), nic.create_cq(options.cq));
-            let buffer = Buffer::new(0x10_0000 * (h as u64 + 1), BUFFER);
-            buffer.write_at(0, &vec![UNTOUCHED; BUFFER]);
+            let buffer = Buffer::new(0x10_0000 * (h as u64 + 1), options.buffer);
+            buffer.write_at(0, &vec![UNTOUCHED; options.buffer]);
             let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());

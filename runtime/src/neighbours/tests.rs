@@ -193,3 +193,11 @@ fn icmpv6_checksum(frame: &[u8]) -> u16 {
     }
     !(sum as u16)
 }
+
+#[test]
+fn the_kept_corpus_of_the_fuzzer() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/neighbours");
+    for file in std::fs::read_dir(folder).unwrap() {
+        fuzz_neighbours(&std::fs::read(file.unwrap().path()).unwrap());
+    }
+}

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
+use softnic_fault_injector::text::on_one_line;
 use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
 use softnic_fault_injector::{Fault, Policy, Spec};
 use softnic_nic::transports::qp::PayloadMode;
@@ -25,7 +26,7 @@ pub enum TopologyError {
         why: String,
     },
     /// A key that is not known there.
-    #[error("{place}there is no key '{key}' here: {known}")]
+    #[error("{place}there is no key '{}' here: {known}", on_one_line(.key))]
     UnknownKey {
         /// "flow 2: " or nothing.
         place: String,
@@ -35,7 +36,7 @@ pub enum TopologyError {
         known: String,
     },
     /// A value that the key does not take, or a key that is missing.
-    #[error("{place}{key}: {why}")]
+    #[error("{place}{key}: {}", on_one_line(.why))]
     Key {
         /// "flow 2: " or nothing.
         place: String,

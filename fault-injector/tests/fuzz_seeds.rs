@@ -1,0 +1,38 @@
+//! The fuzz body on stable Rust: the kept corpus, and each of its inputs with something of another one in it.
+
+use softnic_fault_injector::fuzz::fault_spec;
+use softnic_fault_injector::random::Random;
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/fault_spec");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+/// Runs the body; when it panics the input is printed, so that it can be kept.
+fn run(input: &[u8]) {
+    if std::panic::catch_unwind(|| fault_spec(input)).is_err() {
+        panic!("the fuzz body failed on {:?}", String::from_utf8_lossy(input));
+    }
+}
+
+#[test]
+fn the_kept_corpus() {
+    let all = corpus();
+    assert!(all.len() > 5);
+    all.iter().for_each(|input| run(input));
+}
+
+#[test]
+fn inputs_cut_and_put_together_otherwise() {
+    let (all, mut random) = (corpus(), Random::new(1));
+    let mut below = |n: usize| random.below(n as u64) as usize;
+    for _ in 0..1500 {
+        let (a, b) = (&all[below(all.len())], &all[below(all.len())]);
+        let (at, from) = (below(a.len() + 1), below(b.len() + 1));
+        let to = from + below((b.len() - from).min(20) + 1);
+        let rest = (at + below(4)).min(a.len());
+        run(&[&a[..at], &b[from..to], &a[rest..]].concat());
+    }
+}

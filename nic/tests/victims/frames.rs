@@ -1,0 +1,147 @@
+//! Frames for the victims: mostly such as their peer might send next, with something wrong in them now and then.
+
+use softnic_nic::transports::ud::QKEY_GSI;
+use softnic_nic::{AddressAttr, QpKind};
+use softnic_wire::aeth::Syndrome;
+use softnic_wire::ext::{AtomicEth, Deth, Reth};
+use softnic_wire::opcode::HeaderSet as H;
+use softnic_wire::{Aeth, ExtHeaders, Layout, MacAddr, Opcode, Qpn, Template, bth};
+
+use super::{Fuzz, Victim, WRITABLE, group};
+use crate::common::*;
+
+/// Bytes of all headers up to the BTH, over IPv4.
+const HEADERS: u32 = 54;
+
+impl Fuzz {
+    /// A place that may be written, or one that may not be.
+    pub(super) fn target(&mut self, len: u32) -> (u64, u32) {
+        let at = self.below(WRITABLE.len() as u32 - len.min(2000));
+        let (base, key) = (self.w.hosts[B].buffer.addr(), self.w.hosts[B].key);
+        match self.below(20) {
+            0 => (base + u64::from(at), self.numbers.any()),
+            1 => (base - 1, key),
+            2 => (u64::MAX - u64::from(at), key),
+            // About as much before the end as is written: it may just reach beyond.
+            3 => (self.edge.0 - u64::from(at % (len + 2)), self.edge.1),
+            4 => {
+                let i = self.below(2) as usize;
+                (self.private[i].0.addr(), self.private[i].1)
+            }
+            5..7 if !self.windows.is_empty() => {
+                let i = self.below(self.windows.len() as u32) as usize;
+                let at = u64::from(at % 1100);
+                (if self.chance(20) { at } else { base + WRITABLE.start as u64 + at }, self.windows[i])
+            }
+            _ => (base + WRITABLE.start as u64 + u64::from(at), key),
+        }
+    }
+
+    /// A frame for a victim: of its kind, mostly, and mostly the next of a message.
+    pub(super) fn frame(&mut self, v: usize) -> Vec<u8> {
+        let Victim { kind, psn, open, .. } = self.victims[v];
+        let connected = matches!(kind, QpKind::Rc | QpKind::Uc);
+        let service = match kind {
+            QpKind::Rc => 0x00,
+            QpKind::Uc => 0x20,
+            QpKind::Ud | QpKind::Gsi => 0x60,
+        };
+        let mut len = [0, 1, 20, 256, 256][self.below(5) as usize];
+        let mut reth_len = len;
+        let mut low = self.below(32) as u8;
+        if connected && self.chance(80) {
+            let (first, (send, left)) = match open {
+                Some(open) => (false, open),
+                None => (true, (self.chance(50), self.below(900))),
+            };
+            (len, reth_len) = (left.min(256), left);
+            let last = left <= 256;
+            let write = if send { 0 } else { 6 };
+            low = match (first, last) {
+                (true, false) => write,
+                (false, false) => write + 1,
+                (false, true) => write + 2 + self.below(2) as u8,
+                (true, true) => write + 4 + self.below(2) as u8,
+            };
+            self.victims[v].open = (!last).then_some((send, left - len));
+        } else if !connected && self.chance(80) {
+            low = 4 + self.below(2) as u8;
+        }
+        let opcode = if self.chance(2) { self.below(256) as u8 } else { service | low };
+        let at = if self.chance(5) { psn + self.below(7) as i32 - 3 } else { psn };
+        self.victims[v].psn += 1;
+        self.packet(v, opcode, at, len, reth_len)
+    }
+
+    /// What a reliable peer might answer to what the victim sent last, or before.
+    pub(super) fn answer(&mut self, v: usize) -> Vec<u8> {
+        let opcode = [0x11, 0x11, 0x11, 0x0d, 0x0e, 0x0f, 0x10, 0x12][self.below(8) as usize];
+        let psn = self.victims[v].sent - self.below(8) as i32;
+        let len = match opcode {
+            0x11 | 0x12 => 0,
+            _ => [256, 256, 1, 188][self.below(4) as usize],
+        };
+        self.packet(v, opcode, psn, len, len)
+    }
+
+    /// A packet for a victim, with what its opcode has in it.
+    fn packet(&mut self, v: usize, opcode: u8, psn: i32, len: u32, reth_len: u32) -> Vec<u8> {
+        let Victim { kind, qpn, looped, .. } = self.victims[v];
+        let (va, rkey) = self.target(reth_len);
+        let h = Opcode(opcode).headers();
+        let qkey = match (self.below(10), kind) {
+            (0, _) => self.numbers.any(),
+            (_, QpKind::Gsi) => QKEY_GSI,
+            _ => QKEY,
+        };
+        let syndrome = [0x1f, 0x1f, 0x1f, 0x03, 0x60, 0x21, 0x62, 0x7f][self.below(8) as usize];
+        let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: self.below(1 << 24) };
+        let ext = ExtHeaders {
+            reth: h.contains(H::RETH).then_some(Reth { va, rkey, len: reth_len }),
+            aeth: h.contains(H::AETH).then_some(aeth),
+            atomic_ack: h.contains(H::ATOMIC_ACK).then_some(5),
+            imm: h.contains(H::IMM).then_some(rkey),
+            ieth: h.contains(H::IETH).then_some(rkey),
+            atomic: h.contains(H::ATOMIC).then_some(AtomicEth { va: va & !7, rkey, swap_add: 1, compare: 0 }),
+            deth: h.contains(H::DETH).then_some(Deth { qkey, src_qp: Qpn::new(9) }),
+            ..ExtHeaders::default()
+        };
+        let (ip, mac) = address(B);
+        let mut path = self.w.hosts[if looped { B } else { A }].nic.path_to(ip, mac, 5).unwrap();
+        let mut dest = if self.chance(1) { Qpn::new(self.numbers.any()) } else { qpn };
+        if kind == QpKind::Ud && self.chance(20) {
+            let attr = AddressAttr::new(group(), MacAddr([0; 6]), 0, 1);
+            path = attr.path(self.w.hosts[A].nic.port()).unwrap();
+            dest = if self.chance(95) { Qpn::MULTICAST } else { qpn };
+        }
+        let pkey = if self.chance(1) { self.numbers.any() as u16 } else { bth::DEFAULT_PKEY };
+        let (template, ack_req) = (Template::new(&path, dest, pkey), self.chance(50));
+        let mut frame = self.w.forge_with(&template, opcode, psn, ack_req, ext, &vec![3; len as usize]);
+        match self.below(33) {
+            // A bit flipped under way.
+            0 => {
+                let at = self.below(frame.len() as u32) as usize;
+                frame[at] ^= 1 << self.below(8);
+            }
+            // Any header up to the BTH, with the ICRC that goes with it. Not those behind it: they name memory.
+            1 => {
+                let at = self.below(HEADERS) as usize;
+                frame[at] = self.numbers.below(256) as u8;
+                if Layout::locate(&frame).is_ok_and(|l| l.check(frame.len()).is_ok()) {
+                    resign(&mut frame);
+                }
+            }
+            _ => {}
+        }
+        frame
+    }
+
+    /// Any bytes, some of them behind the beginning of a frame.
+    pub(super) fn noise(&mut self, v: usize) -> Vec<u8> {
+        let mut frame = if self.chance(50) { self.answer(v) } else { Vec::new() };
+        let keep = self.below(frame.len() as u32 + 1) as usize;
+        frame.truncate(keep);
+        frame.extend((0..self.below(60)).map(|_| self.numbers.below(256) as u8).collect::<Vec<_>>());
+        frame
+    }
+}

@@ -1,0 +1,59 @@
+//! The fuzz body of this module: any text as a topology; what is understood is sound, and runs to its end if it is small.
+
+use softnic_nic::transports::qp::PayloadMode;
+
+use super::{Place, Topology, run};
+
+/// What a network may have that is run: a simulation of any size would take any time.
+const MAX_PLACES: usize = 12;
+const MAX_MESSAGES: u64 = 8;
+const MAX_BYTES: u64 = 16 << 10;
+
+/// Reads any text as a topology; panics where it contradicts itself. Names of scripts are not: that would read files.
+#[doc(hidden)]
+pub fn fuzz_topology(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // A backslash could write the sign in another way.
+    if text.contains(['@', '\\']) {
+        return;
+    }
+    let topology = match text.parse::<Topology>() {
+        Ok(topology) => topology,
+        Err(e) => {
+            let said = e.to_string();
+            assert_eq!(said.lines().count(), 1, "{said}");
+            return;
+        }
+    };
+    check(&topology);
+    if is_small(&topology) {
+        let report = run(&topology, 1, &mut |_| {}).unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        for (flow, done) in topology.flows.iter().zip(&report.flows) {
+            assert!(report.stalled || done.completed + done.failed == flow.count, "not all work ended:\n{text}");
+        }
+    }
+}
+
+fn check(t: &Topology) {
+    assert_eq!((t.hosts.len(), t.switches.len()), (t.kind.hosts(), t.kind.switches().len()));
+    let known = |place| match place {
+        Place::Host(h) => h < t.hosts.len(),
+        Place::Switch(s) => s < t.switches.len(),
+    };
+    for l in &t.links {
+        assert!(known(l.a) && known(l.b) && l.rate > 0 && l.faults.check_link().is_ok(), "{l:?}");
+        assert!(t.name(l.a) != t.name(l.b));
+    }
+    for f in &t.flows {
+        assert!(f.from != f.to && f.from.max(f.to) < t.hosts.len() && f.count > 0 && f.depth > 0, "{f:?}");
+    }
+    assert!(!t.flows.is_empty() && t.policy.limit > 0);
+}
+
+fn is_small(t: &Topology) -> bool {
+    let messages: u64 = t.flows.iter().map(|f| f.count.min(1 << 20)).sum();
+    let bytes: u64 = t.flows.iter().map(|f| f.count.min(1 << 20) * u64::from(f.size)).sum();
+    let outstanding: u64 = t.flows.iter().map(|f| u64::from(f.depth) * u64::from(f.size).max(64)).sum();
+    let few = t.hosts.len() + t.switches.len() <= MAX_PLACES && messages <= MAX_MESSAGES && bytes <= MAX_BYTES;
+    few && (t.payload == PayloadMode::Elided || outstanding <= 4 * MAX_BYTES)
+}
