@@ -12,7 +12,7 @@ mod program;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::{Caps, QpState};
@@ -76,7 +76,7 @@ pub struct Fuzz {
     /// Where memory ends that peers may write, and its key: what reaches beyond is refused, or panics.
     edge: (u64, u32),
     /// Memory of the same NIC that no peer may write: without the right, or in another domain.
-    private: Vec<(Rc<Buffer>, u32)>,
+    private: Vec<(Arc<Buffer>, u32)>,
     /// Keys of windows, bound or not.
     windows: VecDeque<u32>,
     /// Receives posted to the shared queue whose completion is due: by whom, nobody knows.
