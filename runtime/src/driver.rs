@@ -15,6 +15,8 @@ use crate::neighbours::{NeighbourError, Neighbours};
 const BATCH: usize = 32;
 /// Frames sent before anything is taken in again, so that a long message does not keep its own ACKs out.
 const BURST: usize = 32;
+/// Bytes after which a burst ends: long frames in numbers that fit the first-level cache, which whoever reads them next finds them in.
+const BURST_BYTES: usize = 24 << 10;
 /// The longest sleep of an idle loop: whoever waits for a condition looks at it at least this often.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -200,10 +202,15 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Sends a burst. The backend asks for frames only while it has room, so none is ever kept here.
     fn transmit(&mut self, now: Instant) -> Result<bool, DriverError> {
         let mut record = Recorder::new(&mut self.capture, self.epoch, now);
+        let mut bytes = 0;
         let sent = self.io.transmit(BURST, &mut |tx| {
+            if bytes >= BURST_BYTES {
+                return false;
+            }
             if !self.neighbours.poll_transmit(now, 0, tx) && !self.node.poll_transmit(now, Nic::WIRE, tx) {
                 return false;
             }
+            bytes += tx.len();
             // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
             record.write_segments(tx, &mut self.scratch);
             true
