@@ -14,8 +14,9 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::{Completion, PostError};
-use softnic_nic::{Nic, Notify};
+use softnic_nic::transports::qp::QpState;
+use softnic_nic::transports::{Completion, Event, PostError};
+use softnic_nic::{Nic, Notify, QpAttr};
 use softnic_wire::Qpn;
 
 pub(crate) use posted::{PostedRecv, PostedSend};
@@ -23,7 +24,7 @@ pub(crate) use watch::{Mode, Watcher};
 
 use crate::api::completion_queue::CqShared;
 use crate::api::events::Events;
-use crate::driver::{Driver, DriverError};
+use crate::driver::Driver;
 use crate::io::PacketIo;
 use crate::sync::ring::{Consumer, Producer};
 use crate::sync::token::Token;
@@ -47,6 +48,8 @@ pub(crate) struct WorkQueue {
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
     pub(crate) rung: Arc<AtomicBool>,
+    /// Where sends and receives complete, if that is known.
+    pub(crate) cqs: Option<(CqId, CqId)>,
 }
 
 /// The engine's end of a completion queue.
@@ -135,10 +138,15 @@ impl Engine {
     pub(crate) fn progress(&self, core: &mut Core) -> bool {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         let posted = core.take_work(&self.doorbells);
-        let busy = match core.driver.step() {
-            Ok(busy) => busy,
-            Err(error) => {
-                self.fail(core, &error);
+        let busy = match self.failure.get() {
+            None => core.driver.step().unwrap_or_else(|error| {
+                self.give_up(core, &error.to_string());
+                false
+            }),
+            Some(_) => {
+                if posted {
+                    core.end_queue_pairs();
+                }
                 false
             }
         };
@@ -146,17 +154,25 @@ impl Engine {
         posted || busy
     }
 
-    /// The backend failed: the port is down for good, and every retry that is under way will end in an error.
+    /// The wire is gone for good: so is the port, and all work ends in errors.
     #[cold]
-    fn fail(&self, core: &mut Core, error: &DriverError) {
-        if self.failure.set(error.to_string()).is_ok() {
+    pub(crate) fn give_up(&self, core: &mut Core, why: &str) {
+        if self.failure.set(why.into()).is_ok() {
             core.driver.node.set_link(false);
+            core.end_queue_pairs();
+            core.events.port(false);
+            self.wake.wake();
         }
     }
 
     /// Why it stopped by itself, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
+    }
+
+    /// There is something to do that no doorbell told of: the engine's own thread should look.
+    pub(crate) fn wake(&self) {
+        self.wake.wake();
     }
 
     /// A program is about to sleep until a completion comes.
@@ -194,6 +210,18 @@ impl Core {
     /// Takes over the work of one queue at once: before its queue pair changes its state.
     pub(crate) fn take_work_of(&mut self, index: u32) {
         self.take_from(index);
+    }
+
+    /// Puts all queue pairs into the error state: what was posted, and what will be, is flushed.
+    fn end_queue_pairs(&mut self) {
+        let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
+        for index in 0..self.work.len() {
+            self.take_from(index as u32);
+            if let Some(WorkQueue { target: Target::Qp(qpn), .. }) = &self.work[index] {
+                // One that was never connected stays as it is.
+                let _ = self.driver.node.modify_qp(*qpn, &error);
+            }
+        }
     }
 
     pub(crate) fn add_cq(&mut self, id: CqId, out: CqOut) {
@@ -250,12 +278,18 @@ impl Core {
             Target::Qp(qpn) => nic.post_recv(qpn, &wr.wr()),
             Target::Srq(srq) => nic.post_srq_recv(srq, &wr.wr()),
         };
-        while queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
+        // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
+        // they are taken. What was begun before finds room in the NIC's own queue.
+        let waits = queue.cqs.map_or([false; 2], |(send, recv)| [send, recv].map(|cq| self.full.contains(&cq)));
+        if waits != [false; 2] {
+            self.stalled.push(index);
+        }
+        while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
             queue.recvs.pop();
         }
         if let Target::Qp(qpn) = target {
             let mut rang = false;
-            while queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
+            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
                 queue.sends.pop();
                 rang = true;
             }
@@ -263,15 +297,15 @@ impl Core {
                 nic.ring_doorbell(now, qpn);
             }
         }
-        if full {
+        if full && waits == [false; 2] {
             self.stalled.push(index);
         }
         any
     }
 
-    /// Hands completions and events to the program.
+    /// Hands completions and events to the program: at the end of a round, and after a call that makes some.
     #[inline]
-    fn hand_out(&mut self) {
+    pub(crate) fn hand_out(&mut self) {
         for id in std::mem::take(&mut self.full) {
             self.hand_out_cq(id);
         }
@@ -279,7 +313,11 @@ impl Core {
             self.hand_out_cq(id);
         }
         while let Some(event) = self.driver.node.poll_event() {
-            self.events.push(event);
+            match event {
+                // Whoever told the engines tells the program, once for all of them.
+                Event::PortActive | Event::PortErr | Event::GidChange => {}
+                event => self.events.push(event),
+            }
         }
     }
 

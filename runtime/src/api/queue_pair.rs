@@ -148,7 +148,9 @@ impl ProtectionDomain {
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
         let rung = Arc::new(AtomicBool::new(false));
-        let queue = WorkQueue { target: Target::Qp(qpn), sends: sends_out, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let cqs = Some((send_cq.id(), recv_cq.id()));
+        let queue =
+            WorkQueue { target: Target::Qp(qpn), sends: sends_out, recvs: recvs_out, rung: Arc::clone(&rung), cqs };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_qp(qpn);
             return Err(ObjectError::NoNumbers);
@@ -201,6 +203,8 @@ impl QueuePair {
             Some(_) => SENDS | RECEIVES,
         };
         self.0.posts.store(posts, Ordering::Release);
+        // What is flushed need not wait until a frame comes in.
+        core.hand_out();
         Ok(())
     }
 

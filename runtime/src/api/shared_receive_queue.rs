@@ -51,7 +51,7 @@ impl ProtectionDomain {
         let (recvs, recvs_out) = ring(max_wr as usize);
         let rung = Arc::new(AtomicBool::new(false));
         let (_, sends) = ring(1);
-        let queue = WorkQueue { target: Target::Srq(id), sends, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let queue = WorkQueue { target: Target::Srq(id), sends, recvs: recvs_out, rung: Arc::clone(&rung), cqs: None };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_srq(id);
             return Err(ObjectError::NoNumbers);
@@ -90,6 +90,7 @@ impl SharedReceiveQueue {
         core.take_work_of(self.0.index);
         // It exists as long as this value does.
         let _ = core.nic().set_srq_limit(self.0.id, limit);
+        core.hand_out();
     }
 
     /// The limit: 0 when its event was raised, or none was asked for.
