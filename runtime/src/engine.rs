@@ -10,9 +10,8 @@ mod watch;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use crossbeam_queue::ArrayQueue;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Event, PostError};
@@ -26,6 +25,8 @@ use crate::api::completion_queue::CqShared;
 use crate::api::events::Events;
 use crate::driver::Driver;
 use crate::io::PacketIo;
+use crate::sync::doorbell::{Doorbells, Rung};
+use crate::sync::primitives::MutexGuard;
 use crate::sync::ring::{Consumer, Producer};
 use crate::sync::token::Token;
 use crate::wake::Wake;
@@ -47,7 +48,7 @@ pub(crate) struct WorkQueue {
     pub(crate) target: Target,
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
-    pub(crate) rung: Arc<AtomicBool>,
+    pub(crate) rung: Arc<Rung>,
     /// Where sends and receives complete, if that is known.
     pub(crate) cqs: Option<(CqId, CqId)>,
 }
@@ -73,7 +74,7 @@ pub(crate) struct Core {
 /// An engine.
 pub(crate) struct Engine {
     token: Token<Core>,
-    doorbells: ArrayQueue<u32>,
+    doorbells: Doorbells,
     /// Wakes the engine's own thread.
     wake: Wake,
     /// The backend's sign that a frame has come in.
@@ -95,7 +96,7 @@ impl Engine {
         let core = Core { driver, work: Vec::new(), stalled: Vec::new(), cqs: Vec::new(), full: Vec::new(), events };
         Ok(Engine {
             token: Token::new(core),
-            doorbells: ArrayQueue::new(MAX_QUEUES),
+            doorbells: Doorbells::new(MAX_QUEUES),
             wake: Wake::new()?,
             readiness,
             rounds: AtomicU64::new(0),
@@ -125,11 +126,8 @@ impl Engine {
 
     /// Work was put into the queue `index`, published before this.
     #[inline]
-    pub(crate) fn ring(&self, index: u32, rung: &AtomicBool) {
-        // Who finds it rung already knows that the engine has not looked yet.
-        if !rung.swap(true, Ordering::AcqRel) {
-            // There are no more queues than places.
-            let _ = self.doorbells.push(index);
+    pub(crate) fn ring(&self, index: u32, rung: &Rung) {
+        if self.doorbells.ring(index, rung) {
             self.wake.wake_sleeper();
         }
     }
@@ -243,12 +241,12 @@ impl Core {
 
     /// Takes over the work of the queues that rang, and of those that had to wait.
     #[inline]
-    fn take_work(&mut self, doorbells: &ArrayQueue<u32>) -> bool {
+    fn take_work(&mut self, doorbells: &Doorbells) -> bool {
         let mut any = false;
         for index in std::mem::take(&mut self.stalled) {
             any |= self.take_from(index);
         }
-        while let Some(index) = doorbells.pop() {
+        while let Some(index) = doorbells.next() {
             any |= self.take_from(index);
         }
         any
@@ -259,8 +257,7 @@ impl Core {
         let now = self.driver.now();
         let nic = &mut self.driver.node;
         let Some(Some(queue)) = self.work.get_mut(index as usize) else { return false };
-        // First, so that who posts from now on rings again.
-        queue.rung.swap(false, Ordering::AcqRel);
+        queue.rung.answer();
         let (mut any, mut full) = (false, false);
         let mut taken = |done: Result<(), PostError>| match done {
             Err(PostError::QueueFull) => {

@@ -36,11 +36,11 @@ fn traffic_goes_on_when_the_link_is_back() {
 fn an_address_that_is_added_later_can_be_used() {
     let Some(w) = World::new(1, 1500) else { return };
     let new: [IpAddr; 2] = [[10, 99, 0, 1].into(), [10, 99, 0, 2].into()];
-    for side in 0..2 {
-        assert!(!w.sides[side].context.addresses().contains(&new[side]));
+    for (side, &new) in new.iter().enumerate() {
+        assert!(!w.sides[side].context.addresses().contains(&new));
         let interface = w.veth.interface(side);
-        w.veth.ip(side, &format!("address add {}/24 dev {interface}", new[side])).unwrap();
-        while !w.sides[side].context.addresses().contains(&new[side]) {
+        w.veth.ip(side, &format!("address add {new}/24 dev {interface}")).unwrap();
+        while !w.sides[side].context.addresses().contains(&new) {
             w.event(side, Event::GidChange);
         }
         assert_eq!(w.sides[side].context.addresses()[0], w.address(side), "those that were there keep their places");
