@@ -10,12 +10,12 @@ mod watch;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use crossbeam_queue::ArrayQueue;
 use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::{Completion, PostError};
-use softnic_nic::{Nic, Notify};
+use softnic_nic::transports::qp::QpState;
+use softnic_nic::transports::{Completion, Event, PostError};
+use softnic_nic::{Nic, Notify, QpAttr};
 use softnic_wire::Qpn;
 
 pub(crate) use posted::{PostedRecv, PostedSend};
@@ -23,8 +23,10 @@ pub(crate) use watch::{Mode, Watcher};
 
 use crate::api::completion_queue::CqShared;
 use crate::api::events::Events;
-use crate::driver::{Driver, DriverError};
+use crate::driver::Driver;
 use crate::io::PacketIo;
+use crate::sync::doorbell::{Doorbells, Rung};
+use crate::sync::primitives::MutexGuard;
 use crate::sync::ring::{Consumer, Producer};
 use crate::sync::token::Token;
 use crate::wake::Wake;
@@ -44,12 +46,11 @@ pub(crate) enum Target {
 /// The engine's end of a queue of work requests.
 pub(crate) struct WorkQueue {
     pub(crate) target: Target,
-    /// Where sends complete. While completions find no room there, none is taken over: so a program that posts until the queue is
-    /// full, and only then polls, loses no completion.
-    pub(crate) send_cq: Option<CqId>,
     pub(crate) sends: Consumer<PostedSend>,
     pub(crate) recvs: Consumer<PostedRecv>,
-    pub(crate) rung: Arc<AtomicBool>,
+    pub(crate) rung: Arc<Rung>,
+    /// Where sends and receives complete, if that is known.
+    pub(crate) cqs: Option<(CqId, CqId)>,
 }
 
 /// The engine's end of a completion queue.
@@ -73,7 +74,7 @@ pub(crate) struct Core {
 /// An engine.
 pub(crate) struct Engine {
     token: Token<Core>,
-    doorbells: ArrayQueue<u32>,
+    doorbells: Doorbells,
     /// Wakes the engine's own thread.
     wake: Wake,
     /// The backend's sign that a frame has come in.
@@ -95,7 +96,7 @@ impl Engine {
         let core = Core { driver, work: Vec::new(), stalled: Vec::new(), cqs: Vec::new(), full: Vec::new(), events };
         Ok(Engine {
             token: Token::new(core),
-            doorbells: ArrayQueue::new(MAX_QUEUES),
+            doorbells: Doorbells::new(MAX_QUEUES),
             wake: Wake::new()?,
             readiness,
             rounds: AtomicU64::new(0),
@@ -125,11 +126,8 @@ impl Engine {
 
     /// Work was put into the queue `index`, published before this.
     #[inline]
-    pub(crate) fn ring(&self, index: u32, rung: &AtomicBool) {
-        // Who finds it rung already knows that the engine has not looked yet.
-        if !rung.swap(true, Ordering::AcqRel) {
-            // There are no more queues than places.
-            let _ = self.doorbells.push(index);
+    pub(crate) fn ring(&self, index: u32, rung: &Rung) {
+        if self.doorbells.ring(index, rung) {
             self.wake.wake_sleeper();
         }
     }
@@ -138,10 +136,15 @@ impl Engine {
     pub(crate) fn progress(&self, core: &mut Core) -> bool {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         let posted = core.take_work(&self.doorbells);
-        let busy = match core.driver.step() {
-            Ok(busy) => busy,
-            Err(error) => {
-                self.fail(core, &error);
+        let busy = match self.failure.get() {
+            None => core.driver.step().unwrap_or_else(|error| {
+                self.give_up(core, &error.to_string());
+                false
+            }),
+            Some(_) => {
+                if posted {
+                    core.end_queue_pairs();
+                }
                 false
             }
         };
@@ -149,17 +152,25 @@ impl Engine {
         posted || busy
     }
 
-    /// The backend failed: the port is down for good, and every retry that is under way will end in an error.
+    /// The wire is gone for good: so is the port, and all work ends in errors.
     #[cold]
-    fn fail(&self, core: &mut Core, error: &DriverError) {
-        if self.failure.set(error.to_string()).is_ok() {
+    pub(crate) fn give_up(&self, core: &mut Core, why: &str) {
+        if self.failure.set(why.into()).is_ok() {
             core.driver.node.set_link(false);
+            core.end_queue_pairs();
+            core.events.port(false);
+            self.wake.wake();
         }
     }
 
     /// Why it stopped by itself, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
+    }
+
+    /// There is something to do that no doorbell told of: the engine's own thread should look.
+    pub(crate) fn wake(&self) {
+        self.wake.wake();
     }
 
     /// A program is about to sleep until a completion comes.
@@ -206,6 +217,18 @@ impl Core {
         }
     }
 
+    /// Puts all queue pairs into the error state: what was posted, and what will be, is flushed.
+    fn end_queue_pairs(&mut self) {
+        let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
+        for index in 0..self.work.len() {
+            self.take_from(index as u32);
+            if let Some(WorkQueue { target: Target::Qp(qpn), .. }) = &self.work[index] {
+                // One that was never connected stays as it is.
+                let _ = self.driver.node.modify_qp(*qpn, &error);
+            }
+        }
+    }
+
     pub(crate) fn add_cq(&mut self, id: CqId, out: CqOut) {
         let at = id.0 as usize;
         if at >= self.cqs.len() {
@@ -225,14 +248,14 @@ impl Core {
 
     /// Takes over the work of the queues that rang, and of those that had to wait.
     #[inline]
-    fn take_work(&mut self, doorbells: &ArrayQueue<u32>) -> bool {
+    fn take_work(&mut self, doorbells: &Doorbells) -> bool {
         let mut any = false;
         // From the end: what has to wait again is put behind those that are still to come.
         for i in (0..self.stalled.len()).rev() {
             let index = self.stalled.swap_remove(i);
             any |= self.take_from(index);
         }
-        while let Some(index) = doorbells.pop() {
+        while let Some(index) = doorbells.next() {
             any |= self.take_from(index);
         }
         any
@@ -243,8 +266,7 @@ impl Core {
         let now = self.driver.now();
         let nic = &mut self.driver.node;
         let Some(Some(queue)) = self.work.get_mut(index as usize) else { return false };
-        // First, so that who posts from now on rings again.
-        queue.rung.swap(false, Ordering::AcqRel);
+        queue.rung.answer();
         let (mut any, mut full) = (false, false);
         let mut taken = |done: Result<(), PostError>| match done {
             Err(PostError::QueueFull) => {
@@ -262,15 +284,15 @@ impl Core {
             Target::Qp(qpn) => nic.post_recv(qpn, &wr.wr()),
             Target::Srq(srq) => nic.post_srq_recv(srq, &wr.wr()),
         };
-        while queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
+        // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
+        // they are taken. What was begun before finds room in the NIC's own queue.
+        let waits = queue.cqs.map_or([false; 2], |(send, recv)| [send, recv].map(|cq| self.full.contains(&cq)));
+        while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
             queue.recvs.pop();
         }
-        let held_back = queue.send_cq.is_some_and(|cq| self.full.contains(&cq));
-        if held_back {
-            full |= !queue.sends.is_empty();
-        } else if let Target::Qp(qpn) = target {
+        if let Target::Qp(qpn) = target {
             let mut rang = false;
-            while queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
+            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
                 queue.sends.pop();
                 rang = true;
             }
@@ -278,15 +300,15 @@ impl Core {
                 nic.ring_doorbell(now, qpn);
             }
         }
-        if full {
+        if (full || waits != [false; 2]) && !self.stalled.contains(&index) {
             self.stalled.push(index);
         }
         any
     }
 
-    /// Hands completions and events to the program.
+    /// Hands completions and events to the program: at the end of a round, and after a call that makes some.
     #[inline]
-    fn hand_out(&mut self) {
+    pub(crate) fn hand_out(&mut self) {
         for i in (0..self.full.len()).rev() {
             let id = self.full.swap_remove(i);
             self.hand_out_cq(id);
@@ -295,7 +317,11 @@ impl Core {
             self.hand_out_cq(id);
         }
         while let Some(event) = self.driver.node.poll_event() {
-            self.events.push(event);
+            match event {
+                // Whoever told the engines tells the program, once for all of them.
+                Event::PortActive | Event::PortErr | Event::GidChange => {}
+                event => self.events.push(event),
+            }
         }
     }
 

@@ -1,27 +1,70 @@
-//! What threads share: a ring with one writer and one reader, the token of an engine, and the flag of a sleeper.
+//! What threads share: a ring with one writer and one reader, the token of an engine, the flag of a sleeper, the doorbells of queues and
+//! the wish for a wake-up at a completion queue.
 //!
-//! The three are small so that loom can try every order of their steps: `RUSTFLAGS="--cfg loom" cargo test -p softnic-runtime --lib
-//! --release sync`.
+//! They are small so that loom can try every order of their steps: `RUSTFLAGS="--cfg loom" cargo test -p softnic-runtime --lib
+//! sync`, with a target directory of its own (`cargo xtask test` does so).
 
+pub(crate) mod doorbell;
 pub(crate) mod ring;
 pub(crate) mod sleeper;
 pub(crate) mod token;
+pub(crate) mod wish;
 
 /// The standard library's, or loom's.
 pub(crate) mod primitives {
     #[cfg(loom)]
     pub(crate) use loom::{
         cell::UnsafeCell,
-        sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence},
+        sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
         sync::{Arc, Mutex, MutexGuard},
         thread::yield_now,
     };
     #[cfg(not(loom))]
     pub(crate) use std::{
-        sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence},
+        sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
         sync::{Arc, Mutex, MutexGuard},
         thread::yield_now,
     };
+
+    #[cfg(not(loom))]
+    pub(crate) use crossbeam_queue::ArrayQueue;
+
+    /// As much of the queue as is used, for loom. It promises less than the real one where somebody only looks.
+    #[cfg(loom)]
+    #[derive(Debug)]
+    pub(crate) struct ArrayQueue<T> {
+        values: Mutex<std::collections::VecDeque<T>>,
+        len: AtomicUsize,
+        capacity: usize,
+    }
+
+    #[cfg(loom)]
+    impl<T> ArrayQueue<T> {
+        pub(crate) fn new(capacity: usize) -> ArrayQueue<T> {
+            ArrayQueue { values: Mutex::default(), len: AtomicUsize::new(0), capacity }
+        }
+
+        pub(crate) fn push(&self, value: T) -> Result<(), T> {
+            let mut values = self.values.lock().unwrap();
+            if values.len() == self.capacity {
+                return Err(value);
+            }
+            values.push_back(value);
+            self.len.store(values.len(), Ordering::Release);
+            Ok(())
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            let mut values = self.values.lock().unwrap();
+            let value = values.pop_front();
+            self.len.store(values.len(), Ordering::Release);
+            value
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            self.len.load(Ordering::Acquire) == 0
+        }
+    }
 
     /// The standard cell with loom's face.
     #[cfg(not(loom))]

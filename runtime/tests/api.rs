@@ -193,6 +193,38 @@ fn side_of(a: &Side) -> Side {
 }
 
 #[test]
+fn flushes_come_though_the_nics_own_thread_sleeps() {
+    let [_a, b] = world([Progress::Dedicated; 2]);
+    b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+    // Longer than the thread looks for work before it sleeps; a shorter sleep would only make this easier.
+    std::thread::sleep(Duration::from_millis(60));
+    b.qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }).unwrap();
+    assert_eq!(completion(&b, || ()).status, Status::WrFlushErr);
+}
+
+#[test]
+fn who_posts_as_long_as_there_is_room_loses_no_completion() {
+    let [a, b] = world([Progress::Dedicated; 2]);
+    let mut posted = 0;
+    // The NICs' own threads go on meanwhile, and nobody takes completions: at some time there is no more room.
+    let mut refused = 0;
+    while refused < 200 {
+        match write(&a, &b, posted, 8) {
+            Ok(()) => (posted, refused) = (posted + 1, 0),
+            Err(_) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        assert!(posted < 100_000, "nothing makes it wait");
+    }
+    for i in 0..posted {
+        let done = completion(&a, || ());
+        assert_eq!((done.wr_id, done.status), (i, Status::Success));
+    }
+}
+
+#[test]
 fn mistakes_are_told_when_they_are_made() {
     use softnic_nic::transports::PostError;
     let [a, b] = world([Progress::Inline; 2]);

@@ -19,6 +19,11 @@ const STEPS: &[Step] = &[
     Step::new("documentation", || {
         shell_with(&["cargo", "doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),
+    Step::new("loom", || {
+        // With a folder of its own: the flag is for every crate, and would have all built again each time.
+        let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
+        cargo_test(&["cargo", "test", "-p", "softnic-runtime", "--lib", "--locked", "sync"], &env)
+    }),
     Step::new("swarm of seeds", || {
         let test = [
             "cargo",

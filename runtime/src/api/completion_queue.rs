@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -16,15 +16,12 @@ use super::context::{Context, Inner};
 use crate::engine::CqOut;
 use crate::io::sleep_on;
 use crate::sync::ring::{Consumer, ring};
+use crate::sync::wish::Wish;
 use crate::wake::Wake;
-
-const NOT_ARMED: u8 = 0;
-const SOLICITED: u8 = 1;
-const NEXT: u8 = 2;
 
 /// What engines and the program share of a completion queue, beside the rings.
 pub(crate) struct CqShared {
-    armed: AtomicU8,
+    wish: Wish,
     wake: Wake,
     overflowed: AtomicBool,
 }
@@ -33,24 +30,13 @@ impl CqShared {
     /// Completions were put into a ring before this.
     #[inline]
     pub(crate) fn on_completions(&self, solicited: bool) {
-        // The program arms and then looks into the ring, we do it the other way round: one of us sees the other.
-        fence(Ordering::SeqCst);
-        let armed = self.armed.load(Ordering::Relaxed);
-        if (armed == NEXT || armed == SOLICITED && solicited)
-            && self.armed.swap(NOT_ARMED, Ordering::Relaxed) != NOT_ARMED
-        {
+        if self.wish.is_granted(solicited) {
             self.wake.wake();
         }
     }
 
     pub(crate) fn set_overflowed(&self) {
         self.overflowed.store(true, Ordering::Release);
-    }
-
-    fn arm(&self, what: Notify) {
-        let what = if what == Notify::Next { NEXT } else { SOLICITED };
-        self.armed.fetch_max(what, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
     }
 }
 
@@ -87,11 +73,7 @@ impl Context {
     /// When the process has no file descriptor left.
     pub fn create_cq(&self, capacity: usize) -> io::Result<CompletionQueue> {
         let context = Arc::clone(self.inner());
-        let shared = Arc::new(CqShared {
-            armed: AtomicU8::new(NOT_ARMED),
-            wake: Wake::new()?,
-            overflowed: AtomicBool::new(false),
-        });
+        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, overflowed: AtomicBool::new(false) });
         let order = context.mirrored();
         let mut id = CqId(0);
         let mut rings = Vec::new();
@@ -177,7 +159,10 @@ impl CompletionQueue {
     /// NIC so by [`Context::hold_progress`].
     pub fn arm(&self, what: Notify) {
         self.0.shared.wake.drain();
-        self.0.shared.arm(what);
+        match what {
+            Notify::Next => self.0.shared.wish.for_next(),
+            Notify::Solicited => self.0.shared.wish.for_solicited(),
+        }
     }
 
     /// Sleeps until there is a completion, or `timeout` has passed; whether there is one. The NIC's own thread makes progress meanwhile.

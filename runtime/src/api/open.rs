@@ -13,6 +13,8 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Nic, NicConfig, Owner, Port};
 use softnic_wire::PathMtu;
 
+use follow::set_link;
+
 pub(crate) use follow::Follower;
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
@@ -211,9 +213,9 @@ impl Parts {
             None => Network::Own,
             Some(host) => {
                 let up = host.interface().up;
-                engines.iter().for_each(|engine| engine.control().nic().set_link(up));
+                set_link(&engines, &events, up);
                 let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
-                let follower = Follower::start(&host, start, &engines)?;
+                let follower = Follower::start(&host, start, &engines, &events)?;
                 Network::Kernel { host, start, _follower: follower }
             }
         };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use softnic_nic::posting::{check_recv, check_send};
@@ -18,6 +18,7 @@ use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::host_network::Membership;
+use crate::sync::doorbell::Rung;
 use crate::sync::ring::{Producer, ring};
 
 /// What a queue pair is made with.
@@ -105,7 +106,7 @@ struct Pair {
     mtu: PathMtu,
     sends: Mutex<Producer<PostedSend>>,
     recvs: Mutex<Producer<PostedRecv>>,
-    rung: Arc<AtomicBool>,
+    rung: Arc<Rung>,
     /// Whether sends and receives may be posted, as of the last change of its state by the program.
     posts: AtomicU8,
     groups: Mutex<Vec<(IpAddr, Option<Membership>)>>,
@@ -147,14 +148,10 @@ impl ProtectionDomain {
         let mtu = core.nic().port().mtu;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
-        let rung = Arc::new(AtomicBool::new(false));
-        let queue = WorkQueue {
-            target: Target::Qp(qpn),
-            send_cq: Some(send_cq.id()),
-            sends: sends_out,
-            recvs: recvs_out,
-            rung: Arc::clone(&rung),
-        };
+        let rung = Arc::new(Rung::new());
+        let cqs = Some((send_cq.id(), recv_cq.id()));
+        let queue =
+            WorkQueue { target: Target::Qp(qpn), sends: sends_out, recvs: recvs_out, rung: Arc::clone(&rung), cqs };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_qp(qpn);
             return Err(ObjectError::NoNumbers);
@@ -210,6 +207,8 @@ impl QueuePair {
             Some(_) => SENDS | RECEIVES,
         };
         self.0.posts.store(posts, Ordering::Release);
+        // What is flushed need not wait until a frame comes in.
+        core.hand_out();
         Ok(())
     }
 

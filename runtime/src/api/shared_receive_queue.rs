@@ -1,7 +1,6 @@
 //! Shared receive queues.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use softnic_nic::ObjectError;
@@ -11,6 +10,7 @@ use softnic_nic::transports::{PostError, RecvWr};
 
 use super::context::ProtectionDomain;
 use crate::engine::{Engine, PostedRecv, Target, WorkQueue};
+use crate::sync::doorbell::Rung;
 use crate::sync::ring::{Producer, ring};
 
 /// A shared receive queue. It lives as long as a queue pair takes receives from it; clones are the same queue.
@@ -27,7 +27,7 @@ struct Srq {
     id: SrqId,
     max_sge: u32,
     recvs: Mutex<Producer<PostedRecv>>,
-    rung: Arc<AtomicBool>,
+    rung: Arc<Rung>,
 }
 
 impl Drop for Srq {
@@ -49,10 +49,9 @@ impl ProtectionDomain {
         let mut core = engine.control();
         let id = core.nic().create_srq(self.id(), max_wr, max_sge)?;
         let (recvs, recvs_out) = ring(max_wr as usize);
-        let rung = Arc::new(AtomicBool::new(false));
+        let rung = Arc::new(Rung::new());
         let (_, sends) = ring(1);
-        let queue =
-            WorkQueue { target: Target::Srq(id), send_cq: None, sends, recvs: recvs_out, rung: Arc::clone(&rung) };
+        let queue = WorkQueue { target: Target::Srq(id), sends, recvs: recvs_out, rung: Arc::clone(&rung), cqs: None };
         let Some(index) = core.add_work(queue) else {
             let _ = core.nic().destroy_srq(id);
             return Err(ObjectError::NoNumbers);
@@ -91,6 +90,7 @@ impl SharedReceiveQueue {
         core.take_work_of(self.0.index);
         // It exists as long as this value does.
         let _ = core.nic().set_srq_limit(self.0.id, limit);
+        core.hand_out();
     }
 
     /// The limit: 0 when its event was raised, or none was asked for.

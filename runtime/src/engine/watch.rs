@@ -64,7 +64,7 @@ impl Drop for Watcher {
 
 impl Engine {
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Acquire) || self.failure.get().is_some()
+        self.stop.load(Ordering::Acquire)
     }
 
     /// Watches; runs the engine while nobody else does and there is something to do.
@@ -134,8 +134,10 @@ impl Engine {
     /// How long to sleep, if there is really nothing to do.
     fn may_sleep(&self, core: &mut Core) -> Duration {
         self.wake.prepare_sleep();
-        let nothing = core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty();
-        let due = core.due_in().unwrap_or(Duration::MAX);
+        // Whoever told us to stop before this woke a thread that did not sleep yet.
+        let nothing = core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty() && !self.stopped();
+        // Without a wire no timer means anything.
+        let due = if self.failure.get().is_some() { None } else { core.due_in() }.unwrap_or(Duration::MAX);
         if !nothing || due.is_zero() {
             self.wake.awake();
             return Duration::ZERO;
@@ -150,6 +152,7 @@ impl Engine {
         }
         let limit = Timespec::try_from(limit).ok();
         let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.readiness, PollFlags::IN)];
+        let frames = frames && self.failure.get().is_none();
         let fds = if frames { &mut fds[..] } else { &mut fds[..1] };
         // Interrupted, or it makes no difference: whoever calls this looks for work anyway.
         let _ = poll(fds, limit.as_ref());

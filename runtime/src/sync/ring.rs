@@ -212,4 +212,25 @@ mod loom_tests {
             assert_eq!(got, (0..sent).collect::<Vec<_>>());
         });
     }
+
+    /// The ring's places are used again, and both ends go while values lie in it: each is dropped once, by whoever has it last.
+    #[test]
+    fn places_are_used_again_and_what_is_left_is_dropped_once() {
+        loom::model(|| {
+            // loom says so when one of these is never dropped, or used after that.
+            let value = Arc::new(());
+            let (mut p, mut c) = ring(2);
+            p.push(Arc::clone(&value)).unwrap();
+            let writer = loom::thread::spawn({
+                let value = Arc::clone(&value);
+                move || (0..3).filter(|_| p.push(Arc::clone(&value)).is_ok()).count()
+            });
+            let read = (0..2).filter(|_| c.pop().is_some()).count();
+            let left_early = c.is_empty();
+            drop(c);
+            let sent = 1 + writer.join().unwrap();
+            assert!(read <= sent && (left_early || read < sent));
+            assert_eq!(Arc::strong_count(&value), 1, "what nobody read is dropped with the ring");
+        });
+    }
 }

@@ -6,4 +6,5 @@ mod frames;
 mod helper;
 mod rates;
 mod rdma;
+#[path = "../common/veth.rs"]
 mod veth;

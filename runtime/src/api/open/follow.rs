@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use softnic_nic::transports;
 
+use crate::api::events::Events;
 use crate::engine::Engine;
 use crate::host_network::Event;
 use crate::wake::Wake;
@@ -25,18 +27,20 @@ impl Follower {
         host: &Arc<Mutex<HostNetwork>>,
         start: Instant,
         engines: &[Arc<Engine>],
+        events: &Arc<Events>,
     ) -> io::Result<Follower> {
         let stop = Arc::new((AtomicBool::new(false), Wake::new()?));
         let changes = lock(host).as_fd().try_clone_to_owned()?;
         let thread = std::thread::Builder::new().name("softnic-network".into()).spawn({
             let (host, engines, stop) = (Arc::clone(host), engines.to_vec(), Arc::clone(&stop));
+            let events = Arc::clone(events);
             move || {
                 while !stop.0.load(Ordering::Acquire) {
                     let now = || softnic_wire::Instant::ZERO + start.elapsed();
                     let timeout = {
                         let mut host = lock(&host);
                         host.handle_timeout(now());
-                        follow(&mut host, &engines);
+                        follow(&mut host, &engines, &events);
                         host.poll_timeout().map(|at| at.saturating_since(now()))
                     };
                     let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
@@ -50,20 +54,34 @@ impl Follower {
     }
 }
 
-/// Tells the engines what changed.
-fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>]) {
+/// Tells the engines what changed, and then the program: it finds all engines as they are told to it.
+fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events) {
     // An error is the kernel's refusal to tell; what is known stays.
     while let Ok(Some(event)) = host.poll_event() {
-        for engine in engines {
-            match event {
-                Event::LinkUp => engine.control().nic().set_link(true),
-                Event::LinkDown | Event::Gone => engine.control().nic().set_link(false),
-                Event::AddressesChanged => engine.control().nic().set_addresses(host.addresses().to_vec()),
-                Event::MtuChanged(_) | Event::MacChanged(_) | Event::NeighbourChanged { .. } | Event::RoutesChanged => {
-                }
+        match event {
+            Event::LinkUp => set_link(engines, events, true),
+            Event::LinkDown => set_link(engines, events, false),
+            Event::Gone => {
+                let why = format!("the interface {} is gone", host.interface().name);
+                engines.iter().for_each(|engine| engine.give_up(&mut engine.control(), &why));
             }
+            Event::AddressesChanged => {
+                engines.iter().for_each(|engine| engine.control().nic().set_addresses(host.addresses().to_vec()));
+                events.push(transports::Event::GidChange);
+            }
+            Event::MtuChanged(_) | Event::MacChanged(_) | Event::NeighbourChanged { .. } | Event::RoutesChanged => {}
         }
     }
+}
+
+/// The link is there, or gone. An engine that failed stays down.
+pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, up: bool) {
+    for engine in engines.iter().filter(|engine| engine.failure().is_none()) {
+        engine.control().nic().set_link(up);
+        // What was to be sent and waited for the link.
+        engine.wake();
+    }
+    events.port(up && engines.iter().all(|engine| engine.failure().is_none()));
 }
 
 impl Drop for Follower {

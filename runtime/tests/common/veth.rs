@@ -1,8 +1,9 @@
-//! A veth pair between two network namespaces, gone when it is dropped.
+//! A veth pair between two network namespaces, gone when it is dropped. Each test binary uses its own part of this.
+#![allow(dead_code)]
 
 use std::fs::File;
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,9 +65,9 @@ impl Veth {
             "link add name {ia} netns {a} {numbers} address {ma} type veth peer name {ib} netns {b} {numbers} address {mb}"
         ))?;
         for side in 0..2 {
-            let (namespace, interface) = (&self.namespaces[side], self.interface(side));
-            ip(&format!("-n {namespace} address add {}/24 dev {interface}", self.address(side)))?;
-            ip(&format!("-n {namespace} link set {interface} up"))?;
+            let interface = self.interface(side);
+            self.ip(side, &format!("address add {}/24 dev {interface}", self.address(side)))?;
+            self.ip(side, &format!("link set {interface} up"))?;
         }
         Ok(())
     }
@@ -77,6 +78,24 @@ impl Veth {
 
     pub(crate) fn address(&self, side: usize) -> Ipv4Addr {
         [10, 77, 0, 1 + side as u8].into()
+    }
+
+    /// The address of [`Veth::add_ipv6`].
+    pub(crate) fn address_v6(&self, side: usize) -> Ipv6Addr {
+        [0xfd77, 0, 0, 0, 0, 0, 0, 1 + side as u16].into()
+    }
+
+    /// Gives both ends an IPv6 address, usable at once.
+    pub(crate) fn add_ipv6(&self) -> Result<(), String> {
+        (0..2).try_for_each(|side| {
+            self.ip(side, &format!("address add {}/64 dev {} nodad", self.address_v6(side), self.interface(side)))
+                .map(drop)
+        })
+    }
+
+    /// Runs `ip` in the namespace of that side; what it prints.
+    pub(crate) fn ip(&self, side: usize, arguments: &str) -> Result<String, String> {
+        ip(&format!("-n {} {arguments}", self.namespaces[side]))
     }
 
     pub(crate) fn mac(&self, side: usize) -> MacAddr {
@@ -117,7 +136,7 @@ impl Veth {
 
     /// Whether an XDP program is attached to the device of that side.
     pub(crate) fn has_program(&self, side: usize) -> bool {
-        let shown = ip(&format!("-n {} -details link show {}", self.namespaces[side], self.interface(side))).unwrap();
+        let shown = self.ip(side, &format!("-details link show {}", self.interface(side))).unwrap();
         shown.contains("prog/xdp")
     }
 }

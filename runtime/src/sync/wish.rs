@@ -1,0 +1,103 @@
+//! The wish of a program to be woken by a completion.
+//!
+//! The program wishes and then looks into the ring; an engine puts completions into the ring and then looks for a wish. With a full barrier
+//! between the two at least one of them sees the other. A wish is granted once.
+
+use crate::sync::primitives::{AtomicU8, Ordering, fence};
+
+const NONE: u8 = 0;
+const SOLICITED: u8 = 1;
+const NEXT: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Wish(AtomicU8);
+
+impl Wish {
+    pub(crate) fn new() -> Wish {
+        Wish(AtomicU8::new(NONE))
+    }
+
+    /// For any completion.
+    pub(crate) fn for_next(&self) {
+        self.make(NEXT);
+    }
+
+    /// For one that the peer asked an event for, or that failed. A wish for any stays one for any.
+    pub(crate) fn for_solicited(&self) {
+        self.make(SOLICITED);
+    }
+
+    fn make(&self, what: u8) {
+        self.0.fetch_max(what, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Completions were put into a ring before this: whether the program is to be woken. Says so once.
+    #[inline]
+    pub(crate) fn is_granted(&self, solicited: bool) -> bool {
+        fence(Ordering::SeqCst);
+        let wish = self.0.load(Ordering::Relaxed);
+        (wish == NEXT || wish == SOLICITED && solicited) && self.0.swap(NONE, Ordering::Relaxed) != NONE
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_is_granted_once_and_the_greater_one_stays() {
+        let wish = Wish::new();
+        assert!(!wish.is_granted(true), "nobody wished");
+        wish.for_solicited();
+        assert!(!wish.is_granted(false));
+        assert!(wish.is_granted(true) && !wish.is_granted(true));
+        wish.for_next();
+        wish.for_solicited();
+        assert!(wish.is_granted(false) && !wish.is_granted(true));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::primitives::{Arc, AtomicBool};
+    use crate::sync::ring::ring;
+
+    /// Engines complete one thing each while the program goes to sleep, as `arm` and `poll` would have it.
+    fn model(engines: usize) {
+        loom::model(move || {
+            let shared = Arc::new((Wish::new(), AtomicBool::new(false)));
+            let (threads, mut rings): (Vec<_>, Vec<_>) = (0..engines)
+                .map(|_| {
+                    let (mut producer, consumer) = ring(2);
+                    let shared = Arc::clone(&shared);
+                    let thread = loom::thread::spawn(move || {
+                        producer.push(()).unwrap();
+                        if shared.0.is_granted(false) {
+                            shared.1.store(true, Ordering::Release);
+                        }
+                    });
+                    (thread, consumer)
+                })
+                .unzip();
+            let mut look = || rings.iter_mut().map(|ring| usize::from(ring.pop().is_some())).sum::<usize>();
+            shared.0.for_next();
+            let taken = look();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            // The wish was made before the look: what the look did not find wakes.
+            assert!(taken == engines || shared.1.load(Ordering::Acquire), "it sleeps and nobody wakes it");
+            assert_eq!(taken + look(), engines);
+        });
+    }
+
+    #[test]
+    fn a_program_that_wished_before_it_looked_is_woken() {
+        model(1);
+    }
+
+    #[test]
+    fn a_program_that_wished_before_it_looked_is_woken_by_one_of_two_engines() {
+        model(2);
+    }
+}

@@ -1,0 +1,76 @@
+//! What the kernel changes at the interface while the NIC is open.
+
+use std::net::IpAddr;
+
+use softnic_nic::QpKind;
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{Event, Status};
+
+use crate::world::{HALF, LIMIT, World, post};
+
+#[test]
+fn traffic_goes_on_when_the_link_is_back() {
+    let Some(w) = World::new(1, 1500) else { return };
+    let [a, b] = &w.sides;
+    let qps = w.queue_pairs(QpKind::Rc, |_| ());
+    // Half a second a try, seven tries: far longer than the link is down.
+    w.connect(&qps, [w.address(0), w.address(1)], |c| c.timeout = 17);
+    w.write_and_compare(&qps, 0, HALF, 1);
+    w.veth.ip(0, "link set sn0 down").unwrap();
+    w.event(0, Event::PortErr);
+    // The cable has no other end any more.
+    w.event(1, Event::PortErr);
+    assert!(!a.context.is_up() && !b.context.is_up());
+    let data = a.fill(HALF, 2);
+    post(&qps[0], 5, b.write_op(), Data::Gather(&[a.mr.sge(0, HALF)]));
+    w.veth.ip(0, "link set sn0 up").unwrap();
+    w.event(0, Event::PortActive);
+    w.event(1, Event::PortActive);
+    w.success(0, 5);
+    assert!(b.received(HALF) == data);
+    w.write_and_compare(&qps, 1, HALF, 3);
+    assert_eq!((a.context.failure(), b.context.failure()), (None, None));
+}
+
+#[test]
+fn an_address_that_is_added_later_can_be_used() {
+    let Some(w) = World::new(1, 1500) else { return };
+    let new: [IpAddr; 2] = [[10, 99, 0, 1].into(), [10, 99, 0, 2].into()];
+    for (side, &new) in new.iter().enumerate() {
+        assert!(!w.sides[side].context.addresses().contains(&new));
+        let interface = w.veth.interface(side);
+        w.veth.ip(side, &format!("address add {new}/24 dev {interface}")).unwrap();
+        while !w.sides[side].context.addresses().contains(&new) {
+            w.event(side, Event::GidChange);
+        }
+        assert_eq!(w.sides[side].context.addresses()[0], w.address(side), "those that were there keep their places");
+    }
+    let qps = w.queue_pairs(QpKind::Rc, |_| ());
+    w.connect(&qps, new, |_| ());
+    w.write_and_compare(&qps, 0, 10_000, 1);
+    w.write_and_compare(&qps, 1, 10_000, 2);
+}
+
+#[test]
+fn an_interface_that_is_removed_ends_in_errors_not_in_silence() {
+    let Some(w) = World::new(1, 1500) else { return };
+    let [a, b] = &w.sides;
+    let qps = w.queue_pairs(QpKind::Rc, |_| ());
+    w.connect(&qps, [w.address(0), w.address(1)], |_| ());
+    w.write_and_compare(&qps, 0, 10_000, 1);
+    // The peer's memory has no way to it any more, so this one is under way when the device goes.
+    w.veth.ip(1, "link set sn1 down").unwrap();
+    w.event(0, Event::PortErr);
+    post(&qps[0], 4, b.write_op(), Data::Gather(&[a.mr.sge(0, 64)]));
+    w.veth.ip(0, "link delete sn0").unwrap();
+    for wr_id in [4, 5] {
+        // Asleep, not polling: the NIC's own thread must bring it to an end.
+        assert!(a.cq.wait(LIMIT).unwrap(), "WRITE {wr_id} does not end: {:?}", a.context.failure());
+        let done = a.cq.poll_one().unwrap().unwrap();
+        assert_eq!((done.wr_id, done.status), (wr_id, Status::WrFlushErr));
+        assert_eq!(a.context.failure().as_deref(), Some("the interface sn0 is gone"));
+        if wr_id == 4 {
+            post(&qps[0], 5, b.write_op(), Data::Gather(&[a.mr.sge(0, 64)]));
+        }
+    }
+}

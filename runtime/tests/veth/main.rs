@@ -1,0 +1,17 @@
+//! The API over AF_XDP, as programs use it: two NICs in two network namespaces, joined by a veth pair. Needs root and `ip`: what was
+//! left out for want of them is said on stderr.
+
+mod capture;
+mod errors;
+mod faults;
+mod link;
+mod many;
+mod multicast;
+mod operations;
+mod peer;
+mod queues;
+mod stop;
+#[path = "../common/veth.rs"]
+mod veth;
+mod vlan;
+mod world;

@@ -1,0 +1,146 @@
+//! Another process: this test binary once more, told by variables what to be.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use softnic_nic::QpKind;
+use softnic_nic::transports::Status;
+use softnic_nic::transports::wr::Data;
+use softnic_runtime::api::{Connection, Context, DeviceSpec, OpenOptions, QpOptions, QueuePair};
+use softnic_wire::{Psn, Qpn};
+
+use crate::veth::Veth;
+use crate::world::{LIMIT, Side, post};
+
+const VARIABLE: &str = "SOFTNIC_TEST_VETH_PEER";
+const PSN: Psn = Psn::new(77);
+
+/// A process, and the first thing that it said.
+pub(crate) struct Peer {
+    child: Child,
+    pub(crate) said: String,
+}
+
+impl Peer {
+    /// Starts it: `wrapper` are the words of a command that runs the command behind it (in a namespace, with fewer rights).
+    pub(crate) fn start(wrapper: &str, role: &str) -> Peer {
+        let program = std::env::current_exe().unwrap();
+        let mut words = wrapper.split_whitespace().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
+            .args(["--exact", "--ignored", "--nocapture", "peer::is_what_it_is_told_to_be"])
+            .env(VARIABLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said =
+            lines.map_while(Result::ok).find_map(|line| line.split_once("SAID ").map(|(_, said)| said.to_string()));
+        Peer { child, said: said.unwrap_or_else(|| "nothing".into()) }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// SIGKILL: it has no chance to clean up.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "only as a process of its own that other tests start"]
+fn is_what_it_is_told_to_be() {
+    let Ok(role) = std::env::var(VARIABLE) else { return };
+    match role.split_once(' ') {
+        None if role == "stop" => say(&crate::stop::open_and_close()),
+        Some(("open", interface)) => match open(interface) {
+            Ok(context) => say(&format!("opened {}", context.description())),
+            Err(why) => say(&why),
+        },
+        Some(("serve", interface)) => serve(open(interface).unwrap()),
+        _ => say("no such role"),
+    }
+}
+
+fn say(what: &str) {
+    let mut out = std::io::stdout();
+    writeln!(out, "SAID {what}").and_then(|()| out.flush()).unwrap();
+}
+
+fn heard() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line
+}
+
+fn open(interface: &str) -> Result<Context, String> {
+    let device = DeviceSpec::AfXdp { interface: interface.into() };
+    Context::open(&device, &OpenOptions::default()).map_err(|e| e.to_string())
+}
+
+/// Lets a peer write to its memory while it sleeps.
+fn serve(context: Context) {
+    let side = Side::new(context);
+    let qp = side.pd.create_qp(&QpOptions::new(QpKind::Rc, &side.cq)).unwrap();
+    say(&format!("{} {} {}", qp.qpn().value(), side.mr.addr(), side.mr.rkey()));
+    let theirs = Qpn::new(heard().trim().parse().unwrap());
+    connect(&side, &qp, [10, 77, 0, 1].into(), theirs);
+    heard();
+}
+
+fn connect(side: &Side, qp: &QueuePair, address: std::net::IpAddr, theirs: Qpn) {
+    let path = side.context.path_to(address, 1).unwrap();
+    qp.connect(&Connection { timeout: 13, ..Connection::new(path, theirs, PSN, PSN) }).unwrap();
+}
+
+#[test]
+fn a_peer_that_is_killed_ends_in_an_error_and_flushes() {
+    let Some(veth) = Veth::new(1, 1500) else { return };
+    let inside = |side: usize| format!("ip netns exec {}", veth.namespaces[side]);
+    let mut peer = Peer::start(&inside(1), &format!("serve {}", veth.interface(1)));
+    let numbers: Vec<u64> = peer.said.split(' ').map(|n| n.parse().unwrap()).collect();
+    let device = DeviceSpec::AfXdp { interface: veth.interface(0).into() };
+    let side = Side::new(veth.inside(0, || Context::open(&device, &OpenOptions::default()).unwrap()));
+    let qp = side.pd.create_qp(&QpOptions::new(QpKind::Rc, &side.cq)).unwrap();
+    peer.tell(&qp.qpn().value().to_string());
+    connect(&side, &qp, veth.address(1).into(), Qpn::new(numbers[0] as u32));
+    assert!(veth.has_program(1));
+    let op = softnic_nic::transports::SendOp::Write { remote_addr: numbers[1], rkey: numbers[2] as u32 };
+    let write = |i| post(&qp, i, op, Data::Gather(&[side.mr.sge(0, 60_000)]));
+    (0..64).for_each(write);
+    let (mut went_well, mut statuses) = (0, Vec::new());
+    let mut next = 64;
+    while statuses.len() < 64 {
+        assert!(side.cq.wait(LIMIT).unwrap(), "nothing ends any more after {went_well}, {statuses:?}");
+        let Some(done) = side.cq.poll_one().unwrap() else { continue };
+        if done.status != Status::Success {
+            statuses.push(done.status);
+            continue;
+        }
+        went_well += 1;
+        // There are 64 under way when it is killed, and later.
+        write(next);
+        next += 1;
+        if went_well == 200 {
+            peer.kill();
+        }
+    }
+    assert!(went_well >= 200);
+    assert_eq!(statuses[0], Status::RetryExcErr);
+    assert!(statuses[1..].iter().all(|&s| s == Status::WrFlushErr), "{statuses:?}");
+    let counters = side.context.counters();
+    assert!(counters.local_ack_timeout_err > 0 && counters.retry_exceeded_err == 1, "{counters:?}");
+    veth.await_no_program(1);
+    assert_eq!(side.context.failure(), None);
+}
