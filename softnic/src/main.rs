@@ -1,6 +1,7 @@
 //! The `softnic` command line.
 
 mod inspect;
+mod perf;
 mod sim;
 mod topology;
 
@@ -32,6 +33,7 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Inspect(inspect::Args),
+    Perf(Box<perf::Args>),
     Sim(Box<sim::Args>),
 }
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Inspect(args) => inspect::run(args, &cli.common),
+        Command::Perf(args) => perf::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
     };
     match result {

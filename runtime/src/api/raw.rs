@@ -145,6 +145,14 @@ impl RawPort {
         })
     }
 
+    /// Sends what the system had no room for before; to be called while there is nothing else to send.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.ios.iter_mut().try_for_each(|io| io.transmit(0, &mut |_| false).map(|_| ()))
+    }
+
     /// Takes in at most `limit` frames from each queue; `take` gets the number and the length of those that are a peer's [`RawFrame`].
     ///
     /// # Errors
