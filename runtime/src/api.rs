@@ -16,6 +16,7 @@ pub(crate) mod path;
 pub(crate) mod queue_pair;
 pub(crate) mod raw;
 pub(crate) mod shared_receive_queue;
+pub(crate) mod status;
 
 pub use address_handle::AddressHandle;
 pub use completion_queue::CompletionQueue;
@@ -26,3 +27,4 @@ pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
+pub use status::RunningNic;
