@@ -1,5 +1,7 @@
 //! The `softnic` command line.
 
+mod counters;
+mod devinfo;
 mod inspect;
 mod perf;
 mod sim;
@@ -32,6 +34,8 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Counters(counters::Args),
+    Devinfo(devinfo::Args),
     Inspect(inspect::Args),
     Perf(Box<perf::Args>),
     Sim(Box<sim::Args>),
@@ -40,6 +44,8 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
+        Command::Counters(args) => counters::run(args, &cli.common),
+        Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
