@@ -1,6 +1,6 @@
 //! `softnic counters`: what the NICs of other processes counted.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn seconds_arg(s: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
-    let mut before: HashMap<RunningNic, Value> = HashMap::new();
+    let mut before: BTreeMap<RunningNic, Value> = BTreeMap::new();
     loop {
         let answers = ask(args.pid, !before.is_empty())?;
         for (nic, status) in answers {

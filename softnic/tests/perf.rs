@@ -121,7 +121,8 @@ fn people_get_the_columns_of_perftest_and_a_line_that_says_what_ran() {
     assert!(lines[2].trim_start().starts_with("4096"), "{text}");
     let out = perf(&["read_lat", "--iters", "20"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    for column in ["t_min[usec]", "t_typical[usec]", "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"] {
+    for column in ["t_min[usec]", "t_typical[usec]", "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"]
+    {
         assert!(text.contains(column), "{column}");
     }
 }
@@ -149,7 +150,8 @@ fn loss_is_repaired_and_counted() {
         check_fields(&v, "rc", op, 8192, 300);
         assert!(counter(&v, "retransmitted_packets") > 0, "{v}");
     }
-    let v = json(&["send_bw", "--transport", "ud", "--size", "64", "--iters", "2000", "--fault", "loss=0.1", "--verify"]);
+    let v =
+        json(&["send_bw", "--transport", "ud", "--size", "64", "--iters", "2000", "--fault", "loss=0.1", "--verify"]);
     let lost = counter(&v, "lost_messages");
     assert!((100..400).contains(&lost), "a tenth: {lost}");
     assert_eq!(v["iterations"].as_u64(), Some(2000 - lost));
@@ -281,7 +283,9 @@ impl Pair {
 #[test]
 fn two_processes() {
     let pair = Pair::new("two");
-    for (op, transport) in [("write_bw", "rc"), ("send_lat", "ud"), ("write_lat", "uc"), ("read_bw", "rc"), ("raw_lat", "rc")] {
+    for (op, transport) in
+        [("write_bw", "rc"), ("send_lat", "ud"), ("write_lat", "uc"), ("read_bw", "rc"), ("raw_lat", "rc")]
+    {
         let server = pair.server(&[]);
         let raw = op.starts_with("raw");
         let verify: &[&str] = if raw { &[] } else { &["--verify"] };
