@@ -126,7 +126,7 @@ fn missing_privileges() -> Option<String> {
     let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
     let has = |bit: u32| effective >> bit & 1 == 1;
     // As the kernel has it, who may administer the system may load programs.
-    let lacks = |(name, bit): &(&'static str, u32)| !has(*bit) && !(*name == "CAP_BPF" && has(SYS_ADMIN));
+    let lacks = |(name, bit): &(&'static str, u32)| !(has(*bit) || *name == "CAP_BPF" && has(SYS_ADMIN));
     let missing: Vec<&str> = NEEDED.iter().filter(|c| lacks(c)).map(|(name, _)| *name).collect();
     match missing.is_empty() {
         true => None,

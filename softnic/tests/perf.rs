@@ -150,11 +150,12 @@ fn loss_is_repaired_and_counted() {
         check_fields(&v, "rc", op, 8192, 300);
         assert!(counter(&v, "retransmitted_packets") > 0, "{v}");
     }
+    // Fewer than there are receives posted, so that no other reason loses any.
     let v =
-        json(&["send_bw", "--transport", "ud", "--size", "64", "--iters", "2000", "--fault", "loss=0.1", "--verify"]);
+        json(&["send_bw", "--transport", "ud", "--size", "64", "--iters", "400", "--fault", "loss=0.2", "--verify"]);
     let lost = counter(&v, "lost_messages");
-    assert!((100..400).contains(&lost), "a tenth: {lost}");
-    assert_eq!(v["iterations"].as_u64(), Some(2000 - lost));
+    assert!((40..160).contains(&lost), "a fifth: {lost}");
+    assert_eq!(v["iterations"].as_u64(), Some(400 - lost));
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl<'a> Sender<'a> {
                 self.control.try_receive()?;
             }
             stop::yield_if_idle(idle);
-            if idle % 64 == 0 {
+            if idle.is_multiple_of(64) {
                 let now = Instant::now();
                 if now - window_start >= PEAK_WINDOW {
                     rates.window(window_count, now - window_start);

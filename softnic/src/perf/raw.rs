@@ -156,7 +156,7 @@ impl Raw<'_> {
             }
             idle += 1;
             stop::yield_if_idle(idle);
-            if idle % 64 == 0 {
+            if idle.is_multiple_of(64) {
                 self.port.flush().map_err(failed)?;
                 if start.elapsed() >= LOST {
                     self.control.try_receive()?;
@@ -212,7 +212,7 @@ impl Raw<'_> {
             }
             idle += 1;
             stop::yield_if_idle(idle);
-            if idle % LOOK_EVERY == 0 {
+            if idle.is_multiple_of(LOOK_EVERY) {
                 if ended.is_none() && self.done()? {
                     ended = Some(Instant::now());
                 }
@@ -242,10 +242,10 @@ impl Raw<'_> {
             }
             idle += 1;
             stop::yield_if_idle(idle);
-            if idle % 64 == 0 {
+            if idle.is_multiple_of(64) {
                 self.port.flush().map_err(failed)?;
             }
-            if idle % LOOK_EVERY == 0 && self.done()? {
+            if idle.is_multiple_of(LOOK_EVERY) && self.done()? {
                 return Ok(Message::Outcome { received, seconds: 0.0, counters: BTreeMap::new() });
             }
         }

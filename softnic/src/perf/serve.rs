@@ -99,14 +99,14 @@ impl<'a> Receiver<'a> {
 
     /// Lets the client work until it is done; how much it sent on each queue pair.
     fn until_done(&mut self, control: &mut Control) -> Result<Vec<u64>, String> {
+        let passive = self.side.plan.op.verb() != Verb::Send;
         let (mut rounds, mut idle) = (0u32, 0u32);
         loop {
             // A passive end has no completions, but may have much to do.
-            idle = if self.take()? { 0 } else { idle + 1 };
+            let busy = if passive { self.side.context.progress() } else { self.take()? };
+            idle = if busy { 0 } else { idle + 1 };
             rounds += 1;
-            if self.side.plan.op.verb() == Verb::Send {
-                stop::yield_if_idle(idle);
-            }
+            stop::yield_if_idle(idle);
             if rounds < LOOK_EVERY {
                 continue;
             }

@@ -35,14 +35,14 @@ pub(crate) type Begin<'t> = dyn FnMut(&Plan, &str) -> Result<(), String> + 't;
 /// A device, opened for what the plan is about.
 enum End {
     Nic(Context),
-    Raw(RawPort),
+    Raw(Box<RawPort>),
 }
 
 impl End {
     fn open(setup: &Setup, raw: bool) -> Result<End, String> {
         let (device, options) = (&setup.device, &setup.options);
         match raw {
-            true => RawPort::open(device, options).map(End::Raw),
+            true => RawPort::open(device, options).map(|port| End::Raw(Box::new(port))),
             false => Context::open(device, options).map(End::Nic),
         }
         .map_err(|e| e.to_string())
@@ -54,7 +54,7 @@ impl End {
         ours.progress.get_or_insert(Progress::Inline);
         let theirs = OpenOptions { pcap: None, fault: None, ..ours.clone() };
         match raw {
-            true => RawPort::open_pair(&ours).map(|ends| ends.map(End::Raw)),
+            true => RawPort::open_pair(&ours).map(|ends| ends.map(|port| End::Raw(Box::new(port)))),
             false => Context::open_pair([&ours, &theirs]).map(|ends| ends.map(End::Nic)),
         }
         .map_err(|e| e.to_string())

@@ -14,8 +14,10 @@ use super::{stop, written};
 /// How long each of the figures is measured, unless somebody says.
 const EACH: Duration = Duration::from_millis(800);
 
-/// What is measured of each transport: bandwidth, latency, message rate.
-const ROWS: [(&str, Transport, [(Op, u32); 3]); 4] = [
+/// What a row measures: bandwidth, latency, message rate, each with its size.
+type Cells = [(Op, u32); 3];
+
+const ROWS: [(&str, Transport, Cells); 4] = [
     ("rc", Transport::Rc, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
     ("uc", Transport::Uc, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
     ("ud", Transport::Ud, [(Op::SendBw, 4096), (Op::SendLat, 64), (Op::SendBw, 64)]),
@@ -91,7 +93,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
     Ok(())
 }
 
-fn line(name: &str, row: &[Measured], cells: &[(Op, u32); 3]) -> String {
+fn line(name: &str, row: &[Measured], cells: &Cells) -> String {
     let mut line = format!("{name:<10}");
     for (i, (measured, (op, size))) in row.iter().zip(cells).enumerate() {
         let value = match measured {
