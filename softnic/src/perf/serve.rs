@@ -184,6 +184,7 @@ impl<'a> Receiver<'a> {
         if !side.plan.verify {
             return Ok(());
         }
+        let lost = self.received_writes() < sent.iter().sum();
         for (q, &sent) in sent.iter().enumerate() {
             match side.plan.op.verb() {
                 // A WRITE that was lost leaves what was there before.
@@ -192,7 +193,7 @@ impl<'a> Receiver<'a> {
                         self.pattern.compare(&side.mr, side.in_at(q, number), self.size as usize, q, number)?;
                     }
                 }
-                Verb::Write => self.verify_lossy(q, sent)?,
+                Verb::Write => self.verify_lossy(q, sent, lost)?,
                 Verb::Atomic => {
                     let mut bytes = [0; 8];
                     side.mr.read_at(side.in_at(q, 0), &mut bytes);
@@ -208,8 +209,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Where messages may be lost: what came last must be right.
-    fn verify_lossy(&mut self, q: usize, sent: u64) -> Result<(), String> {
-        let lost = self.received_writes() < sent;
+    fn verify_lossy(&mut self, q: usize, sent: u64, lost: bool) -> Result<(), String> {
         let Some(last) = sent.checked_sub(1) else { return Ok(()) };
         match self.pattern.compare(&self.side.mr, self.side.in_at(q, last), self.size as usize, q, last) {
             Err(_) if lost => Ok(()),

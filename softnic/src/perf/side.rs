@@ -57,6 +57,7 @@ pub(crate) struct Finished {
 impl Side {
     /// Makes what the plan needs.
     pub(crate) fn new(context: Context, plan: &Plan, seed: u64) -> Result<Side, String> {
+        agreed_mtu(plan.mtu, context.port().mtu, PathMtu::B4096.bytes())?;
         let made = |what: &'static str| move |e: String| format!("cannot make {what}: {e}");
         let pd = context.alloc_pd();
         let count = plan.qps as usize;
@@ -100,6 +101,8 @@ impl Side {
         }
         let mtu = agreed_mtu(self.plan.mtu, self.context.port().mtu, peer.max_mtu)?;
         self.plan.mtu = Some(mtu.bytes());
+        // What a datagram may be long, both know only now.
+        self.plan.check()?;
         let mut path = self.context.path_to(peer.address, 0).map_err(|e| e.to_string())?;
         if path.mtu < mtu {
             return Err(format!(
