@@ -14,7 +14,9 @@ pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod path;
 pub(crate) mod queue_pair;
+pub(crate) mod raw;
 pub(crate) mod shared_receive_queue;
+pub(crate) mod status;
 
 pub use address_handle::AddressHandle;
 pub use completion_queue::CompletionQueue;
@@ -23,4 +25,6 @@ pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{DeviceSpec, DeviceSpecError, OpenError, OpenOptions, OwnAddresses, Progress};
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, QpOptions, QueuePair};
+pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
+pub use status::RunningNic;

@@ -199,6 +199,12 @@ impl Core {
         Some(index as u32)
     }
 
+    /// How many queue pairs there are.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        let is_qp = |queue: &&WorkQueue| matches!(queue.target, Target::Qp(_));
+        self.work.iter().flatten().filter(is_qp).count()
+    }
+
     pub(crate) fn remove_work(&mut self, index: u32) {
         if let Some(place) = self.work.get_mut(index as usize) {
             *place = None;

@@ -1,6 +1,9 @@
 //! The `softnic` command line.
 
+mod counters;
+mod devinfo;
 mod inspect;
+mod perf;
 mod sim;
 mod topology;
 
@@ -31,14 +34,20 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Counters(counters::Args),
+    Devinfo(devinfo::Args),
     Inspect(inspect::Args),
+    Perf(Box<perf::Args>),
     Sim(Box<sim::Args>),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
+        Command::Counters(args) => counters::run(args, &cli.common),
+        Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
+        Command::Perf(args) => perf::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
     };
     match result {

@@ -12,6 +12,7 @@ use softnic_nic::transports::{Counters, Event};
 
 use super::events::Events;
 use super::path::Network;
+use super::status::StatusServer;
 use crate::engine::{Engine, Watcher};
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
@@ -19,7 +20,8 @@ use crate::engine::{Engine, Watcher};
 pub struct Context(Arc<Inner>);
 
 pub(crate) struct Inner {
-    // The first to go: its threads end before what they use does.
+    // The first to go: their threads end before what they use does.
+    _status: Option<StatusServer>,
     _watchers: Vec<Watcher>,
     pub(super) engines: Vec<Arc<Engine>>,
     /// Whether threads of the program make progress when they poll.
@@ -42,7 +44,19 @@ impl Inner {
         description: String,
     ) -> Inner {
         let (order, next_engine) = (Mutex::new(()), AtomicUsize::new(0));
-        Inner { _watchers: watchers, engines, inline, events, network, order, next_engine, description }
+        // A NIC works without it.
+        let status = StatusServer::start(&engines, &description).ok();
+        Inner {
+            _status: status,
+            _watchers: watchers,
+            engines,
+            inline,
+            events,
+            network,
+            order,
+            next_engine,
+            description,
+        }
     }
 
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {

@@ -100,11 +100,11 @@ fn mtu_of(max_frame: usize) -> Option<PathMtu> {
 }
 
 /// What a NIC is put together from.
-struct Parts {
-    ios: Vec<Io>,
-    port: Port,
-    network: Option<HostNetwork>,
-    description: String,
+pub(super) struct Parts {
+    pub(super) ios: Vec<Io>,
+    pub(super) port: Port,
+    pub(super) network: Option<HostNetwork>,
+    pub(super) description: String,
 }
 
 impl Context {
@@ -113,6 +113,22 @@ impl Context {
     /// # Errors
     /// When it is not there, or may not be used: the error says what to do.
     pub fn open(device: &DeviceSpec, options: &OpenOptions) -> Result<Context, OpenError> {
+        Parts::of(device, options)?.open(options)
+    }
+
+    /// Two NICs of this process with a wire in memory between them. A SPEC of faults holds for both directions, as independent streams.
+    ///
+    /// # Errors
+    /// When the system refuses a descriptor or a thread.
+    pub fn open_pair(options: [&OpenOptions; 2]) -> Result<[Context; 2], OpenError> {
+        let [a, b] = Parts::pair(options[0])?;
+        Ok([a.open(options[0])?, b.open(options[1])?])
+    }
+}
+
+impl Parts {
+    /// A device, with its faults.
+    pub(super) fn of(device: &DeviceSpec, options: &OpenOptions) -> Result<Parts, OpenError> {
         let parts = match device {
             DeviceSpec::Mem => return Err(OpenError::Mem),
             DeviceSpec::AfXdp { interface } => Parts::afxdp(interface, options)?,
@@ -125,31 +141,24 @@ impl Context {
                 Parts { ios: vec![io], port, network: None, description: device.to_string() }
             }
         };
-        parts.with_faults(options)?.open(options)
+        parts.with_faults(options)
     }
 
-    /// Two NICs of this process with a wire in memory between them. A SPEC of faults holds for both directions, as independent streams.
-    ///
-    /// # Errors
-    /// When the system refuses a descriptor or a thread.
-    pub fn open_pair(options: [&OpenOptions; 2]) -> Result<[Context; 2], OpenError> {
+    /// The two ends of a wire in memory, with faults for both directions on the first.
+    pub(super) fn pair(options: &OpenOptions) -> Result<[Parts; 2], OpenError> {
         let (a, b) = MemoryWire::pair()?;
-        // On the one end, for both directions.
-        let a: Io = match &options[0].fault {
-            Some(spec) => Box::new(Faulty::new(a, spec, options[0].seed)),
+        let a: Io = match &options.fault {
+            Some(spec) => Box::new(Faulty::new(a, spec, options.seed)),
             None => Box::new(a),
         };
         let one = |n: u8, io: Io| {
             let own = OwnAddresses::of_host(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
             Parts { ios: vec![io], port, network: None, description: format!("mem, end {n}") }
-                .open(options[usize::from(n) - 1])
         };
-        Ok([one(1, a)?, one(2, Box::new(b))?])
+        Ok([one(1, a), one(2, Box::new(b))])
     }
-}
 
-impl Parts {
     fn afxdp(interface: &str, options: &OpenOptions) -> Result<Parts, OpenError> {
         let host = HostNetwork::open(interface)?;
         let mut port = host.port()?;

@@ -54,6 +54,12 @@ impl Interface {
         Interface::ask_index(&mut netlink, index)
     }
 
+    /// The names of all interfaces of this network namespace, those that are not Ethernet too.
+    pub fn names() -> Result<Vec<String>, HostNetworkError> {
+        let mut netlink = Netlink::open().map_err(HostNetworkError::netlink("about interfaces"))?;
+        names(&mut netlink)
+    }
+
     pub(super) fn ask_name(netlink: &mut Netlink, name: &str) -> Result<Interface, HostNetworkError> {
         let mut question = LinkMessage::default();
         question.attributes.push(LinkAttribute::IfName(name.into()));

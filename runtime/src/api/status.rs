@@ -1,0 +1,213 @@
+//! What other processes may ask a running NIC: its counters, over an abstract socket that vanishes with the process.
+//!
+//! A NIC listens at `softnic/PID/N`. Whoever connects, as the same user or as root, gets one line of JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::socket_peercred;
+use softnic_nic::transports::Counters;
+
+use crate::engine::Engine;
+use crate::wake::Wake;
+
+/// How every name begins.
+const PREFIX: &str = "softnic/";
+/// How long the other side may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// NICs of one process that can be asked.
+const MAX_NICS: u32 = 1024;
+
+/// A NIC that can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunningNic {
+    /// Its process.
+    pub pid: u32,
+    /// Which of the process's NICs it is.
+    pub index: u32,
+}
+
+impl RunningNic {
+    /// All NICs of this network namespace.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn all() -> io::Result<Vec<RunningNic>> {
+        let sockets = std::fs::read_to_string("/proc/net/unix")?;
+        let mut all: Vec<RunningNic> = sockets.lines().filter_map(RunningNic::listening).collect();
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// The NIC that a line of /proc/net/unix is about.
+    fn listening(line: &str) -> Option<RunningNic> {
+        let (pid, index) = line.split_whitespace().nth(7)?.strip_prefix('@')?.strip_prefix(PREFIX)?.split_once('/')?;
+        Some(RunningNic { pid: pid.parse().ok()?, index: index.parse().ok()? })
+    }
+
+    fn address(self) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(format!("{PREFIX}{}/{}", self.pid, self.index))
+    }
+
+    /// Asks it: an object in a line of JSON, with `pid`, `nic`, `description`, `mac`, `addresses`, `mtu`, `up`, `queue_pairs` and
+    /// `counters`.
+    ///
+    /// # Errors
+    /// When it is gone, or another user's.
+    pub fn ask(self) -> io::Result<String> {
+        let mut stream = UnixStream::connect_addr(&self.address()?)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        match answer.is_empty() {
+            true => Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user")),
+            false => Ok(answer.trim_end().into()),
+        }
+    }
+}
+
+/// The thread that answers; it ends with this value.
+pub(crate) struct StatusServer {
+    stop: Arc<(AtomicBool, Wake)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StatusServer {
+    /// Answers from now on.
+    pub(super) fn start(engines: &[Arc<Engine>], description: &str) -> io::Result<StatusServer> {
+        let (listener, nic) = bind()?;
+        let stop = Arc::new((AtomicBool::new(false), Wake::new()?));
+        let thread = std::thread::Builder::new().name("softnic-status".into()).spawn({
+            let (engines, description, stop) = (engines.to_vec(), description.to_string(), Arc::clone(&stop));
+            move || {
+                while !stop.0.load(Ordering::Acquire) {
+                    let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&stop.1, PollFlags::IN)];
+                    // Interrupted: all that is waited for is looked at anyway.
+                    let _ = poll(&mut fds, None);
+                    if let Ok((stream, _)) = listener.accept()
+                        && may_ask(&stream)
+                    {
+                        // Whoever asked may be gone.
+                        let _ = answer(stream, &status(nic, &engines, &description));
+                    }
+                }
+            }
+        })?;
+        Ok(StatusServer { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for StatusServer {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Release);
+        self.stop.1.wake();
+        if let Some(thread) = self.thread.take() {
+            // It panicked, and said so itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The first name that is free.
+fn bind() -> io::Result<(UnixListener, RunningNic)> {
+    let pid = std::process::id();
+    for index in 0..MAX_NICS {
+        let nic = RunningNic { pid, index };
+        match UnixListener::bind_addr(&nic.address()?) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok((listener, nic));
+            }
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(ErrorKind::AddrInUse.into())
+}
+
+/// Whether who asks is the user whose process this is, or root.
+fn may_ask(stream: &UnixStream) -> bool {
+    // The other end of a pair of our own is ourselves.
+    let ourselves = UnixStream::pair().and_then(|(a, _b)| Ok(socket_peercred(a.as_fd())?.uid));
+    match (socket_peercred(stream.as_fd()), ourselves) {
+        (Ok(them), Ok(us)) => them.uid == us || them.uid.is_root(),
+        _ => false,
+    }
+}
+
+fn answer(mut stream: UnixStream, line: &str) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(line.as_bytes())
+}
+
+fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String {
+    let (mut counters, mut lost, mut queue_pairs, mut up) = (Counters::default(), 0, 0, true);
+    let mut port = None;
+    for engine in engines {
+        let mut core = engine.control();
+        counters.add(core.nic().counters());
+        lost += core.driver.io().lost();
+        queue_pairs += core.queue_pairs();
+        up &= core.nic().is_up();
+        port.get_or_insert_with(|| core.nic().port().clone());
+    }
+    let mut line = format!("{{\"pid\":{},\"nic\":{},\"description\":{}", nic.pid, nic.index, quoted(description));
+    // Writing to a string does not fail.
+    if let Some(port) = port {
+        let addresses: Vec<String> = port.addresses.iter().map(|a| format!("\"{a}\"")).collect();
+        let (mac, addresses, mtu) = (port.mac, addresses.join(","), port.mtu.bytes());
+        let _ = write!(line, ",\"mac\":\"{mac}\",\"addresses\":[{addresses}],\"mtu\":{mtu}");
+    }
+    let _ = write!(line, ",\"up\":{up},\"queue_pairs\":{queue_pairs},\"counters\":{{");
+    for (name, value) in counters.iter() {
+        let _ = write!(line, "\"{name}\":{value},");
+    }
+    let _ = writeln!(line, "\"lost_frames\":{lost}}}}}");
+    line
+}
+
+/// A string of JSON.
+fn quoted(s: &str) -> String {
+    let mut out = String::from('"');
+    for c in s.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_among_others() {
+        let line = |name: &str| format!("0000000000000000: 00000002 00000000 00010000 0001 01 31415 {name}");
+        let nic = RunningNic { pid: 17, index: 2 };
+        assert_eq!(RunningNic::listening(&line("@softnic/17/2")), Some(nic));
+        for other in ["", "/run/softnic/17/2", "@softnic/17", "@softnic/x/2", "@other/17/2"] {
+            assert_eq!(RunningNic::listening(&line(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_json_cannot_have_is_escaped() {
+        assert_eq!(quoted("a \"b\" \\ \n"), "\"a \\\"b\\\" \\\\ \\u000a\"");
+    }
+}

@@ -1,0 +1,279 @@
+//! `softnic perf`: bandwidth and latency in perftest's columns, in one process or between two.
+
+mod bandwidth;
+mod client;
+mod control;
+mod latency;
+mod pattern;
+mod plan;
+mod raw;
+mod report;
+mod serve;
+mod session;
+mod side;
+mod stop;
+mod table;
+
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use softnic_fault_injector::{Spec, units};
+use softnic_runtime::api::{DeviceSpec, OpenOptions, Progress};
+use softnic_wire::PathMtu;
+
+use crate::Common;
+use plan::{Amount, Op, Plan, Transport, Verb};
+use session::Setup;
+
+/// Measure bandwidth and latency, in this process or between two machines, in perftest's columns
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  softnic perf                                         # a table of all transports, no set-up, no root
+  softnic perf write_bw --size 64K --duration 5
+  softnic perf send_lat --transport ud --size 64 --json
+  softnic perf write_bw -a --verify --fault loss=1e-3
+  softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
+  softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
+
+Latency is half the round trip for write, send and raw, the whole for read and atomic. What uc and ud send counts when it
+arrives. raw sends frames as long as RC WRITE packets with --size bytes, without any protocol: the limit to compare with.")]
+pub(crate) struct Args {
+    /// What to measure; without it, a table of all transports on a wire in memory
+    #[arg(value_enum)]
+    op: Option<Op>,
+    /// The device: mem (both ends in this process), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
+    #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE")]
+    dev: DeviceSpec,
+    /// Wait for one client at the TCP port and serve it. What is given here must be what the client asks for
+    #[arg(long, conflicts_with = "connect")]
+    server: bool,
+    /// Be the client of the server at this address (of the kernel, over which both ends find each other)
+    #[arg(long, value_name = "ADDR")]
+    connect: Option<String>,
+    /// TCP port of the server
+    #[arg(long, default_value_t = 18515, value_name = "N")]
+    port: u16,
+    /// Transport [default: rc]
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
+    /// Congestion control: none is all there is so far
+    #[arg(long, default_value = "none", value_parser = ["none"])]
+    cc: String,
+    /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
+    #[arg(long, short = 's', value_parser = size_arg)]
+    size: Option<u32>,
+    /// All powers of two from 2 bytes to 8M (raw and ud: to the MTU)
+    #[arg(long, short = 'a', conflicts_with = "size")]
+    all_sizes: bool,
+    /// Messages of each size [default: 5000, or as many as are 1G, at least 100; latency: 1000; raw: 200000]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 36))]
+    iters: Option<u64>,
+    /// How long each size is sent instead: seconds, or a time as in 500ms
+    #[arg(long, short = 'D', value_name = "TIME", conflicts_with = "iters", value_parser = duration_arg)]
+    duration: Option<Duration>,
+    /// Queue pairs [default: 1]
+    #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=16384))]
+    qps: Option<u32>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear]
+    #[arg(long, short = 'm', value_parser = mtu_arg)]
+    mtu: Option<u32>,
+    /// Work requests outstanding on each queue pair [default: 128]
+    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=8192))]
+    depth: Option<u32>,
+    /// Local ACK timeout: 4.096 µs · 2^N, 0 for none [default: 14, 67 ms]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
+    timeout: Option<u8>,
+    /// Retries after timeouts and sequence NAKs [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
+    retry: Option<u8>,
+    /// What goes wrong on the wire: on mem in both directions, on a device for what this side sends (rx. before a key: receives);
+    /// keys as `softnic sim` has them
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<Spec>,
+    /// Compare the data: every message of send, read and atomic, of write the last one in each place of memory (up to 512)
+    #[arg(long)]
+    verify: bool,
+    /// Record this side's frames as a pcap file (on mem the client's)
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Cores to pin to, as in 0,1: with inline progress the threads of the run (on mem client, server), else the NIC's own
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cpu: Vec<usize>,
+    /// Who moves frames: the threads that poll, or threads of the NIC's own [default: by the number of cores; on mem inline]
+    #[arg(long, value_enum)]
+    progress: Option<ProgressArg>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ProgressArg {
+    Inline,
+    Dedicated,
+}
+
+fn size_arg(s: &str) -> Result<u32, String> {
+    match units::parse_size(s)? {
+        n @ 1..=0x4000_0000 => Ok(n as u32),
+        _ => Err("a message has between 1 byte and 1G".into()),
+    }
+}
+
+fn mtu_arg(s: &str) -> Result<u32, String> {
+    let mtu = s.parse().ok().and_then(PathMtu::from_bytes);
+    mtu.map(PathMtu::bytes).ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
+}
+
+fn duration_arg(s: &str) -> Result<Duration, String> {
+    let plain = s.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = plain.map_or_else(|| units::parse_time(s), Ok)?;
+    match time > Duration::ZERO && time < Duration::from_secs(86400) {
+        true => Ok(time),
+        false => Err("a run takes more than nothing and less than a day".into()),
+    }
+}
+
+impl Args {
+    fn plan(&self, op: Op) -> Result<Plan, String> {
+        let transport = self.transport.unwrap_or(Transport::Rc);
+        // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
+        let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });
+        let sizes = match self.all_sizes {
+            true => Plan::all_sizes(op, transport, mtu),
+            false => vec![self.size.unwrap_or_else(|| Plan::default_size(op, transport, mtu))],
+        };
+        let amount = match (self.iters, self.duration) {
+            (Some(n), _) => Amount::Iterations(n),
+            (None, Some(time)) => Amount::Seconds(time.as_secs_f64()),
+            (None, None) => Amount::Usual,
+        };
+        let plan = Plan {
+            op,
+            transport,
+            sizes,
+            amount,
+            qps: self.qps.unwrap_or(1),
+            mtu: self.mtu,
+            depth: self.depth.unwrap_or(128),
+            timeout: self.timeout.unwrap_or(14),
+            retry: self.retry.unwrap_or(7),
+            verify: self.verify,
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Whether a client asks for what was given here.
+    fn agree(&self, plan: &Plan) -> Result<(), String> {
+        let differ = |what: &str, ours: String, theirs: String| {
+            Err(format!("the two ends do not agree: the server has {what} {ours}, the client {theirs}"))
+        };
+        if let Some(op) = self.op.filter(|&op| op != plan.op) {
+            return differ("operation", op.name().into(), plan.op.name().into());
+        }
+        if let Some(t) = self.transport.filter(|&t| t != plan.transport) {
+            return differ("transport", t.name().into(), plan.transport.name().into());
+        }
+        if let Some(size) = self.size.filter(|&size| plan.sizes != [size]) {
+            return differ("size", size.to_string(), format!("{:?}", plan.sizes));
+        }
+        for (what, ours, theirs) in [("qps", self.qps, Some(plan.qps)), ("mtu", self.mtu, plan.mtu)] {
+            if let Some(ours) = ours.filter(|_| ours != theirs) {
+                return differ(what, ours.to_string(), theirs.map_or("none in particular".into(), |n| n.to_string()));
+            }
+        }
+        match self.verify && !plan.verify {
+            true => differ("data", "to compare".into(), "none".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn setup(&self, seed: u64) -> Setup {
+        let progress = self.progress.map(|p| match p {
+            ProgressArg::Inline => Progress::Inline,
+            ProgressArg::Dedicated => Progress::Dedicated,
+        });
+        let own_threads = progress == Some(Progress::Dedicated);
+        let (nic_cpus, cpus) =
+            if own_threads { (self.cpu.clone(), Vec::new()) } else { (Vec::new(), self.cpu.clone()) };
+        let options = OpenOptions {
+            progress,
+            cpus: nic_cpus,
+            fault: self.fault.clone(),
+            seed,
+            pcap: self.pcap.clone(),
+            queues: None,
+        };
+        Setup { device: self.dev.clone(), options, cpus, seed }
+    }
+
+    /// What does not go together, beyond what clap can tell.
+    fn check(&self) -> Result<(), String> {
+        let mem = self.dev == DeviceSpec::Mem;
+        let apart = self.server || self.connect.is_some();
+        if mem && apart {
+            return Err(
+                "mem is inside one process: --server and --connect need --dev afxdp:INTERFACE or dgram:OURS,PEERS"
+                    .into(),
+            );
+        }
+        if !mem && !apart {
+            return Err(format!("{} has another end: say --server there and --connect ADDR here", self.dev));
+        }
+        if self.connect.is_some() && self.op.is_none() {
+            return Err("say what to measure, as in softnic perf write_bw --connect ADDR".into());
+        }
+        if self.pcap.is_some() && self.op.is_some_and(|op| op.verb() == Verb::Raw) {
+            return Err("raw frames pass by what records captures: leave --pcap out".into());
+        }
+        let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
+        let more = more || self.transport.is_some() || self.pcap.is_some() || self.fault.is_some();
+        if !apart && self.op.is_none() && more {
+            return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    args.check()?;
+    stop::install();
+    let setup = args.setup(common.seed);
+    let result = match args.op {
+        _ if args.server => {
+            let raw = args.op.is_some_and(|op| op.verb() == Verb::Raw);
+            if let Some(op) = args.op {
+                args.plan(op)?;
+            }
+            session::listen(&setup, raw, args.port, &|plan| args.agree(plan))
+        }
+        None => table::run(&setup, args.duration, common.json),
+        Some(op) => {
+            let plan = args.plan(op)?;
+            let begin = &mut |plan: &Plan, on: &str| match common.json {
+                true => Ok(()),
+                false => written(writeln!(io::stdout(), "{}\n{}", report::heading(plan, on), report::columns(plan.op))),
+            };
+            let tell = &mut |plan: &Plan, measured: &report::Measured, counters: &_| {
+                written(report::print(plan, measured, counters, common.json))
+            };
+            match &args.connect {
+                None => session::in_memory(&setup, &plan, begin, tell),
+                Some(host) => session::connect(&setup, &plan, host, args.port, begin, tell),
+            }
+        }
+    };
+    match result {
+        _ if stop::requested() => Ok(ExitCode::from(stop::EXIT_CODE)),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whoever reads the output may go; everything else is an error.
+fn written(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write the output: {e}")),
+        _ => Ok(()),
+    }
+}

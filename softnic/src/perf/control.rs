@@ -1,0 +1,162 @@
+//! What the two ends of a run tell each other beside the wire: lines of JSON over a stream.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::Plan;
+use super::stop;
+
+/// Changes whenever an older end would misunderstand a newer one.
+pub(crate) const VERSION: u32 = 1;
+/// How long the peer may be silent where it has nothing to do but answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer lines are no peer's of ours.
+const LONGEST_LINE: usize = 16 << 20;
+
+/// A queue pair, as the peer must know it.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct QpInfo {
+    pub(crate) qpn: u32,
+    pub(crate) psn: u32,
+}
+
+/// Everything that an end tells of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    pub(crate) plan: Plan,
+    /// Where its NIC is: not where the stream goes.
+    pub(crate) address: IpAddr,
+    pub(crate) mac: [u8; 6],
+    /// The longest payload that its device carries.
+    pub(crate) max_mtu: u32,
+    pub(crate) queue_pairs: Vec<QpInfo>,
+    pub(crate) memory: u64,
+    pub(crate) rkey: u32,
+}
+
+/// A line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Message {
+    /// The first line each way.
+    Hello(Box<Hello>),
+    /// The client begins with a size, after so many messages that do not count.
+    Go { size: u32, warm_up: u64 },
+    /// The server is ready for it.
+    Ready,
+    /// The client sent so many on each queue pair.
+    Done { sent: Vec<u64> },
+    /// What became of it at the server: messages that came and count, and the time from the first of them to the last.
+    Outcome { received: u64, seconds: f64, counters: BTreeMap<String, u64> },
+    /// Something went wrong.
+    Failed { reason: String },
+    /// That was all.
+    Bye,
+}
+
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// One end of the stream; it never waits by itself.
+pub(crate) struct Control {
+    stream: Box<dyn Stream>,
+    buffer: Vec<u8>,
+    /// Whether Ctrl-C ends a wait: of two ends in one process only the client looks at it.
+    pub(crate) interruptible: bool,
+}
+
+impl Control {
+    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Control> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Control { stream: Box::new(stream), buffer: Vec::new(), interruptible: true })
+    }
+
+    /// The two ends of a stream inside this process: the client's and the server's.
+    pub(crate) fn pair() -> io::Result<(Control, Control)> {
+        let (a, b) = UnixStream::pair()?;
+        a.set_nonblocking(true)?;
+        b.set_nonblocking(true)?;
+        let end = |stream, interruptible| Control { stream: Box::new(stream), buffer: Vec::new(), interruptible };
+        Ok((end(a, true), end(b, false)))
+    }
+
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), String> {
+        let mut line = serde_json::to_vec(message).map_err(|e| e.to_string())?;
+        line.push(b'\n');
+        let mut rest = &line[..];
+        let start = Instant::now();
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(gone(&e.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line, if it is there. What the peer says of its own failure is an error here.
+    pub(crate) fn try_receive(&mut self) -> Result<Option<Message>, String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return match serde_json::from_slice(&line) {
+                    Ok(Message::Failed { reason }) => Err(format!("the peer says: {reason}")),
+                    Ok(message) => Ok(Some(message)),
+                    Err(_) => Err("the peer speaks another language: is it softnic perf of the same version?".into()),
+                };
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(gone("it closed the connection")),
+                Ok(n) if self.buffer.len() + n <= LONGEST_LINE => self.buffer.extend_from_slice(&bytes[..n]),
+                Ok(_) => return Err("the peer's line never ends".into()),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(gone(&e.to_string())),
+            }
+        }
+    }
+
+    /// Waits for the next line; `meanwhile` is called all the time and says whether it did anything.
+    pub(crate) fn receive(&mut self, mut meanwhile: impl FnMut() -> bool) -> Result<Message, String> {
+        let start = Instant::now();
+        loop {
+            if let Some(message) = self.try_receive()? {
+                return Ok(message);
+            }
+            if self.interruptible && stop::requested() {
+                return Err(stop::MESSAGE.into());
+            }
+            if start.elapsed() > PATIENCE {
+                return Err(format!("the peer said nothing for {} seconds", PATIENCE.as_secs()));
+            }
+            let mut busy = false;
+            for _ in 0..64 {
+                busy |= meanwhile();
+            }
+            if !busy {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+}
+
+fn gone(why: &str) -> String {
+    format!("the peer is gone: {why}")
+}
+
+/// What is said when a line comes that has no place here.
+pub(crate) fn unexpected(message: &Message) -> String {
+    format!("the peer said something out of turn: {message:?}")
+}

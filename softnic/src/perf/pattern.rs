@@ -1,0 +1,71 @@
+//! Bytes that differ from message to message, for `--verify`.
+
+use softnic_runtime::api::MemoryRegion;
+
+/// The bytes of message `number` on queue pair `qp`.
+fn fill(out: &mut [u8], qp: usize, number: u64) {
+    let mut word = (number ^ (qp as u64) << 40).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for chunk in out.chunks_mut(8) {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let bytes = (word ^ word >> 29).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
+    }
+}
+
+/// Writes and compares messages.
+pub(crate) struct Pattern {
+    expected: Vec<u8>,
+    found: Vec<u8>,
+}
+
+impl Pattern {
+    pub(crate) fn new() -> Pattern {
+        Pattern { expected: Vec::new(), found: Vec::new() }
+    }
+
+    /// Writes a message of `len` bytes at `offset`.
+    pub(crate) fn write(&mut self, mr: &MemoryRegion, offset: usize, len: usize, qp: usize, number: u64) {
+        self.expected.resize(len, 0);
+        fill(&mut self.expected, qp, number);
+        mr.write_at(offset, &self.expected);
+    }
+
+    /// Compares a message of `len` bytes at `offset` with what it must be.
+    pub(crate) fn compare(
+        &mut self,
+        mr: &MemoryRegion,
+        offset: usize,
+        len: usize,
+        qp: usize,
+        number: u64,
+    ) -> Result<(), String> {
+        self.expected.resize(len, 0);
+        self.found.resize(len, 0);
+        fill(&mut self.expected, qp, number);
+        mr.read_at(offset, &mut self.found);
+        match self.expected.iter().zip(&self.found).position(|(a, b)| a != b) {
+            None => Ok(()),
+            Some(at) => Err(format!(
+                "message {number} of queue pair {qp} is wrong: byte {at} of {len} is {:#04x}, not {:#04x}",
+                self.found[at], self.expected[at]
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill;
+
+    #[test]
+    fn messages_differ() {
+        let bytes = |qp, number| {
+            let mut out = [0; 37];
+            fill(&mut out, qp, number);
+            out
+        };
+        assert_eq!(bytes(1, 2), bytes(1, 2));
+        assert_ne!(bytes(1, 2), bytes(1, 3));
+        assert_ne!(bytes(1, 2), bytes(0, 2));
+    }
+}

@@ -1,0 +1,257 @@
+//! What a run of `softnic perf` does: operation, transport, sizes and how much of each. Both ends agree on it before they start.
+
+use serde::{Deserialize, Serialize};
+use softnic_nic::QpKind;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Op {
+    /// Bandwidth of RDMA WRITE
+    WriteBw,
+    /// Bandwidth of RDMA READ
+    ReadBw,
+    /// Bandwidth of SEND
+    SendBw,
+    /// Rate of FETCH_ADD
+    AtomicBw,
+    /// Latency of RDMA WRITE, half a round trip
+    WriteLat,
+    /// Latency of RDMA READ
+    ReadLat,
+    /// Latency of SEND, half a round trip
+    SendLat,
+    /// Latency of FETCH_ADD
+    AtomicLat,
+    /// What the wire carries without any protocol
+    Raw,
+    /// Latency of the wire without any protocol, half a round trip
+    RawLat,
+}
+
+/// What a work request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Write,
+    Read,
+    Send,
+    Atomic,
+    Raw,
+}
+
+impl Op {
+    pub(crate) fn verb(self) -> Verb {
+        match self {
+            Op::WriteBw | Op::WriteLat => Verb::Write,
+            Op::ReadBw | Op::ReadLat => Verb::Read,
+            Op::SendBw | Op::SendLat => Verb::Send,
+            Op::AtomicBw | Op::AtomicLat => Verb::Atomic,
+            Op::Raw | Op::RawLat => Verb::Raw,
+        }
+    }
+
+    pub(crate) fn is_latency(self) -> bool {
+        matches!(self, Op::WriteLat | Op::ReadLat | Op::SendLat | Op::AtomicLat | Op::RawLat)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Op::WriteBw => "write_bw",
+            Op::ReadBw => "read_bw",
+            Op::SendBw => "send_bw",
+            Op::AtomicBw => "atomic_bw",
+            Op::WriteLat => "write_lat",
+            Op::ReadLat => "read_lat",
+            Op::SendLat => "send_lat",
+            Op::AtomicLat => "atomic_lat",
+            Op::Raw => "raw",
+            Op::RawLat => "raw_lat",
+        }
+    }
+}
+
+/// How messages travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Transport {
+    /// Reliable connection: Go-Back-N, the standard
+    Rc,
+    /// Unreliable connection
+    Uc,
+    /// Datagrams
+    Ud,
+}
+
+impl Transport {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Transport::Rc => "rc",
+            Transport::Uc => "uc",
+            Transport::Ud => "ud",
+        }
+    }
+
+    pub(crate) fn kind(self) -> QpKind {
+        match self {
+            Transport::Rc => QpKind::Rc,
+            Transport::Uc => QpKind::Uc,
+            Transport::Ud => QpKind::Ud,
+        }
+    }
+
+    fn has(self, verb: Verb) -> bool {
+        match self {
+            Transport::Rc => true,
+            Transport::Uc => matches!(verb, Verb::Write | Verb::Send | Verb::Raw),
+            Transport::Ud => matches!(verb, Verb::Send | Verb::Raw),
+        }
+    }
+}
+
+/// How much of each size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Amount {
+    /// So many messages.
+    Iterations(u64),
+    /// So many seconds.
+    Seconds(f64),
+    /// As many messages as usual.
+    Usual,
+}
+
+/// What a run does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) op: Op,
+    pub(crate) transport: Transport,
+    /// Bytes of a message, one after the other.
+    pub(crate) sizes: Vec<u32>,
+    pub(crate) amount: Amount,
+    pub(crate) qps: u32,
+    /// Path MTU; `None` for the longest that both ends bear.
+    pub(crate) mtu: Option<u32>,
+    /// Work requests outstanding on a queue pair.
+    pub(crate) depth: u32,
+    pub(crate) timeout: u8,
+    pub(crate) retry: u8,
+    pub(crate) verify: bool,
+}
+
+/// The most that a size moves when nobody said how much.
+const USUAL_BYTES: u64 = 1 << 30;
+/// Memory for the messages of one queue pair that are kept apart to be compared.
+const VERIFIED_BYTES: usize = 32 << 20;
+/// Receives that are kept posted: far more than a batch of frames uses up.
+const RECEIVES: u32 = 512;
+/// The network header in front of every datagram received.
+pub(crate) const GRH: usize = 40;
+/// The longest message of `-a`, as perftest has it.
+const LONGEST: u32 = 8 << 20;
+
+impl Plan {
+    /// All sizes of `-a`.
+    pub(crate) fn all_sizes(op: Op, transport: Transport, mtu: u32) -> Vec<u32> {
+        let longest = match (op.verb(), transport) {
+            (Verb::Atomic, _) => return vec![8],
+            (Verb::Raw, _) | (_, Transport::Ud) => mtu,
+            _ => LONGEST,
+        };
+        (1..).map(|bit| 1u32 << bit).take_while(|&size| size <= longest).collect()
+    }
+
+    pub(crate) fn default_size(op: Op, transport: Transport, mtu: u32) -> u32 {
+        match op.verb() {
+            Verb::Atomic => 8,
+            _ if op.is_latency() => 64,
+            Verb::Raw => 1024,
+            _ if transport == Transport::Ud => mtu,
+            _ => 64 << 10,
+        }
+    }
+
+    /// What is wrong with it, if anything.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let verb = self.op.verb();
+        if !self.transport.has(verb) {
+            let has = if self.transport == Transport::Uc { "write and send" } else { "send" };
+            return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
+        }
+        if verb == Verb::Atomic && self.sizes != [8] {
+            return Err("an atomic works on 8 bytes: leave --size out".into());
+        }
+        if self.sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
+            return Err("--size must be between 1 and 1G".into());
+        }
+        let longest = self.sizes.iter().max().copied().unwrap_or(0);
+        let single = verb == Verb::Raw || self.transport == Transport::Ud;
+        let mtu = self.mtu.unwrap_or(4096);
+        if single && longest > mtu {
+            let what = if verb == Verb::Raw { "a raw frame" } else { "a datagram" };
+            return Err(format!("{what} has at most as many bytes as the MTU, {mtu}, not {longest}"));
+        }
+        if verb == Verb::Raw && self.verify {
+            return Err("raw frames carry nothing to compare: leave --verify out".into());
+        }
+        if self.op.is_latency() && self.qps > 1 {
+            return Err("latency is measured on one queue pair: leave --qps out".into());
+        }
+        Ok(())
+    }
+
+    /// How many messages are sent of a size; `None` when time decides.
+    pub(crate) fn iterations(&self, size: u32) -> Option<u64> {
+        match self.amount {
+            Amount::Iterations(n) => Some(n),
+            Amount::Seconds(_) => None,
+            Amount::Usual if self.op.is_latency() => Some(1000),
+            Amount::Usual if self.op == Op::Raw => Some(200_000),
+            Amount::Usual => Some((USUAL_BYTES / u64::from(size)).clamp(100, 5000)),
+        }
+    }
+
+    /// How many messages go before, and do not count.
+    pub(crate) fn warm_up(&self, size: u32) -> u64 {
+        (self.iterations(size).unwrap_or(1000) / 10).clamp(1, 100)
+    }
+
+    fn longest(&self) -> usize {
+        self.sizes.iter().max().copied().unwrap_or(0) as usize
+    }
+
+    /// Bytes from one message to the next in memory.
+    pub(crate) fn slot_len(&self) -> usize {
+        (self.longest() + GRH).next_multiple_of(64)
+    }
+
+    /// Messages of a queue pair that have memory of their own, each way. One is enough where nobody compares, or one is under way.
+    pub(crate) fn slots(&self) -> usize {
+        match self.keeps_apart() {
+            true => (VERIFIED_BYTES / self.slot_len()).clamp(2, RECEIVES as usize),
+            false => 1,
+        }
+    }
+
+    fn keeps_apart(&self) -> bool {
+        self.verify && !self.op.is_latency()
+    }
+
+    /// Work requests outstanding on a queue pair at most.
+    pub(crate) fn outstanding(&self) -> u64 {
+        match self.keeps_apart() {
+            true => u64::from(self.depth).min(self.slots() as u64),
+            // One at a time, but acknowledgements may come later than answers.
+            false if self.op.is_latency() => u64::from(self.depth.max(128)),
+            false => u64::from(self.depth),
+        }
+    }
+
+    /// Receives that a queue pair keeps posted.
+    pub(crate) fn receives(&self) -> u32 {
+        match self.keeps_apart() {
+            true => RECEIVES.min(self.slots() as u32),
+            false => RECEIVES,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The server's end of a run: it answers, receives, or only lets the client work on its memory, until the client is done.
+
+use std::time::{Duration, Instant};
+
+use softnic_nic::transports::Completion;
+
+use super::control::{Control, Message, unexpected};
+use super::latency::PingPong;
+use super::pattern::Pattern;
+use super::plan::{Transport, Verb};
+use super::side::{Side, next_line};
+use super::stop;
+
+/// Rounds between looks at what the client says.
+const LOOK_EVERY: u32 = 1024;
+/// How long nothing must come before what is missing counts as lost.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// Serves one client that is connected, until it says that it is done.
+pub(crate) fn serve(side: &mut Side, control: &mut Control) -> Result<(), String> {
+    loop {
+        match next_line(control, &side.context)? {
+            Message::Go { size, warm_up } => {
+                let outcome = serve_size(side, control, size, warm_up)?;
+                control.send(&outcome)?;
+            }
+            Message::Bye => return Ok(()),
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+fn serve_size(side: &mut Side, control: &mut Control, size: u32, warm_up: u64) -> Result<Message, String> {
+    side.counters();
+    if !side.plan.sizes.contains(&size) {
+        return Err(format!("the peer wants to send {size} bytes, and did not say so before"));
+    }
+    let op = side.plan.op;
+    if op.is_latency() && matches!(op.verb(), Verb::Write | Verb::Send) {
+        PingPong::clear(side, size);
+        control.send(&Message::Ready)?;
+        let (line, received) = PingPong::new(side, control, size).answer()?;
+        let Message::Done { .. } = line else { return Err(unexpected(&line)) };
+        return Ok(Message::Outcome { received, seconds: 0.0, counters: side.counters() });
+    }
+    let mut receiver = Receiver::new(side, size, warm_up);
+    receiver.prepare();
+    control.send(&Message::Ready)?;
+    let sent = receiver.until_done(control)?;
+    let (received, seconds) = receiver.collect(&sent)?;
+    receiver.verify(&sent)?;
+    Ok(Message::Outcome { received, seconds, counters: side.counters() })
+}
+
+/// What comes of one size.
+struct Receiver<'a> {
+    side: &'a Side,
+    size: u32,
+    warm_up: u64,
+    pattern: Pattern,
+    received: u64,
+    /// When the first message that counts, and the last one, came.
+    first: Option<Instant>,
+    last: Instant,
+    /// WRITEs that had come before.
+    writes_before: u64,
+    batch: Vec<Completion>,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(side: &'a Side, size: u32, warm_up: u64) -> Receiver<'a> {
+        let writes_before = side.context.counters().rx_write_requests;
+        Receiver {
+            side,
+            size,
+            warm_up,
+            pattern: Pattern::new(),
+            received: 0,
+            first: None,
+            last: Instant::now(),
+            writes_before,
+            batch: Vec::with_capacity(64),
+        }
+    }
+
+    /// Puts into memory what the client will find, or clears what it will write.
+    fn prepare(&mut self) {
+        let (side, len) = (self.side, self.size as usize);
+        for q in 0..side.qps.len() {
+            for slot in 0..side.plan.slots() as u64 {
+                match side.plan.op.verb() {
+                    Verb::Read => self.pattern.write(&side.mr, side.out_at(q, slot), len, q, slot),
+                    Verb::Write | Verb::Atomic => side.mr.write_at(side.in_at(q, slot), &vec![0; len]),
+                    Verb::Send | Verb::Raw => {}
+                }
+            }
+        }
+    }
+
+    /// Lets the client work until it is done; how much it sent on each queue pair.
+    fn until_done(&mut self, control: &mut Control) -> Result<Vec<u64>, String> {
+        let passive = self.side.plan.op.verb() != Verb::Send;
+        let (mut rounds, mut idle) = (0u32, 0u32);
+        loop {
+            // A passive end has no completions, but may have much to do.
+            let busy = if passive { self.side.context.progress() } else { self.take()? };
+            idle = if busy { 0 } else { idle + 1 };
+            rounds += 1;
+            stop::yield_if_idle(idle);
+            if rounds < LOOK_EVERY {
+                continue;
+            }
+            rounds = 0;
+            match control.try_receive()? {
+                Some(Message::Done { sent }) if sent.len() == self.side.qps.len() => return Ok(sent),
+                Some(other) => return Err(unexpected(&other)),
+                None if control.interruptible && stop::requested() => return Err(stop::MESSAGE.into()),
+                None => {}
+            }
+        }
+    }
+
+    /// Takes what has come, and makes progress.
+    #[inline]
+    fn take(&mut self) -> Result<bool, String> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.side.poll(&mut batch)?;
+        for completion in &batch {
+            let finished = self.side.finished(completion)?;
+            if self.side.plan.verify {
+                let at = self.side.in_at(finished.qp, finished.number) + self.side.header_len();
+                let number = finished.imm.map_or(0, u64::from);
+                if finished.bytes as usize != self.size as usize + self.side.header_len() {
+                    return Err(format!("message {number} has {} bytes, not {}", finished.bytes, self.size));
+                }
+                self.pattern.compare(&self.side.mr, at, self.size as usize, finished.qp, number)?;
+            }
+            self.side.post_receive(finished.qp, finished.number)?;
+            self.received += 1;
+            if self.received == self.warm_up {
+                self.first = Some(Instant::now());
+            }
+        }
+        let any = !batch.is_empty();
+        if any {
+            self.last = Instant::now();
+        }
+        self.batch = batch;
+        Ok(any)
+    }
+
+    /// Waits for what is still under way; how many came that count, and how long they took.
+    fn collect(&mut self, sent: &[u64]) -> Result<(u64, f64), String> {
+        let total: u64 = sent.iter().sum();
+        let verb = self.side.plan.op.verb();
+        let reliable = self.side.plan.transport == Transport::Rc;
+        let mut received = 0;
+        let mut since = Instant::now();
+        while since.elapsed() < SILENCE {
+            self.take()?;
+            let now = match verb {
+                Verb::Send => self.received,
+                Verb::Write if !reliable => self.side.context.counters().rx_write_requests - self.writes_before,
+                // The client's completions say that all is here.
+                _ => total,
+            };
+            if now != received {
+                (received, since) = (now, Instant::now());
+            }
+            if received >= total {
+                break;
+            }
+        }
+        if reliable && received < total {
+            return Err(format!("{received} messages came of {total} that the peer says were received"));
+        }
+        let seconds = self.first.map_or(0.0, |first| self.last.saturating_duration_since(first).as_secs_f64());
+        Ok((received.saturating_sub(self.warm_up), seconds))
+    }
+
+    /// Compares what lies in memory now: the last message of every slot, or the count of all atomics.
+    fn verify(&mut self, sent: &[u64]) -> Result<(), String> {
+        let side = self.side;
+        if !side.plan.verify {
+            return Ok(());
+        }
+        let lost = self.received_writes() < sent.iter().sum();
+        for (q, &sent) in sent.iter().enumerate() {
+            match side.plan.op.verb() {
+                // A WRITE that was lost leaves what was there before.
+                Verb::Write if side.plan.transport == Transport::Rc => {
+                    for number in sent.saturating_sub(side.plan.slots() as u64)..sent {
+                        self.pattern.compare(&side.mr, side.in_at(q, number), self.size as usize, q, number)?;
+                    }
+                }
+                Verb::Write => self.verify_lossy(q, sent, lost)?,
+                Verb::Atomic => {
+                    let mut bytes = [0; 8];
+                    side.mr.read_at(side.in_at(q, 0), &mut bytes);
+                    let count = u64::from_ne_bytes(bytes);
+                    if count != sent {
+                        return Err(format!("{sent} atomics on queue pair {q} added up to {count}"));
+                    }
+                }
+                Verb::Read | Verb::Send | Verb::Raw => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where messages may be lost: what came last must be right.
+    fn verify_lossy(&mut self, q: usize, sent: u64, lost: bool) -> Result<(), String> {
+        let Some(last) = sent.checked_sub(1) else { return Ok(()) };
+        match self.pattern.compare(&self.side.mr, self.side.in_at(q, last), self.size as usize, q, last) {
+            Err(_) if lost => Ok(()),
+            result => result,
+        }
+    }
+
+    fn received_writes(&self) -> u64 {
+        self.side.context.counters().rx_write_requests - self.writes_before
+    }
+}

@@ -1,0 +1,245 @@
+//! The two ends of a run finding each other: in one process, or over TCP.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort};
+
+use super::client::{self, Tell};
+use super::control::{Control, Hello, Message, VERSION, unexpected};
+use super::plan::{Plan, Verb};
+use super::raw::{self, Raw};
+use super::serve::serve;
+use super::side::Side;
+use super::stop;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Makes the server's PSNs others than the client's.
+const SERVER: u64 = 1 << 32;
+
+/// How NICs are opened.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) device: DeviceSpec,
+    pub(crate) options: OpenOptions,
+    /// The cores that the threads of the run are pinned to, where they make progress.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) seed: u64,
+}
+
+/// What is told when both ends are connected: the plan as agreed, and what the run is on.
+pub(crate) type Begin<'t> = dyn FnMut(&Plan, &str) -> Result<(), String> + 't;
+
+/// A device, opened for what the plan is about.
+enum End {
+    Nic(Context),
+    Raw(Box<RawPort>),
+}
+
+impl End {
+    fn open(setup: &Setup, raw: bool) -> Result<End, String> {
+        let (device, options) = (&setup.device, &setup.options);
+        match raw {
+            true => RawPort::open(device, options).map(|port| End::Raw(Box::new(port))),
+            false => Context::open(device, options).map(End::Nic),
+        }
+        .map_err(|e| e.to_string())
+    }
+
+    fn open_pair(setup: &Setup, raw: bool) -> Result<[End; 2], String> {
+        // Each end has a thread that polls; the capture shows the client's.
+        let mut ours = setup.options.clone();
+        ours.progress.get_or_insert(Progress::Inline);
+        let theirs = OpenOptions { pcap: None, fault: None, ..ours.clone() };
+        match raw {
+            true => RawPort::open_pair(&ours).map(|ends| ends.map(|port| End::Raw(Box::new(port)))),
+            false => Context::open_pair([&ours, &theirs]).map(|ends| ends.map(End::Nic)),
+        }
+        .map_err(|e| e.to_string())
+    }
+}
+
+/// The address that the peer gets: the first, or the first of the peer's own IP version.
+pub(crate) fn own_address(all: &[IpAddr], peer: Option<&Hello>, description: &str) -> Result<IpAddr, String> {
+    let fits = |a: &&IpAddr| peer.is_none_or(|p| p.address.is_ipv4() == a.is_ipv4());
+    all.iter().find(fits).copied().ok_or_else(|| match peer {
+        None => format!("{description} has no IP address: give the interface one by `ip address add`"),
+        Some(peer) => format!("{description} has no address of the same IP version as the peer's, {}", peer.address),
+    })
+}
+
+/// Both ends in this process.
+pub(crate) fn in_memory(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell: &mut Tell<'_>) -> Result<(), String> {
+    let [ours, theirs] = End::open_pair(setup, plan.op.verb() == Verb::Raw)?;
+    let (mut client, mut server) = Control::pair().map_err(|e| e.to_string())?;
+    std::thread::scope(|s| {
+        let other = s.spawn(move || {
+            pin(setup, 1);
+            let result = serve_client(theirs, setup, &mut server, &|_| Ok(()));
+            if let Err(reason) = &result {
+                let _ = server.send(&Message::Failed { reason: reason.clone() });
+            }
+            result
+        });
+        pin(setup, 0);
+        let result = run_end(ours, setup, plan, &mut client, begin, tell);
+        // The server's end goes when ours does.
+        drop(client);
+        let served = other.join().unwrap_or_else(|_| Err("the other end panicked".into()));
+        match (result, served) {
+            // What the server knows first, the client only hears of.
+            (Err(ours), Err(theirs)) if ours.starts_with("the peer says") => Err(theirs),
+            (result, _) => result,
+        }
+    })
+}
+
+/// The client of a server elsewhere.
+pub(crate) fn connect(
+    setup: &Setup,
+    plan: &Plan,
+    host: &str,
+    port: u16,
+    begin: &mut Begin<'_>,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
+    let end = End::open(setup, plan.op.verb() == Verb::Raw)?;
+    pin(setup, 0);
+    let mut control = Control::tcp(dial(host, port)?).map_err(|e| e.to_string())?;
+    let result = run_end(end, setup, plan, &mut control, begin, tell);
+    if let Err(reason) = &result {
+        // It may be gone already.
+        let _ = control.send(&Message::Failed { reason: reason.clone() });
+    }
+    result
+}
+
+fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?;
+    let mut last = format!("{host} has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => return Ok(stream),
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                last = format!("nobody listens at {address}: start `softnic perf --server --dev …` there first");
+            }
+            Err(e) => last = format!("cannot connect to {address}: {e}"),
+        }
+    }
+    Err(last)
+}
+
+/// Serves one client.
+pub(crate) fn listen(
+    setup: &Setup,
+    raw: bool,
+    port: u16,
+    agree: &dyn Fn(&Plan) -> Result<(), String>,
+) -> Result<(), String> {
+    let end = End::open(setup, raw)?;
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let listener = TcpListener::bind(any).or_else(|_| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))));
+    let listener = listener.map_err(|e| format!("cannot listen at TCP port {port}: {e}"))?;
+    listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+    eprintln!("waiting for a client at TCP port {port}");
+    let stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
+            Err(e) => return Err(format!("cannot take a client: {e}")),
+        }
+        if stop::requested() {
+            return Ok(());
+        }
+    };
+    drop(listener);
+    pin(setup, 0);
+    let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;
+    let result = serve_client(end, setup, &mut control, agree);
+    if let Err(reason) = &result {
+        // It may be gone already.
+        let _ = control.send(&Message::Failed { reason: reason.clone() });
+    }
+    result
+}
+
+/// Serves whoever is at the other end of the stream.
+fn serve_client(
+    mut end: End,
+    setup: &Setup,
+    control: &mut Control,
+    agree: &dyn Fn(&Plan) -> Result<(), String>,
+) -> Result<(), String> {
+    let context = if let End::Nic(context) = &end { Some(context) } else { None };
+    let peer = hello_of(control, context)?;
+    peer.plan.check()?;
+    agree(&peer.plan)?;
+    if matches!(end, End::Nic(_)) && peer.plan.op.verb() == Verb::Raw {
+        // The device is free for the one only when the other is gone.
+        drop(end);
+        end = End::open(setup, true)?;
+    }
+    match end {
+        End::Nic(context) => {
+            let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER)?;
+            let address = own_address(&side.context.addresses(), Some(&peer), side.context.description())?;
+            side.connect(&peer)?;
+            control.send(&Message::Hello(Box::new(side.hello(address))))?;
+            serve(&mut side, control)
+        }
+        End::Raw(mut port) => {
+            control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, Some(&peer))?)))?;
+            Raw { port: &mut port, control, plan: &peer.plan, peer: &peer }.serve()
+        }
+    }
+}
+
+/// The client's end.
+fn run_end(
+    end: End,
+    setup: &Setup,
+    plan: &Plan,
+    control: &mut Control,
+    begin: &mut Begin<'_>,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
+    match end {
+        End::Nic(context) => {
+            let address = own_address(&context.addresses(), None, context.description())?;
+            let mut side = Side::new(context.clone(), plan, setup.seed)?;
+            control.send(&Message::Hello(Box::new(side.hello(address))))?;
+            let peer = hello_of(control, Some(&context))?;
+            side.connect(&peer)?;
+            begin(&side.plan, side.context.description())?;
+            client::run(&mut side, control, tell)
+        }
+        End::Raw(mut port) => {
+            control.send(&Message::Hello(Box::new(raw::hello(&port, plan, None)?)))?;
+            let peer = hello_of(control, None)?;
+            begin(plan, port.description())?;
+            Raw { port: &mut port, control, plan, peer: &peer }.run(tell)
+        }
+    }
+}
+
+/// The peer's first line.
+fn hello_of(control: &mut Control, context: Option<&Context>) -> Result<Hello, String> {
+    match control.receive(|| context.is_some_and(Context::progress))? {
+        Message::Hello(hello) if hello.version == VERSION => Ok(*hello),
+        Message::Hello(hello) => Err(format!(
+            "the peer speaks version {} of this protocol, we {VERSION}: use the same softnic at both ends",
+            hello.version
+        )),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Pins this thread, if that was asked for and it is the one that makes progress.
+fn pin(setup: &Setup, n: usize) {
+    if !setup.cpus.is_empty() {
+        core_affinity::set_for_current(core_affinity::CoreId { id: setup.cpus[n % setup.cpus.len()] });
+    }
+}

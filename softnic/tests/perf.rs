@@ -1,0 +1,419 @@
+//! `softnic perf`, `counters` and `devinfo` as people and scripts use them.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Long enough for the slowest machine; no test that passes waits for it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn softnic(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+    command.args(args);
+    command
+}
+
+fn perf(args: &[&str]) -> Output {
+    softnic(&["perf"]).args(args).output().expect("softnic runs")
+}
+
+fn lines(out: &Output) -> Vec<Value> {
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout.clone()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
+}
+
+fn json(args: &[&str]) -> Value {
+    let mut lines = lines(&perf(&[args, &["--json"]].concat()));
+    assert_eq!(lines.len(), 1);
+    lines.remove(0)
+}
+
+/// The exit code and the only line of an error.
+fn refusal(args: &[&str]) -> (Option<i32>, String) {
+    let out = perf(args);
+    assert!(!out.status.success() && out.stdout.is_empty(), "{args:?}");
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("softnic-perf-{}-{name}", std::process::id()))
+}
+
+fn counter(v: &Value, name: &str) -> u64 {
+    v["counters"][name].as_u64().unwrap_or(0)
+}
+
+fn check_fields(v: &Value, transport: &str, op: &str, bytes: u64, iterations: u64) {
+    assert_eq!((v["transport"].as_str(), v["op"].as_str()), (Some(transport), Some(op)));
+    assert_eq!((v["bytes"].as_u64(), v["iterations"].as_u64()), (Some(bytes), Some(iterations)), "{v}");
+    assert!(v["counters"].is_object());
+    let positive = |v: &Value, names: &[&str]| {
+        names.iter().for_each(|name| assert!(v[name].as_f64().is_some_and(|x| x > 0.0), "{name} of {v}"));
+    };
+    if op.ends_with("_lat") {
+        positive(&v["lat_us"], &["min", "typical", "avg", "p99", "p999", "max", "stdev"]);
+        let at = |name: &str| v["lat_us"][name].as_f64().unwrap_or(0.0);
+        assert!(at("min") <= at("avg") && at("avg") <= at("max"), "{v}");
+        assert_eq!(v.as_object().map(serde_json::Map::len), Some(6), "nothing else: {v}");
+    } else {
+        positive(v, &["bw_peak_gbps", "bw_avg_gbps", "msg_rate_mpps"]);
+        assert!(v["bw_peak_gbps"].as_f64() >= v["bw_avg_gbps"].as_f64());
+        assert_eq!(v.as_object().map(serde_json::Map::len), Some(8), "nothing else: {v}");
+    }
+}
+
+#[test]
+fn every_operation_of_every_transport_and_the_data_is_right() {
+    let all = [
+        ("rc", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"][..]),
+        ("uc", &["write_bw", "send_bw", "write_lat", "send_lat"]),
+        ("ud", &["send_bw", "send_lat"]),
+    ];
+    for (transport, ops) in all {
+        for op in ops {
+            let v = json(&[op, "--transport", transport, "--size", "3000", "--iters", "200", "--verify"]);
+            check_fields(&v, transport, op, 3000, 200);
+            assert_eq!(counter(&v, "rx_icrc_encapsulated"), 0);
+        }
+    }
+    for op in ["atomic_bw", "atomic_lat"] {
+        check_fields(&json(&[op, "--iters", "200", "--verify"]), "rc", op, 8, 200);
+    }
+}
+
+#[test]
+fn raw_frames_are_counted_where_they_arrive() {
+    check_fields(&json(&["raw", "--size", "1000", "--iters", "5000"]), "raw", "raw", 1000, 5000);
+    check_fields(&json(&["raw_lat", "--iters", "300"]), "raw", "raw_lat", 64, 300);
+    let lossy = json(&["raw", "--size", "64", "--iters", "5000", "--fault", "loss=0.2"]);
+    let (came, lost) = (lossy["iterations"].as_u64().unwrap_or(0), counter(&lossy, "lost_messages"));
+    assert_eq!(came + lost, 5000);
+    assert!((500..1500).contains(&lost), "a fifth: {lost}");
+}
+
+#[test]
+fn all_sizes_from_2_bytes_to_8_mebibytes() {
+    let sizes = |args: &[&str]| -> Vec<u64> {
+        lines(&perf(args)).iter().map(|v| v["bytes"].as_u64().expect("bytes")).collect()
+    };
+    let powers = |last| (1..=last).map(|bit| 1u64 << bit).collect::<Vec<_>>();
+    assert_eq!(sizes(&["write_bw", "-a", "--iters", "5", "--json", "--verify"]), powers(23));
+    assert_eq!(sizes(&["send_lat", "-a", "--iters", "5", "--json", "--transport", "ud", "--mtu", "1024"]), powers(10));
+}
+
+#[test]
+fn people_get_the_columns_of_perftest_and_a_line_that_says_what_ran() {
+    let out = perf(&["write_bw", "--size", "4K", "--iters", "100", "--mtu", "1024", "--qps", "3"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(out.status.success() && out.stderr.is_empty() && lines.len() == 3, "{text}");
+    for word in ["mem", "rc", "mtu 1024", "depth 128", "3 queue pairs", "inline"] {
+        assert!(lines[0].contains(word), "{word}: {}", lines[0]);
+    }
+    for column in ["#bytes", "#iterations", "BW peak[Gb/sec]", "BW average[Gb/sec]", "MsgRate[Mpps]"] {
+        assert!(lines[1].contains(column), "{column}");
+    }
+    assert!(lines[2].trim_start().starts_with("4096"), "{text}");
+    let out = perf(&["read_lat", "--iters", "20"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    for column in ["t_min[usec]", "t_typical[usec]", "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"]
+    {
+        assert!(text.contains(column), "{column}");
+    }
+}
+
+#[test]
+fn many_queue_pairs_share_the_messages() {
+    let v = json(&["write_bw", "--size", "2K", "--qps", "16", "--iters", "1000", "--depth", "4", "--verify"]);
+    check_fields(&v, "rc", "write_bw", 2048, 1000);
+    let v = json(&["send_bw", "--size", "100", "--qps", "5", "--iters", "1000", "--verify", "--progress", "dedicated"]);
+    check_fields(&v, "rc", "send_bw", 100, 1000);
+}
+
+#[test]
+fn a_run_takes_as_long_as_asked() {
+    let start = Instant::now();
+    let v = json(&["write_bw", "--size", "64", "--duration", "300ms"]);
+    assert!(start.elapsed() >= Duration::from_millis(300));
+    assert!(v["iterations"].as_u64().is_some_and(|n| n > 0));
+}
+
+#[test]
+fn loss_is_repaired_and_counted() {
+    for op in ["write_bw", "read_bw", "send_bw"] {
+        let v = json(&[op, "--size", "8K", "--iters", "300", "--fault", "loss=0.01", "--timeout", "8", "--verify"]);
+        check_fields(&v, "rc", op, 8192, 300);
+        assert!(counter(&v, "retransmitted_packets") > 0, "{v}");
+    }
+    // Fewer than there are receives posted, so that no other reason loses any.
+    let v =
+        json(&["send_bw", "--transport", "ud", "--size", "64", "--iters", "400", "--fault", "loss=0.2", "--verify"]);
+    let lost = counter(&v, "lost_messages");
+    assert!((40..160).contains(&lost), "a fifth: {lost}");
+    assert_eq!(v["iterations"].as_u64(), Some(400 - lost));
+}
+
+#[test]
+fn a_peer_that_never_answers_is_an_error_that_names_the_work_request() {
+    let (code, text) = refusal(&["write_bw", "--fault", "loss=1", "--json"]);
+    assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
+    // From the middle on: the neighbours have found each other.
+    let out = perf(&["write_bw", "--duration", "20", "--fault", "down=1s+1000s", "--timeout", "8", "--retry", "2"]);
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("work request") && text.contains("transport retry counter exceeded"), "{text}");
+}
+
+#[test]
+fn mistakes_get_one_line() {
+    for (args, word) in [
+        (&["read_bw", "--transport", "uc"][..], "uc has no read_bw"),
+        (&["write_lat", "--transport", "ud"], "only send"),
+        (&["send_bw", "--transport", "ud", "--size", "5000"], "at most"),
+        (&["raw", "--size", "5000"], "MTU"),
+        (&["raw", "--verify"], "--verify"),
+        (&["atomic_bw", "--size", "16"], "8 bytes"),
+        (&["send_lat", "--qps", "2"], "one queue pair"),
+        (&["write_bw", "--server"], "--dev"),
+        (&["write_bw", "--dev", "afxdp:no-such-if", "--connect", "127.0.0.1"], "no-such-if"),
+        (&["write_bw", "--dev", "dgram:/tmp/a,/tmp/b,ip=10.0.0.1/24"], "--connect"),
+        (&["--size", "64"], "what to measure"),
+    ] {
+        let (code, text) = refusal(args);
+        assert_eq!((code, text.lines().count()), (Some(1), 1), "{args:?}: {text}");
+        assert!(text.contains(word), "{args:?}: {text}");
+    }
+    for args in [
+        &["write"][..],
+        &["write_bw", "--size", "0"],
+        &["write_bw", "--mtu", "1500"],
+        &["write_bw", "--dev", "eth0"],
+        &["write_bw", "--fault", "lots"],
+        &["write_bw", "--cc", "dcqcn"],
+        &["write_bw", "--iters", "0"],
+        &["write_bw", "--iters", "5", "--duration", "1"],
+    ] {
+        assert_eq!(refusal(args).0, Some(2), "{args:?}");
+    }
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs"))
+    }
+
+    /// The exit code and what it wrote to stderr.
+    fn end(mut self) -> (Option<i32>, String) {
+        let start = Instant::now();
+        while self.0.try_wait().expect("a child").is_none() {
+            assert!(start.elapsed() < LIMIT, "it hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let code = self.0.wait().expect("ended").code();
+        let mut text = String::new();
+        if let Some(mut err) = self.0.stderr.take() {
+            std::io::Read::read_to_string(&mut err, &mut text).expect("UTF-8");
+        }
+        (code, text)
+    }
+}
+
+/// Two processes with datagram sockets between them.
+struct Pair {
+    devices: [String; 2],
+    port: String,
+    files: [PathBuf; 2],
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for file in &self.files {
+            // A process that ended well took it along.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+impl Pair {
+    fn new(name: &str) -> Pair {
+        let files = [scratch(&format!("{name}-a")), scratch(&format!("{name}-b"))];
+        let device = |i: usize| {
+            let (ours, theirs) = (files[i].display(), files[1 - i].display());
+            format!("dgram:{ours},{theirs},ip=10.9.0.{}/24", i + 1)
+        };
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port().to_string();
+        Pair { devices: [device(0), device(1)], port, files: files.clone() }
+    }
+
+    /// The server, once it listens.
+    fn server(&self, more: &[&str]) -> Running {
+        let mut command = softnic(&["perf", "--server", "--dev", &self.devices[0], "--port", &self.port]);
+        command.args(more);
+        let mut server = Running::start(command);
+        let mut stderr = BufReader::new(server.0.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("a line");
+        assert!(line.contains("waiting for a client"), "{line}");
+        server.0.stderr = Some(stderr.into_inner());
+        server
+    }
+
+    fn client(&self, args: &[&str]) -> Command {
+        let mut command = softnic(&["perf"]);
+        command.args(args).args(["--dev", &self.devices[1], "--connect", "127.0.0.1", "--port", &self.port, "--json"]);
+        command
+    }
+}
+
+#[test]
+fn two_processes() {
+    let pair = Pair::new("two");
+    for (op, transport) in
+        [("write_bw", "rc"), ("send_lat", "ud"), ("write_lat", "uc"), ("read_bw", "rc"), ("raw_lat", "rc")]
+    {
+        let server = pair.server(&[]);
+        let raw = op.starts_with("raw");
+        let verify: &[&str] = if raw { &[] } else { &["--verify"] };
+        let args = ["--transport", transport, "--size", "1000", "--iters", "100"];
+        let out = pair.client(&[&[op][..], &args, verify].concat()).output().expect("softnic runs");
+        check_fields(&lines(&out)[0], if raw { "raw" } else { transport }, op, 1000, 100);
+        assert_eq!(server.end(), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn ends_that_do_not_agree_say_so_both() {
+    let pair = Pair::new("disagree");
+    let server = pair.server(&["read_bw", "--qps", "2"]);
+    let out = pair.client(&["write_bw"]).output().expect("softnic runs");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text.contains("do not agree") && text.contains("read_bw") && text.contains("write_bw"), "{text}");
+    let (code, text) = server.end();
+    assert!(code == Some(1) && text.contains("do not agree"), "{text}");
+}
+
+#[test]
+fn nobody_at_the_other_end_is_an_error() {
+    let pair = Pair::new("nobody");
+    let out = pair.client(&["write_bw"]).output().expect("softnic runs");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), text.lines().count()), (Some(1), 1));
+    assert!(text.contains("--server"), "{text}");
+}
+
+/// Asks for counters until there are some.
+fn counters_of(pid: u32, done: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
+    loop {
+        let out = softnic(&["counters", &pid.to_string(), "--json"]).output().expect("softnic runs");
+        let text = String::from_utf8(out.stdout).expect("UTF-8");
+        if let Some(v) = text.lines().next().map(|line| serde_json::from_str(line).expect("JSON"))
+            && done(&v)
+        {
+            return v;
+        }
+        assert!(start.elapsed() < LIMIT, "no counters: {text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn counters_of_a_running_nic_and_a_peer_that_is_killed() {
+    let pair = Pair::new("killed");
+    let server = pair.server(&[]);
+    let client = Running::start(pair.client(&["write_bw", "--size", "1K", "--duration", "50"]));
+    let v = counters_of(server.0.id(), |v| v["counters"]["rx_write_requests"].as_u64() > Some(100));
+    assert_eq!((v["pid"].as_u64(), v["nic"].as_u64()), (Some(server.0.id().into()), Some(0)));
+    assert_eq!((v["addresses"][0].as_str(), v["queue_pairs"].as_u64()), (Some("10.9.0.1"), Some(1)));
+    drop(server);
+    let (code, text) = client.end();
+    assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("the peer is gone") || text.contains("work request"), "{text}");
+}
+
+#[test]
+fn a_server_whose_client_is_killed_ends() {
+    let pair = Pair::new("orphan");
+    let server = pair.server(&[]);
+    let client = Running::start(pair.client(&["write_lat", "--duration", "50"]));
+    counters_of(client.0.id(), |v| v["counters"]["rx_write_requests"].as_u64() > Some(10));
+    drop(client);
+    let (code, text) = server.end();
+    assert!(code == Some(1) && text.contains("the peer is gone"), "{text}");
+}
+
+#[test]
+fn ctrl_c_prints_what_was_measured() {
+    let run = Running::start({
+        let mut command = softnic(&["perf", "write_bw", "--size", "64", "--duration", "50", "--json"]);
+        command.stdin(Stdio::null());
+        command
+    });
+    counters_of(run.0.id(), |v| v["counters"]["sent_requests"].as_u64() > Some(1000));
+    let interrupted = Command::new("kill").args(["-INT", &run.0.id().to_string()]).status().expect("kill");
+    assert!(interrupted.success());
+    let mut run = run;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut run.0.stdout.take().expect("piped"), &mut text).expect("UTF-8");
+    assert_eq!(run.end().0, Some(130));
+    let v: Value = serde_json::from_str(text.trim()).expect("one object");
+    assert!(v["iterations"].as_u64() > Some(100), "{v}");
+}
+
+#[test]
+fn without_an_operation_there_is_a_row_for_each_transport() {
+    let out = lines(&perf(&["--duration", "50ms", "--json"]));
+    let cells: Vec<_> = out.iter().map(|v| (v["transport"].as_str(), v["op"].as_str(), v["bytes"].as_u64())).collect();
+    let row = |t, ops: [&'static str; 2], size| {
+        [(Some(t), Some(ops[0]), Some(size)), (Some(t), Some(ops[1]), Some(64)), (Some(t), Some(ops[0]), Some(64))]
+    };
+    let writes = ["write_bw", "write_lat"];
+    let expected = [
+        row("rc", writes, 65536),
+        row("uc", writes, 65536),
+        row("ud", ["send_bw", "send_lat"], 4096),
+        row("raw", ["raw", "raw_lat"], 4096),
+    ];
+    assert_eq!(cells, expected.concat());
+    let text = perf(&["--duration", "50ms"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    for transport in ["rc", "uc", "ud", "raw"] {
+        assert!(text.lines().any(|line| line.starts_with(transport) && line.contains("_lat 64)")), "{text}");
+    }
+}
+
+#[test]
+fn devinfo_tells_of_devices_and_needs_no_root() {
+    let out = softnic(&["devinfo", "--json"]).output().expect("softnic runs");
+    lines(&out).iter().for_each(|v| assert!(v["device"].as_str().is_some_and(|d| d.starts_with("afxdp:"))));
+    let mem = lines(&softnic(&["devinfo", "--dev", "mem", "--json"]).output().expect("softnic runs")).remove(0);
+    assert_eq!((mem["path_mtu"].as_u64(), mem["gids"][0]["gid"].as_str()), (Some(4096), Some("::ffff:10.0.0.1")));
+    let out = softnic(&["devinfo", "--dev", "afxdp:no-such-if"]).output().expect("softnic runs");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("no-such-if"), "{text}");
+}
+
+#[test]
+fn counters_of_nobody_is_an_error() {
+    let out = softnic(&["counters", "4294967295"]).output().expect("softnic runs");
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+}
