@@ -82,7 +82,7 @@ fn completion(side: &Side, mut meanwhile: impl FnMut()) -> Completion {
 }
 
 fn filled(side: &Side, seed: u8) -> Vec<u8> {
-    let bytes: Vec<u8> = (0..SIZE).map(|i| (i * 31 >> 3) as u8 ^ seed).collect();
+    let bytes: Vec<u8> = (0..SIZE).map(|i| ((i * 31) >> 3) as u8 ^ seed).collect();
     side.mr.write_at(0, &bytes);
     bytes
 }
