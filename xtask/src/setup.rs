@@ -11,14 +11,14 @@ struct Tool {
     package: &'static str,
 }
 
-const TOOLS: [Tool; 1] = [Tool { program: "tshark", package: "tshark" }];
+const TOOLS: [Tool; 2] = [Tool { program: "tshark", package: "tshark" }, Tool { program: "ip", package: "iproute2" }];
 
 /// Installs what is missing; `Ok` says what there was to do, the error in one line why it could not be done.
 pub(crate) fn run() -> Result<String, String> {
     let missing: Vec<&Tool> = TOOLS.iter().filter(|t| !is_installed(t.program)).collect();
     if missing.is_empty() {
         let names: Vec<_> = TOOLS.iter().map(|t| t.program).collect();
-        return Ok(format!("setup: {} is here, nothing to install", names.join(", ")));
+        return Ok(format!("setup: {} are here, nothing to install", names.join(", ")));
     }
     let packages: Vec<_> = missing.iter().map(|t| t.package).collect();
     let names = packages.join(" ");
@@ -39,7 +39,8 @@ pub(crate) fn run() -> Result<String, String> {
 
 /// Whether a program is there and runs.
 pub(crate) fn is_installed(program: &str) -> bool {
-    succeeds(&[program, "--version"])
+    // `ip` knows the short form alone.
+    succeeds(&[program, "--version"]) || succeeds(&[program, "-V"])
 }
 
 /// What to put before `apt-get` to be root; the error says why nothing would help.

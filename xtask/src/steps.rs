@@ -115,12 +115,19 @@ pub(crate) fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
     }
 }
 
-/// Like [`shell_with`], for `cargo test`: also counts the tests, by what each test program says at its end.
+/// Like [`shell_with`], for `cargo test`: also counts the tests, by what each test program says at its end. A test that cannot do its
+/// work here says `LEFT OUT` on stderr, and is not counted among those that passed.
 pub(crate) fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
     let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
     println!("$ {shown}{}", words.join(" "));
-    let run = || -> std::io::Result<(ExitStatus, u64, u64)> {
-        let mut child = command(words).envs(env.iter().copied()).stdout(Stdio::piped()).spawn()?;
+    let run = || -> std::io::Result<(ExitStatus, u64, u64, u64)> {
+        let mut child =
+            command(words).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let errors = BufReader::new(child.stderr.take().expect("it was asked for"));
+        let left_out = std::thread::spawn(move || {
+            let shown = errors.lines().map_while(Result::ok).inspect(|line| eprintln!("{line}"));
+            shown.filter(|line| line.starts_with("LEFT OUT: ")).count() as u64
+        });
         let (mut passed, mut ignored) = (0, 0);
         for line in BufReader::new(child.stdout.take().expect("it was asked for")).lines() {
             let line = line?;
@@ -128,13 +135,15 @@ pub(crate) fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
             passed += count(&line, "passed");
             ignored += count(&line, "ignored");
         }
-        Ok((child.wait()?, passed, ignored))
+        let status = child.wait()?;
+        Ok((status, passed, ignored, left_out.join().unwrap_or(0)))
     };
     match run() {
-        Ok((status, 0, _)) if status.success() => Outcome::Failed("not a single test was run".into()),
-        Ok((status, passed, 0)) if status.success() => Outcome::Passed(format!("{passed} tests")),
-        Ok((status, passed, ignored)) if status.success() => {
-            Outcome::Passed(format!("{passed} tests, {ignored} ignored"))
+        Ok((status, 0, ..)) if status.success() => Outcome::Failed("not a single test was run".into()),
+        Ok((status, passed, ignored, left_out)) if status.success() => {
+            let more = [(ignored, "ignored"), (left_out, "left out, named above")];
+            let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
+            Outcome::Passed(format!("{} tests{more}", passed.saturating_sub(left_out)))
         }
         Ok((status, ..)) => Outcome::Failed(format!("`{}`: {status}", words.join(" "))),
         Err(e) => Outcome::Failed(format!("`{}`: {e}", words[0])),

@@ -10,6 +10,12 @@ const STEPS: &[Step] = &[
         shell(&["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     }),
     Step::new("unit and property tests", || {
+        // Network namespaces are made with `ip`; without it, or without root, the tests that need them say so.
+        if !setup::is_installed("ip")
+            && let Err(why) = setup::run()
+        {
+            println!("{why}");
+        }
         // The captures of real hardware are a layer of their own below.
         cargo_test(&["cargo", "test", "--workspace", "--locked"], &[(CAPTURES_VARIABLE, "")])
     }),
