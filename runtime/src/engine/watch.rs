@@ -127,7 +127,8 @@ impl Engine {
     /// How long to sleep, if there is really nothing to do.
     fn may_sleep(&self, core: &mut Core) -> Duration {
         self.wake.prepare_sleep();
-        let nothing = core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty();
+        // Whoever asked it to stop may have woken it before this, in vain.
+        let nothing = !self.stopped() && core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty();
         let due = core.due_in().unwrap_or(Duration::MAX);
         if !nothing || due.is_zero() {
             self.wake.awake();
