@@ -63,7 +63,7 @@ pub(crate) fn run(side: &mut Side, control: &mut Control, tell: &mut Tell<'_>) -
 
 fn outcome(side: &Side, control: &mut Control) -> Result<(u64, f64), String> {
     match next_line(control, &side.context)? {
-        Message::Outcome { received, seconds, .. } => Ok((received, seconds)),
+        Message::Outcome { received, seconds } => Ok((received, seconds)),
         other => Err(unexpected(&other)),
     }
 }

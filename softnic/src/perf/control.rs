@@ -1,6 +1,5 @@
 //! What the two ends of a run tell each other beside the wire: lines of JSON over a stream.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -53,7 +52,7 @@ pub(crate) enum Message {
     /// The client sent so many on each queue pair.
     Done { sent: Vec<u64> },
     /// What became of it at the server: messages that came and count, and the time from the first of them to the last.
-    Outcome { received: u64, seconds: f64, counters: BTreeMap<String, u64> },
+    Outcome { received: u64, seconds: f64 },
     /// Something went wrong.
     Failed { reason: String },
     /// That was all.

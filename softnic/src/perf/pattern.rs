@@ -55,7 +55,25 @@ impl Pattern {
 
 #[cfg(test)]
 mod tests {
-    use super::fill;
+    use super::{Pattern, fill};
+    use softnic_nic::transports::memory::Access;
+    use softnic_runtime::api::{Context, OpenOptions};
+
+    #[test]
+    fn one_wrong_byte_is_found_and_so_is_another_message() {
+        let options = OpenOptions::default();
+        let [nic, _other] = Context::open_pair([&options, &options]).expect("a wire");
+        let mr = nic.alloc_pd().alloc_mr(256, Access::LOCAL_WRITE).expect("memory");
+        let mut pattern = Pattern::new();
+        pattern.write(&mr, 64, 101, 3, 17);
+        assert_eq!(pattern.compare(&mr, 64, 101, 3, 17), Ok(()));
+        assert!(pattern.compare(&mr, 64, 101, 3, 18).is_err(), "the next message");
+        assert!(pattern.compare(&mr, 64, 101, 2, 17).is_err(), "another queue pair's");
+        let last = mr.load_byte(64 + 100);
+        mr.write_at(64 + 100, &[!last]);
+        let told = pattern.compare(&mr, 64, 101, 3, 17).expect_err("a wrong byte");
+        assert!(told.contains("message 17") && told.contains("byte 100 of 101"), "{told}");
+    }
 
     #[test]
     fn messages_differ() {

@@ -17,7 +17,7 @@ const LOOK_EVERY: u32 = 1024;
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// Serves one client that is connected, until it says that it is done.
-pub(crate) fn serve(side: &mut Side, control: &mut Control) -> Result<(), String> {
+pub(crate) fn serve(side: &Side, control: &mut Control) -> Result<(), String> {
     loop {
         match next_line(control, &side.context)? {
             Message::Go { size, warm_up } => {
@@ -30,8 +30,7 @@ pub(crate) fn serve(side: &mut Side, control: &mut Control) -> Result<(), String
     }
 }
 
-fn serve_size(side: &mut Side, control: &mut Control, size: u32, warm_up: u64) -> Result<Message, String> {
-    side.counters();
+fn serve_size(side: &Side, control: &mut Control, size: u32, warm_up: u64) -> Result<Message, String> {
     if !side.plan.sizes.contains(&size) {
         return Err(format!("the peer wants to send {size} bytes, and did not say so before"));
     }
@@ -41,7 +40,7 @@ fn serve_size(side: &mut Side, control: &mut Control, size: u32, warm_up: u64) -
         control.send(&Message::Ready)?;
         let (line, received) = PingPong::new(side, control, size).answer()?;
         let Message::Done { .. } = line else { return Err(unexpected(&line)) };
-        return Ok(Message::Outcome { received, seconds: 0.0, counters: side.counters() });
+        return Ok(Message::Outcome { received, seconds: 0.0 });
     }
     let mut receiver = Receiver::new(side, size, warm_up);
     receiver.prepare();
@@ -49,7 +48,7 @@ fn serve_size(side: &mut Side, control: &mut Control, size: u32, warm_up: u64) -
     let sent = receiver.until_done(control)?;
     let (received, seconds) = receiver.collect(&sent)?;
     receiver.verify(&sent)?;
-    Ok(Message::Outcome { received, seconds, counters: side.counters() })
+    Ok(Message::Outcome { received, seconds })
 }
 
 /// What comes of one size.

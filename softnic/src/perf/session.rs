@@ -188,7 +188,7 @@ fn serve_client(
             let address = own_address(&side.context.addresses(), Some(&peer), side.context.description())?;
             side.connect(&peer)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
-            serve(&mut side, control)
+            serve(&side, control)
         }
         End::Raw(mut port) => {
             control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, Some(&peer))?)))?;
