@@ -10,7 +10,7 @@ mod watch;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::QpState;
@@ -25,11 +25,10 @@ use crate::api::completion_queue::CqShared;
 use crate::api::events::Events;
 use crate::driver::Driver;
 use crate::io::PacketIo;
-use crate::sync::doorbell::{Doorbells, Rung};
-use crate::sync::primitives::MutexGuard;
-use crate::sync::ring::{Consumer, Producer};
-use crate::sync::token::Token;
 use crate::wake::Wake;
+use softnic_sync::doorbell::{Doorbells, Rung};
+use softnic_sync::ring::{Consumer, Producer};
+use softnic_sync::token::Token;
 
 /// Queues of work that may have rung at a time: as many as an engine can have.
 const MAX_QUEUES: usize = 1 << 16;

@@ -16,7 +16,6 @@ pub mod memory_wire;
 pub mod neighbours;
 pub mod random;
 mod steering;
-mod sync;
 mod wake;
 
 pub use afxdp::{AfXdp, AfXdpError};

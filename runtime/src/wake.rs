@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::sync::sleeper::Sleeper;
+use softnic_sync::sleeper::Sleeper;
 
 #[derive(Debug)]
 pub(crate) struct Wake {

@@ -28,7 +28,7 @@ const STEPS: &[Step] = &[
     Step::new("loom", || {
         // With a folder of its own: the flag is for every crate, and would have all built again each time.
         let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
-        cargo_test(&["cargo", "test", "-p", "softnic-runtime", "--lib", "--locked", "sync"], &env)
+        cargo_test(&["cargo", "test", "-p", "softnic-sync", "--lib", "--locked"], &env)
     }),
     Step::new("swarm of seeds", || {
         let test = [

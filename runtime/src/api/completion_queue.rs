@@ -15,9 +15,9 @@ use softnic_nic::{CqError, Notify};
 use super::context::{Context, Inner};
 use crate::engine::CqOut;
 use crate::io::sleep_on;
-use crate::sync::ring::{Consumer, ring};
-use crate::sync::wish::Wish;
 use crate::wake::Wake;
+use softnic_sync::ring::{Consumer, ring};
+use softnic_sync::wish::Wish;
 
 /// What engines and the program share of a completion queue, beside the rings.
 pub(crate) struct CqShared {

@@ -18,8 +18,8 @@ use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::host_network::Membership;
-use crate::sync::doorbell::Rung;
-use crate::sync::ring::{Producer, ring};
+use softnic_sync::doorbell::Rung;
+use softnic_sync::ring::{Producer, ring};
 
 /// What a queue pair is made with.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use softnic_nic::transports::{PostError, RecvWr};
 
 use super::context::ProtectionDomain;
 use crate::engine::{Engine, PostedRecv, Target, WorkQueue};
-use crate::sync::doorbell::Rung;
-use crate::sync::ring::{Producer, ring};
+use softnic_sync::doorbell::Rung;
+use softnic_sync::ring::{Producer, ring};
 
 /// A shared receive queue. It lives as long as a queue pair takes receives from it; clones are the same queue.
 ///

@@ -9,6 +9,9 @@ use crate::peer::Peer;
 use crate::veth::Veth;
 use crate::world::{LIMIT, World};
 
+/// Those of a NIC with two queues: two engines, one that follows the kernel, one that answers `softnic counters`.
+const THREADS: usize = 4;
+
 /// The threads of this process that belong to a NIC.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -39,7 +42,7 @@ pub(crate) fn open_and_close() -> String {
             w.write_and_compare(&qps, 0, 1000, round);
             std::thread::sleep(Duration::from_micros(u64::from(round) * 10));
             // A thread has its name only once it ran, and one that was joined is in the list for a moment.
-            if !comes_true(|| threads().len() == 6) {
+            if !comes_true(|| threads().len() == 2 * THREADS) {
                 return format!("threads while open: {:?}", threads());
             }
             let World { sides, veth } = w;

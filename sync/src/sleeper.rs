@@ -3,28 +3,29 @@
 //! Both sides write one thing and then read the other's: the sleeper its flag and then the work, the waker the work and then the flag. With
 //! a full barrier between the two at least one of them sees the other, so no work waits for a thread that sleeps.
 
-use crate::sync::primitives::{AtomicBool, Ordering, fence};
+use crate::primitives::{AtomicBool, Ordering, fence};
 
+/// The flag; down at first.
 #[derive(Debug, Default)]
-pub(crate) struct Sleeper {
+pub struct Sleeper {
     asleep: AtomicBool,
 }
 
 impl Sleeper {
     /// About to sleep: look for work once more, and sleep only if there is none.
-    pub(crate) fn prepare(&self) {
+    pub fn prepare(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Awake again.
-    pub(crate) fn awake(&self) {
+    pub fn awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
     /// There is work, published before this: whether the sleeper must be woken. Says so once.
     #[inline]
-    pub(crate) fn must_wake(&self) -> bool {
+    pub fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
         self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
     }
@@ -33,8 +34,8 @@ impl Sleeper {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::primitives::Arc;
-    use crate::sync::ring::ring;
+    use crate::primitives::Arc;
+    use crate::ring::ring;
 
     /// The waker's eventfd is a flag here: set by whoever wakes, looked at by whoever would sleep for ever.
     #[test]

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::sync::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
+use crate::primitives::{Arc, AtomicUsize, Ordering, UnsafeCell};
 
 /// A cache line of its own (two, because processors fetch pairs), so that the two ends do not take it from each other.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<T> Drop for Shared<T> {
 
 /// The end that writes.
 #[derive(Debug)]
-pub(crate) struct Producer<T> {
+pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     tail: usize,
     /// What the reader had come to when last looked at.
@@ -55,7 +55,7 @@ pub(crate) struct Producer<T> {
 
 /// The end that reads.
 #[derive(Debug)]
-pub(crate) struct Consumer<T> {
+pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: usize,
     /// What the writer had come to when last looked at.
@@ -63,7 +63,7 @@ pub(crate) struct Consumer<T> {
 }
 
 /// A ring for `capacity` values at least.
-pub(crate) fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let size = capacity.max(1).next_power_of_two();
     let slots = (0..size).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared { slots, head: Apart(AtomicUsize::new(0)), tail: Apart(AtomicUsize::new(0)) });
@@ -73,7 +73,7 @@ pub(crate) fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 impl<T> Producer<T> {
     /// How many values it has room for now; more when the reader goes on.
     #[inline]
-    pub(crate) fn room(&mut self) -> usize {
+    pub fn room(&mut self) -> usize {
         let size = self.shared.slots.len();
         if self.tail.wrapping_sub(self.head) == size {
             self.head = self.shared.head.0.load(Ordering::Acquire);
@@ -83,7 +83,7 @@ impl<T> Producer<T> {
 
     /// Writes a value; gives it back when there is no room.
     #[inline]
-    pub(crate) fn push(&mut self, value: T) -> Result<(), T> {
+    pub fn push(&mut self, value: T) -> Result<(), T> {
         if self.room() == 0 {
             return Err(value);
         }
@@ -98,7 +98,7 @@ impl<T> Producer<T> {
 impl<T> Consumer<T> {
     /// Whether there is nothing to read now.
     #[inline]
-    pub(crate) fn is_empty(&mut self) -> bool {
+    pub fn is_empty(&mut self) -> bool {
         if self.head == self.tail {
             self.tail = self.shared.tail.0.load(Ordering::Acquire);
         }
@@ -107,7 +107,7 @@ impl<T> Consumer<T> {
 
     /// Looks at the oldest value.
     #[inline]
-    pub(crate) fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
         if self.is_empty() {
             return None;
         }
@@ -117,7 +117,7 @@ impl<T> Consumer<T> {
 
     /// Takes the oldest value.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         if self.is_empty() {
             return None;
         }

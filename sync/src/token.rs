@@ -3,22 +3,24 @@
 //! A mutex, one uncontended atomic to take; and a count of those who wait, so that a thread which takes the token again and again sees that
 //! somebody else wants it. A mutex alone is not fair: on its own such a thread would keep everybody out.
 
-use crate::sync::primitives::{AtomicU32, Mutex, MutexGuard, Ordering, yield_now};
+use crate::primitives::{AtomicU32, Mutex, MutexGuard, Ordering, yield_now};
 
+/// A token, and what its holder has.
 #[derive(Debug)]
-pub(crate) struct Token<T> {
+pub struct Token<T> {
     value: Mutex<T>,
     waiting: AtomicU32,
 }
 
 impl<T> Token<T> {
-    pub(crate) fn new(value: T) -> Token<T> {
+    /// Nobody has it.
+    pub fn new(value: T) -> Token<T> {
         Token { value: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
 
     /// Takes the token if nobody has it and nobody waits for it longer than we would.
     #[inline]
-    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+    pub fn try_take(&self) -> Option<MutexGuard<'_, T>> {
         if self.is_wanted() {
             return None;
         }
@@ -26,7 +28,7 @@ impl<T> Token<T> {
     }
 
     /// Takes the token, waiting for whoever has it.
-    pub(crate) fn take(&self) -> MutexGuard<'_, T> {
+    pub fn take(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // A holder that panicked has ended the process in release builds; in tests its own panic says more than ours would.
         let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -36,12 +38,12 @@ impl<T> Token<T> {
 
     /// Whether somebody waits for it: who runs the engine for long lets go then.
     #[inline]
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Lets those who wait have it first. To be called without holding it.
-    pub(crate) fn let_others(&self) {
+    pub fn let_others(&self) {
         while self.is_wanted() {
             yield_now();
         }
@@ -78,7 +80,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::primitives::Arc;
+    use crate::primitives::Arc;
 
     #[test]
     fn two_takers_and_one_that_tries() {

@@ -3,36 +3,38 @@
 //! A queue that rang is in the engine's list once, however much is posted: its flag says so. Whoever finds the flag set leaves the rest to
 //! the one who set it. The engine takes the flag down before it looks into the queue, so what is posted after the look rings again.
 
-use crate::sync::primitives::{ArrayQueue, AtomicBool, Ordering};
+use crate::primitives::{ArrayQueue, AtomicBool, Ordering};
 
 /// The flag of one queue: it rang, and the engine has not looked yet.
 #[derive(Debug)]
-pub(crate) struct Rung(AtomicBool);
+pub struct Rung(AtomicBool);
 
 impl Rung {
-    pub(crate) fn new() -> Rung {
+    /// Of a queue that has not rung.
+    #[allow(clippy::new_without_default)] // there is nothing to leave out
+    pub fn new() -> Rung {
         Rung(AtomicBool::new(false))
     }
 
     /// About to look into the queue: who posts from now on rings again, and what was posted under the flag is seen.
-    pub(crate) fn answer(&self) {
+    pub fn answer(&self) {
         self.0.swap(false, Ordering::AcqRel);
     }
 }
 
 /// The queues that rang at an engine.
 #[derive(Debug)]
-pub(crate) struct Doorbells(ArrayQueue<u32>);
+pub struct Doorbells(ArrayQueue<u32>);
 
 impl Doorbells {
     /// For as many queues as there can be.
-    pub(crate) fn new(queues: usize) -> Doorbells {
+    pub fn new(queues: usize) -> Doorbells {
         Doorbells(ArrayQueue::new(queues))
     }
 
     /// Work was put into the queue `index`, published before this: whether the engine must be told to look here.
     #[inline]
-    pub(crate) fn ring(&self, index: u32, rung: &Rung) -> bool {
+    pub fn ring(&self, index: u32, rung: &Rung) -> bool {
         let first = !rung.0.swap(true, Ordering::AcqRel);
         if first {
             // There are no more queues than places.
@@ -43,13 +45,13 @@ impl Doorbells {
 
     /// The next queue to look into.
     #[inline]
-    pub(crate) fn next(&self) -> Option<u32> {
+    pub fn next(&self) -> Option<u32> {
         self.0.pop()
     }
 
     /// Whether none rang.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -57,9 +59,9 @@ impl Doorbells {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::primitives::{Arc, Mutex};
-    use crate::sync::ring::{Consumer, Producer, ring};
-    use crate::sync::sleeper::Sleeper;
+    use crate::primitives::{Arc, Mutex};
+    use crate::ring::{Consumer, Producer, ring};
+    use crate::sleeper::Sleeper;
 
     struct Engine {
         doorbells: Doorbells,

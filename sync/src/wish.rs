@@ -3,27 +3,30 @@
 //! The program wishes and then looks into the ring; an engine puts completions into the ring and then looks for a wish. With a full barrier
 //! between the two at least one of them sees the other. A wish is granted once.
 
-use crate::sync::primitives::{AtomicU8, Ordering, fence};
+use crate::primitives::{AtomicU8, Ordering, fence};
 
 const NONE: u8 = 0;
 const SOLICITED: u8 = 1;
 const NEXT: u8 = 2;
 
+/// The wish of one program, or none.
 #[derive(Debug)]
-pub(crate) struct Wish(AtomicU8);
+pub struct Wish(AtomicU8);
 
 impl Wish {
-    pub(crate) fn new() -> Wish {
+    /// None.
+    #[allow(clippy::new_without_default)] // there is nothing to leave out
+    pub fn new() -> Wish {
         Wish(AtomicU8::new(NONE))
     }
 
     /// For any completion.
-    pub(crate) fn for_next(&self) {
+    pub fn for_next(&self) {
         self.make(NEXT);
     }
 
     /// For one that the peer asked an event for, or that failed. A wish for any stays one for any.
-    pub(crate) fn for_solicited(&self) {
+    pub fn for_solicited(&self) {
         self.make(SOLICITED);
     }
 
@@ -34,7 +37,7 @@ impl Wish {
 
     /// Completions were put into a ring before this: whether the program is to be woken. Says so once.
     #[inline]
-    pub(crate) fn is_granted(&self, solicited: bool) -> bool {
+    pub fn is_granted(&self, solicited: bool) -> bool {
         fence(Ordering::SeqCst);
         let wish = self.0.load(Ordering::Relaxed);
         (wish == NEXT || wish == SOLICITED && solicited) && self.0.swap(NONE, Ordering::Relaxed) != NONE
@@ -61,8 +64,8 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::sync::primitives::{Arc, AtomicBool};
-    use crate::sync::ring::ring;
+    use crate::primitives::{Arc, AtomicBool};
+    use crate::ring::ring;
 
     /// Engines complete one thing each while the program goes to sleep, as `arm` and `poll` would have it.
     fn model(engines: usize) {
