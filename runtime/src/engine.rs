@@ -16,6 +16,9 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Event, PostError};
 use softnic_nic::{Nic, Notify, QpAttr};
+use softnic_sync::doorbell::{Doorbells, Rung};
+use softnic_sync::ring::{Consumer, Producer};
+use softnic_sync::token::Token;
 use softnic_wire::Qpn;
 
 pub(crate) use posted::{PostedRecv, PostedSend};
@@ -26,9 +29,6 @@ use crate::api::events::Events;
 use crate::driver::Driver;
 use crate::io::PacketIo;
 use crate::wake::Wake;
-use softnic_sync::doorbell::{Doorbells, Rung};
-use softnic_sync::ring::{Consumer, Producer};
-use softnic_sync::token::Token;
 
 /// Queues of work that may have rung at a time: as many as an engine can have.
 const MAX_QUEUES: usize = 1 << 16;
@@ -210,11 +210,6 @@ impl Core {
         }
     }
 
-    /// Takes over the work of one queue at once: before its queue pair changes its state.
-    pub(crate) fn take_work_of(&mut self, index: u32) {
-        self.take_from(index);
-    }
-
     /// Forgets the work of one queue: its queue pair was reset.
     pub(crate) fn forget_work_of(&mut self, index: u32) {
         if let Some(Some(queue)) = self.work.get_mut(index as usize) {
@@ -226,7 +221,7 @@ impl Core {
     fn end_queue_pairs(&mut self) {
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
         for index in 0..self.work.len() {
-            self.take_from(index as u32);
+            self.take_work_of(index as u32);
             if let Some(WorkQueue { target: Target::Qp(qpn), .. }) = &self.work[index] {
                 // One that was never connected stays as it is.
                 let _ = self.driver.node.modify_qp(*qpn, &error);
@@ -258,16 +253,16 @@ impl Core {
         // From the end: what has to wait again is put behind those that are still to come.
         for i in (0..self.stalled.len()).rev() {
             let index = self.stalled.swap_remove(i);
-            any |= self.take_from(index);
+            any |= self.take_work_of(index);
         }
         while let Some(index) = doorbells.next() {
-            any |= self.take_from(index);
+            any |= self.take_work_of(index);
         }
         any
     }
 
-    /// Takes over the work of one queue; says whether there was any.
-    fn take_from(&mut self, index: u32) -> bool {
+    /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Says whether there was any.
+    pub(crate) fn take_work_of(&mut self, index: u32) -> bool {
         let now = self.driver.now();
         let nic = &mut self.driver.node;
         let Some(Some(queue)) = self.work.get_mut(index as usize) else { return false };

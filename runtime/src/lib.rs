@@ -5,6 +5,7 @@
 
 pub mod afxdp;
 pub mod api;
+mod background;
 pub mod dgram;
 pub mod driver;
 mod engine;

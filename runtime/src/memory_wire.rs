@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
+use softnic_sync::ring::{Consumer, Producer, ring};
 use softnic_wire::TxFrame;
 
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 use crate::wake::Wake;
-use softnic_sync::ring::{Consumer, Producer, ring};
 
 /// Frames that one direction of the wire holds; an end that sends more has to wait. As many long ones as stay in a near cache.
 const CAPACITY: usize = 64;

@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-
 use softnic_sync::sleeper::Sleeper;
 
 #[derive(Debug)]

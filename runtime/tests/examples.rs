@@ -1,13 +1,11 @@
 //! The examples do what they say, over the wire in memory.
-#![allow(clippy::duplicate_mod)] // Each example has what they share for itself.
+#![allow(clippy::duplicate_mod)] // each example has what they share for itself
+#![allow(dead_code)] // `main` is for the example
 
-#[allow(dead_code)] // `main` is for the example.
 #[path = "../examples/file_copy.rs"]
 mod file_copy;
-#[allow(dead_code)]
 #[path = "../examples/key_value.rs"]
 mod key_value;
-#[allow(dead_code)]
 #[path = "../examples/ping_pong.rs"]
 mod ping_pong;
 

@@ -1,6 +1,5 @@
 //! What the examples share: their arguments, and two ends that are connected once they told each other where they are.
-//! Each example uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code)] // each example uses its own part of this
 
 use std::error::Error;
 use std::io::{Read, Write};

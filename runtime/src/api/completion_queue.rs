@@ -11,13 +11,13 @@ use rustix::event::PollFlags;
 use softnic_nic::transports::Completion;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::{CqError, Notify};
+use softnic_sync::ring::{Consumer, ring};
+use softnic_sync::wish::Wish;
 
 use super::context::{Context, Inner};
 use crate::engine::CqOut;
 use crate::io::sleep_on;
 use crate::wake::Wake;
-use softnic_sync::ring::{Consumer, ring};
-use softnic_sync::wish::Wish;
 
 /// What engines and the program share of a completion queue, beside the rings.
 pub(crate) struct CqShared {

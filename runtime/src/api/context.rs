@@ -12,7 +12,8 @@ use softnic_nic::transports::{Counters, Event};
 
 use super::events::Events;
 use super::path::Network;
-use super::status::StatusServer;
+use super::status;
+use crate::background::Background;
 use crate::engine::{Engine, Watcher};
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
@@ -21,7 +22,7 @@ pub struct Context(Arc<Inner>);
 
 pub(crate) struct Inner {
     // The first to go: their threads end before what they use does.
-    _status: Option<StatusServer>,
+    _status: Option<Background>,
     _watchers: Vec<Watcher>,
     pub(super) engines: Vec<Arc<Engine>>,
     /// Whether threads of the program make progress when they poll.
@@ -45,7 +46,7 @@ impl Inner {
     ) -> Inner {
         let (order, next_engine) = (Mutex::new(()), AtomicUsize::new(0));
         // A NIC works without it.
-        let status = StatusServer::start(&engines, &description).ok();
+        let status = status::serve(&engines, &description).ok();
         Inner {
             _status: status,
             _watchers: watchers,

@@ -15,7 +15,6 @@ use softnic_wire::PathMtu;
 
 use follow::set_link;
 
-pub(crate) use follow::Follower;
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
 use super::context::{Context, Inner};
@@ -224,7 +223,7 @@ impl Parts {
                 let up = host.interface().up;
                 set_link(&engines, &events, up);
                 let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
-                let follower = Follower::start(&host, start, &engines, &events)?;
+                let follower = follow::start(&host, start, &engines, &events)?;
                 Network::Kernel { host, start, _follower: follower }
             }
         };
@@ -315,6 +314,7 @@ mod tests {
             assert_eq!(qp.state(), QpState::Error);
             assert_eq!(context.failure().as_deref(), Some("packet IO failed: cut"));
             assert_eq!((context.poll_event(), context.poll_event()), (Some(Event::PortErr), None));
+            assert!(context.path_to([10, 0, 0, 2].into(), 0).is_err(), "nobody can be asked, and nobody is waited for");
         }
     }
 }

@@ -8,8 +8,8 @@ use softnic_nic::AddressAttr;
 use softnic_wire::PathMtu;
 
 use super::context::Context;
-use crate::driver::DriverError;
-use crate::host_network::{HostNetworkError, PathState};
+use crate::background::Background;
+use crate::host_network::{HostNetworkError, HostPath, PathState};
 use crate::{HostNetwork, NeighbourError};
 
 /// How often to look whether a neighbour has answered.
@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Who knows the network.
 pub(crate) enum Network {
     /// The kernel: the NIC is on one of its interfaces.
-    Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, _follower: super::open::Follower },
+    Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, _follower: Background },
     /// Nobody: the NIC asks by itself, and everybody is on the link.
     Own,
 }
@@ -32,9 +32,9 @@ pub enum PathError {
     /// Nobody answered for the address.
     #[error(transparent)]
     Neighbour(#[from] NeighbourError),
-    /// The wire failed meanwhile.
-    #[error(transparent)]
-    Driver(DriverError),
+    /// The wire failed: nobody can be asked any more.
+    #[error("{0}")]
+    Failed(String),
     /// The port has no address of that IP version.
     #[error("the NIC has no address of the same IP version as {0}; give it one")]
     NoAddress(IpAddr),
@@ -68,21 +68,20 @@ impl Context {
             return Ok(PeerPath { attr: AddressAttr { tags, ..attr }, mtu: port.mtu });
         }
         match &self.inner().network {
-            Network::Kernel { host, start, .. } => loop {
-                let now = softnic_wire::Instant::ZERO + start.elapsed();
-                match lock(host).path(now, peer, None)? {
-                    PathState::Ready(path) => {
-                        return Ok(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) });
-                    }
-                    PathState::Pending { .. } => std::thread::sleep(LOOK),
-                }
-            },
+            Network::Kernel { host, start, .. } => {
+                let path = await_path(*start, |now| lock(host).path(now, peer, None))?;
+                Ok(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) })
+            }
             Network::Own => {
                 let index = port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
                 let index = index.ok_or(PathError::NoAddress(peer))?;
                 let engine = &self.inner().engines()[0];
                 loop {
                     let mut core = engine.control();
+                    // Without a wire not even time passes for those who are asked.
+                    if let Some(why) = engine.failure() {
+                        return Err(PathError::Failed(why.into()));
+                    }
                     if let Some(mac) = core.driver.mac_of(peer)? {
                         return Ok(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu });
                     }
@@ -92,6 +91,19 @@ impl Context {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Asks until the way to a peer is known, or given up.
+pub(super) fn await_path(
+    start: Instant,
+    mut ask: impl FnMut(softnic_wire::Instant) -> Result<PathState, HostNetworkError>,
+) -> Result<HostPath, HostNetworkError> {
+    loop {
+        match ask(softnic_wire::Instant::ZERO + start.elapsed())? {
+            PathState::Ready(path) => return Ok(path),
+            PathState::Pending { .. } => std::thread::sleep(LOOK),
         }
     }
 }

@@ -10,6 +10,8 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{PostError, RecvWr, SendWr};
 use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind};
+use softnic_sync::doorbell::Rung;
+use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::completion_queue::CompletionQueue;
@@ -18,8 +20,6 @@ use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::host_network::Membership;
-use softnic_sync::doorbell::Rung;
-use softnic_sync::ring::{Producer, ring};
 
 /// What a queue pair is made with.
 #[derive(Debug, Clone)]

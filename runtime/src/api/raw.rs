@@ -3,20 +3,16 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use softnic_nic::{AddressAttr, Port};
 use softnic_wire::{ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Psn, Qpn, Template, TxFrame, bth};
 
 use super::open::{DeviceSpec, OpenError, OpenOptions, Parts};
-use super::path::PathError;
+use super::path::{PathError, await_path};
 use crate::HostNetwork;
 use crate::engine::Io;
-use crate::host_network::PathState;
 use crate::io::MAX_FRAME;
-
-/// How often to look whether a neighbour has answered.
-const LOOK: Duration = Duration::from_millis(1);
 
 /// A device whose frames go to and come from the program itself. Of [`OpenOptions`] it takes the faults and the queues.
 pub struct RawPort {
@@ -97,15 +93,11 @@ impl RawPort {
         let attr = match &mut self.network {
             None => AddressAttr::new(peer, mac, index, 0),
             Some(host) => {
-                let start = Instant::now();
-                loop {
-                    let now = softnic_wire::Instant::ZERO + start.elapsed();
+                let path = await_path(Instant::now(), |now| {
                     host.handle_timeout(now);
-                    match host.path(now, peer, None)? {
-                        PathState::Ready(path) => break path.attr(0),
-                        PathState::Pending { .. } => std::thread::sleep(LOOK),
-                    }
-                }
+                    host.path(now, peer, None)
+                });
+                path?.attr(0)
             }
         };
         let path = attr.path(&self.port).map_err(|_| PathError::NoAddress(peer))?;

@@ -7,11 +7,11 @@ use softnic_nic::ObjectError;
 use softnic_nic::posting::check_recv;
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::{PostError, RecvWr};
+use softnic_sync::doorbell::Rung;
+use softnic_sync::ring::{Producer, ring};
 
 use super::context::ProtectionDomain;
 use crate::engine::{Engine, PostedRecv, Target, WorkQueue};
-use softnic_sync::doorbell::Rung;
-use softnic_sync::ring::{Producer, ring};
 
 /// A shared receive queue. It lives as long as a queue pair takes receives from it; clones are the same queue.
 ///

@@ -8,16 +8,13 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use softnic_nic::transports::Counters;
 
+use crate::background::Background;
 use crate::engine::Engine;
-use crate::wake::Wake;
 
 /// How every name begins.
 const PREFIX: &str = "softnic/";
@@ -75,46 +72,21 @@ impl RunningNic {
     }
 }
 
-/// The thread that answers; it ends with this value.
-pub(crate) struct StatusServer {
-    stop: Arc<(AtomicBool, Wake)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl StatusServer {
-    /// Answers from now on.
-    pub(super) fn start(engines: &[Arc<Engine>], description: &str) -> io::Result<StatusServer> {
-        let (listener, nic) = bind()?;
-        let stop = Arc::new((AtomicBool::new(false), Wake::new()?));
-        let thread = std::thread::Builder::new().name("softnic-status".into()).spawn({
-            let (engines, description, stop) = (engines.to_vec(), description.to_string(), Arc::clone(&stop));
-            move || {
-                while !stop.0.load(Ordering::Acquire) {
-                    let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&stop.1, PollFlags::IN)];
-                    // Interrupted: all that is waited for is looked at anyway.
-                    let _ = poll(&mut fds, None);
-                    if let Ok((stream, _)) = listener.accept()
-                        && may_ask(&stream)
-                    {
-                        // Whoever asked may be gone.
-                        let _ = answer(stream, &status(nic, &engines, &description));
-                    }
-                }
+/// Answers from now on, as long as the result lives.
+pub(super) fn serve(engines: &[Arc<Engine>], description: &str) -> io::Result<Background> {
+    let (listener, nic) = bind()?;
+    let (engines, description) = (engines.to_vec(), description.to_string());
+    Background::start("softnic-status", move |stop| {
+        while !stop.is_told() {
+            stop.wait(&listener, None);
+            if let Ok((stream, _)) = listener.accept()
+                && may_ask(&stream)
+            {
+                // Whoever asked may be gone.
+                let _ = answer(stream, &status(nic, &engines, &description));
             }
-        })?;
-        Ok(StatusServer { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for StatusServer {
-    fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Release);
-        self.stop.1.wake();
-        if let Some(thread) = self.thread.take() {
-            // It panicked, and said so itself.
-            let _ = thread.join();
         }
-    }
+    })
 }
 
 /// The first name that is free.

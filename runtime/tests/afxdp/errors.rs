@@ -4,7 +4,7 @@ use std::process::Command;
 
 use softnic_runtime::afxdp::{AfXdp, AfXdpError, Options};
 
-use crate::helper::Helper;
+use crate::helper::open_elsewhere;
 use crate::veth::{Veth, left_out};
 
 #[test]
@@ -47,10 +47,10 @@ fn a_missing_privilege_is_named() {
     }
     let inside = format!("ip netns exec {}", veth.namespaces[0]);
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all";
-    let said = Helper::start(&format!("{inside} {nobody}"), veth.interface(0)).said.clone();
+    let said = open_elsewhere(&format!("{inside} {nobody}"), veth.interface(0)).said.clone();
     assert!(said.contains("not permitted to") && said.contains("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"), "{said}");
     let no_lock = "prlimit --memlock=65536 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock";
-    let said = Helper::start(&format!("{inside} {no_lock}"), veth.interface(0)).said.clone();
+    let said = open_elsewhere(&format!("{inside} {no_lock}"), veth.interface(0)).said.clone();
     assert!(said.contains("6144 KiB") && said.contains("CAP_IPC_LOCK"), "{said}");
     veth.await_no_program(0);
 }

@@ -8,7 +8,7 @@ use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Options};
 use softnic_runtime::io::MAX_FRAME;
 
-use crate::helper::Helper;
+use crate::helper::open_elsewhere;
 use crate::veth::{LIMIT, Veth, ip};
 
 /// A frame for UDP port 4791 with `tags`, `len` bytes long, filled with what `seed` says.
@@ -210,11 +210,10 @@ fn the_program_goes_with_the_last_queue_and_a_queue_can_be_opened_again_at_once(
 #[test]
 fn the_program_goes_when_the_process_is_killed() {
     let Some(veth) = Veth::new(1, 1500) else { return };
-    let mut helper = Helper::start(&format!("ip netns exec {}", veth.namespaces[0]), veth.interface(0));
+    let mut helper = open_elsewhere(&format!("ip netns exec {}", veth.namespaces[0]), veth.interface(0));
     assert_eq!(helper.said, "opened");
     assert!(veth.has_program(0));
-    helper.child.kill().unwrap();
-    helper.child.wait().unwrap();
+    helper.kill();
     veth.await_no_program(0);
     drop(veth.open(0, &Options::default()));
 }

@@ -4,6 +4,8 @@
 mod errors;
 mod frames;
 mod helper;
+#[path = "../common/process.rs"]
+mod process;
 mod rates;
 mod rdma;
 #[path = "../common/veth.rs"]

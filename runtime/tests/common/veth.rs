@@ -1,5 +1,5 @@
-//! A veth pair between two network namespaces, gone when it is dropped. Each test binary uses its own part of this.
-#![allow(dead_code)]
+//! A veth pair between two network namespaces, gone when it is dropped.
+#![allow(dead_code)] // each test binary uses its own part of this
 
 use std::fs::File;
 use std::io::Write;

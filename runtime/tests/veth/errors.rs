@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use softnic_runtime::api::{Context, DeviceSpec, OpenError, OpenOptions};
 
-use crate::peer::Peer;
+use crate::peer;
 use crate::veth::{Veth, left_out};
 use crate::world::{LIMIT, device};
 
@@ -59,7 +59,7 @@ fn a_person_without_the_right() {
     }
     let inside = format!("ip netns exec {}", veth.namespaces[0]);
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all";
-    let said = Peer::start(&format!("{inside} {nobody}"), &format!("open {}", veth.interface(0))).said.clone();
+    let said = peer::start(&format!("{inside} {nobody}"), &format!("open {}", veth.interface(0))).said.clone();
     assert!(said.contains("not permitted to") && said.contains("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"), "{said}");
     assert!(!veth.has_program(0));
 }

@@ -9,6 +9,8 @@ mod many;
 mod multicast;
 mod operations;
 mod peer;
+#[path = "../common/process.rs"]
+mod process;
 mod queues;
 mod stop;
 #[path = "../common/veth.rs"]

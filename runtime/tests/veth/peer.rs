@@ -1,7 +1,6 @@
-//! Another process: this test binary once more, told by variables what to be.
+//! Another process with a NIC, and what happens when it is killed.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::Status;
@@ -9,53 +8,20 @@ use softnic_nic::transports::wr::Data;
 use softnic_runtime::api::{Connection, Context, DeviceSpec, OpenOptions, QpOptions, QueuePair};
 use softnic_wire::{Psn, Qpn};
 
+use crate::process::{Process, say};
 use crate::veth::Veth;
 use crate::world::{LIMIT, Side, post};
 
 const VARIABLE: &str = "SOFTNIC_TEST_VETH_PEER";
 const PSN: Psn = Psn::new(77);
 
-/// A process, and the first thing that it said.
-pub(crate) struct Peer {
-    child: Child,
-    pub(crate) said: String,
+/// Starts a process in this role, by the words of `wrapper`.
+pub(crate) fn start(wrapper: &str, role: &str) -> Process {
+    Process::start(wrapper, "peer::is_what_it_is_told_to_be", VARIABLE, role)
 }
 
-impl Peer {
-    /// Starts it: `wrapper` are the words of a command that runs the command behind it (in a namespace, with fewer rights).
-    pub(crate) fn start(wrapper: &str, role: &str) -> Peer {
-        let program = std::env::current_exe().unwrap();
-        let mut words = wrapper.split_whitespace().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
-        let mut child = Command::new(words.next().unwrap())
-            .args(words)
-            .args(["--exact", "--ignored", "--nocapture", "peer::is_what_it_is_told_to_be"])
-            .env(VARIABLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said =
-            lines.map_while(Result::ok).find_map(|line| line.split_once("SAID ").map(|(_, said)| said.to_string()));
-        Peer { child, said: said.unwrap_or_else(|| "nothing".into()) }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// SIGKILL: it has no chance to clean up.
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn tell(peer: &mut Process, line: &str) {
+    writeln!(peer.child.stdin.as_mut().unwrap(), "{line}").unwrap();
 }
 
 #[test]
@@ -71,11 +37,6 @@ fn is_what_it_is_told_to_be() {
         Some(("serve", interface)) => serve(open(interface).unwrap()),
         _ => say("no such role"),
     }
-}
-
-fn say(what: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "SAID {what}").and_then(|()| out.flush()).unwrap();
 }
 
 fn heard() -> String {
@@ -108,12 +69,12 @@ fn connect(side: &Side, qp: &QueuePair, address: std::net::IpAddr, theirs: Qpn) 
 fn a_peer_that_is_killed_ends_in_an_error_and_flushes() {
     let Some(veth) = Veth::new(1, 1500) else { return };
     let inside = |side: usize| format!("ip netns exec {}", veth.namespaces[side]);
-    let mut peer = Peer::start(&inside(1), &format!("serve {}", veth.interface(1)));
+    let mut peer = start(&inside(1), &format!("serve {}", veth.interface(1)));
     let numbers: Vec<u64> = peer.said.split(' ').map(|n| n.parse().unwrap()).collect();
     let device = DeviceSpec::AfXdp { interface: veth.interface(0).into() };
     let side = Side::new(veth.inside(0, || Context::open(&device, &OpenOptions::default()).unwrap()));
     let qp = side.pd.create_qp(&QpOptions::new(QpKind::Rc, &side.cq)).unwrap();
-    peer.tell(&qp.qpn().value().to_string());
+    tell(&mut peer, &qp.qpn().value().to_string());
     connect(&side, &qp, veth.address(1).into(), Qpn::new(numbers[0] as u32));
     assert!(veth.has_program(1));
     let op = softnic_nic::transports::SendOp::Write { remote_addr: numbers[1], rkey: numbers[2] as u32 };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_runtime::api::{OpenOptions, Progress};
 
-use crate::peer::Peer;
+use crate::peer;
 use crate::veth::Veth;
 use crate::world::{LIMIT, World};
 
@@ -59,5 +59,5 @@ pub(crate) fn open_and_close() -> String {
 #[test]
 fn no_thread_and_no_program_is_left() {
     let Some(_) = Veth::new(1, 1500) else { return };
-    assert_eq!(Peer::start("", "stop").said, "clean");
+    assert_eq!(peer::start("", "stop").said, "clean");
 }

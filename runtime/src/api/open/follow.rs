@@ -2,56 +2,39 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softnic_nic::transports;
 
+use crate::HostNetwork;
 use crate::api::events::Events;
+use crate::api::path::lock;
+use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::Event;
-use crate::wake::Wake;
-use crate::{HostNetwork, api::path::lock};
 
-/// The thread that follows; it ends with this value.
-pub(crate) struct Follower {
-    stop: Arc<(AtomicBool, Wake)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Follower {
-    pub(super) fn start(
-        host: &Arc<Mutex<HostNetwork>>,
-        start: Instant,
-        engines: &[Arc<Engine>],
-        events: &Arc<Events>,
-    ) -> io::Result<Follower> {
-        let stop = Arc::new((AtomicBool::new(false), Wake::new()?));
-        let changes = lock(host).as_fd().try_clone_to_owned()?;
-        let thread = std::thread::Builder::new().name("softnic-network".into()).spawn({
-            let (host, engines, stop) = (Arc::clone(host), engines.to_vec(), Arc::clone(&stop));
-            let events = Arc::clone(events);
-            move || {
-                while !stop.0.load(Ordering::Acquire) {
-                    let now = || softnic_wire::Instant::ZERO + start.elapsed();
-                    let timeout = {
-                        let mut host = lock(&host);
-                        host.handle_timeout(now());
-                        follow(&mut host, &engines, &events);
-                        host.poll_timeout().map(|at| at.saturating_since(now()))
-                    };
-                    let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-                    let mut fds = [PollFd::new(&changes, PollFlags::IN), PollFd::new(&stop.1, PollFlags::IN)];
-                    // Interrupted: all that is waited for is looked at anyway.
-                    let _ = poll(&mut fds, timeout.as_ref());
-                }
-            }
-        })?;
-        Ok(Follower { stop, thread: Some(thread) })
-    }
+/// Starts the thread that follows.
+pub(super) fn start(
+    host: &Arc<Mutex<HostNetwork>>,
+    start: Instant,
+    engines: &[Arc<Engine>],
+    events: &Arc<Events>,
+) -> io::Result<Background> {
+    let changes = lock(host).as_fd().try_clone_to_owned()?;
+    let (host, engines, events) = (Arc::clone(host), engines.to_vec(), Arc::clone(events));
+    Background::start("softnic-network", move |stop| {
+        while !stop.is_told() {
+            let now = || softnic_wire::Instant::ZERO + start.elapsed();
+            let timeout = {
+                let mut host = lock(&host);
+                host.handle_timeout(now());
+                follow(&mut host, &engines, &events);
+                host.poll_timeout().map(|at| at.saturating_since(now()))
+            };
+            stop.wait(&changes, timeout);
+        }
+    })
 }
 
 /// Tells the engines what changed, and then the program: it finds all engines as they are told to it.
@@ -82,15 +65,4 @@ pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, up: bool) {
         engine.wake();
     }
     events.port(up && engines.iter().all(|engine| engine.failure().is_none()));
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Release);
-        self.stop.1.wake();
-        if let Some(thread) = self.thread.take() {
-            // It panicked, and said so itself.
-            let _ = thread.join();
-        }
-    }
 }

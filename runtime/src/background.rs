@@ -1,0 +1,60 @@
+//! A thread of the NIC's own that waits for something, and ends when its owner does.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::wake::Wake;
+
+/// Whether the thread is to end.
+pub(crate) struct Stop {
+    told: AtomicBool,
+    wake: Wake,
+}
+
+impl Stop {
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until `fd` can be read from, the time is over, or the thread is to end.
+    pub(crate) fn wait(&self, fd: impl AsFd, timeout: Option<Duration>) {
+        // Longer than the system can say is as good as for ever.
+        let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
+        let mut fds = [PollFd::new(&fd, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        // Interrupted: whoever waits looks at everything anyway.
+        let _ = poll(&mut fds, timeout.as_ref());
+    }
+}
+
+/// The thread; it ends with this value.
+pub(crate) struct Background {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts it. `body` returns soon after it is told to stop.
+    pub(crate) fn start(name: &str, body: impl FnOnce(&Stop) + Send + 'static) -> io::Result<Background> {
+        let stop = Arc::new(Stop { told: AtomicBool::new(false), wake: Wake::new()? });
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&told))?;
+        Ok(Background { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.told.store(true, Ordering::Release);
+        self.stop.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // It panicked, and said so itself.
+            let _ = thread.join();
+        }
+    }
+}
