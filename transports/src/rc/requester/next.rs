@@ -140,11 +140,12 @@ impl Requester {
         resent: bool,
         recovery: &impl LossRecovery,
     ) -> bool {
-        if self.since_ack_req + 1 >= ACK_EVERY || (ends && (resent || self.since_ack_req + 1 >= ACK_BATCH)) {
-            return true;
-        }
-        if !resent && self.surely_goes_on(position, ends) {
-            return false;
+        let known = match resent {
+            true => (ends || self.since_ack_req + 1 >= ACK_EVERY).then_some(true),
+            false => self.wants_ack_plain(position, ends),
+        };
+        if let Some(known) = known {
+            return known;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
         let more = match recovery.next_resend(self.window) {
