@@ -45,6 +45,35 @@ fn messages_delivered_before_the_receiver_is_polled_share_one_acknowledgement() 
 }
 
 #[test]
+fn one_packet_of_a_reply_goes_before_the_acknowledgement_and_the_rest_behind_it() {
+    each_psn(Options::default(), |mut w| {
+        let (to_b, to_a) = (w.write_to(B, 0), w.write_to(A, 0));
+        w.send(A, 1, to_b, 0, 10);
+        let message = w.transmit(A);
+        w.deliver_all(B, &message);
+        w.send(B, 2, to_a, 0, 600);
+        let kinds: Vec<bool> = w.transmit(B).iter().map(|frame| w.parse(frame).bth.opcode.is_request()).collect();
+        assert_eq!(kinds, [true, false, true, true]);
+    });
+}
+
+#[test]
+fn a_negative_acknowledgement_goes_before_any_request() {
+    let mut w = World::new(Options::default());
+    let to_b = w.write_to(B, 0);
+    for id in 0..2 {
+        w.send(A, id, to_b, 0, 10);
+    }
+    let frames = w.transmit(A);
+    w.deliver(B, &frames[1]);
+    let to_a = w.write_to(A, 0);
+    w.send(B, 2, to_a, 0, 10);
+    let shown = w.shown(B);
+    assert!(shown[0].starts_with("NAK"), "{shown:?}");
+    assert_eq!(shown.len(), 2);
+}
+
+#[test]
 fn a_packet_that_does_not_ask_is_not_acknowledged_by_itself() {
     let mut w = World::new(Options::default());
     let op = w.write_to(B, 0);

@@ -15,8 +15,9 @@ use crate::neighbours::{NeighbourError, Neighbours};
 const BATCH: usize = 32;
 /// Frames sent before anything is taken in again, so that a long message does not keep its own ACKs out.
 const BURST: usize = 32;
-/// Bytes after which a burst ends: long frames in numbers that fit the first-level cache, which whoever reads them next finds them in.
-const BURST_BYTES: usize = 24 << 10;
+/// Bytes after which a burst ends: long frames in numbers that fit the second-level cache, from which whoever reads them next takes
+/// them, and enough of them to share the cost of a system call.
+const BURST_BYTES: usize = 64 << 10;
 /// The longest sleep of an idle loop: whoever waits for a condition looks at it at least this often.
 const NAP: Duration = Duration::from_millis(1);
 

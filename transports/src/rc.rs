@@ -95,6 +95,8 @@ pub struct Rc<R> {
     established: bool,
     /// The program waits to hear that the send queue is drained.
     tell_drained: bool,
+    /// A request went ahead of the acknowledgement that is owed.
+    ack_passed: bool,
 }
 
 impl<R: LossRecovery + Default> Rc<R> {
@@ -111,6 +113,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             recovery: R::default(),
             established: false,
             tell_drained: false,
+            ack_passed: false,
         }
     }
 
@@ -121,7 +124,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.requester.reset();
         self.responder.receives.clear();
         self.recovery = R::default();
-        (self.established, self.tell_drained) = (false, false);
+        (self.established, self.tell_drained, self.ack_passed) = (false, false, false);
     }
 
     /// RESET to INIT.
@@ -235,6 +238,24 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.requester.queue.prefetch();
     }
 
+    /// One packet of a request, if there is one to send.
+    #[inline]
+    fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.link else { return false };
+        if !self.state.sends() {
+            return false;
+        }
+        let sent = match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
+            Ok(sent) => sent,
+            Err(f) => {
+                self.on_request_failure(f, host);
+                false
+            }
+        };
+        self.check_invariants();
+        sent
+    }
+
     fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status) => self.stop(status, host),
@@ -338,9 +359,16 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        // The reply to a message goes before the acknowledgement of that message: its reader waits for the reply. One packet only, so
+        // that a long message does not keep the acknowledgement.
+        if self.responder.owes_ack_only() && !self.ack_passed && self.transmit_request(now, tx, host) {
+            self.ack_passed = true;
+            return true;
+        }
         let Some(link) = &self.link else { return false };
-        // Answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
+        // Other answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
         if self.responder.has_answer() {
+            self.ack_passed = false;
             let sent = self.responder.poll_transmit(tx, link, host);
             if let Some(f) = self.responder.failure.take() {
                 self.on_response_failure(f, host);
@@ -350,18 +378,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
                 return true;
             }
         }
-        if !self.state.sends() {
-            return false;
-        }
-        let sent = match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
-            Ok(sent) => sent,
-            Err(f) => {
-                self.on_request_failure(f, host);
-                false
-            }
-        };
-        self.check_invariants();
-        sent
+        self.transmit_request(now, tx, host)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -121,6 +121,12 @@ impl Responder {
         self.answer.is_some() || self.data.is_due()
     }
 
+    /// Whether all that is owed is to say what has come.
+    #[inline]
+    pub(super) fn owes_ack_only(&self) -> bool {
+        matches!(self.answer, Some(Answer::Ack | Answer::AckOf { .. })) && !self.data.is_due()
+    }
+
     /// Takes a request.
     pub(super) fn handle_request(
         &mut self,
