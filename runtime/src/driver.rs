@@ -18,6 +18,8 @@ const BURST: usize = 32;
 /// Bytes after which a burst ends: long frames in numbers that fit the second-level cache, from which whoever reads them next takes
 /// them, and enough of them to share the cost of a system call.
 const BURST_BYTES: usize = 64 << 10;
+/// Rounds without anything to do after which to look at the clock again.
+const IDLE_ROUNDS: u32 = 4;
 /// The longest sleep of an idle loop: whoever waits for a condition looks at it at least this often.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -47,6 +49,11 @@ pub struct Driver<N, I> {
     /// The time of day at `start`.
     epoch: u64,
     capture: Option<PcapWriter<Box<dyn Write + Send>>>,
+    /// When the last round began, and how many rounds before it found nothing to do.
+    last: Instant,
+    idle: u32,
+    /// Whether the last round sent anything.
+    sent: bool,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
 }
@@ -62,6 +69,9 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             start: std::time::Instant::now(),
             epoch: epoch.as_nanos() as u64,
             capture: None,
+            last: Instant::ZERO,
+            idle: 0,
+            sent: false,
             scratch: vec![0; MAX_FRAME].into(),
         }
     }
@@ -99,18 +109,50 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// One turn: timers that are due, frames out, then a batch of frames in. Says whether there was anything to do.
     ///
     /// In this order a program that runs the loop itself sees what came in before anything is answered: its own answer leaves
-    /// together with the acknowledgement, in one batch.
+    /// in the same turn as the acknowledgement, and before it.
     pub fn step(&mut self) -> Result<bool, DriverError> {
-        let begin = self.now();
+        self.refresh();
+        self.step_after(None)
+    }
+
+    /// The same, for whoever just gave the Node something to do, and looked at the clock for it.
+    ///
+    /// A loop that finds nothing to do does not look at the clock in every round, which is a third of what the round takes: nothing is
+    /// sent then, what comes in is stamped when it comes, and a timer may be a few rounds late.
+    pub(crate) fn step_after(&mut self, now: Option<Instant>) -> Result<bool, DriverError> {
+        let stale_will_do = !self.idle.is_multiple_of(IDLE_ROUNDS);
+        let begin = match now {
+            Some(now) => now,
+            None if stale_will_do => self.last,
+            None => self.now(),
+        };
+        self.last = begin;
+        let busy = self.round(begin, now.is_none() && stale_will_do)?;
+        self.idle = if busy { 0 } else { self.idle.wrapping_add(1) };
+        Ok(busy)
+    }
+
+    /// Time has passed, or the Node was given something to do: the next round looks at the clock.
+    pub(crate) fn refresh(&mut self) {
+        self.idle = 0;
+    }
+
+    /// One turn that begins at `begin`, or somewhat later if that is stale.
+    fn round(&mut self, begin: Instant, stale: bool) -> Result<bool, DriverError> {
         for node in [&mut self.node as &mut dyn Node, &mut self.neighbours] {
             if node.poll_timeout().is_some_and(|at| at <= begin) {
                 node.handle_timeout(begin);
             }
         }
         let looped = self.loop_back(begin)?;
-        let sent = self.transmit(begin)?;
-        let now = if sent || looped { self.now() } else { begin };
-        let received = self.receive(now)?;
+        // After a round that sent nothing the first frame goes alone: somebody may wait for it, and what follows, like the
+        // acknowledgement of what it replies to, would make it leave later.
+        let sent = self.transmit(begin, if self.sent { BURST } else { 1 })?;
+        if sent && !self.sent {
+            self.transmit(begin, BURST)?;
+        }
+        self.sent = sent;
+        let received = self.receive((!sent && !looped && !stale).then_some(begin))?;
         Ok(received || looped || sent)
     }
 
@@ -169,11 +211,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
-    /// Takes in a batch: RoCE packets for the Node, everything else for the neighbours.
-    fn receive(&mut self, now: Instant) -> Result<bool, DriverError> {
-        let mut record = Recorder::new(&mut self.capture, self.epoch, now);
+    /// Takes in a batch: RoCE packets for the Node, everything else for the neighbours. Looks at the clock only if there is any.
+    fn receive(&mut self, now: Option<Instant>) -> Result<bool, DriverError> {
+        let (mut now, start) = (now, self.start);
+        let mut record = Recorder::new(&mut self.capture, self.epoch);
         let taken = self.io.receive(BATCH, &mut |frame| {
-            record.write(frame);
+            let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
+            record.write(now, frame);
             match Layout::locate(frame) {
                 Err(Error::NotRoce(_)) => self.neighbours.handle_frame(now, 0, frame),
                 _ => self.node.handle_frame(now, Nic::WIRE, frame),
@@ -185,7 +229,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// Frames among the NIC's own queue pairs never reach the wire, but the capture shows them.
     fn loop_back(&mut self, now: Instant) -> Result<bool, DriverError> {
-        let mut record = Recorder::new(&mut self.capture, self.epoch, now);
+        let mut record = Recorder::new(&mut self.capture, self.epoch);
         let mut busy = false;
         for _ in 0..BURST {
             let mut tx = TxFrame::new(&mut self.scratch);
@@ -194,17 +238,17 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             }
             busy = true;
             let len = tx.len();
-            record.write(&self.scratch[..len]);
+            record.write(now, &self.scratch[..len]);
             self.node.handle_frame(now, Nic::LOOPBACK, &mut self.scratch[..len]);
         }
         record.result.map(|()| busy)
     }
 
-    /// Sends a burst. The backend asks for frames only while it has room, so none is ever kept here.
-    fn transmit(&mut self, now: Instant) -> Result<bool, DriverError> {
-        let mut record = Recorder::new(&mut self.capture, self.epoch, now);
+    /// Sends a burst of at most `limit` frames. The backend asks for frames only while it has room, so none is ever kept here.
+    fn transmit(&mut self, now: Instant, limit: usize) -> Result<bool, DriverError> {
+        let mut record = Recorder::new(&mut self.capture, self.epoch);
         let mut bytes = 0;
-        let sent = self.io.transmit(BURST, &mut |tx| {
+        let sent = self.io.transmit(limit, &mut |tx| {
             if bytes >= BURST_BYTES {
                 return false;
             }
@@ -213,7 +257,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             }
             bytes += tx.len();
             // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
-            record.write_segments(tx, &mut self.scratch);
+            record.write_segments(now, tx, &mut self.scratch);
             true
         });
         record.result?;
@@ -224,35 +268,35 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 /// Writes the frames of one batch to the capture, if there is one, and keeps the first error.
 struct Recorder<'a> {
     capture: Option<&'a mut PcapWriter<Box<dyn Write + Send>>>,
-    time: Timestamp,
+    epoch: u64,
     result: Result<(), DriverError>,
 }
 
 impl<'a> Recorder<'a> {
-    fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write + Send>>>, epoch: u64, now: Instant) -> Recorder<'a> {
-        let time = Timestamp::from_nanos((epoch + now.as_nanos()).into());
-        Recorder { capture: capture.as_mut(), time, result: Ok(()) }
+    fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write + Send>>>, epoch: u64) -> Recorder<'a> {
+        Recorder { capture: capture.as_mut(), epoch, result: Ok(()) }
     }
 
-    fn write(&mut self, frame: &[u8]) {
+    fn write(&mut self, now: Instant, frame: &[u8]) {
         let Some(capture) = &mut self.capture else { return };
         if self.result.is_ok() {
-            self.result = capture.write(self.time, frame, frame.len() as u32).map_err(DriverError::Capture);
+            let time = Timestamp::from_nanos((self.epoch + now.as_nanos()).into());
+            self.result = capture.write(time, frame, frame.len() as u32).map_err(DriverError::Capture);
         }
     }
 
     /// The same of a frame that may lie in two pieces, which are joined in `scratch`.
-    fn write_segments(&mut self, tx: &TxFrame<'_>, scratch: &mut [u8]) {
+    fn write_segments(&mut self, now: Instant, tx: &TxFrame<'_>, scratch: &mut [u8]) {
         if self.capture.is_none() {
             return;
         }
         match tx.segments() {
-            (all, []) => self.write(all),
+            (all, []) => self.write(now, all),
             (first, second) => {
                 let joined = &mut scratch[..first.len() + second.len()];
                 joined[..first.len()].copy_from_slice(first);
                 joined[first.len()..].copy_from_slice(second);
-                self.write(joined);
+                self.write(now, joined);
             }
         }
     }

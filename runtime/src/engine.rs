@@ -19,7 +19,7 @@ use softnic_nic::{Nic, Notify, QpAttr};
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::{Consumer, Producer};
 use softnic_sync::token::Token;
-use softnic_wire::Qpn;
+use softnic_wire::{Instant, Qpn};
 
 pub(crate) use posted::{PostedRecv, PostedSend};
 pub(crate) use watch::{Mode, Watcher};
@@ -108,7 +108,9 @@ impl Engine {
 
     /// The engine to oneself: for everything but posting and polling.
     pub(crate) fn control(&self) -> MutexGuard<'_, Core> {
-        self.token.take()
+        let mut core = self.token.take();
+        core.driver.refresh();
+        core
     }
 
     /// Makes progress if nobody else does right now; says whether there was anything to do.
@@ -133,22 +135,23 @@ impl Engine {
 
     /// One round, for the holder of the token.
     pub(crate) fn progress(&self, core: &mut Core) -> bool {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
+        // Only the holder of the token writes it.
+        self.rounds.store(self.rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let posted = core.take_work(&self.doorbells);
         let busy = match self.failure.get() {
-            None => core.driver.step().unwrap_or_else(|error| {
+            None => core.driver.step_after(posted).unwrap_or_else(|error| {
                 self.give_up(core, &error.to_string());
                 false
             }),
             Some(_) => {
-                if posted {
+                if posted.is_some() {
                     core.end_queue_pairs();
                 }
                 false
             }
         };
         core.hand_out();
-        posted || busy
+        posted.is_some() || busy
     }
 
     /// The wire is gone for good: so is the port, and all work ends in errors.
@@ -246,26 +249,27 @@ impl Core {
         self.full.retain(|&full| full != id);
     }
 
-    /// Takes over the work of the queues that rang, and of those that had to wait.
+    /// Takes over the work of the queues that rang, and of those that had to wait; when it did, if there was any.
     #[inline]
-    fn take_work(&mut self, doorbells: &Doorbells) -> bool {
-        let mut any = false;
+    fn take_work(&mut self, doorbells: &Doorbells) -> Option<Instant> {
+        let mut taken = None;
         // From the end: what has to wait again is put behind those that are still to come.
         for i in (0..self.stalled.len()).rev() {
             let index = self.stalled.swap_remove(i);
-            any |= self.take_work_of(index);
+            taken = self.take_work_of(index).or(taken);
         }
         while let Some(index) = doorbells.next() {
-            any |= self.take_work_of(index);
+            taken = self.take_work_of(index).or(taken);
         }
-        any
+        taken
     }
 
-    /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Says whether there was any.
-    pub(crate) fn take_work_of(&mut self, index: u32) -> bool {
+    /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Says when that was,
+    /// if there was any.
+    pub(crate) fn take_work_of(&mut self, index: u32) -> Option<Instant> {
         let now = self.driver.now();
         let nic = &mut self.driver.node;
-        let Some(Some(queue)) = self.work.get_mut(index as usize) else { return false };
+        let Some(Some(queue)) = self.work.get_mut(index as usize) else { return None };
         queue.rung.answer();
         let (mut any, mut full) = (false, false);
         let mut taken = |done: Result<(), PostError>| match done {
@@ -303,7 +307,7 @@ impl Core {
         if (full || waits != [false; 2]) && !self.stalled.contains(&index) {
             self.stalled.push(index);
         }
-        any
+        any.then_some(now)
     }
 
     /// Hands completions and events to the program: at the end of a round, and after a call that makes some.

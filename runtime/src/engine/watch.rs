@@ -104,7 +104,7 @@ impl Engine {
 
     /// Runs the engine until there was nothing to do for a while: then says how long to sleep. `None` when the program polls itself.
     fn run_while_busy(&self, patience: Duration, alone: bool) -> Option<Duration> {
-        let mut core = self.token.take();
+        let mut core = self.control();
         self.tried.store(false, Ordering::Relaxed);
         let mut idle_since: Option<Instant> = None;
         loop {
