@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
+mod guest;
 mod interop;
 mod project;
 mod setup;
@@ -49,11 +50,13 @@ enum Command {
     },
     /// Exchange data with Linux Soft-RoCE (rdma_rxe) in a virtual machine, both ways, and see that all is as it must be
     ///
-    /// The guest is made from Debian packages, without installing any, and kept in ~/.cache/softnic. No root is needed:
-    /// frames go through a datagram socket.
+    /// The guest is made from Debian packages, without installing any, and kept in ~/.cache/softnic. As root the frames go over
+    /// AF_XDP on a tap, in a network namespace that is made for it and removed at the end; without, through a datagram socket.
     #[command(after_help = "Examples:
   cargo xtask interop
   cargo xtask interop --all --keep-pcap captures
+  cargo xtask interop --all --write-docs
+  cargo xtask interop --wire dgram loss corrupt --seed 3
   cargo xtask interop send/rxe read/softnic/ipv6/4096")]
     Interop(interop::Options),
     /// Run the simulator's swarm over very many seeds: every transport, operation, network and fault, on all cores
