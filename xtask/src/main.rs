@@ -1,7 +1,8 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `soak`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `soak`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
+mod between;
 mod guest;
 mod interop;
 mod project;
@@ -59,6 +60,14 @@ enum Command {
   cargo xtask interop --wire dgram loss corrupt --seed 3
   cargo xtask interop send/rxe read/softnic/ipv6/4096")]
     Interop(interop::Options),
+    /// Put `softnic wire` between two virtual machines with Linux Soft-RoCE (rdma_rxe), with faults, and see that they recover
+    ///
+    /// Data is compared, and the counters of both machines are held against those of the wire. Needs root: the guests are on taps in a
+    /// network namespace of their own.
+    #[command(after_help = "Examples:
+  cargo xtask between
+  cargo xtask between loss script --keep-pcap captures")]
+    Between(between::Options),
     /// Run the simulator's swarm over very many seeds: every transport, operation, network and fault, on all cores
     ///
     /// Each seed is a world of its own, in which everything that must hold is checked. Seeds that fail are written to a file
@@ -75,6 +84,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Setup => setup::run().map(|done| println!("{done}")),
         Command::Test { all } => test::run(all),
+        Command::Between(options) => between::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),

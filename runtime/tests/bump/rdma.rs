@@ -20,7 +20,6 @@ fn exchange(world: &World, bump: Bump, rounds: u8, len: usize) -> (Summary, [Nic
         world.write_and_compare(&qps, 0, len, 2 * round);
         world.write_and_compare(&qps, 1, len, 2 * round + 1);
     }
-    drop(qps);
     // What is under way has arrived when nothing moves any more.
     let mut before = bump.counters();
     loop {
@@ -35,6 +34,7 @@ fn exchange(world: &World, bump: Bump, rounds: u8, len: usize) -> (Summary, [Nic
     }
     let summary = bump.stop().unwrap();
     world.progress();
+    drop(qps);
     summary.counters.iter().for_each(adds_up);
     (summary, world.sides.each_ref().map(|side| side.context.counters()))
 }
@@ -52,14 +52,16 @@ fn the_counters_of_wire_and_nics_agree_on_every_fault() {
         assert_eq!(retransmitted > 0, faults != "dup=5e-2", "{faults}: {nics:?}");
         for (c, [from, to]) in summary.counters.iter().zip([[0, 1], [1, 0]]) {
             let what = format!("{faults}: {c:?} {:?} {:?}", nics[from], nics[to]);
-            assert_eq!((c.rx_missed, c.tx_refused, c.overflowed), (0, 0, 0), "{what}");
-            assert_eq!(c.roce_frames, nics[from].sent_pkts, "all that was sent came in here: {what}");
-            let arrived = c.roce_frames + c.duplicated - c.fault_lost - c.under_way;
+            // A kernel that gets no core for long may drop frames itself; it counts them.
+            let [mine, theirs] = [from, to].map(|side| world.sides[side].context.lost_frames());
+            assert!((c.roce_frames..=c.roce_frames + c.rx_missed + mine).contains(&nics[from].sent_pkts), "{what}");
+            let arrived = c.roce_frames + c.duplicated - c.fault_lost - c.overflowed - c.under_way;
             let n = &nics[to];
-            let seen = n.rcvd_pkts + n.rx_icrc_encapsulated + n.rx_malformed + n.rx_not_for_us + n.rx_bad_qp;
-            // A flipped bit may make anything of a frame, which then is not RoCE or not for this NIC.
-            let unrecognised = arrived.checked_sub(seen).expect(&what);
-            assert!(unrecognised <= c.corrupted, "{what}");
+            // A flipped bit may make anything of a frame: one that does not reach the NIC, one that the ICRC finds, and now and then one
+            // in which it does not matter, in the MAC addresses or the TTL.
+            let elsewhere = arrived.checked_sub(n.rcvd_pkts).expect(&what);
+            let found = n.rx_icrc_encapsulated + n.rx_malformed + n.rx_not_for_us + n.rx_bad_qp + n.rx_wrong_source;
+            assert!(elsewhere + found <= c.corrupted + c.tx_refused + theirs && 2 * found >= c.corrupted, "{what}");
             for (key, count) in
                 [("loss", c.fault_lost), ("dup", c.duplicated), ("corrupt", c.corrupted), ("reorder", c.reordered)]
             {
