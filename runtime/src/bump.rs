@@ -64,14 +64,14 @@ pub enum BumpError {
     #[error("{0} is down: `ip link set {0} up`")]
     Down(String),
     /// Frames may be longer than we carry.
-    #[error(
-        "{interface} has an MTU of {mtu}, and this carries at most {MAX_MTU}: `ip link set {interface} mtu {MAX_MTU}`"
-    )]
+    #[error("{interface} has an MTU of {mtu}, and this carries at most {max}: `ip link set {interface} mtu {max}`")]
     Mtu {
         /// Which.
         interface: String,
         /// Its MTU.
         mtu: usize,
+        /// The longest that is possible: [`MAX_MTU`], or less where the kernel has no frames in several pieces (before Linux 6.6).
+        max: usize,
     },
     /// There is no such core.
     #[error("there is no core {0} to stay on, or this process may not use it")]

@@ -1,7 +1,7 @@
 //! What a wire counts in each direction.
 
-/// One direction. Frames are counted once each, where they end: `rx_frames` + `duplicated` = `tx_frames` + all that were lost +
-/// `under_way`.
+/// One direction. What came in, and the copies made of it, have ended in one of these: `tx_frames`, `fault_lost`, `queue_full`,
+/// `overflowed`, `too_long`, `unsegmented`, `under_way`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that came in.
@@ -36,11 +36,12 @@ pub struct Counters {
     pub checksums_completed: u64,
     /// Frames that are longer than the other interface's MTU allows: dropped.
     pub too_long: u64,
-    /// Frames longer than the MTU of the interface that they came by, which a sender left to be segmented: dropped.
+    /// Frames longer than the MTU of the interface that they came by, which a sender left to be segmented: dropped. Those too long
+    /// for our memory are dropped by the kernel, and not among `rx_frames`.
     pub unsegmented: u64,
-    /// Frames that the kernel dropped because the ring that we read was full, or had no memory left.
+    /// Frames that the kernel dropped because the ring that we read was full, or had no memory left; not among `rx_frames`.
     pub rx_missed: u64,
-    /// Frames that the other interface refused, its own queue being full.
+    /// Those of `tx_frames` that the other interface refused, its own queue being full.
     pub tx_refused: u64,
 }
 

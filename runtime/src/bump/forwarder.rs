@@ -14,8 +14,8 @@ use softnic_wire::Instant;
 
 use super::counters::Counters;
 use super::lane::Lane;
-use super::port::Port;
-use super::{BumpError, MAX_MTU, Options, Shared, Summary};
+use super::port::{HEADERS, Port};
+use super::{BumpError, Options, Shared, Summary};
 use crate::io::PacketIo;
 
 /// Frames moved before the other direction has its turn.
@@ -87,9 +87,11 @@ impl Forwarder {
     pub(super) fn open(options: &Options, shared: &Arc<Shared>) -> Result<Forwarder, BumpError> {
         let ports = [Port::open(&options.a)?, Port::open(&options.b)?];
         let recorder = options.pcap.clone().map(Recorder::new).transpose()?;
+        // What is longer than one of the MTUs does not get as far as to be held.
+        let longest = ports[0].device.mtu.min(ports[1].device.mtu) + HEADERS;
         let lane = |direction, stream| {
             let seed = options.seed.wrapping_mul(2).wrapping_add(stream);
-            Lane::new(&options.faults, direction, seed, options.all_traffic, MAX_MTU + 22)
+            Lane::new(&options.faults, direction, seed, options.all_traffic, longest)
         };
         let failed = |error| BumpError::System { doing: "get a descriptor to wait for frames with", error };
         let mut readiness = ports[0].readiness().map_err(failed)?;
@@ -198,8 +200,9 @@ impl Forwarder {
         let [a, b] = &self.ports;
         [(0, a, b), (1, b, a)].map(|(lane, from, to)| {
             let here = self.lanes[lane].counters();
-            let [rx_missed, too_long, _] = from.dropped();
-            Counters { rx_missed, unsegmented: here.unsegmented + too_long, tx_refused: to.dropped()[2], ..here }
+            let (came, left) = (from.dropped(), to.dropped());
+            let unsegmented = here.unsegmented + came.too_long;
+            Counters { rx_missed: came.missed, unsegmented, tx_refused: left.refused, ..here }
         })
     }
 
@@ -230,7 +233,7 @@ fn forward(
     now: Clock,
     time: Instant,
 ) -> io::Result<bool> {
-    let mtus = [from.device.mtu, to.device.mtu];
+    let mtus = [from.mtu, to.mtu];
     let out = &mut to.queues[0].io;
     let room = out.room(BATCH);
     let mut put = 0;

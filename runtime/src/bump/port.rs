@@ -10,7 +10,7 @@ use crate::afxdp::{AfXdp, AfXdpError, Device, Options, Takes};
 use crate::io::PacketIo;
 
 /// An MTU does not count the Ethernet header and tags.
-const HEADERS: usize = 14 + 8;
+pub(super) const HEADERS: usize = 14 + 8;
 /// Chunks for each receive queue: 8 MiB.
 const RX_CHUNKS: u32 = 2048;
 const TX_CHUNKS: u32 = 1024;
@@ -25,10 +25,24 @@ pub(super) struct Queue {
     pub(super) batch: Option<(Instant, u64)>,
 }
 
+/// Frames that the kernel dropped at an interface.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Dropped {
+    /// They came in, and there was no place for them.
+    pub(super) missed: u64,
+    /// They came in, and were longer than any that we carry.
+    pub(super) too_long: u64,
+    /// They were to be sent.
+    pub(super) refused: u64,
+}
+
 /// An interface.
 #[derive(Debug)]
 pub(super) struct Port {
+    /// As it was when it was opened.
     pub(super) device: Device,
+    /// Its MTU now.
+    pub(super) mtu: usize,
     /// All frames leave by the first, so that they keep their order.
     pub(super) queues: Vec<Queue>,
     _promiscuous: Promiscuous,
@@ -38,8 +52,9 @@ impl Port {
     /// Takes all frames of an interface, whomever they are for.
     pub(super) fn open(interface: &str) -> Result<Port, BumpError> {
         let device = Device::find(interface)?;
+        let mtu_error = |max| Err(BumpError::Mtu { interface: interface.into(), mtu: device.mtu, max });
         if device.mtu > MAX_MTU {
-            return Err(BumpError::Mtu { interface: interface.into(), mtu: device.mtu });
+            return mtu_error(MAX_MTU);
         }
         let options = Options {
             rx_chunks: RX_CHUNKS,
@@ -54,16 +69,20 @@ impl Port {
             }
             e => e.into(),
         })?;
+        if let Some(io) = queues.first().filter(|io| !io.multi_buffer() && io.max_frame() < device.mtu + 14) {
+            return mtu_error(io.max_frame() - HEADERS);
+        }
         let promiscuous = Promiscuous::new(device.ifindex)
             .map_err(|error| BumpError::System { doing: "take in frames for other addresses (CAP_NET_RAW)", error })?;
         let queues = queues.into_iter().map(|io| Queue { io, empty_at: None, batch: None }).collect();
-        Ok(Port { device, queues, _promiscuous: promiscuous })
+        Ok(Port { mtu: device.mtu, device, queues, _promiscuous: promiscuous })
     }
 
-    /// Looks at the interface once more: its MTU may have changed, or it may be gone.
+    /// Looks at the interface once more: it may be gone, or its MTU may have changed. One that grew counts as what it was: memory and
+    /// sockets are made for that.
     pub(super) fn look(&mut self) -> Result<(), BumpError> {
         match Device::find(&self.device.name) {
-            Ok(device) if device.ifindex == self.device.ifindex => self.device = device,
+            Ok(device) if device.ifindex == self.device.ifindex => self.mtu = device.mtu.min(self.device.mtu),
             _ => return Err(BumpError::Gone(self.device.name.clone())),
         }
         Ok(())
@@ -74,17 +93,19 @@ impl Port {
         self.queues.iter().map(|queue| queue.io.readiness()).collect()
     }
 
-    /// Frames that came and that the kernel had no place for, those that were longer than any that we carry, and those that it
-    /// could not send.
-    pub(super) fn dropped(&self) -> [u64; 3] {
-        let mut sums = [0; 3];
+    /// What the kernel dropped.
+    pub(super) fn dropped(&self) -> Dropped {
+        let mut all = Dropped::default();
         for queue in &self.queues {
             // A socket whose interface is gone may not answer.
             let s = queue.io.statistics().unwrap_or_default();
-            let here = [s.rx_dropped + s.rx_ring_full, s.rx_too_long, s.tx_lost + s.tx_invalid];
-            sums.iter_mut().zip(here).for_each(|(sum, n)| *sum += n);
+            // What it drops although there is a chunk is longer than the chunk.
+            let no_chunk = s.rx_dropped.min(s.rx_fill_ring_empty);
+            all.missed += s.rx_ring_full + no_chunk;
+            all.too_long += s.rx_too_long + s.rx_dropped - no_chunk;
+            all.refused += s.tx_lost + s.tx_invalid;
         }
-        sums
+        all
     }
 
     /// How it is used.
