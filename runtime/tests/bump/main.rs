@@ -8,6 +8,7 @@ mod path;
 mod process;
 mod rdma;
 mod trouble;
+mod unsegmented;
 #[path = "../common/veth.rs"]
 mod veth;
 #[allow(dead_code)] // the tests of the API use more of it
