@@ -345,7 +345,7 @@ fn outstanding(s: &mut Session) -> Result<(), Error> {
 
 fn receive_late(s: &mut Session) -> Result<(), Error> {
     let mtu = s.setup.mtu.bytes() as usize;
-    let late = Duration::from_millis(30);
+    let late = Duration::from_millis(if s.small { 4 } else { 30 });
     transfer(s, Kind::Send, 1, 100, late)?;
     transfer(s, Kind::SendImm, 2, 2 * mtu + 3, late)?;
     transfer(s, Kind::WriteImm, 3, 3 * mtu, late)?;
