@@ -39,7 +39,10 @@ pub(super) fn queue_pairs(s: &mut Session) -> Result<(), Error> {
     sent.sort_by_key(|d| d.wr_id / 2);
     let expected = (0..2 * n as u64).map(|id| (id, if id % 2 == 0 { WcOpcode::Write } else { WcOpcode::Send }));
     if sent.iter().map(|d| (d.wr_id, d.opcode)).ne(expected.map(|(id, opcode)| (id, Some(opcode)))) {
-        return fail(format!("{} should complete a WRITE and a SEND for each queue pair, but has {sent:?}", from.name()));
+        return fail(format!(
+            "{} should complete a WRITE and a SEND for each queue pair, but has {sent:?}",
+            from.name()
+        ));
     }
     let mut received = poll_all(s, to, Queue::Recv, n)?;
     received.sort_by_key(|d| d.wr_id);
@@ -54,9 +57,7 @@ fn poll_all(s: &mut Session, side: Side, queue: Queue, count: usize) -> Result<V
     let found = s.poll(side, queue, count, LIMIT)?;
     match found.iter().find(|d| d.status != Status::Success) {
         Some(d) => fail(format!("{} should succeed, but has {d:?}", side.name())),
-        None if found.len() != count => {
-            fail(format!("{} has {} completions of {count}", side.name(), found.len()))
-        }
+        None if found.len() != count => fail(format!("{} has {} completions of {count}", side.name(), found.len())),
         None => Ok(found),
     }
 }
