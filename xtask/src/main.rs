@@ -1,9 +1,10 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `soak`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
 mod between;
 mod guest;
+mod guest_tests;
 mod interop;
 mod project;
 mod setup;
@@ -68,6 +69,15 @@ enum Command {
   cargo xtask between
   cargo xtask between loss script --keep-pcap captures")]
     Between(between::Options),
+    /// Run tests of softnic-runtime inside the guest: on an older kernel, with VLAN interfaces
+    ///
+    /// The test programs for network namespaces are built here and run there as root, so nothing on this machine is touched. Without
+    /// any FILTER, those that this machine may not be able to run.
+    #[command(after_help = "Examples:
+  cargo xtask guest-tests
+  cargo xtask guest-tests --all
+  cargo xtask guest-tests vlan multicast")]
+    GuestTests(guest_tests::Options),
     /// Run the simulator's swarm over very many seeds: every transport, operation, network and fault, on all cores
     ///
     /// Each seed is a world of its own, in which everything that must hold is checked. Seeds that fail are written to a file
@@ -86,6 +96,7 @@ fn main() -> ExitCode {
         Command::Test { all } => test::run(all),
         Command::Between(options) => between::run(&options),
         Command::Interop(options) => interop::run(&options),
+        Command::GuestTests(options) => guest_tests::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };

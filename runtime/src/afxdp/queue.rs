@@ -19,6 +19,8 @@ use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// What the kernel leaves free before a frame in its chunk.
 const HEADROOM: usize = 256;
+/// What drivers keep free behind it (the kernel's `skb_shared_info`): a longer frame is in several buffers.
+const TAILROOM: usize = 320;
 /// The Ethernet header, which an MTU does not count.
 const ETHERNET: usize = 14;
 /// Two VLAN tags.
@@ -105,7 +107,12 @@ impl AfXdp {
         let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
         attachment.insert(queue, socket.as_fd())?;
         let longest = options.max_frame.max(MAX_FRAME);
-        let room = if multi_buffer { MAX_FRAME } else { CHUNK - HEADROOM };
+        let room = match (multi_buffer, attachment.fragments()) {
+            (true, _) => MAX_FRAME,
+            // The program takes frames in several buffers, but of those the socket gets the first buffer alone.
+            (false, true) => CHUNK - HEADROOM - TAILROOM,
+            (false, false) => CHUNK - HEADROOM,
+        };
         Ok(AfXdp {
             device: Arc::clone(device),
             queue,

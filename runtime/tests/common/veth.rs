@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use softnic_runtime::afxdp::{AfXdp, Options};
-use softnic_wire::MacAddr;
+use softnic_wire::{MacAddr, PathMtu};
 
 /// Names of namespaces must differ within a process too: tests run at the same time.
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -33,6 +33,23 @@ pub(crate) const MIDDLE: [&str; 2] = ["snm0", "snm1"];
 pub(crate) fn left_out(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_string();
     let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
+}
+
+/// Whether AF_XDP of this kernel takes frames in several buffers, as path MTU 4096 needs: since Linux 6.6.
+pub(crate) fn has_multi_buffer() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
+
+/// The longest path MTU that a device with MTU 4200 and more has here.
+pub(crate) fn longest_mtu() -> PathMtu {
+    if has_multi_buffer() { PathMtu::B4096 } else { PathMtu::B2048 }
+}
+
+/// All path MTUs up to that one.
+pub(crate) fn path_mtus() -> impl Iterator<Item = PathMtu> {
+    PathMtu::ALL.into_iter().filter(|&mtu| mtu <= longest_mtu())
 }
 
 pub(crate) fn ip(arguments: &str) -> Result<String, String> {

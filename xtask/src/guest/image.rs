@@ -19,8 +19,17 @@ const GUEST_PACKAGES: &[&str] =
     &["busybox-static", "iproute2", "ibverbs-providers", "python3", "python3-pyverbs", "util-linux"];
 /// The package that depends on the newest kernel, and what that one's name begins with.
 const KERNEL_PACKAGE: (&str, &str) = ("linux-image-amd64", "linux-image-");
-const MODULES: &[&str] =
-    &["virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "crc32_generic", "ib_uverbs", "rdma_rxe", "veth", "8021q"];
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_net",
+    "virtio_console",
+    "virtio_rng",
+    "crc32_generic",
+    "ib_uverbs",
+    "rdma_rxe",
+    "veth",
+    "8021q",
+];
 /// Packages that only matter to a package manager.
 const SKIPPED_PACKAGES: &[&str] =
     &["perl", "libperl", "dpkg_", "tar_", "debconf", "passwd_", "libpam", "media-types", "libdb5", "libsqlite3"];

@@ -37,7 +37,7 @@ pub(super) fn smaller(setup: Setup) -> Setup {
         f if f.starts_with("dup") => "dup=0.08",
         _ => "corrupt=0.08",
     };
-    Setup { qps: setup.qps.min(8), faults, ..setup }
+    Setup { qps: setup.qps.min(5), faults, ..setup }
 }
 
 /// Takes the captures in `made` over into the corpus; says what there is now.

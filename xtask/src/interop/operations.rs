@@ -54,7 +54,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
     op("outstanding", "sixteen work requests of all kinds at once, with PSNs that wrap", outstanding)
         .with(|s| Setup { psn: 0xff_fff0, ..s }),
     op("reads", "sixteen READs of several packets at once, of which four may be outstanding", many::reads),
-    op("window", "WRITE and READ by a memory window's key, which its owner then invalidates", windows::local_invalidate),
+    op(
+        "window",
+        "WRITE and READ by a memory window's key, which its owner then invalidates",
+        windows::local_invalidate,
+    ),
     op("window-bounds", "a WRITE that ends behind the window, though not behind the region", windows::beyond),
     op("send-inv", "a SEND that invalidates a memory window's key", windows::send_invalidate),
     op("srq", "messages of two queue pairs whose receives come from one queue", many::shared_receives)
@@ -94,8 +98,11 @@ pub(super) const OPERATIONS: &[Operation] = &[
         .with(|s| Setup { faults: "corrupt=0.03", ..s }),
     op("mixed", "all operations with all of these faults", lossy::all_kinds)
         .with(|s| Setup { faults: "loss=0.01,reorder=0.02:2,dup=0.02,corrupt=0.01", ..s }),
-    op("many-qps-mixed", "a hundred queue pairs at once with all of these faults", many::queue_pairs)
-        .with(|s| Setup { qps: 100, faults: "loss=0.01,reorder=0.02:2,dup=0.02,corrupt=0.01", ..s }),
+    op("many-qps-mixed", "a hundred queue pairs at once with all of these faults", many::queue_pairs).with(|s| Setup {
+        qps: 100,
+        faults: "loss=0.01,reorder=0.02:2,dup=0.02,corrupt=0.01",
+        ..s
+    }),
     op("uc-send", "SENDs of all sizes without acknowledgement", |s| transfers(s, Kind::Send)).with(UC),
     op("uc-send-imm", "the same with immediate data", |s| transfers(s, Kind::SendImm)).with(UC),
     op("uc-write", "WRITEs of all sizes without acknowledgement", |s| transfers(s, Kind::Write)).with(UC),
@@ -345,7 +352,7 @@ fn outstanding(s: &mut Session) -> Result<(), Error> {
 
 fn receive_late(s: &mut Session) -> Result<(), Error> {
     let mtu = s.setup.mtu.bytes() as usize;
-    let late = Duration::from_millis(30);
+    let late = Duration::from_millis(if s.small { 4 } else { 30 });
     transfer(s, Kind::Send, 1, 100, late)?;
     transfer(s, Kind::SendImm, 2, 2 * mtu + 3, late)?;
     transfer(s, Kind::WriteImm, 3, 3 * mtu, late)?;

@@ -289,8 +289,7 @@ impl Session {
             return self.bind_ours(wr_id, offset, len, access);
         }
         let access = verbs::access(access);
-        let key =
-            self.call(&json!({"do": "bind", "wr_id": wr_id, "offset": offset, "len": len, "access": access}))?;
+        let key = self.call(&json!({"do": "bind", "wr_id": wr_id, "offset": offset, "len": len, "access": access}))?;
         key.as_u64().map(|k| k as u32).ok_or_else(|| Error::Failed(format!("the agent's window has no key: {key}")))
     }
 

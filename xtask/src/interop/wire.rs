@@ -63,8 +63,7 @@ impl Wire {
     /// By datagrams between sockets in `folder`.
     pub(super) fn dgram(folder: &Path) -> Result<Wire, Error> {
         let wire = DgramSpec { local: folder.join("softnic"), remote: folder.join("qemu") };
-        let addresses =
-            vec![address(Side::Softnic, false), address(Side::Softnic, true), link_local(OUR_MAC).into()];
+        let addresses = vec![address(Side::Softnic, false), address(Side::Softnic, true), link_local(OUR_MAC).into()];
         let io = Box::new(Dgram::bind(&wire).map_err(refused)?);
         let link = Link::Dgram(DgramSpec { local: wire.remote, remote: wire.local });
         Ok(Wire {

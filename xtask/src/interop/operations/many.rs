@@ -39,7 +39,10 @@ pub(super) fn queue_pairs(s: &mut Session) -> Result<(), Error> {
     sent.sort_by_key(|d| d.wr_id / 2);
     let expected = (0..2 * n as u64).map(|id| (id, if id % 2 == 0 { WcOpcode::Write } else { WcOpcode::Send }));
     if sent.iter().map(|d| (d.wr_id, d.opcode)).ne(expected.map(|(id, opcode)| (id, Some(opcode)))) {
-        return fail(format!("{} should complete a WRITE and a SEND for each queue pair, but has {sent:?}", from.name()));
+        return fail(format!(
+            "{} should complete a WRITE and a SEND for each queue pair, but has {sent:?}",
+            from.name()
+        ));
     }
     let mut received = poll_all(s, to, Queue::Recv, n)?;
     received.sort_by_key(|d| d.wr_id);
@@ -54,9 +57,7 @@ fn poll_all(s: &mut Session, side: Side, queue: Queue, count: usize) -> Result<V
     let found = s.poll(side, queue, count, LIMIT)?;
     match found.iter().find(|d| d.status != Status::Success) {
         Some(d) => fail(format!("{} should succeed, but has {d:?}", side.name())),
-        None if found.len() != count => {
-            fail(format!("{} has {} completions of {count}", side.name(), found.len()))
-        }
+        None if found.len() != count => fail(format!("{} has {} completions of {count}", side.name(), found.len())),
         None => Ok(found),
     }
 }
@@ -84,8 +85,8 @@ pub(super) fn reads(s: &mut Session) -> Result<(), Error> {
 /// Messages of two queue pairs that take their receives from one queue; the last one comes before there is a receive for it.
 pub(super) fn shared_receives(s: &mut Session) -> Result<(), Error> {
     let (from, to) = ends(s);
-    let (n, slot) = (9_usize, 2 * 1024);
-    let len = |i: usize| 200 + 97 * i;
+    let (n, slot, late) = if s.small { (5_usize, 2 * 1024, 5) } else { (9, 2 * 1024, 30) };
+    let len = |i: usize| 100 + 97 * i;
     let recv = |i: usize| RecvAt { qp: 0, wr_id: i as u64, offset: TO + i * slot, len: slot };
     for i in 0..n {
         s.fill(from, FROM + i * slot, &pattern(i as u64, len(i)))?;
@@ -96,7 +97,7 @@ pub(super) fn shared_receives(s: &mut Session) -> Result<(), Error> {
         SendAt { qp: i % 2, wr_id: i as u64, op, offset: FROM + i * slot, len: len(i) }
     };
     s.send_all(from, &(0..n).map(send).collect::<Vec<_>>())?;
-    s.pause(Duration::from_millis(30))?;
+    s.pause(Duration::from_millis(late))?;
     s.recv_all(to, &[recv(n - 1)])?;
     poll_all(s, from, Queue::Send, n)?;
     let received = poll_all(s, to, Queue::Recv, n)?;

@@ -31,13 +31,7 @@ impl Session {
         Ok(End { qpns, addr: self.buffer.addr(), key })
     }
 
-    pub(super) fn connect_ours(
-        &mut self,
-        ours: &End,
-        theirs: &End,
-        peer: IpAddr,
-        mac: MacAddr,
-    ) -> Result<(), Error> {
+    pub(super) fn connect_ours(&mut self, ours: &End, theirs: &End, peer: IpAddr, mac: MacAddr) -> Result<(), Error> {
         let Setup { service, ipv6, mtu, psn, min_rnr_timer, timeout, retry_cnt, rnr_retry, .. } = self.setup;
         let access = self.setup.access(Side::Softnic).0;
         let nic = &mut self.driver.node;
