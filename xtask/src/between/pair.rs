@@ -76,14 +76,14 @@ impl Pair {
     }
 
     /// A queue pair at each end, connected to the other.
-    pub(super) fn connect(&mut self, mtu: u32) -> Result<[End; 2], Error> {
+    pub(super) fn connect(&mut self, mtu: u32, timeout: u8) -> Result<[End; 2], Error> {
         let mut ends = Vec::new();
         for (side, address) in ADDRESSES.into_iter().enumerate() {
             let answer = self.call(side, json!({
                 "do": "open", "service": "RC", "memory": MEMORY, "ip": address, "mtu": mtu, "psn": PSN, "qps": 1, "srq": false,
                 "qp_access": RIGHTS, "mr_access": RIGHTS, "max_rd_atomic": 4, "min_rnr_timer": 1,
-                // 67 ms, and as many retries as rxe counts: its 7 are without end.
-                "timeout": 14, "retry_cnt": 6, "rnr_retry": 6,
+                // As many retries as rxe counts: its 7 are without end.
+                "timeout": timeout, "retry_cnt": 6, "rnr_retry": 6,
             }))?;
             let number = |v: &Value, what: &str| {
                 v.as_u64().ok_or_else(|| Error::Failed(format!("the agent's answer has no {what}: {answer}")))
