@@ -33,6 +33,14 @@ pub struct LineStats {
     pub lost: u64,
     /// Those among them that found the queue full.
     pub tail_dropped: u64,
+    /// Frames that went on with a copy behind them.
+    pub duplicated: u64,
+    /// Frames that went on with a bit flipped.
+    pub corrupted: u64,
+    /// Frames that were held until later ones had passed.
+    pub held: u64,
+    /// Frames that an event of a script made later.
+    pub delayed: u64,
     /// Frames that arrived with a mark that was set here.
     pub marked: u64,
     /// The most bytes that ever waited for the bottleneck.
@@ -102,15 +110,25 @@ impl<H> Line<H> {
         let len = len as u32;
         let (mut item, mut extra) = (Item { handle, len, change: Change::default() }, Duration::ZERO);
         match fate {
-            Fate::Pass | Fate::Duplicate => {}
+            Fate::Pass => {}
+            Fate::Duplicate => self.stats.duplicated += u64::from(copy.is_some()),
             Fate::Drop => {
                 self.stats.lost += 1;
                 return lost(item.handle);
             }
-            Fate::Corrupt(bit) => item.change.flip = NonZeroU32::new((bit % (u64::from(len) * 8).max(1)) as u32 + 1),
+            Fate::Corrupt(bit) => {
+                self.stats.corrupted += 1;
+                item.change.flip = NonZeroU32::new((bit % (u64::from(len) * 8).max(1)) as u32 + 1);
+            }
             Fate::Mark => item.change.mark = true,
-            Fate::Delay(by) => extra = by,
-            Fate::Hold(behind) => return self.held.push((behind, item)),
+            Fate::Delay(by) => {
+                self.stats.delayed += 1;
+                extra = by;
+            }
+            Fate::Hold(behind) => {
+                self.stats.held += 1;
+                return self.held.push((behind, item));
+            }
         }
         self.pass(now, item, extra, &mut lost);
         if let Some(handle) = copy {
@@ -165,6 +183,16 @@ impl<H> Line<H> {
     #[inline]
     pub fn is_immediate(&self) -> bool {
         self.bottleneck.is_none() && self.delay == 0 && self.jitter == 0
+    }
+
+    /// Frames that are on their way, and those that are held.
+    pub fn len(&self) -> usize {
+        self.under_way.len() + self.held.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// When the next frame arrives.

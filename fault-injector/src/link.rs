@@ -91,6 +91,11 @@ impl EmulatedLink {
         self.overflowed
     }
 
+    /// Frames that it has: those that are on their way, and those that are held until later ones have passed.
+    pub fn under_way(&self) -> usize {
+        self.line.len()
+    }
+
     /// Stops the faults, or lets them begin again; rate, queue, marks, delay and jitter stay.
     pub fn set_enabled(&mut self, enabled: bool) {
         self.line.set_enabled(enabled);
@@ -165,6 +170,22 @@ mod tests {
         let mut frame = [0; 64];
         assert_eq!(link("corrupt=1").offer(us(1), &mut frame), Offered::Pass);
         assert_eq!(frame.iter().map(|b| b.count_ones()).sum::<u32>(), 1);
+    }
+
+    #[test]
+    fn every_kind_of_fault_is_counted() {
+        let after = |spec: &str| {
+            let mut l = link(spec);
+            (0..3).for_each(|n| _ = l.offer(us(n), &mut [7; 60]));
+            (l.stats(), l.under_way())
+        };
+        let none = LineStats::default();
+        assert_eq!(after("loss=1"), (LineStats { lost: 3, ..none }, 0));
+        assert_eq!(after("corrupt=1"), (LineStats { corrupted: 3, ..none }, 0));
+        assert_eq!(after("reorder=1:9"), (LineStats { held: 3, ..none }, 3));
+        // Four slots: the first one's copy, the second and its copy, the third.
+        assert_eq!(after("dup=1"), (LineStats { duplicated: 2, lost: 1, ..none }, 4));
+        assert_eq!(after("delay=1ms"), (none, 3));
     }
 
     #[test]

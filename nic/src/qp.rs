@@ -137,6 +137,14 @@ pub enum ModifyError {
     /// An attribute's value cannot be.
     #[error("{0} is out of range")]
     Range(&'static str),
+    /// The path MTU is more than the port carries.
+    #[error("a path MTU of {asked} is more than the port's {port}")]
+    PathMtu {
+        /// What was asked for.
+        asked: u32,
+        /// What the port carries.
+        port: u32,
+    },
     /// The path does not begin at an address of this port.
     #[error("the path's source is not an address of this port")]
     NotOurAddress,

@@ -4,12 +4,13 @@ mod common;
 
 use common::*;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::qp::QpState::{
     self, Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
 };
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendOp, SendWr, Sge, Status};
-use softnic_nic::{ModifyError, QpAttr, QpKind};
+use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::template::Addresses;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -248,6 +249,23 @@ fn a_path_must_begin_at_an_address_of_the_port() {
     attr.path = Some(path);
     assert_eq!(modify(&mut w, &attr), Err(ModifyError::NotOurAddress));
     assert_eq!(w.state(A), Init);
+}
+
+#[test]
+fn a_path_mtu_above_the_ports_is_refused() {
+    let port = Port { mtu: PathMtu::B1024, ..nic(A, PayloadMode::Real).port().clone() };
+    let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(generator(1)));
+    let (pd, cq) = (nic.alloc_pd(), nic.create_cq(1));
+    let qpn = nic.create_qp(&QpInit::new(QpKind::Rc, pd, cq, cq, Options::default().caps)).unwrap();
+    let w = World::unconnected(Options::default());
+    let mut step = |from, to, mtu| {
+        let attr = with(&w, Some(to), table(from, to).unwrap().0);
+        nic.modify_qp(qpn, &QpAttr { mtu: attr.mtu.and(Some(mtu)), ..attr })
+    };
+    step(Reset, Init, PathMtu::B2048).unwrap();
+    let refused = Err(ModifyError::PathMtu { asked: 2048, port: 1024 });
+    assert_eq!(step(Init, ReadyToReceive, PathMtu::B2048), refused);
+    assert_eq!(step(Init, ReadyToReceive, PathMtu::B1024), Ok(()));
 }
 
 #[test]

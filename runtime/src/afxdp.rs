@@ -26,8 +26,19 @@ pub use device::Device;
 pub use error::AfXdpError;
 pub use queue::AfXdp;
 
+use crate::io::MAX_FRAME;
+
 /// The fewest chunks that a ring makes sense with.
 const MIN_CHUNKS: u32 = 64;
+
+/// Which of the frames that come in go to the sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// RoCE packets; all others stay with the kernel.
+    Roce,
+    /// All of them: the kernel hears nothing of the device any more.
+    Everything,
+}
 
 /// How to open a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,12 +53,24 @@ pub struct Options {
     pub zero_copy: bool,
     /// Whether to use frames in two chunks, where the kernel can and the MTU of the device needs it.
     pub multi_buffer: bool,
+    /// What comes here of the frames that come in.
+    pub takes: Takes,
+    /// The longest frame to carry, where the device has them and `multi_buffer` is on.
+    pub max_frame: usize,
 }
 
 impl Default for Options {
     /// All queues, 6 MiB for each: below the usual limit of locked memory for the first of them.
     fn default() -> Options {
-        Options { queues: None, rx_chunks: 1024, tx_chunks: 512, zero_copy: true, multi_buffer: true }
+        Options {
+            queues: None,
+            rx_chunks: 1024,
+            tx_chunks: 512,
+            zero_copy: true,
+            multi_buffer: true,
+            takes: Takes::Roce,
+            max_frame: MAX_FRAME,
+        }
     }
 }
 
@@ -64,7 +87,7 @@ pub struct Statistics {
     pub rx_too_long: u64,
     /// Frames that came in two neighbouring chunks: only the second part was moved.
     pub rx_moved: u64,
-    /// Frames that came in two chunks that were no neighbours: all of it was copied.
+    /// Frames that came in two chunks that were no neighbours, or in more: all of it was copied.
     pub rx_copied: u64,
     /// Frames to send that the device had no room for.
     pub tx_lost: u64,
@@ -81,7 +104,7 @@ impl AfXdp {
             return Err(AfXdpError::NoSuchQueue { interface: interface.into(), has: device.rx_queues, asked: queues });
         }
         let fragments = options.multi_buffer && queue::needs_two_chunks(&device);
-        let attachment = Arc::new(Attachment::new(&device, fragments)?);
+        let attachment = Arc::new(Attachment::new(&device, options.takes, fragments)?);
         (0..queues).map(|n| AfXdp::open_queue(&device, n, options, &attachment)).collect()
     }
 }

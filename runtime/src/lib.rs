@@ -6,6 +6,8 @@
 pub mod afxdp;
 pub mod api;
 mod background;
+#[cfg(target_os = "linux")]
+pub mod bump;
 pub mod dgram;
 pub mod driver;
 mod engine;
@@ -20,6 +22,8 @@ mod steering;
 mod wake;
 
 pub use afxdp::{AfXdp, AfXdpError};
+#[cfg(target_os = "linux")]
+pub use bump::{Bump, BumpError};
 pub use dgram::{Dgram, DgramError};
 pub use driver::{Driver, DriverError};
 pub use faulty::Faulty;

@@ -10,7 +10,7 @@ use softnic_runtime::api::RunningNic;
 
 use crate::Common;
 
-/// Show the counters of NICs that run in other processes of this network namespace
+/// Show the counters of NICs and wires that run in other processes of this network namespace
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic counters
@@ -84,15 +84,18 @@ fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
     let text = |name: &str| status[name].as_str().unwrap_or("?").to_string();
     let addresses: Vec<&str> = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     writeln!(out, "process {} NIC {}: {}", status["pid"], status["nic"], text("description"))?;
-    writeln!(
-        out,
-        "  {} {}, mtu {}, {}, {} queue pairs",
-        text("mac"),
-        addresses.join(" "),
-        status["mtu"],
-        if status["up"] == true { "up" } else { "down" },
-        status["queue_pairs"]
-    )?;
+    // A wire has none of these.
+    if status["mac"].is_string() {
+        writeln!(
+            out,
+            "  {} {}, mtu {}, {}, {} queue pairs",
+            text("mac"),
+            addresses.join(" "),
+            status["mtu"],
+            if status["up"] == true { "up" } else { "down" },
+            status["queue_pairs"]
+        )?;
+    }
     for (name, value) in status["counters"].as_object().into_iter().flatten() {
         let Some(value) = value.as_u64().filter(|&n| n > 0) else { continue };
         let grown = before.and_then(|b| b["counters"][name].as_u64()).map_or(0, |old| value.saturating_sub(old));

@@ -6,6 +6,7 @@ mod inspect;
 mod perf;
 mod sim;
 mod topology;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ enum Command {
     Inspect(inspect::Args),
     Perf(Box<perf::Args>),
     Sim(Box<sim::Args>),
+    Wire(wire::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
+        Command::Wire(args) => wire::run(args, &cli.common),
     };
     match result {
         Ok(code) => code,

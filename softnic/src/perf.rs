@@ -11,7 +11,7 @@ mod report;
 mod serve;
 mod session;
 mod side;
-mod stop;
+pub(crate) mod stop;
 mod table;
 
 use std::io::{self, ErrorKind, Write};

@@ -1,29 +1,26 @@
 //! `cargo xtask interop`: softnic against Linux Soft-RoCE (rdma_rxe), which runs in a virtual machine.
 
-mod apt;
-mod cpio;
-mod guest;
-mod image;
-mod kernel;
+mod corpus;
+mod document;
 mod operations;
 mod report;
 mod scenario;
 mod session;
-mod tree;
+mod setup;
 mod verbs;
+mod wire;
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::setup;
+use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
 use crate::steps::Outcome;
 use crate::tshark::{self, Scratch};
-use image::Image;
+use crate::{project, setup as tools};
 use report::{Report, Verdict};
 use scenario::Scenario;
 use session::Session;
+use wire::Wire;
 
 /// The seed of runs that name none.
 const SEED: u64 = 7;
@@ -42,6 +39,9 @@ pub(crate) struct Options {
     /// List the scenarios instead of running them; those of the short set have a star
     #[arg(long)]
     list: bool,
+    /// How frames get to the guest; by AF_XDP where that is possible
+    #[arg(long)]
+    wire: Option<wire::Kind>,
     /// Keep the captures, one for each scenario, and the guest's console in this folder
     #[arg(long, value_name = "DIR")]
     keep_pcap: Option<PathBuf>,
@@ -51,80 +51,72 @@ pub(crate) struct Options {
     /// Print the table of results in Markdown
     #[arg(long)]
     markdown: bool,
+    /// Write the table of results into docs/interop.md
+    #[arg(long, requires = "all")]
+    write_docs: bool,
+    /// Make the captures of pcaps/corpus anew that show softnic and rxe: each operation, as short as shows what it is about
+    #[arg(long, conflicts_with_all = ["all", "short", "names", "keep_pcap", "write_docs"])]
+    write_corpus: bool,
 }
 
-/// Why a run ended early.
-#[derive(Debug)]
-pub(crate) enum Error {
-    /// The machine lacks something that the guest is made with.
-    Missing(String),
-    /// Something went wrong.
-    Failed(String),
-    /// The agent in the guest refused a command.
-    Refused(String),
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Error::Missing(why) | Error::Failed(why) | Error::Refused(why)) = self;
-        f.write_str(why)
-    }
-}
-
-/// Names the file or folder in an error.
-fn failed(path: &Path) -> impl Fn(io::Error) -> Error {
-    move |e| Error::Failed(format!("{}: {e}", path.display()))
-}
-
-fn create_folder(path: &Path) -> Result<(), Error> {
-    std::fs::create_dir_all(path).map_err(failed(path))
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    std::fs::write(path, bytes).map_err(failed(path))
-}
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Whether Ctrl-C or SIGTERM came: then the guest must be ended before this process is.
-fn interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+/// How scenarios are run.
+struct Plan<'a> {
+    scenarios: Vec<Scenario>,
+    wire: Option<wire::Kind>,
+    keep: Option<&'a Path>,
+    seed: u64,
+    /// Whether scenarios do as little as possible.
+    small: bool,
 }
 
 /// The command.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let scenarios = match (&options.names[..], options.all) {
+        _ if options.write_corpus => corpus::scenarios(),
         ([], true) => scenario::all(),
         ([], false) if options.list => scenario::all(),
-        ([], false) => scenario::all().into_iter().filter(Scenario::is_short).collect(),
+        ([], false) => short_set(),
         (names, _) => scenario::named(names)?,
     };
     if options.list {
         for s in &scenarios {
-            println!("{} {:32}  {}", if s.is_short() { "*" } else { " " }, s.name(), s.operation.what);
+            println!("{} {:36}  {}", if s.is_short() { "*" } else { " " }, s.name(), s.operation.what);
         }
         return Ok(());
     }
-    let report = run_scenarios(&scenarios, options.keep_pcap.as_deref(), options.seed).map_err(|e| e.to_string())?;
+    let Options { wire, seed, write_corpus: small, .. } = *options;
+    let made = if small { Some(Scratch::new("corpus")?) } else { None };
+    let keep = made.as_ref().map(|m| &*m.0).or(options.keep_pcap.as_deref());
+    let report = run_scenarios(&Plan { scenarios, wire, keep, seed, small }).map_err(|e| e.to_string())?;
     println!("\n{}", if options.markdown { report.markdown() } else { report.text() });
     for failure in report.failures() {
         println!("{failure}");
     }
-    match report.failed() {
-        0 => {
-            println!("{} scenarios passed", report.len());
-            Ok(())
-        }
-        n => Err(format!("{n} of {} scenarios failed", report.len())),
+    if options.write_docs {
+        document::write(&report)?;
+        println!("docs/interop.md has the table now");
     }
+    if report.failed() > 0 {
+        return Err(format!("{} of {} scenarios failed", report.failed(), report.len()));
+    }
+    if let Some(made) = made {
+        println!("{}", corpus::write(&made.0, &project::corpus())?);
+    }
+    println!("{} scenarios passed", report.len());
+    Ok(())
+}
+
+fn short_set() -> Vec<Scenario> {
+    scenario::all().into_iter().filter(Scenario::is_short).collect()
 }
 
 /// The short set as a layer of tests.
 pub(crate) fn run_short() -> Outcome {
-    let scenarios: Vec<_> = scenario::all().into_iter().filter(Scenario::is_short).collect();
     println!("$ cargo xtask interop --short");
-    match run_scenarios(&scenarios, None, SEED) {
-        Ok(report) if report.failed() == 0 => Outcome::Passed(format!("{} scenarios", report.len())),
+    match run_scenarios(&Plan { scenarios: short_set(), wire: None, keep: None, seed: SEED, small: false }) {
+        Ok(report) if report.failed() == 0 => {
+            Outcome::Passed(format!("{} scenarios over {}", report.len(), report.wire))
+        }
         Ok(report) => {
             println!("\n{}", report.text());
             Outcome::Failed(report.failures().collect::<Vec<_>>().join("; "))
@@ -134,39 +126,68 @@ pub(crate) fn run_short() -> Outcome {
     }
 }
 
-fn run_scenarios(scenarios: &[Scenario], keep: Option<&Path>, seed: u64) -> Result<Report, Error> {
-    // An earlier run in this process has set it already.
-    let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed));
-    let has_tshark = setup::is_installed("tshark") || setup::run().is_ok();
+fn run_scenarios(plan: &Plan<'_>) -> Result<Report, Error> {
+    catch_interrupts();
+    let image = Image::get()?;
+    let scratch = Scratch::new("interop").map_err(Error::Failed)?;
+    if plan.wire != Some(wire::Kind::Dgram) {
+        // The sockets and the programs of this run belong to the namespace of the thread that opens and starts them.
+        let over_afxdp = Space::new("interop").and_then(|space| {
+            space.inside(|| match Wire::afxdp(&space) {
+                Ok(wire) => run_over(wire, plan, &image, &scratch.0).map(Ok),
+                Err(Error::Missing(why)) => Ok(Err(why)),
+                Err(e) => Err(e),
+            })
+        });
+        let why = match over_afxdp {
+            Ok(Ok(report)) => return Ok(report),
+            Ok(Err(why)) | Err(Error::Missing(why)) => why,
+            Err(e) => return Err(e),
+        };
+        if plan.wire.is_some() {
+            return Err(Error::Missing(format!("no AF_XDP here: {why}")));
+        }
+        println!("interop: frames go over a datagram socket, because there is no AF_XDP here: {why}");
+    }
+    run_over(Wire::dgram(&scratch.0)?, plan, &image, &scratch.0)
+}
+
+fn run_over(wire: Wire, plan: &Plan<'_>, image: &Image, scratch: &Path) -> Result<Report, Error> {
+    let has_tshark = tools::is_installed("tshark") || tools::run().is_ok();
     if !has_tshark {
         println!("interop: there is no tshark, so the captures are not dissected by it");
     }
-    let scratch = Scratch::new("interop").map_err(Error::Failed)?;
-    let captures = match keep {
+    let captures = match plan.keep {
         Some(folder) => std::path::absolute(folder).map_err(failed(folder))?,
-        None => scratch.0.clone(),
+        None => scratch.to_owned(),
     };
     create_folder(&captures)?;
-    let image = Image::get()?;
-    println!("interop: booting the guest");
-    let mut session = Session::start(&image, &scratch.0, seed)?;
-    println!("interop: {}", session.describe()?);
+    println!("interop: booting the guest; frames go over {}", wire.description);
     let mut report = Report::default();
-    for scenario in scenarios {
+    report.wire = wire.name;
+    let mut session = Session::start(image, scratch, wire, plan.seed, plan.small)?;
+    report.kernel = session.kernel()?;
+    println!("interop: Linux {}, up in {:.1} s", report.kernel, session.boot_time().as_secs_f64());
+    for (n, scenario) in (1..).zip(&plan.scenarios) {
         let begin = Instant::now();
         let file = captures.join(format!("{}.pcap", scenario.name().replace('/', "_")));
         let mut verdict = run_one(&mut session, scenario, &file)?;
         if verdict.is_ok() && has_tshark {
-            verdict = tshark::check(&file, &scratch.0);
+            verdict = tshark::check(&file, scratch);
         }
         let seconds = begin.elapsed().as_secs_f64();
+        let (name, of) = (scenario.name(), plan.scenarios.len());
         match &verdict {
-            Ok(()) => println!("interop: {:34} pass  {seconds:5.1} s", scenario.name()),
-            Err(why) => println!("interop: {:34} FAIL  {seconds:5.1} s  {why}", scenario.name()),
+            Ok(()) => println!("interop: {n:3}/{of} {name:36} pass  {seconds:5.1} s"),
+            Err(why) => println!("interop: {n:3}/{of} {name:36} FAIL  {seconds:5.1} s  {why}"),
         }
         report.add(*scenario, verdict);
+        if plan.keep.is_none() {
+            // A whole run would fill the temporary folder.
+            let _ = std::fs::remove_file(&file);
+        }
     }
-    if keep.is_some() {
+    if plan.keep.is_some() {
         let console = session.console();
         std::fs::copy(console, captures.join("console.log")).map_err(failed(console))?;
     }
@@ -176,7 +197,8 @@ fn run_scenarios(scenarios: &[Scenario], keep: Option<&Path>, seed: u64) -> Resu
 /// The outer error ends the whole run: the guest is lost, or there was a Ctrl-C.
 fn run_one(session: &mut Session, scenario: &Scenario, file: &Path) -> Result<Verdict, Error> {
     session.record(file)?;
-    let verdict = session.open(scenario.setup()).and_then(|()| (scenario.operation.run)(session));
+    let setup = if session.small { corpus::smaller(scenario.setup()) } else { scenario.setup() };
+    let verdict = session.open(setup).and_then(|()| (scenario.operation.run)(session));
     if interrupted() {
         return Err(Error::Failed("interrupted".into()));
     }

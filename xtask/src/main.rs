@@ -1,7 +1,10 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `soak`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
+mod between;
+mod guest;
+mod guest_tests;
 mod interop;
 mod project;
 mod setup;
@@ -49,13 +52,32 @@ enum Command {
     },
     /// Exchange data with Linux Soft-RoCE (rdma_rxe) in a virtual machine, both ways, and see that all is as it must be
     ///
-    /// The guest is made from Debian packages, without installing any, and kept in ~/.cache/softnic. No root is needed:
-    /// frames go through a datagram socket.
+    /// The guest is made from Debian packages, without installing any, and kept in ~/.cache/softnic. As root the frames go over
+    /// AF_XDP on a tap, in a network namespace that is made for it and removed at the end; without, through a datagram socket.
     #[command(after_help = "Examples:
   cargo xtask interop
   cargo xtask interop --all --keep-pcap captures
+  cargo xtask interop --all --write-docs
+  cargo xtask interop --wire dgram loss corrupt --seed 3
   cargo xtask interop send/rxe read/softnic/ipv6/4096")]
     Interop(interop::Options),
+    /// Put `softnic wire` between two virtual machines with Linux Soft-RoCE (rdma_rxe), with faults, and see that they recover
+    ///
+    /// Data is compared, and the counters of both machines are held against those of the wire. Needs root: the guests are on taps in a
+    /// network namespace of their own.
+    #[command(after_help = "Examples:
+  cargo xtask between
+  cargo xtask between loss script --keep-pcap captures")]
+    Between(between::Options),
+    /// Run tests of softnic-runtime inside the guest: on an older kernel, with VLAN interfaces
+    ///
+    /// The test programs for network namespaces are built here and run there as root, so nothing on this machine is touched. Without
+    /// any FILTER, those that this machine may not be able to run.
+    #[command(after_help = "Examples:
+  cargo xtask guest-tests
+  cargo xtask guest-tests --all
+  cargo xtask guest-tests vlan multicast")]
+    GuestTests(guest_tests::Options),
     /// Run the simulator's swarm over very many seeds: every transport, operation, network and fault, on all cores
     ///
     /// Each seed is a world of its own, in which everything that must hold is checked. Seeds that fail are written to a file
@@ -72,7 +94,9 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Setup => setup::run().map(|done| println!("{done}")),
         Command::Test { all } => test::run(all),
+        Command::Between(options) => between::run(&options),
         Command::Interop(options) => interop::run(&options),
+        Command::GuestTests(options) => guest_tests::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };

@@ -2,7 +2,7 @@
 
 use crate::project::{self, CAPTURES_VARIABLE};
 use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
-use crate::{interop, setup, soak, tshark};
+use crate::{between, guest_tests, interop, setup, soak, tshark};
 
 const STEPS: &[Step] = &[
     Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
@@ -52,6 +52,8 @@ const STEPS: &[Step] = &[
     Step::new("captures of hardware", hardware_captures),
     Step::new("tshark", compare_with_tshark),
     Step::new("Linux Soft-RoCE", interop::run_short),
+    Step::new("a wire between two Soft-RoCE", between::run_as_layer),
+    Step::new("VLAN and an older kernel", guest_tests::run_short),
     Step::long("miri", miri),
     Step::long("cargo-fuzz", fuzz),
 ];

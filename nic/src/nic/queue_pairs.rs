@@ -122,6 +122,9 @@ impl Nic {
         if attr.path.is_some_and(|p| !self.port.addresses.contains(&p.addresses.src())) {
             return Err(ModifyError::NotOurAddress);
         }
+        if let Some(asked) = attr.mtu.filter(|&mtu| mtu > self.port.mtu) {
+            return Err(ModifyError::PathMtu { asked: asked.bytes(), port: self.port.mtu.bytes() });
+        }
         let port = attr.path.map(|p| self.port_to(p.addresses.dst()));
         let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
         slot.modify(attr, shared)?;

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use super::Takes;
 use super::bpf::{Mode, Program, XskMap};
 use super::device::Device;
 use super::error::AfXdpError;
 use super::patience::patiently;
-use super::program::{XDP_PASS, redirect_roce};
+use super::program::{XDP_DROP, XDP_PASS, redirect_everything, redirect_roce};
 
 /// A program that is attached as long as this lives.
 #[derive(Debug)]
@@ -22,9 +23,13 @@ pub(super) struct Attachment {
 impl Attachment {
     /// Loads the program and attaches it: in the driver if that can, else behind it. `fragments` asks for packets in several
     /// pieces.
-    pub(super) fn new(device: &Device, fragments: bool) -> Result<Attachment, AfXdpError> {
+    pub(super) fn new(device: &Device, takes: Takes, fragments: bool) -> Result<Attachment, AfXdpError> {
         let map = XskMap::new(device.rx_queues).map_err(AfXdpError::when("make a map of sockets"))?;
-        let code = redirect_roce(map.as_fd().as_raw_fd(), XDP_PASS);
+        let map_fd = map.as_fd().as_raw_fd();
+        let code = match takes {
+            Takes::Roce => redirect_roce(map_fd, XDP_PASS),
+            Takes::Everything => redirect_everything(map_fd, XDP_DROP),
+        };
         let (program, fragments) = match Program::load(&code, fragments) {
             // Kernels before 5.18 do not know the flag.
             Err(e) if fragments && e.raw_os_error() == Some(libc::EINVAL) => (Program::load(&code, false), false),

@@ -1,7 +1,10 @@
-//! The XDP program: packets for UDP port 4791 go to the socket of the queue that they came in by, all others to the kernel.
+//! The XDP programs: packets for UDP port 4791 go to the socket of the queue that they came in by and all others to the kernel,
+//! or all go to the socket.
 
 use super::assembler::{Assembler, Instruction, Label, Reg, Size, When};
 
+/// What a program may say about a packet: nobody gets it.
+pub(super) const XDP_DROP: i32 = 1;
 /// What a program may say about a packet: on to the kernel.
 pub(super) const XDP_PASS: i32 = 2;
 
@@ -85,15 +88,28 @@ pub(super) fn redirect_roce(map_fd: i32, on_miss: i32) -> Vec<Instruction> {
     need(&mut a, 8, pass);
     a.load(Size::U16, R0, R2, 2);
     a.jump_if(When::NotEqual, R0, loaded(ROCE_PORT), pass);
-    a.load(Size::U32, R2, R6, RX_QUEUE_INDEX);
-    a.set_map(R1, map_fd);
-    a.set(R3, on_miss);
-    a.call(REDIRECT_MAP);
-    a.exit();
+    redirect(&mut a, R6, map_fd, on_miss);
 
     a.place(pass);
     a.set(R0, XDP_PASS);
     a.exit();
+    a.finish()
+}
+
+/// Ends a program: the packet goes to the socket of its queue. `context` is what the program was called with.
+fn redirect(a: &mut Assembler, context: Reg, map_fd: i32, on_miss: i32) {
+    a.load(Size::U32, Reg::R2, context, RX_QUEUE_INDEX);
+    a.set_map(Reg::R1, map_fd);
+    a.set(Reg::R3, on_miss);
+    a.call(REDIRECT_MAP);
+    a.exit();
+}
+
+/// The program that sends every packet to the socket of its queue, whatever it is. `on_miss` is the verdict on one whose queue has
+/// no socket in the map.
+pub(super) fn redirect_everything(map_fd: i32, on_miss: i32) -> Vec<Instruction> {
+    let mut a = Assembler::default();
+    redirect(&mut a, Reg::R1, map_fd, on_miss);
     a.finish()
 }
 
@@ -105,7 +121,6 @@ mod tests {
     use super::super::bpf::{Program, XskMap};
     use super::*;
 
-    const XDP_DROP: i32 = 1;
     /// Stands for "to the socket": no queue has one here, so the program says what it was given for that.
     const REDIRECT: u32 = XDP_DROP as u32;
     const PASS: u32 = XDP_PASS as u32;
@@ -148,16 +163,32 @@ mod tests {
         assert_eq!(program.test_run(frame).unwrap(), expected, "{what}");
     }
 
+    fn map_of_sockets() -> Option<XskMap> {
+        let map = XskMap::new(4);
+        if let Err(e) = &map {
+            // Past the test harness, which shows nothing of tests that pass.
+            let _ = writeln!(std::io::stderr(), "LEFT OUT: the verdicts of the XDP program: bpf(2): {e}");
+        }
+        map.ok()
+    }
+
+    #[test]
+    fn the_program_that_takes_everything_takes_everything() {
+        let Some(map) = map_of_sockets() else { return };
+        let load = |on_miss| Program::load(&redirect_everything(map.as_fd().as_raw_fd(), on_miss), true).unwrap();
+        for (on_miss, verdict) in [(XDP_DROP, REDIRECT), (XDP_PASS, PASS)] {
+            let p = load(on_miss);
+            check(&p, "RoCE", &ethernet(&[], IPV4, &ipv4(0, 0x4000, 17, &udp(4791))), verdict);
+            check(&p, "a fragment", &ethernet(&[], IPV4, &ipv4(0, 0x2000, 17, &udp(4791))), verdict);
+            check(&p, "TCP", &ethernet(&[TAG; 3], IPV6, &ipv6(6, &udp(80))), verdict);
+            check(&p, "ARP", &ethernet(&[], 0x0806, &[0; 28]), verdict);
+            check(&p, "nothing but the header", &ethernet(&[], 0x1234, &[]), verdict);
+        }
+    }
+
     #[test]
     fn every_verdict() {
-        let map = match XskMap::new(4) {
-            Ok(map) => map,
-            Err(e) => {
-                // Past the test harness, which shows nothing of tests that pass.
-                let _ = writeln!(std::io::stderr(), "LEFT OUT: the verdicts of the XDP program: bpf(2): {e}");
-                return;
-            }
-        };
+        let Some(map) = map_of_sockets() else { return };
         let load = |on_miss| Program::load(&redirect_roce(map.as_fd().as_raw_fd(), on_miss), true).unwrap();
         let p = load(XDP_DROP);
         let (v4, v6) = (ipv4(0, 0x4000, 17, &udp(4791)), ipv6(17, &udp(4791)));

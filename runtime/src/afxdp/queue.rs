@@ -20,6 +20,8 @@ use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// What the kernel leaves free before a frame in its chunk.
 const HEADROOM: usize = 256;
+/// What drivers keep free behind it (the kernel's `skb_shared_info`): a longer frame is in several buffers.
+const TAILROOM: usize = 320;
 /// The Ethernet header, which an MTU does not count.
 const ETHERNET: usize = 14;
 /// Two VLAN tags.
@@ -50,6 +52,8 @@ pub struct AfXdp {
     /// Whether a frame may take two chunks.
     multi_buffer: bool,
     max_frame: usize,
+    /// Chunks that the longest frame takes which [`AfXdp::put`] may be given.
+    per_frame: usize,
     /// Whether the last frame that was to be sent found no room.
     starved: bool,
     /// Where a frame is put together whose chunks are not neighbours.
@@ -105,7 +109,13 @@ impl AfXdp {
         let multi_buffer = bind(&socket, device, queue, options, attachment.fragments())?;
         let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
         attachment.insert(queue, socket.as_fd())?;
-        let room = if multi_buffer { MAX_FRAME } else { CHUNK - HEADROOM };
+        let longest = options.max_frame.max(MAX_FRAME);
+        let room = match (multi_buffer, attachment.fragments()) {
+            (true, _) => MAX_FRAME,
+            // The program takes frames in several buffers, but of those the socket gets the first buffer alone.
+            (false, true) => CHUNK - HEADROOM - TAILROOM,
+            (false, false) => CHUNK - HEADROOM,
+        };
         Ok(AfXdp {
             device: Arc::clone(device),
             queue,
@@ -119,8 +129,9 @@ impl AfXdp {
             zero_copy,
             multi_buffer,
             max_frame: room.min(device.mtu + ETHERNET),
+            per_frame: longest.min(device.mtu + ETHERNET + TAGS).div_ceil(CHUNK),
             starved: false,
-            linear: vec![0; MAX_FRAME].into(),
+            linear: vec![0; longest].into(),
             counted: Counted::default(),
             attachment: Arc::clone(attachment),
         })
@@ -216,10 +227,70 @@ impl AfXdp {
         self.fill.push(b.chunk);
     }
 
-    /// Takes back the chunks of a frame that is longer than any that we carry.
-    fn drop_pieces(&mut self, pieces: impl IntoIterator<Item = Piece>) {
-        pieces.into_iter().for_each(|piece| self.fill.push(piece.chunk));
-        self.counted.too_long += 1;
+    /// Hands over a frame that lies in more chunks, as one, and says so; one that is longer than any that we carry is dropped.
+    fn take_many(&mut self, first: Piece, pieces: u32, take: &mut dyn FnMut(&mut [u8])) -> bool {
+        let mut len = 0;
+        let mut next = Some(first);
+        for left in (0..pieces).rev() {
+            let Some(mut piece) = next else { break };
+            if let Some(to) = self.linear.get_mut(len..len + piece.len) {
+                to.copy_from_slice(&self.umem.bytes(&mut piece.chunk)[piece.offset..piece.offset + piece.len]);
+            }
+            len += piece.len;
+            self.fill.push(piece.chunk);
+            next = if left > 0 { self.rx.pop() } else { None };
+        }
+        if len > self.linear.len() {
+            self.counted.too_long += 1;
+            return false;
+        }
+        take(&mut self.linear[..len]);
+        self.counted.copied += 1;
+        true
+    }
+
+    /// For how many frames of the longest kind there is room to send, at most `limit`. For whoever has frames in one piece: they are
+    /// [put](AfXdp::put), [published](AfXdp::publish) and leave with [`AfXdp::flush`].
+    pub fn room(&mut self, limit: usize) -> usize {
+        if self.free.len() < limit * self.per_frame {
+            self.completions.drain(&mut self.free);
+        }
+        // Places in the ring there are as many as chunks.
+        let room = limit.min(self.free.len() / self.per_frame);
+        self.starved = room == 0 && limit > 0;
+        room
+    }
+
+    /// Copies a frame into chunks, to be published; says whether there was room for it.
+    pub fn put(&mut self, frame: &[u8]) -> bool {
+        let chunks = frame.len().div_ceil(CHUNK);
+        if frame.is_empty() || self.free.len() < chunks || !self.tx.room(chunks as u32) {
+            return false;
+        }
+        for (n, part) in frame.chunks(CHUNK).enumerate() {
+            let Some(mut chunk) = self.free.pop() else { return false };
+            self.umem.bytes(&mut chunk)[..part.len()].copy_from_slice(part);
+            self.tx.push(chunk, part.len(), n + 1 < chunks);
+        }
+        true
+    }
+
+    /// Shows the kernel what was put: it lies in the ring now.
+    pub fn publish(&mut self) {
+        self.tx.publish();
+    }
+
+    /// Makes the kernel send what was published, and what is left from before.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.tx.pending() > 0 && self.tx.needs_wakeup() {
+            self.kick()?;
+        }
+        Ok(())
+    }
+
+    /// Whether something waits to be sent that the system had no room for; no event says when it has.
+    pub fn is_stuck(&mut self) -> bool {
+        self.starved || self.tx.pending() > 0
     }
 }
 
@@ -258,17 +329,15 @@ impl PacketIo for AfXdp {
                 1 => self.take_one(first, take),
                 2 => {
                     let Some(second) = self.rx.pop() else { break };
-                    if first.len + second.len > MAX_FRAME {
-                        self.drop_pieces([first, second]);
+                    if first.len + second.len > self.linear.len() {
+                        [first, second].into_iter().for_each(|piece| self.fill.push(piece.chunk));
+                        self.counted.too_long += 1;
                         continue;
                     }
                     self.take_two(first, second, take);
                 }
-                _ => {
-                    let rest: Vec<Piece> = (1..pieces).map_while(|_| self.rx.pop()).collect();
-                    self.drop_pieces([first].into_iter().chain(rest));
-                    continue;
-                }
+                _ if !self.take_many(first, pieces, take) => continue,
+                _ => {}
             }
             taken += 1;
         }

@@ -170,10 +170,16 @@ impl Parts {
             let plural = if queues.len() == 1 { "queue" } else { "queues" };
             description += &format!(" ({native}, {copies}, {} {plural})", queues.len());
         }
+        let of_interface = port.mtu;
+        let multi_buffer = queues.iter().all(AfXdp::multi_buffer);
         for queue in queues {
             let longest = queue.max_frame();
             port.mtu = port.mtu.min(mtu_of(longest).ok_or(OpenError::TooShort(longest))?);
             ios.push(Box::new(queue) as Io);
+        }
+        if port.mtu < of_interface && !multi_buffer {
+            let (mtu, wanted) = (port.mtu.bytes(), of_interface.bytes());
+            description += &format!(", path MTU {mtu} instead of {wanted}: for that AF_XDP needs Linux 6.6");
         }
         Ok(Parts { ios, port, network: Some(host), description })
     }

@@ -74,8 +74,13 @@ impl RunningNic {
 
 /// Answers from now on, as long as the result lives.
 pub(super) fn serve(engines: &[Arc<Engine>], description: &str) -> io::Result<Background> {
-    let (listener, nic) = bind()?;
     let (engines, description) = (engines.to_vec(), description.to_string());
+    serve_line(move |nic| status(nic, &engines, &description))
+}
+
+/// The same for whatever has a line of JSON to say.
+pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -> io::Result<Background> {
+    let (listener, nic) = bind()?;
     Background::start("softnic-status", move |stop| {
         while !stop.is_told() {
             stop.wait(&listener, None);
@@ -83,7 +88,7 @@ pub(super) fn serve(engines: &[Arc<Engine>], description: &str) -> io::Result<Ba
                 && may_ask(&stream)
             {
                 // Whoever asked may be gone.
-                let _ = answer(stream, &status(nic, &engines, &description));
+                let _ = answer(stream, &line(nic));
             }
         }
     })
@@ -133,7 +138,7 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
         up &= core.nic().is_up();
         port.get_or_insert_with(|| core.nic().port().clone());
     }
-    let mut line = format!("{{\"pid\":{},\"nic\":{},\"description\":{}", nic.pid, nic.index, quoted(description));
+    let mut line = beginning(nic, description);
     // Writing to a string does not fail.
     if let Some(port) = port {
         let addresses: Vec<String> = port.addresses.iter().map(|a| format!("\"{a}\"")).collect();
@@ -146,6 +151,20 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
     }
     let _ = writeln!(line, "\"lost_frames\":{lost}}}}}");
     line
+}
+
+fn beginning(nic: RunningNic, description: &str) -> String {
+    format!("{{\"pid\":{},\"nic\":{},\"description\":{}", nic.pid, nic.index, quoted(description))
+}
+
+/// The line of something that has counters and nothing else.
+pub(crate) fn line(
+    nic: RunningNic,
+    description: &str,
+    counters: impl Iterator<Item = (impl std::fmt::Display, u64)>,
+) -> String {
+    let counters: Vec<String> = counters.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{},\"counters\":{{{}}}}}\n", beginning(nic, description), counters.join(","))
 }
 
 /// A string of JSON.

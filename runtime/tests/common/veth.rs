@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use softnic_runtime::afxdp::{AfXdp, Options};
-use softnic_wire::MacAddr;
+use softnic_wire::{MacAddr, PathMtu};
 
 /// Names of namespaces must differ within a process too: tests run at the same time.
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -19,15 +19,37 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Long enough for the slowest machine; no test that passes waits for it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// Two namespaces with a cable between them.
+/// Two namespaces with a cable between them, or with one each to a namespace in the middle.
 pub(crate) struct Veth {
     pub(crate) namespaces: [String; 2],
+    /// The one in the middle, whose interfaces are [`MIDDLE`].
+    pub(crate) middle: Option<String>,
 }
+
+/// Interfaces of the namespace in the middle, towards the first and towards the second side.
+pub(crate) const MIDDLE: [&str; 2] = ["snm0", "snm1"];
 
 /// Says that a test did not run. Past the test harness, which shows nothing of tests that pass.
 pub(crate) fn left_out(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_string();
     let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
+}
+
+/// Whether AF_XDP of this kernel takes frames in several buffers, as path MTU 4096 needs: since Linux 6.6.
+pub(crate) fn has_multi_buffer() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
+
+/// The longest path MTU that a device with MTU 4200 and more has here.
+pub(crate) fn longest_mtu() -> PathMtu {
+    if has_multi_buffer() { PathMtu::B4096 } else { PathMtu::B2048 }
+}
+
+/// All path MTUs up to that one.
+pub(crate) fn path_mtus() -> impl Iterator<Item = PathMtu> {
+    PathMtu::ALL.into_iter().filter(|&mtu| mtu <= longest_mtu())
 }
 
 pub(crate) fn ip(arguments: &str) -> Result<String, String> {
@@ -42,11 +64,20 @@ pub(crate) fn ip(arguments: &str) -> Result<String, String> {
 impl Veth {
     /// A pair with so many queues; `None`, and said so, where that is not possible.
     pub(crate) fn new(queues: u32, mtu: u32) -> Option<Veth> {
+        Veth::made(queues, [mtu; 2], false)
+    }
+
+    /// Two pairs with a namespace in the middle, in which nothing forwards yet; each has its MTU.
+    pub(crate) fn with_middle(queues: u32, mtus: [u32; 2]) -> Option<Veth> {
+        Veth::made(queues, mtus, true)
+    }
+
+    fn made(queues: u32, mtus: [u32; 2], middle: bool) -> Option<Veth> {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let namespaces = ["a", "b"].map(|side| format!("sn-{}-{n}-{side}", std::process::id()));
+        let name = |side: &str| format!("sn-{}-{n}-{side}", std::process::id());
         // From here on whatever was made is removed.
-        let veth = Veth { namespaces };
-        match veth.make(queues, mtu) {
+        let veth = Veth { namespaces: ["a", "b"].map(name), middle: middle.then(|| name("m")) };
+        match veth.make(queues, mtus) {
             Ok(()) => Some(veth),
             Err(e) => {
                 left_out(&e);
@@ -55,15 +86,26 @@ impl Veth {
         }
     }
 
-    fn make(&self, queues: u32, mtu: u32) -> Result<(), String> {
+    fn make(&self, queues: u32, mtus: [u32; 2]) -> Result<(), String> {
         let [a, b] = &self.namespaces;
         ip(&format!("netns add {a}"))?;
         ip(&format!("netns add {b}"))?;
-        let numbers = format!("mtu {mtu} numrxqueues {queues} numtxqueues {queues}");
-        let ([ma, mb], [ia, ib]) = ([self.mac(0), self.mac(1)], [self.interface(0), self.interface(1)]);
-        ip(&format!(
-            "link add name {ia} netns {a} {numbers} address {ma} type veth peer name {ib} netns {b} {numbers} address {mb}"
-        ))?;
+        let numbers = |side: usize| format!("mtu {} numrxqueues {queues} numtxqueues {queues}", mtus[side]);
+        let end = |side: usize| {
+            let (name, namespace, mac) = (self.interface(side), &self.namespaces[side], self.mac(side));
+            format!("name {name} netns {namespace} {} address {mac}", numbers(side))
+        };
+        match &self.middle {
+            None => ip(&format!("link add {} type veth peer {}", end(0), end(1))).map(drop)?,
+            Some(middle) => {
+                ip(&format!("netns add {middle}"))?;
+                for (side, name) in MIDDLE.into_iter().enumerate() {
+                    let peer = format!("name {name} netns {middle} {}", numbers(side));
+                    ip(&format!("link add {} type veth peer {peer}", end(side)))?;
+                    ip(&format!("-n {middle} link set {name} up"))?;
+                }
+            }
+        }
         for side in 0..2 {
             let interface = self.interface(side);
             self.ip(side, &format!("address add {}/24 dev {interface}", self.address(side)))?;
@@ -113,10 +155,21 @@ impl Veth {
         })
     }
 
+    /// Runs `work` in a thread that lives in the namespace in the middle.
+    pub(crate) fn in_the_middle<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let middle = self.middle.as_ref().unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter(middle);
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// Moves the calling thread into the namespace of that side.
     pub(crate) fn enter(&self, side: usize) {
-        let namespace = File::open(format!("/run/netns/{}", self.namespaces[side])).unwrap();
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        enter(&self.namespaces[side]);
     }
 
     /// Opens the device of that side.
@@ -141,9 +194,15 @@ impl Veth {
     }
 }
 
+/// Moves the calling thread into a namespace.
+fn enter(namespace: &str) {
+    let namespace = File::open(format!("/run/netns/{namespace}")).unwrap();
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
+
 impl Drop for Veth {
     fn drop(&mut self) {
-        for namespace in &self.namespaces {
+        for namespace in self.namespaces.iter().chain(&self.middle) {
             // One that was not made cannot be removed.
             let _ = ip(&format!("netns delete {namespace}"));
         }

@@ -3,6 +3,8 @@
 mod datagrams;
 mod errors;
 mod lossy;
+mod many;
+mod windows;
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +13,9 @@ use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{SendOp, Status};
 
-use super::Error;
-use super::session::{Done, Queue, Session, Setup, Side};
+use super::session::Session;
+use super::setup::{Done, Queue, Setup, Side};
+use crate::guest::Error;
 
 /// An operation, or something that goes wrong with one.
 pub(super) struct Operation {
@@ -50,6 +53,18 @@ pub(super) const OPERATIONS: &[Operation] = &[
     op("fetch-add", "fetch and add, also beyond 2^64", fetch_add).basic(),
     op("outstanding", "sixteen work requests of all kinds at once, with PSNs that wrap", outstanding)
         .with(|s| Setup { psn: 0xff_fff0, ..s }),
+    op("reads", "sixteen READs of several packets at once, of which four may be outstanding", many::reads),
+    op(
+        "window",
+        "WRITE and READ by a memory window's key, which its owner then invalidates",
+        windows::local_invalidate,
+    ),
+    op("window-bounds", "a WRITE that ends behind the window, though not behind the region", windows::beyond),
+    op("send-inv", "a SEND that invalidates a memory window's key", windows::send_invalidate),
+    op("srq", "messages of two queue pairs whose receives come from one queue", many::shared_receives)
+        .with(|s| Setup { qps: 2, srq: true, ..s }),
+    op("many-qps", "a hundred queue pairs at once, each with a WRITE and a SEND", many::queue_pairs)
+        .with(|s| Setup { qps: 100, ..s }),
     op("rnr", "SENDs and a WRITE with immediate whose receives are posted late", receive_late).basic(),
     op("rnr-exceeded", "a SEND whose receive is never posted", errors::receive_never)
         .with(|s| Setup { rnr_retry: 2, ..s }),
@@ -67,10 +82,27 @@ pub(super) const OPERATIONS: &[Operation] = &[
         retry_cnt: 2,
         ..s
     }),
+    op("retry-exceeded", "a WRITE on a wire that loses everything", errors::nothing_arrives).with(|s| Setup {
+        timeout: 12,
+        retry_cnt: 2,
+        faults: "loss=1",
+        ..s
+    }),
     op("loss", "all operations while 3 % of the packets of each direction are lost", lossy::all_kinds)
         .with(|s| Setup { faults: "loss=0.03", ..s }),
-    op("disorder", "all operations while packets come late or twice", lossy::all_kinds)
-        .with(|s| Setup { faults: "reorder=0.05:2,dup=0.05", ..s }),
+    op("reorder", "all operations while 5 % of the packets are overtaken by two later ones", lossy::all_kinds)
+        .with(|s| Setup { faults: "reorder=0.05:2", ..s }),
+    op("duplicate", "all operations while 5 % of the packets come twice", lossy::all_kinds)
+        .with(|s| Setup { faults: "dup=0.05", ..s }),
+    op("corrupt", "all operations while a bit is flipped in 3 % of the packets", lossy::all_kinds)
+        .with(|s| Setup { faults: "corrupt=0.03", ..s }),
+    op("mixed", "all operations with all of these faults", lossy::all_kinds)
+        .with(|s| Setup { faults: "loss=0.01,reorder=0.02:2,dup=0.02,corrupt=0.01", ..s }),
+    op("many-qps-mixed", "a hundred queue pairs at once with all of these faults", many::queue_pairs).with(|s| Setup {
+        qps: 100,
+        faults: "loss=0.01,reorder=0.02:2,dup=0.02,corrupt=0.01",
+        ..s
+    }),
     op("uc-send", "SENDs of all sizes without acknowledgement", |s| transfers(s, Kind::Send)).with(UC),
     op("uc-send-imm", "the same with immediate data", |s| transfers(s, Kind::SendImm)).with(UC),
     op("uc-write", "WRITEs of all sizes without acknowledgement", |s| transfers(s, Kind::Write)).with(UC),
@@ -172,7 +204,8 @@ fn expect_received(s: &mut Session, done: Done) -> Result<(), Error> {
 
 fn received(kind: Kind, wr_id: u64, len: usize) -> Done {
     let opcode = if kind == Kind::WriteImm { WcOpcode::RecvWriteImm } else { WcOpcode::Recv };
-    Done { wr_id, status: Status::Success, opcode: Some(opcode), len: len as u32, imm: kind.imm(wr_id), src_qp: None }
+    let (status, imm) = (Status::Success, kind.imm(wr_id));
+    Done { wr_id, status, opcode: Some(opcode), len: len as u32, imm, invalidated: None, src_qp: None }
 }
 
 /// Makes `len` bytes at [`TO`] and what is around them forget what they were.
@@ -196,7 +229,8 @@ fn expect_data(s: &mut Session, side: Side, data: &[u8]) -> Result<(), Error> {
 
 fn transfers(s: &mut Session, kind: Kind) -> Result<(), Error> {
     let mtu = s.setup.mtu.bytes() as usize;
-    for (n, len) in (1..).zip([0, 1, mtu, mtu + 1, 10 * mtu + 3]) {
+    let longest = if s.small { 3 } else { 10 } * mtu + 3;
+    for (n, len) in (1..).zip([0, 1, mtu, mtu + 1, longest]) {
         transfer(s, kind, n, len, Duration::ZERO)?;
     }
     Ok(())
@@ -303,9 +337,7 @@ fn outstanding(s: &mut Session) -> Result<(), Error> {
         return fail(format!("{} should complete 16 work requests in order, but has {ids:?}", from.name()));
     }
     for n in 0..4 {
-        let opcode = Some(WcOpcode::Recv);
-        let imm = Some(n as u32);
-        expect_received(s, Done { wr_id: n, status: Status::Success, opcode, len: len as u32, imm, src_qp: None })?;
+        expect_received(s, Done { imm: Some(n as u32), ..received(Kind::Send, n, len) })?;
     }
     expect_data(s, to, &data)?;
     let read = s.read(from, scratch + 64, 4 * len)?;
@@ -320,7 +352,7 @@ fn outstanding(s: &mut Session) -> Result<(), Error> {
 
 fn receive_late(s: &mut Session) -> Result<(), Error> {
     let mtu = s.setup.mtu.bytes() as usize;
-    let late = Duration::from_millis(30);
+    let late = Duration::from_millis(if s.small { 4 } else { 30 });
     transfer(s, Kind::Send, 1, 100, late)?;
     transfer(s, Kind::SendImm, 2, 2 * mtu + 3, late)?;
     transfer(s, Kind::WriteImm, 3, 3 * mtu, late)?;

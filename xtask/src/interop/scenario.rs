@@ -3,7 +3,7 @@
 use softnic_wire::PathMtu;
 
 use super::operations::{OPERATIONS, Operation};
-use super::session::{Setup, Side};
+use super::setup::{Setup, Side};
 
 /// An operation on one kind of connection.
 #[derive(Clone, Copy)]
@@ -15,8 +15,15 @@ pub(super) struct Scenario {
 }
 
 /// IP version and MTU of each column of the table.
-pub(super) const PATHS: [(bool, PathMtu); 4] =
-    [(false, PathMtu::B1024), (false, PathMtu::B4096), (true, PathMtu::B1024), (true, PathMtu::B4096)];
+pub(super) const PATHS: [(bool, PathMtu); 10] = {
+    let mut paths = [(false, PathMtu::B256); 10];
+    let mut i = 0;
+    while i < paths.len() {
+        paths[i] = (i >= 5, PathMtu::ALL[i % 5]);
+        i += 1;
+    }
+    paths
+};
 
 /// What a path is called.
 pub(super) fn path_name((ipv6, mtu): (bool, PathMtu)) -> String {
@@ -35,8 +42,11 @@ impl Scenario {
 
     /// The short set: everything on one path, and the basic operations on the one that differs most from it.
     pub(super) fn is_short(&self) -> bool {
-        let path = (self.ipv6, self.mtu);
-        path == PATHS[0] || path == PATHS[3] && self.operation.basic
+        match (self.ipv6, self.mtu) {
+            (false, PathMtu::B1024) => true,
+            (true, PathMtu::B4096) => self.operation.basic,
+            _ => false,
+        }
     }
 }
 
@@ -77,9 +87,10 @@ mod tests {
     #[test]
     fn a_name_means_all_that_it_begins() {
         assert_eq!(names(&["read/rxe/ipv6/4096"]).unwrap(), ["read/rxe/ipv6/4096"]);
-        assert_eq!(names(&["rnr/rxe/ipv4"]).unwrap(), ["rnr/rxe/ipv4/1024", "rnr/rxe/ipv4/4096"]);
-        assert_eq!(names(&["send"]).unwrap().len(), 8, "not send-imm");
-        assert_eq!(names(&["send", "send/rxe"]).unwrap().len(), 8, "each once");
+        let mtus = [256, 512, 1024, 2048, 4096];
+        assert_eq!(names(&["rnr/rxe/ipv4"]).unwrap(), mtus.map(|m| format!("rnr/rxe/ipv4/{m}")));
+        assert_eq!(names(&["send"]).unwrap().len(), 20, "not send-imm");
+        assert_eq!(names(&["send", "send/rxe"]).unwrap().len(), 20, "each once");
         let refused = names(&["send", "sedn"]).unwrap_err();
         assert_eq!(refused, "no scenario is called `sedn`; `cargo xtask interop --list` shows all names");
     }

@@ -1,4 +1,6 @@
-//! The two ends of a scenario: a queue pair of our NIC in this process, one of rxe in the guest, and a wire between them.
+//! The two ends of a scenario: queue pairs of our NIC in this process, as many of rxe in the guest, and a wire between them.
+
+mod ours;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -7,144 +9,56 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use softnic_fault_injector::Spec;
-use softnic_nic::transports::completion::{CqId, WcOpcode};
+use softnic_nic::transports::SendOp;
+use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::transports::wr::{AhId, Data, Datagram};
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
-use softnic_runtime::dgram::DgramSpec;
-use softnic_runtime::neighbours::link_local;
-use softnic_runtime::{Dgram, Driver, DriverError, Faulty, Neighbours, OsRandom};
-use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
+use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::transports::recv_queue::SrqId;
+use softnic_nic::transports::wr::AhId;
+use softnic_nic::{Buffer, Nic, NicConfig};
+use softnic_runtime::{Driver, DriverError, Faulty, Neighbours, OsRandom};
+use softnic_wire::{MacAddr, PathMtu};
 
-use super::guest::{Guest, Network};
-use super::image::Image;
+use super::setup::{Done, MEMORY, Queue, RD_ATOMIC, Setup, Side};
 use super::verbs;
-use super::{Error, failed};
+use super::wire::{Io, Network, Wire, address};
+use crate::guest::{Error, Guest, Image, failed};
 
-/// Who does something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Side {
-    Softnic,
-    Rxe,
-}
-
-impl Side {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Side::Softnic => "softnic",
-            Side::Rxe => "rxe",
-        }
-    }
-
-    pub(super) fn other(self) -> Side {
-        match self {
-            Side::Softnic => Side::Rxe,
-            Side::Rxe => Side::Softnic,
-        }
-    }
-}
-
-/// Which completions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
-    Send,
-    Recv,
-}
-
-/// How a work request ended, at whichever end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Done {
-    pub(super) wr_id: u64,
-    pub(super) status: Status,
-    /// Only known on success.
-    pub(super) opcode: Option<WcOpcode>,
-    /// Bytes received; of no meaning at a requester.
-    pub(super) len: u32,
-    pub(super) imm: Option<u32>,
-    /// Who sent it; only known of datagrams.
-    pub(super) src_qp: Option<u32>,
-}
-
-/// What a connection is made with.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Setup {
-    pub(super) service: QpKind,
-    pub(super) requester: Side,
-    pub(super) ipv6: bool,
-    pub(super) mtu: PathMtu,
-    /// The first PSN of both directions.
-    pub(super) psn: u32,
-    /// What the responder's queue pair allows.
-    pub(super) qp_access: Access,
-    /// What the responder's memory region allows.
-    pub(super) mr_access: Access,
-    pub(super) min_rnr_timer: u8,
-    pub(super) rnr_retry: u8,
-    pub(super) timeout: u8,
-    pub(super) retry_cnt: u8,
-    /// What the wire does to packets of both directions, as a fault SPEC.
-    pub(super) faults: &'static str,
-}
-
-/// Every right there is.
-pub(super) const ALL: [Access; 4] =
-    [Access::LOCAL_WRITE, Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
-/// Bytes of memory at each end.
-pub(super) const MEMORY: usize = 256 << 10;
-/// READs and atomics outstanding at a time.
-const RD_ATOMIC: u8 = 4;
-const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0x33, 0, 1]);
-const THEIR_MAC: &str = "02:00:00:33:00:02";
-/// Of both ends.
+/// Of all queue pairs.
 const QKEY: u32 = 0x1122_3344;
-/// Ours and the guest's, of IPv4 and IPv6.
-const ADDRESSES: [[&str; 2]; 2] = [["10.33.0.1", "10.33.0.2"], ["fd33::1", "fd33::2"]];
-const LINK_MTU: u32 = 4200;
 
-impl Setup {
-    pub(super) fn new(requester: Side, ipv6: bool, mtu: PathMtu) -> Setup {
-        let all = ALL.into_iter().fold(Access::NONE, |a, b| a | b);
-        // 67 ms, and never 7 retries: rxe does not count those.
-        let (timeout, retry_cnt) = (14, 6);
-        let (min_rnr_timer, rnr_retry) = (14, 7); // 1 ms, for ever
-        let (service, psn, faults) = (QpKind::Rc, 100, "");
-        Setup {
-            service,
-            requester,
-            ipv6,
-            mtu,
-            psn,
-            qp_access: all,
-            mr_access: all,
-            min_rnr_timer,
-            rnr_retry,
-            timeout,
-            retry_cnt,
-            faults,
-        }
-    }
-
-    fn access(&self, side: Side) -> (Access, Access) {
-        match side == self.requester {
-            true => (Setup::new(side, false, self.mtu).qp_access, Setup::new(side, false, self.mtu).mr_access),
-            false => (self.qp_access, self.mr_access),
-        }
-    }
-}
-
-/// Where an end's memory is.
-#[derive(Debug, Clone, Copy)]
+/// Where an end's memory is, and the numbers of its queue pairs.
+#[derive(Debug, Clone)]
 struct End {
-    qpn: u32,
+    qpns: Vec<u32>,
     addr: u64,
     key: u32,
 }
 
+/// A send work request and the queue pair for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendAt {
+    pub(super) qp: usize,
+    pub(super) wr_id: u64,
+    pub(super) op: SendOp,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+/// A receive work request and the queue pair for it; a shared queue does not ask for which.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RecvAt {
+    pub(super) qp: usize,
+    pub(super) wr_id: u64,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
 /// Our NIC, the guest, and the connection of the current scenario.
 pub(super) struct Session {
-    driver: Driver<Nic, Faulty<Dgram>>,
+    driver: Driver<Nic, Faulty<Io>>,
+    /// The kernel's view of our interface, where it has one.
+    network: Option<Network>,
     guest: Guest,
     pd: PdId,
     cqs: [CqId; 2],
@@ -153,15 +67,14 @@ pub(super) struct Session {
     theirs: Option<End>,
     /// The way to the guest, for datagrams.
     ah: Option<AhId>,
+    srq: Option<SrqId>,
+    window: Option<u32>,
     /// The same faults with the same seed, as far as the guest does the same.
     seed: u64,
     /// Of the current connection.
     pub(super) setup: Setup,
-}
-
-pub(super) fn address(side: Side, ipv6: bool) -> IpAddr {
-    let name = ADDRESSES[usize::from(ipv6)][usize::from(side == Side::Rxe)];
-    name.parse().expect("a constant that is an address")
+    /// Whether scenarios do as little as shows what they are about, so that their captures are short.
+    pub(super) small: bool,
 }
 
 fn io(e: DriverError) -> Error {
@@ -173,43 +86,36 @@ fn refused(e: impl std::fmt::Display) -> Error {
 }
 
 /// Runs our NIC for a moment.
-fn pump(driver: &mut Driver<Nic, Faulty<Dgram>>) -> Result<(), Error> {
+fn pump(driver: &mut Driver<Nic, Faulty<Io>>) -> Result<(), Error> {
     driver.run_until(Duration::from_millis(1), |_| false).map(|_| ()).map_err(io)
 }
 
 impl Session {
-    /// Makes our NIC and boots the guest; sockets and logs are in `folder`.
-    pub(super) fn start(image: &Image, folder: &Path, seed: u64) -> Result<Session, Error> {
-        let wire = DgramSpec { local: folder.join("softnic"), remote: folder.join("qemu") };
-        let port = Port {
-            mac: OUR_MAC,
-            addresses: vec![address(Side::Softnic, false), address(Side::Softnic, true), link_local(OUR_MAC).into()],
-            mtu: PathMtu::B4096,
-        };
+    /// Makes our NIC and boots the guest; its sockets and logs are in `folder`.
+    pub(super) fn start(image: &Image, folder: &Path, wire: Wire, seed: u64, small: bool) -> Result<Session, Error> {
+        let Wire { io, port, network, machine, .. } = wire;
         let neighbours = Neighbours::new(&port);
         let random = OsRandom::new().map_err(failed(folder))?;
         let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random));
         let pd = nic.alloc_pd();
-        let cqs = [nic.create_cq(256), nic.create_cq(256)];
-        let wire_end = Faulty::new(Dgram::bind(&wire).map_err(refused)?, &Spec::default(), 0);
-        let mut driver = Driver::new(nic, wire_end, neighbours);
-        let network = Network {
-            wire: DgramSpec { local: wire.remote, remote: wire.local },
-            mac: THEIR_MAC,
-            addresses: &["10.33.0.2/24", "fd33::2/64"],
-            mtu: LINK_MTU,
-        };
-        let guest = Guest::boot(image, folder, &network, &mut || pump(&mut driver))?;
+        let cqs = [nic.create_cq(1024), nic.create_cq(1024)];
+        let mut driver = Driver::new(nic, Faulty::new(io, &Spec::default(), 0), neighbours);
+        let guest = Guest::boot(image, folder, &machine, &mut || pump(&mut driver))?;
         let buffer = Buffer::new(0x7000_0000_0000, MEMORY);
         let setup = Setup::new(Side::Softnic, false, PathMtu::B1024);
-        Ok(Session { driver, guest, pd, cqs, buffer, ours: None, theirs: None, ah: None, seed, setup })
+        let (ours, theirs, ah, srq, window) = (None, None, None, None, None);
+        Ok(Session { driver, network, guest, pd, cqs, buffer, ours, theirs, ah, srq, window, seed, setup, small })
     }
 
-    /// What there is to know of the guest.
-    pub(super) fn describe(&mut self) -> Result<String, Error> {
-        let kernel = self.call(json!({"do": "kernel"}))?;
-        let seconds = self.guest.boot.as_secs_f64();
-        Ok(format!("Linux {}, up in {seconds:.1} s", kernel.as_str().unwrap_or("?")))
+    /// The guest's kernel.
+    pub(super) fn kernel(&mut self) -> Result<String, Error> {
+        let kernel = self.call(&json!({"do": "kernel"}))?;
+        Ok(kernel.as_str().unwrap_or("?").to_owned())
+    }
+
+    /// How long the guest took to boot.
+    pub(super) fn boot_time(&self) -> Duration {
+        self.guest.boot
     }
 
     /// The file that holds what the guest's kernel and init print.
@@ -223,99 +129,61 @@ impl Session {
         self.driver.record(Box::new(std::io::BufWriter::new(out))).map_err(io)
     }
 
-    fn call(&mut self, command: Value) -> Result<Value, Error> {
+    fn call(&mut self, command: &Value) -> Result<Value, Error> {
         let driver = &mut self.driver;
-        self.guest.call(&command, &mut || pump(driver))
+        self.guest.call(command, &mut || pump(driver))
     }
 
-    /// Makes a queue pair at each end and connects them.
+    /// Makes queue pairs at each end and connects them.
     pub(super) fn open(&mut self, setup: Setup) -> Result<(), Error> {
         self.setup = setup;
         let ours = self.open_ours()?;
         let (qp_access, mr_access) = setup.access(Side::Rxe);
         let peer = address(Side::Rxe, setup.ipv6);
-        let answer = self.call(json!({
-            "do": "open", "service": verbs::service(setup.service), "memory": MEMORY, "ip": peer.to_string(), "mtu": setup.mtu.bytes(),
-            "psn": setup.psn, "qp_access": verbs::access(qp_access), "mr_access": verbs::access(mr_access),
+        let answer = self.call(&json!({
+            "do": "open", "service": verbs::service(setup.service), "memory": MEMORY, "ip": peer.to_string(),
+            "mtu": setup.mtu.bytes(), "psn": setup.psn, "qps": setup.qps, "srq": setup.has_srq(Side::Rxe),
+            "qp_access": verbs::access(qp_access), "mr_access": verbs::access(mr_access),
             "max_rd_atomic": RD_ATOMIC, "min_rnr_timer": setup.min_rnr_timer, "timeout": setup.timeout,
             "retry_cnt": setup.retry_cnt, "rnr_retry": setup.rnr_retry,
         }))?;
-        let field = |name: &str| {
-            answer[name].as_u64().ok_or_else(|| Error::Failed(format!("the agent's answer has no {name}: {answer}")))
-        };
-        let theirs = End { qpn: field("qpn")? as u32, addr: field("addr")?, key: field("rkey")? as u32 };
-        (self.ours, self.theirs) = (Some(ours), Some(theirs));
+        let unknown = || Error::Failed(format!("the agent's answer is not an end: {answer}"));
+        let field = |name: &str| answer[name].as_u64().ok_or_else(unknown);
+        let qpns = answer["qpns"].as_array().ok_or_else(unknown)?;
+        let qpns = qpns.iter().filter_map(Value::as_u64).map(|q| q as u32).collect();
+        let theirs = End { qpns, addr: field("addr")?, key: field("rkey")? as u32 };
+        (self.ours, self.theirs) = (Some(ours.clone()), Some(theirs.clone()));
         let gid = match address(Side::Softnic, setup.ipv6) {
             IpAddr::V4(a) => a.to_ipv6_mapped(),
             IpAddr::V6(a) => a,
         };
         // pyverbs reads a GID only with all its digits.
         let gid = gid.segments().map(|s| format!("{s:04x}")).join(":");
-        self.call(json!({"do": "connect", "gid": gid, "qpn": ours.qpn, "psn": setup.psn, "qkey": QKEY}))?;
-        let mac = self.driver.resolve(peer).map_err(io)?;
-        self.connect_ours(ours, theirs, peer, mac)?;
+        self.call(&json!({"do": "connect", "gid": gid, "qpns": ours.qpns, "psn": setup.psn, "qkey": QKEY}))?;
+        let mac = self.resolve(peer)?;
+        self.connect_ours(&ours, &theirs, peer, mac)?;
         let faults: Spec = setup.faults.parse().map_err(refused)?;
         self.driver.io_mut().set_faults(&faults, self.seed);
         Ok(())
     }
 
-    fn open_ours(&mut self) -> Result<End, Error> {
-        let nic = &mut self.driver.node;
-        let caps = Caps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-        let [send_cq, recv_cq] = self.cqs;
-        let init = QpInit { sig_all: true, ..QpInit::new(self.setup.service, self.pd, send_cq, recv_cq, caps) };
-        let qpn = nic.create_qp(&init).map_err(refused)?;
-        let key = nic.reg_mr(self.pd, &self.buffer, self.setup.access(Side::Softnic).1).map_err(refused)?;
-        Ok(End { qpn: qpn.value(), addr: self.buffer.addr(), key })
-    }
-
-    fn connect_ours(&mut self, ours: End, theirs: End, peer: IpAddr, mac: MacAddr) -> Result<(), Error> {
-        let Setup { service, ipv6, mtu, psn, min_rnr_timer, timeout, retry_cnt, rnr_retry, .. } = self.setup;
-        let access = self.setup.access(Side::Softnic).0;
-        let nic = &mut self.driver.node;
-        let to = |state| QpAttr { state: Some(state), ..QpAttr::default() };
-        let mut init = QpAttr { pkey_index: Some(0), port: Some(1), ..to(QpState::Init) };
-        let mut rtr = to(QpState::ReadyToReceive);
-        let mut rts = QpAttr { sq_psn: Some(Psn::new(psn)), ..to(QpState::ReadyToSend) };
-        if service == QpKind::Ud {
-            init.qkey = Some(QKEY);
-            let way = AddressAttr::new(peer, mac, usize::from(ipv6), ours.qpn);
-            self.ah = Some(nic.create_ah(self.pd, &way).map_err(refused)?);
-        } else {
-            init.access = Some(access);
-            (rtr.path, rtr.mtu) = (nic.path_to(peer, mac, ours.qpn), Some(mtu));
-            (rtr.dest_qp, rtr.rq_psn) = (Some(Qpn::new(theirs.qpn)), Some(Psn::new(psn)));
+    /// The guest's MAC address: the kernel asks for it where it has the interface, and our NIC where not.
+    fn resolve(&mut self, peer: IpAddr) -> Result<MacAddr, Error> {
+        let Some(network) = &mut self.network else { return self.driver.resolve(peer).map_err(io) };
+        loop {
+            if let Some(mac) = network.mac_of(peer)? {
+                return Ok(mac);
+            }
+            pump(&mut self.driver)?;
         }
-        if service == QpKind::Rc {
-            (rtr.max_dest_rd_atomic, rtr.min_rnr_timer) = (Some(RD_ATOMIC), Some(min_rnr_timer));
-            (rts.timeout, rts.retry_cnt, rts.rnr_retry) = (Some(timeout), Some(retry_cnt), Some(rnr_retry));
-            rts.max_rd_atomic = Some(RD_ATOMIC);
-        }
-        for attr in [init, rtr, rts] {
-            nic.modify_qp(Qpn::new(ours.qpn), &attr).map_err(refused)?;
-        }
-        Ok(())
     }
 
     /// Destroys one end; that it is gone already is just as well.
     pub(super) fn close_end(&mut self, side: Side) -> Result<(), Error> {
         match side {
-            Side::Rxe if self.theirs.take().is_some() => self.call(json!({"do": "close"})).map(|_| ()),
-            Side::Softnic => {
-                let Some(end) = self.ours.take() else { return Ok(()) };
-                let nic = &mut self.driver.node;
-                nic.destroy_qp(Qpn::new(end.qpn)).map_err(refused)?;
-                nic.dereg_mr(end.key).map_err(refused)?;
-                if let Some(ah) = self.ah.take() {
-                    nic.destroy_ah(ah).map_err(refused)?;
-                }
-                // What completed and was not looked at is not the next scenario's.
-                for cq in self.cqs {
-                    while nic.poll_cq(cq).map_err(refused)?.is_some() {}
-                }
-                Ok(())
-            }
+            Side::Rxe if self.theirs.take().is_some() => self.call(&json!({"do": "close"})).map(|_| ()),
             Side::Rxe => Ok(()),
+            Side::Softnic => self.close_ours(),
         }
     }
 
@@ -334,9 +202,9 @@ impl Session {
         self.driver.run_until(time, |_| false).map(|_| ()).map_err(io)
     }
 
-    fn end(&self, side: Side) -> Result<End, Error> {
-        let end = if side == Side::Softnic { self.ours } else { self.theirs };
-        end.ok_or_else(|| Error::Failed(format!("{} has no queue pair", side.name())))
+    fn end(&self, side: Side) -> Result<&End, Error> {
+        let end = if side == Side::Softnic { &self.ours } else { &self.theirs };
+        end.as_ref().ok_or_else(|| Error::Failed(format!("{} has no queue pair", side.name())))
     }
 
     /// Address and key of an end's memory at `offset`, as its peer names it.
@@ -345,9 +213,9 @@ impl Session {
         Ok((end.addr + offset as u64, end.key))
     }
 
-    /// The number of an end's queue pair.
+    /// The number of an end's first queue pair.
     pub(super) fn qpn(&self, side: Side) -> Result<u32, Error> {
-        self.end(side).map(|e| e.qpn)
+        self.end(side).map(|e| e.qpns[0])
     }
 
     pub(super) fn fill(&mut self, side: Side, offset: usize, bytes: &[u8]) -> Result<(), Error> {
@@ -355,7 +223,7 @@ impl Session {
             Side::Softnic => self.buffer.write_at(offset, bytes),
             Side::Rxe if bytes.is_empty() => {}
             Side::Rxe => {
-                self.call(json!({"do": "fill", "offset": offset, "hex": verbs::to_hex(bytes)}))?;
+                self.call(&json!({"do": "fill", "offset": offset, "hex": verbs::to_hex(bytes)}))?;
             }
         }
         Ok(())
@@ -367,68 +235,72 @@ impl Session {
             self.buffer.read_at(offset, &mut bytes);
             return Ok(bytes);
         }
-        let answer = self.call(json!({"do": "read", "offset": offset, "len": len}))?;
+        let answer = self.call(&json!({"do": "read", "offset": offset, "len": len}))?;
         let bytes = answer.as_str().and_then(verbs::from_hex).filter(|b| b.len() == len);
         bytes.ok_or_else(|| Error::Failed("the agent's memory is not as many bytes as were asked for".into()))
     }
 
+    /// A receive at the first queue pair.
     pub(super) fn recv(&mut self, side: Side, wr_id: u64, offset: usize, len: usize) -> Result<(), Error> {
-        if side == Side::Rxe {
-            return self.call(json!({"do": "recv", "wr_id": wr_id, "offset": offset, "len": len})).map(|_| ());
-        }
-        let ours = self.end(side)?;
-        let sges = [Sge { addr: ours.addr + offset as u64, len: len as u32, lkey: ours.key }];
-        let wr = RecvWr { wr_id, sges: &sges, deadline: None };
-        self.driver.node.post_recv(Qpn::new(ours.qpn), &wr).map_err(refused)
+        self.recv_all(side, &[RecvAt { qp: 0, wr_id, offset, len }])
     }
 
-    pub(super) fn send(&mut self, side: Side, wr_id: u64, op: SendOp, offset: usize, len: usize) -> Result<(), Error> {
-        if side == Side::Rxe {
-            let mut command =
-                verbs::send(op).ok_or_else(|| Error::Failed(format!("the agent has no command for {op:?}")))?;
-            command["do"] = "send".into();
-            (command["wr_id"], command["offset"], command["len"]) = (wr_id.into(), offset.into(), len.into());
-            return self.call(command).map(|_| ());
+    /// Receives at any queue pairs.
+    pub(super) fn recv_all(&mut self, side: Side, all: &[RecvAt]) -> Result<(), Error> {
+        if side == Side::Softnic {
+            return all.iter().try_for_each(|recv| self.recv_ours(recv));
         }
-        let ours = self.end(side)?;
-        let sges = [Sge { addr: ours.addr + offset as u64, len: len as u32, lkey: ours.key }];
-        let dest_qp = Qpn::new(self.theirs.map_or(0, |t| t.qpn));
-        let to = self.ah.map(|ah| Datagram { ah, dest_qp, qkey: QKEY });
-        let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags: SendFlags::default(), deadline: None, to };
-        let now = self.driver.now();
-        self.driver.node.post_send(now, Qpn::new(ours.qpn), &wr).map_err(refused)
+        let one = |r: &RecvAt| json!({"do": "recv", "qp": r.qp, "wr_id": r.wr_id, "offset": r.offset, "len": r.len});
+        let commands: Vec<_> = all.iter().map(one).collect();
+        self.call(&json!({"do": "batch", "commands": commands})).map(|_| ())
+    }
+
+    /// A send at the first queue pair.
+    pub(super) fn send(&mut self, side: Side, wr_id: u64, op: SendOp, offset: usize, len: usize) -> Result<(), Error> {
+        self.send_all(side, &[SendAt { qp: 0, wr_id, op, offset, len }])
+    }
+
+    /// Sends at any queue pairs, at once.
+    pub(super) fn send_all(&mut self, side: Side, all: &[SendAt]) -> Result<(), Error> {
+        if side == Side::Softnic {
+            return all.iter().try_for_each(|send| self.send_ours(send));
+        }
+        let one = |s: &SendAt| {
+            let mut command =
+                verbs::send(s.op).ok_or_else(|| Error::Failed(format!("the agent has no command for {:?}", s.op)))?;
+            (command["do"], command["qp"]) = ("send".into(), s.qp.into());
+            (command["wr_id"], command["offset"], command["len"]) = (s.wr_id.into(), s.offset.into(), s.len.into());
+            Ok(command)
+        };
+        let commands = all.iter().map(one).collect::<Result<Vec<_>, Error>>()?;
+        self.call(&json!({"do": "batch", "commands": commands})).map(|_| ())
+    }
+
+    /// Lays a memory window of type 2 over a part of an end's memory, as work request `wr_id`; the key that it gets.
+    pub(super) fn bind(
+        &mut self,
+        side: Side,
+        wr_id: u64,
+        offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<u32, Error> {
+        if side == Side::Softnic {
+            return self.bind_ours(wr_id, offset, len, access);
+        }
+        let access = verbs::access(access);
+        let key = self.call(&json!({"do": "bind", "wr_id": wr_id, "offset": offset, "len": len, "access": access}))?;
+        key.as_u64().map(|k| k as u32).ok_or_else(|| Error::Failed(format!("the agent's window has no key: {key}")))
     }
 
     /// The next completions, at most `count`, waiting for them at most `limit`.
     pub(super) fn poll(&mut self, side: Side, queue: Queue, count: usize, limit: Duration) -> Result<Vec<Done>, Error> {
-        if side == Side::Rxe {
-            let queue = u8::from(queue == Queue::Recv);
-            let ms = limit.as_millis() as u64;
-            let answer = self.call(json!({"do": "poll", "queue": queue, "count": count, "ms": ms}))?;
-            return verbs::completions(&answer).ok_or_else(|| Error::Failed(format!("no completions: {answer}")));
+        if side == Side::Softnic {
+            return self.poll_ours(queue, count, limit);
         }
-        let cq = self.cqs[usize::from(queue == Queue::Recv)];
-        let mut found = Vec::new();
-        let mut broken = None;
-        let enough = |nic: &mut Nic| {
-            while found.len() < count {
-                match nic.poll_cq(cq) {
-                    Ok(Some(c)) => found.push(done(c)),
-                    Ok(None) => return false,
-                    Err(e) => {
-                        broken = Some(e);
-                        return true;
-                    }
-                }
-            }
-            true
-        };
-        self.driver.run_until(limit, enough).map_err(io)?;
-        broken.map_or(Ok(found), |e| Err(refused(e)))
+        let queue = u8::from(queue == Queue::Recv);
+        let ms = limit.as_millis() as u64;
+        let answer = self.call(&json!({"do": "poll", "queue": queue, "count": count, "ms": ms}))?;
+        verbs::completions(&answer).ok_or_else(|| Error::Failed(format!("no completions: {answer}")))
     }
-}
-
-fn done(c: Completion) -> Done {
-    let opcode = (c.status == Status::Success).then_some(c.opcode);
-    Done { wr_id: c.wr_id, status: c.status, opcode, len: c.byte_len, imm: c.imm, src_qp: c.src_qp.map(Qpn::value) }
 }

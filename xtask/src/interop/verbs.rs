@@ -6,15 +6,15 @@ use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{SendOp, Status};
 
-use super::session::{ALL, Done};
+use super::setup::{ALL, Done};
 
 /// The rights by name.
 pub(super) fn access(access: Access) -> Vec<&'static str> {
-    let names = ["local_write", "remote_write", "remote_read", "remote_atomic"];
+    let names = ["local_write", "remote_write", "remote_read", "remote_atomic", "mw_bind"];
     ALL.into_iter().zip(names).filter(|(a, _)| access.allows(*a)).map(|(_, name)| name).collect()
 }
 
-/// A send work request, but for its own name and its memory; `None` for what the agent cannot do yet.
+/// A send work request, but for its own name and its memory; `None` for what the agent does not take for one.
 pub(super) fn send(op: SendOp) -> Option<Value> {
     Some(match op {
         SendOp::Send => json!({"opcode": "send"}),
@@ -30,7 +30,10 @@ pub(super) fn send(op: SendOp) -> Option<Value> {
         SendOp::FetchAdd { remote_addr, rkey, add } => {
             json!({"opcode": "fetch_add", "remote_addr": remote_addr, "rkey": rkey, "add": add})
         }
-        SendOp::SendInv { .. } | SendOp::LocalInv { .. } | SendOp::BindWindow(_) => return None,
+        SendOp::SendInv { rkey } => json!({"opcode": "send_inv", "rkey": rkey}),
+        SendOp::LocalInv { rkey } => json!({"opcode": "local_inv", "rkey": rkey}),
+        // It has a command of its own.
+        SendOp::BindWindow(_) => return None,
     })
 }
 
@@ -51,6 +54,7 @@ fn status(n: u64) -> Option<Status> {
         2 => Status::LocQpOpErr,
         4 => Status::LocProtErr,
         5 => Status::WrFlushErr,
+        6 => Status::MwBindErr,
         7 => Status::BadRespErr,
         9 => Status::RemInvReqErr,
         10 => Status::RemAccessErr,
@@ -69,6 +73,8 @@ fn opcode(n: u64) -> Option<WcOpcode> {
         2 => WcOpcode::Read,
         3 => WcOpcode::CompareSwap,
         4 => WcOpcode::FetchAdd,
+        5 => WcOpcode::BindWindow,
+        6 => WcOpcode::LocalInv,
         128 => WcOpcode::Recv,
         129 => WcOpcode::RecvWriteImm,
         _ => return None,
@@ -83,9 +89,10 @@ pub(super) fn completions(answer: &Value) -> Option<Vec<Done>> {
             Status::Success => Some(opcode(c["opcode"].as_u64()?)?),
             _ => None,
         };
-        let imm = c["imm"].as_u64().map(|i| i as u32);
-        let src_qp = c["src_qp"].as_u64().map(|q| q as u32);
-        Some(Done { wr_id: c["wr_id"].as_u64()?, status, opcode, len: c["len"].as_u64()? as u32, imm, src_qp })
+        let number = |field: &str| c[field].as_u64().map(|n| n as u32);
+        let (wr_id, len) = (c["wr_id"].as_u64()?, number("len")?);
+        let (imm, invalidated, src_qp) = (number("imm"), number("invalidated"), number("src_qp"));
+        Some(Done { wr_id, status, opcode, len, imm, invalidated, src_qp })
     };
     answer.as_array()?.iter().map(one).collect()
 }
@@ -115,7 +122,7 @@ mod tests {
     fn completions_as_the_agent_writes_them() {
         let answer = json!([
             {"wr_id": 7, "status": 0, "opcode": 129, "len": 5, "imm": 9, "src_qp": 3},
-            {"wr_id": 8, "status": 10, "opcode": 77, "len": 0, "imm": null},
+            {"wr_id": 8, "status": 10, "opcode": 77, "len": 0, "imm": null, "invalidated": 77},
         ]);
         let ok = Done {
             wr_id: 7,
@@ -123,9 +130,11 @@ mod tests {
             opcode: Some(WcOpcode::RecvWriteImm),
             len: 5,
             imm: Some(9),
+            invalidated: None,
             src_qp: Some(3),
         };
-        let bad = Done { wr_id: 8, status: Status::RemAccessErr, opcode: None, len: 0, imm: None, src_qp: None };
+        let bad = Done { wr_id: 8, status: Status::RemAccessErr, opcode: None, len: 0, imm: None, ..ok };
+        let bad = Done { invalidated: Some(77), src_qp: None, ..bad };
         assert_eq!(completions(&answer), Some(vec![ok, bad]));
         assert_eq!(completions(&json!([{"wr_id": 7, "status": 99, "len": 0}])), None);
     }

@@ -8,8 +8,10 @@ use softnic_nic::transports::{SendOp, Status};
 use super::{
     FROM, Kind, MARGIN, TO, UNTOUCHED, clear, ends, expect_received, expect_sent, fail, pattern, received, transfer,
 };
-use crate::interop::Error;
-use crate::interop::session::{Done, Queue, Session, address};
+use crate::guest::Error;
+use crate::interop::session::Session;
+use crate::interop::setup::{Done, Queue};
+use crate::interop::wire::address;
 
 /// A receive for a datagram begins with the network header that it came with; an IPv4 header is in the second half of it.
 const HEADER: usize = 40;

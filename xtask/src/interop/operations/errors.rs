@@ -4,8 +4,9 @@ use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::{SendOp, Status};
 
 use super::{FROM, Kind, LIMIT, TO, UNTOUCHED, clear, ends, expect_data, expect_sent, fail};
-use crate::interop::Error;
-use crate::interop::session::{MEMORY, Queue, Session, Side};
+use crate::guest::Error;
+use crate::interop::session::Session;
+use crate::interop::setup::{MEMORY, Queue, Side};
 
 pub(super) fn receive_never(s: &mut Session) -> Result<(), Error> {
     let (from, _) = ends(s);
@@ -95,4 +96,13 @@ pub(super) fn peer_gone(s: &mut Session) -> Result<(), Error> {
     s.close_end(to)?;
     s.send(from, 1, SendOp::Write { remote_addr, rkey }, FROM, 8)?;
     expect_sent(s, 1, Status::RetryExcErr, WcOpcode::Write)
+}
+
+pub(super) fn nothing_arrives(s: &mut Session) -> Result<(), Error> {
+    let (from, to) = ends(s);
+    let (remote_addr, rkey) = s.remote(to, TO)?;
+    clear(s, to, 8)?;
+    s.send(from, 1, SendOp::Write { remote_addr, rkey }, FROM, 8)?;
+    expect_sent(s, 1, Status::RetryExcErr, WcOpcode::Write)?;
+    expect_data(s, to, &[UNTOUCHED; 8])
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -13,31 +13,55 @@ use softnic_runtime::dgram::DgramSpec;
 use super::image::Image;
 use super::{Error, failed, interrupted};
 
+/// What answers at the control port.
 const AGENT: &str = include_str!("agent.py");
+/// What it can do with rxe0.
+const VERBS: &str = include_str!("verbs.py");
 /// It takes seven seconds where nothing else runs; longer than this and it is not coming.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// No command of the agent takes longer, but for what it is told to wait for.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where the guest is on the network.
-pub(super) struct Network {
-    /// The sockets as QEMU sees them: `local` is QEMU's.
-    pub(super) wire: DgramSpec,
-    pub(super) mac: &'static str,
-    pub(super) addresses: &'static [&'static str],
+/// What the guest's network device is attached to.
+pub(crate) enum Link {
+    /// A frame in each datagram. The sockets as QEMU sees them: `local` is QEMU's.
+    Dgram(DgramSpec),
+    /// A tap in a network namespace: see [`Space::add_tap`](super::Space::add_tap).
+    Tap { namespace: String, tap: String },
+    /// Nothing: the guest has no network device, and no rxe0.
+    None,
+}
+
+/// What a guest is made with.
+pub(crate) struct Machine {
+    pub(crate) link: Link,
+    pub(crate) mac: &'static str,
+    /// With the lengths of their prefixes.
+    pub(crate) addresses: &'static [&'static str],
     /// MTU of the link.
-    pub(super) mtu: u32,
+    pub(crate) mtu: u32,
+    /// Memory in MiB; less than the default is too little.
+    pub(crate) memory: u32,
+    /// Programs that it has beside the image: their names there, and where they are here.
+    pub(crate) programs: Vec<(String, PathBuf)>,
+}
+
+impl Machine {
+    /// With a link of that MTU.
+    pub(crate) fn new(link: Link, mac: &'static str, addresses: &'static [&'static str], mtu: u32) -> Machine {
+        Machine { link, mac, addresses, mtu, memory: 384, programs: Vec::new() }
+    }
 }
 
 /// A running guest. It ends when this is dropped; should this process be killed, it ends by itself, with its control port.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     qemu: Child,
     control: UnixStream,
     /// The file that its kernel and its init print to.
-    pub(super) console: PathBuf,
+    pub(crate) console: PathBuf,
     received: Vec<u8>,
     /// How long it took until the agent answered.
-    pub(super) boot: Duration,
+    pub(crate) boot: Duration,
 }
 
 impl Drop for Guest {
@@ -53,16 +77,16 @@ fn end(qemu: &mut Child) {
 }
 
 impl Guest {
-    /// Boots a guest; `folder` is for its sockets and its console. `idle` is called while there is nothing to do but wait.
-    pub(super) fn boot(
+    /// Boots a guest; `folder` is its own, for sockets and its console. `idle` is called while there is nothing to do but wait.
+    pub(crate) fn boot(
         image: &Image,
         folder: &Path,
-        network: &Network,
+        machine: &Machine,
         idle: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Guest, Error> {
         let begin = Instant::now();
         let (socket, console) = (folder.join("control"), folder.join("console.log"));
-        let mut qemu = qemu(image, network, &socket, &console, folder)?;
+        let mut qemu = qemu(image, machine, &socket, &console, folder)?;
         let mut connect = || loop {
             if let Some(status) = qemu.try_wait().map_err(failed(folder))? {
                 return Err(Error::Failed(format!("QEMU ended ({status}): {}", last_line(&folder.join("qemu.log")))));
@@ -81,7 +105,8 @@ impl Guest {
             }
         };
         let mut guest = Guest { qemu, control, console, received: Vec::new(), boot: Duration::ZERO };
-        let hello = format!("{}\n{AGENT}", AGENT.len());
+        let verbs = if matches!(machine.link, Link::None) { "" } else { VERBS };
+        let hello = format!("{}\n{verbs}{AGENT}", verbs.len() + AGENT.len());
         guest.control.write_all(hello.as_bytes()).map_err(failed(&socket))?;
         guest.control.set_nonblocking(true).map_err(failed(&socket))?;
         guest.answer(BOOT_LIMIT, idle)?;
@@ -90,7 +115,7 @@ impl Guest {
     }
 
     /// Gives the agent a command and returns its answer; `idle` is called while it takes its time.
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         command: &Value,
         idle: &mut dyn FnMut() -> Result<(), Error>,
@@ -153,34 +178,38 @@ fn last_line(file: &Path) -> String {
 }
 
 /// Starts QEMU.
-fn qemu(image: &Image, network: &Network, control: &Path, console: &Path, folder: &Path) -> Result<Child, Error> {
+fn qemu(image: &Image, machine: &Machine, control: &Path, console: &Path, folder: &Path) -> Result<Child, Error> {
     let tree = image.host_tree();
-    let Network { wire, mac, addresses, mtu } = network;
-    let unix = |path: &Path| json!({"type": "unix", "path": path});
-    let netdev = json!({"type": "dgram", "id": "wire", "local": unix(&wire.local), "remote": unix(&wire.remote)});
-    // Offloads would put frames on the wire that no link carries.
-    let offloads = ["csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "host_tso4"]
-        .into_iter()
-        .chain(["host_tso6", "host_ecn", "host_ufo", "mrg_rxbuf"])
-        .map(|name| format!(",{name}=off"))
-        .collect::<String>();
+    let Machine { mac, addresses, mtu, memory, .. } = machine;
     let options = format!("softnic.mtu={mtu} softnic.ip={}", addresses.join(","));
     let quick = "mitigations=off audit=0 selinux=0 apparmor=0 cryptomgr.notests nokaslr tsc=reliable no_timer_check";
     let mut c = tree.command("usr/bin/qemu-system-x86_64")?;
+    if let Link::Tap { namespace, .. } = &machine.link {
+        let inner = std::mem::replace(&mut c, Command::new("ip"));
+        c.args(["netns", "exec", namespace]).arg(inner.get_program()).args(inner.get_args());
+    }
     for data in ["usr/share/qemu", "usr/share/seabios"] {
         c.arg("-L").arg(tree.path(data));
     }
     c.env("QEMU_MODULE_DIR", tree.path("usr/lib/x86_64-linux-gnu/qemu"));
-    c.args(["-M", "pc,accel=tcg,usb=off,vmport=off", "-cpu", "max", "-m", "384"]);
+    c.args(["-M", "pc,accel=tcg,usb=off,vmport=off", "-cpu", "max", "-m", &memory.to_string()]);
     // With one possible processor QEMU leaves out the guest's memory barriers, and virtio loses a kick sooner or later.
     c.args(["-smp", "1,maxcpus=2"]);
     c.args(["-nodefaults", "-display", "none", "-no-reboot"]);
-    c.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(image.initrd());
+    c.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(image.initrd_with(&machine.programs, folder)?);
     c.args(["-append", &format!("console=ttyS0 quiet panic=-1 net.ifnames=0 random.trust_cpu=on {quick} {options}")]);
     c.arg("-serial").arg(format!("file:{}", console.display()));
-    c.args(["-netdev", &netdev.to_string()]);
-    let device = format!("virtio-net-pci,netdev=wire,mac={mac},host_mtu={mtu},romfile={offloads}");
-    c.args(["-device", &device, "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
+    if let Some(netdev) = netdev(&machine.link) {
+        // Offloads would put frames on the wire that no link carries.
+        let offloads = ["csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo", "host_tso4"]
+            .into_iter()
+            .chain(["host_tso6", "host_ecn", "host_ufo", "mrg_rxbuf"])
+            .map(|name| format!(",{name}=off"))
+            .collect::<String>();
+        let device = format!("virtio-net-pci,netdev=wire,mac={mac},host_mtu={mtu},romfile={offloads}");
+        c.args(["-netdev", &netdev.to_string(), "-device", &device]);
+    }
+    c.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
     c.arg("-chardev").arg(format!("socket,id=control,path={},server=on,wait=off", control.display()));
     c.args(["-device", "virtserialport,chardev=control,name=softnic.control"]);
     let log = folder.join("qemu.log");
@@ -188,4 +217,18 @@ fn qemu(image: &Image, network: &Network, control: &Path, console: &Path, folder
     let errors = out.try_clone().map_err(failed(&log))?;
     c.stdin(Stdio::null()).stdout(out).stderr(errors);
     c.spawn().map_err(|e: io::Error| Error::Failed(format!("QEMU cannot be started: {e}")))
+}
+
+/// The link in QEMU's words.
+fn netdev(link: &Link) -> Option<Value> {
+    let unix = |path: &Path| json!({"type": "unix", "path": path});
+    match link {
+        Link::Dgram(wire) => {
+            Some(json!({"type": "dgram", "id": "wire", "local": unix(&wire.local), "remote": unix(&wire.remote)}))
+        }
+        Link::Tap { tap, .. } => Some(json!({
+            "type": "tap", "id": "wire", "ifname": tap, "script": "no", "downscript": "no", "vhost": false,
+        })),
+        Link::None => None,
+    }
 }

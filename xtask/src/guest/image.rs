@@ -15,11 +15,21 @@ use super::{Error, create_folder, failed, write};
 /// What runs on this machine.
 const HOST_PACKAGES: &[&str] = &["qemu-system-x86", "xz-utils"];
 /// What runs in the guest.
-const GUEST_PACKAGES: &[&str] = &["busybox-static", "iproute2", "ibverbs-providers", "python3", "python3-pyverbs"];
+const GUEST_PACKAGES: &[&str] =
+    &["busybox-static", "iproute2", "ibverbs-providers", "python3", "python3-pyverbs", "util-linux"];
 /// The package that depends on the newest kernel, and what that one's name begins with.
 const KERNEL_PACKAGE: (&str, &str) = ("linux-image-amd64", "linux-image-");
-const MODULES: &[&str] =
-    &["virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "crc32_generic", "ib_uverbs", "rdma_rxe"];
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_net",
+    "virtio_console",
+    "virtio_rng",
+    "crc32_generic",
+    "ib_uverbs",
+    "rdma_rxe",
+    "veth",
+    "8021q",
+];
 /// Packages that only matter to a package manager.
 const SKIPPED_PACKAGES: &[&str] =
     &["perl", "libperl", "dpkg_", "tar_", "debconf", "passwd_", "libpam", "media-types", "libdb5", "libsqlite3"];
@@ -45,7 +55,7 @@ const INIT: &str = include_str!("init.sh");
 const VERSION: u32 = 1;
 
 /// A guest ready to boot.
-pub(super) struct Image {
+pub(crate) struct Image {
     folder: PathBuf,
 }
 
@@ -54,8 +64,22 @@ impl Image {
         self.folder.join("vmlinux")
     }
 
-    pub(super) fn initrd(&self) -> PathBuf {
-        self.folder.join("initrd")
+    /// The guest's files, and these programs with them: in a file of its own in `folder`, where there are any.
+    pub(super) fn initrd_with(&self, programs: &[(String, PathBuf)], folder: &Path) -> Result<PathBuf, Error> {
+        let ours = self.folder.join("initrd");
+        if programs.is_empty() {
+            return Ok(ours);
+        }
+        let mut more = Cpio::default();
+        for (name, from) in programs {
+            more.file(name, &fs::read(from).map_err(failed(from))?, true);
+        }
+        // The kernel unpacks one archive after the other.
+        let mut bytes = fs::read(&ours).map_err(failed(&ours))?;
+        bytes.extend(more.finish());
+        let path = folder.join("initrd");
+        write(&path, &bytes)?;
+        Ok(path)
     }
 
     /// The tree that QEMU was unpacked to.
@@ -64,7 +88,7 @@ impl Image {
     }
 
     /// The cached image; built where there is none.
-    pub(super) fn get() -> Result<Image, Error> {
+    pub(crate) fn get() -> Result<Image, Error> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(Error::Missing("the guest is made for Linux on x86-64".into()));
         }
@@ -152,7 +176,7 @@ impl Build {
     }
 
     fn say(&self, what: &str) {
-        println!("interop: {:5.1} s  {what}", self.begin.elapsed().as_secs_f64());
+        println!("guest: {:5.1} s  {what}", self.begin.elapsed().as_secs_f64());
     }
 
     fn run(&self) -> Result<(), Error> {

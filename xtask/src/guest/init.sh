@@ -13,19 +13,21 @@ option() { sed -n "s/.*\<softnic\.$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 ulimit -l unlimited
 # By its path: busybox has an `ip` of its own, which knows less and comes first.
 /bin/ip link set lo up
-# Addresses are there at once: nobody else on the link could have them.
-echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
-echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_ra
-echo 0 >/proc/sys/net/ipv6/conf/eth0/router_solicitations
-/bin/ip link set eth0 mtu "$(option mtu)"
-/bin/ip link set eth0 up
-for address in $(option ip | tr , ' '); do
-    case $address in
-    *:*) /bin/ip address add "$address" dev eth0 nodad ;;
-    *) /bin/ip address add "$address" dev eth0 ;;
-    esac
-done
-rdma link add rxe0 type rxe netdev eth0 || echo "init: no rxe0"
+if [ -e /sys/class/net/eth0 ]; then
+    # Addresses are there at once: nobody else on the link could have them.
+    echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad
+    echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_ra
+    echo 0 >/proc/sys/net/ipv6/conf/eth0/router_solicitations
+    /bin/ip link set eth0 mtu "$(option mtu)"
+    /bin/ip link set eth0 up
+    for address in $(option ip | tr , ' '); do
+        case $address in
+        *:*) /bin/ip address add "$address" dev eth0 nodad ;;
+        *) /bin/ip address add "$address" dev eth0 ;;
+        esac
+    done
+    rdma link add rxe0 type rxe netdev eth0 || echo "init: no rxe0"
+fi
 for port in /sys/class/virtio-ports/vport*; do
     [ "$(cat "$port/name")" = softnic.control ] && control=/dev/${port##*/}
 done

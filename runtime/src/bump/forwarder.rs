@@ -1,0 +1,280 @@
+//! The loop that moves frames: polled while there are any, asleep when there are none.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant as Clock, SystemTime};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use softnic_fault_injector::Direction;
+use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
+use softnic_wire::Instant;
+
+use super::counters::Counters;
+use super::lane::Lane;
+use super::port::{HEADERS, Port};
+use super::{BumpError, Options, Shared, Summary};
+use crate::io::PacketIo;
+
+/// Frames moved before the other direction has its turn.
+const BATCH: usize = 32;
+/// How long to look for frames in vain before sleeping, and before letting others have this core.
+const PATIENCE: Duration = Duration::from_micros(200);
+const BUSY: Duration = Duration::from_micros(20);
+/// A sleep ends later than it should: so much before a frame is due we are awake.
+const WAKE_EARLY: Duration = Duration::from_micros(150);
+/// How often counters are shown, and the interfaces are looked at.
+const SHOW: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_secs(1);
+/// How often to try again when the system had no room for frames.
+const RETRY: Duration = Duration::from_micros(100);
+
+/// Everything that moves frames, in one thread: a direction's faults are one stream, and frames keep their order.
+pub(super) struct Forwarder {
+    ports: [Port; 2],
+    lanes: [Lane; 2],
+    recorder: Option<Recorder>,
+    readiness: Vec<OwnedFd>,
+    shared: Arc<Shared>,
+    start: Clock,
+    shown: Clock,
+    looked: Clock,
+}
+
+/// The capture: what came in, in both directions.
+struct Recorder {
+    writer: PcapWriter<BufWriter<File>>,
+    path: PathBuf,
+    /// The time of day at the loop's origin.
+    epoch: u64,
+    failure: Option<io::Error>,
+}
+
+impl Recorder {
+    fn new(path: PathBuf) -> Result<Recorder, BumpError> {
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let writer = File::create(&path).and_then(|file| PcapWriter::new(BufWriter::new(file), LinkType::Ethernet));
+        match writer {
+            Ok(writer) => Ok(Recorder { writer, path, epoch, failure: None }),
+            Err(error) => Err(BumpError::Capture { path, error }),
+        }
+    }
+
+    fn write(&mut self, now: Instant, frame: &[u8]) {
+        if self.failure.is_none() {
+            let time = Timestamp::from_nanos((self.epoch + now.as_nanos()).into());
+            self.failure = self.writer.write(time, frame, frame.len() as u32).err();
+        }
+    }
+
+    fn check(&mut self) -> Result<(), BumpError> {
+        match self.failure.take() {
+            Some(error) => Err(BumpError::Capture { path: self.path.clone(), error }),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), BumpError> {
+        self.failure = self.failure.or(self.writer.flush().err());
+        self.check()
+    }
+}
+
+impl Forwarder {
+    /// Opens both interfaces.
+    pub(super) fn open(options: &Options, shared: &Arc<Shared>) -> Result<Forwarder, BumpError> {
+        let ports = [Port::open(&options.a)?, Port::open(&options.b)?];
+        let recorder = options.pcap.clone().map(Recorder::new).transpose()?;
+        // What is longer than one of the MTUs does not get as far as to be held.
+        let longest = ports[0].device.mtu.min(ports[1].device.mtu) + HEADERS;
+        let lane = |direction, stream| {
+            let seed = options.seed.wrapping_mul(2).wrapping_add(stream);
+            Lane::new(&options.faults, direction, seed, options.all_traffic, longest)
+        };
+        let failed = |error| BumpError::System { doing: "get a descriptor to wait for frames with", error };
+        let mut readiness = ports[0].readiness().map_err(failed)?;
+        readiness.extend(ports[1].readiness().map_err(failed)?);
+        let start = Clock::now();
+        Ok(Forwarder {
+            ports,
+            lanes: [lane(Direction::Ab, 0), lane(Direction::Ba, 1)],
+            recorder,
+            readiness,
+            shared: Arc::clone(shared),
+            start,
+            shown: start,
+            looked: start,
+        })
+    }
+
+    /// Both interfaces and how they are used.
+    pub(super) fn description(&self) -> String {
+        let [a, b] = &self.ports;
+        format!("{} <-> {}", a.description(), b.description())
+    }
+
+    /// Moves frames until it is told to stop.
+    pub(super) fn run(mut self) -> Result<Summary, BumpError> {
+        let mut idle_since: Option<Clock> = None;
+        let ended = loop {
+            if self.shared.is_stopped() {
+                break Ok(());
+            }
+            let now = Clock::now();
+            match self.turn(now) {
+                Err(e) => break Err(e),
+                Ok(true) => idle_since = None,
+                Ok(false) => {
+                    let idle = now - *idle_since.get_or_insert(now);
+                    let due = self.due_in(now);
+                    if idle >= PATIENCE && due > WAKE_EARLY {
+                        self.sleep(due - WAKE_EARLY);
+                    } else if idle >= BUSY {
+                        // Whom we wait for may be waiting for this very core.
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        };
+        self.show();
+        let summary = Summary {
+            elapsed: self.start.elapsed(),
+            counters: self.counters(),
+            residence: [self.lanes[0].residence(), self.lanes[1].residence()],
+            applied: self.applied(),
+        };
+        let recorded = self.recorder.take().map_or(Ok(()), Recorder::finish);
+        ended.and(recorded).map(|()| summary)
+    }
+
+    /// One turn: both directions, and what is to be done now and then. Says whether there was anything to move.
+    fn turn(&mut self, now: Clock) -> Result<bool, BumpError> {
+        let [a, b] = &mut self.ports;
+        let [ab, ba] = &mut self.lanes;
+        let time = Instant::ZERO + (now - self.start);
+        let moved = forward(ab, a, b, &mut self.recorder, now, time)
+            .and_then(|there| Ok(there | forward(ba, b, a, &mut self.recorder, now, time)?));
+        let moved = match moved {
+            Ok(moved) => moved,
+            Err(error) => {
+                // An interface that is gone fails in one way or another.
+                self.ports.iter_mut().try_for_each(Port::look)?;
+                return Err(BumpError::Io(error));
+            }
+        };
+        if now - self.shown >= SHOW {
+            self.show();
+            self.shown = now;
+        }
+        if now - self.looked >= LOOK {
+            self.ports.iter_mut().try_for_each(Port::look)?;
+            self.recorder.as_mut().map_or(Ok(()), Recorder::check)?;
+            self.looked = now;
+        }
+        Ok(moved)
+    }
+
+    /// After what time there is something to do although nothing comes in.
+    fn due_in(&mut self, now: Clock) -> Duration {
+        let time = Instant::ZERO + (now - self.start);
+        let due = self.lanes.iter().filter_map(Lane::next_due).map(|at| at.saturating_since(time)).min();
+        let stuck = self.ports.iter_mut().any(|port| port.queues[0].io.is_stuck());
+        due.unwrap_or(SHOW).min(if stuck { WAKE_EARLY + RETRY } else { SHOW })
+    }
+
+    fn sleep(&mut self, limit: Duration) {
+        let mut fds: Vec<_> = self.readiness.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        // Interrupted or not: whoever calls this looks at everything. A socket whose interface is gone is ready at once and for ever.
+        let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
+        let broken = fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL));
+        if broken {
+            self.looked = self.start;
+            std::thread::sleep(RETRY);
+        }
+        self.ports.iter_mut().flat_map(|port| &mut port.queues).for_each(|queue| queue.empty_at = None);
+    }
+
+    fn counters(&self) -> [Counters; 2] {
+        let [a, b] = &self.ports;
+        [(0, a, b), (1, b, a)].map(|(lane, from, to)| {
+            let here = self.lanes[lane].counters();
+            let (came, left) = (from.dropped(), to.dropped());
+            let unsegmented = here.unsegmented + came.too_long;
+            Counters { rx_missed: came.missed, unsegmented, tx_refused: left.refused, ..here }
+        })
+    }
+
+    fn show(&mut self) {
+        let counters = self.counters();
+        self.shared.show(counters);
+    }
+
+    /// For how many packets each event of the script was.
+    fn applied(&self) -> Vec<u64> {
+        let mut all = Vec::new();
+        for (place, n) in self.lanes.iter().flat_map(Lane::applied) {
+            if all.len() <= place {
+                all.resize(place + 1, 0);
+            }
+            all[place] += n;
+        }
+        all
+    }
+}
+
+/// Moves frames of one direction: those that were held back and are due, then a batch of those that came in.
+fn forward(
+    lane: &mut Lane,
+    from: &mut Port,
+    to: &mut Port,
+    recorder: &mut Option<Recorder>,
+    now: Clock,
+    time: Instant,
+) -> io::Result<bool> {
+    let mtus = [from.mtu, to.mtu];
+    let out = &mut to.queues[0].io;
+    let room = out.room(BATCH);
+    let mut put = 0;
+    let release = |lane: &mut Lane, put: &mut usize, out: &mut crate::AfXdp| {
+        while *put < room {
+            let Some(frame) = lane.poll(time) else { break };
+            let len = frame.len();
+            if out.put(frame) {
+                lane.sent(len);
+            }
+            *put += 1;
+        }
+    };
+    release(lane, &mut put, out);
+    let mut came = 0;
+    for queue in &mut from.queues {
+        let limit = room - put;
+        let mut at_once = 0;
+        let taken = queue.io.receive(limit, &mut |frame| {
+            let record = |frame: &[u8]| recorder.iter_mut().for_each(|recorder| recorder.write(time, frame));
+            if lane.take(time, frame, mtus, record) && out.put(frame) {
+                lane.sent(frame.len());
+                at_once += 1;
+            }
+        })?;
+        put += at_once;
+        came += taken;
+        queue.batch = (at_once > 0).then(|| (queue.empty_at.unwrap_or(now), at_once as u64));
+        queue.empty_at = (taken < limit).then_some(now);
+    }
+    // Copies and frames that waited for these.
+    release(lane, &mut put, out);
+    if put > 0 {
+        out.publish();
+        let end = Clock::now();
+        for (since, frames) in from.queues.iter_mut().filter_map(|queue| queue.batch.take()) {
+            lane.stayed(frames, (end - since).as_nanos() as u64);
+        }
+    }
+    if put > 0 || out.is_stuck() {
+        out.flush()?;
+    }
+    Ok(put > 0 || came > 0)
+}

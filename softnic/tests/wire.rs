@@ -1,0 +1,252 @@
+//! `softnic wire` as people and scripts use it. What needs root and `ip` says on stderr that it was left out without them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Long enough for the slowest machine; no test that passes waits for it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const SOFTNIC: &str = env!("CARGO_BIN_EXE_softnic");
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Three namespaces in a row: a, the middle with two interfaces `wa` and `wb`, and b.
+struct Row(String);
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        for n in ["a", "m", "b"] {
+            // One that was not made cannot be removed.
+            let _ = ip(&format!("netns delete {}-{n}", self.0));
+        }
+    }
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+impl Row {
+    fn new() -> Option<Row> {
+        let row = Row(format!("sn-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        match row.make() {
+            Ok(()) => Some(row),
+            Err(why) => {
+                let test = std::thread::current().name().unwrap_or("a test").to_string();
+                let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
+                None
+            }
+        }
+    }
+
+    fn make(&self) -> Result<(), String> {
+        let n = &self.0;
+        for side in ["a", "m", "b"] {
+            ip(&format!("netns add {n}-{side}"))?;
+        }
+        for (i, side) in ["a", "b"].into_iter().enumerate() {
+            ip(&format!("link add name e netns {n}-{side} type veth peer name w{side} netns {n}-m"))?;
+            ip(&format!("-n {n}-m link set w{side} up"))?;
+            ip(&format!("-n {n}-{side} address add 10.78.0.{}/24 dev e", i + 1))?;
+            ip(&format!("-n {n}-{side} link set e up"))?;
+        }
+        Ok(())
+    }
+
+    /// A command in one of the namespaces.
+    fn inside(&self, side: &str, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("{}-{side}", self.0), program]);
+        command
+    }
+
+    /// A wire in the middle, once it forwards.
+    fn wire(&self, more: &[&str]) -> Running {
+        let mut command = self.inside("m", SOFTNIC);
+        command.args(["wire", "--a", "wa", "--b", "wb"]).args(more);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs");
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("a line");
+        assert!(line.starts_with("softnic: wire: wa (native XDP, copy mode, "), "{line}");
+        Running { child, stderr }
+    }
+
+    /// RDMA through it: what the client said.
+    fn perf(&self, more: &[&str]) -> Value {
+        let mut server = self.inside("b", SOFTNIC);
+        let server = server.args(["perf", "--server", "--dev", "afxdp:e"]).stderr(Stdio::piped());
+        let mut server = server.spawn().expect("softnic runs");
+        let mut line = String::new();
+        let mut stderr = BufReader::new(server.stderr.take().expect("piped"));
+        stderr.read_line(&mut line).expect("a line");
+        assert!(line.contains("waiting for a client"), "{line}");
+        let mut client = self.inside("a", SOFTNIC);
+        let out = client.args(["perf", "--dev", "afxdp:e", "--connect", "10.78.0.2", "--json"]).args(more).output();
+        let out = out.expect("softnic runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(server.wait().expect("a child").success());
+        serde_json::from_slice(&out.stdout).expect("one object")
+    }
+}
+
+/// Ends with the test.
+struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn signal(&self, name: &str) {
+        let told = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
+        assert!(told.success());
+    }
+
+    /// The exit code, and what it wrote to both.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let start = Instant::now();
+        while self.child.try_wait().expect("a child").is_none() {
+            assert!(start.elapsed() < LIMIT, "it hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (mut out, mut err) = (String::new(), String::new());
+        self.child.stdout.take().expect("piped").read_to_string(&mut out).expect("UTF-8");
+        self.stderr.read_to_string(&mut err).expect("UTF-8");
+        (self.child.wait().expect("ended").code(), out, err)
+    }
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("softnic-wire-{}-{name}", std::process::id()))
+}
+
+fn count(v: &Value, way: &str, name: &str) -> u64 {
+    v["summary"][way][name].as_u64().unwrap_or_else(|| panic!("no {name} in {v}"))
+}
+
+fn wire(args: &[&str]) -> Output {
+    Command::new(SOFTNIC).arg("wire").args(args).output().expect("softnic runs")
+}
+
+#[test]
+fn what_is_not_understood_is_refused_in_a_line() {
+    for args in [
+        &[][..],
+        &["--a", "x0"],
+        &["--a", "x0", "--b", "x1", "--fault", "lots"],
+        &["--a", "x0", "--b", "x1", "--duration", "0"],
+        &["--a", "x0", "--b", "x1", "--interval", "never"],
+        &["--a", "x0", "--b", "x1", "--cpu", "first"],
+    ] {
+        let out = wire(args);
+        assert!(out.status.code() == Some(2) && out.stdout.is_empty(), "{args:?}");
+    }
+    for (args, what) in [
+        (&["--a", "nosuch0", "--b", "nosuch1"][..], "no interface `nosuch0`"),
+        (&["--a", "lo", "--b", "lo"], "both lo"),
+        (&["--a", "lo", "--b", "nosuch1"], "lo has no Ethernet address"),
+        (&["--a", "x0", "--b", "x1", "--fault", "rx.loss=1"], "ab. and ba."),
+    ] {
+        let out = wire(args);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+        assert!(text.contains(what), "{text}");
+    }
+}
+
+#[test]
+fn ctrl_c_prints_a_summary_in_which_everything_is_counted() {
+    let Some(row) = Row::new() else { return };
+    let (pcap, script) = (scratch("all.pcap"), scratch("drop.toml"));
+    std::fs::write(&script, "[[event]]\naction = \"drop\"\ndirection = \"ab\"\nnth = 5\n").expect("a file");
+    let faults = format!("dup=0.01,ba.loss=0.01,@{}", script.display());
+    let wire = row.wire(&["--fault", &faults, "--json", "--pcap", &pcap.display().to_string()]);
+    let v = row.perf(&["write_bw", "--size", "20000", "--iters", "200", "--verify", "--timeout", "12"]);
+    assert_eq!(v["iterations"], 200);
+    // Another process can ask for the same.
+    let start = Instant::now();
+    loop {
+        let mut ask = row.inside("m", SOFTNIC);
+        let out = ask.args(["counters", &wire.child.id().to_string(), "--json"]).output().expect("softnic runs");
+        let live: Value = serde_json::from_slice(&out.stdout).expect("an object");
+        // They are shown ten times a second.
+        if live["counters"]["ab_roce_frames"].as_u64() >= Some(4000) {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "{live}");
+    }
+    let out = row.inside("m", SOFTNIC).arg("counters").output().expect("softnic runs");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("wire: wa (") && text.contains("ab_roce_frames"), "{text}");
+    wire.signal("-INT");
+    let (code, out, err) = wire.end();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let v: Value = serde_json::from_str(&out).expect("one object");
+    for (way, lost) in [("ab", 1), ("ba", count(&v, "ba", "fault_lost"))] {
+        let n = |name| count(&v, way, name);
+        assert_eq!(n("fault_lost"), lost, "{v}");
+        assert_eq!(n("rx_frames") + n("duplicated"), n("tx_frames") + n("fault_lost"), "{v}");
+        assert!(n("duplicated") > 0 && n("checksums_completed") > 0, "{v}");
+        let us = &v["summary"][way]["residence_us"];
+        assert!(us["p50"].as_f64() > Some(0.0) && us["p50"].as_f64() <= us["p99"].as_f64(), "{v}");
+    }
+    assert!(count(&v, "ba", "fault_lost") > 0, "{v}");
+    assert_eq!(v["summary"]["script_applied"], serde_json::json!([1]));
+    // The capture has what came in: lost ones too, and no copies.
+    let out = Command::new(SOFTNIC).args(["inspect", "--json"]).arg(&pcap).output().expect("softnic runs");
+    let text = String::from_utf8(out.stdout).expect("UTF-8");
+    let packets = text.lines().filter(|line| !line.contains("\"summary\"")).count() as u64;
+    assert_eq!(packets, count(&v, "ab", "roce_frames") + count(&v, "ba", "roce_frames"));
+    for file in [pcap, script] {
+        std::fs::remove_file(file).expect("it is there");
+    }
+}
+
+#[test]
+fn it_ends_by_itself_after_its_time_and_at_sigterm_and_shows_counters_on_the_way() {
+    let Some(row) = Row::new() else { return };
+    let (code, out, err) = row.wire(&["--duration", "500ms", "--interval", "100ms"]).end();
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.lines().filter(|line| line.contains("a>b") && line.contains("b>a")).count() >= 2, "{out}");
+    assert!(out.contains("a to b") && out.contains("frames in") && out.contains("lost by faults"), "{out}");
+    let wire = row.wire(&["--interval", "50ms", "--json"]);
+    std::thread::sleep(Duration::from_millis(300));
+    wire.signal("-TERM");
+    let (code, out, _) = wire.end();
+    assert_eq!(code, Some(0));
+    let objects: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    let (last, before) = objects.split_last().expect("there is one");
+    assert!(!before.is_empty() && before.iter().all(|v| v["ab"]["rx_frames"].is_u64()) && last["summary"].is_object());
+}
+
+#[test]
+fn an_event_that_was_for_nothing_is_named_and_an_interface_that_goes_ends_it() {
+    let Some(row) = Row::new() else { return };
+    let script = scratch("none.toml");
+    std::fs::write(&script, "[[event]]\naction = \"drop\"\n").expect("a file");
+    let fault = format!("@{}", script.display());
+    let (code, _, err) = row.wire(&["--duration", "100ms", "--fault", &fault]).end();
+    assert_eq!((code, err.trim()), (Some(0), "softnic: event 1 of the script was for no packet"));
+    std::fs::remove_file(script).expect("it is there");
+    let wire = row.wire(&[]);
+    ip(&format!("-n {}-a link delete e", row.0)).expect("it is there");
+    let (code, _, err) = wire.end();
+    assert_eq!((code, err.trim()), (Some(1), "softnic: the interface wa is gone"));
+}

@@ -1,0 +1,31 @@
+//! Small virtual machines with Linux Soft-RoCE (rdma_rxe) in them: made from Debian packages, booted by QEMU, several at a time.
+
+mod apt;
+mod cpio;
+mod error;
+mod image;
+mod kernel;
+mod machine;
+mod space;
+mod tree;
+
+pub(crate) use error::{Error, create_folder, failed};
+pub(crate) use image::Image;
+pub(crate) use machine::{Guest, Link, Machine};
+pub(crate) use space::Space;
+
+use error::write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Ctrl-C or SIGTERM came: then the guest must be ended before this process is.
+pub(crate) fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// From now on Ctrl-C and SIGTERM are remembered, not obeyed: see [`interrupted`].
+pub(crate) fn catch_interrupts() {
+    // An earlier run in this process has set it already.
+    let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed));
+}

@@ -1,0 +1,68 @@
+"""The guest's side of the control port: every line that comes in is a command in JSON, every line that goes out is its answer.
+
+Sent to the guest by the host, and run by its init with `port`, the file descriptor of the control port. Where the guest has rxe0,
+verbs.py stands before this and has filled COMMANDS.
+"""
+import json
+import os
+import subprocess
+import sys
+
+COMMANDS = globals().get("COMMANDS", {})
+program = None
+
+
+def start(m):
+    """Starts a program; what it prints, both ways, goes to a file."""
+    global program
+    out = open("/tmp/output", "wb")
+    environment = dict(os.environ, **m.get("env", {}))
+    child = subprocess.Popen(m["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd="/tmp")
+    program = (child, open("/tmp/output", "rb"))
+
+
+def output(m):
+    """What the program has printed since the last call, and its exit status once it is done and all was read."""
+    child, out = program
+    status = child.poll()
+    text = out.read(1 << 16)
+    return {"text": text.decode("utf-8", "replace"), "status": None if text else status}
+
+
+def stop(m):
+    program[0].kill()
+    program[0].wait()
+
+
+def kernel(m):
+    return os.uname().release
+
+
+def batch(m):
+    """Several commands at once: the answers of all, or the first error."""
+    return [COMMANDS[c["do"]](c) for c in m["commands"]]
+
+
+COMMANDS.update(start=start, output=output, stop=stop, kernel=kernel, batch=batch)
+
+
+def say(answer):
+    data = json.dumps(answer).encode() + b"\n"
+    while data:
+        data = data[os.write(port, data):]
+
+
+say({"answer": "ready"})
+buffer = b""
+while True:
+    while b"\n" not in buffer:
+        more = os.read(port, 1 << 18)
+        if not more:
+            sys.exit("the host has gone")
+        buffer += more
+    line, buffer = buffer.split(b"\n", 1)
+    try:
+        m = json.loads(line)
+        say({"answer": COMMANDS[m["do"]](m)})
+    except Exception as x:
+        say({"error": repr(x)})
