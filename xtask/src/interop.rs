@@ -171,7 +171,9 @@ fn run_over(wire: Wire, plan: &Plan<'_>, image: &Image, scratch: &Path) -> Resul
     for (n, scenario) in (1..).zip(&plan.scenarios) {
         let begin = Instant::now();
         let file = captures.join(format!("{}.pcap", scenario.name().replace('/', "_")));
-        let mut verdict = run_one(&mut session, scenario, &file)?;
+        // What was found until then is worth showing, whatever ends the run.
+        let mut verdict = run_one(&mut session, scenario, &file)
+            .inspect_err(|_| println!("\n{}\n{} scenarios were run", report.text(), report.len()))?;
         if verdict.is_ok() && has_tshark {
             verdict = tshark::check(&file, scratch);
         }

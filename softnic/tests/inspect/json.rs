@@ -91,7 +91,10 @@ fn every_line_of_every_capture_keeps_the_contract() {
         let mut all = corpus_objects(&name);
         let summary = all.pop().unwrap();
         assert_eq!(summary.keys().collect::<Vec<_>>(), ["summary"], "{name}: the last line is the summary");
-        all.iter().for_each(check_packet);
+        // In these, packets were damaged on purpose: any of their fields may be what it never is.
+        let may_be_damaged =
+            ["corrupt", "mixed"].iter().any(|word| name.starts_with("interop_") && name.contains(word));
+        all.iter().filter(|o| !may_be_damaged || o["icrc"] == "ok").for_each(check_packet);
         let n: Vec<_> = all.iter().map(|o| o["n"].as_u64().unwrap()).collect();
         assert_eq!(n, (1..=all.len() as u64).collect::<Vec<_>>(), "{name}: frames are counted from 1");
         assert_eq!(summary["summary"]["packets"], all.len());
