@@ -94,6 +94,20 @@ impl Msns {
         self.seen.push((packet, captured, ours));
     }
 
+    /// Whether an MSN fits those before it: how far the captured ones are ahead is known from the second on, or where the
+    /// connection began with the capture.
+    pub(crate) fn fits(&self, begins: bool, captured: u32, ours: u32) -> bool {
+        let ahead = |captured: u32, ours: u32| captured.wrapping_sub(ours) & (Msns::SPACE - 1);
+        let known = self.seen.last().map(|&(_, captured, ours)| ahead(captured, ours)).or(begins.then_some(0));
+        known.is_none_or(|known| known == ahead(captured, ours))
+    }
+
+    /// How many messages ours is behind the captured, beside what the captured ones are always ahead.
+    pub(crate) fn behind(&self, captured: u32, ours: u32) -> u32 {
+        let known = self.seen.last().map_or(0, |&(_, captured, ours)| captured.wrapping_sub(ours));
+        captured.wrapping_sub(ours).wrapping_sub(known) & (Msns::SPACE - 1)
+    }
+
     /// Finds those that do not fit the others. `begins` says that the connection began with the capture, so nobody is ahead.
     pub(crate) fn judge(&mut self, role: Role, begins: bool, found: &mut Findings) {
         let ahead = |&(_, captured, ours): &(u64, u32, u32)| captured.wrapping_sub(ours) & (Msns::SPACE - 1);

@@ -53,6 +53,8 @@ struct Requester<'a> {
     held: Option<(i64, Sent)>,
     /// The PSN behind the highest that was captured.
     highest: i64,
+    /// Answers that made our NIC go back.
+    reasons: Vec<usize>,
     /// When the last packet was captured that this flow's requester sent, or heard of.
     quiet_since: u64,
     /// Requests were lost before they were captured.
@@ -145,6 +147,7 @@ impl<'a> Requester<'a> {
             seen: 0,
             held: None,
             highest: first.first,
+            reasons: Vec::new(),
             quiet_since: 0,
             addresses: HashMap::new(),
         })
@@ -226,6 +229,7 @@ impl<'a> Requester<'a> {
             let p = &self.packets[a.at];
             let effect = window.effect(a.psn, p);
             if effect.resend == Some(psn) {
+                self.reasons.push(k);
                 way.push(k);
                 way.into_iter().for_each(|k| self.feed(k));
                 return true;
@@ -289,6 +293,9 @@ impl<'a> Requester<'a> {
         }
         self.rig.go_to(p.time);
         let back = self.held.as_ref().is_none_or(|h| h.0 > psn);
+        if back && self.hear_again(psn) && self.poll() == Some(psn) {
+            return true;
+        }
         if back && p.time.saturating_sub(self.quiet_since) >= SHORTEST_TIMEOUT {
             // Nothing but time explains it.
             self.held = None;
@@ -309,6 +316,15 @@ impl<'a> Requester<'a> {
             return true;
         }
         self.goes_back_further(psn, p)
+    }
+
+    /// A NAK that was duplicated on its way makes a requester go back twice.
+    fn hear_again(&mut self, psn: i64) -> bool {
+        let same = |&&k: &&usize| self.flow.answers[k].psn == psn && psn >= self.window.una;
+        let Some(&k) = self.reasons.iter().rev().take(8).find(same) else { return false };
+        self.feed(k);
+        self.found.counts.duplicated += 1;
+        true
     }
 
     /// After an RNR NAK our NIC waits.

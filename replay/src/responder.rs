@@ -78,8 +78,8 @@ struct Responder<'a> {
     ours: Vec<Ours>,
     /// Acknowledgements of ours that a later one made superfluous, by PSN.
     past: HashMap<i64, Aeth>,
-    /// The last data that we answered with, by PSN.
-    data: HashMap<i64, Sent>,
+    /// Data that we answered with and that no captured answer has matched yet, by PSN.
+    data: HashMap<i64, Vec<Sent>>,
     msns: Msns,
     /// The last SEND or WRITE that was carried out.
     last_message: Option<usize>,

@@ -10,8 +10,10 @@ use crate::findings::{Words, ack_words};
 use crate::flows::Answer;
 use crate::memory::needed_access;
 use crate::peers::Rule;
+use crate::rig::Sent;
 
 const NOTHING: &str = "nothing";
+const WRONG_MSN: &str = "the MSN counts the messages that were completed";
 
 impl Responder<'_> {
     /// Explains an answer; `false` where the capture has a gap before it. `gaps` says that it has some at all.
@@ -316,39 +318,89 @@ impl Responder<'_> {
     fn explain_data(&mut self, a: Answer, p: &Packet) -> Result<(), Stuck> {
         self.deliver_through(a.psn)?;
         let mut verdict = self.compare_data(a, p);
-        if verdict.is_err() {
-            // It may answer a request that came again: then the whole answer, or its tail, begins anew.
-            let covers =
-                |kind: Kind, psn: i64, span: i64| kind.is_answered_by_data() && psn <= a.psn && a.psn < psn + span;
-            while verdict.is_err()
-                && let Some(i) = self.find_duplicate(covers)
-            {
-                self.deliver(i, true);
-                verdict = self.compare_data(a, p);
+        // It may answer a request that came again: then the whole answer, or its tail, begins anew.
+        let covers = |kind: Kind, psn: i64, span: i64| kind.is_answered_by_data() && psn <= a.psn && a.psn < psn + span;
+        while verdict.is_err()
+            && let Some(i) = self.find_duplicate(covers)
+        {
+            self.deliver(i, true);
+            verdict = self.compare_data(a, p);
+        }
+        if let (Err((_, WRONG_MSN)), Some(aeth)) = (&verdict, p.ext.aeth) {
+            // An answer that is given again tells by its MSN how much was carried out meanwhile.
+            self.catch_up(a, aeth);
+        }
+        if verdict.is_err()
+            && let Some(i) = self.find_delivered(covers)
+        {
+            // Our NIC answers it again only when it comes again; behind the capture somebody duplicated it.
+            self.deliver(i, true);
+            let again = self.compare_data(a, p);
+            if again.is_ok() {
+                self.found.counts.duplicated += 1;
+                verdict = again;
             }
         }
-        match verdict {
-            Ok(ours_msn) => {
-                self.pass(a.psn);
-                self.found.counts.answers_equal += 1;
-                self.found.counts.given += u64::from(self.given.contains(&a.at));
-                if let (Some(aeth), Some(ours)) = (p.ext.aeth, ours_msn) {
-                    self.msns.note(p.number, aeth.msn, ours);
-                }
-                if !p.whole {
-                    self.found.unknown(p.number, "the data, which the capture cut off");
-                }
+        let matched = match verdict {
+            Ok(at) => Some(at),
+            Err((_, WRONG_MSN)) => Some(0),
+            Err((ours, why)) => {
+                self.differ(p, ours, why);
+                None
             }
-            Err((ours, why)) => self.differ(p, ours, why),
+        };
+        if let Some(at) = matched
+            && let Some(list) = self.data.get_mut(&a.psn)
+        {
+            let ours = list.remove(at);
+            self.pass(a.psn);
+            self.found.counts.answers_equal += 1;
+            self.found.counts.given += u64::from(self.given.contains(&a.at));
+            if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth) {
+                self.msns.note(p.number, captured.msn, own.msn);
+            }
+            if !p.whole {
+                self.found.unknown(p.number, "the data, which the capture cut off");
+            }
         }
         Ok(())
     }
 
-    /// Holds a data answer against ours of the same PSN: our MSN, or what is different.
-    fn compare_data(&self, a: Answer, p: &Packet) -> Result<Option<u32>, (String, &'static str)> {
-        let Some(ours) = self.data.get(&a.psn) else {
-            return Err((NOTHING.into(), "no request asked for this data"));
-        };
+    /// Delivers requests until our MSN, too, is that of an answer, if they are there.
+    fn catch_up(&mut self, a: Answer, aeth: Aeth) {
+        const MOST: u32 = 256;
+        let own = self.data.get(&a.psn).and_then(|list| list.last()).and_then(|s| s.packet.ext.aeth);
+        let Some(own) = own else { return };
+        let mut behind = self.msns.behind(aeth.msn, own.msn);
+        while (1..=MOST).contains(&behind)
+            && let Some(i) = self.find_copy(self.expected)
+        {
+            let (before, ends) = (self.expected, self.packet(i).opcode.ends_message());
+            self.deliver(i, true);
+            if self.expected == before {
+                return;
+            }
+            behind -= u32::from(ends);
+        }
+    }
+
+    /// Holds a data answer against ours of the same PSN: which of them it is, or what is different.
+    fn compare_data(&self, a: Answer, p: &Packet) -> Result<usize, (String, &'static str)> {
+        let none = Err((NOTHING.into(), "no request asked for this data"));
+        let list = self.data.get(&a.psn).map_or(&[][..], |list| list);
+        let mut verdict = none;
+        for (at, ours) in list.iter().enumerate() {
+            match self.compare_with(ours, p) {
+                Ok(()) => return Ok(at),
+                // What is nearest to it says best what is wrong.
+                Err((ours, why)) if verdict.is_err() && why != WRONG_MSN || at == 0 => verdict = Err((ours, why)),
+                Err(_) => {}
+            }
+        }
+        verdict
+    }
+
+    fn compare_with(&self, ours: &Sent, p: &Packet) -> Result<(), (String, &'static str)> {
         let words = || Words::of_ours(ours).to_string();
         if ours.packet.bth.opcode != p.opcode {
             return Err((words(), "the opcode says where the packet stands in the answer"));
@@ -369,6 +421,11 @@ impl Responder<'_> {
             let ours = format!("{} with byte {at} = {:#04x}", p.opcode, ours.payload()[at]);
             return Err((ours, "the byte was written or read before, and nothing shows that it changed since"));
         }
-        Ok(ours.packet.ext.aeth.map(|x| x.msn))
+        if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth)
+            && !self.msns.fits(self.begins, captured.msn, own.msn)
+        {
+            return Err((words(), WRONG_MSN));
+        }
+        Ok(())
     }
 }

@@ -47,6 +47,18 @@ impl Responder<'_> {
         })
     }
 
+    /// The last request of this kind that was delivered.
+    pub(super) fn find_delivered(&self, wanted: impl Fn(Kind, i64, i64) -> bool) -> Option<usize> {
+        (0..self.limit).rev().find(|&i| {
+            let r = &self.flow.requests[i];
+            let kind = self.packet(i).opcode.kind();
+            self.fates[i] == Fate::Delivered
+                && r.psn < self.expected
+                && r.psn >= self.start
+                && wanted(kind, r.psn, r.span)
+        })
+    }
+
     /// Hands a request to our NIC, with a receive if it needs one, and takes what it answers.
     pub(super) fn deliver(&mut self, i: usize, ready: bool) {
         let r = self.flow.requests[i];
@@ -83,7 +95,7 @@ impl Responder<'_> {
             let bth = sent.packet.bth;
             let psn = self.expected + i64::from(bth.psn.distance(Psn::new(self.expected as u32)));
             if bth.opcode != Opcode::RC_ACKNOWLEDGE {
-                self.data.insert(psn, sent);
+                self.data.entry(psn).or_default().push(sent);
                 continue;
             }
             let Some(aeth) = sent.packet.ext.aeth else { continue };
