@@ -85,6 +85,8 @@ pub(crate) fn ack_words(psn: i64, aeth: &Aeth) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Msns {
     seen: Vec<(u64, u32, u32)>,
+    /// Answers to requests from before the capture: what they count is no more than what ours begins with.
+    earlier: Vec<(u64, u32)>,
 }
 
 impl Msns {
@@ -92,6 +94,10 @@ impl Msns {
 
     pub(crate) fn note(&mut self, packet: u64, captured: u32, ours: u32) {
         self.seen.push((packet, captured, ours));
+    }
+
+    pub(crate) fn note_earlier(&mut self, packet: u64, captured: u32) {
+        self.earlier.push((packet, captured));
     }
 
     /// Whether an MSN fits those before it: how far the captured ones are ahead is known from the second on, or where the
@@ -116,6 +122,13 @@ impl Msns {
         // On a tie the smaller one: a connection that began with the capture.
         let best = votes.iter().max_by(|a, b| a.1.cmp(b.1).then(b.0.cmp(a.0))).map_or(0, |(&v, _)| v);
         let offset = if begins { 0 } else { best };
+        for (packet, captured) in std::mem::take(&mut self.earlier) {
+            let beyond = captured.wrapping_sub(offset) & (Msns::SPACE - 1);
+            if !votes.is_empty() && (1..Msns::SPACE / 2).contains(&beyond) {
+                let why = "it acknowledges what was sent before the capture, and counts messages that came later";
+                found.differ(role, packet, format!("msn {offset} at most"), format!("msn {captured}"), why);
+            }
+        }
         for seen in std::mem::take(&mut self.seen) {
             let (packet, captured, ours) = seen;
             if ahead(&seen) != offset {

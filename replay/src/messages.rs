@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use softnic_nic::transports::SendOp;
 use softnic_wire::PathMtu;
+use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::{Kind, Position};
 
 use crate::capture::Packet;
@@ -79,10 +80,17 @@ pub(crate) fn is_outlier(requests: &[Request], i: usize) -> bool {
 }
 
 /// The first copy of each request, by PSN.
-fn first_copies(flow: &Flow) -> BTreeMap<i64, usize> {
+fn first_copies(flow: &Flow, packets: &[Packet]) -> BTreeMap<i64, usize> {
     let mut copies = BTreeMap::new();
+    // What is asked for again from before the first request does not tell where the connection began, unless it was missed.
+    let first = flow.requests.iter().find(|r| packets[r.at].opcode.begins_message()).map_or(0, |r| r.psn);
+    let missed = |a: &crate::flows::Answer| {
+        let aeth = packets[a.at].ext.aeth;
+        a.psn < first && aeth.is_some_and(|x| x.syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR))
+    };
+    let first = flow.answers.iter().filter(|a| missed(a)).map(|a| a.psn).min().unwrap_or(first);
     for (i, r) in flow.requests.iter().enumerate() {
-        if !is_outlier(&flow.requests, i) {
+        if r.psn >= first && !is_outlier(&flow.requests, i) {
             copies.entry(r.psn).or_insert(i);
         }
     }
@@ -91,7 +99,7 @@ fn first_copies(flow: &Flow) -> BTreeMap<i64, usize> {
 
 /// Rebuilds the work requests of a flow, and says where the capture has gaps that nothing is known of.
 pub(crate) fn segments(flow: &Flow, packets: &[Packet]) -> Vec<Segment> {
-    let copies = first_copies(flow);
+    let copies = first_copies(flow, packets);
     let packet = |psn: i64| copies.get(&psn).map(|&i| &packets[flow.requests[i].at]);
     let mut segments: Vec<Segment> = Vec::new();
     let mut messages: Vec<Message> = Vec::new();

@@ -144,7 +144,7 @@ pub const TABLE: &[AllowedDifference] = &[
     },
     AllowedDifference {
         rule: Rule::DuplicateOwnPsn,
-        peers: &[Rxe, Softnic, Hardware],
+        peers: &[Hardware],
         what: "the ACK of a duplicate names the duplicate",
         why: "it acknowledges less than it could, which is harmless",
     },
@@ -156,7 +156,7 @@ pub const TABLE: &[AllowedDifference] = &[
     },
     AllowedDifference {
         rule: Rule::GoesBackFurther,
-        peers: &[Rxe, Hardware],
+        peers: &[Hardware],
         what: "what is sent again begins at a packet that was acknowledged",
         why: "the ACK may have come after it left; a responder takes duplicates",
     },

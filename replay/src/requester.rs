@@ -31,6 +31,8 @@ const MOST: usize = 256 << 20;
 const BASE: u64 = 0x1000;
 /// No timer runs out sooner, in nanoseconds: 4.096 µs · 2.
 const SHORTEST_TIMEOUT: u64 = 8_192;
+/// Who goes back within this time of a NAK does so because of it, in nanoseconds.
+const REACTION: u64 = 1_000_000;
 /// A requester that was told of a gap fills it within this time, in nanoseconds.
 const PATIENCE: u64 = 200_000_000;
 
@@ -62,14 +64,24 @@ struct Requester<'a> {
     addresses: HashMap<(std::net::IpAddr, Qpn, u32), Datagram>,
 }
 
-/// Replays a flow at a requester.
-pub(crate) fn replay(flow: &Flow, segments: &[Segment], packets: &[Packet], end: u64, found: &mut Findings) {
+/// Replays a flow at a requester. `gaps` says that the capture lacks packets in many places; it ends at `end`.
+pub(crate) fn replay(
+    flow: &Flow,
+    segments: &[Segment],
+    packets: &[Packet],
+    gaps: bool,
+    end: u64,
+    found: &mut Findings,
+) {
     for (i, r) in flow.requests.iter().enumerate() {
         if is_outlier(&flow.requests, i) {
             let captured = Words::of(&packets[r.at]).to_string();
             let why = "its PSN is far from all others of the connection";
             found.differ(ROLE, packets[r.at].number, "another PSN".into(), captured, why);
         }
+    }
+    if !gaps {
+        strays(flow, segments, packets, found);
     }
     for segment in segments {
         let inside = |r: &&Request| segment.first() <= r.psn && r.psn < segment.end();
@@ -86,6 +98,33 @@ pub(crate) fn replay(flow: &Flow, segments: &[Segment], packets: &[Packet], end:
             }
         }
         requester.finish(end);
+    }
+}
+
+/// Requests that belong to no message that could be rebuilt.
+fn strays(flow: &Flow, segments: &[Segment], packets: &[Packet], found: &mut Findings) {
+    let Some(first) = segments.first() else { return };
+    let covered = |psn: i64| flow.answers.iter().any(|a| a.psn >= psn);
+    for (i, r) in flow.requests.iter().enumerate() {
+        if is_outlier(&flow.requests, i) || flow.service != Service::Rc {
+            continue;
+        }
+        let p = &packets[r.at];
+        let why = if r.psn < first.first() {
+            // From before the capture, unless that was answered already.
+            let answered = flow.answers.iter().any(|a| a.at < r.at && a.psn >= first.first());
+            answered.then_some("it was acknowledged before")
+        } else if !segments.iter().any(|s| s.first() <= r.psn && r.psn < s.end()) {
+            let lonely = segments.len() == 1 && !flow.answers.is_empty() && !covered(r.psn);
+            lonely.then_some("it belongs to no message, and was not answered")
+        } else {
+            let alone = segments.len() == 2 && segments[1].messages.len() == 1 && r.psn >= segments[1].first();
+            let lonely = alone && !flow.answers.is_empty() && !covered(r.psn);
+            lonely.then_some("there is a gap before it, and it was not answered")
+        };
+        if let Some(why) = why {
+            found.differ(ROLE, p.number, "another PSN".into(), Words::of(p).to_string(), why);
+        }
     }
 }
 
@@ -296,7 +335,9 @@ impl<'a> Requester<'a> {
         if back && self.hear_again(psn) && self.poll() == Some(psn) {
             return true;
         }
-        if back && p.time.saturating_sub(self.quiet_since) >= SHORTEST_TIMEOUT {
+        let quiet = p.time.saturating_sub(self.quiet_since);
+        let patience = if self.was_told_otherwise(psn) { REACTION } else { SHORTEST_TIMEOUT };
+        if back && quiet >= patience {
             // Nothing but time explains it.
             self.held = None;
             self.rig.wait();
@@ -316,6 +357,15 @@ impl<'a> Requester<'a> {
             return true;
         }
         self.goes_back_further(psn, p)
+    }
+
+    /// Whether a NAK that our NIC has not heard of asks for another packet.
+    fn was_told_otherwise(&self, psn: i64) -> bool {
+        self.kept.iter().any(|&k| {
+            let a = self.flow.answers[k];
+            let effect = self.window.effect(a.psn, &self.packets[a.at]);
+            effect.resend.is_some_and(|other| other != psn)
+        })
     }
 
     /// A NAK that was duplicated on its way makes a requester go back twice.

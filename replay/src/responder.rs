@@ -85,8 +85,10 @@ struct Responder<'a> {
     last_message: Option<usize>,
     /// The WRITE that is under way: key, address, bytes so far.
     write: Option<(u32, u64, u64)>,
-    /// The PSN that got an RNR NAK.
-    not_ready: Option<i64>,
+    /// The PSN that got an RNR NAK, and that of ours.
+    not_ready: Option<(i64, Aeth)>,
+    /// The PSN of the last acknowledgement that was explained.
+    last_ack: Option<i64>,
     receives_taken: usize,
     /// The last captured answer that was matched.
     last_matched: Option<usize>,
@@ -95,8 +97,15 @@ struct Responder<'a> {
     dead: bool,
 }
 
-/// Replays a flow at a responder.
-pub(crate) fn replay(flow: &Flow, segments: &[Segment], packets: &[Packet], side: &Side, found: &mut Findings) {
+/// Replays a flow at a responder. `gaps` says that the capture lacks packets in many places.
+pub(crate) fn replay(
+    flow: &Flow,
+    segments: &[Segment],
+    packets: &[Packet],
+    gaps: bool,
+    side: &Side,
+    found: &mut Findings,
+) {
     if flow.answers.is_empty() {
         return;
     }
@@ -117,7 +126,7 @@ pub(crate) fn replay(flow: &Flow, segments: &[Segment], packets: &[Packet], side
         };
         let mut gap = false;
         while !r.dead && !gap && next < flow.answers.len() {
-            gap = !r.explain(flow.answers[next], segments.len() > 1);
+            gap = !r.explain(flow.answers[next], gaps || segments.len() > 1);
             next += usize::from(!gap);
         }
         let expected = r.expected;
@@ -205,6 +214,7 @@ impl<'a> Responder<'a> {
             last_message: None,
             write: None,
             not_ready: None,
+            last_ack: None,
             receives_taken: 0,
             last_matched: None,
             given: Vec::new(),

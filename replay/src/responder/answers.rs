@@ -15,6 +15,14 @@ use crate::rig::Sent;
 const NOTHING: &str = "nothing";
 const WRONG_MSN: &str = "the MSN counts the messages that were completed";
 
+/// How an answer of ours is different.
+struct Mismatch {
+    /// Its place among those of the same PSN.
+    at: usize,
+    ours: String,
+    why: &'static str,
+}
+
 impl Responder<'_> {
     /// Explains an answer; `false` where the capture has a gap before it. `gaps` says that it has some at all.
     pub(super) fn explain(&mut self, a: Answer, gaps: bool) -> bool {
@@ -23,7 +31,7 @@ impl Responder<'_> {
         let soon = |r: &&crate::flows::Request| self.packets[r.at].time <= p.time + MIRROR_SKEW && r.psn <= a.psn;
         self.limit = n + self.flow.requests[n..].iter().take_while(soon).count();
         if a.psn < self.start {
-            self.found.unknown(p.number, BEFORE);
+            self.explain_earlier(p);
             return true;
         }
         let explained = match (p.opcode.kind(), p.ext.aeth) {
@@ -51,12 +59,34 @@ impl Responder<'_> {
         }
     }
 
+    /// An answer to a request from before the capture.
+    fn explain_earlier(&mut self, p: &Packet) {
+        let is_nak = p.ext.aeth.is_some_and(|x| !matches!(x.syndrome, Syndrome::Ack(_)));
+        if self.begins {
+            self.differ(p, NOTHING.into(), "the connection begins with the capture, behind this PSN");
+        } else if is_nak {
+            self.differ(p, NOTHING.into(), "no request from there on was sent again");
+        } else if self.last_ack.is_some() {
+            self.differ(p, NOTHING.into(), "it goes back behind what was acknowledged");
+        } else {
+            self.found.unknown(p.number, BEFORE);
+            if let Some(aeth) = p.ext.aeth {
+                self.msns.note_earlier(p.number, aeth.msn);
+            }
+        }
+    }
+
     fn differ(&mut self, p: &Packet, ours: String, why: &'static str) {
         self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why);
     }
 
     /// The answer rests on a request that is not in the capture so far.
     fn explain_missing(&mut self, a: Answer, p: &Packet, missing: i64, gaps: bool) -> bool {
+        let captured = self.copies.get(&missing).is_some_and(|list| list.iter().any(|&i| i < self.limit));
+        if captured {
+            self.differ(p, NOTHING.into(), "a request before it was refused, and was not sent again");
+            return true;
+        }
         let sent = self.flow.requests[..self.limit].iter().map(|r| r.psn + r.span).max().unwrap_or(missing);
         let next = self.flow.requests[self.limit..].first().map(|r| r.psn);
         let within = missing < sent && a.psn < sent;
@@ -70,6 +100,7 @@ impl Responder<'_> {
 
     fn matched(&mut self, p: &Packet, captured: Aeth, ours: Aeth) {
         self.found.counts.answers_equal += 1;
+        self.last_ack = Some(self.expected - 1);
         self.msns.note(p.number, captured.msn, ours.msn);
     }
 
@@ -113,7 +144,11 @@ impl Responder<'_> {
         }
         // Nothing asked for it: a duplicate did.
         let Some(i) = self.find_duplicate(|kind, _, _| matches!(kind, Kind::Send | Kind::Write)) else {
-            if self.last_message.is_some_and(|i| self.flow.requests[i].psn == a.psn) {
+            // Somebody duplicated the last packet behind the capture. One that was not acknowledged yet still will be.
+            let last = self.last_message.is_some_and(|i| self.flow.requests[i].psn == a.psn);
+            let goes_on =
+                self.last_ack == Some(a.psn) || self.flow.answers.iter().any(|o| o.at > a.at && o.psn > a.psn);
+            if last && goes_on {
                 self.found.counts.duplicated += 1;
                 return self.repeat(p, aeth);
             }
@@ -150,8 +185,9 @@ impl Responder<'_> {
         };
         self.deliver(i, true);
         if let Some(ours) = self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
-            if ours.psn != a.psn {
-                self.found.allows(p.number, Rule::DuplicateOwnPsn, self.flow.responder_kind);
+            let own = ours.psn != a.psn;
+            if own && !self.found.allows(p.number, Rule::DuplicateOwnPsn, self.flow.responder_kind) {
+                self.differ(p, ack_words(ours.psn, &ours.aeth), "a duplicate is acknowledged with all that has come");
             }
             self.matched(p, aeth, ours.aeth);
         }
@@ -203,8 +239,11 @@ impl Responder<'_> {
             self.matched(p, aeth, ours.aeth);
             return Ok(());
         }
-        let behind_rnr = self.not_ready == Some(a.psn);
-        if behind_rnr && self.found.allows(p.number, Rule::NakAfterRnr, self.flow.responder_kind) {
+        if let Some((psn, ours)) = self.not_ready
+            && psn == a.psn
+            && self.found.allows(p.number, Rule::NakAfterRnr, self.flow.responder_kind)
+        {
+            self.msns.note(p.number, aeth.msn, ours.msn);
             return Ok(());
         }
         if !self.is_repeated(p) {
@@ -235,12 +274,12 @@ impl Responder<'_> {
         self.deliver(i, false);
         match self.take(|o| o.psn == a.psn && matches!(o.aeth.syndrome, Syndrome::RnrNak(_))) {
             Some(ours) if ours.aeth.syndrome == aeth.syndrome => {
-                self.not_ready = Some(a.psn);
+                self.not_ready = Some((a.psn, ours.aeth));
                 self.pass(a.psn);
                 self.matched(p, aeth, ours.aeth);
             }
             Some(ours) => {
-                self.not_ready = Some(a.psn);
+                self.not_ready = Some((a.psn, ours.aeth));
                 self.differ(p, ack_words(ours.psn, &ours.aeth), "the time to wait is that of the queue pair");
             }
             None => self.differ(p, NOTHING.into(), "this request takes no receive"),
@@ -326,25 +365,23 @@ impl Responder<'_> {
             self.deliver(i, true);
             verdict = self.compare_data(a, p);
         }
-        if let (Err((_, WRONG_MSN)), Some(aeth)) = (&verdict, p.ext.aeth) {
+        if let (Err(Mismatch { why: WRONG_MSN, .. }), Some(aeth)) = (&verdict, p.ext.aeth) {
             // An answer that is given again tells by its MSN how much was carried out meanwhile.
             self.catch_up(a, aeth);
         }
         if verdict.is_err()
-            && let Some(i) = self.find_delivered(covers)
+            // The whole answer begins anew then.
+            && let Some(i) = self.find_delivered(|kind, psn, span| covers(kind, psn, span) && psn == a.psn)
         {
             // Our NIC answers it again only when it comes again; behind the capture somebody duplicated it.
             self.deliver(i, true);
-            let again = self.compare_data(a, p);
-            if again.is_ok() {
-                self.found.counts.duplicated += 1;
-                verdict = again;
-            }
+            verdict = self.compare_data(a, p);
+            self.found.counts.duplicated += u64::from(verdict.is_ok());
         }
         let matched = match verdict {
             Ok(at) => Some(at),
-            Err((_, WRONG_MSN)) => Some(0),
-            Err((ours, why)) => {
+            Err(Mismatch { at, why: WRONG_MSN, .. }) => Some(at),
+            Err(Mismatch { ours, why, .. }) => {
                 self.differ(p, ours, why);
                 None
             }
@@ -385,19 +422,17 @@ impl Responder<'_> {
     }
 
     /// Holds a data answer against ours of the same PSN: which of them it is, or what is different.
-    fn compare_data(&self, a: Answer, p: &Packet) -> Result<usize, (String, &'static str)> {
-        let none = Err((NOTHING.into(), "no request asked for this data"));
-        let list = self.data.get(&a.psn).map_or(&[][..], |list| list);
-        let mut verdict = none;
-        for (at, ours) in list.iter().enumerate() {
+    fn compare_data(&self, a: Answer, p: &Packet) -> Result<usize, Mismatch> {
+        let mut verdict = Mismatch { at: 0, ours: NOTHING.into(), why: "no request asked for this data" };
+        for (at, ours) in self.data.get(&a.psn).into_iter().flatten().enumerate() {
             match self.compare_with(ours, p) {
                 Ok(()) => return Ok(at),
                 // What is nearest to it says best what is wrong.
-                Err((ours, why)) if verdict.is_err() && why != WRONG_MSN || at == 0 => verdict = Err((ours, why)),
+                Err((ours, why)) if at == 0 || why == WRONG_MSN => verdict = Mismatch { at, ours, why },
                 Err(_) => {}
             }
         }
-        verdict
+        Err(verdict)
     }
 
     fn compare_with(&self, ours: &Sent, p: &Packet) -> Result<(), (String, &'static str)> {

@@ -70,7 +70,7 @@ impl Responder<'_> {
             let len = told.and_then(|sizes| sizes.get(self.receives_taken)).copied().unwrap_or(LARGE);
             self.rig.post_receive(len);
         }
-        if p.opcode.kind().is_answered_by_data() {
+        if in_order && p.opcode.kind().is_answered_by_data() {
             self.recall(i);
         }
         let frame = self.regions.translate(p);
