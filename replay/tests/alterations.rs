@@ -69,7 +69,8 @@ fn every_altered_psn_and_msn_of_an_ack_is_found() {
 
 #[test]
 fn every_altered_nak_code_is_found() {
-    for name in ["loss_send_middle_nak.pcap", "loss_write_first_nak.pcap", "loss_read_request.pcap", "rc_rnr_nak.pcap"] {
+    for name in ["loss_send_middle_nak.pcap", "loss_write_first_nak.pcap", "loss_read_request.pcap", "rc_rnr_nak.pcap"]
+    {
         let frames = load(name);
         for at in positions(&frames, is_nak) {
             for code in 1..5 {

@@ -95,7 +95,8 @@ fn captures_of_hardware_have_their_verdict() {
 
 #[test]
 fn what_does_not_take_part_is_said() {
-    let report = replay(std::fs::File::open(corpus().join("cm_rping_ipv4.pcap")).unwrap(), &Options::default()).unwrap();
+    let report =
+        replay(std::fs::File::open(corpus().join("cm_rping_ipv4.pcap")).unwrap(), &Options::default()).unwrap();
     assert_eq!(report.skipped.get(&Skip::Management), Some(&5));
     assert_eq!((report.frames, report.packets), (29, 24));
 }

@@ -56,10 +56,11 @@ fn connections_may_be_interleaved() {
     for name in ["loss_send_middle_nak.pcap", "rc_atomic.pcap", "rc_mixed_mtu256.pcap", "uc_send_mtu1024.pcap"] {
         let frames = load(name);
         let start = frames[0].time.nanos();
-        all.extend(frames.into_iter().map(|f| Frame {
-            time: softnic_pcaps::Timestamp::from_nanos(f.time.nanos() - start),
-            ..f
-        }));
+        all.extend(
+            frames
+                .into_iter()
+                .map(|f| Frame { time: softnic_pcaps::Timestamp::from_nanos(f.time.nanos() - start), ..f }),
+        );
     }
     all.sort_by_key(|f| f.time);
     let report = play(&all);
@@ -91,7 +92,8 @@ fn tags_and_other_link_layers_make_no_difference() {
 #[test]
 fn headers_alone_are_enough_for_all_but_the_data() {
     let frames = load("rc_mixed_mtu1024_ipv6.pcap");
-    let cut: Vec<Frame> = frames.iter().map(|f| Frame { data: f.data[..f.data.len().min(128)].to_vec(), ..f.clone() }).collect();
+    let cut: Vec<Frame> =
+        frames.iter().map(|f| Frame { data: f.data[..f.data.len().min(128)].to_vec(), ..f.clone() }).collect();
     let report = play(&cut);
     assert_eq!(report.exit_code(), 0, "{}", explain(&report));
     assert_eq!(report.counts().answers_equal, 6);
