@@ -293,6 +293,12 @@ impl<'a> Requester<'a> {
             self.found.unknown(p.number, "a work request that our NIC does not take");
             return false;
         }
+        // Where only one side was captured, any answer may have made it go back.
+        let again = self.flow.answers.is_empty() && r.psn < self.highest && r.psn != self.window.una;
+        if again && self.flow.service == Service::Rc && self.poll() != Some(r.psn) {
+            self.found.unknown(p.number, "why it was sent again: no answers were captured");
+            return true;
+        }
         let matched = self.bring_to(r.psn, p);
         self.quiet_since = p.time;
         self.highest = reached.max(r.psn + r.span);
@@ -363,8 +369,9 @@ impl<'a> Requester<'a> {
     fn was_told_otherwise(&self, psn: i64) -> bool {
         self.kept.iter().any(|&k| {
             let a = self.flow.answers[k];
-            let effect = self.window.effect(a.psn, &self.packets[a.at]);
-            effect.resend.is_some_and(|other| other != psn)
+            let p = &self.packets[a.at];
+            let asks = p.ext.aeth.is_some_and(|x| x.syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR));
+            asks && self.window.effect(a.psn, p).resend.is_some_and(|other| other != psn)
         })
     }
 
