@@ -202,6 +202,9 @@ impl Kinds {
     }
 }
 
+/// A request's index, and whose it is.
+type Sender<'a> = (usize, &'a Half);
+
 /// Finds the two halves of each connection: by the connection manager's words, by PSNs that answer others, and what is left
 /// by the time at which it began.
 fn pair(
@@ -216,7 +219,7 @@ fn pair(
         let asks = |a: &&Announced| Some(a.comm_id) == reply.remote_comm_id && a.addr == reply.peer;
         let Some(ask) = announced.iter().find(asks) else { continue };
         let find = |to: &Announced, from: &Announced| {
-            let want = epoch(to.addr, to.qp, u64::MAX.min(to.at + 1));
+            let want = epoch(to.addr, to.qp, to.at + 1);
             rc.iter().find(|h| h.dst == to.addr && h.qp == to.qp && h.src == from.addr && h.epoch == want)
         };
         if let (Some(a), Some(b)) = (find(reply, ask), find(ask, reply)) {
@@ -225,7 +228,7 @@ fn pair(
         }
     }
     // PSNs of requests, and who sent them.
-    let mut by_psn: HashMap<(IpAddr, IpAddr, Psn), Vec<(usize, &Half)>> = HashMap::new();
+    let mut by_psn: HashMap<(IpAddr, IpAddr, Psn), Vec<Sender<'_>>> = HashMap::new();
     for half in rc.iter().filter(|h| !pairs.contains_key(**h)) {
         for &i in halves[half].iter().filter(|&&i| packets[i].opcode.is_request()) {
             by_psn.entry((half.src, half.dst, packets[i].psn)).or_default().push((i, half));

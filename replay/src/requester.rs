@@ -377,7 +377,12 @@ impl<'a> Requester<'a> {
 
     /// A NAK that was duplicated on its way makes a requester go back twice.
     fn hear_again(&mut self, psn: i64) -> bool {
-        let same = |&&k: &&usize| self.flow.answers[k].psn == psn && psn >= self.window.una;
+        let same = |&&k: &&usize| {
+            let a = self.flow.answers[k];
+            let syndrome = self.packets[a.at].ext.aeth.map(|x| x.syndrome);
+            let asks = matches!(syndrome, Some(Syndrome::Nak(_) | Syndrome::RnrNak(_)));
+            asks && a.psn == psn && psn >= self.window.una
+        };
         let Some(&k) = self.reasons.iter().rev().take(8).find(same) else { return false };
         self.feed(k);
         self.found.counts.duplicated += 1;
