@@ -4,6 +4,7 @@ mod counters;
 mod devinfo;
 mod inspect;
 mod perf;
+mod replay;
 mod sim;
 mod topology;
 mod wire;
@@ -39,6 +40,7 @@ enum Command {
     Devinfo(devinfo::Args),
     Inspect(inspect::Args),
     Perf(Box<perf::Args>),
+    Replay(replay::Args),
     Sim(Box<sim::Args>),
     Wire(wire::Args),
 }
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),
+        Command::Replay(args) => replay::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
     };

@@ -21,7 +21,7 @@ pub struct Rep {
     pub vendor_id: u32,
     /// The replying side's EE context (24 bits); for RD only.
     pub local_eecn: u32,
-    /// PSN of the first packet that the replying QP will send.
+    /// PSN of the first packet that the replying QP wants to receive: the other side begins with it.
     pub starting_psn: Psn,
     /// READs and atomics that the replying side can answer at a time.
     pub responder_resources: u8,

@@ -37,7 +37,7 @@ pub struct Req {
     pub transport_service: TransportService,
     /// Whether the asking side's receive queue grants end-to-end credits.
     pub end_to_end_flow_control: bool,
-    /// PSN of the first packet that the asking QP will send.
+    /// PSN of the first packet that the asking QP wants to receive: the other side begins with it.
     pub starting_psn: Psn,
     /// In what time the asking side answers a CM message.
     pub local_cm_response_timeout: TimeoutCode,

@@ -1,0 +1,89 @@
+//! Replaying captures: our NIC takes the place of each end of each connection in turn, and what it sends is held against what
+//! was captured.
+//!
+//! Queue pairs, work requests and memory are rebuilt from the packets; what packets do not tell can come from a [`Side`] file.
+//! Nothing here opens a socket or reads a clock: the capture is all there is. `docs/replay.md` explains the model.
+//!
+//! ```
+//! use softnic_replay::{Options, Verdict, replay};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/corpus/rc_atomic.pcap");
+//! let report = replay(std::fs::File::open(path)?, &Options::default())?;
+//! assert_eq!(report.verdict(), Verdict::Same, "{:#?}", report.differences);
+//! assert_eq!(report.counts().answers_equal, 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod capture;
+mod findings;
+mod flows;
+mod memory;
+mod messages;
+pub mod peers;
+pub mod report;
+mod requester;
+mod responder;
+mod rig;
+pub mod side;
+
+use std::io::Read;
+
+use capture::Capture;
+pub use capture::Skip;
+use findings::Findings;
+pub use peers::{PeerKind, Rule};
+pub use report::{Report, Role, Verdict};
+pub use side::{Side, SideError};
+use softnic_wire::opcode::Service;
+
+/// How a capture is replayed.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What the packets do not tell.
+    pub side: Side,
+    /// What kind of NIC both ends are; by default each is told by its packets.
+    pub peer: Option<PeerKind>,
+}
+
+/// Replays a capture, pcap or pcapng. An error means that it could not be read at all; damage further in is in the report.
+pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pcaps::Error> {
+    let mut capture = Capture::read(source)?;
+    let flows = flows::survey(&mut capture, &options.side, options);
+    let packets = &capture.packets;
+    let end = packets.last().map_or(0, |p| p.time);
+    let mut report = Report { frames: capture.frames, ..Report::default() };
+    let segments: Vec<_> = flows.iter().map(|flow| messages::segments(flow, packets)).collect();
+    // One gap may be a damaged number; several are a capture that did not keep up.
+    let gaps = segments.iter().map(|s| s.len().saturating_sub(1)).sum::<usize>() > 1;
+    for (n, (flow, segments)) in flows.iter().zip(&segments).enumerate() {
+        let mut found = Findings::new(n);
+        requester::replay(flow, segments, packets, gaps, end, &mut found);
+        if flow.service == Service::Rc {
+            responder::replay(flow, segments, packets, gaps, &options.side, &mut found);
+        }
+        report.packets += (flow.requests.len() + flow.answers.len()) as u64;
+        report.differences.append(&mut found.differences);
+        report.allowed.append(&mut found.allowed);
+        report.undetermined.append(&mut found.undetermined);
+        report.flows.push(report::FlowReport {
+            service: flow.service,
+            requester: flow.requester,
+            requester_qp: flow.requester_qp,
+            responder: flow.responder,
+            responder_qp: flow.responder_qp,
+            requester_kind: flow.requester_kind,
+            responder_kind: flow.responder_kind,
+            mtu: flow.mtu.bytes(),
+            requests: flow.requests.len() as u64,
+            answers: flow.answers.len() as u64,
+            counts: found.counts,
+        });
+    }
+    report.differences.sort_by_key(|d| d.packet);
+    report.allowed.sort_by_key(|a| a.packet);
+    report.undetermined.sort_by_key(|u| u.packet);
+    report.fault = capture.fault.as_ref().map(|e| e.to_string());
+    report.skipped = capture.skipped;
+    Ok(report)
+}

@@ -1,0 +1,466 @@
+//! Explaining captured answers, one kind after the other.
+
+use softnic_wire::Aeth;
+use softnic_wire::aeth::{NakCode, Syndrome};
+use softnic_wire::opcode::Kind;
+
+use super::{BEFORE, Fate, MIRROR_SKEW, Ours, ROLE, Responder, Stuck, went_on};
+use crate::capture::Packet;
+use crate::findings::{Words, ack_words};
+use crate::flows::Answer;
+use crate::memory::needed_access;
+use crate::peers::Rule;
+use crate::rig::Sent;
+
+const NOTHING: &str = "nothing";
+const WRONG_MSN: &str = "the MSN counts the messages that were completed";
+
+/// How an answer of ours is different.
+struct Mismatch {
+    /// Its place among those of the same PSN.
+    at: usize,
+    ours: String,
+    why: &'static str,
+}
+
+impl Responder<'_> {
+    /// Explains an answer; `false` where the capture has a gap before it. `gaps` says that it has some at all.
+    pub(super) fn explain(&mut self, a: Answer, gaps: bool) -> bool {
+        let p = &self.packets[a.at];
+        let n = self.flow.requests.partition_point(|r| r.at < a.at);
+        let soon = |r: &&crate::flows::Request| self.packets[r.at].time <= p.time + MIRROR_SKEW && r.psn <= a.psn;
+        self.limit = n + self.flow.requests[n..].iter().take_while(soon).count();
+        if a.psn < self.start {
+            self.explain_earlier(p);
+            return true;
+        }
+        let explained = match (p.opcode.kind(), p.ext.aeth) {
+            (Kind::Acknowledge, Some(aeth)) => match aeth.syndrome {
+                Syndrome::Ack(_) => self.explain_ack(a, p, aeth),
+                Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR) => self.explain_sequence_nak(a, p, aeth),
+                Syndrome::Nak(code) => self.explain_refusal(a, p, aeth, code),
+                Syndrome::RnrNak(_) => self.explain_rnr(a, p, aeth),
+                Syndrome::Reserved(_) => {
+                    self.differ(p, NOTHING.into(), "the IBTA reserves this syndrome");
+                    Ok(())
+                }
+            },
+            _ => self.explain_data(a, p),
+        };
+        self.last_matched = Some(a.at);
+        match explained {
+            Ok(()) => true,
+            Err(Stuck::Refused(ours)) => {
+                self.differ(p, ack_words(ours.psn, &ours.aeth), "our NIC refuses what was carried out");
+                self.dead = true;
+                true
+            }
+            Err(Stuck::Missing(psn)) => self.explain_missing(a, p, psn, gaps),
+        }
+    }
+
+    /// An answer to a request from before the capture.
+    fn explain_earlier(&mut self, p: &Packet) {
+        let is_nak = p.ext.aeth.is_some_and(|x| !matches!(x.syndrome, Syndrome::Ack(_)));
+        if self.begins {
+            self.differ(p, NOTHING.into(), "the connection begins with the capture, behind this PSN");
+        } else if is_nak {
+            self.differ(p, NOTHING.into(), "no request from there on was sent again");
+        } else if self.last_ack.is_some() {
+            self.differ(p, NOTHING.into(), "it goes back behind what was acknowledged");
+        } else {
+            self.found.unknown(p.number, BEFORE);
+            if let Some(aeth) = p.ext.aeth {
+                self.msns.note_earlier(p.number, aeth.msn);
+            }
+        }
+    }
+
+    fn differ(&mut self, p: &Packet, ours: String, why: &'static str) {
+        self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why);
+    }
+
+    /// The answer rests on a request that is not in the capture so far.
+    fn explain_missing(&mut self, a: Answer, p: &Packet, missing: i64, gaps: bool) -> bool {
+        let captured = self.copies.get(&missing).is_some_and(|list| list.iter().any(|&i| i < self.limit));
+        if captured {
+            self.differ(p, NOTHING.into(), "a request before it was refused, and was not sent again");
+            return true;
+        }
+        let sent = self.flow.requests[..self.limit].iter().map(|r| r.psn + r.span).max().unwrap_or(missing);
+        let next = self.flow.requests[self.limit..].first().map(|r| r.psn);
+        let within = missing < sent && a.psn < sent;
+        // Either later requests were captured, or the next one begins behind what was answered.
+        if within || next.map_or(gaps, |next| next > a.psn) {
+            return false;
+        }
+        self.differ(p, NOTHING.into(), "it answers a request that was not sent");
+        true
+    }
+
+    fn matched(&mut self, p: &Packet, captured: Aeth, ours: Aeth) {
+        self.found.counts.answers_equal += 1;
+        self.last_ack = Some(self.expected - 1);
+        self.msns.note(p.number, captured.msn, ours.msn);
+    }
+
+    /// Takes the newest answer of ours that fits.
+    fn take(&mut self, fits: impl Fn(&Ours) -> bool) -> Option<Ours> {
+        let at = self.ours.iter().rposition(fits)?;
+        Some(self.ours.remove(at))
+    }
+
+    /// What was said before this PSN has become superfluous; it may still come, out of order.
+    fn pass(&mut self, psn: i64) {
+        let (before, rest) = self.ours.iter().partition::<Vec<Ours>, _>(|o| o.psn < psn);
+        self.ours = rest;
+        for o in before.into_iter().filter(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
+            self.past.insert(o.psn, o.aeth);
+        }
+    }
+
+    fn explain_ack(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
+        self.deliver_through(a.psn)?;
+        let is_ack = |o: &Ours| o.psn == a.psn && matches!(o.aeth.syndrome, Syndrome::Ack(_));
+        if let Some(ours) = self.take(is_ack) {
+            self.pass(a.psn);
+            self.matched(p, aeth, ours.aeth);
+            return Ok(());
+        }
+        if let Some(ours) = self.past.remove(&a.psn) {
+            self.matched(p, aeth, ours);
+            return Ok(());
+        }
+        if a.psn + 1 < self.expected {
+            return self.explain_old_ack(a, p, aeth);
+        }
+        let owed = self.ours.iter().rev().find(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))).copied();
+        if let Some(owed) = owed {
+            if !self.found.allows(p.number, Rule::LateAck, self.flow.responder_kind) {
+                self.differ(p, ack_words(owed.psn, &owed.aeth), "no request of this PSN asked for an answer");
+            }
+            self.pass(a.psn);
+            return self.repeat(p, aeth);
+        }
+        // Nothing asked for it: a duplicate did.
+        let Some(i) = self.find_duplicate(|kind, _, _| matches!(kind, Kind::Send | Kind::Write)) else {
+            // Somebody duplicated the last packet behind the capture. One that was not acknowledged yet still will be.
+            let last = self.last_message.is_some_and(|i| self.flow.requests[i].psn == a.psn);
+            let goes_on =
+                self.last_ack == Some(a.psn) || self.flow.answers.iter().any(|o| o.at > a.at && o.psn > a.psn);
+            if last && goes_on {
+                self.found.counts.duplicated += 1;
+                return self.repeat(p, aeth);
+            }
+            self.differ(p, NOTHING.into(), "no request asked for it");
+            return Ok(());
+        };
+        self.deliver(i, true);
+        match self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
+            Some(ours) if ours.psn == a.psn => self.matched(p, aeth, ours.aeth),
+            Some(ours) => {
+                if !self.found.allows(p.number, Rule::AckNamesData, self.flow.responder_kind) {
+                    let why = "a READ or atomic is acknowledged by its data alone";
+                    self.differ(p, ack_words(ours.psn, &ours.aeth), why);
+                }
+                self.matched(p, aeth, ours.aeth);
+            }
+            None => self.differ(p, NOTHING.into(), "no request asked for it"),
+        }
+        Ok(())
+    }
+
+    /// An acknowledgement that is behind what was carried out.
+    fn explain_old_ack(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
+        let Some(i) = self.find_duplicate(|_, psn, span| psn <= a.psn && a.psn < psn + span) else {
+            // Behind a READ, our own NIC repeats the ACK of the last SEND or WRITE by its own PSN.
+            if self.last_message.is_some_and(|i| self.flow.requests[i].psn == a.psn) {
+                self.found.counts.duplicated += 1;
+                return self.repeat(p, aeth);
+            }
+            let newest = self.expected - 1;
+            let ours = format!("an ACK of psn {} at least", newest & 0xff_ffff);
+            self.differ(p, ours, "it goes back behind what was carried out, and no request came again");
+            return Ok(());
+        };
+        self.deliver(i, true);
+        if let Some(ours) = self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
+            let own = ours.psn != a.psn;
+            if own && !self.found.allows(p.number, Rule::DuplicateOwnPsn, self.flow.responder_kind) {
+                self.differ(p, ack_words(ours.psn, &ours.aeth), "a duplicate is acknowledged with all that has come");
+            }
+            self.matched(p, aeth, ours.aeth);
+        }
+        Ok(())
+    }
+
+    /// Delivers the last SEND or WRITE once more, to hear what our NIC says to that.
+    fn repeat(&mut self, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
+        if let Some(i) = self.last_message {
+            let fate = self.fates[i];
+            self.deliver(i, true);
+            self.fates[i] = fate;
+        }
+        match self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
+            Some(ours) => self.matched(p, aeth, ours.aeth),
+            None => self.differ(p, NOTHING.into(), "no request asked for it"),
+        }
+        Ok(())
+    }
+
+    fn explain_sequence_nak(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
+        self.deliver_through(a.psn - 1)?;
+        let is_nak = |o: &Ours| o.psn == a.psn && o.aeth.syndrome == aeth.syndrome;
+        if let Some(ours) = self.take(is_nak) {
+            self.matched(p, aeth, ours.aeth);
+            return Ok(());
+        }
+        if a.psn < self.expected {
+            if !self.is_repeated(p) {
+                self.differ(p, NOTHING.into(), "it asks for a request that was carried out");
+            }
+            return Ok(());
+        }
+        let early = (0..self.limit).find(|&i| self.fates[i] == Fate::Pending && self.flow.requests[i].psn > a.psn);
+        let Some(early) = early else {
+            if !self.is_repeated(p) {
+                self.differ(p, NOTHING.into(), "nothing behind this PSN was sent, so nothing is missing");
+            }
+            return Ok(());
+        };
+        for &i in self.copies.get(&a.psn).into_iter().flatten() {
+            if i < self.limit && self.fates[i] == Fate::Pending {
+                self.fates[i] = Fate::Lost;
+            }
+        }
+        self.deliver(early, true);
+        if let Some(ours) = self.take(is_nak) {
+            self.pass(a.psn);
+            self.matched(p, aeth, ours.aeth);
+            return Ok(());
+        }
+        if let Some((psn, ours)) = self.not_ready
+            && psn == a.psn
+            && self.found.allows(p.number, Rule::NakAfterRnr, self.flow.responder_kind)
+        {
+            self.msns.note(p.number, aeth.msn, ours.msn);
+            return Ok(());
+        }
+        if !self.is_repeated(p) {
+            self.differ(p, NOTHING.into(), "the requester was told of this gap before");
+        }
+        Ok(())
+    }
+
+    /// Whether it is the same packet as the answer before it: duplicated on its way, or captured twice.
+    fn is_repeated(&mut self, p: &Packet) -> bool {
+        let same = self.last_matched.is_some_and(|at| self.packets[at].frame == p.frame);
+        self.found.counts.duplicated += u64::from(same);
+        same
+    }
+
+    fn explain_rnr(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
+        self.deliver_through(a.psn - 1)?;
+        if a.psn < self.expected {
+            self.differ(p, NOTHING.into(), "it refuses a request that was carried out");
+            return Ok(());
+        }
+        let Some(i) = self.find_copy(a.psn) else {
+            if self.is_repeated(p) {
+                return Ok(());
+            }
+            return Err(Stuck::Missing(a.psn));
+        };
+        self.deliver(i, false);
+        match self.take(|o| o.psn == a.psn && matches!(o.aeth.syndrome, Syndrome::RnrNak(_))) {
+            Some(ours) if ours.aeth.syndrome == aeth.syndrome => {
+                self.not_ready = Some((a.psn, ours.aeth));
+                self.pass(a.psn);
+                self.matched(p, aeth, ours.aeth);
+            }
+            Some(ours) => {
+                self.not_ready = Some((a.psn, ours.aeth));
+                self.differ(p, ack_words(ours.psn, &ours.aeth), "the time to wait is that of the queue pair");
+            }
+            None => self.differ(p, NOTHING.into(), "this request takes no receive"),
+        }
+        Ok(())
+    }
+
+    /// A NAK with which the responder stops.
+    fn explain_refusal(&mut self, a: Answer, p: &Packet, aeth: Aeth, code: NakCode) -> Result<(), Stuck> {
+        if went_on(self.flow, self.packets, a.psn) {
+            self.differ(p, NOTHING.into(), "a responder stops with this NAK, and this one went on");
+            return Ok(());
+        }
+        self.deliver_through(a.psn - 1)?;
+        if a.psn < self.expected {
+            self.differ(p, NOTHING.into(), "it refuses a request that was carried out");
+            return Ok(());
+        }
+        let Some(i) = self.find_copy(a.psn) else { return Err(Stuck::Missing(a.psn)) };
+        let request = self.packet(i);
+        let by_side = self.side.qp(self.flow.responder, self.flow.responder_qp);
+        let is_send = request.opcode.kind() == Kind::Send;
+        let told = by_side.is_some_and(|s| if is_send { s.receives.is_some() } else { s.access().is_some() });
+        let plain_send = is_send && request.ext.ieth.is_none();
+        let too_long = matches!(code, NakCode::INVALID_REQUEST | NakCode::REMOTE_OPERATIONAL_ERROR);
+        if plain_send && !told && too_long && !request.payload.is_empty() {
+            self.dead = true;
+            self.found.unknown(p.number, "the size of the receive, which a side file can tell");
+            return Ok(());
+        }
+        if request.ext.ieth.is_some() && !told && code == NakCode::REMOTE_ACCESS_ERROR {
+            self.dead = true;
+            self.found.unknown(p.number, "whether the key could be invalidated");
+            return Ok(());
+        }
+        self.deliver(i, true);
+        self.dead = true;
+        let ours = self.take(|o| o.psn == a.psn && super::is_fatal(Some(o.aeth.syndrome)));
+        let Some(ours) = ours else {
+            let ours = self.ours.last().map_or(NOTHING.into(), |o| ack_words(o.psn, &o.aeth));
+            self.differ(p, ours, "our NIC carries this request out: nothing in the capture speaks against it");
+            return Ok(());
+        };
+        if ours.aeth.syndrome == aeth.syndrome {
+            self.pass(a.psn);
+            self.matched(p, aeth, ours.aeth);
+            return Ok(());
+        }
+        let short = plain_send && code == NakCode::REMOTE_OPERATIONAL_ERROR;
+        if short && self.found.allows(p.number, Rule::ShortReceive, self.flow.responder_kind) {
+            self.matched(p, aeth, ours.aeth);
+            return Ok(());
+        }
+        let rights = !is_send && !told && code == NakCode::INVALID_REQUEST;
+        if rights && !self.was_allowed(request) {
+            self.msns.note(p.number, aeth.msn, ours.aeth.msn);
+            self.found.unknown(p.number, "what the queue pair allows its peer, which a side file can tell");
+            return Ok(());
+        }
+        self.differ(p, ack_words(ours.psn, &ours.aeth), "the code says what was wrong with the request");
+        Ok(())
+    }
+
+    /// Whether a request of the same kind was carried out on this queue pair.
+    fn was_allowed(&self, request: &Packet) -> bool {
+        let needed = needed_access(request);
+        let names_memory = |p: &Packet| p.ext.reth.is_some() || p.ext.atomic.is_some();
+        (0..self.limit).any(|i| {
+            let p = self.packet(i);
+            names_memory(p) && needed_access(p) == needed && self.flow.requests[i].psn < self.expected
+        })
+    }
+
+    /// A READ response or the value of an atomic.
+    fn explain_data(&mut self, a: Answer, p: &Packet) -> Result<(), Stuck> {
+        self.deliver_through(a.psn)?;
+        let mut verdict = self.compare_data(a, p);
+        // It may answer a request that came again: then the whole answer, or its tail, begins anew.
+        let covers = |kind: Kind, psn: i64, span: i64| kind.is_answered_by_data() && psn <= a.psn && a.psn < psn + span;
+        while verdict.is_err()
+            && let Some(i) = self.find_duplicate(covers)
+        {
+            self.deliver(i, true);
+            verdict = self.compare_data(a, p);
+        }
+        if let (Err(Mismatch { why: WRONG_MSN, .. }), Some(aeth)) = (&verdict, p.ext.aeth) {
+            // An answer that is given again tells by its MSN how much was carried out meanwhile.
+            self.catch_up(a, aeth);
+        }
+        if verdict.is_err()
+            // The whole answer begins anew then.
+            && let Some(i) = self.find_delivered(|kind, psn, span| covers(kind, psn, span) && psn == a.psn)
+        {
+            // Our NIC answers it again only when it comes again; behind the capture somebody duplicated it.
+            self.deliver(i, true);
+            verdict = self.compare_data(a, p);
+            self.found.counts.duplicated += u64::from(verdict.is_ok());
+        }
+        let matched = match verdict {
+            Ok(at) => Some(at),
+            Err(Mismatch { at, why: WRONG_MSN, .. }) => Some(at),
+            Err(Mismatch { ours, why, .. }) => {
+                self.differ(p, ours, why);
+                None
+            }
+        };
+        if let Some(at) = matched
+            && let Some(list) = self.data.get_mut(&a.psn)
+        {
+            let ours = list.remove(at);
+            self.pass(a.psn);
+            self.found.counts.answers_equal += 1;
+            self.found.counts.given += u64::from(self.given.contains(&a.at));
+            if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth) {
+                self.msns.note(p.number, captured.msn, own.msn);
+            }
+            if !p.whole {
+                self.found.unknown(p.number, "the data, which the capture cut off");
+            }
+        }
+        Ok(())
+    }
+
+    /// Delivers requests until our MSN, too, is that of an answer, if they are there.
+    fn catch_up(&mut self, a: Answer, aeth: Aeth) {
+        const MOST: u32 = 256;
+        let own = self.data.get(&a.psn).and_then(|list| list.last()).and_then(|s| s.packet.ext.aeth);
+        let Some(own) = own else { return };
+        let mut behind = self.msns.behind(aeth.msn, own.msn);
+        while (1..=MOST).contains(&behind)
+            && let Some(i) = self.find_copy(self.expected)
+        {
+            let (before, ends) = (self.expected, self.packet(i).opcode.ends_message());
+            self.deliver(i, true);
+            if self.expected == before {
+                return;
+            }
+            behind -= u32::from(ends);
+        }
+    }
+
+    /// Holds a data answer against ours of the same PSN: which of them it is, or what is different.
+    fn compare_data(&self, a: Answer, p: &Packet) -> Result<usize, Mismatch> {
+        let mut verdict = Mismatch { at: 0, ours: NOTHING.into(), why: "no request asked for this data" };
+        for (at, ours) in self.data.get(&a.psn).into_iter().flatten().enumerate() {
+            match self.compare_with(ours, p) {
+                Ok(()) => return Ok(at),
+                // What is nearest to it says best what is wrong.
+                Err((ours, why)) if at == 0 || why == WRONG_MSN => verdict = Mismatch { at, ours, why },
+                Err(_) => {}
+            }
+        }
+        Err(verdict)
+    }
+
+    fn compare_with(&self, ours: &Sent, p: &Packet) -> Result<(), (String, &'static str)> {
+        let words = || Words::of_ours(ours).to_string();
+        if ours.packet.bth.opcode != p.opcode {
+            return Err((words(), "the opcode says where the packet stands in the answer"));
+        }
+        if ours.packet.payload.len() != p.payload.len() {
+            return Err((format!("{} bytes of data", ours.packet.payload.len()), "the READ asked for another length"));
+        }
+        if ours.packet.ext.atomic_ack != p.ext.atomic_ack {
+            return Err((words(), "the value follows from the atomics before it"));
+        }
+        if let Some(aeth) = p.ext.aeth
+            && !matches!(aeth.syndrome, Syndrome::Ack(_))
+        {
+            return Err((words(), "data comes with a positive acknowledgement"));
+        }
+        let differs = ours.payload().iter().zip(p.payload()).position(|(x, y)| x != y);
+        if let (Some(at), true) = (differs, p.whole) {
+            let ours = format!("{} with byte {at} = {:#04x}", p.opcode, ours.payload()[at]);
+            return Err((ours, "the byte was written or read before, and nothing shows that it changed since"));
+        }
+        if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth)
+            && !self.msns.fits(self.begins, captured.msn, own.msn)
+        {
+            return Err((words(), WRONG_MSN));
+        }
+        Ok(())
+    }
+}

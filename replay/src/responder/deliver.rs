@@ -1,0 +1,173 @@
+//! Delivering captured requests to our NIC.
+
+use softnic_wire::aeth::{NakCode, Syndrome};
+use softnic_wire::opcode::Kind;
+use softnic_wire::{Opcode, Psn};
+
+use super::{Fate, Ours, Responder, Stuck};
+use crate::messages::{remote_key, takes_receive};
+
+/// A receive that takes any message.
+const LARGE: u32 = 0x7fff_ffff;
+
+impl Responder<'_> {
+    /// Delivers requests, in order, until everything up to `psn` is carried out.
+    pub(super) fn deliver_through(&mut self, psn: i64) -> Result<(), Stuck> {
+        while self.expected <= psn {
+            let wanted = self.expected;
+            let Some(i) = self.find_copy(wanted) else { return Err(Stuck::Missing(wanted)) };
+            self.deliver(i, true);
+            if self.expected == wanted {
+                let refusal = self.ours.iter().rev().find(|o| !matches!(o.aeth.syndrome, Syndrome::Ack(_)));
+                return Err(match refusal {
+                    Some(&o) => Stuck::Refused(o),
+                    None => Stuck::Missing(wanted),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of the request of this PSN that can have arrived by now: best one that nothing is known of yet.
+    pub(super) fn find_copy(&self, psn: i64) -> Option<usize> {
+        let copies = self.copies.get(&psn)?;
+        [Fate::Pending, Fate::Lost, Fate::Early]
+            .into_iter()
+            .find_map(|fate| copies.iter().copied().find(|&i| i < self.limit && self.fates[i] == fate))
+    }
+
+    /// A request that was carried out before and came again.
+    pub(super) fn find_duplicate(&self, wanted: impl Fn(Kind, i64, i64) -> bool) -> Option<usize> {
+        [Fate::Pending, Fate::Lost, Fate::Early].into_iter().find_map(|fate| {
+            (0..self.limit).find(|&i| {
+                let r = &self.flow.requests[i];
+                let kind = self.packet(i).opcode.kind();
+                self.fates[i] == fate && r.psn < self.expected && r.psn >= self.start && wanted(kind, r.psn, r.span)
+            })
+        })
+    }
+
+    /// The last request of this kind that was delivered.
+    pub(super) fn find_delivered(&self, wanted: impl Fn(Kind, i64, i64) -> bool) -> Option<usize> {
+        (0..self.limit).rev().find(|&i| {
+            let r = &self.flow.requests[i];
+            let kind = self.packet(i).opcode.kind();
+            self.fates[i] == Fate::Delivered
+                && r.psn < self.expected
+                && r.psn >= self.start
+                && wanted(kind, r.psn, r.span)
+        })
+    }
+
+    /// Hands a request to our NIC, with a receive if it needs one, and takes what it answers.
+    pub(super) fn deliver(&mut self, i: usize, ready: bool) {
+        let r = self.flow.requests[i];
+        let p = self.packet(i);
+        self.rig.go_to(p.time);
+        let in_order = r.psn == self.expected;
+        if in_order && ready && takes_receive(p) {
+            let told = self.side.qp(self.flow.responder, self.flow.responder_qp).and_then(|s| s.receives.as_ref());
+            let len = told.and_then(|sizes| sizes.get(self.receives_taken)).copied().unwrap_or(LARGE);
+            self.rig.post_receive(len);
+        }
+        if in_order && p.opcode.kind().is_answered_by_data() {
+            self.recall(i);
+        }
+        let frame = self.regions.translate(p);
+        self.rig.feed(&frame);
+        let refused = self.collect();
+        self.fates[i] = match r.psn > self.expected {
+            true => Fate::Early,
+            false => Fate::Delivered,
+        };
+        if !in_order || refused {
+            return;
+        }
+        self.note_carried_out(i);
+        self.expected += r.span;
+        self.not_ready = None;
+    }
+
+    /// Takes the answers of our NIC; whether one of them refuses what is expected.
+    pub(super) fn collect(&mut self) -> bool {
+        let mut refused = false;
+        for sent in self.rig.drain() {
+            let bth = sent.packet.bth;
+            let psn = self.expected + i64::from(bth.psn.distance(Psn::new(self.expected as u32)));
+            if bth.opcode != Opcode::RC_ACKNOWLEDGE {
+                self.data.entry(psn).or_default().push(sent);
+                continue;
+            }
+            let Some(aeth) = sent.packet.ext.aeth else { continue };
+            refused |= match aeth.syndrome {
+                Syndrome::Ack(_) => false,
+                Syndrome::Nak(code) => code != NakCode::PSN_SEQUENCE_ERROR && psn == self.expected,
+                _ => psn == self.expected,
+            };
+            self.ours.push(Ours { psn, aeth });
+        }
+        refused || !self.rig.is_alive()
+    }
+
+    /// Keeps track of what a request that was carried out did.
+    fn note_carried_out(&mut self, i: usize) {
+        let p = self.packet(i);
+        let kind = p.opcode.kind();
+        if takes_receive(p) {
+            self.receives_taken += 1;
+        }
+        if matches!(kind, Kind::Send | Kind::Write) {
+            self.last_message = Some(i);
+        }
+        let signs = self.signs_before(self.flow.requests[i].at);
+        if kind == Kind::Write {
+            if let Some(reth) = p.ext.reth {
+                self.write = Some((reth.rkey, reth.va, 0));
+            }
+            if let Some((key, va, offset)) = &mut self.write {
+                self.regions.note_write(*key, va.wrapping_add(*offset), p.payload.len(), signs, p.whole);
+                *offset += p.payload.len() as u64;
+            }
+        } else if let Some(atomic) = p.ext.atomic {
+            self.regions.note_write(atomic.rkey, atomic.va, 8, signs, true);
+        }
+    }
+
+    /// How often the responder's program showed itself before a packet.
+    pub(super) fn signs_before(&self, at: usize) -> u32 {
+        self.flow.signs.partition_point(|&s| s < at) as u32
+    }
+
+    /// Puts into memory what the captured answers to a READ or atomic say was there, where that is not known already.
+    fn recall(&mut self, i: usize) {
+        let r = self.flow.requests[i];
+        let p = self.packet(i);
+        let signs = self.signs_before(r.at);
+        let polling = p.opcode.kind() == Kind::ReadRequest && self.regions.is_polling(p);
+        let Some(key) = remote_key(p) else { return };
+        for n in 0..r.span {
+            let Some(list) = self.data_answers.get(&(r.psn + n)) else { continue };
+            let Some(&at) = list.iter().find(|&&at| at > r.at) else { continue };
+            let answer = &self.packets[at];
+            if !answer.whole {
+                continue;
+            }
+            let taken = match (p.ext.reth, p.ext.atomic, answer.ext.atomic_ack) {
+                (Some(reth), _, _) => {
+                    let offset = n as u64 * u64::from(self.flow.mtu.bytes());
+                    let left = u64::from(reth.len).saturating_sub(offset) as usize;
+                    let bytes = answer.payload();
+                    let bytes = &bytes[..bytes.len().min(left)];
+                    self.regions.learn(key, reth.va.wrapping_add(offset), bytes, signs, polling)
+                }
+                (_, Some(atomic), Some(found)) => {
+                    self.regions.learn(key, atomic.va, &found.to_ne_bytes(), signs, false)
+                }
+                _ => false,
+            };
+            if taken {
+                self.given.push(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A NIC with one queue pair that was made with the numbers of a capture, driven by hand.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::memory::{Access, Bind, PdId};
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::transports::wr::{Data, Datagram};
+use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind, WindowType, next_key};
+use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, RocePacket, TxFrame};
+
+/// The shortest there is: when the capture shows that the peer's timer ran out, ours has too.
+const TIMEOUT: u8 = 1;
+const MAX_FRAME: usize = 4096 + 256;
+
+/// What a queue pair is rebuilt with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) kind: QpKind,
+    pub(crate) own: IpAddr,
+    pub(crate) own_qp: Qpn,
+    pub(crate) peer: IpAddr,
+    pub(crate) peer_qp: Qpn,
+    pub(crate) mtu: PathMtu,
+    pub(crate) psn: Psn,
+    pub(crate) rnr_timer: u8,
+    pub(crate) access: Access,
+    pub(crate) work_requests: u32,
+    pub(crate) qkey: u32,
+}
+
+/// A packet that our NIC sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    pub(crate) packet: RocePacket,
+    frame: Vec<u8>,
+}
+
+impl Sent {
+    pub(crate) fn payload(&self) -> &[u8] {
+        self.frame.get(self.packet.payload.clone()).unwrap_or_default()
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) nic: Nic,
+    pd: PdId,
+    cq: CqId,
+    pub(crate) qpn: Qpn,
+    now: Instant,
+    /// A region of all addresses: receives and READs go there where nobody looks at them.
+    nowhere: u32,
+    buffer: Vec<u8>,
+}
+
+impl Rig {
+    /// A NIC whose queue pair has the number it had in the capture, connected and ready. `None` where that cannot be.
+    pub(crate) fn new(s: &Setup) -> Option<Rig> {
+        // The first number that is drawn is the queue pair's; those of keys need not be unpredictable here.
+        let mut drawn = s.own_qp.value().wrapping_sub(1);
+        let random = move || {
+            drawn = drawn.wrapping_add(1);
+            drawn
+        };
+        let port = Port { mac: MacAddr([2, 0, 0, 0, 0, 1]), addresses: vec![s.own], mtu: PathMtu::B4096 };
+        let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random));
+        let pd = nic.alloc_pd();
+        let cq = nic.create_cq(1 << 16);
+        let wrs = s.work_requests.clamp(16, softnic_nic::MAX_WR);
+        let caps = Caps { max_send_wr: wrs, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+        let qpn = nic.create_qp(&QpInit::new(s.kind, pd, cq, cq, caps)).ok()?;
+        if qpn != s.own_qp {
+            return None;
+        }
+        let nowhere = nic.alloc_null_mr(pd, Access::LOCAL_WRITE).ok()?;
+        let rc = s.kind == QpKind::Rc;
+        let connected = s.kind != QpKind::Ud;
+        let path = nic.path_to(s.peer, MacAddr([2, 0, 0, 0, 0, 2]), 0)?;
+        for attr in [
+            QpAttr {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: connected.then_some(s.access),
+                qkey: (!connected).then_some(s.qkey),
+                ..QpAttr::default()
+            },
+            QpAttr {
+                state: Some(QpState::ReadyToReceive),
+                path: connected.then_some(path),
+                mtu: connected.then_some(s.mtu),
+                dest_qp: connected.then_some(s.peer_qp),
+                rq_psn: connected.then_some(s.psn),
+                max_dest_rd_atomic: rc.then_some(255),
+                min_rnr_timer: rc.then_some(s.rnr_timer & 31),
+                ..QpAttr::default()
+            },
+            QpAttr {
+                state: Some(QpState::ReadyToSend),
+                sq_psn: Some(s.psn),
+                timeout: rc.then_some(TIMEOUT),
+                retry_cnt: rc.then_some(7),
+                rnr_retry: rc.then_some(7),
+                max_rd_atomic: rc.then_some(255),
+                ..QpAttr::default()
+            },
+        ] {
+            nic.modify_qp(qpn, &attr).ok()?;
+        }
+        Some(Rig { nic, pd, cq, qpn, now: Instant::ZERO, nowhere, buffer: vec![0; MAX_FRAME] })
+    }
+
+    /// Whether the queue pair still works.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.nic.qp_state(self.qpn).is_some_and(|s| s.sends())
+    }
+
+    /// Goes forward to a time of the capture; never back.
+    pub(crate) fn go_to(&mut self, nanos: u64) {
+        self.now = self.now.max(Instant::from_nanos(nanos));
+    }
+
+    /// Registers memory of its own at an address, with a key of its own.
+    pub(crate) fn register(&mut self, addr: u64, len: usize, access: Access) -> Option<(u32, Arc<Buffer>)> {
+        let buffer = Buffer::new(addr, len);
+        let key = self.nic.reg_mr(self.pd, &buffer, access | Access::LOCAL_WRITE | Access::MW_BIND).ok()?;
+        Some((key, buffer))
+    }
+
+    /// A region of all addresses that forgets what is written.
+    pub(crate) fn register_nowhere(&mut self, access: Access) -> Option<u32> {
+        self.nic.alloc_null_mr(self.pd, access | Access::LOCAL_WRITE).ok()
+    }
+
+    /// A window of type 2 over a region, as a SEND with invalidate takes it away; its key.
+    pub(crate) fn bind_window(&mut self, lkey: u32, addr: u64, len: u64, access: Access) -> Option<u32> {
+        let window = self.nic.alloc_mw(self.pd, WindowType::Type2B).ok()?;
+        let rkey = next_key(window);
+        let op = SendOp::BindWindow(Bind { window, rkey, lkey, addr, len, access, zero_based: false });
+        let wr =
+            SendWr { wr_id: 0, op, data: Data::Gather(&[]), flags: SendFlags::default(), deadline: None, to: None };
+        self.nic.post_send(self.now, self.qpn, &wr).ok()?;
+        // A local operation is carried out when the queue pair is asked for frames.
+        self.poll();
+        Some(rkey)
+    }
+
+    /// Posts a receive for `len` bytes.
+    pub(crate) fn post_receive(&mut self, len: u32) {
+        let sges = [Sge { addr: 0, len, lkey: self.nowhere }];
+        let _ = self.nic.post_recv(self.qpn, &RecvWr { wr_id: 0, sges: &sges, deadline: None });
+    }
+
+    /// Posts a send work request; `source` is where its bytes are, `None` for those that come from the peer.
+    pub(crate) fn post_send(
+        &mut self,
+        op: SendOp,
+        len: u32,
+        source: Option<(u64, u32)>,
+        solicited: bool,
+        to: Option<Datagram>,
+    ) -> bool {
+        let (addr, lkey) = source.unwrap_or((0, self.nowhere));
+        let sges = [Sge { addr, len, lkey }];
+        let flags = SendFlags { signaled: false, solicited, fence: false };
+        let wr = SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, deadline: None, to };
+        self.nic.post_send(self.now, self.qpn, &wr).is_ok()
+    }
+
+    /// An address for a datagram.
+    pub(crate) fn address(&mut self, dst: IpAddr, dest_qp: Qpn, qkey: u32) -> Option<Datagram> {
+        let attr = AddressAttr::new(dst, MacAddr([2, 0, 0, 0, 0, 2]), 0, 0);
+        let ah = self.nic.create_ah(self.pd, &attr).ok()?;
+        Some(Datagram { ah, dest_qp, qkey })
+    }
+
+    /// Hands a frame to the NIC.
+    pub(crate) fn feed(&mut self, frame: &[u8]) {
+        let mut frame = frame.to_vec();
+        self.nic.handle_frame(self.now, Nic::WIRE, &mut frame);
+        self.forget_completions();
+    }
+
+    /// The time of the ACK timer, or of an RNR wait, is over.
+    pub(crate) fn time_out(&mut self) {
+        self.nic.handle_timeout(self.now);
+        self.forget_completions();
+    }
+
+    /// Goes on to where the NIC stops waiting.
+    pub(crate) fn wait(&mut self) {
+        if let Some(at) = self.nic.poll_timeout() {
+            self.now = self.now.max(at);
+        }
+        self.time_out();
+    }
+
+    fn forget_completions(&mut self) {
+        while let Ok(Some(_)) = self.nic.poll_cq(self.cq) {}
+        while self.nic.poll_event().is_some() {}
+    }
+
+    /// The next frame that the NIC sends.
+    pub(crate) fn poll(&mut self) -> Option<Sent> {
+        loop {
+            let mut tx = TxFrame::new(&mut self.buffer);
+            if !self.nic.poll_transmit(self.now, Nic::WIRE, &mut tx) {
+                self.forget_completions();
+                return None;
+            }
+            let frame = tx.segments().0.to_vec();
+            if let Ok(packet) = RocePacket::parse(&frame) {
+                return Some(Sent { packet, frame });
+            }
+        }
+    }
+
+    /// All frames that the NIC sends now.
+    pub(crate) fn drain(&mut self) -> Vec<Sent> {
+        std::iter::from_fn(|| self.poll()).collect()
+    }
+}

@@ -1,0 +1,101 @@
+//! Captures of simulated runs, with every fault there is: our own NIC must recognise itself, and what was altered.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Frame, explain, play, simulate};
+use softnic_sim::{Op, Options as Sim, QpKind};
+use softnic_wire::opcode::Kind;
+
+const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
+const FAULTS: [&str; 7] =
+    ["", "loss=0.02", "ab.loss=0.05", "ba.loss=0.05", "reorder=0.02:3", "dup=0.02", "corrupt=0.02"];
+
+fn options(seed: u64) -> Sim {
+    let op = OPS[seed as usize % OPS.len()];
+    let size = [1, 1000, 5000, 20_000][seed as usize / 28 % 4];
+    Sim {
+        op,
+        size: if matches!(op, Op::Atomic) { 8 } else { size },
+        count: 30,
+        depth: 4,
+        qps: 1 + (seed / 5 % 3) as u32,
+        rtt: Duration::from_micros(200),
+        faults: FAULTS[seed as usize / 4 % FAULTS.len()].parse().unwrap(),
+        seed,
+        ..Sim::default()
+    }
+}
+
+#[test]
+fn our_own_captures_have_no_difference_whatever_went_wrong_on_the_way() {
+    for seed in 0..168 {
+        let report = play(&simulate(&options(seed)));
+        assert_eq!(report.exit_code(), 0, "seed {seed}: {}", explain(&report));
+        assert!(report.undetermined.is_empty(), "seed {seed}: {}", explain(&report));
+        assert_eq!(report.packets, report.frames, "seed {seed}: all take part");
+    }
+}
+
+#[test]
+fn unreliable_services_are_compared_packet_by_packet() {
+    for (seed, transport, op) in [(1, QpKind::Uc, Op::Write), (2, QpKind::Uc, Op::Send), (3, QpKind::Ud, Op::Send)] {
+        let size = if transport == QpKind::Ud { 700 } else { 5000 };
+        let frames = simulate(&Sim { transport, op, size, ..options(seed) });
+        let report = play(&frames);
+        assert_eq!(report.exit_code(), 0, "{}", explain(&report));
+        assert_eq!(report.counts().requests_equal, frames.len() as u64);
+    }
+}
+
+/// One byte of one packet in many runs; the ICRC made right.
+#[test]
+fn what_is_altered_in_our_own_captures_is_found() {
+    let mut altered = 0;
+    for seed in 0..56 {
+        let frames = simulate(&options(seed));
+        let is = |f: &Frame, wanted: fn(Kind) -> bool| f.packet().is_some_and(|p| wanted(p.bth.opcode.kind()));
+        // Somewhere in the middle, so that there is something before and after.
+        let middle = |wanted: fn(Kind) -> bool| {
+            let all: Vec<usize> = (0..frames.len()).filter(|&i| is(&frames[i], wanted)).collect();
+            (all.len() > 8).then(|| all[all.len() / 2])
+        };
+        let mut changed: Vec<(&str, Vec<Frame>)> = Vec::new();
+        let mut change = |what, at: Option<usize>, f: &dyn Fn(&mut Frame)| {
+            if let Some(at) = at {
+                let mut copy = frames.clone();
+                f(&mut copy[at]);
+                changed.push((what, copy));
+            }
+        };
+        let ack = middle(|k| k == Kind::Acknowledge);
+        change("ACK PSN", ack, &|f| f.add_to_psn(1000));
+        change("MSN", ack, &|f| f.change(|bth| bth[14] ^= 1));
+        let value = middle(|k| k == Kind::AtomicAcknowledge);
+        change("atomic", value, &|f| f.change(|bth| bth[20] ^= 1));
+        change("MSN of an atomic", value, &|f| f.change(|bth| bth[14] ^= 1));
+        change("READ PSN", middle(|k| k == Kind::ReadResponse), &|f| f.add_to_psn(5000));
+        let request = |k| matches!(k, Kind::Send | Kind::Write | Kind::ReadRequest | Kind::FetchAdd);
+        change("request PSN", middle(request), &|f| f.add_to_psn(-3));
+        for (what, frames) in changed {
+            altered += 1;
+            let report = play(&frames);
+            assert_eq!(report.exit_code(), 1, "seed {seed}, {what}: not found\n{}", explain(&report));
+        }
+    }
+    assert!(altered > 100, "{altered} alterations");
+}
+
+#[test]
+fn a_connection_whose_psns_wrap_is_like_any_other() {
+    // The simulator draws first PSNs; all of a capture's are moved, so that they wrap in its middle.
+    for seed in 0..8 {
+        let mut frames = simulate(&Sim { qps: 1, ..options(seed) });
+        let first = frames[0].packet().unwrap().bth.psn.value() as i32;
+        frames.iter_mut().for_each(|f| f.add_to_psn(0xff_fff0 - first));
+        let report = play(&frames);
+        assert_eq!(report.exit_code(), 0, "seed {seed}: {}", explain(&report));
+        assert!(report.undetermined.is_empty() && report.packets == frames.len() as u64);
+    }
+}
