@@ -2,14 +2,13 @@
 //! may lack (VLAN interfaces), and is older (6.1: AF_XDP without frames in several buffers).
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::guest::{self, Error, Guest, Image, Link, Machine};
+use crate::programs;
 use crate::steps::{self, Outcome};
 use crate::tshark::Scratch;
 
@@ -159,24 +158,9 @@ impl Tally {
 
 /// Builds the test programs; where each is.
 fn build() -> Result<BTreeMap<String, PathBuf>, Error> {
-    let mut words = vec!["cargo", "test", "--no-run", "-p", "softnic-runtime", "--locked", "--message-format=json"];
+    let mut words = vec!["test", "--no-run", "-p", "softnic-runtime", "--locked"];
     PROGRAMS.iter().for_each(|program| words.extend(["--test", program]));
-    println!("guest-tests: building the test programs");
-    let io = |e: std::io::Error| Error::Failed(format!("`cargo test --no-run`: {e}"));
-    let mut cargo = steps::command(&words).stdout(Stdio::piped()).spawn().map_err(io)?;
-    let messages = cargo.stdout.take().map(BufReader::new);
-    let mut built = BTreeMap::new();
-    for message in messages.map(|m| serde_json::Deserializer::from_reader(m).into_iter::<Value>()).into_iter().flatten()
-    {
-        let message = message.map_err(|e| Error::Failed(format!("cargo says what is no JSON: {e}")))?;
-        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str()) {
-            built.insert(name.to_owned(), PathBuf::from(path));
-        }
-    }
-    match cargo.wait().map_err(io)?.success() {
-        true => Ok(built),
-        false => Err(Error::Failed("the test programs do not build".into())),
-    }
+    programs::build(&words).map_err(Error::Failed)
 }
 
 /// The program without what only a debugger reads, which would fill the guest's memory; as it is where there is no `strip`.

@@ -2,10 +2,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
+mod bench_peers;
 mod between;
 mod guest;
 mod guest_tests;
 mod interop;
+mod programs;
 mod project;
 mod setup;
 mod soak;
@@ -88,6 +90,14 @@ enum Command {
   cargo xtask soak --self-test
   cargo xtask soak --self-test --bug atomic-twice --bug fence-ignored")]
     Soak(soak::Options),
+    /// Race softnic against UCX over TCP, UDP and raw frames over one veth pair, in turns
+    ///
+    /// Needs root, for network namespaces and AF_XDP, and two cores with nothing else to do. Installs ucx-utils and
+    /// ethtool with apt where they are missing. Segmentation offloads are off, as on a plain wire. See docs/performance.md.
+    #[command(after_help = "Examples:
+  cargo xtask bench-peers
+  cargo xtask bench-peers --rounds 15 --write-docs")]
+    BenchPeers(bench_peers::Options),
 }
 
 fn main() -> ExitCode {
@@ -98,6 +108,7 @@ fn main() -> ExitCode {
         Command::Interop(options) => interop::run(&options),
         Command::GuestTests(options) => guest_tests::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::BenchPeers(options) => bench_peers::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };
     match result {

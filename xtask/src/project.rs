@@ -1,4 +1,4 @@
-//! Where things lie: the repository, its captures, and those of real hardware.
+//! Where things lie: the repository, its documents, its captures, and those of real hardware.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -39,4 +39,30 @@ pub(crate) fn captures_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
 
 fn is_capture(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "pcap" || e == "pcapng")
+}
+
+/// Puts `middle` between two marks of one of the repository's documents.
+pub(crate) fn write_between_marks(file: &str, begin: &str, end: &str, middle: &str) -> Result<(), String> {
+    let path = root().join(file);
+    let text = fs::read_to_string(&path).map_err(|e| format!("{file}: {e}"))?;
+    let text = replace_between(&text, begin, end, middle).ok_or_else(|| format!("{file} has lost its marks"))?;
+    fs::write(&path, text).map_err(|e| format!("{file}: {e}"))
+}
+
+/// `text` with `middle` between the two marks; `None` where they are missing.
+pub(crate) fn replace_between(text: &str, begin: &str, end: &str, middle: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}{middle}{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        assert_eq!(replace_between("a<old>b", "<", ">", "new").as_deref(), Some("a<new>b"));
+        assert_eq!(replace_between("a old b", "<", ">", "new"), None);
+    }
 }

@@ -6,18 +6,30 @@ use crate::steps::{self, Outcome, succeeds};
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=400";
 
 /// A program that tests call, and the Debian package that has it.
-struct Tool {
+pub(crate) struct Tool {
     program: &'static str,
     package: &'static str,
 }
 
+/// What the tests call.
 const TOOLS: [Tool; 2] = [Tool { program: "tshark", package: "tshark" }, Tool { program: "ip", package: "iproute2" }];
+/// What `cargo xtask bench-peers` calls.
+pub(crate) const RACE: [Tool; 3] = [
+    Tool { program: "ip", package: "iproute2" },
+    Tool { program: "ethtool", package: "ethtool" },
+    Tool { program: "ucx_info", package: "ucx-utils" },
+];
+
+/// Installs what the tests need and is missing.
+pub(crate) fn run() -> Result<String, String> {
+    install(&TOOLS)
+}
 
 /// Installs what is missing; `Ok` says what there was to do, the error in one line why it could not be done.
-pub(crate) fn run() -> Result<String, String> {
-    let missing: Vec<&Tool> = TOOLS.iter().filter(|t| !is_installed(t.program)).collect();
+pub(crate) fn install(tools: &[Tool]) -> Result<String, String> {
+    let missing: Vec<&Tool> = tools.iter().filter(|t| !is_installed(t.program)).collect();
     if missing.is_empty() {
-        let names: Vec<_> = TOOLS.iter().map(|t| t.program).collect();
+        let names: Vec<_> = tools.iter().map(|t| t.program).collect();
         return Ok(format!("setup: {} are here, nothing to install", names.join(", ")));
     }
     let packages: Vec<_> = missing.iter().map(|t| t.package).collect();
@@ -39,8 +51,8 @@ pub(crate) fn run() -> Result<String, String> {
 
 /// Whether a program is there and runs.
 pub(crate) fn is_installed(program: &str) -> bool {
-    // `ip` knows the short form alone.
-    succeeds(&[program, "--version"]) || succeeds(&[program, "-V"])
+    // `ip` and UCX know a short form alone.
+    succeeds(&[program, "--version"]) || succeeds(&[program, "-V"]) || succeeds(&[program, "-v"])
 }
 
 /// What to put before `apt-get` to be root; the error says why nothing would help.

@@ -8,13 +8,13 @@ use softnic_pcaps::decode::{IcrcVerdict, decode_ethernet};
 use softnic_pcaps::{LinkType, PcapWriter, Reader};
 use softnic_wire::PathMtu;
 
-use super::document::replace;
 use super::scenario::{self, Scenario};
 use super::setup::{Setup, Side};
+use crate::project;
 
 /// What their names begin with.
 const PREFIX: &str = "interop_";
-const INDEX: &str = "INDEX.md";
+const INDEX: &str = "pcaps/corpus/INDEX.md";
 const BEGIN: &str = "<!-- made by `cargo xtask interop --write-corpus`: do not edit -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 /// Nobody wants to read more.
@@ -64,10 +64,7 @@ pub(super) fn write(made: &Path, corpus: &Path) -> Result<String, String> {
         let _ = writeln!(rows, "| {name} | {packets} | {what}{damaged} |");
         (files, bytes) = (files + 1, bytes + size);
     }
-    let index = corpus.join(INDEX);
-    let text = fs::read_to_string(&index).map_err(io)?;
-    let text = replace(&text, BEGIN, END, &rows).ok_or_else(|| format!("{} has lost its marks", index.display()))?;
-    fs::write(&index, text).map_err(io)?;
+    project::write_between_marks(INDEX, BEGIN, END, &rows)?;
     Ok(format!("pcaps/corpus: {files} captures, {bytes} bytes"))
 }
 

@@ -1,7 +1,5 @@
 //! The table of results in docs/interop.md: whatever stands between two marks is replaced.
 
-use std::fs;
-
 use super::report::Report;
 use crate::project;
 
@@ -11,10 +9,7 @@ const END: &str = "<!-- end of what is made -->\n";
 
 /// Puts the report into the document.
 pub(super) fn write(report: &Report) -> Result<(), String> {
-    let path = project::root().join(FILE);
-    let text = fs::read_to_string(&path).map_err(|e| format!("{FILE}: {e}"))?;
-    let text = replace(&text, BEGIN, END, &section(report)).ok_or_else(|| format!("{FILE} has lost its marks"))?;
-    fs::write(&path, text).map_err(|e| format!("{FILE}: {e}"))
+    project::write_between_marks(FILE, BEGIN, END, &section(report))
 }
 
 fn section(report: &Report) -> String {
@@ -28,26 +23,13 @@ fn section(report: &Report) -> String {
     )
 }
 
-/// `text` with `middle` between the two marks; `None` where they are missing.
-pub(super) fn replace(text: &str, begin: &str, end: &str, middle: &str) -> Option<String> {
-    let (before, rest) = text.split_once(begin)?;
-    let (_, after) = rest.split_once(end)?;
-    Some(format!("{before}{begin}{middle}{end}{after}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
-        assert_eq!(replace("a<old>b", "<", ">", "new").as_deref(), Some("a<new>b"));
-        assert_eq!(replace("a old b", "<", ">", "new"), None);
-    }
-
-    #[test]
     fn the_document_has_the_marks() {
-        let text = fs::read_to_string(project::root().join(FILE)).unwrap();
-        assert!(replace(&text, BEGIN, END, "").is_some());
+        let text = std::fs::read_to_string(project::root().join(FILE)).unwrap();
+        assert!(project::replace_between(&text, BEGIN, END, "").is_some());
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use crate::steps::command;
+use crate::programs;
 
 /// How a seed went: the messages that completed, or what went wrong.
 pub(super) type Outcome = Result<u64, String>;
@@ -23,18 +23,18 @@ impl Worker {
     /// Builds it with optimisation and invariants, and with bugs that can be planted if asked for.
     pub(super) fn build(planted: bool) -> Result<Worker, String> {
         let features = if planted { "invariants,planted-bugs" } else { "invariants" };
-        let words = ["cargo", "build", "--release", "--locked", "-p", "softnic-sim", "--example", "swarm_worker"];
-        println!("$ {} --features {features}", words.join(" "));
-        let mut cargo = command(&words);
-        cargo.args(["--features", features, "--message-format", "json-render-diagnostics"]);
-        let output = cargo.stderr(Stdio::inherit()).output().map_err(|e| format!("`cargo` cannot be started: {e}"))?;
-        if !output.status.success() {
-            return Err(format!("the swarm was not built: {}", output.status));
-        }
-        let messages = String::from_utf8_lossy(&output.stdout);
-        let built = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        let mut programs = built.filter_map(|message| message.get("executable")?.as_str().map(PathBuf::from));
-        let program = programs.next().ok_or("cargo does not say where it put the swarm")?;
+        let words = [
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "softnic-sim",
+            "--example",
+            "swarm_worker",
+            "--features",
+            features,
+        ];
+        let program = programs::build_one("swarm_worker", &words)?;
         Ok(Worker { program, arguments: Vec::new() })
     }
 

@@ -1,0 +1,83 @@
+//! `cargo xtask bench-peers`: softnic, UCX over TCP, UDP and raw frames race over one veth pair, in turns, in one run.
+
+mod chart;
+mod pair;
+mod racers;
+mod report;
+
+use std::fs;
+
+use crate::guest::{catch_interrupts, interrupted};
+use crate::project;
+use crate::setup;
+use pair::Pair;
+use racers::{Programs, Race};
+use report::Results;
+
+const DOCUMENT: &str = "docs/performance.md";
+const CHART: &str = "docs/bench-peers.svg";
+const BEGIN: &str = "<!-- made by `cargo xtask bench-peers --write-docs`: do not edit -->\n";
+const END: &str = "<!-- end of what is made -->\n";
+
+/// The MTUs of the interfaces: a plain one, and one that path MTU 4096 fits in.
+const MTUS: [u32; 2] = [1500, 4200];
+
+/// How long to race.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often each of them has its turn; the medians count
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seconds that each sends in its turn
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Put the table and the chart into docs/performance.md
+    #[arg(long)]
+    write_docs: bool,
+}
+
+/// The command.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    if !(0.05..=60.0).contains(&options.seconds) {
+        return Err("--seconds must be between 0.05 and 60".into());
+    }
+    println!("{}", setup::install(&setup::RACE)?);
+    let programs = Programs::build()?;
+    catch_interrupts();
+    let mut all = Vec::new();
+    for mtu in MTUS {
+        let pair = Pair::new(mtu).map_err(|e| e.to_string())?;
+        let mut results = Results::new(mtu);
+        for round in 1..=options.rounds {
+            for race in Race::ALL {
+                if interrupted() {
+                    return Err("interrupted".into());
+                }
+                let value = programs.run(race, &pair, options.seconds)?;
+                results.add(race, value);
+            }
+            println!("bench-peers: MTU {mtu}, round {round} of {}: {}", options.rounds, results.last());
+        }
+        all.push(results);
+    }
+    let table = report::table(&all, options.rounds);
+    println!("\n{table}");
+    if options.write_docs {
+        let chart = project::root().join(CHART);
+        fs::write(&chart, chart::svg(&all)).map_err(|e| format!("{CHART}: {e}"))?;
+        project::write_between_marks(DOCUMENT, BEGIN, END, &format!("{table}\n![bars](bench-peers.svg)\n"))?;
+        println!("bench-peers: wrote {DOCUMENT} and {CHART}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_the_marks() {
+        let text = fs::read_to_string(project::root().join(DOCUMENT)).unwrap();
+        assert!(project::replace_between(&text, BEGIN, END, "").is_some());
+    }
+}

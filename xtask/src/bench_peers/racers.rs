@@ -1,0 +1,251 @@
+//! Who races: the programs at both ends, and the one number that each run is about.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::pair::{End, Pair, SERVER};
+use crate::programs::build_one;
+
+/// Bytes of a message where bandwidth is measured, and of one where latency is.
+const MESSAGE: &str = "65536";
+const PING: &str = "64";
+/// Messages that softnic has outstanding.
+const DEPTH: &str = "16";
+const PINGS: &str = "10000";
+const UDP_PORT: &str = "18600";
+const UCX_PORT: &str = "18601";
+/// How long a server may take to begin and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one run measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Race {
+    Raw,
+    Softnic,
+    Ucx,
+    Udp,
+    RawLatency,
+    SoftnicLatency,
+    UcxLatency,
+    UdpLatency,
+}
+
+impl Race {
+    pub(super) const ALL: [Race; 8] = [
+        Race::Raw,
+        Race::Softnic,
+        Race::Ucx,
+        Race::Udp,
+        Race::RawLatency,
+        Race::SoftnicLatency,
+        Race::UcxLatency,
+        Race::UdpLatency,
+    ];
+
+    /// Which command it is, for the table.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Race::Raw => "`softnic perf raw`",
+            Race::Softnic => "`softnic perf write_bw`",
+            Race::Ucx => "`ucx_perftest -t ucp_put_bw`, TCP",
+            Race::Udp => "UDP, sendmmsg and recvmmsg",
+            Race::RawLatency => "`softnic perf raw_lat`",
+            Race::SoftnicLatency => "`softnic perf write_lat`",
+            Race::UcxLatency => "`ucx_perftest -t ucp_put_lat`, TCP",
+            Race::UdpLatency => "UDP, polled",
+        }
+    }
+
+    pub(super) fn is_latency(self) -> bool {
+        matches!(self, Race::RawLatency | Race::SoftnicLatency | Race::UcxLatency | Race::UdpLatency)
+    }
+}
+
+/// The programs that were built here.
+pub(super) struct Programs {
+    softnic: PathBuf,
+    udp: PathBuf,
+}
+
+impl Programs {
+    /// Builds them as users do.
+    pub(super) fn build() -> Result<Programs, String> {
+        Ok(Programs {
+            softnic: build_one("softnic", &["build", "--release", "--locked", "-p", "softnic"])?,
+            udp: build_one(
+                "udp_race",
+                &["build", "--release", "--locked", "-p", "softnic-benches", "--example", "udp_race"],
+            )?,
+        })
+    }
+
+    /// One run: Gbit/s of payload, or microseconds.
+    pub(super) fn run(&self, race: Race, pair: &Pair, seconds: f64) -> Result<f64, String> {
+        let path_mtu = if pair.mtu < 4200 { "1024" } else { "4096" };
+        let duration = format!("{seconds}s");
+        match race {
+            Race::Raw => self.softnic(pair, &["raw", "--size", path_mtu, "--duration", &duration]),
+            Race::Softnic => self.softnic(
+                pair,
+                &["write_bw", "--size", MESSAGE, "--mtu", path_mtu, "--depth", DEPTH, "--duration", &duration],
+            ),
+            Race::RawLatency => self.softnic(pair, &["raw_lat", "--size", PING, "--iters", PINGS]),
+            Race::SoftnicLatency => self.softnic(pair, &["write_lat", "--size", PING, "--iters", PINGS]),
+            Race::Udp => self.udp(pair, "count", &["bandwidth", path_mtu, &seconds.to_string()], "gbps"),
+            Race::UdpLatency => self.udp(pair, "echo", &["latency", PING, PINGS], "us"),
+            Race::Ucx => {
+                // It knows no duration: about as many messages as the others send.
+                let count = (seconds * 12_000.0).max(500.0) as u32;
+                let mib = ucx(pair, "ucp_put_bw", MESSAGE, &count.to_string())?.overall_mib;
+                Ok(mib * 1_048_576.0 * 8.0 / 1e9)
+            }
+            Race::UcxLatency => Ok(ucx(pair, "ucp_put_lat", PING, PINGS)?.median_us),
+        }
+    }
+
+    fn softnic(&self, pair: &Pair, what: &[&str]) -> Result<f64, String> {
+        let program = self.softnic.to_string_lossy();
+        let device = |end: End| format!("afxdp:{}", end.interface());
+        let mut server = pair.command(End::Server, &[&program, "perf", "--server", "--dev", &device(End::Server)]);
+        let server = Server::start(server.stdout(Stdio::null()).stderr(Stdio::piped()), "waiting")?;
+        let device = device(End::Client);
+        let words = [&[&program, "perf"], what, &["--connect", SERVER, "--dev", &device, "--json"]].concat();
+        let line = output(&mut pair.command(End::Client, &words))?;
+        server.end()?;
+        number(&line, &["/bw_avg_gbps", "/lat_us/typical"])
+    }
+
+    fn udp(&self, pair: &Pair, serve: &str, what: &[&str], key: &str) -> Result<f64, String> {
+        let program = self.udp.to_string_lossy();
+        let mut server = pair.command(End::Server, &[&program, serve, UDP_PORT]);
+        let server = Server::start(server.stdout(Stdio::piped()), "ready")?;
+        let to = format!("{SERVER}:{UDP_PORT}");
+        let words = [&[&program, what[0], &to], &what[1..]].concat();
+        let line = output(&mut pair.command(End::Client, &words))?;
+        server.end()?;
+        number(&line, &[&format!("/{key}")])
+    }
+}
+
+/// The line of figures that `ucx_perftest -f` ends with.
+struct UcxLine {
+    median_us: f64,
+    overall_mib: f64,
+}
+
+fn ucx(pair: &Pair, test: &str, bytes: &str, count: &str) -> Result<UcxLine, String> {
+    let env = |end: End| ["env".to_string(), "UCX_TLS=tcp".into(), format!("UCX_NET_DEVICES={}", end.interface())];
+    let command = |end: End, words: &[&str]| {
+        let env = env(end);
+        let all: Vec<&str> = env.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        pair.command(end, &all)
+    };
+    let mut server = command(End::Server, &["ucx_perftest", "-p", UCX_PORT]);
+    // Nothing tells when it listens; a client that comes too early is refused, and comes again.
+    let server = Server::start(server.stdout(Stdio::null()).stderr(Stdio::null()), "")?;
+    let words = ["ucx_perftest", SERVER, "-p", UCX_PORT, "-t", test, "-s", bytes, "-n", count, "-w", "100", "-f"];
+    let begin = Instant::now();
+    let text = loop {
+        match output(&mut command(End::Client, &words)) {
+            Ok(text) => break text,
+            Err(why) if begin.elapsed() > PATIENCE => return Err(why),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    server.end()?;
+    ucx_line(&text).ok_or_else(|| format!("ucx_perftest said nothing that is known: {text}"))
+}
+
+/// Iterations, then microseconds (median, average, overall), MB/s (average, overall), messages a second.
+fn ucx_line(text: &str) -> Option<UcxLine> {
+    let numbers = text
+        .lines()
+        .rev()
+        .map(|line| -> Option<Vec<f64>> { line.split_whitespace().map(|word| word.parse().ok()).collect() });
+    let numbers = numbers.flatten().find(|numbers| numbers.len() == 8)?;
+    Some(UcxLine { median_us: numbers[1], overall_mib: numbers[5] })
+}
+
+/// What a command printed on stdout.
+fn output(command: &mut Command) -> Result<String, String> {
+    let shown = format!("{command:?}");
+    let output = command.stderr(Stdio::piped()).output().map_err(|e| format!("{shown}: {e}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{shown}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// The number at the first of these places in a line of JSON.
+fn number(line: &str, places: &[&str]) -> Result<f64, String> {
+    let json: Value = serde_json::from_str(line).map_err(|e| format!("{e} in {line}"))?;
+    let found = places.iter().find_map(|place| json.pointer(place)?.as_f64());
+    found.ok_or_else(|| format!("{} is not in {line}", places.join(" or ")))
+}
+
+/// A process that serves one client.
+struct Server(Child);
+
+impl Server {
+    /// Starts it, and waits for a line with this sign on the stream that is piped, if one is.
+    fn start(command: &mut Command, sign: &str) -> Result<Server, String> {
+        let shown = format!("{command:?}");
+        let mut server = Server(command.spawn().map_err(|e| format!("{shown}: {e}"))?);
+        let stdout = server.0.stdout.take().map(|s| Box::new(s) as Box<dyn Read + Send>);
+        let stderr = server.0.stderr.take().map(|s| Box::new(s) as Box<dyn Read + Send>);
+        let Some(stream) = stdout.or(stderr) else { return Ok(server) };
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let mut said = String::new();
+        for line in lines.by_ref() {
+            if line.contains(sign) {
+                // What it says later nobody needs, but somebody must take it.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(server);
+            }
+            said = line;
+        }
+        Err(format!("{shown}: {said}"))
+    }
+
+    /// It ends by itself when its client is done.
+    fn end(mut self) -> Result<(), String> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if let Ok(Some(_)) = self.0.try_wait() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err("a server does not end although its client did".into())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_of_ucx_are_found_below_its_frame() {
+        let text = "+---+\n|  Test  | # iterations |\n+---+\n        20000   0.324   83.138   79.426   751.76   786.90   12028   12590\n";
+        let line = ucx_line(text).unwrap();
+        assert_eq!((line.median_us, line.overall_mib), (0.324, 786.9));
+        assert!(ucx_line("nothing").is_none());
+    }
+
+    #[test]
+    fn a_number_is_taken_from_where_it_is() {
+        assert_eq!(number(r#"{"lat_us":{"typical":2.5}}"#, &["/bw_avg_gbps", "/lat_us/typical"]), Ok(2.5));
+        assert!(number(r#"{"a":1}"#, &["/b"]).is_err());
+    }
+}

@@ -1,0 +1,32 @@
+//! Programs that cargo builds for a chore.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::steps::command;
+
+/// Runs cargo with these words, which must build something; where it put each program, by name.
+pub(crate) fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
+    println!("$ cargo {}", words.join(" "));
+    let words = [&["cargo"], words, &["--message-format", "json-render-diagnostics"]].concat();
+    let output = command(&words).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|e| format!("`cargo` cannot be started: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo did not build what is needed: {}", output.status));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let programs = messages.filter_map(|message| {
+        let name = message["target"]["name"].as_str()?.to_owned();
+        Some((name, PathBuf::from(message["executable"].as_str()?)))
+    });
+    Ok(programs.collect())
+}
+
+/// Builds one program; where it is.
+pub(crate) fn build_one(name: &str, words: &[&str]) -> Result<PathBuf, String> {
+    build(words)?.remove(name).ok_or_else(|| format!("cargo does not say where it put {name}"))
+}
