@@ -220,6 +220,25 @@ fn ctrl_c_prints_a_summary_in_which_everything_is_counted() {
 }
 
 #[test]
+fn perf_measures_every_operation_over_af_xdp() {
+    let Some(row) = Row::new() else { return };
+    let wire = row.wire(&[]);
+    for op in ["write_bw", "read_bw", "send_bw", "atomic_bw", "write_lat", "read_lat", "send_lat", "atomic_lat"] {
+        let v = row.perf(&[op, "--iters", "50", "--verify"]);
+        assert_eq!((&v["op"], &v["iterations"]), (&op.into(), &50.into()), "{v}");
+        let figure = if op.ends_with("_lat") { &v["lat_us"]["typical"] } else { &v["bw_avg_gbps"] };
+        assert!(figure.as_f64() > Some(0.0), "{v}");
+    }
+    for transport in ["uc", "ud"] {
+        let v = row.perf(&["send_lat", "--transport", transport, "--iters", "50", "--verify"]);
+        assert_eq!((&v["transport"], &v["iterations"]), (&transport.into(), &50.into()), "{v}");
+    }
+    assert!(row.perf(&["raw", "--iters", "200"])["bw_avg_gbps"].as_f64() > Some(0.0));
+    assert!(row.perf(&["raw_lat", "--iters", "50"])["lat_us"]["typical"].as_f64() > Some(0.0));
+    drop(wire);
+}
+
+#[test]
 fn it_ends_by_itself_after_its_time_and_at_sigterm_and_shows_counters_on_the_way() {
     let Some(row) = Row::new() else { return };
     let (code, out, err) = row.wire(&["--duration", "500ms", "--interval", "100ms"]).end();
