@@ -24,7 +24,7 @@ pub use context::{Context, ProtectionDomain, Running};
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{DeviceSpec, DeviceSpecError, OpenError, OpenOptions, OwnAddresses, Progress};
 pub use path::{PathError, PeerPath};
-pub use queue_pair::{Connection, QpOptions, QueuePair};
+pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;

@@ -19,7 +19,7 @@ use super::context::ProtectionDomain;
 use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
-use crate::host_network::Membership;
+use crate::host_network::{HostNetworkError, Membership};
 
 /// What a queue pair is made with.
 #[derive(Debug, Clone)]
@@ -90,6 +90,17 @@ impl Connection {
             max_rd_atomic: 16,
         }
     }
+}
+
+/// Why a queue pair cannot hear what is sent to a multicast group.
+#[derive(Debug, thiserror::Error)]
+pub enum MulticastError {
+    /// It is not for groups, or the address is none of a group.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The kernel does not join the group.
+    #[error(transparent)]
+    Kernel(#[from] HostNetworkError),
 }
 
 /// A queue pair. It is destroyed when the last clone goes.
@@ -323,16 +334,21 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces.
+    /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is
+    /// to be called in the interface's network namespace.
     ///
     /// # Errors
-    /// When the queue pair is no datagram queue pair, or the address no group's.
-    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), ObjectError> {
+    /// When the queue pair is no datagram queue pair, the address no group's, or the kernel refuses to join.
+    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
         self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
         let membership = match &self.0.pd.context().network {
-            Network::Kernel { host, .. } => lock(host).join(group).ok(),
-            Network::Own => None,
+            Network::Kernel { host, .. } => lock(host).join(group).map(Some),
+            Network::Own => Ok(None),
         };
+        let membership = membership.inspect_err(|_| {
+            // It was attached just now.
+            let _ = self.0.engine.control().nic().detach_multicast(self.0.qpn, group);
+        })?;
         self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).push((group, membership));
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use softnic_nic::QpKind;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendOp, SendWr};
+use softnic_runtime::api::MulticastError;
 use softnic_wire::Qpn;
 
 use crate::veth::left_out;
@@ -57,4 +58,17 @@ fn a_member_hears_its_group_until_it_leaves() {
         Ok(()) => groups(&w, "ff05::1:7".parse().unwrap()),
         Err(why) => left_out(&format!("IPv6: {why}")),
     }
+}
+
+#[test]
+fn a_group_that_the_kernel_does_not_join_is_refused_and_not_heard() {
+    let Some(veth) = crate::veth::Veth::new(1, 1500) else { return };
+    let w = World::on(veth, Default::default());
+    let [_, member] = w.queue_pairs(QpKind::Ud, |_| ());
+    member.open_datagrams(5).unwrap();
+    w.veth.ip(1, &format!("link delete {}", w.veth.interface(1))).unwrap();
+    let group = [239, 1, 2, 3].into();
+    let refused = w.veth.inside(1, || member.attach_multicast(group)).unwrap_err();
+    assert!(matches!(refused, MulticastError::Kernel(_)), "{refused}");
+    assert!(member.detach_multicast(group).is_err(), "it was never a member");
 }
