@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::Plan;
 use super::stop;
 
-/// Changes whenever an older end would misunderstand a newer one.
+/// Changes whenever an older end would misunderstand a newer one. tools/perf_peer.py speaks it too.
 pub(crate) const VERSION: u32 = 1;
 /// How long the peer may be silent where it has nothing to do but answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -2,7 +2,7 @@
 
 use softnic_runtime::api::MemoryRegion;
 
-/// The bytes of message `number` on queue pair `qp`.
+/// The bytes of message `number` on queue pair `qp`; tools/perf_peer.py makes the same.
 fn fill(out: &mut [u8], qp: usize, number: u64) {
     let mut word = (number ^ (qp as u64) << 40).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for chunk in out.chunks_mut(8) {
