@@ -88,6 +88,9 @@ pub(crate) struct Args {
     /// Retries after timeouts and sequence NAKs [default: 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
     retry: Option<u8>,
+    /// Traffic class of what both ends send: 4 · DSCP, as in 104 for DSCP 26; its lower two bits, ECN, are the NIC's own [default: 0]
+    #[arg(long, value_name = "N")]
+    tclass: Option<u8>,
     /// What goes wrong on the wire: on mem in both directions, on a device for what this side sends (rx. before a key: receives);
     /// keys as `softnic sim` has them
     #[arg(long, value_name = "SPEC")]
@@ -157,6 +160,7 @@ impl Args {
             depth: self.depth.unwrap_or(128),
             timeout: self.timeout.unwrap_or(14),
             retry: self.retry.unwrap_or(7),
+            tclass: self.tclass.unwrap_or(0),
             verify: self.verify,
         };
         plan.check()?;

@@ -417,3 +417,16 @@ fn counters_of_nobody_is_an_error() {
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!((out.status.code(), text.lines().count()), (Some(1), 1), "{text}");
 }
+
+#[test]
+fn packets_of_both_ends_have_the_traffic_class_that_was_asked_for() {
+    let pcap = scratch("tclass.pcap");
+    let name = pcap.display().to_string();
+    json(&["write_bw", "--iters", "3", "--tclass", "104", "--pcap", &name]);
+    let out = softnic(&["inspect", "--json", &name]).output().expect("softnic runs");
+    let packets: Vec<Value> = lines(&out).into_iter().filter(|v| v.get("opcode").is_some()).collect();
+    // DSCP 26, and ECT(0), which is the NIC's own.
+    assert!(packets.iter().all(|v| v["traffic_class"] == 106), "{:?}", packets.first());
+    assert!(packets.iter().any(|v| v["opcode"] == "RC_ACKNOWLEDGE"), "both ends");
+    std::fs::remove_file(pcap).expect("it is there");
+}

@@ -66,6 +66,8 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(crate) struct Control {
     stream: Box<dyn Stream>,
     buffer: Vec<u8>,
+    /// Where the peer is in the kernel's network, if it is another process.
+    pub(crate) peer: Option<IpAddr>,
     /// Whether Ctrl-C ends a wait: of two ends in one process only the client looks at it.
     pub(crate) interruptible: bool,
 }
@@ -74,7 +76,8 @@ impl Control {
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Control> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Control { stream: Box::new(stream), buffer: Vec::new(), interruptible: true })
+        let peer = Some(stream.peer_addr()?.ip().to_canonical());
+        Ok(Control { stream: Box::new(stream), buffer: Vec::new(), peer, interruptible: true })
     }
 
     /// The two ends of a stream inside this process: the client's and the server's.
@@ -82,7 +85,8 @@ impl Control {
         let (a, b) = UnixStream::pair()?;
         a.set_nonblocking(true)?;
         b.set_nonblocking(true)?;
-        let end = |stream, interruptible| Control { stream: Box::new(stream), buffer: Vec::new(), interruptible };
+        let end =
+            |stream, interruptible| Control { stream: Box::new(stream), buffer: Vec::new(), peer: None, interruptible };
         Ok((end(a, true), end(b, false)))
     }
 

@@ -136,6 +136,9 @@ pub(crate) struct Plan {
     pub(crate) depth: u32,
     pub(crate) timeout: u8,
     pub(crate) retry: u8,
+    /// Traffic class of packets.
+    #[serde(default)]
+    pub(crate) tclass: u8,
     pub(crate) verify: bool,
 }
 

@@ -1,6 +1,7 @@
 //! `raw` and `raw_lat`: frames without any protocol, counted by who receives them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use softnic_runtime::api::{RawFrame, RawPort};
@@ -23,11 +24,10 @@ const SILENCE: Duration = Duration::from_millis(50);
 const LOST: Duration = Duration::from_millis(100);
 
 /// What the peer must know.
-pub(crate) fn hello(port: &RawPort, plan: &Plan, same_version_as: Option<&Hello>) -> Result<Hello, String> {
-    let address = super::session::own_address(&port.port().addresses, same_version_as, port.description())?;
+pub(crate) fn hello(port: &RawPort, plan: &Plan, address: IpAddr) -> Hello {
     let max_mtu = port.port().mtu.bytes();
     let (mac, plan) = (port.port().mac.0, plan.clone());
-    Ok(Hello { version: VERSION, plan, address, mac, max_mtu, queue_pairs: Vec::new(), memory: 0, rkey: 0 })
+    Hello { version: VERSION, plan, address, mac, max_mtu, queue_pairs: Vec::new(), memory: 0, rkey: 0 }
 }
 
 /// One end.

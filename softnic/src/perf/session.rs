@@ -61,13 +61,17 @@ impl End {
     }
 }
 
-/// The address that the peer gets: the first, or the first of the peer's own IP version.
-pub(crate) fn own_address(all: &[IpAddr], peer: Option<&Hello>, description: &str) -> Result<IpAddr, String> {
-    let fits = |a: &&IpAddr| peer.is_none_or(|p| p.address.is_ipv4() == a.is_ipv4());
-    all.iter().find(fits).copied().ok_or_else(|| match peer {
-        None => format!("{description} has no IP address: give the interface one by `ip address add`"),
-        Some(peer) => format!("{description} has no address of the same IP version as the peer's, {}", peer.address),
-    })
+/// The address that the server gets: of the IP version by which it was reached, if there is one.
+pub(crate) fn client_address(all: &[IpAddr], server: Option<IpAddr>, description: &str) -> Result<IpAddr, String> {
+    let like = server.and_then(|server| all.iter().find(|a| a.is_ipv4() == server.is_ipv4()));
+    let address = like.or(all.first()).copied();
+    address.ok_or_else(|| format!("{description} has no IP address: give the interface one by `ip address add`"))
+}
+
+/// The address that the client gets: of the same IP version as its own.
+pub(crate) fn server_address(all: &[IpAddr], client: IpAddr, description: &str) -> Result<IpAddr, String> {
+    let like = all.iter().find(|a| a.is_ipv4() == client.is_ipv4()).copied();
+    like.ok_or_else(|| format!("{description} has no address of the same IP version as the peer's, {client}"))
 }
 
 /// Both ends in this process.
@@ -185,13 +189,14 @@ fn serve_client(
     match end {
         End::Nic(context) => {
             let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER)?;
-            let address = own_address(&side.context.addresses(), Some(&peer), side.context.description())?;
+            let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
             side.connect(&peer)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
             serve(&side, control)
         }
         End::Raw(mut port) => {
-            control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, Some(&peer))?)))?;
+            let address = server_address(&port.port().addresses, peer.address, port.description())?;
+            control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, address))))?;
             Raw { port: &mut port, control, plan: &peer.plan, peer: &peer }.serve()
         }
     }
@@ -208,7 +213,7 @@ fn run_end(
 ) -> Result<(), String> {
     match end {
         End::Nic(context) => {
-            let address = own_address(&context.addresses(), None, context.description())?;
+            let address = client_address(&context.addresses(), control.peer, context.description())?;
             let mut side = Side::new(context.clone(), plan, setup.seed)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
             let peer = hello_of(control, Some(&context))?;
@@ -217,7 +222,8 @@ fn run_end(
             client::run(&mut side, control, tell)
         }
         End::Raw(mut port) => {
-            control.send(&Message::Hello(Box::new(raw::hello(&port, plan, None)?)))?;
+            let address = client_address(&port.port().addresses, control.peer, port.description())?;
+            control.send(&Message::Hello(Box::new(raw::hello(&port, plan, address))))?;
             let peer = hello_of(control, None)?;
             begin(plan, port.description())?;
             Raw { port: &mut port, control, plan, peer: &peer }.run(tell)
@@ -241,5 +247,23 @@ fn hello_of(control: &mut Control, context: Option<&Context>) -> Result<Hello, S
 fn pin(setup: &Setup, n: usize) {
     if !setup.cpus.is_empty() {
         core_affinity::set_for_current(core_affinity::CoreId { id: setup.cpus[n % setup.cpus.len()] });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ip_version_of_the_run_is_that_of_the_servers_address() {
+        let all: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        let [v4, v6] = all;
+        assert_eq!(client_address(&all, Some(v6), ""), Ok(v6));
+        assert_eq!(client_address(&all, Some(v4), ""), Ok(v4));
+        assert_eq!(client_address(&all, None, ""), Ok(v4));
+        assert_eq!(client_address(&[v4], Some(v6), ""), Ok(v4), "the server may have both");
+        assert!(client_address(&[], None, "eth0").unwrap_err().contains("eth0 has no IP address"));
+        assert_eq!(server_address(&all, v6, ""), Ok(v6));
+        assert!(server_address(&[v4], v6, "eth0").is_err());
     }
 }

@@ -104,6 +104,7 @@ impl Side {
         // What a datagram may be long, both know only now.
         self.plan.check()?;
         let mut path = self.context.path_to(peer.address, 0).map_err(|e| e.to_string())?;
+        path.attr.traffic_class = self.plan.tclass;
         if path.mtu < mtu {
             return Err(format!(
                 "the way to {} bears an MTU of {} only: say --mtu {0}",

@@ -60,6 +60,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
                 depth: 128,
                 timeout: 14,
                 retry: 7,
+                tclass: 0,
                 verify: false,
             };
             let mut tell = |plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
