@@ -75,6 +75,8 @@ pub enum Rule {
     AckNamesData,
     /// A duplicate is acknowledged by its own PSN.
     DuplicateOwnPsn,
+    /// A READ that is answered again goes on instead of beginning.
+    ReadGoesOn,
     /// More retries than seven.
     RetriesForEver,
     /// Sent again from an earlier packet than the oldest without an answer.
@@ -147,6 +149,12 @@ pub const TABLE: &[AllowedDifference] = &[
         peers: &[Hardware],
         what: "the ACK of a duplicate names the duplicate",
         why: "it acknowledges less than it could, which is harmless",
+    },
+    AllowedDifference {
+        rule: Rule::ReadGoesOn,
+        peers: &[Rxe],
+        what: "MIDDLE or LAST, not FIRST or ONLY, where a READ that came again is answered",
+        why: "rxe goes on with the answer that it had begun, also where the new READ asks for its tail alone",
     },
     AllowedDifference {
         rule: Rule::RetriesForEver,
