@@ -71,6 +71,8 @@ pub enum Rule {
     ShortReceive,
     /// A sequence NAK for what follows an RNR NAK.
     NakAfterRnr,
+    /// A sequence NAK for a packet that came too early.
+    NakForDropped,
     /// A plain ACK names a READ or atomic.
     AckNamesData,
     /// A duplicate is acknowledged by its own PSN.
@@ -137,6 +139,12 @@ pub const TABLE: &[AllowedDifference] = &[
         peers: &[Rxe],
         what: "a sequence NAK for packets behind one that got an RNR NAK",
         why: "rxe's departure: they are to be dropped silently (docs/interop.md)",
+    },
+    AllowedDifference {
+        rule: Rule::NakForDropped,
+        peers: &[Softnic],
+        what: "a sequence NAK for the newest packet that was sent",
+        why: "it came before the one in front of it and was dropped; when that had come, ours asked for it",
     },
     AllowedDifference {
         rule: Rule::AckNamesData,

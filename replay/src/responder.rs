@@ -94,6 +94,8 @@ struct Responder<'a> {
     receives_taken: usize,
     /// PSNs at which messages were completed, in order: the MSN counts them.
     completed: Vec<i64>,
+    /// The highest PSN that a captured answer shows to have been carried out.
+    shown: Option<i64>,
     /// The last captured answers, the newest behind.
     recent: VecDeque<Answer>,
     /// Data that was known from nowhere but the answer itself.
@@ -243,6 +245,7 @@ impl<'a> Responder<'a> {
             last_ack: None,
             receives_taken: 0,
             completed: Vec::new(),
+            shown: None,
             recent: VecDeque::new(),
             given: HashSet::new(),
             dead: false,

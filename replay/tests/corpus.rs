@@ -51,7 +51,7 @@ const CORPUS: &[Row] = &[
     ("interop_read_softnic.pcap", 0, 5, 9, 8, 0, 0),
     ("interop_reads_rxe.pcap", 0, 6, 12, 12, 0, 0),
     ("interop_reads_softnic.pcap", 0, 6, 12, 12, 0, 0),
-    ("interop_reorder_rxe.pcap", 0, 28, 17, 5, 0, 0),
+    ("interop_reorder_rxe.pcap", 0, 29, 17, 5, 0, 0),
     ("interop_reorder_softnic.pcap", 0, 33, 23, 5, 0, 0),
     ("interop_retry_exceeded_softnic.pcap", 0, 3, 0, 0, 0, 0),
     ("interop_rnr_exceeded_rxe.pcap", 0, 3, 3, 0, 0, 0),

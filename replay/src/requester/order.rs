@@ -42,16 +42,25 @@ impl Requester<'_> {
         if self.poll() == Some(psn) {
             return Match::Next;
         }
+        // While it sends again, another NAK may make it go on further ahead.
+        if !back && psn < self.highest && self.feed_reason(psn) && self.await_turn(psn, p) {
+            return Match::Next;
+        }
         let back = self.held.as_ref().is_none_or(|h| h.0 > psn);
-        if back && let Some(found) = self.find_on_its_way(r, p, rest) {
-            return found;
+        if back && let Some(ours) = self.find_overtaken(r, p, rest) {
+            return Match::Late(ours);
         }
         self.rig.go_to(p.time);
         if back && self.hear_again(psn) && self.poll() == Some(psn) {
             return Match::Next;
         }
+        if back && self.is_duplicated(r, p) {
+            return Match::Again;
+        }
         let quiet = p.time.saturating_sub(self.quiet_since);
-        let patience = if self.was_told_otherwise(psn) { REACTION } else { SHORTEST_TIMEOUT };
+        // A NAK may be lost: then time alone brings it back, and to the oldest packet without an answer.
+        let soon = psn != self.window.una && self.was_told_otherwise(psn);
+        let patience = if soon { REACTION } else { SHORTEST_TIMEOUT };
         if back && quiet >= patience {
             // Nothing but time explains it.
             self.held = None;
@@ -77,30 +86,32 @@ impl Requester<'_> {
         Match::Nothing
     }
 
-    /// A packet that others overtook, or that was duplicated, before it was captured.
-    fn find_on_its_way(&mut self, r: Request, p: &Packet, rest: &[Request]) -> Option<Match> {
+    /// A packet of ours that others overtook before it was captured.
+    fn find_overtaken(&mut self, r: Request, p: &Packet, rest: &[Request]) -> Option<Sent> {
         // After a pause, with more of what was sent already behind it, it is the beginning of all that is sent again.
         let quiet = p.time.saturating_sub(self.quiet_since) >= SHORTEST_TIMEOUT;
         let goes_on = rest.first().is_some_and(|next| next.psn == r.psn + r.span && next.psn < self.highest);
-        if !(quiet && goes_on)
-            && let Some(ours) = self.skipped.remove(&r.psn)
-        {
-            let counts = &mut self.found.counts;
-            counts.requests_not_captured = counts.requests_not_captured.saturating_sub(1);
-            counts.reordered += 1;
-            self.captured_behind = true;
-            return Some(Match::Late(ours));
+        if quiet && goes_on {
+            return None;
         }
-        let same = |o: &Request| {
-            let before = &self.packets[o.at];
-            o.psn == r.psn && before.frame == p.frame && p.time.saturating_sub(before.time) < REACTION
-        };
-        if self.flow.service == Service::Rc && self.recent.iter().any(same) {
-            self.found.counts.duplicated += 1;
-            self.captured_behind = true;
-            return Some(Match::Again);
-        }
-        None
+        let ours = self.skipped.remove(&r.psn)?;
+        let counts = &mut self.found.counts;
+        counts.requests_not_captured = counts.requests_not_captured.saturating_sub(1);
+        counts.reordered += 1;
+        self.captured_behind = true;
+        Some(ours)
+    }
+
+    /// Whether the very same packet was captured a moment ago.
+    fn is_duplicated(&mut self, r: Request, p: &Packet) -> bool {
+        let same = self.flow.service == Service::Rc
+            && self.recent.iter().any(|o| {
+                let before = &self.packets[o.at];
+                o.psn == r.psn && before.frame == p.frame && p.time.saturating_sub(before.time) < REACTION
+            });
+        self.found.counts.duplicated += u64::from(same);
+        self.captured_behind |= same;
+        same
     }
 
     /// Keeps what was captured last, and forgets what cannot come any more.

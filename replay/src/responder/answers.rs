@@ -42,6 +42,8 @@ impl Responder<'_> {
             self.recent.pop_front();
         }
         self.recent.push_back(a);
+        let asks = p.ext.aeth.is_some_and(|x| !matches!(x.syndrome, Syndrome::Ack(_)));
+        self.shown = self.shown.max(Some(a.psn - i64::from(asks)));
         match explained {
             Ok(()) => true,
             Err(Stuck::Refused(ours)) => {
@@ -60,8 +62,8 @@ impl Responder<'_> {
             self.differ(p, NOTHING.into(), "the connection begins with the capture, behind this PSN");
         } else if is_nak {
             self.differ(p, NOTHING.into(), "no request from there on was sent again");
-        } else if self.last_ack.is_some() {
-            self.differ(p, NOTHING.into(), "it goes back behind what was acknowledged");
+        } else if self.shown.is_some() {
+            self.differ(p, NOTHING.into(), "it goes back behind what was answered");
         } else {
             self.found.unknown(p.number, BEFORE);
             if let Some(aeth) = p.ext.aeth {
@@ -224,7 +226,9 @@ impl Responder<'_> {
         }
         if a.psn < self.expected {
             let msn = self.msn_at(a.psn - 1);
-            if self.is_late(a) && self.msns.fits(self.begins, aeth.msn, msn) {
+            // Nothing but an MSN may have said that it was carried out, and that of a READ may be later than its answer.
+            let shown = self.shown.is_some_and(|psn| psn >= a.psn);
+            if (self.is_late(a) || !shown) && self.msns.fits(self.begins, aeth.msn, msn) {
                 self.found.counts.reordered += 1;
                 self.msns.note(p.number, aeth.msn, msn);
             } else if !self.is_repeated(p) {
@@ -235,6 +239,19 @@ impl Responder<'_> {
         let behind = |&i: &usize| self.flow.requests[i].psn > a.psn;
         let early = self.fates.with(Fate::Pending, self.limit).find(behind);
         let Some(early) = early else {
+            // The requester does as it is told, unless the capture ends before that.
+            let behind = |&i: &usize| self.flow.requests[i].at > a.at;
+            let sent_again = self.copies.get(&a.psn).is_some_and(|list| list.iter().any(behind));
+            if sent_again
+                && a.psn > self.start
+                && let Some(dropped) = self.find_copy(a.psn)
+                && self.found.allows(p.number, Rule::NakForDropped, self.flow.responder_kind)
+            {
+                self.fates.set(dropped, Fate::Early);
+                let ours = Aeth { msn: self.msn_at(a.psn - 1), ..aeth };
+                self.matched(p, aeth, ours);
+                return Ok(());
+            }
             if !self.is_repeated(p) {
                 self.differ(p, NOTHING.into(), "nothing behind this PSN was sent, so nothing is missing");
             }

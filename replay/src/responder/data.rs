@@ -46,11 +46,16 @@ impl Responder<'_> {
         if verdict.is_err() && self.is_repeated(p) {
             return Ok(());
         }
-        if let (Err(Mismatch { why: WRONG_MSN, .. }), Some(aeth)) = (&verdict, p.ext.aeth) {
+        // Who was answered before, or asked more than once, may be answered with a later MSN.
+        let before = |list: &Vec<usize>| list.first().is_some_and(|&at| at < a.at);
+        let asked_again = self.copies.get(&a.psn).is_some_and(|list| list.len() > 1);
+        let again = asked_again || self.data_answers.get(&a.psn).is_some_and(before);
+        if let (Err(Mismatch { why: WRONG_MSN, .. }), Some(aeth), true) = (&verdict, p.ext.aeth, again) {
             // An answer that is given again tells by its MSN how much was carried out meanwhile.
             self.catch_up(a, aeth);
         }
         if verdict.is_err()
+            && again
             // The whole answer begins anew then.
             && let Some(i) = self.find_delivered(a.psn)
         {
@@ -59,9 +64,17 @@ impl Responder<'_> {
             verdict = self.compare_data(a, p);
             self.found.counts.duplicated += u64::from(verdict.is_ok());
         }
+        let mut counted = true;
         let matched = match verdict {
             Ok(at) => Some(at),
-            Err(Mismatch { at, why: WRONG_MSN, .. }) => Some(at),
+            Err(Mismatch { at, why: WRONG_MSN, .. }) => {
+                counted = !self.came_again(a, p);
+                Some(at)
+            }
+            Err(_) if self.is_given_again(a, p) => {
+                self.found.counts.duplicated += 1;
+                None
+            }
             Err(Mismatch { ours, why, .. }) => {
                 self.differ(p, ours, why);
                 None
@@ -77,7 +90,7 @@ impl Responder<'_> {
             self.pass(a.psn);
             self.found.counts.answers_equal += 1;
             self.found.counts.given += u64::from(self.given.contains(&a.at));
-            if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth) {
+            if let (Some(captured), Some(own), true) = (p.ext.aeth, ours.packet.ext.aeth, counted) {
                 self.msns.note(p.number, captured.msn, own.msn);
             }
             if !p.whole {
@@ -85,6 +98,43 @@ impl Responder<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a READ response was given before, with the same data, and its request came more than once. A READ that comes
+    /// while it is being answered breaks that answer off: which parts of which answers remain is a matter of nanoseconds.
+    fn is_given_again(&self, a: Answer, p: &Packet) -> bool {
+        let same = |&at: &usize| self.packets[at].payload() == p.payload();
+        let before = |list: &Vec<usize>| list.iter().take_while(|&&at| at < a.at).any(same);
+        self.came_again(a, p) && self.data_answers.get(&a.psn).is_some_and(before)
+    }
+
+    /// Whether the READ behind a response came more than once. Then its MSN is that of some time since.
+    fn came_again(&self, a: Answer, p: &Packet) -> bool {
+        let begins = matches!(p.opcode.position(), Position::First | Position::Only);
+        let requests = self.copies.range(a.psn - self.longest + 1..=a.psn).flat_map(|(_, list)| list);
+        let sent = requests.filter(|&&i| i < self.limit).map(|&i| self.flow.requests[i]);
+        let asked: Vec<i64> = sent.filter(|r| a.psn < r.psn + r.span).map(|r| r.psn).collect();
+        let own = self.msn_at(a.psn);
+        // No MSN can count beyond what was sent by now.
+        let most = self.completed.len() as u32 + self.waiting_messages();
+        let counted = |x: Aeth| self.msns.behind(x.msn, own) <= most - own;
+        p.opcode.kind() == Kind::ReadResponse
+            && asked.len() > 1
+            && (!begins || asked.contains(&a.psn))
+            && p.ext.aeth.is_none_or(|x| matches!(x.syndrome, Syndrome::Ack(_)) && counted(x))
+    }
+
+    /// Messages that follow in order on what was carried out, as far as they were sent by now.
+    fn waiting_messages(&self) -> u32 {
+        const MOST: u32 = 256;
+        let (mut psn, mut count) = (self.expected, 0);
+        while count < MOST
+            && let Some(&i) = self.copies.get(&psn).and_then(|list| list.first()).filter(|&&i| i < self.limit)
+        {
+            count += u32::from(self.packet(i).opcode.ends_message());
+            psn += self.flow.requests[i].span;
+        }
+        count
     }
 
     /// Delivers requests until our MSN, too, is that of an answer, if they are there.
