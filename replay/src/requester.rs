@@ -61,6 +61,8 @@ struct Requester<'a> {
     reasons: Vec<usize>,
     /// When the last packet was captured that this flow's requester sent, or heard of.
     quiet_since: u64,
+    /// When the last answer was captured that the requester heard of.
+    progress: u64,
     /// Requests were lost before they were captured.
     captured_behind: bool,
     /// Packets of ours that the capture did not have where they were due, by PSN.
@@ -196,6 +198,7 @@ impl<'a> Requester<'a> {
             highest: first.first,
             reasons: Vec::new(),
             quiet_since: 0,
+            progress: 0,
             skipped: BTreeMap::new(),
             recent: VecDeque::new(),
             addresses: HashMap::new(),
@@ -243,6 +246,7 @@ impl<'a> Requester<'a> {
         let p = &self.packets[a.at];
         self.rig.go_to(p.time);
         self.quiet_since = self.quiet_since.max(p.time);
+        self.progress = self.progress.max(p.time);
         let mut frame = p.frame.clone();
         if let Some(aeth) = p.ext.aeth
             && matches!(aeth.syndrome, Syndrome::Ack(_))
@@ -361,7 +365,7 @@ impl<'a> Requester<'a> {
         self.remember(r);
         let ours = match matched {
             Match::Next => self.held.take().map(|h| h.1),
-            Match::Late(ours) => Some(ours),
+            Match::Late(ours) => Some(*ours),
             Match::Again => None,
             Match::Nothing => {
                 if !self.rig.is_alive() {

@@ -57,8 +57,8 @@ fn our_own_captures_have_no_difference_whatever_went_wrong_on_the_way() {
 #[test]
 fn our_own_captures_have_no_difference_whatever_faults_come_together() {
     for (n, faults) in COMBINED.iter().enumerate() {
-        for round in 0..24 {
-            let seed = 1000 + n as u64 * 24 + round;
+        for round in 0..72 {
+            let seed = 1000 + n as u64 * 72 + round;
             let depth = [1, 1, 4, 16][round as usize / 4 % 4];
             let sim = Sim { faults: faults.parse().unwrap(), depth, ..options(seed) };
             let report = play(&simulate(&sim));

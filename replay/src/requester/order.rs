@@ -20,7 +20,7 @@ pub(super) enum Match {
     /// What our NIC sends next.
     Next,
     /// What it sent before, and was not captured yet.
-    Late(Sent),
+    Late(Box<Sent>),
     /// What was captured before, duplicated on its way.
     Again,
     /// None of these.
@@ -48,7 +48,7 @@ impl Requester<'_> {
         }
         let back = self.held.as_ref().is_none_or(|h| h.0 > psn);
         if back && let Some(ours) = self.find_overtaken(r, p, rest) {
-            return Match::Late(ours);
+            return Match::Late(Box::new(ours));
         }
         self.rig.go_to(p.time);
         if back && self.hear_again(psn) && self.poll() == Some(psn) {
@@ -61,7 +61,9 @@ impl Requester<'_> {
         // A NAK may be lost: then time alone brings it back, and to the oldest packet without an answer.
         let soon = psn != self.window.una && self.was_told_otherwise(psn);
         let patience = if soon { REACTION } else { SHORTEST_TIMEOUT };
-        if back && quiet >= patience {
+        // The timer runs from the last answer, also of a requester that has so much to send that it never pauses.
+        let overdue = psn == self.window.una && p.time.saturating_sub(self.progress) >= REACTION / 2;
+        if back && (quiet >= patience || overdue) {
             // Nothing but time explains it.
             self.held = None;
             self.rig.wait();

@@ -237,7 +237,8 @@ impl Responder<'_> {
             return Ok(());
         }
         let behind = |&i: &usize| self.flow.requests[i].psn > a.psn;
-        let early = self.fates.with(Fate::Pending, self.limit).find(behind);
+        // If need be, one that came too early for another NAK, which may have had another reason.
+        let early = Fate::OPEN.into_iter().find_map(|fate| self.fates.with(fate, self.limit).find(behind));
         let Some(early) = early else {
             // The requester does as it is told, unless the capture ends before that.
             let behind = |&i: &usize| self.flow.requests[i].at > a.at;

@@ -9,6 +9,8 @@ use crate::messages::{remote_key, takes_receive};
 
 /// A receive that takes any message.
 const LARGE: u32 = 0x7fff_ffff;
+/// So many answers of ours with the same PSN are kept until a captured one matches; they are all alike.
+const COPIES: usize = 8;
 
 impl Responder<'_> {
     /// Delivers requests, in order, until everything up to `psn` is carried out.
@@ -104,7 +106,11 @@ impl Responder<'_> {
             let bth = sent.packet.bth;
             let psn = self.expected + i64::from(bth.psn.distance(Psn::new(self.expected as u32)));
             if bth.opcode != Opcode::RC_ACKNOWLEDGE {
-                self.data.entry(psn).or_default().push(Data { sent, again });
+                let list = self.data.entry(psn).or_default();
+                if list.len() == COPIES {
+                    list.remove(0);
+                }
+                list.push(Data { sent, again });
                 continue;
             }
             let Some(aeth) = sent.packet.ext.aeth else { continue };
