@@ -11,7 +11,7 @@ use crate::report::{Allowed, Counts, Difference, Role, Undetermined};
 use crate::rig::Sent;
 
 /// What is found about one flow.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Findings {
     pub(crate) flow: usize,
     pub(crate) counts: Counts,

@@ -1,6 +1,6 @@
 //! The survey of a capture: which packets belong together, and the numbers that each connection was made with.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use softnic_wire::mad::cm::Message;
@@ -234,13 +234,29 @@ fn pair(
             by_psn.entry((half.src, half.dst, packets[i].psn)).or_default().push((i, half));
         }
     }
+    // All requests between two addresses, in order: an answer mostly follows the request that it answers.
+    let mut sent: HashMap<(IpAddr, IpAddr), Vec<Sender<'_>>> = HashMap::new();
+    for half in rc.iter().filter(|h| !pairs.contains_key(**h)) {
+        let requests = halves[half].iter().filter(|&&i| packets[i].opcode.is_request());
+        sent.entry((half.src, half.dst)).or_default().extend(requests.map(|&i| (i, *half)));
+    }
+    sent.values_mut().for_each(|list| list.sort_unstable_by_key(|s| s.0));
     let mut scores: BTreeMap<(&Half, &Half), u64> = BTreeMap::new();
     for half in rc.iter().filter(|h| !pairs.contains_key(**h)) {
         for &i in halves[half].iter().filter(|&&i| packets[i].opcode.is_response()) {
-            for (at, asked) in by_psn.get(&(half.dst, half.src, packets[i].psn)).into_iter().flatten() {
-                if *at < i && *asked != *half {
-                    *scores.entry((asked, half)).or_default() += 1;
-                }
+            let fitting = by_psn.get(&(half.dst, half.src, packets[i].psn)).into_iter().flatten();
+            let fitting: Vec<&Sender<'_>> = fitting.filter(|(at, asked)| *at < i && *asked != *half).collect();
+            let newest = fitting.iter().max_by_key(|s| s.0).map(|s| s.1);
+            let asked: BTreeSet<&Half> = fitting.iter().map(|s| s.1).collect();
+            // Of the responses to a READ only the first follows it.
+            let plain = packets[i].opcode.kind() == Kind::Acknowledge;
+            let last = sent.get(&(half.dst, half.src)).filter(|_| plain).and_then(|list| {
+                let before = list.partition_point(|s| s.0 < i);
+                before.checked_sub(1).map(|n| list[n].1)
+            });
+            let words = asked.into_iter().map(|h| (h, 1)).chain(newest.map(|h| (h, 3))).chain(last.map(|h| (h, 2)));
+            for (asked, weight) in words.filter(|(h, _)| h != half) {
+                *scores.entry((asked, half)).or_default() += weight;
             }
         }
     }

@@ -56,9 +56,10 @@ pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pc
     let segments: Vec<_> = flows.iter().map(|flow| messages::segments(flow, packets)).collect();
     // One gap may be a damaged number; several are a capture that did not keep up.
     let gaps = segments.iter().map(|s| s.len().saturating_sub(1)).sum::<usize>() > 1;
+    let damaged = capture.skipped.contains_key(&Skip::BadIcrc);
     for (n, (flow, segments)) in flows.iter().zip(&segments).enumerate() {
         let mut found = Findings::new(n);
-        requester::replay(flow, segments, packets, gaps, end, &mut found);
+        requester::replay(flow, segments, packets, (gaps, damaged), end, &mut found);
         if flow.service == Service::Rc {
             responder::replay(flow, segments, packets, gaps, &options.side, &mut found);
         }

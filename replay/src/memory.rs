@@ -3,7 +3,7 @@
 //! A region is what the accesses that went well span; what was refused is not in it, so our NIC refuses it by itself. The
 //! content is known where the peer wrote or read it before, and is taken from the capture where it is seen first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use softnic_nic::Buffer;
@@ -22,12 +22,15 @@ const NEAR: u64 = 1 << 16;
 const MOST: u64 = 256 << 20;
 /// What a READ of the same few bytes over and over finds changed is what it waits for.
 const POLLED: u32 = 64;
+/// So many bytes must be other than expected before it is taken for the owner's doing: damage is smaller.
+const REWRITTEN: usize = 4;
 
 /// A stretch of a region.
 struct Area {
     start: u64,
     end: u64,
     key: u32,
+    access: Access,
     buffer: Option<Arc<Buffer>>,
     /// When each byte was learned: 0 never, else one more than the number of signs of the program before.
     known: Vec<u32>,
@@ -41,7 +44,18 @@ pub(crate) struct Regions {
     nobody: u32,
     /// The last READ: range, and where its answer began.
     last_read: Option<(u32, u64, u32)>,
+    /// Keys of memory that its owner changed, as an earlier replay of the same flow found.
+    rewritten_before: HashSet<u32>,
+    /// And as this one found.
+    pub(crate) rewritten: HashSet<u32>,
+    /// Keys that the peer invalidated.
+    pub(crate) invalidated: HashSet<u32>,
+    /// The value before the last atomic, by key and address.
+    before_atomic: HashMap<(u32, u64), u64>,
 }
+
+/// What the answers to one request say is in memory, from an address on: part after part.
+pub(crate) type Parts<'a> = [(u64, &'a [u8])];
 
 /// An access, as the survey of a flow sees it.
 struct Use {
@@ -71,6 +85,7 @@ impl Regions {
         packets: &[Packet],
         refused: impl Fn(i64) -> bool,
         side: &Side,
+        rewritten_before: HashSet<u32>,
     ) -> Option<Regions> {
         let mut uses: HashMap<u32, Vec<Use>> = HashMap::new();
         let mut windows: Vec<u32> = Vec::new();
@@ -85,7 +100,16 @@ impl Regions {
                 uses.entry(key).or_default().push(Use { start, end, access: needed_access(p) });
             }
         }
-        let mut regions = Regions { areas: HashMap::new(), volatile: Vec::new(), nobody: 0xffff_ffff, last_read: None };
+        let mut regions = Regions {
+            areas: HashMap::new(),
+            volatile: Vec::new(),
+            nobody: 0xffff_ffff,
+            last_read: None,
+            rewritten_before,
+            rewritten: HashSet::new(),
+            invalidated: HashSet::new(),
+            before_atomic: HashMap::new(),
+        };
         for &key in &windows {
             uses.entry(key).or_insert_with(|| vec![Use { start: 0, end: 8, access: Access::REMOTE_WRITE }]);
         }
@@ -112,6 +136,7 @@ impl Regions {
                     start: 0,
                     end: u64::MAX,
                     key: rig.register_nowhere(access)?,
+                    access,
                     buffer: None,
                     known: Vec::new(),
                 };
@@ -138,7 +163,8 @@ impl Regions {
                 if is_window && end > start {
                     rkey = rig.bind_window(rkey, start, end - start, access)?;
                 }
-                areas.push(Area { start, end, key: rkey, known: vec![0; buffer.len()], buffer: Some(buffer) });
+                let known = vec![0; buffer.len()];
+                areas.push(Area { start, end, key: rkey, access, known, buffer: Some(buffer) });
             }
             regions.areas.insert(key, areas);
         }
@@ -184,10 +210,88 @@ impl Regions {
         again
     }
 
+    /// Whether a request names memory that the peer reached before, in the same way.
+    pub(crate) fn grants(&mut self, p: &Packet) -> bool {
+        let (Some(key), Some((start, end))) = (remote_key(p), range(p)) else { return false };
+        !self.invalidated.contains(&key)
+            && self.area(key, start).is_some_and(|a| end <= a.end && a.access.intersects(needed_access(p)))
+    }
+
+    /// The owner took the key back: nobody has it any more.
+    pub(crate) fn revoke(&mut self, key: u32) {
+        self.areas.remove(&key);
+    }
+
+    /// How many bytes of the answers to one request are known, and how many of them are other than expected.
+    fn unexpected(&mut self, key: u32, parts: &Parts<'_>, signs: u32) -> (usize, usize) {
+        let (mut known, mut other) = (0, 0);
+        for &(addr, bytes) in parts {
+            let Some(area) = self.area(key, addr) else { continue };
+            let (Some(buffer), Some(at)) = (&area.buffer, addr.checked_sub(area.start)) else { continue };
+            let at = at as usize;
+            let mut expected = vec![0; bytes.len().min(area.known.len().saturating_sub(at))];
+            buffer.read_at(at, &mut expected);
+            for (i, (was, is)) in expected.iter().zip(bytes).enumerate() {
+                if area.known[at + i] > signs {
+                    known += 1;
+                    other += usize::from(was != is);
+                }
+            }
+        }
+        (known, other)
+    }
+
+    /// Whether the owner changed what a READ found. Its program may do so at any time, and no packet tells. One wrong byte is
+    /// a fault; when half of all that is known has changed, somebody wrote there. Of a few bytes alone nobody can tell,
+    /// unless the owner is known to write there: then all of them changed.
+    pub(crate) fn is_rewritten(&mut self, key: u32, parts: &Parts<'_>, signs: u32) -> bool {
+        let (known, other) = self.unexpected(key, parts, signs);
+        if other >= REWRITTEN && other * 2 >= known {
+            self.rewritten.insert(key);
+            return true;
+        }
+        other > 0 && other == known && known < REWRITTEN && self.rewritten_before.contains(&key)
+    }
+
+    /// The same of the value that an atomic found. That of one atomic fewer, or of this one twice, is a fault however many
+    /// bytes that changes.
+    pub(crate) fn is_reset(&mut self, p: &Packet, found: u64, signs: u32) -> bool {
+        let Some(atomic) = p.ext.atomic else { return false };
+        let bytes = found.to_ne_bytes();
+        let (known, other) = self.unexpected(atomic.rkey, &[(atomic.va, &bytes)], signs);
+        let expected = self.value(atomic.rkey, atomic.va);
+        let twice = expected.map(|v| match p.opcode.kind() {
+            Kind::FetchAdd => v.wrapping_add(atomic.swap_add),
+            _ => atomic.swap_add,
+        });
+        let before = self.before_atomic.get(&(atomic.rkey, atomic.va)).copied();
+        let reset = known == 8 && other >= REWRITTEN && Some(found) != before && Some(found) != twice;
+        if reset {
+            self.rewritten.insert(atomic.rkey);
+        }
+        reset
+    }
+
+    /// Eight bytes as they are now.
+    fn value(&mut self, key: u32, addr: u64) -> Option<u64> {
+        let area = self.area(key, addr)?;
+        let (buffer, at) = (area.buffer.as_ref()?, addr.checked_sub(area.start)? as usize);
+        let mut bytes = [0; 8];
+        (at + 8 <= area.known.len()).then(|| buffer.read_at(at, &mut bytes))?;
+        Some(u64::from_ne_bytes(bytes))
+    }
+
+    /// Keeps the value that an atomic is about to change.
+    pub(crate) fn note_atomic(&mut self, key: u32, addr: u64) {
+        if let Some(value) = self.value(key, addr) {
+            self.before_atomic.insert((key, addr), value);
+        }
+    }
+
     /// What the peer was told to be there. Bytes that are known from before keep their value, so that our NIC answers with
-    /// that; the others take this one. Says whether any byte was taken.
-    pub(crate) fn learn(&mut self, key: u32, addr: u64, bytes: &[u8], signs: u32, polling: bool) -> bool {
-        let free = polling || self.volatile.contains(&key);
+    /// that; the others take this one. With `free` all do. Says whether any byte was taken.
+    pub(crate) fn learn(&mut self, key: u32, addr: u64, bytes: &[u8], signs: u32, free: bool) -> bool {
+        let free = free || self.volatile.contains(&key);
         let Some(area) = self.area(key, addr) else { return false };
         let (Some(buffer), Some(at)) = (&area.buffer, addr.checked_sub(area.start)) else { return false };
         let mut taken = false;

@@ -79,11 +79,20 @@ pub(crate) fn is_outlier(requests: &[Request], i: usize) -> bool {
     far(i.checked_sub(1)) && far(Some(i + 1)) || requests.len() > 2 && i + 1 == requests.len() && far(i.checked_sub(1))
 }
 
+/// So many packets may overtake another before they are captured.
+pub(crate) const OVERTAKEN: i64 = 64;
+
 /// The first copy of each request, by PSN.
 fn first_copies(flow: &Flow, packets: &[Packet]) -> BTreeMap<i64, usize> {
     let mut copies = BTreeMap::new();
     // What is asked for again from before the first request does not tell where the connection began, unless it was missed.
     let first = flow.requests.iter().find(|r| packets[r.at].opcode.begins_message()).map_or(0, |r| r.psn);
+    // Messages that began together may have overtaken each other on their way to the capture.
+    let answered = flow.answers.first().map_or(usize::MAX, |a| a.at);
+    let together =
+        flow.requests.iter().take_while(|r| r.at < answered).filter(|r| packets[r.at].opcode.begins_message());
+    let near = together.map(|r| r.psn).filter(|psn| (first - OVERTAKEN..first).contains(psn));
+    let first = near.min().unwrap_or(first);
     let missed = |a: &crate::flows::Answer| {
         let aeth = packets[a.at].ext.aeth;
         a.psn < first && aeth.is_some_and(|x| x.syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR))

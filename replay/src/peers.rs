@@ -71,10 +71,14 @@ pub enum Rule {
     ShortReceive,
     /// A sequence NAK for what follows an RNR NAK.
     NakAfterRnr,
+    /// A sequence NAK for a packet that came too early.
+    NakForDropped,
     /// A plain ACK names a READ or atomic.
     AckNamesData,
     /// A duplicate is acknowledged by its own PSN.
     DuplicateOwnPsn,
+    /// A READ that is answered again goes on instead of beginning.
+    ReadGoesOn,
     /// More retries than seven.
     RetriesForEver,
     /// Sent again from an earlier packet than the oldest without an answer.
@@ -137,6 +141,12 @@ pub const TABLE: &[AllowedDifference] = &[
         why: "rxe's departure: they are to be dropped silently (docs/interop.md)",
     },
     AllowedDifference {
+        rule: Rule::NakForDropped,
+        peers: &[Softnic],
+        what: "a sequence NAK for the newest packet that was sent",
+        why: "it came before the one in front of it and was dropped; when that had come, ours asked for it",
+    },
+    AllowedDifference {
         rule: Rule::AckNamesData,
         peers: &[Rxe, Hardware],
         what: "a plain ACK with the PSN of a READ's last response or of an atomic",
@@ -147,6 +157,12 @@ pub const TABLE: &[AllowedDifference] = &[
         peers: &[Hardware],
         what: "the ACK of a duplicate names the duplicate",
         why: "it acknowledges less than it could, which is harmless",
+    },
+    AllowedDifference {
+        rule: Rule::ReadGoesOn,
+        peers: &[Rxe],
+        what: "MIDDLE or LAST, not FIRST or ONLY, where a READ that came again is answered",
+        why: "rxe goes on with the answer that it had begun, also where the new READ asks for its tail alone",
     },
     AllowedDifference {
         rule: Rule::RetriesForEver,

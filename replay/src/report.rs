@@ -103,6 +103,8 @@ pub struct Counts {
     pub answers_equal: u64,
     /// READ data and values of atomics that are known from nowhere else in the capture: taken from there, not checked.
     pub given: u64,
+    /// READs and atomics that found memory changed by its owner since the capture last showed it.
+    pub changed_by_owner: u64,
     /// Requests that were sent again because they never reached the responder.
     pub lost_requests: u64,
     /// Answers of ours that the capture does not have: coalesced into a later one, or lost before the capture.
@@ -113,6 +115,8 @@ pub struct Counts {
     pub timeouts: u64,
     /// Requests that arrived once more than they were captured, as an extra answer shows.
     pub duplicated: u64,
+    /// Packets that others overtook before they were captured.
+    pub reordered: u64,
 }
 
 impl Counts {
@@ -121,11 +125,13 @@ impl Counts {
         self.requests_equal += o.requests_equal;
         self.answers_equal += o.answers_equal;
         self.given += o.given;
+        self.changed_by_owner += o.changed_by_owner;
         self.lost_requests += o.lost_requests;
         self.answers_not_captured += o.answers_not_captured;
         self.requests_not_captured += o.requests_not_captured;
         self.timeouts += o.timeouts;
         self.duplicated += o.duplicated;
+        self.reordered += o.reordered;
     }
 }
 

@@ -4,15 +4,17 @@
 //! An answer reaches the requester some time after it was captured, or never. So answers are kept back until a captured request
 //! can only be explained by one of them: that decides when our NIC hears of it, not what it makes of it.
 
+mod order;
 mod window;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use order::Match;
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::wr::Datagram;
 use softnic_wire::aeth::{Credits, NakCode, Syndrome};
-use softnic_wire::opcode::Service;
+use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::{Psn, Qpn};
 use window::Window;
 
@@ -59,17 +61,24 @@ struct Requester<'a> {
     reasons: Vec<usize>,
     /// When the last packet was captured that this flow's requester sent, or heard of.
     quiet_since: u64,
+    /// When the last answer was captured that the requester heard of.
+    progress: u64,
     /// Requests were lost before they were captured.
     captured_behind: bool,
+    /// Packets of ours that the capture did not have where they were due, by PSN.
+    skipped: BTreeMap<i64, Sent>,
+    /// The last captured requests, the newest behind.
+    recent: VecDeque<Request>,
     addresses: HashMap<(std::net::IpAddr, Qpn, u32), Datagram>,
 }
 
-/// Replays a flow at a requester. `gaps` says that the capture lacks packets in many places; it ends at `end`.
+/// Replays a flow at a requester. `gaps` says that the capture lacks packets in many places, `damaged` that there are some in
+/// it which no NIC takes; it ends at `end`.
 pub(crate) fn replay(
     flow: &Flow,
     segments: &[Segment],
     packets: &[Packet],
-    gaps: bool,
+    (gaps, damaged): (bool, bool),
     end: u64,
     found: &mut Findings,
 ) {
@@ -92,8 +101,9 @@ pub(crate) fn replay(
             }
             continue;
         };
-        for r in requests {
-            if !requester.explain(r) {
+        requester.captured_behind |= damaged;
+        for (i, &r) in requests.iter().enumerate() {
+            if !requester.explain(r, &requests[i + 1..]) {
                 break;
             }
         }
@@ -188,6 +198,9 @@ impl<'a> Requester<'a> {
             highest: first.first,
             reasons: Vec::new(),
             quiet_since: 0,
+            progress: 0,
+            skipped: BTreeMap::new(),
+            recent: VecDeque::new(),
             addresses: HashMap::new(),
         })
     }
@@ -233,6 +246,7 @@ impl<'a> Requester<'a> {
         let p = &self.packets[a.at];
         self.rig.go_to(p.time);
         self.quiet_since = self.quiet_since.max(p.time);
+        self.progress = self.progress.max(p.time);
         let mut frame = p.frame.clone();
         if let Some(aeth) = p.ext.aeth
             && matches!(aeth.syndrome, Syndrome::Ack(_))
@@ -242,47 +256,93 @@ impl<'a> Requester<'a> {
             frame[at] = Syndrome::Ack(Credits::UNLIMITED).to_byte();
             sign(&mut frame, &p.layout);
         }
+        let goes_back = self.window.effect(a.psn, p).resend.is_some();
         self.window.take(a.psn, p);
         self.rig.feed(&frame);
-        self.kept.retain(|&k| k != answer);
-        self.held = None;
+        // What left our NIC before it heard of this stays sent, unless it is superfluous now or comes again.
+        if goes_back || self.held.as_ref().is_some_and(|h| h.0 < self.window.una) {
+            self.held = None;
+        }
+    }
+
+    /// Forgets answers that can do nothing any more, and those that were heard.
+    fn forget(&mut self, heard: &[usize]) {
+        let (window, answers, packets) = (&self.window, &self.flow.answers, self.packets);
+        self.kept.retain(|k| {
+            let a = answers[*k];
+            let effect = window.effect(a.psn, &packets[a.at]);
+            !heard.contains(k) && (effect.una > window.una || effect.resend.is_some())
+        });
+    }
+
+    /// Answers that lead on to where nothing before `psn` is missing, in the order in which they do so, and the window then.
+    fn way_to(&self, psn: i64, mut window: Window) -> (Vec<usize>, Window) {
+        let mut way = Vec::new();
+        // On their way, answers may have changed places.
+        let mut sorted = self.kept.clone();
+        sorted.sort_by_key(|&k| self.flow.answers[k].psn);
+        for k in sorted {
+            let a = self.flow.answers[k];
+            let p = &self.packets[a.at];
+            let effect = window.effect(a.psn, p);
+            if effect.resend.is_none() && effect.una <= psn && effect.una > window.una {
+                window.take(a.psn, p);
+                way.push(k);
+            }
+        }
+        (way, window)
     }
 
     /// Feeds the answers that acknowledge nothing from `psn` on.
     fn feed_before(&mut self, psn: i64) {
-        for k in self.kept.clone() {
-            let a = self.flow.answers[k];
-            let effect = self.window.effect(a.psn, &self.packets[a.at]);
-            if effect.resend.is_none() && effect.una <= psn && effect.una > self.window.una {
-                self.feed(k);
-            }
+        let (way, _) = self.way_to(psn, self.window.clone());
+        if !way.is_empty() {
+            way.iter().for_each(|&k| self.feed(k));
+            self.forget(&[]);
         }
     }
 
     /// Finds the answer that makes a requester go back to `psn`, and feeds what leads to it.
     fn feed_reason(&mut self, psn: i64) -> bool {
-        let mut window = self.window.clone();
-        let mut way = Vec::new();
-        for &k in &self.kept {
+        let (way, window) = self.way_to(psn, self.window.clone());
+        let is_reason = |&&k: &&usize| {
             let a = self.flow.answers[k];
+            window.effect(a.psn, &self.packets[a.at]).resend == Some(psn)
+        };
+        let Some(&reason) = self.kept.iter().find(is_reason) else { return self.feed_earlier_reason(psn) };
+        self.reasons.push(reason);
+        way.into_iter().chain([reason]).for_each(|k| self.feed(k));
+        // Any data behind what is missing would have done; which one it was shows in what is missing next.
+        let is_data = self.packets[self.flow.answers[reason].at].opcode.kind() != Kind::Acknowledge;
+        self.forget(if is_data { &[] } else { std::slice::from_ref(&reason) });
+        true
+    }
+
+    /// A requester that was told to go back, and told before it came to that how far the responder is by now, begins there.
+    fn feed_earlier_reason(&mut self, psn: i64) -> bool {
+        for i in 0..self.kept.len() {
+            let reason = self.kept[i];
+            let a = self.flow.answers[reason];
             let p = &self.packets[a.at];
-            let effect = window.effect(a.psn, p);
-            if effect.resend == Some(psn) {
-                self.reasons.push(k);
-                way.push(k);
-                way.into_iter().for_each(|k| self.feed(k));
-                return true;
+            if self.window.effect(a.psn, p).resend.is_none_or(|to| to >= psn) {
+                continue;
             }
-            if effect.resend.is_none() && effect.una <= psn {
-                window.take(a.psn, p);
-                way.push(k);
+            let mut window = self.window.clone();
+            window.take(a.psn, p);
+            let (way, window) = self.way_to(psn, window);
+            if window.una == psn {
+                self.reasons.push(reason);
+                [reason].into_iter().chain(way).for_each(|k| self.feed(k));
+                self.forget(&[reason]);
+                return true;
             }
         }
         false
     }
 
-    /// Holds a captured request against what our NIC sends; `false` when nothing more can be compared.
-    fn explain(&mut self, r: Request) -> bool {
+    /// Holds a captured request against what our NIC sends; `false` when nothing more can be compared. `rest` is what was
+    /// captured behind it.
+    fn explain(&mut self, r: Request, rest: &[Request]) -> bool {
         let p = &self.packets[r.at];
         while self.seen < self.flow.answers.len() && self.flow.answers[self.seen].at < r.at {
             self.kept.push(self.seen);
@@ -299,121 +359,34 @@ impl<'a> Requester<'a> {
             self.found.unknown(p.number, "why it was sent again: no answers were captured");
             return true;
         }
-        let matched = self.bring_to(r.psn, p);
+        let matched = self.bring_to(r, p, rest);
         self.quiet_since = p.time;
         self.highest = reached.max(r.psn + r.span);
-        if !matched {
-            if !self.rig.is_alive() {
-                if !self.found.allows(p.number, Rule::RetriesForEver, self.flow.requester_kind) {
-                    self.found.unknown(p.number, "our NIC gave up by then, after seven retries");
+        self.remember(r);
+        let ours = match matched {
+            Match::Next => self.held.take().map(|h| h.1),
+            Match::Late(ours) => Some(*ours),
+            Match::Again => None,
+            Match::Nothing => {
+                if !self.rig.is_alive() {
+                    if !self.found.allows(p.number, Rule::RetriesForEver, self.flow.requester_kind) {
+                        self.found.unknown(p.number, "our NIC gave up by then, after seven retries");
+                    }
+                    return false;
                 }
+                let ours = self.held.as_ref().map_or("nothing".into(), |(_, s)| Words::of_ours(s).to_string());
+                let why = "no answer, and no timer that ran out, makes a requester send this now";
+                self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why);
                 return false;
             }
-            let ours = self.held.as_ref().map_or("nothing".into(), |(_, s)| Words::of_ours(s).to_string());
-            let why = "no answer, and no timer that ran out, makes a requester send this now";
-            self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why);
-            return false;
-        }
-        if let Some((_, ours)) = self.held.take() {
+        };
+        if let Some(ours) = ours {
             match compare(&ours, p) {
                 None => self.found.counts.requests_equal += 1,
                 Some((ours, why)) => self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why),
             }
         }
         true
-    }
-
-    /// Makes our NIC's next packet the one with this PSN, if there is any reason for that.
-    fn bring_to(&mut self, psn: i64, p: &Packet) -> bool {
-        if self.poll() == Some(psn) {
-            return true;
-        }
-        let back = self.held.as_ref().is_none_or(|h| h.0 > psn);
-        if back && self.feed_reason(psn) && self.await_turn(psn, p) {
-            return true;
-        }
-        self.feed_before(psn);
-        if self.poll() == Some(psn) {
-            return true;
-        }
-        self.rig.go_to(p.time);
-        let back = self.held.as_ref().is_none_or(|h| h.0 > psn);
-        if back && self.hear_again(psn) && self.poll() == Some(psn) {
-            return true;
-        }
-        let quiet = p.time.saturating_sub(self.quiet_since);
-        let patience = if self.was_told_otherwise(psn) { REACTION } else { SHORTEST_TIMEOUT };
-        if back && quiet >= patience {
-            // Nothing but time explains it.
-            self.held = None;
-            self.rig.wait();
-            if self.poll().is_some_and(|ours| ours <= psn) {
-                self.found.counts.timeouts += 1;
-            }
-        }
-        while self.poll().is_some_and(|ours| ours < psn) {
-            let new = self.held.as_ref().is_some_and(|h| h.0 >= self.highest);
-            if !new && !self.captured_behind {
-                return false;
-            }
-            self.found.counts.requests_not_captured += u64::from(new);
-            self.held = None;
-        }
-        if self.poll() == Some(psn) {
-            return true;
-        }
-        self.goes_back_further(psn, p)
-    }
-
-    /// Whether a NAK that our NIC has not heard of asks for another packet.
-    fn was_told_otherwise(&self, psn: i64) -> bool {
-        self.kept.iter().any(|&k| {
-            let a = self.flow.answers[k];
-            let p = &self.packets[a.at];
-            let asks = p.ext.aeth.is_some_and(|x| x.syndrome == Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR));
-            asks && self.window.effect(a.psn, p).resend.is_some_and(|other| other != psn)
-        })
-    }
-
-    /// A NAK that was duplicated on its way makes a requester go back twice.
-    fn hear_again(&mut self, psn: i64) -> bool {
-        let same = |&&k: &&usize| {
-            let a = self.flow.answers[k];
-            let syndrome = self.packets[a.at].ext.aeth.map(|x| x.syndrome);
-            let asks = matches!(syndrome, Some(Syndrome::Nak(_) | Syndrome::RnrNak(_)));
-            asks && a.psn == psn && psn >= self.window.una
-        };
-        let Some(&k) = self.reasons.iter().rev().take(8).find(same) else { return false };
-        self.feed(k);
-        self.found.counts.duplicated += 1;
-        true
-    }
-
-    /// After an RNR NAK our NIC waits.
-    fn await_turn(&mut self, psn: i64, p: &Packet) -> bool {
-        if self.poll().is_none() {
-            self.rig.go_to(p.time);
-            self.rig.time_out();
-            if self.poll().is_none() {
-                // The captured requester did not wait as long.
-                if !self.found.allows(p.number, Rule::RnrTooSoon, self.flow.requester_kind) {
-                    return false;
-                }
-                self.rig.wait();
-            }
-        }
-        self.poll() == Some(psn)
-    }
-
-    /// A requester that sends again what was acknowledged already.
-    fn goes_back_further(&mut self, psn: i64, p: &Packet) -> bool {
-        let acknowledged = psn < self.window.una;
-        if acknowledged && self.found.allows(p.number, Rule::GoesBackFurther, self.flow.requester_kind) {
-            // Ours has forgotten it: there is nothing to compare.
-            self.held = None;
-            return true;
-        }
-        false
     }
 
     /// A gap that the requester was told of, and that it never filled.
@@ -453,7 +426,7 @@ fn compare(ours: &Sent, p: &Packet) -> Option<(String, &'static str)> {
     }
     if ext != p.ext {
         // Of an atomic that adds, nobody looks at the value to compare with.
-        let adds = p.opcode.kind() == softnic_wire::opcode::Kind::FetchAdd;
+        let adds = p.opcode.kind() == Kind::FetchAdd;
         let same = match (ext.atomic, p.ext.atomic) {
             (Some(a), Some(b)) if adds => (a.va, a.rkey, a.swap_add) == (b.va, b.rkey, b.swap_add),
             _ => false,

@@ -5,10 +5,13 @@
 //! difference.
 
 mod answers;
+mod data;
 mod deliver;
+mod fates;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use fates::{Fate, Fates};
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_wire::aeth::{NakCode, Syndrome};
@@ -27,25 +30,22 @@ use crate::side::Side;
 const ROLE: Role = Role::Responder;
 /// A mirror port may show an answer this much before its request, in nanoseconds.
 const MIRROR_SKEW: u64 = 2_000;
-
-/// What became of a captured request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// It has not been needed so far.
-    Pending,
-    /// Delivered, and carried out or answered again.
-    Delivered,
-    /// Delivered too early, and dropped for that; if need be, it was another that came too early.
-    Early,
-    /// It did not come before others; it may have come later.
-    Lost,
-}
+/// So many answers may overtake another, or come between two copies of it.
+const RECENT: usize = 16;
 
 /// An answer of ours that no captured one has matched yet.
 #[derive(Debug, Clone, Copy)]
 struct Ours {
     psn: i64,
     aeth: Aeth,
+}
+
+/// Data that our NIC answered with.
+#[derive(Debug)]
+struct Data {
+    sent: Sent,
+    /// The request had come before.
+    again: bool,
 }
 
 /// Why an answer cannot be explained.
@@ -68,9 +68,11 @@ struct Responder<'a> {
     /// The PSN that our NIC waits for.
     expected: i64,
     begins: bool,
-    fates: Vec<Fate>,
+    fates: Fates,
     /// Requests by PSN.
-    copies: HashMap<i64, Vec<usize>>,
+    copies: BTreeMap<i64, Vec<usize>>,
+    /// PSNs that a request stands for at most.
+    longest: i64,
     /// Data answers of the capture by PSN.
     data_answers: HashMap<i64, Vec<usize>>,
     /// Answers to be explained now may rest on requests before this one.
@@ -79,7 +81,7 @@ struct Responder<'a> {
     /// Acknowledgements of ours that a later one made superfluous, by PSN.
     past: HashMap<i64, Aeth>,
     /// Data that we answered with and that no captured answer has matched yet, by PSN.
-    data: HashMap<i64, Vec<Sent>>,
+    data: HashMap<i64, Vec<Data>>,
     msns: Msns,
     /// The last SEND or WRITE that was carried out.
     last_message: Option<usize>,
@@ -90,10 +92,14 @@ struct Responder<'a> {
     /// The PSN of the last acknowledgement that was explained.
     last_ack: Option<i64>,
     receives_taken: usize,
-    /// The last captured answer that was matched.
-    last_matched: Option<usize>,
+    /// PSNs at which messages were completed, in order: the MSN counts them.
+    completed: Vec<i64>,
+    /// The highest PSN that a captured answer shows to have been carried out.
+    shown: Option<i64>,
+    /// The last captured answers, the newest behind.
+    recent: VecDeque<Answer>,
     /// Data that was known from nowhere but the answer itself.
-    given: Vec<usize>,
+    given: HashSet<usize>,
     dead: bool,
 }
 
@@ -109,9 +115,29 @@ pub(crate) fn replay(
     if flow.answers.is_empty() {
         return;
     }
+    let before = found.clone();
+    let rewritten = attempt(flow, segments, packets, gaps, side, &HashSet::new(), found);
+    if !rewritten.is_empty() && found.differences.len() > before.differences.len() {
+        // What was seen late tells of what came first: whose memory its owner changes.
+        *found = before;
+        attempt(flow, segments, packets, gaps, side, &rewritten, found);
+    }
+}
+
+/// Replays a flow once. Takes, and gives back, the keys of memory that its owner changed.
+fn attempt(
+    flow: &Flow,
+    segments: &[Segment],
+    packets: &[Packet],
+    gaps: bool,
+    side: &Side,
+    rewritten: &HashSet<u32>,
+    found: &mut Findings,
+) -> HashSet<u32> {
+    let mut changed = HashSet::new();
     let Some(first) = segments.first() else {
         flow.answers.iter().for_each(|a| found.unknown(packets[a.at].number, BEFORE));
-        return;
+        return changed;
     };
     let told = flow.start.map(|psn| first.first() + i64::from(psn.distance(Psn::new(first.first() as u32))));
     // Where the connection began is only of use if the capture was there.
@@ -119,10 +145,10 @@ pub(crate) fn replay(
     let (mut start, mut begins) = (told.unwrap_or(first.first()), told.is_some());
     let mut next = 0;
     loop {
-        let Some(mut r) = Responder::new(flow, packets, side, found, start, begins) else {
+        let Some(mut r) = Responder::new(flow, packets, side, rewritten, found, (start, begins)) else {
             let why = "the responder's memory is too large to rebuild";
             flow.answers[next..].iter().for_each(|a| found.unknown(packets[a.at].number, why));
-            return;
+            return changed;
         };
         let mut gap = false;
         while !r.dead && !gap && next < flow.answers.len() {
@@ -131,8 +157,9 @@ pub(crate) fn replay(
         }
         let expected = r.expected;
         r.finish();
+        changed.extend(r.regions.rewritten);
         if !gap {
-            return;
+            return changed;
         }
         // It goes on at the next message behind the gap.
         let behind = segments.iter().map(Segment::first).find(|&first| first > expected);
@@ -142,7 +169,7 @@ pub(crate) fn replay(
             found.unknown(packets[a.at].number, GAP);
             next += 1;
         }
-        let Some(first) = behind else { return };
+        let Some(first) = behind else { return changed };
         found.counts.requests_not_captured += (first - expected) as u64;
         (start, begins) = (first, false);
     }
@@ -156,9 +183,9 @@ impl<'a> Responder<'a> {
         flow: &'a Flow,
         packets: &'a [Packet],
         side: &'a Side,
+        rewritten: &HashSet<u32>,
         found: &'a mut Findings,
-        start: i64,
-        begins: bool,
+        (start, begins): (i64, bool),
     ) -> Option<Responder<'a>> {
         let aeth = |a: &Answer| packets[a.at].ext.aeth.map(|x| x.syndrome);
         let timer = flow.answers.iter().find_map(|a| match aeth(a) {
@@ -182,8 +209,8 @@ impl<'a> Responder<'a> {
         };
         let mut rig = Rig::new(&setup)?;
         let refused = |psn: i64| fatal.is_some_and(|f| psn >= f) && !went_on(flow, packets, fatal.unwrap_or(0));
-        let regions = Regions::build(&mut rig, flow, packets, refused, side)?;
-        let mut copies: HashMap<i64, Vec<usize>> = HashMap::new();
+        let regions = Regions::build(&mut rig, flow, packets, refused, side, rewritten.clone())?;
+        let mut copies: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
         for (i, r) in flow.requests.iter().enumerate() {
             copies.entry(r.psn).or_default().push(i);
         }
@@ -194,7 +221,8 @@ impl<'a> Responder<'a> {
             }
         }
         Some(Responder {
-            fates: vec![Fate::Pending; flow.requests.len()],
+            fates: Fates::new(flow.requests.len()),
+            longest: flow.requests.iter().map(|r| r.span).max().unwrap_or(1),
             flow,
             packets,
             side,
@@ -216,8 +244,10 @@ impl<'a> Responder<'a> {
             not_ready: None,
             last_ack: None,
             receives_taken: 0,
-            last_matched: None,
-            given: Vec::new(),
+            completed: Vec::new(),
+            shown: None,
+            recent: VecDeque::new(),
+            given: HashSet::new(),
             dead: false,
         })
     }
@@ -230,7 +260,7 @@ impl<'a> Responder<'a> {
         self.found.counts.answers_not_captured += (self.ours.len() + self.past.len()) as u64;
         self.ours.clear();
         self.past.clear();
-        self.found.counts.lost_requests += self.fates.iter().filter(|&&f| f == Fate::Lost).count() as u64;
+        self.found.counts.lost_requests += self.fates.lost();
         self.msns.judge(ROLE, self.begins, self.found);
     }
 }

@@ -11,6 +11,22 @@ use softnic_wire::opcode::Kind;
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
 const FAULTS: [&str; 7] =
     ["", "loss=0.02", "ab.loss=0.05", "ba.loss=0.05", "reorder=0.02:3", "dup=0.02", "corrupt=0.02"];
+/// Several at once, heavy ones, and packets that are all late by a random time.
+const COMBINED: [&str; 13] = [
+    "jitter=50us",
+    "loss=0.02,reorder=0.02:3,dup=0.02",
+    "ab.reorder=0.1:5",
+    "ba.reorder=0.1:5",
+    "ab.dup=0.1",
+    "ba.dup=0.1",
+    "ab.jitter=50us,loss=0.01",
+    "ba.jitter=50us,loss=0.01",
+    "loss=0.03,reorder=0.03:2,dup=0.03,corrupt=0.03",
+    "loss=0.02,jitter=20us",
+    "reorder=0.05:8,dup=0.05",
+    "loss=0.1",
+    "jitter=50us,dup=0.03,loss=0.03,reorder=0.03:3",
+];
 
 fn options(seed: u64) -> Sim {
     let op = OPS[seed as usize % OPS.len()];
@@ -35,6 +51,19 @@ fn our_own_captures_have_no_difference_whatever_went_wrong_on_the_way() {
         assert_eq!(report.exit_code(), 0, "seed {seed}: {}", explain(&report));
         assert!(report.undetermined.is_empty(), "seed {seed}: {}", explain(&report));
         assert_eq!(report.packets, report.frames, "seed {seed}: all take part");
+    }
+}
+
+#[test]
+fn our_own_captures_have_no_difference_whatever_faults_come_together() {
+    for (n, faults) in COMBINED.iter().enumerate() {
+        for round in 0..72 {
+            let seed = 1000 + n as u64 * 72 + round;
+            let depth = [1, 1, 4, 16][round as usize / 4 % 4];
+            let sim = Sim { faults: faults.parse().unwrap(), depth, ..options(seed) };
+            let report = play(&simulate(&sim));
+            assert_eq!(report.exit_code(), 0, "seed {seed}, {faults}, depth {depth}: {}", explain(&report));
+        }
     }
 }
 

@@ -110,8 +110,10 @@ fn allowed(out: &mut impl Write, as_json: bool) -> io::Result<()> {
 fn counts_json(c: &Counts) -> Value {
     json!({
         "requests_equal": c.requests_equal, "answers_equal": c.answers_equal, "given": c.given,
+        "changed_by_owner": c.changed_by_owner,
         "lost_requests": c.lost_requests, "answers_not_captured": c.answers_not_captured,
         "requests_not_captured": c.requests_not_captured, "timeouts": c.timeouts, "duplicated": c.duplicated,
+        "reordered": c.reordered,
     })
 }
 
@@ -209,11 +211,13 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
     let c = r.counts();
     for (n, what) in [
         (c.given, "data answers are known from nowhere else, and taken as they are"),
+        (c.changed_by_owner, "times memory was changed by its owner since it was last seen"),
         (c.lost_requests, "requests were lost before the responder"),
         (c.answers_not_captured, "answers of ours are not in the capture: coalesced, or lost before it"),
         (c.requests_not_captured, "requests are missing in the capture"),
         (c.timeouts, "times a timer ran out"),
         (c.duplicated, "packets came twice"),
+        (c.reordered, "packets were overtaken by others before they were captured"),
     ] {
         if n > 0 {
             writeln!(out, "inferred: {n} {what}")?;

@@ -4,24 +4,15 @@ use softnic_wire::Aeth;
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::Kind;
 
-use super::{BEFORE, Fate, MIRROR_SKEW, Ours, ROLE, Responder, Stuck, went_on};
+use super::{BEFORE, Fate, MIRROR_SKEW, Ours, RECENT, ROLE, Responder, Stuck, went_on};
 use crate::capture::Packet;
 use crate::findings::{Words, ack_words};
 use crate::flows::Answer;
 use crate::memory::needed_access;
+use crate::messages::remote_key;
 use crate::peers::Rule;
-use crate::rig::Sent;
 
-const NOTHING: &str = "nothing";
-const WRONG_MSN: &str = "the MSN counts the messages that were completed";
-
-/// How an answer of ours is different.
-struct Mismatch {
-    /// Its place among those of the same PSN.
-    at: usize,
-    ours: String,
-    why: &'static str,
-}
+pub(super) const NOTHING: &str = "nothing";
 
 impl Responder<'_> {
     /// Explains an answer; `false` where the capture has a gap before it. `gaps` says that it has some at all.
@@ -47,7 +38,12 @@ impl Responder<'_> {
             },
             _ => self.explain_data(a, p),
         };
-        self.last_matched = Some(a.at);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(a);
+        let asks = p.ext.aeth.is_some_and(|x| !matches!(x.syndrome, Syndrome::Ack(_)));
+        self.shown = self.shown.max(Some(a.psn - i64::from(asks)));
         match explained {
             Ok(()) => true,
             Err(Stuck::Refused(ours)) => {
@@ -66,8 +62,8 @@ impl Responder<'_> {
             self.differ(p, NOTHING.into(), "the connection begins with the capture, behind this PSN");
         } else if is_nak {
             self.differ(p, NOTHING.into(), "no request from there on was sent again");
-        } else if self.last_ack.is_some() {
-            self.differ(p, NOTHING.into(), "it goes back behind what was acknowledged");
+        } else if self.shown.is_some() {
+            self.differ(p, NOTHING.into(), "it goes back behind what was answered");
         } else {
             self.found.unknown(p.number, BEFORE);
             if let Some(aeth) = p.ext.aeth {
@@ -76,7 +72,7 @@ impl Responder<'_> {
         }
     }
 
-    fn differ(&mut self, p: &Packet, ours: String, why: &'static str) {
+    pub(super) fn differ(&mut self, p: &Packet, ours: String, why: &'static str) {
         self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why);
     }
 
@@ -98,7 +94,7 @@ impl Responder<'_> {
         true
     }
 
-    fn matched(&mut self, p: &Packet, captured: Aeth, ours: Aeth) {
+    pub(super) fn matched(&mut self, p: &Packet, captured: Aeth, ours: Aeth) {
         self.found.counts.answers_equal += 1;
         self.last_ack = Some(self.expected - 1);
         self.msns.note(p.number, captured.msn, ours.msn);
@@ -111,7 +107,7 @@ impl Responder<'_> {
     }
 
     /// What was said before this PSN has become superfluous; it may still come, out of order.
-    fn pass(&mut self, psn: i64) {
+    pub(super) fn pass(&mut self, psn: i64) {
         let (before, rest) = self.ours.iter().partition::<Vec<Ours>, _>(|o| o.psn < psn);
         self.ours = rest;
         for o in before.into_iter().filter(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
@@ -143,7 +139,7 @@ impl Responder<'_> {
             return self.repeat(p, aeth);
         }
         // Nothing asked for it: a duplicate did.
-        let Some(i) = self.find_duplicate(|kind, _, _| matches!(kind, Kind::Send | Kind::Write)) else {
+        let Some(i) = self.find_duplicate() else {
             // Somebody duplicated the last packet behind the capture. One that was not acknowledged yet still will be.
             let last = self.last_message.is_some_and(|i| self.flow.requests[i].psn == a.psn);
             let goes_on =
@@ -152,7 +148,9 @@ impl Responder<'_> {
                 self.found.counts.duplicated += 1;
                 return self.repeat(p, aeth);
             }
-            self.differ(p, NOTHING.into(), "no request asked for it");
+            if !self.is_repeated(p) {
+                self.differ(p, NOTHING.into(), "no request asked for it");
+            }
             return Ok(());
         };
         self.deliver(i, true);
@@ -172,11 +170,16 @@ impl Responder<'_> {
 
     /// An acknowledgement that is behind what was carried out.
     fn explain_old_ack(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
-        let Some(i) = self.find_duplicate(|_, psn, span| psn <= a.psn && a.psn < psn + span) else {
+        let late = self.is_late(a);
+        let found = self.find_duplicate_of(a.psn, |_| true).or_else(|| self.find_duplicate().filter(|_| late));
+        let Some(i) = found else {
             // Behind a READ, our own NIC repeats the ACK of the last SEND or WRITE by its own PSN.
             if self.last_message.is_some_and(|i| self.flow.requests[i].psn == a.psn) {
                 self.found.counts.duplicated += 1;
                 return self.repeat(p, aeth);
+            }
+            if self.is_repeated(p) {
+                return Ok(());
             }
             let newest = self.expected - 1;
             let ours = format!("an ACK of psn {} at least", newest & 0xff_ffff);
@@ -186,6 +189,12 @@ impl Responder<'_> {
         self.deliver(i, true);
         if let Some(ours) = self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
             let own = ours.psn != a.psn;
+            let then = Aeth { msn: self.msn_at(a.psn), ..ours.aeth };
+            if own && late && self.msns.fits(self.begins, aeth.msn, then.msn) {
+                self.found.counts.reordered += 1;
+                self.matched(p, aeth, then);
+                return Ok(());
+            }
             if own && !self.found.allows(p.number, Rule::DuplicateOwnPsn, self.flow.responder_kind) {
                 self.differ(p, ack_words(ours.psn, &ours.aeth), "a duplicate is acknowledged with all that has come");
             }
@@ -197,9 +206,9 @@ impl Responder<'_> {
     /// Delivers the last SEND or WRITE once more, to hear what our NIC says to that.
     fn repeat(&mut self, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
         if let Some(i) = self.last_message {
-            let fate = self.fates[i];
+            let fate = self.fates.of(i);
             self.deliver(i, true);
-            self.fates[i] = fate;
+            self.fates.set(i, fate);
         }
         match self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
             Some(ours) => self.matched(p, aeth, ours.aeth),
@@ -216,21 +225,42 @@ impl Responder<'_> {
             return Ok(());
         }
         if a.psn < self.expected {
-            if !self.is_repeated(p) {
+            let msn = self.msn_at(a.psn - 1);
+            // Nothing but an MSN may have said that it was carried out, and that of a READ may be later than its answer.
+            let shown = self.shown.is_some_and(|psn| psn >= a.psn);
+            if (self.is_late(a) || !shown) && self.msns.fits(self.begins, aeth.msn, msn) {
+                self.found.counts.reordered += 1;
+                self.msns.note(p.number, aeth.msn, msn);
+            } else if !self.is_repeated(p) {
                 self.differ(p, NOTHING.into(), "it asks for a request that was carried out");
             }
             return Ok(());
         }
-        let early = (0..self.limit).find(|&i| self.fates[i] == Fate::Pending && self.flow.requests[i].psn > a.psn);
+        let behind = |&i: &usize| self.flow.requests[i].psn > a.psn;
+        // If need be, one that came too early for another NAK, which may have had another reason.
+        let early = Fate::OPEN.into_iter().find_map(|fate| self.fates.with(fate, self.limit).find(behind));
         let Some(early) = early else {
+            // The requester does as it is told, unless the capture ends before that.
+            let behind = |&i: &usize| self.flow.requests[i].at > a.at;
+            let sent_again = self.copies.get(&a.psn).is_some_and(|list| list.iter().any(behind));
+            if sent_again
+                && a.psn > self.start
+                && let Some(dropped) = self.find_copy(a.psn)
+                && self.found.allows(p.number, Rule::NakForDropped, self.flow.responder_kind)
+            {
+                self.fates.set(dropped, Fate::Early);
+                let ours = Aeth { msn: self.msn_at(a.psn - 1), ..aeth };
+                self.matched(p, aeth, ours);
+                return Ok(());
+            }
             if !self.is_repeated(p) {
                 self.differ(p, NOTHING.into(), "nothing behind this PSN was sent, so nothing is missing");
             }
             return Ok(());
         };
         for &i in self.copies.get(&a.psn).into_iter().flatten() {
-            if i < self.limit && self.fates[i] == Fate::Pending {
-                self.fates[i] = Fate::Lost;
+            if i < self.limit && self.fates.of(i) == Fate::Pending {
+                self.fates.set(i, Fate::Lost);
             }
         }
         self.deliver(early, true);
@@ -252,11 +282,17 @@ impl Responder<'_> {
         Ok(())
     }
 
-    /// Whether it is the same packet as the answer before it: duplicated on its way, or captured twice.
-    fn is_repeated(&mut self, p: &Packet) -> bool {
-        let same = self.last_matched.is_some_and(|at| self.packets[at].frame == p.frame);
+    /// Whether it is the same packet as an answer shortly before it: duplicated on its way, or captured twice.
+    pub(super) fn is_repeated(&mut self, p: &Packet) -> bool {
+        let same = self.recent.iter().any(|a| self.packets[a.at].frame == p.frame);
         self.found.counts.duplicated += u64::from(same);
         same
+    }
+
+    /// Whether later answers overtook it on its way to the capture: it says what was so a few answers ago.
+    fn is_late(&self, a: Answer) -> bool {
+        let overtaken = self.recent.iter().any(|o| o.psn > a.psn);
+        overtaken && (self.recent.len() < RECENT || self.recent.iter().any(|o| o.psn <= a.psn))
     }
 
     fn explain_rnr(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
@@ -315,6 +351,11 @@ impl Responder<'_> {
             self.found.unknown(p.number, "whether the key could be invalidated");
             return Ok(());
         }
+        let key = remote_key(request).filter(|_| code == NakCode::REMOTE_ACCESS_ERROR && self.regions.grants(request));
+        let taken_back = key.filter(|&key| self.side.mr(self.flow.responder, key).is_none());
+        if let Some(key) = taken_back {
+            self.regions.revoke(key);
+        }
         self.deliver(i, true);
         self.dead = true;
         let ours = self.take(|o| o.psn == a.psn && super::is_fatal(Some(o.aeth.syndrome)));
@@ -323,6 +364,11 @@ impl Responder<'_> {
             self.differ(p, ours, "our NIC carries this request out: nothing in the capture speaks against it");
             return Ok(());
         };
+        if taken_back.is_some() && ours.aeth.syndrome == aeth.syndrome {
+            self.msns.note(p.number, aeth.msn, ours.aeth.msn);
+            self.found.unknown(p.number, "whether the owner took the key back, which worked before");
+            return Ok(());
+        }
         if ours.aeth.syndrome == aeth.syndrome {
             self.pass(a.psn);
             self.matched(p, aeth, ours.aeth);
@@ -351,116 +397,5 @@ impl Responder<'_> {
             let p = self.packet(i);
             names_memory(p) && needed_access(p) == needed && self.flow.requests[i].psn < self.expected
         })
-    }
-
-    /// A READ response or the value of an atomic.
-    fn explain_data(&mut self, a: Answer, p: &Packet) -> Result<(), Stuck> {
-        self.deliver_through(a.psn)?;
-        let mut verdict = self.compare_data(a, p);
-        // It may answer a request that came again: then the whole answer, or its tail, begins anew.
-        let covers = |kind: Kind, psn: i64, span: i64| kind.is_answered_by_data() && psn <= a.psn && a.psn < psn + span;
-        while verdict.is_err()
-            && let Some(i) = self.find_duplicate(covers)
-        {
-            self.deliver(i, true);
-            verdict = self.compare_data(a, p);
-        }
-        if let (Err(Mismatch { why: WRONG_MSN, .. }), Some(aeth)) = (&verdict, p.ext.aeth) {
-            // An answer that is given again tells by its MSN how much was carried out meanwhile.
-            self.catch_up(a, aeth);
-        }
-        if verdict.is_err()
-            // The whole answer begins anew then.
-            && let Some(i) = self.find_delivered(|kind, psn, span| covers(kind, psn, span) && psn == a.psn)
-        {
-            // Our NIC answers it again only when it comes again; behind the capture somebody duplicated it.
-            self.deliver(i, true);
-            verdict = self.compare_data(a, p);
-            self.found.counts.duplicated += u64::from(verdict.is_ok());
-        }
-        let matched = match verdict {
-            Ok(at) => Some(at),
-            Err(Mismatch { at, why: WRONG_MSN, .. }) => Some(at),
-            Err(Mismatch { ours, why, .. }) => {
-                self.differ(p, ours, why);
-                None
-            }
-        };
-        if let Some(at) = matched
-            && let Some(list) = self.data.get_mut(&a.psn)
-        {
-            let ours = list.remove(at);
-            self.pass(a.psn);
-            self.found.counts.answers_equal += 1;
-            self.found.counts.given += u64::from(self.given.contains(&a.at));
-            if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth) {
-                self.msns.note(p.number, captured.msn, own.msn);
-            }
-            if !p.whole {
-                self.found.unknown(p.number, "the data, which the capture cut off");
-            }
-        }
-        Ok(())
-    }
-
-    /// Delivers requests until our MSN, too, is that of an answer, if they are there.
-    fn catch_up(&mut self, a: Answer, aeth: Aeth) {
-        const MOST: u32 = 256;
-        let own = self.data.get(&a.psn).and_then(|list| list.last()).and_then(|s| s.packet.ext.aeth);
-        let Some(own) = own else { return };
-        let mut behind = self.msns.behind(aeth.msn, own.msn);
-        while (1..=MOST).contains(&behind)
-            && let Some(i) = self.find_copy(self.expected)
-        {
-            let (before, ends) = (self.expected, self.packet(i).opcode.ends_message());
-            self.deliver(i, true);
-            if self.expected == before {
-                return;
-            }
-            behind -= u32::from(ends);
-        }
-    }
-
-    /// Holds a data answer against ours of the same PSN: which of them it is, or what is different.
-    fn compare_data(&self, a: Answer, p: &Packet) -> Result<usize, Mismatch> {
-        let mut verdict = Mismatch { at: 0, ours: NOTHING.into(), why: "no request asked for this data" };
-        for (at, ours) in self.data.get(&a.psn).into_iter().flatten().enumerate() {
-            match self.compare_with(ours, p) {
-                Ok(()) => return Ok(at),
-                // What is nearest to it says best what is wrong.
-                Err((ours, why)) if at == 0 || why == WRONG_MSN => verdict = Mismatch { at, ours, why },
-                Err(_) => {}
-            }
-        }
-        Err(verdict)
-    }
-
-    fn compare_with(&self, ours: &Sent, p: &Packet) -> Result<(), (String, &'static str)> {
-        let words = || Words::of_ours(ours).to_string();
-        if ours.packet.bth.opcode != p.opcode {
-            return Err((words(), "the opcode says where the packet stands in the answer"));
-        }
-        if ours.packet.payload.len() != p.payload.len() {
-            return Err((format!("{} bytes of data", ours.packet.payload.len()), "the READ asked for another length"));
-        }
-        if ours.packet.ext.atomic_ack != p.ext.atomic_ack {
-            return Err((words(), "the value follows from the atomics before it"));
-        }
-        if let Some(aeth) = p.ext.aeth
-            && !matches!(aeth.syndrome, Syndrome::Ack(_))
-        {
-            return Err((words(), "data comes with a positive acknowledgement"));
-        }
-        let differs = ours.payload().iter().zip(p.payload()).position(|(x, y)| x != y);
-        if let (Some(at), true) = (differs, p.whole) {
-            let ours = format!("{} with byte {at} = {:#04x}", p.opcode, ours.payload()[at]);
-            return Err((ours, "the byte was written or read before, and nothing shows that it changed since"));
-        }
-        if let (Some(captured), Some(own)) = (p.ext.aeth, ours.packet.ext.aeth)
-            && !self.msns.fits(self.begins, captured.msn, own.msn)
-        {
-            return Err((words(), WRONG_MSN));
-        }
-        Ok(())
     }
 }

@@ -53,8 +53,14 @@ pub(super) fn write(made: &Path, corpus: &Path) -> Result<String, String> {
     for scenario in scenarios() {
         let from = made.join(format!("{}.pcap", scenario.name().replace('/', "_")));
         let name = format!("{PREFIX}{}_{}.pcap", scenario.operation.name.replace('-', "_"), scenario.requester.name());
-        let (packets, damaged) = copy_roce(&from, &corpus.join(&name)).map_err(|e| format!("{name}: {e}"))?;
-        let size = fs::metadata(corpus.join(&name)).map_err(io)?.len();
+        let to = corpus.join(&name);
+        let (packets, damaged) = copy_roce(&from, &to).map_err(|e| format!("{name}: {e}"))?;
+        if packets == 0 {
+            // On a wire that loses everything, what the other side sends never reaches the capture.
+            fs::remove_file(&to).map_err(io)?;
+            continue;
+        }
+        let size = fs::metadata(&to).map_err(io)?.len();
         if size > LONGEST {
             return Err(format!("{name} has {size} bytes, which is too long for the corpus"));
         }
