@@ -10,7 +10,7 @@ use crate::findings::{Words, ack_words};
 use crate::flows::Answer;
 use crate::memory::needed_access;
 use crate::messages::remote_key;
-use crate::peers::Rule;
+use crate::peers::{PeerKind, Rule};
 
 pub(super) const NOTHING: &str = "nothing";
 
@@ -190,7 +190,7 @@ impl Responder<'_> {
         if let Some(ours) = self.take(|o| matches!(o.aeth.syndrome, Syndrome::Ack(_))) {
             let own = ours.psn != a.psn;
             let then = Aeth { msn: self.msn_at(a.psn), ..ours.aeth };
-            if own && late && self.msns.fits(self.begins, aeth.msn, then.msn) {
+            if own && late && self.was_asked_for(a.psn) && self.msns.fits(self.begins, aeth.msn, then.msn) {
                 self.found.counts.reordered += 1;
                 self.matched(p, aeth, then);
                 return Ok(());
@@ -293,6 +293,13 @@ impl Responder<'_> {
     fn is_late(&self, a: Answer) -> bool {
         let overtaken = self.recent.iter().any(|o| o.psn > a.psn);
         overtaken && (self.recent.len() < RECENT || self.recent.iter().any(|o| o.psn <= a.psn))
+    }
+
+    /// Whether an acknowledgement with this PSN was sent some time ago: the packet asked for it, or others with it were captured. Our own
+    /// NIC names what has come when there is room to say so, which may be any packet.
+    fn was_asked_for(&self, psn: i64) -> bool {
+        let asked = self.copies.get(&psn).is_some_and(|copies| copies.iter().any(|&i| self.packet(i).ack_req));
+        asked || self.recent.iter().any(|o| o.psn == psn) || self.flow.responder_kind == PeerKind::Softnic
     }
 
     fn explain_rnr(&mut self, a: Answer, p: &Packet, aeth: Aeth) -> Result<(), Stuck> {
