@@ -76,7 +76,9 @@ fn hardware_captures() -> Outcome {
     let Some(name) = folder.to_str() else {
         return Outcome::Failed(format!("the name of {} is not UTF-8", folder.display()));
     };
-    let test = ["cargo", "test", "-p", "softnic-pcaps", "--test", "captures", "--locked"];
+    // Their ICRCs, and what our NIC says to them.
+    let packages = ["cargo", "test", "-p", "softnic-pcaps", "-p", "softnic-replay"];
+    let test = [&packages[..], &["--test", "captures", "--test", "corpus", "--locked"]].concat();
     match (cargo_test(&test, &[(CAPTURES_VARIABLE, name)]), project::captures_in(&folder)) {
         (Outcome::Passed(_), Ok(files)) => Outcome::Passed(format!("{} captures", files.len())),
         (Outcome::Passed(_), Err(why)) => Outcome::Failed(why),
