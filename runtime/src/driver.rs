@@ -52,8 +52,9 @@ pub struct Driver<N, I> {
     /// When the last round began, and how many rounds before it found nothing to do.
     last: Instant,
     idle: u32,
-    /// Whether the last round sent anything.
+    /// Whether the last round sent anything, and whether the Node had nothing more to send.
     sent: bool,
+    drained: bool,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
 }
@@ -72,6 +73,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             last: Instant::ZERO,
             idle: 0,
             sent: false,
+            drained: false,
             scratch: vec![0; MAX_FRAME].into(),
         }
     }
@@ -120,7 +122,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// A loop that finds nothing to do does not look at the clock in every round, which is a third of what the round takes: nothing is
     /// sent then, what comes in is stamped when it comes, and a timer may be a few rounds late.
     pub(crate) fn step_after(&mut self, now: Option<Instant>) -> Result<bool, DriverError> {
-        let stale_will_do = !self.idle.is_multiple_of(IDLE_ROUNDS);
+        let stale_will_do = self.drained && !self.idle.is_multiple_of(IDLE_ROUNDS);
         let begin = match now {
             Some(now) => now,
             None if stale_will_do => self.last,
@@ -247,12 +249,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Sends a burst of at most `limit` frames. The backend asks for frames only while it has room, so none is ever kept here.
     fn transmit(&mut self, now: Instant, limit: usize) -> Result<bool, DriverError> {
         let mut record = Recorder::new(&mut self.capture, self.epoch);
-        let mut bytes = 0;
+        let (mut bytes, mut drained) = (0, false);
         let sent = self.io.transmit(limit, &mut |tx| {
             if bytes >= BURST_BYTES {
                 return false;
             }
             if !self.neighbours.poll_transmit(now, 0, tx) && !self.node.poll_transmit(now, Nic::WIRE, tx) {
+                drained = true;
                 return false;
             }
             bytes += tx.len();
@@ -261,6 +264,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             true
         });
         record.result?;
+        // Where there was no room, the Node was not even asked.
+        self.drained = drained;
         Ok(sent.map_err(DriverError::Io)? > 0)
     }
 }
@@ -298,6 +303,81 @@ impl<'a> Recorder<'a> {
                 joined[first.len()..].copy_from_slice(second);
                 self.write(now, joined);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::fd::{BorrowedFd, OwnedFd};
+
+    use softnic_nic::Port;
+    use softnic_wire::PathMtu;
+
+    use super::*;
+
+    /// A wire that has no room for a while.
+    struct Narrow {
+        full: bool,
+    }
+
+    impl PacketIo for Narrow {
+        fn receive(&mut self, _: usize, _: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn transmit(&mut self, _: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+            let mut room = [0; 100];
+            Ok(usize::from(!self.full && next(&mut TxFrame::new(&mut room))))
+        }
+
+        fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn readiness(&self) -> io::Result<OwnedFd> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn lost(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Has one frame to send, and keeps what time it was told then.
+    struct Once(Option<Instant>);
+
+    impl Node for Once {
+        fn handle_frame(&mut self, _: Instant, _: usize, _: &mut [u8]) {}
+
+        fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+            port == Nic::WIRE && self.0.is_none() && {
+                self.0 = Some(now);
+                tx.put_frame(&[0; 60]).is_ok()
+            }
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn handle_timeout(&mut self, _: Instant) {}
+    }
+
+    #[test]
+    fn a_frame_that_waited_for_room_is_sent_with_the_time_of_its_sending() {
+        for rounds in 1..2 * IDLE_ROUNDS {
+            let addresses = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
+            let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
+            let mut driver = Driver::new(Once(None), Narrow { full: true }, Neighbours::new(&port));
+            for _ in 0..rounds {
+                assert!(!driver.step_after(None).unwrap());
+            }
+            let before = driver.now();
+            driver.io_mut().full = false;
+            driver.step_after(None).unwrap();
+            assert!(driver.node.0.unwrap() >= before, "after {rounds} rounds in vain");
         }
     }
 }
