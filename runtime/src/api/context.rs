@@ -14,7 +14,7 @@ use super::events::Events;
 use super::path::Network;
 use super::status;
 use crate::background::Background;
-use crate::engine::{Engine, Watcher};
+use crate::engine::{Core, Engine, Watcher};
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
 #[derive(Clone)]
@@ -67,6 +67,12 @@ impl Inner {
     /// To be held while the same is done to all engines.
     pub(crate) fn mirrored(&self) -> MutexGuard<'_, ()> {
         self.order.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    /// All engines at once, for what must be the same at all of them at the same time.
+    pub(crate) fn control_all(&self, _order: &MutexGuard<'_, ()>) -> Vec<MutexGuard<'_, Core>> {
+        // Whoever waits for one engine while it has another has the order: so nobody waits in a circle.
+        self.engines.iter().map(|engine| engine.control()).collect()
     }
 
     /// The engine for a new object, each in its turn.
@@ -228,7 +234,12 @@ impl Drop for Domain {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn context(&self) -> &Arc<Inner> {
+    /// The NIC that it is of.
+    pub fn context(&self) -> Context {
+        Context(Arc::clone(&self.0.context))
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0.context
     }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use softnic_nic::posting::{check_recv, check_send};
-use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{PostError, RecvWr, SendWr};
-use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind};
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr};
+use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
 use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
@@ -141,7 +142,7 @@ impl ProtectionDomain {
     /// # Errors
     /// When it asks for more than there can be.
     pub fn create_qp(&self, options: &QpOptions) -> Result<QueuePair, ObjectError> {
-        let context = self.context();
+        let context = self.inner();
         // Shared receives are at one engine, and so are those who take from them; QP1 is where everybody looks for it.
         let engine = match &options.srq {
             Some(srq) => srq.engine(),
@@ -311,6 +312,18 @@ impl QueuePair {
         ring.push(PostedSend::new(wr)).map_err(|_| PostError::QueueFull)
     }
 
+    /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of type 1 gets its
+    /// key from the NIC (IBA 10.6.7.2.3), the one that follows `bind.window`.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    pub fn bind_mw(&self, wr_id: u64, bind: &Bind, flags: SendFlags) -> Result<u32, PostError> {
+        let rkey = next_key(bind.window);
+        let op = SendOp::BindWindow(Bind { rkey, ..*bind });
+        self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, deadline: None, to: None })?;
+        Ok(rkey)
+    }
+
     /// Tells the NIC of all work requests that were written.
     #[inline]
     pub fn ring_doorbell(&self) {
@@ -341,7 +354,7 @@ impl QueuePair {
     /// When the queue pair is no datagram queue pair, the address no group's, or the kernel refuses to join.
     pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
         self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
-        let membership = match &self.0.pd.context().network {
+        let membership = match &self.0.pd.inner().network {
             Network::Kernel { host, .. } => lock(host).join(group).map(Some),
             Network::Own => Ok(None),
         };

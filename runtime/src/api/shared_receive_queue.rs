@@ -45,7 +45,7 @@ impl ProtectionDomain {
     /// # Errors
     /// When it asks for more than there can be.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, ObjectError> {
-        let engine = self.context().pick_engine();
+        let engine = self.inner().pick_engine();
         let mut core = engine.control();
         let id = core.nic().create_srq(self.id(), max_wr, max_sge)?;
         let (recvs, recvs_out) = ring(max_wr as usize);

@@ -1,0 +1,5 @@
+//! The API as a program uses it: two NICs over the wire in memory.
+
+mod memory;
+mod traffic;
+mod world;
