@@ -151,7 +151,7 @@ impl ProtectionDomain {
         };
         let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all } = options;
         let init = QpInit {
-            srq: srq.as_ref().map(SharedReceiveQueue::id),
+            srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
         };

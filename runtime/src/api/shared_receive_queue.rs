@@ -25,6 +25,7 @@ struct Srq {
     engine: Arc<Engine>,
     index: u32,
     id: SrqId,
+    name: SrqId,
     max_sge: u32,
     recvs: Mutex<Producer<PostedRecv>>,
     rung: Arc<Rung>,
@@ -56,9 +57,10 @@ impl ProtectionDomain {
             let _ = core.nic().destroy_srq(id);
             return Err(ObjectError::NoNumbers);
         };
+        let name = core.srq_name(id);
         drop(core);
         let (engine, recvs) = (Arc::clone(engine), Mutex::new(recvs));
-        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, id, max_sge, recvs, rung })))
+        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, id, name, max_sge, recvs, rung })))
     }
 }
 
@@ -67,7 +69,13 @@ impl SharedReceiveQueue {
         &self.0.engine
     }
 
-    pub(crate) fn id(&self) -> SrqId {
+    /// What events call it.
+    pub fn id(&self) -> SrqId {
+        self.0.name
+    }
+
+    /// What its engine calls it.
+    pub(crate) fn engine_id(&self) -> SrqId {
         self.0.id
     }
 

@@ -1,5 +1,6 @@
 //! The API as a program uses it: two NICs over the wire in memory.
 
+mod completions;
 mod memory;
 mod traffic;
 mod world;

@@ -24,8 +24,12 @@ pub(crate) struct Side {
 }
 
 pub(crate) fn side(context: Context) -> Side {
-    let pd = context.alloc_pd();
     let cq = context.create_cq(256).unwrap();
+    side_with(context, cq)
+}
+
+pub(crate) fn side_with(context: Context, cq: CompletionQueue) -> Side {
+    let pd = context.alloc_pd();
     let mr = pd.alloc_mr(SIZE, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
     let qp = pd.create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
     Side { context, pd, cq, qp, mr }
