@@ -8,7 +8,7 @@ mod posted;
 mod watch;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 
@@ -167,6 +167,20 @@ impl Engine {
             core.events.port(false);
             self.wake.wake();
         }
+    }
+
+    /// Writes out what was recorded so far: a program may be killed, or never close its NIC.
+    pub(crate) fn flush_recording(&self, core: &mut Core) {
+        if let Err(error) = core.driver.flush_recording() {
+            self.give_up(core, &error.to_string());
+        }
+    }
+
+    /// The descriptors that it holds.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.wake.as_fd().as_raw_fd(), self.readiness.as_raw_fd()];
+        all.extend(self.control().driver.io().descriptors());
+        all
     }
 
     /// Why it stopped by itself, if it did.

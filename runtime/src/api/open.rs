@@ -232,7 +232,7 @@ impl Parts {
                 set_link(&engines, &events, up);
                 let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
                 let follower = follow::start(&host, start, &engines, &events)?;
-                Network::Kernel { host, start, _follower: follower }
+                Network::Kernel { host, start, follower }
             }
         };
         Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, network, description)))
