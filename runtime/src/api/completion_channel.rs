@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rustix::event::{EventfdFlags, eventfd};
 use softnic_nic::Notify;
 use softnic_sync::wish::Wish;
-
-use crate::wake::Wake;
 
 /// Where events of completion queues come together, each by the name that its queue was given ([`super::Context::create_cq_with`]).
 /// Clones are the same channel.
@@ -22,7 +21,9 @@ pub struct CompletionChannel(Arc<Channel>);
 
 struct Channel {
     events: Mutex<VecDeque<u64>>,
-    wake: Wake,
+    /// Blocking, because programs that wait by read(2)-like calls decide by O_NONBLOCK whether they wait: it is only read when there is
+    /// something.
+    fd: OwnedFd,
 }
 
 impl CompletionChannel {
@@ -31,7 +32,7 @@ impl CompletionChannel {
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn new() -> io::Result<CompletionChannel> {
-        Ok(CompletionChannel(Arc::new(Channel { events: Mutex::default(), wake: Wake::new()? })))
+        Ok(CompletionChannel(Arc::new(Channel { events: Mutex::default(), fd: eventfd(0, EventfdFlags::CLOEXEC)? })))
     }
 
     fn events(&self) -> MutexGuard<'_, VecDeque<u64>> {
@@ -40,13 +41,19 @@ impl CompletionChannel {
 
     /// Takes the oldest event: the name of a completion queue that got what it was armed for. Never waits.
     pub fn next_event(&self) -> Option<u64> {
+        self.next_event_with(|_| ())
+    }
+
+    /// The same; `took` is called with the name while [`CompletionChannel::forget`] of another thread has to wait.
+    pub fn next_event_with(&self, took: impl FnOnce(u64)) -> Option<u64> {
         let mut events = self.events();
         let event = events.pop_front()?;
         self.show(&events);
+        took(event);
         Some(event)
     }
 
-    /// Drops the events of a completion queue that is gone: to be called after its last clone, and its last queue pair, is.
+    /// Drops the events of a completion queue that is gone, or that was disarmed ([`super::CompletionQueue::disarm`]).
     pub fn forget(&self, name: u64) {
         let mut events = self.events();
         let before = events.len();
@@ -60,14 +67,15 @@ impl CompletionChannel {
         let mut events = self.events();
         events.push_back(name);
         if events.len() == 1 {
-            self.0.wake.wake();
+            // It cannot be full: it is read for every time that it is written to.
+            let _ = rustix::io::write(&self.0.fd, &1u64.to_ne_bytes());
         }
     }
 
     /// After events were taken: the descriptor is as it is to be, because nobody else changes both meanwhile.
     fn show(&self, events: &VecDeque<u64>) {
         if events.is_empty() {
-            self.0.wake.drain();
+            let _ = rustix::io::read(&self.0.fd, &mut [0; 8]);
         }
     }
 }
@@ -75,7 +83,7 @@ impl CompletionChannel {
 /// Readable exactly while there are events.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.wake.as_fd()
+        self.0.fd.as_fd()
     }
 }
 
@@ -132,7 +140,7 @@ impl ChannelEnd {
 
 impl AsFd for ChannelEnd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.0.wake.as_fd()
+        self.channel.0.fd.as_fd()
     }
 }
 

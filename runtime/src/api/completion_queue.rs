@@ -251,6 +251,17 @@ impl CompletionQueue {
         }
     }
 
+    /// Takes back what [`CompletionQueue::arm`] asked its channel for. When this returns no event of the queue is put there any more.
+    pub fn disarm(&self) {
+        if let Some(channel) = &self.0.shared.channel {
+            channel.end();
+            for engine in self.0.context.engines() {
+                // Whoever is about to grant the wish holds the engine.
+                drop(engine.control());
+            }
+        }
+    }
+
     /// Sleeps until there is a completion, or `timeout` has passed; whether there is one. The NIC's own thread makes progress meanwhile.
     ///
     /// # Errors

@@ -304,10 +304,7 @@ impl QueuePair {
     /// As [`QueuePair::post_send`].
     #[inline]
     pub fn write_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
-            return Err(PostError::State);
-        }
-        check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)?;
+        self.check_send(wr)?;
         let mut ring = self.0.sends.lock().unwrap_or_else(|p| p.into_inner());
         ring.push(PostedSend::new(wr)).map_err(|_| PostError::QueueFull)
     }
@@ -324,6 +321,23 @@ impl QueuePair {
         Ok(rkey)
     }
 
+    /// Whether a send work request could be right; that there is room for it is not looked at.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    #[inline]
+    pub fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
+            return Err(PostError::State);
+        }
+        check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)
+    }
+
+    /// How many send work requests there is room for right now; more as the NIC takes some.
+    pub fn send_room(&self) -> usize {
+        self.0.sends.lock().unwrap_or_else(|p| p.into_inner()).room()
+    }
+
     /// Tells the NIC of all work requests that were written.
     #[inline]
     pub fn ring_doorbell(&self) {
@@ -336,15 +350,23 @@ impl QueuePair {
     /// When it cannot be right, or the queue is full.
     #[inline]
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.write_recv(wr)?;
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// Writes a receive work request that nobody looks at before [`QueuePair::ring_doorbell`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_recv`].
+    #[inline]
+    pub fn write_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.0.posts.load(Ordering::Acquire) & RECEIVES == 0 || self.0.options.srq.is_some() {
             return Err(PostError::State);
         }
         check_recv(self.0.options.caps.max_recv_sge, wr)?;
         let mut ring = self.0.recvs.lock().unwrap_or_else(|p| p.into_inner());
-        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)?;
-        drop(ring);
-        self.ring_doorbell();
-        Ok(())
+        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)
     }
 
     /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is
