@@ -48,6 +48,11 @@ impl Cq {
         Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, armed: None, users: 0 }
     }
 
+    /// How many completions lie in it.
+    pub(crate) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
     /// Whether a completion was lost.
     pub(crate) fn overflowed(&self) -> bool {
         self.overflowed

@@ -19,27 +19,56 @@ use softnic_wire::icrc::Icrc;
 pub struct Buffer {
     addr: u64,
     len: usize,
-    /// Words, so that atomics find them aligned.
-    words: Box<[UnsafeCell<u64>]>,
+    start: *mut u8,
+    /// How many words this value owns: none of memory that is the program's. Words, so that atomics find them aligned.
+    words: usize,
 }
 
-// SAFETY: all access to the cells is by raw copies and atomics, from whatever thread; see the head of this file.
+// SAFETY: all access to the bytes is by raw copies and atomics, from whatever thread; see the head of this file.
 unsafe impl Send for Buffer {}
 // SAFETY: the same.
 unsafe impl Sync for Buffer {}
 
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.words > 0 {
+            let words = std::ptr::slice_from_raw_parts_mut(self.start.cast::<UnsafeCell<u64>>(), self.words);
+            // SAFETY: `owned` took it out of such a box, and nobody has it any more.
+            drop(unsafe { Box::from_raw(words) });
+        }
+    }
+}
+
 impl Buffer {
     /// `len` zero bytes at `addr`, which should be a multiple of 8 where atomics are meant to work.
     pub fn new(addr: u64, len: usize) -> Arc<Buffer> {
-        let words = std::iter::repeat_with(|| UnsafeCell::new(0)).take(len.div_ceil(8)).collect();
-        Arc::new(Buffer { addr, len, words })
+        let mut buffer = Buffer::owned(len);
+        buffer.addr = addr;
+        Arc::new(buffer)
     }
 
     /// `len` zero bytes at the address where they really lie: for NICs on real wires, whose peers' programs take it for one.
     pub fn in_place(len: usize) -> Arc<Buffer> {
+        Arc::new(Buffer::owned(len))
+    }
+
+    /// `len` bytes of the program's own memory, which work requests know as `addr`: where they lie, or any other address (0 for a
+    /// zero-based region). Any alignment will do; atomics look at that of the memory itself.
+    ///
+    /// # Safety
+    /// The `len` bytes at `ptr` can be read, and if the buffer is registered with a right to write also written, as long as the
+    /// buffer or a region of it exists; and no Rust reference to any of them is used meanwhile for anything that such writes, at any time,
+    /// would make wrong.
+    pub unsafe fn foreign(ptr: *mut u8, len: usize, addr: u64) -> Arc<Buffer> {
+        Arc::new(Buffer { addr, len, start: ptr, words: 0 })
+    }
+
+    /// Zero bytes of its own, where they lie.
+    fn owned(len: usize) -> Buffer {
         let words: Box<[UnsafeCell<u64>]> = vec![0u64; len.div_ceil(8)].into_iter().map(UnsafeCell::new).collect();
-        let addr = words.as_ptr().addr() as u64;
-        Arc::new(Buffer { addr, len, words })
+        let count = words.len();
+        let start = Box::into_raw(words).cast::<u8>();
+        Buffer { addr: start.addr() as u64, len, start, words: count }
     }
 
     /// The byte at `offset`, and after it everything that was placed before it: for programs that poll the last byte of a message.
@@ -58,7 +87,7 @@ impl Buffer {
     #[inline]
     fn raw(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len && len <= self.len - offset, "a range outside the buffer");
-        UnsafeCell::raw_get(self.words.as_ptr()).cast::<u8>().wrapping_add(offset)
+        self.start.wrapping_add(offset)
     }
 
     /// The first address.
@@ -82,8 +111,8 @@ impl Buffer {
     /// When they do not fit: a mistake of the program that owns the buffer.
     pub fn write_at(&self, offset: usize, bytes: &[u8]) {
         let to = self.raw(offset, bytes.len());
-        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer, which `bytes` cannot overlap: no reference to a cell's
-        // content is ever handed out. Others may write to them now; see the head of this file.
+        // SAFETY: `to` is valid for `bytes.len()` bytes of this buffer, which `bytes` cannot overlap: no reference to its own bytes is
+        // ever handed out, and none to the program's is used (`foreign`). Others may write to them now; see the head of this file.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
@@ -93,7 +122,7 @@ impl Buffer {
     /// When they are not all there.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) {
         let from = self.raw(offset, out.len());
-        // SAFETY: as in `write_at`; `out` cannot overlap cells, which are never borrowed as bytes.
+        // SAFETY: as in `write_at`.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
@@ -131,5 +160,37 @@ impl Buffer {
                 word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|found| found)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_the_program_is_used_where_it_lies_under_another_address() {
+        let mut words = [0u64; 4];
+        let start = words.as_mut_ptr().cast::<u8>();
+        {
+            // SAFETY: the bytes are inside `words`, which nobody uses before the buffer is gone.
+            let buffer = unsafe { Buffer::foreign(start.wrapping_add(1), 31, 0) };
+            assert_eq!((buffer.addr(), buffer.len()), (0, 31));
+            buffer.place(7, &[1, 2, 3]);
+            assert_eq!(buffer.load_byte(9), 3);
+            let add = AtomicOp::FetchAdd { add: 5 };
+            assert_eq!(buffer.atomic(0, add), None, "the address is aligned, the memory is not");
+            assert_eq!(buffer.atomic(15, add), Some(0), "the other way round");
+            let mut out = [0; 3];
+            buffer.read_at(7, &mut out);
+            assert_eq!(out, [1, 2, 3]);
+        }
+        assert_eq!(words, [0, u64::from_le_bytes([1, 2, 3, 0, 0, 0, 0, 0]), 5, 0]);
+    }
+
+    #[test]
+    fn a_buffer_without_a_byte() {
+        let buffers = [Buffer::new(64, 0), Buffer::in_place(0)];
+        assert!(buffers.iter().all(|buffer| buffer.is_empty()));
+        buffers[0].write_at(0, &[]);
     }
 }

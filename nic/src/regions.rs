@@ -29,6 +29,13 @@ struct MemoryRegion {
     windows: u32,
 }
 
+impl MemoryRegion {
+    /// All addresses, without any memory.
+    fn null(pd: PdId, access: Access) -> MemoryRegion {
+        MemoryRegion { pd, access, base: 0, len: u64::MAX, backing: Backing::Null, windows: 0 }
+    }
+}
+
 /// The kinds of memory windows (IBA 10.6.7.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WindowType {
@@ -151,15 +158,16 @@ impl Regions {
         access: Access,
         random: &mut dyn Generator,
     ) -> Result<u32, MrError> {
-        let null = MemoryRegion { pd, access, base: 0, len: u64::MAX, backing: Backing::Null, windows: 0 };
-        self.insert_region(null, random)
+        self.insert_region(MemoryRegion::null(pd, access), random)
+    }
+
+    /// The same under a key that another NIC of the same device drew.
+    pub(crate) fn register_null_as(&mut self, key: u32, pd: PdId, access: Access) -> Result<u32, MrError> {
+        self.insert_as(key, Object::Region(MemoryRegion::null(pd, access)))
     }
 
     fn insert_region(&mut self, region: MemoryRegion, random: &mut dyn Generator) -> Result<u32, MrError> {
-        let writes = region.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !region.access.allows(Access::LOCAL_WRITE) {
-            return Err(MrError::NeedsLocalWrite);
-        }
+        check_access(region.access)?;
         self.insert(Object::Region(region), random)
     }
 
@@ -170,16 +178,40 @@ impl Regions {
         Ok(place << TAG_BITS | u32::from(tag))
     }
 
-    /// Forgets a region.
-    pub(crate) fn deregister(&mut self, key: u32) -> Result<(), MrError> {
+    /// Whether a region may go, or change: no window is bound to it.
+    pub(crate) fn check_unbound(&self, key: u32) -> Result<(), MrError> {
         match self.find(key) {
             Some(Object::Region(r)) if r.windows > 0 => Err(MrError::Busy),
-            Some(Object::Region(_)) => {
-                self.table.remove(key >> TAG_BITS);
-                Ok(())
-            }
+            Some(Object::Region(_)) => Ok(()),
             _ => Err(MrError::NoSuchMr),
         }
+    }
+
+    /// Forgets a region.
+    pub(crate) fn deregister(&mut self, key: u32) -> Result<(), MrError> {
+        self.check_unbound(key)?;
+        self.table.remove(key >> TAG_BITS);
+        Ok(())
+    }
+
+    /// Changes what a region is, in whatever is given; its key stays.
+    pub(crate) fn reregister(
+        &mut self,
+        key: u32,
+        pd: Option<PdId>,
+        buffer: Option<&Arc<Buffer>>,
+        access: Option<Access>,
+    ) -> Result<(), MrError> {
+        self.check_unbound(key)?;
+        access.map_or(Ok(()), check_access)?;
+        let region = self.region_mut(key >> TAG_BITS).ok_or(MrError::NoSuchMr)?;
+        if let Some(buffer) = buffer {
+            (region.base, region.len) = (buffer.addr(), buffer.len() as u64);
+            region.backing = Backing::Buffer(Arc::clone(buffer));
+        }
+        region.pd = pd.unwrap_or(region.pd);
+        region.access = access.unwrap_or(region.access);
+        Ok(())
     }
 
     /// A window that is bound nowhere yet.
@@ -406,6 +438,12 @@ impl Regions {
     }
 }
 
+/// Whether the rights can be granted together (IBA 10.6.3.1).
+fn check_access(access: Access) -> Result<(), MrError> {
+    let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if writes && !access.allows(Access::LOCAL_WRITE) { Err(MrError::NeedsLocalWrite) } else { Ok(()) }
+}
+
 /// The offset of `addr` in `size` bytes from `base` on, if `len` bytes from there are inside.
 #[inline]
 fn inside(addr: u64, base: u64, len: u64, size: u64) -> Result<u64, AccessError> {
@@ -473,5 +511,25 @@ mod tests {
         assert_eq!(regions.deregister(zero), Err(MrError::NoSuchMr));
         let refused = regions.register(PD, &buffer, Access::REMOTE_WRITE, false, &mut random);
         assert_eq!(refused, Err(MrError::NeedsLocalWrite));
+    }
+
+    #[test]
+    fn a_region_registered_anew_has_its_key_and_none_of_its_old_rights() {
+        let (mut regions, mut random) = (Regions::new(), counter());
+        let (old, new) = (Buffer::new(0x1000, 8), Buffer::new(0x2000, 16));
+        let key = regions.register(PD, &old, Access::LOCAL_WRITE, false, &mut random).unwrap();
+        let refused = regions.reregister(key, Some(PdId(2)), Some(&new), Some(Access::REMOTE_WRITE));
+        assert_eq!(refused, Err(MrError::NeedsLocalWrite));
+        assert_eq!(regions.write(at(key, 0x1000, Access::LOCAL_WRITE), &[1]), Ok(()), "it stayed as it was");
+        assert_eq!(regions.reregister(key ^ 1, None, None, None), Err(MrError::NoSuchMr));
+        regions.reregister(key, None, Some(&new), None).unwrap();
+        assert_eq!(regions.write(at(key, 0x1000, Access::LOCAL_WRITE), &[1]), Err(AccessError::Bounds));
+        assert_eq!(regions.write(at(key, 0x200f, Access::LOCAL_WRITE), &[7]), Ok(()));
+        regions.reregister(key, Some(PdId(2)), None, Some(Access::NONE)).unwrap();
+        assert_eq!(regions.check(at(key, 0x2000, Access::NONE), 1), Err(AccessError::Domain));
+        let elsewhere = |access| Region { pd: PdId(2), ..at(key, 0x2000, access) };
+        assert_eq!(regions.check(elsewhere(Access::LOCAL_WRITE), 1), Err(AccessError::Right));
+        assert_eq!(regions.check(elsewhere(Access::NONE), 16), Ok(()));
+        assert_eq!((old.load_byte(0), new.load_byte(15)), (1, 7));
     }
 }

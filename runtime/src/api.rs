@@ -7,6 +7,7 @@
 //! program inside [`CompletionQueue::poll`], or the NIC's own thread (see [`Progress`]).
 
 pub(crate) mod address_handle;
+pub(crate) mod completion_channel;
 pub(crate) mod completion_queue;
 pub(crate) mod context;
 pub(crate) mod events;
@@ -19,8 +20,10 @@ pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
 
 pub use address_handle::AddressHandle;
+pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use context::{Context, ProtectionDomain, Running};
+pub use events::EventSink;
 pub use memory::{MemoryRegion, MemoryWindow};
 pub use open::{DeviceSpec, DeviceSpecError, OpenError, OpenOptions, OwnAddresses, Progress};
 pub use path::{PathError, PeerPath};

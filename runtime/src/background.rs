@@ -1,7 +1,7 @@
 //! A thread of the NIC's own that waits for something, and ends when its owner does.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -36,6 +36,7 @@ impl Stop {
 pub(crate) struct Background {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
+    held: Vec<RawFd>,
 }
 
 impl Background {
@@ -44,7 +45,19 @@ impl Background {
         let stop = Arc::new(Stop { told: AtomicBool::new(false), wake: Wake::new()? });
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&told))?;
-        Ok(Background { stop, thread: Some(thread) })
+        let held = vec![stop.wake.as_fd().as_raw_fd()];
+        Ok(Background { stop, thread: Some(thread), held })
+    }
+
+    /// Its thread has this descriptor.
+    pub(crate) fn holding(mut self, fd: RawFd) -> Background {
+        self.held.push(fd);
+        self
+    }
+
+    /// The descriptors that it holds.
+    pub(crate) fn descriptors(&self) -> &[RawFd] {
+        &self.held
     }
 }
 

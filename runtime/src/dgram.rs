@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -175,6 +175,10 @@ impl PacketIo for Dgram {
     fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let timeout = if self.held.is_some() { timeout.min(RETRY) } else { timeout };
         sleep_on(self.socket.as_fd(), PollFlags::IN, timeout, also)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.socket.as_fd().as_raw_fd()]
     }
 
     fn readiness(&self) -> io::Result<OwnedFd> {

@@ -108,6 +108,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         }
     }
 
+    /// Writes out what was recorded so far, if anything is recorded.
+    pub fn flush_recording(&mut self) -> Result<(), DriverError> {
+        self.capture.as_mut().map_or(Ok(()), |capture| capture.flush().map_err(DriverError::Capture))
+    }
+
     /// One turn: timers that are due, frames out, then a batch of frames in. Says whether there was anything to do.
     ///
     /// In this order a program that runs the loop itself sees what came in before anything is answered: its own answer leaves

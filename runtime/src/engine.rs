@@ -8,14 +8,15 @@ mod posted;
 mod watch;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::QpState;
+use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::{Completion, Event, PostError};
-use softnic_nic::{Nic, Notify, QpAttr};
+use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::{Consumer, Producer};
 use softnic_sync::token::Token;
@@ -39,7 +40,7 @@ pub(crate) type Io = Box<dyn PacketIo + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Qp(Qpn),
-    Srq(softnic_nic::transports::recv_queue::SrqId),
+    Srq(SrqId),
 }
 
 /// The engine's end of a queue of work requests.
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     /// Completion queues whose ring had no room.
     full: Vec<CqId>,
     events: Arc<Events>,
+    owner: Owner,
 }
 
 /// An engine.
@@ -83,16 +85,18 @@ pub(crate) struct Engine {
     /// A program's thread polled and found the engine taken.
     tried: AtomicBool,
     /// Programs that sleep until a completion comes: then the engine's own thread must run.
-    sleeping_programs: AtomicU32,
+    sleeping_programs: Arc<AtomicU32>,
     stop: AtomicBool,
     /// Why it stopped by itself.
     failure: OnceLock<String>,
 }
 
 impl Engine {
-    pub(crate) fn new(driver: Driver<Nic, Io>, events: Arc<Events>) -> io::Result<Engine> {
+    pub(crate) fn new(mut driver: Driver<Nic, Io>, owner: Owner, events: Arc<Events>) -> io::Result<Engine> {
         let readiness = driver.io().readiness()?;
-        let core = Core { driver, work: Vec::new(), stalled: Vec::new(), cqs: Vec::new(), full: Vec::new(), events };
+        driver.node.set_owner(owner);
+        let (work, stalled, cqs, full) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let core = Core { driver, work, stalled, cqs, full, events, owner };
         Ok(Engine {
             token: Token::new(core),
             doorbells: Doorbells::new(MAX_QUEUES),
@@ -100,7 +104,7 @@ impl Engine {
             readiness,
             rounds: AtomicU64::new(0),
             tried: AtomicBool::new(false),
-            sleeping_programs: AtomicU32::new(0),
+            sleeping_programs: Arc::default(),
             stop: AtomicBool::new(false),
             failure: OnceLock::new(),
         })
@@ -165,6 +169,20 @@ impl Engine {
         }
     }
 
+    /// Writes out what was recorded so far: a program may be killed, or never close its NIC.
+    pub(crate) fn flush_recording(&self, core: &mut Core) {
+        if let Err(error) = core.driver.flush_recording() {
+            self.give_up(core, &error.to_string());
+        }
+    }
+
+    /// The descriptors that it holds.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.wake.as_fd().as_raw_fd(), self.readiness.as_raw_fd()];
+        all.extend(self.control().driver.io().descriptors());
+        all
+    }
+
     /// Why it stopped by itself, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
@@ -177,8 +195,15 @@ impl Engine {
 
     /// A program is about to sleep until a completion comes.
     pub(crate) fn program_sleeps(&self) {
-        self.sleeping_programs.fetch_add(1, Ordering::AcqRel);
-        self.wake.wake();
+        // Where one sleeps already the engine's thread knows.
+        if self.sleeping_programs.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.wake.wake();
+        }
+    }
+
+    /// How many programs sleep: for whoever takes one off without having the engine.
+    pub(crate) fn sleeping_programs(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.sleeping_programs)
     }
 
     /// It is awake again.
@@ -240,6 +265,13 @@ impl Core {
         self.cqs[at] = Some(out);
         // The NIC tells of every queue that has something; asked for again whenever it was told.
         let _ = self.driver.node.req_notify_cq(id, Notify::Next);
+    }
+
+    /// Completions go into another ring from now on.
+    pub(crate) fn replace_ring(&mut self, id: CqId, ring: Producer<Completion>) {
+        if let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) {
+            out.ring = ring;
+        }
     }
 
     pub(crate) fn remove_cq(&mut self, id: CqId) {
@@ -324,9 +356,15 @@ impl Core {
             match event {
                 // Whoever told the engines tells the program, once for all of them.
                 Event::PortActive | Event::PortErr | Event::GidChange => {}
+                Event::SrqLimit(srq) => self.events.push(Event::SrqLimit(self.srq_name(srq))),
                 event => self.events.push(event),
             }
         }
+    }
+
+    /// What events call a shared receive queue of this engine: each engine counts its own.
+    pub(crate) fn srq_name(&self, srq: SrqId) -> SrqId {
+        SrqId(srq.0 << self.owner.bits | self.owner.index)
     }
 
     fn hand_out_cq(&mut self, id: CqId) {

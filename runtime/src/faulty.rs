@@ -1,7 +1,7 @@
 //! A wire with faults on it: what is sent and what is received passes an emulated link, each direction its own.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use softnic_fault_injector::link::Offered;
@@ -138,6 +138,10 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
 
     fn prepare_sleep(&mut self) -> bool {
         self.inner.prepare_sleep()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.inner.descriptors()
     }
 
     fn due_in(&self) -> Option<Duration> {

@@ -18,7 +18,7 @@ mod route;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use netlink_packet_route::link::LinkMessage;
 use softnic_nic::Port;
@@ -164,6 +164,11 @@ impl HostNetwork {
     /// A neighbour is no longer used, and need not be kept fresh.
     pub fn release(&mut self, ip: IpAddr) {
         self.resolver.release(ip);
+    }
+
+    /// The descriptors that it holds.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.netlink.fd().as_raw_fd(), self.monitor.socket.fd.as_raw_fd()]
     }
 
     /// Joins a multicast group on this interface.

@@ -1,7 +1,7 @@
 //! What the loop needs of a packet IO backend.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{self, PollFd, PollFlags, Timespec};
@@ -44,6 +44,11 @@ pub trait PacketIo {
     /// Frames of both directions that were lost here, as far as the backend knows.
     fn lost(&self) -> u64;
 
+    /// The descriptors that it holds: a process that forks closes them in the child, where they would keep the wire busy.
+    fn descriptors(&self) -> Vec<RawFd> {
+        Vec::new()
+    }
+
     /// The longest frame that it carries.
     fn max_frame(&self) -> usize {
         MAX_FRAME
@@ -77,6 +82,10 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
 
     fn lost(&self) -> u64 {
         (**self).lost()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        (**self).descriptors()
     }
 
     fn max_frame(&self) -> usize {

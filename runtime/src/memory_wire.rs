@@ -4,7 +4,7 @@
 //! is written where it is read; nothing is copied in between.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -174,6 +174,10 @@ impl PacketIo for MemoryWire {
     fn prepare_sleep(&mut self) -> bool {
         self.mine.wake.prepare_sleep();
         self.incoming.is_empty()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.mine.wake.as_fd().as_raw_fd()]
     }
 
     fn readiness(&self) -> io::Result<OwnedFd> {

@@ -4,7 +4,7 @@
 //! of a queue pair's number say whose it is. Frames to a multicast group are for all.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,6 +130,12 @@ impl PacketIo for Steering {
         self.wakes[self.index as usize].prepare_sleep();
         let nothing = self.incoming.iter_mut().flatten().all(Incoming::is_empty);
         self.inner.prepare_sleep() && nothing
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.inner.descriptors();
+        all.extend([self.both.as_raw_fd(), self.wakes[self.index as usize].as_fd().as_raw_fd()]);
+        all
     }
 
     fn due_in(&self) -> Option<Duration> {

@@ -207,6 +207,7 @@ impl Args {
             seed,
             pcap: self.pcap.clone(),
             queues: None,
+            on_event: None,
         };
         Setup { device: self.dev.clone(), options, cpus, seed }
     }

@@ -105,6 +105,12 @@ impl<T> Consumer<T> {
         self.head == self.tail
     }
 
+    /// How many values there are to read now; the writer may add some.
+    pub fn len(&mut self) -> usize {
+        self.tail = self.shared.tail.0.load(Ordering::Acquire);
+        self.tail.wrapping_sub(self.head)
+    }
+
     /// Looks at the oldest value.
     #[inline]
     pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
@@ -138,7 +144,7 @@ mod tests {
         let (mut p, mut c) = ring(4);
         for round in 0..100 {
             let pushed = (0..9).take_while(|i| p.push(round * 10 + i).is_ok()).count();
-            assert_eq!((pushed, p.room()), (4, 0));
+            assert_eq!((pushed, p.room(), c.len()), (4, 0, 4));
             assert_eq!(c.peek(|v| *v), Some(round * 10));
             assert_eq!(
                 std::iter::from_fn(|| c.pop()).collect::<Vec<_>>(),

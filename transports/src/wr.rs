@@ -4,7 +4,8 @@ use softnic_wire::{Instant, Qpn};
 
 use crate::memory::Bind;
 
-/// A piece of local memory.
+/// A piece of local memory, laid out as `struct ibv_sge` is: programs' lists of them are used as they are.
+#[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sge {
     /// Virtual address.

@@ -33,6 +33,22 @@ impl Grh {
         ipv6::Repr::parse(&ipv6::Packet::new_checked(&b[..])?).map(Grh::Ipv6)
     }
 
+    /// Who sent the packet, and to whom.
+    pub fn addresses(&self) -> (IpAddr, IpAddr) {
+        match self {
+            Grh::Ipv4(r) => (r.src.into(), r.dst.into()),
+            Grh::Ipv6(r) => (r.src.into(), r.dst.into()),
+        }
+    }
+
+    /// Its traffic class: DSCP and ECN.
+    pub fn traffic_class(&self) -> u8 {
+        match self {
+            Grh::Ipv4(r) => r.tos,
+            Grh::Ipv6(r) => r.traffic_class,
+        }
+    }
+
     /// Writes the 40 bytes.
     pub fn emit(&self, b: &mut [u8; LEN]) -> Result<(), Error> {
         match self {

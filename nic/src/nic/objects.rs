@@ -129,6 +129,30 @@ impl Nic {
         self.shared.regions.register_null(pd, access, &mut *self.random)
     }
 
+    /// [`Nic::alloc_null_mr`] under a key that another NIC of the same device drew.
+    pub fn alloc_null_mr_as(&mut self, key: u32, pd: PdId, access: Access) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.register_null_as(key, pd, access)
+    }
+
+    /// Whether [`Nic::dereg_mr`] and [`Nic::rereg_mr`] would find the region, and no window bound to it.
+    pub fn check_unbound_mr(&self, key: u32) -> Result<(), MrError> {
+        self.shared.regions.check_unbound(key)
+    }
+
+    /// Changes the domain, the memory and the rights of a region that no window is bound to, as far as they are given. The key stays;
+    /// what the region does not grant any more is refused from now on (ibv_rereg_mr). After an error all is as it was.
+    pub fn rereg_mr(
+        &mut self,
+        key: u32,
+        pd: Option<PdId>,
+        buffer: Option<&Arc<Buffer>>,
+        access: Option<Access>,
+    ) -> Result<(), MrError> {
+        pd.map_or(Ok(()), |pd| self.check_pd(pd)).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.reregister(key, pd, buffer, access)
+    }
+
     /// Forgets a region that no window is bound to; its key is refused from now on.
     pub fn dereg_mr(&mut self, key: u32) -> Result<(), MrError> {
         self.shared.regions.deregister(key)
@@ -178,6 +202,11 @@ impl Nic {
     /// The oldest completion of a queue.
     pub fn poll_cq(&mut self, cq: CqId) -> Result<Option<Completion>, CqError> {
         self.cq(cq)?.poll()
+    }
+
+    /// How many completions lie in a queue.
+    pub fn cq_len(&mut self, cq: CqId) -> Result<usize, CqError> {
+        Ok(self.cq(cq)?.len())
     }
 
     /// Changes how many completions a queue has room for; those in it stay.

@@ -1,7 +1,7 @@
 //! The XDP program on a device, and the map of its sockets: what all queues of the device share.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use super::Takes;
 use super::bpf::{Mode, Program, XskMap};
@@ -15,7 +15,7 @@ use super::program::{XDP_DROP, XDP_PASS, redirect_everything, redirect_roce};
 pub(super) struct Attachment {
     map: XskMap,
     /// The link: closing it detaches the program.
-    _link: OwnedFd,
+    link: OwnedFd,
     mode: Mode,
     fragments: bool,
 }
@@ -47,7 +47,7 @@ impl Attachment {
             Some(libc::EBUSY | libc::EEXIST) => AfXdpError::ProgramAttached(device.name.clone()),
             _ => AfXdpError::new("attach the XDP program", e),
         })?;
-        Ok(Attachment { map, _link: link, mode, fragments })
+        Ok(Attachment { map, link, mode, fragments })
     }
 
     /// Whether the program can be loaded.
@@ -60,6 +60,11 @@ impl Attachment {
     /// Packets of `queue` go to `socket` from now on.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), AfXdpError> {
         self.map.insert(queue, socket).map_err(AfXdpError::when("put a socket into the map"))
+    }
+
+    /// The map and the link.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.map.as_fd().as_raw_fd(), self.link.as_raw_fd()]
     }
 
     /// Whether it runs in the driver.

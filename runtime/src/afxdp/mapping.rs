@@ -32,6 +32,10 @@ impl Mapping {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // A forked child must not have it: it would keep the socket, and share pages that the kernel writes to. The parent does without
+        // this where the kernel refuses.
+        // SAFETY: it is the mapping that was just made, which this changes for children only.
+        unsafe { libc::madvise(at, len, libc::MADV_DONTFORK) };
         let start = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mmap(2) gave no address"))?;
         Ok(Mapping { start, len })
     }

@@ -1,7 +1,7 @@
 //! One queue of a device as a packet IO backend.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -411,6 +411,12 @@ impl PacketIo for AfXdp {
 
     fn readiness(&self) -> io::Result<OwnedFd> {
         self.socket.as_fd().try_clone_to_owned()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.attachment.descriptors();
+        all.push(self.socket.as_fd().as_raw_fd());
+        all
     }
 
     fn due_in(&self) -> Option<Duration> {

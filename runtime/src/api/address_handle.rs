@@ -21,7 +21,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let context = self.pd.context();
+        let context = self.pd.inner();
         let _order = context.mirrored();
         for engine in context.engines() {
             let _ = engine.control().nic().destroy_ah(self.id);
@@ -35,7 +35,7 @@ impl ProtectionDomain {
     /// # Errors
     /// When the path does not begin at this NIC, or there are too many.
     pub fn create_ah(&self, path: &PeerPath) -> Result<AddressHandle, AddressError> {
-        let context = self.context();
+        let context = self.inner();
         let _order = context.mirrored();
         let mut id = None;
         for engine in context.engines() {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use softnic_nic::{CqError, Notify};
 use softnic_sync::ring::{Consumer, ring};
 use softnic_sync::wish::Wish;
 
+use super::completion_channel::{ChannelEnd, CompletionChannel};
 use super::context::{Context, Inner};
 use crate::engine::CqOut;
 use crate::io::sleep_on;
@@ -21,8 +22,10 @@ use crate::wake::Wake;
 
 /// What engines and the program share of a completion queue, beside the rings.
 pub(crate) struct CqShared {
+    /// Of whoever waits for this queue alone.
     wish: Wish,
     wake: Wake,
+    channel: Option<ChannelEnd>,
     overflowed: AtomicBool,
 }
 
@@ -32,6 +35,9 @@ impl CqShared {
     pub(crate) fn on_completions(&self, solicited: bool) {
         if self.wish.is_granted(solicited) {
             self.wake.wake();
+        }
+        if let Some(channel) = &self.channel {
+            channel.on_completions(solicited);
         }
     }
 
@@ -49,13 +55,45 @@ pub struct CompletionQueue(Arc<Queue>);
 struct Queue {
     context: Arc<Inner>,
     id: CqId,
-    /// One for each engine.
-    rings: Mutex<Vec<Consumer<Completion>>>,
+    rings: Mutex<Rings>,
+    capacity: AtomicUsize,
     shared: Arc<CqShared>,
+}
+
+/// The rings, one for each engine.
+struct Rings {
+    rings: Vec<Consumer<Completion>>,
+    /// Which one is taken from first, so that none waits for ever behind the others.
+    next: usize,
+}
+
+impl Rings {
+    /// Takes at most `max` completions; how many.
+    #[inline]
+    fn take(&mut self, max: usize, mut take: impl FnMut(Completion)) -> usize {
+        let (mut taken, count) = (0, self.rings.len());
+        for _ in 0..count {
+            let ring = &mut self.rings[self.next];
+            while taken < max
+                && let Some(completion) = ring.pop()
+            {
+                take(completion);
+                taken += 1;
+            }
+            self.next = if self.next + 1 == count { 0 } else { self.next + 1 };
+            if taken == max {
+                break;
+            }
+        }
+        taken
+    }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if let Some(channel) = &self.shared.channel {
+            channel.end();
+        }
         let _order = self.context.mirrored();
         for engine in self.context.engines() {
             let mut core = engine.control();
@@ -72,8 +110,23 @@ impl Context {
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn create_cq(&self, capacity: usize) -> io::Result<CompletionQueue> {
+        self.create_cq_with(capacity, None)
+    }
+
+    /// The same, for a program that hears of its completions by a channel, where the queue has a name of the program's choice.
+    ///
+    /// # Errors
+    /// As [`Context::create_cq`].
+    pub fn create_cq_with(
+        &self,
+        capacity: usize,
+        channel: Option<(&CompletionChannel, u64)>,
+    ) -> io::Result<CompletionQueue> {
         let context = Arc::clone(self.inner());
-        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, overflowed: AtomicBool::new(false) });
+        let sleeping = || context.engines().iter().map(|engine| engine.sleeping_programs()).collect();
+        let channel = channel.map(|(channel, name)| ChannelEnd::new(channel, name, sleeping()));
+        let overflowed = AtomicBool::new(false);
+        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, channel, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         let mut rings = Vec::new();
@@ -85,16 +138,24 @@ impl Context {
             rings.push(consumer);
         }
         drop(order);
-        Ok(CompletionQueue(Arc::new(Queue { context, id, rings: Mutex::new(rings), shared })))
+        let (rings, capacity) = (Mutex::new(Rings { rings, next: 0 }), AtomicUsize::new(capacity));
+        Ok(CompletionQueue(Arc::new(Queue { context, id, rings, capacity, shared })))
     }
 }
 
 impl CompletionQueue {
-    pub(crate) fn id(&self) -> CqId {
+    /// What events call it.
+    pub fn id(&self) -> CqId {
         self.0.id
     }
 
-    fn rings(&self) -> MutexGuard<'_, Vec<Consumer<Completion>>> {
+    /// How many completions it was made for.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn rings(&self) -> MutexGuard<'_, Rings> {
         self.0.rings.lock().unwrap_or_else(|p| p.into_inner())
     }
 
@@ -104,12 +165,21 @@ impl CompletionQueue {
     /// [`CqError::Overflow`] when completions were lost because nobody took them in time: the queue is of no more use.
     #[inline]
     pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqError> {
-        let taken = self.take(out, max);
+        self.poll_each(max, |completion| out.push(completion))
+    }
+
+    /// The same without a list: hands each completion to `take`, which must not use this queue.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll`].
+    #[inline]
+    pub fn poll_each(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, CqError> {
+        let taken = self.rings().take(max, &mut take);
         if taken > 0 || max == 0 {
             return Ok(taken);
         }
         if self.0.context.progress() {
-            let taken = self.take(out, max);
+            let taken = self.rings().take(max, take);
             if taken > 0 {
                 return Ok(taken);
             }
@@ -126,42 +196,69 @@ impl CompletionQueue {
     /// As [`CompletionQueue::poll`].
     #[inline]
     pub fn poll_one(&self) -> Result<Option<Completion>, CqError> {
-        if let Some(completion) = self.take_one() {
-            return Ok(Some(completion));
-        }
-        self.0.context.progress();
-        match self.take_one() {
-            None if self.0.shared.overflowed.load(Ordering::Acquire) => Err(CqError::Overflow),
-            found => Ok(found),
-        }
+        let mut found = None;
+        self.poll_each(1, |completion| found = Some(completion)).map(|_| found)
     }
 
-    #[inline]
-    fn take_one(&self) -> Option<Completion> {
-        self.rings().iter_mut().find_map(Consumer::pop)
+    /// Changes how many completions there is room for, at least; those in it stay, in their order.
+    ///
+    /// # Errors
+    /// [`CqError::TooSmall`] when more than `capacity` are in it: then nothing has changed.
+    pub fn resize(&self, capacity: usize) -> Result<(), CqError> {
+        let context = &self.0.context;
+        let order = context.mirrored();
+        let mut engines = context.control_all(&order);
+        let mut rings = self.rings();
+        let mut held: usize = rings.rings.iter_mut().map(Consumer::len).sum();
+        for core in &mut engines {
+            held += core.nic().cq_len(self.0.id)?;
+        }
+        if held > capacity {
+            return Err(CqError::TooSmall);
+        }
+        for (core, old) in engines.iter_mut().zip(&mut rings.rings) {
+            let (mut producer, consumer) = ring(capacity);
+            while let Some(completion) = old.pop() {
+                // There is room for all of them.
+                let _ = producer.push(completion);
+            }
+            *old = consumer;
+            core.replace_ring(self.0.id, producer);
+            core.nic().resize_cq(self.0.id, capacity)?;
+        }
+        self.0.capacity.store(capacity, Ordering::Relaxed);
+        Ok(())
     }
 
-    fn take(&self, out: &mut Vec<Completion>, max: usize) -> usize {
-        let before = out.len();
-        for ring in self.rings().iter_mut() {
-            while out.len() - before < max
-                && let Some(completion) = ring.pop()
-            {
-                out.push(completion);
+    /// Asks for one event when a completion comes: at the queue's channel, or, without one, by its own descriptor ([`AsFd`]).
+    ///
+    /// Only a completion that comes after this raises the event, none that is in the queue already. So poll once more after arming, and
+    /// sleep only if there was nothing. One event comes for one arming; to arm again before it came asks for the same one.
+    ///
+    /// As long as a queue with a channel is armed, the NIC's own threads make progress: a program may sleep on the channel. They
+    /// also do while somebody waits in [`CompletionQueue::wait`]; whoever waits by other means tells the NIC so by
+    /// [`Context::hold_progress`].
+    pub fn arm(&self, what: Notify) {
+        match &self.0.shared.channel {
+            Some(channel) => {
+                self.0.context.engines().iter().for_each(|engine| engine.program_sleeps());
+                channel.arm(what);
+            }
+            None => {
+                self.0.shared.wake.drain();
+                self.0.shared.wish.make(what == Notify::Solicited);
             }
         }
-        out.len() - before
     }
 
-    /// Asks for one wake-up of whoever waits on the descriptor ([`AsFd`]) when a completion comes. Poll once more after this.
-    ///
-    /// The NIC's own thread makes progress while somebody waits in [`CompletionQueue::wait`]; whoever waits by other means tells the
-    /// NIC so by [`Context::hold_progress`].
-    pub fn arm(&self, what: Notify) {
-        self.0.shared.wake.drain();
-        match what {
-            Notify::Next => self.0.shared.wish.for_next(),
-            Notify::Solicited => self.0.shared.wish.for_solicited(),
+    /// Takes back what [`CompletionQueue::arm`] asked its channel for. When this returns no event of the queue is put there any more.
+    pub fn disarm(&self) {
+        if let Some(channel) = &self.0.shared.channel {
+            channel.end();
+            for engine in self.0.context.engines() {
+                // Whoever is about to grant the wish holds the engine.
+                drop(engine.control());
+            }
         }
     }
 
@@ -170,8 +267,10 @@ impl CompletionQueue {
     /// # Errors
     /// What poll(2) says.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let there = || self.rings().iter_mut().any(|ring| !ring.is_empty());
-        self.arm(Notify::Next);
+        let there = || self.rings().rings.iter_mut().any(|ring| !ring.is_empty());
+        // Not by its channel, whose events are the program's.
+        self.0.shared.wake.drain();
+        self.0.shared.wish.make(false);
         if there() || self.0.context.progress() && there() {
             return Ok(true);
         }
@@ -182,10 +281,13 @@ impl CompletionQueue {
     }
 }
 
-/// Readable once what [`CompletionQueue::arm`] asked for has come.
+/// Readable once what [`CompletionQueue::arm`] asked for has come; the channel's, if it has one.
 impl AsFd for CompletionQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.shared.wake.as_fd()
+        match &self.0.shared.channel {
+            Some(channel) => channel.as_fd(),
+            None => self.0.shared.wake.as_fd(),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! An opened NIC, and its protection domains.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,7 +15,7 @@ use super::events::Events;
 use super::path::Network;
 use super::status;
 use crate::background::Background;
-use crate::engine::{Engine, Watcher};
+use crate::engine::{Core, Engine, Watcher};
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
 #[derive(Clone)]
@@ -22,7 +23,7 @@ pub struct Context(Arc<Inner>);
 
 pub(crate) struct Inner {
     // The first to go: their threads end before what they use does.
-    _status: Option<Background>,
+    status: Option<Background>,
     _watchers: Vec<Watcher>,
     pub(super) engines: Vec<Arc<Engine>>,
     /// Whether threads of the program make progress when they poll.
@@ -47,17 +48,7 @@ impl Inner {
         let (order, next_engine) = (Mutex::new(()), AtomicUsize::new(0));
         // A NIC works without it.
         let status = status::serve(&engines, &description).ok();
-        Inner {
-            _status: status,
-            _watchers: watchers,
-            engines,
-            inline,
-            events,
-            network,
-            order,
-            next_engine,
-            description,
-        }
+        Inner { status, _watchers: watchers, engines, inline, events, network, order, next_engine, description }
     }
 
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {
@@ -67,6 +58,12 @@ impl Inner {
     /// To be held while the same is done to all engines.
     pub(crate) fn mirrored(&self) -> MutexGuard<'_, ()> {
         self.order.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    /// All engines at once, for what must be the same at all of them at the same time.
+    pub(crate) fn control_all(&self, _order: &MutexGuard<'_, ()>) -> Vec<MutexGuard<'_, Core>> {
+        // Whoever waits for one engine while it has another has the order: so nobody waits in a circle.
+        self.engines.iter().map(|engine| engine.control()).collect()
     }
 
     /// The engine for a new object, each in its turn.
@@ -135,6 +132,35 @@ impl Context {
     /// their own, and for those that let a peer work on their memory while they sleep.
     pub fn hold_progress(&self) -> Running {
         self.0.programs_sleep()
+    }
+
+    /// Writes out what was recorded so far, if frames are recorded. This happens by itself whenever there is nothing to do for a while.
+    ///
+    /// # Errors
+    /// When the capture cannot be written, for which the NIC stops.
+    pub fn flush_capture(&self) -> io::Result<()> {
+        for engine in &self.0.engines {
+            engine.flush_recording(&mut engine.control());
+            if let Some(why) = engine.failure() {
+                return Err(io::Error::other(why.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The descriptors that the NIC holds for itself: sockets (AF_XDP, datagrams, netlink), the map and the link of the XDP program, eventfds of
+    /// its threads, the socket where it answers for its counters. A program that forks closes them in the child, which otherwise
+    /// keeps the device's queues busy after the NIC is gone. Not among them are those of completion queues and channels, of
+    /// multicast groups, and of captures.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all: Vec<RawFd> = self.0.engines.iter().flat_map(|engine| engine.descriptors()).collect();
+        all.push(self.0.events.as_fd().as_raw_fd());
+        all.extend(self.0.network.descriptors());
+        all.extend(self.0.status.iter().flat_map(|status| status.descriptors()));
+        // Queues of one device share some.
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// What it is on, in a line: device, mode.
@@ -228,7 +254,12 @@ impl Drop for Domain {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn context(&self) -> &Arc<Inner> {
+    /// The NIC that it is of.
+    pub fn context(&self) -> Context {
+        Context(Arc::clone(&self.0.context))
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0.context
     }
 

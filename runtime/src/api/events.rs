@@ -1,15 +1,38 @@
 //! Events beside all completions, on their way to the program.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use softnic_nic::transports::Event;
 
 use crate::wake::Wake;
 
+/// What is told of events, asynchronously: of queue pairs, completion queues and shared receive queues by the names they have
+/// ([`super::QueuePair::qpn`], [`super::CompletionQueue::id`], [`super::SharedReceiveQueue::id`]), and of the port.
+///
+/// It is called by whichever thread finds the event, which may have an engine of the NIC: so it must be short, and must not call the NIC,
+/// which would wait for ever. Queueing the event and waking a thread is what it is for.
+#[derive(Clone)]
+pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
+
+impl EventSink {
+    /// Calls `tell` with each event.
+    pub fn new(tell: impl Fn(Event) + Send + Sync + 'static) -> EventSink {
+        EventSink(Arc::new(tell))
+    }
+}
+
+impl fmt::Debug for EventSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventSink")
+    }
+}
+
 pub(crate) struct Events {
+    sink: Option<EventSink>,
     queue: Mutex<Queue>,
     wake: Wake,
 }
@@ -21,9 +44,9 @@ struct Queue {
 }
 
 impl Events {
-    pub(crate) fn new() -> io::Result<Events> {
+    pub(crate) fn new(sink: Option<EventSink>) -> io::Result<Events> {
         let queue = Queue { events: VecDeque::new(), up: true };
-        Ok(Events { queue: Mutex::new(queue), wake: Wake::new()? })
+        Ok(Events { sink, queue: Mutex::new(queue), wake: Wake::new()? })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -31,8 +54,7 @@ impl Events {
     }
 
     pub(crate) fn push(&self, event: Event) {
-        self.queue().events.push_back(event);
-        self.wake.wake();
+        self.tell(&mut self.queue(), event);
     }
 
     /// The port is up, or down: told once, however many engines it has.
@@ -40,8 +62,18 @@ impl Events {
         let mut queue = self.queue();
         if queue.up != up {
             queue.up = up;
-            queue.events.push_back(if up { Event::PortActive } else { Event::PortErr });
-            self.wake.wake();
+            self.tell(&mut queue, if up { Event::PortActive } else { Event::PortErr });
+        }
+    }
+
+    /// With the queue at hand, so that events are told in their order.
+    fn tell(&self, queue: &mut Queue, event: Event) {
+        match &self.sink {
+            Some(EventSink(tell)) => tell(event),
+            None => {
+                queue.events.push_back(event);
+                self.wake.wake();
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use softnic_nic::transports::Sge;
 use softnic_nic::transports::memory::Access;
@@ -11,7 +12,8 @@ use super::context::ProtectionDomain;
 
 /// Registered memory: a buffer that the NIC, and a peer as far as allowed, reads and writes.
 ///
-/// The region is deregistered when the last clone goes; from then on its key is refused, also to packets that are under way.
+/// The region is deregistered when the last clone goes; from then on its key is refused, also to packets that are under way. As long as
+/// memory windows are bound to it that is not done: see [`MemoryRegion::deregister`].
 #[derive(Clone)]
 pub struct MemoryRegion(Arc<Region>);
 
@@ -19,16 +21,54 @@ struct Region {
     pd: ProtectionDomain,
     buffer: Arc<Buffer>,
     key: u32,
+    /// Whether the key stands for this: not after it was deregistered, or registered anew as another.
+    registered: AtomicBool,
+}
+
+impl Region {
+    fn deregister(&self) -> Result<(), MrError> {
+        let context = self.pd.inner();
+        let order = context.mirrored();
+        if !self.registered.load(Ordering::Acquire) {
+            return Err(MrError::NoSuchMr);
+        }
+        // Once they are ours, none can be in the middle of using it.
+        let mut engines = context.control_all(&order);
+        engines.iter_mut().try_for_each(|core| core.nic().check_unbound_mr(self.key))?;
+        engines.iter_mut().try_for_each(|core| core.nic().dereg_mr(self.key))?;
+        self.registered.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes another region of the key.
+    fn change(
+        &self,
+        pd: Option<&ProtectionDomain>,
+        buffer: Option<&Arc<Buffer>>,
+        access: Option<Access>,
+    ) -> Result<(), MrError> {
+        let context = self.pd.inner();
+        if pd.is_some_and(|pd| !Arc::ptr_eq(pd.inner(), context)) {
+            return Err(MrError::NoSuchPd);
+        }
+        let order = context.mirrored();
+        if !self.registered.load(Ordering::Acquire) {
+            return Err(MrError::NoSuchMr);
+        }
+        let mut engines = context.control_all(&order);
+        engines.iter_mut().try_for_each(|core| core.nic().check_unbound_mr(self.key))?;
+        // What else can be wrong is wrong at the first, before anything changed.
+        let pd = pd.map(ProtectionDomain::id);
+        engines.iter_mut().try_for_each(|core| core.nic().rereg_mr(self.key, pd, buffer, access))?;
+        self.registered.store(false, Ordering::Release);
+        Ok(())
+    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let context = self.pd.context();
-        let _order = context.mirrored();
-        for engine in context.engines() {
-            // Returns once the engine is ours: it cannot be in the middle of using it. Windows keep their region alive.
-            let _ = engine.control().nic().dereg_mr(self.key);
-        }
+        // It is gone already, or windows are bound to it: then it goes with the NIC, which keeps its buffer.
+        let _ = self.deregister();
     }
 }
 
@@ -46,7 +86,7 @@ impl ProtectionDomain {
     /// # Errors
     /// When the rights cannot be granted together.
     pub fn reg_mr(&self, buffer: &Arc<Buffer>, access: Access) -> Result<MemoryRegion, MrError> {
-        let context = self.context();
+        let context = self.inner();
         let _order = context.mirrored();
         let mut key = None;
         for engine in context.engines() {
@@ -56,8 +96,25 @@ impl ProtectionDomain {
                 Some(key) => core.nic().reg_mr_as(key, self.id(), buffer, access)?,
             });
         }
-        let key = key.ok_or(MrError::NoKeys)?;
-        Ok(MemoryRegion(Arc::new(Region { pd: self.clone(), buffer: Arc::clone(buffer), key })))
+        Ok(MemoryRegion::new(self, buffer, key.ok_or(MrError::NoKeys)?))
+    }
+
+    /// A region of all addresses that reads as zeros and forgets what is written. Its [`MemoryRegion::buffer`] is empty.
+    ///
+    /// # Errors
+    /// When the rights cannot be granted together.
+    pub fn alloc_null_mr(&self, access: Access) -> Result<MemoryRegion, MrError> {
+        let context = self.inner();
+        let _order = context.mirrored();
+        let mut key = None;
+        for engine in context.engines() {
+            let mut core = engine.control();
+            key = Some(match key {
+                None => core.nic().alloc_null_mr(self.id(), access)?,
+                Some(key) => core.nic().alloc_null_mr_as(key, self.id(), access)?,
+            });
+        }
+        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), key.ok_or(MrError::NoKeys)?))
     }
 
     /// Makes a memory window, to be bound by a work request.
@@ -65,7 +122,7 @@ impl ProtectionDomain {
     /// # Errors
     /// When the keys run out.
     pub fn alloc_mw(&self, kind: WindowType) -> Result<MemoryWindow, MrError> {
-        let context = self.context();
+        let context = self.inner();
         let _order = context.mirrored();
         let mut key = None;
         for engine in context.engines() {
@@ -80,6 +137,43 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegion {
+    fn new(pd: &ProtectionDomain, buffer: &Arc<Buffer>, key: u32) -> MemoryRegion {
+        let (pd, buffer, registered) = (pd.clone(), Arc::clone(buffer), AtomicBool::new(true));
+        MemoryRegion(Arc::new(Region { pd, buffer, key, registered }))
+    }
+
+    /// Deregisters it now, whoever else has a clone: when this returns no engine uses the memory any more.
+    ///
+    /// # Errors
+    /// [`MrError::Busy`] while memory windows are bound to it: then nothing has changed, and the region comes back.
+    pub fn deregister(self) -> Result<(), (MemoryRegion, MrError)> {
+        match self.0.deregister() {
+            Ok(()) => Ok(()),
+            Err(why) => Err((self, why)),
+        }
+    }
+
+    /// Changes the domain, the memory and the rights as far as they are given; the key stays. What the region does not grant any more is
+    /// refused from now on. Clones of the region as it was are good for nothing any more.
+    ///
+    /// # Errors
+    /// [`MrError::Busy`] while memory windows are bound to it, or when the rights cannot be granted together: then nothing has changed,
+    /// and the region comes back.
+    pub fn reregister(
+        self,
+        pd: Option<&ProtectionDomain>,
+        buffer: Option<&Arc<Buffer>>,
+        access: Option<Access>,
+    ) -> Result<MemoryRegion, (MemoryRegion, MrError)> {
+        match self.0.change(pd, buffer, access) {
+            Ok(()) => {
+                let (pd, buffer) = (pd.unwrap_or(&self.0.pd), buffer.unwrap_or(&self.0.buffer));
+                Ok(MemoryRegion::new(pd, buffer, self.0.key))
+            }
+            Err(why) => Err((self, why)),
+        }
+    }
+
     /// The key for work requests of this NIC.
     pub fn lkey(&self) -> u32 {
         self.0.key
@@ -162,7 +256,7 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        let context = self.pd.context();
+        let context = self.pd.inner();
         let _order = context.mirrored();
         for engine in context.engines() {
             let _ = engine.control().nic().dealloc_mw(self.key);

@@ -18,7 +18,7 @@ use follow::set_link;
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
 use super::context::{Context, Inner};
-use super::events::Events;
+use super::events::{EventSink, Events};
 use super::path::Network;
 use crate::afxdp::{self, AfXdp, AfXdpError};
 use crate::driver::{Driver, DriverError};
@@ -53,6 +53,8 @@ pub struct OpenOptions {
     pub pcap: Option<PathBuf>,
     /// The device's queues that are used; by default all. Frames that come in by others stay with the kernel.
     pub queues: Option<u32>,
+    /// Who is told of every event at once; without it events wait for [`Context::poll_event`].
+    pub on_event: Option<EventSink>,
 }
 
 /// Why a NIC was not opened.
@@ -197,19 +199,19 @@ impl Parts {
 
     fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
         let Parts { ios, port, network, mut description } = self;
-        let events = Arc::new(Events::new()?);
+        let events = Arc::new(Events::new(options.on_event.clone())?);
         let count = ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
         let mut engines = Vec::new();
         for (index, io) in Steering::among(ios, bits)?.into_iter().enumerate() {
             let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
-            let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
-            nic.set_owner(Owner { index: index as u32, bits });
+            let nic = Nic::new(config, Box::new(OsRandom::new()?));
             let mut driver = Driver::new(nic, io, Neighbours::new(&port));
             if let Some(path) = &options.pcap {
                 record(&mut driver, path, index)?;
             }
-            engines.push(Arc::new(Engine::new(driver, Arc::clone(&events))?));
+            let owner = Owner { index: index as u32, bits };
+            engines.push(Arc::new(Engine::new(driver, owner, Arc::clone(&events))?));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // The program has a thread, and so has its peer, which is often on the same machine.
@@ -230,7 +232,7 @@ impl Parts {
                 set_link(&engines, &events, up);
                 let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
                 let follower = follow::start(&host, start, &engines, &events)?;
-                Network::Kernel { host, start, _follower: follower }
+                Network::Kernel { host, start, follower }
             }
         };
         Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, network, description)))

@@ -1,6 +1,7 @@
 //! The way to a peer: asked of the kernel where it knows the network, of the wire where it does not.
 
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -18,9 +19,19 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Who knows the network.
 pub(crate) enum Network {
     /// The kernel: the NIC is on one of its interfaces.
-    Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, _follower: Background },
+    Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, follower: Background },
     /// Nobody: the NIC asks by itself, and everybody is on the link.
     Own,
+}
+
+impl Network {
+    /// The descriptors that it holds.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        match self {
+            Network::Own => Vec::new(),
+            Network::Kernel { host, follower, .. } => [&lock(host).descriptors(), follower.descriptors()].concat(),
+        }
+    }
 }
 
 /// Why there is no way to a peer.
@@ -38,6 +49,22 @@ pub enum PathError {
     /// The port has no address of that IP version.
     #[error("the NIC has no address of the same IP version as {0}; give it one")]
     NoAddress(IpAddr),
+    /// The GID table has no such place.
+    #[error("the NIC has no GID with index {index}: it has {count}")]
+    NoSuchGid {
+        /// The place that was asked for.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The GID and the peer are of different IP versions.
+    #[error("the GID {from} and the peer {peer} are of different IP versions: take a GID of the same")]
+    Versions {
+        /// The address to send from.
+        from: IpAddr,
+        /// The peer.
+        peer: IpAddr,
+    },
 }
 
 /// The way to a peer, for a queue pair or an address handle.
@@ -55,11 +82,36 @@ impl Context {
     /// # Errors
     /// When there is no way, or nobody answers for the address.
     pub fn path_to(&self, peer: IpAddr, entropy: u32) -> Result<PeerPath, PathError> {
+        self.path(None, peer, entropy)
+    }
+
+    /// The same from a given address, by its place in the GID table.
+    ///
+    /// # Errors
+    /// As [`Context::path_to`]; and when there is no such GID, or it is of another IP version than the peer.
+    pub fn path_from(&self, sgid_index: usize, peer: IpAddr, entropy: u32) -> Result<PeerPath, PathError> {
+        self.path(Some(sgid_index), peer, entropy)
+    }
+
+    fn path(&self, sgid_index: Option<usize>, peer: IpAddr, entropy: u32) -> Result<PeerPath, PathError> {
         let port = self.port();
+        // GIDs have IPv4 addresses as IPv6 ones.
+        let peer = peer.to_canonical();
+        let from = match sgid_index {
+            None => None,
+            Some(index) => {
+                let count = port.addresses.len();
+                let &from = port.addresses.get(index).ok_or(PathError::NoSuchGid { index, count })?;
+                if from.is_ipv4() != peer.is_ipv4() {
+                    return Err(PathError::Versions { from, peer });
+                }
+                Some(from)
+            }
+        };
+        let same_version = || port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
         let own = port.addresses.iter().position(|&a| a == peer);
         if peer.is_multicast() || own.is_some() {
-            let same_version = port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
-            let index = own.or(same_version).ok_or(PathError::NoAddress(peer))?;
+            let index = sgid_index.or(own).or_else(same_version).ok_or(PathError::NoAddress(peer))?;
             let attr = AddressAttr::new(peer, port.mac, index, entropy);
             let tags = match &self.inner().network {
                 Network::Kernel { host, .. } => lock(host).tags(),
@@ -69,12 +121,11 @@ impl Context {
         }
         match &self.inner().network {
             Network::Kernel { host, start, .. } => {
-                let path = await_path(*start, |now| lock(host).path(now, peer, None))?;
+                let path = await_path(*start, |now| lock(host).path(now, peer, from))?;
                 Ok(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) })
             }
             Network::Own => {
-                let index = port.addresses.iter().position(|a| a.is_ipv4() == peer.is_ipv4());
-                let index = index.ok_or(PathError::NoAddress(peer))?;
+                let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
                 let engine = &self.inner().engines()[0];
                 loop {
                     let mut core = engine.control();

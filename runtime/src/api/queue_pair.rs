@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use softnic_nic::posting::{check_recv, check_send};
-use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{PostError, RecvWr, SendWr};
-use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind};
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr};
+use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
 use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
@@ -141,7 +142,7 @@ impl ProtectionDomain {
     /// # Errors
     /// When it asks for more than there can be.
     pub fn create_qp(&self, options: &QpOptions) -> Result<QueuePair, ObjectError> {
-        let context = self.context();
+        let context = self.inner();
         // Shared receives are at one engine, and so are those who take from them; QP1 is where everybody looks for it.
         let engine = match &options.srq {
             Some(srq) => srq.engine(),
@@ -150,7 +151,7 @@ impl ProtectionDomain {
         };
         let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all } = options;
         let init = QpInit {
-            srq: srq.as_ref().map(SharedReceiveQueue::id),
+            srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
         };
@@ -303,12 +304,38 @@ impl QueuePair {
     /// As [`QueuePair::post_send`].
     #[inline]
     pub fn write_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.check_send(wr)?;
+        let mut ring = self.0.sends.lock().unwrap_or_else(|p| p.into_inner());
+        ring.push(PostedSend::new(wr)).map_err(|_| PostError::QueueFull)
+    }
+
+    /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of type 1 gets its
+    /// key from the NIC (IBA 10.6.7.2.3), the one that follows `bind.window`.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    pub fn bind_mw(&self, wr_id: u64, bind: &Bind, flags: SendFlags) -> Result<u32, PostError> {
+        let rkey = next_key(bind.window);
+        let op = SendOp::BindWindow(Bind { rkey, ..*bind });
+        self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, deadline: None, to: None })?;
+        Ok(rkey)
+    }
+
+    /// Whether a send work request could be right; that there is room for it is not looked at.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    #[inline]
+    pub fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
             return Err(PostError::State);
         }
-        check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)?;
-        let mut ring = self.0.sends.lock().unwrap_or_else(|p| p.into_inner());
-        ring.push(PostedSend::new(wr)).map_err(|_| PostError::QueueFull)
+        check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)
+    }
+
+    /// How many send work requests there is room for right now; more as the NIC takes some.
+    pub fn send_room(&self) -> usize {
+        self.0.sends.lock().unwrap_or_else(|p| p.into_inner()).room()
     }
 
     /// Tells the NIC of all work requests that were written.
@@ -323,15 +350,23 @@ impl QueuePair {
     /// When it cannot be right, or the queue is full.
     #[inline]
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.write_recv(wr)?;
+        self.ring_doorbell();
+        Ok(())
+    }
+
+    /// Writes a receive work request that nobody looks at before [`QueuePair::ring_doorbell`].
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_recv`].
+    #[inline]
+    pub fn write_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.0.posts.load(Ordering::Acquire) & RECEIVES == 0 || self.0.options.srq.is_some() {
             return Err(PostError::State);
         }
         check_recv(self.0.options.caps.max_recv_sge, wr)?;
         let mut ring = self.0.recvs.lock().unwrap_or_else(|p| p.into_inner());
-        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)?;
-        drop(ring);
-        self.ring_doorbell();
-        Ok(())
+        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)
     }
 
     /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is
@@ -341,7 +376,7 @@ impl QueuePair {
     /// When the queue pair is no datagram queue pair, the address no group's, or the kernel refuses to join.
     pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
         self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
-        let membership = match &self.0.pd.context().network {
+        let membership = match &self.0.pd.inner().network {
             Network::Kernel { host, .. } => lock(host).join(group).map(Some),
             Network::Own => Ok(None),
         };

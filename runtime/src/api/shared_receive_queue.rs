@@ -24,6 +24,8 @@ struct Srq {
     _pd: ProtectionDomain,
     engine: Arc<Engine>,
     index: u32,
+    /// What its engine calls it, and what events do.
+    at_engine: SrqId,
     id: SrqId,
     max_sge: u32,
     recvs: Mutex<Producer<PostedRecv>>,
@@ -35,7 +37,7 @@ impl Drop for Srq {
         let mut core = self.engine.control();
         core.remove_work(self.index);
         // Queue pairs that use it keep it alive, so none does.
-        let _ = core.nic().destroy_srq(self.id);
+        let _ = core.nic().destroy_srq(self.at_engine);
     }
 }
 
@@ -45,20 +47,22 @@ impl ProtectionDomain {
     /// # Errors
     /// When it asks for more than there can be.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, ObjectError> {
-        let engine = self.context().pick_engine();
+        let engine = self.inner().pick_engine();
         let mut core = engine.control();
-        let id = core.nic().create_srq(self.id(), max_wr, max_sge)?;
+        let at_engine = core.nic().create_srq(self.id(), max_wr, max_sge)?;
         let (recvs, recvs_out) = ring(max_wr as usize);
         let rung = Arc::new(Rung::new());
         let (_, sends) = ring(1);
-        let queue = WorkQueue { target: Target::Srq(id), sends, recvs: recvs_out, rung: Arc::clone(&rung), cqs: None };
+        let queue =
+            WorkQueue { target: Target::Srq(at_engine), sends, recvs: recvs_out, rung: Arc::clone(&rung), cqs: None };
         let Some(index) = core.add_work(queue) else {
-            let _ = core.nic().destroy_srq(id);
+            let _ = core.nic().destroy_srq(at_engine);
             return Err(ObjectError::NoNumbers);
         };
+        let id = core.srq_name(at_engine);
         drop(core);
         let (engine, recvs) = (Arc::clone(engine), Mutex::new(recvs));
-        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, id, max_sge, recvs, rung })))
+        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, at_engine, id, max_sge, recvs, rung })))
     }
 }
 
@@ -67,8 +71,14 @@ impl SharedReceiveQueue {
         &self.0.engine
     }
 
-    pub(crate) fn id(&self) -> SrqId {
+    /// What events call it.
+    pub fn id(&self) -> SrqId {
         self.0.id
+    }
+
+    /// What its engine calls it.
+    pub(crate) fn engine_id(&self) -> SrqId {
+        self.0.at_engine
     }
 
     /// Posts a receive work request.
@@ -89,13 +99,13 @@ impl SharedReceiveQueue {
         let mut core = self.0.engine.control();
         core.take_work_of(self.0.index);
         // It exists as long as this value does.
-        let _ = core.nic().set_srq_limit(self.0.id, limit);
+        let _ = core.nic().set_srq_limit(self.0.at_engine, limit);
         core.hand_out();
     }
 
     /// The limit: 0 when its event was raised, or none was asked for.
     pub fn limit(&self) -> u32 {
-        self.0.engine.control().nic().srq_limit(self.0.id).unwrap_or(0)
+        self.0.engine.control().nic().srq_limit(self.0.at_engine).unwrap_or(0)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -81,7 +81,8 @@ pub(super) fn serve(engines: &[Arc<Engine>], description: &str) -> io::Result<Ba
 /// The same for whatever has a line of JSON to say.
 pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -> io::Result<Background> {
     let (listener, nic) = bind()?;
-    Background::start("softnic-status", move |stop| {
+    let fd = listener.as_raw_fd();
+    let thread = Background::start("softnic-status", move |stop| {
         while !stop.is_told() {
             stop.wait(&listener, None);
             if let Ok((stream, _)) = listener.accept()
@@ -91,7 +92,8 @@ pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -
                 let _ = answer(stream, &line(nic));
             }
         }
-    })
+    })?;
+    Ok(thread.holding(fd))
 }
 
 /// The first name that is free.

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_micros(200);
 const BUSY: Duration = Duration::from_micros(50);
 /// The same for a thread that was asked to run all the time, with a core of its own.
 const DEDICATED_BUSY: Duration = Duration::from_millis(20);
+/// Naps after which to write out what was recorded meanwhile.
+const NAPS_TO_FLUSH: u32 = 64;
 /// How soon to look again where nothing tells that there is room.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
@@ -70,12 +72,20 @@ impl Engine {
     /// Watches; runs the engine while nobody else does and there is something to do.
     fn watch(&self) {
         let mut seen = self.rounds.load(Ordering::Relaxed);
+        let mut naps = 0u32;
         while !self.stopped() {
             let rounds = self.rounds.load(Ordering::Relaxed);
             if rounds != seen && !self.is_asked() {
                 // Somebody makes progress. Frames that come in meanwhile are theirs, so this does not wait for any.
                 seen = rounds;
                 self.nap(PATIENCE, false);
+                naps = naps.wrapping_add(1);
+                // Those who poll all the time do not see to it.
+                if naps.is_multiple_of(NAPS_TO_FLUSH)
+                    && let Some(mut core) = self.token.try_take()
+                {
+                    self.flush_recording(&mut core);
+                }
                 continue;
             }
             let (sleep, frames) = match self.run_while_busy(BUSY, false) {
@@ -133,6 +143,7 @@ impl Engine {
 
     /// How long to sleep, if there is really nothing to do.
     fn may_sleep(&self, core: &mut Core) -> Duration {
+        self.flush_recording(core);
         self.wake.prepare_sleep();
         // Whoever told us to stop before this woke a thread that did not sleep yet.
         let nothing = core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty() && !self.stopped();

@@ -85,6 +85,10 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.socket.fd
+    }
+
     /// Asks for one thing, or changes one; `flags` beyond the usual ones.
     pub(super) fn ask(&mut self, question: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, Errno> {
         self.exchange(question, flags | NLM_F_ACK).map(|(answers, _)| answers)

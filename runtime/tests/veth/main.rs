@@ -5,6 +5,7 @@ mod before_6_6;
 mod capture;
 mod errors;
 mod faults;
+mod fork;
 mod link;
 mod many;
 mod multicast;

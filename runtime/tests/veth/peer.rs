@@ -34,6 +34,7 @@ fn is_what_it_is_told_to_be() {
             Ok(context) => say(&format!("opened {}", context.description())),
             Err(why) => say(&why),
         },
+        Some(("fork", interface)) => say(&crate::fork::fork(interface)),
         Some(("serve", interface)) => serve(open(interface).unwrap()),
         _ => say("no such role"),
     }

@@ -1,7 +1,7 @@
 //! Following what the kernel says of the interface: link, addresses, neighbours.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -22,8 +22,9 @@ pub(super) fn start(
     events: &Arc<Events>,
 ) -> io::Result<Background> {
     let changes = lock(host).as_fd().try_clone_to_owned()?;
+    let fd = changes.as_raw_fd();
     let (host, engines, events) = (Arc::clone(host), engines.to_vec(), Arc::clone(events));
-    Background::start("softnic-network", move |stop| {
+    let thread = Background::start("softnic-network", move |stop| {
         while !stop.is_told() {
             let now = || softnic_wire::Instant::ZERO + start.elapsed();
             let timeout = {
@@ -34,7 +35,8 @@ pub(super) fn start(
             };
             stop.wait(&changes, timeout);
         }
-    })
+    })?;
+    Ok(thread.holding(fd))
 }
 
 /// Tells the engines what changed, and then the program: it finds all engines as they are told to it.

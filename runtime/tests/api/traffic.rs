@@ -1,97 +1,14 @@
-//! The API as a program uses it: two NICs over the wire in memory, run by the program, by the NICs' own threads, and by whoever is there.
+//! Traffic between two NICs: run by the program, by the NICs' own threads, and by whoever is there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_nic::{QpAttr, QpKind};
-use softnic_runtime::api::{
-    CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, ProtectionDomain, QpOptions, QueuePair,
-};
-use softnic_wire::Psn;
+use softnic_runtime::api::{Progress, QpOptions};
 
-/// Long enough for the slowest machine; no test that passes waits for it.
-const LIMIT: Duration = Duration::from_secs(60);
-const SIZE: usize = 1 << 20;
-
-struct Side {
-    context: Context,
-    _pd: ProtectionDomain,
-    cq: CompletionQueue,
-    qp: QueuePair,
-    mr: MemoryRegion,
-}
-
-fn side(context: Context) -> Side {
-    let pd = context.alloc_pd();
-    let cq = context.create_cq(256).unwrap();
-    let mr = pd.alloc_mr(SIZE, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
-    let qp = pd.create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
-    Side { context, _pd: pd, cq, qp, mr }
-}
-
-fn connect(a: &Side, b: &Side) {
-    for (me, peer) in [(a, b), (b, a)] {
-        let address = peer.context.addresses()[0];
-        // The peer must answer who it is.
-        let path = std::thread::scope(|s| {
-            let path = s.spawn(|| me.context.path_to(address, me.qp.qpn().value()));
-            while !path.is_finished() {
-                peer.context.progress();
-                std::thread::yield_now();
-            }
-            path.join().unwrap().unwrap()
-        });
-        me.qp.connect(&Connection::new(path, peer.qp.qpn(), Psn::new(100), Psn::new(100))).unwrap();
-    }
-}
-
-fn world(progress: [Progress; 2]) -> [Side; 2] {
-    let options = progress.map(|p| OpenOptions { progress: Some(p), ..OpenOptions::default() });
-    let [a, b] = Context::open_pair([&options[0], &options[1]]).unwrap();
-    let sides = [side(a), side(b)];
-    connect(&sides[0], &sides[1]);
-    sides
-}
-
-fn write(from: &Side, to: &Side, wr_id: u64, len: usize) -> Result<(), softnic_nic::transports::PostError> {
-    let op = SendOp::Write { remote_addr: to.mr.addr(), rkey: to.mr.rkey() };
-    let sge = [from.mr.sge(0, len)];
-    from.qp.post_send(&SendWr {
-        wr_id,
-        op,
-        data: Data::Gather(&sge),
-        flags: SendFlags::default(),
-        deadline: None,
-        to: None,
-    })
-}
-
-fn completion(side: &Side, mut meanwhile: impl FnMut()) -> Completion {
-    let start = Instant::now();
-    loop {
-        if let Some(completion) = side.cq.poll_one().unwrap() {
-            return completion;
-        }
-        meanwhile();
-        assert!(start.elapsed() < LIMIT, "no completion");
-        std::thread::yield_now();
-    }
-}
-
-fn filled(side: &Side, seed: u8) -> Vec<u8> {
-    let bytes: Vec<u8> = (0..SIZE).map(|i| ((i * 31) >> 3) as u8 ^ seed).collect();
-    side.mr.write_at(0, &bytes);
-    bytes
-}
-
-fn contents(side: &Side) -> Vec<u8> {
-    let mut bytes = vec![0; SIZE];
-    side.mr.read_at(0, &mut bytes);
-    bytes
-}
+use crate::world::{LIMIT, SIZE, completion, connect, contents, filled, side_of, world, write};
 
 #[test]
 fn one_thread_runs_both() {
@@ -187,11 +104,6 @@ fn a_nic_whose_peer_is_gone_retries_and_then_says_so() {
     assert_eq!(completion(&a, || ()).status, Status::RetryExcErr);
 }
 
-/// Somewhere that nobody is: only its address and key matter.
-fn side_of(a: &Side) -> Side {
-    Side { context: a.context.clone(), _pd: a._pd.clone(), cq: a.cq.clone(), qp: a.qp.clone(), mr: a.mr.clone() }
-}
-
 #[test]
 fn flushes_come_though_the_nics_own_thread_sleeps() {
     let [_a, b] = world([Progress::Dedicated; 2]);
@@ -232,7 +144,7 @@ fn mistakes_are_told_when_they_are_made() {
     let wr = |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), deadline: None, to: None };
     assert_eq!(a.qp.post_send(&wr(Data::Gather(&too_many))), Err(PostError::TooManySges));
     assert_eq!(a.qp.post_send(&wr(Data::Inline(&[0; 8]))), Err(PostError::InlineTooLong));
-    let fresh = a._pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
+    let fresh = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
     assert_eq!(fresh.post_send(&wr(Data::Gather(&[]))), Err(PostError::State));
     assert_eq!(fresh.post_recv(&RecvWr { wr_id: 0, sges: &[], deadline: None }), Err(PostError::State));
     let posted = (0..1000).take_while(|&i| write(&a, &b, i, 8).is_ok()).count();

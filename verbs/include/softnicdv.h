@@ -1,0 +1,47 @@
+/* What verbs have no words for: softnic's own calls. Link with -libverbs; the library under that name must be softnic's. */
+#ifndef SOFTNICDV_H
+#define SOFTNICDV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether the device is a softnic. All devices of its library are. */
+bool softnicdv_is_supported(struct ibv_device *device);
+
+struct softnicdv_qp_init_attr {
+	uint64_t comp_mask;	/* 0 */
+	const char *transport;	/* "rc", "uc" or "ud", as the QP type says; NULL for the default */
+};
+
+/* ibv_create_qp_ex() with a transport of the queue pair's own.
+ * EOPNOTSUPP: there is no such transport, or not for this type. */
+struct ibv_qp *softnicdv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *init,
+				   const struct softnicdv_qp_init_attr *dv);
+
+struct softnicdv_qp_attr {
+	uint64_t comp_mask;
+	char transport[32];	/* the one in force */
+};
+
+int softnicdv_query_qp(struct ibv_qp *qp, struct softnicdv_qp_attr *attr);
+
+struct softnicdv_counter {
+	char name[56];
+	uint64_t value;
+};
+
+/* What the NIC counted: at most max counters are written, count says how many there are. */
+int softnicdv_query_counters(struct ibv_context *context, struct softnicdv_counter *counters, size_t max, size_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,31 @@
+//! The C types of `infiniband/verbs.h`, as far as programs and this library share them: the same in rdma-core 44 to 65.
+//!
+//! Names are those of the header, so that one can be read beside the other. Sizes and offsets are held against the numbers of the
+//! header when this is compiled, and against an installed header by `verbs/tests/c/offsets.c`.
+#![allow(non_camel_case_types)]
+
+mod attributes;
+mod context;
+mod objects;
+mod work;
+
+pub(crate) use attributes::*;
+pub(crate) use context::*;
+pub(crate) use objects::*;
+pub(crate) use work::*;
+
+pub(crate) use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// Holds offsets and sizes against the header's.
+macro_rules! layout {
+    ($type:ty, $size:expr $(, $field:ident $offset:expr)* $(,)?) => {
+        const _: () = {
+            assert!(size_of::<$type>() == $size, concat!("size of ", stringify!($type)));
+            $(assert!(
+                std::mem::offset_of!($type, $field) == $offset,
+                concat!("offset of ", stringify!($type), ".", stringify!($field))
+            );)*
+        };
+    };
+}
+pub(crate) use layout;

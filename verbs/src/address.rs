@@ -1,0 +1,131 @@
+//! Addresses: the way to a peer as verbs write it, address handles, multicast groups.
+
+use softnic_nic::AddressAttr;
+use softnic_runtime::api::{AddressHandle, MulticastError, PeerPath};
+use softnic_wire::Path;
+use softnic_wire::grh::Grh;
+
+use crate::abi::*;
+use crate::context::{Context, ContextPtr};
+use crate::domain::Pd;
+use crate::errno::{Errno, minus_one, pointer, status};
+use crate::query::address_of;
+use crate::queue_pair::Qp;
+
+/// An address handle.
+#[repr(C)]
+pub(crate) struct Ah {
+    base: ibv_ah,
+    pub(crate) handle: AddressHandle,
+    pd: &'static Pd,
+}
+
+/// The way to a peer; waits until its MAC address is known. `entropy` tells flows apart.
+pub(crate) fn path(context: &Context, attr: &ibv_ah_attr, entropy: u32) -> Result<(PeerPath, Path), Errno> {
+    // RoCE knows no LIDs: without a GRH nobody is addressed.
+    if attr.is_global == 0 || attr.port_num > 1 {
+        return Err(Errno::EINVAL);
+    }
+    let grh = &attr.grh;
+    let runtime = &context.nic().runtime;
+    let found = runtime.path_from(grh.sgid_index.into(), address_of(&grh.dgid), entropy)?;
+    let attr = AddressAttr {
+        traffic_class: grh.traffic_class,
+        hop_limit: grh.hop_limit,
+        flow_label: grh.flow_label,
+        ..found.attr
+    };
+    Ok((PeerPath { attr, ..found }, attr.path(&runtime.port())?))
+}
+
+fn make(pd: &'static Pd, attr: &ibv_ah_attr) -> Result<Box<Ah>, Errno> {
+    let (path, _) = path(&pd.context(), attr, 0)?;
+    let handle = pd.ours.domain.create_ah(&path)?;
+    pd.ours.users.add();
+    Ok(Box::new(Ah { base: ibv_ah { context: pd.base.context, pd: pd.as_c(), handle: 0 }, handle, pd }))
+}
+
+/// `ibv_create_ah`.
+pub(crate) extern "C" fn create(pd: &'static Pd, attr: &ibv_ah_attr) -> *mut ibv_ah {
+    pointer(|| make(pd, attr))
+}
+
+/// `ibv_destroy_ah`.
+pub(crate) extern "C" fn destroy(ah: *mut Ah) -> c_int {
+    status(|| {
+        // SAFETY: `make` made a box of it, and the program does not use it any more.
+        let ah = unsafe { Box::from_raw(ah) };
+        ah.pd.ours.users.remove();
+        Ok(())
+    })
+}
+
+/// The way back to whoever sent a datagram.
+fn back(context: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_attr, Errno> {
+    if port != 1 || wc.wc_flags & IBV_WC_GRH == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let parsed = Grh::parse(&grh.bytes).map_err(|_| Errno::EINVAL)?;
+    let (source, destination) = parsed.addresses();
+    let addresses = context.nic().runtime.addresses();
+    // What came to a group is answered from the first address of its kind.
+    let index = addresses.iter().position(|&a| a == destination);
+    let index =
+        index.or_else(|| addresses.iter().position(|a| a.is_ipv4() == source.is_ipv4())).ok_or(Errno::EINVAL)?;
+    let route = ibv_global_route {
+        dgid: crate::query::gid_of(source),
+        flow_label: 0,
+        sgid_index: index as u8,
+        hop_limit: 0xff,
+        traffic_class: parsed.traffic_class(),
+    };
+    Ok(ibv_ah_attr { grh: route, is_global: 1, port_num: port, ..ibv_ah_attr::default() })
+}
+
+/// `ibv_init_ah_from_wc`.
+pub(crate) extern "C" fn init_from_wc(
+    context: ContextPtr<'_>,
+    port: u8,
+    wc: &ibv_wc,
+    grh: &ibv_grh,
+    attr: &mut ibv_ah_attr,
+) -> c_int {
+    minus_one(|| back(&context, port, wc, grh).map(|found| *attr = found))
+}
+
+/// `ibv_create_ah_from_wc`.
+pub(crate) extern "C" fn create_from_wc(pd: &'static Pd, wc: &ibv_wc, grh: &ibv_grh, port: u8) -> *mut ibv_ah {
+    pointer(|| back(&pd.context(), port, wc, grh).and_then(|attr| make(pd, &attr)))
+}
+
+/// `ibv_resolve_eth_l2_from_gid`: the next hop's MAC address, and its VLAN or 0xffff.
+pub(crate) extern "C" fn resolve_l2(
+    context: ContextPtr<'_>,
+    attr: &ibv_ah_attr,
+    mac: &mut [u8; 6],
+    vid: Option<&mut u16>,
+) -> c_int {
+    status(|| {
+        let (_, path) = path(&context, attr, 0)?;
+        *mac = path.dst_mac.0;
+        if let Some(vid) = vid {
+            *vid = path.tags[0].map_or(0xffff, |tag| tag.id());
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_attach_mcast`.
+pub(crate) extern "C" fn attach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
+    status(|| {
+        qp.ours.qp.attach_multicast(address_of(gid)).map_err(|e| match e {
+            MulticastError::Object(e) => e.into(),
+            MulticastError::Kernel(_) => Errno(libc::ENODEV),
+        })
+    })
+}
+
+/// `ibv_detach_mcast`.
+pub(crate) extern "C" fn detach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
+    status(|| Ok(qp.ours.qp.detach_multicast(address_of(gid))?))
+}

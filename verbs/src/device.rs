@@ -1,0 +1,207 @@
+//! The devices of the process: `softnic0`, `softnic1`, … in the order that the environment names them.
+
+use std::ffi::CStr;
+use std::sync::{Mutex, OnceLock, Weak};
+
+use libc::c_int;
+use softnic_runtime::api::{DeviceSpec, OwnAddresses};
+use softnic_wire::MacAddr;
+
+use crate::abi::*;
+use crate::environment::Environment;
+use crate::errno::Errno;
+use crate::fork;
+use crate::nic::Nics;
+
+/// A device, as a program has it.
+#[repr(C)]
+pub(crate) struct Device {
+    base: ibv_device,
+    /// Vendors' libraries look for their own marks here, and must find none.
+    zeros: [u64; 64],
+    pub(crate) guid: u64,
+    pub(crate) index: usize,
+    /// Which of its group's NICs it is.
+    pub(crate) place: usize,
+    pub(crate) group: &'static Group,
+}
+
+// SAFETY: nothing in it changes after it was made; the pointers of the C struct are none.
+unsafe impl Sync for Device {}
+// SAFETY: the same.
+unsafe impl Send for Device {}
+
+/// NICs that are opened together: one, or the two ends of a wire in memory.
+pub(crate) struct Group {
+    pub(crate) spec: DeviceSpec,
+    pub(crate) open: Mutex<Weak<Nics>>,
+}
+
+/// Copies a name, with a zero behind it.
+fn name<const N: usize>(text: &str) -> [u8; N] {
+    let mut out = [0; N];
+    let len = text.len().min(N - 1);
+    out[..len].copy_from_slice(&text.as_bytes()[..len]);
+    out
+}
+
+/// EUI-64 of a MAC address, as RoCE devices make their GUIDs.
+fn guid(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+/// The MAC addresses of a device's NICs, without opening it.
+fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
+    match spec {
+        DeviceSpec::Mem => vec![OwnAddresses::of_host(1).mac, OwnAddresses::of_host(2).mac],
+        DeviceSpec::Dgram { own, .. } => vec![own.mac],
+        DeviceSpec::AfXdp { interface } => {
+            let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).unwrap_or_default();
+            let bytes: Option<Vec<u8>> = text.trim().split(':').map(|b| u8::from_str_radix(b, 16).ok()).collect();
+            // One without is refused when it is opened.
+            vec![MacAddr(bytes.and_then(|b| b.try_into().ok()).unwrap_or_default())]
+        }
+    }
+}
+
+impl Device {
+    fn new(index: usize, place: usize, mac: MacAddr, group: &'static Group) -> Device {
+        let base = ibv_device {
+            ops: [0; 2],
+            node_type: IBV_NODE_CA,
+            transport_type: IBV_TRANSPORT_IB,
+            name: name(&format!("softnic{index}")),
+            dev_name: name(&format!("uverbs{index}")),
+            dev_path: name(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
+            ibdev_path: name(&format!("/sys/class/infiniband/softnic{index}")),
+        };
+        Device { base, zeros: [0; 64], guid: guid(mac), index, place, group }
+    }
+
+    /// The network interface that it is on.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        match &self.group.spec {
+            DeviceSpec::AfXdp { interface } => Some(interface),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_c(&self) -> *mut ibv_device {
+        (&raw const *self).cast_mut().cast()
+    }
+}
+
+/// What the environment said when the first verb was called.
+pub(crate) fn environment() -> Result<&'static Environment, &'static str> {
+    static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(Environment::read).as_ref().map_err(String::as_str)
+}
+
+/// All devices; why there is none is said once.
+fn devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let environment = match environment() {
+            Ok(environment) => environment,
+            Err(why) => {
+                eprintln!("softnic: {why}");
+                return Vec::new();
+            }
+        };
+        fork::watch();
+        let mut devices = Vec::new();
+        for spec in &environment.devices {
+            // A process has few, for ever.
+            let group: &'static Group =
+                Box::leak(Box::new(Group { spec: spec.clone(), open: Mutex::new(Weak::new()) }));
+            for (place, mac) in macs(spec).into_iter().enumerate() {
+                devices.push(Device::new(devices.len(), place, mac, group));
+            }
+        }
+        devices
+    })
+}
+
+/// `ibv_get_device_list`.
+pub(crate) extern "C" fn get_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let devices = devices();
+    // SAFETY: NULL, or a place for a number.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = devices.len() as c_int;
+    }
+    // SAFETY: plain memory, with a NULL at the end because it is zeroed.
+    let list: *mut *mut ibv_device = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast();
+    if list.is_null() {
+        Errno::ENOMEM.set();
+        return list;
+    }
+    for (i, device) in devices.iter().enumerate() {
+        // SAFETY: `i` is below the number of elements that there are.
+        unsafe { list.add(i).write(device.as_c()) };
+    }
+    list
+}
+
+/// `ibv_free_device_list`: devices themselves stay.
+pub(crate) extern "C" fn free_list(list: *mut *mut ibv_device) {
+    // SAFETY: it is from `get_list`, by the contract of the verb.
+    unsafe { libc::free(list.cast()) }
+}
+
+/// `ibv_get_device_name`.
+pub(crate) extern "C" fn get_name(device: Option<&Device>) -> *const c_char {
+    device.map_or(std::ptr::null(), |d| d.base.name.as_ptr().cast())
+}
+
+/// `ibv_get_device_guid`, in network byte order.
+pub(crate) extern "C" fn get_guid(device: &Device) -> u64 {
+    device.guid.to_be()
+}
+
+/// `ibv_get_device_index`: the kernel knows nothing of this device.
+pub(crate) extern "C" fn get_index(_device: &Device) -> c_int {
+    -1
+}
+
+/// `ibv_get_sysfs_path`.
+pub(crate) extern "C" fn get_sysfs_path() -> *const c_char {
+    const SYS: &CStr = c"/sys";
+    SYS.as_ptr()
+}
+
+/// `ibv_read_sysfs_file`: a line of a file, without its end; how long it is, or -1.
+///
+/// # Safety
+/// `dir` and `file` are strings, `buf` has room for `size` bytes.
+pub(crate) unsafe extern "C" fn read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: both are strings by the contract.
+    let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
+    let path = format!("{}/{}", dir.to_string_lossy(), file.to_string_lossy());
+    let Ok(content) = std::fs::read(path) else { return -1 };
+    let len = content.len().min(size);
+    // SAFETY: `buf` has room for `size` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), buf.cast(), len) };
+    let line = if len > 0 && content[len - 1] == b'\n' { len - 1 } else { len };
+    if line < size {
+        // SAFETY: there is one more byte.
+        unsafe { buf.add(line).write(0) };
+    }
+    line as c_int
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_with_zero_and_guids_are_those_of_the_mac_address() {
+        assert_eq!(name::<4>("abcdef"), *b"abc\0");
+        assert_eq!(guid(MacAddr([2, 0, 10, 0, 0, 1])), 0x0000_0aff_fe00_0001);
+    }
+}

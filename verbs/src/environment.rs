@@ -1,0 +1,93 @@
+//! The environment variables by which a program that knows nothing of softnic is told which device it has.
+
+use std::env;
+
+use softnic_fault_injector::Spec;
+use softnic_runtime::api::{DeviceSpec, OpenOptions};
+
+/// What the environment says.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) devices: Vec<DeviceSpec>,
+    pub(crate) options: OpenOptions,
+}
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Result<Option<String>, String> {
+    match env::var(name) {
+        Ok(value) if value.is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(env::VarError::NotUnicode(_)) => Err(format!("{name} is not text")),
+    }
+}
+
+impl Environment {
+    pub(crate) fn read() -> Result<Environment, String> {
+        let devices = match variable("SOFTNIC_DEV")? {
+            Some(names) => names
+                .split(';')
+                .filter(|name| !name.trim().is_empty())
+                .map(|name| name.trim().parse().map_err(|e| format!("SOFTNIC_DEV: {e}")))
+                .collect::<Result<Vec<_>, _>>()?,
+            None => {
+                return Err(
+                    "SOFTNIC_DEV names no device: set it, as in SOFTNIC_DEV=afxdp:eth0, or use `softnic run`".into()
+                );
+            }
+        };
+        known("SOFTNIC_TRANSPORT", "rc")?;
+        known("SOFTNIC_CC", "none")?;
+        let fault = match variable("SOFTNIC_FAULT")? {
+            Some(spec) => Some(spec.parse::<Spec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
+            None => None,
+        };
+        let seed = match variable("SOFTNIC_SEED")? {
+            Some(seed) => seed.parse().map_err(|_| format!("SOFTNIC_SEED: `{seed}` is no number"))?,
+            None => 0,
+        };
+        let cpus = match variable("SOFTNIC_CPUS")? {
+            Some(list) => cpus(&list)?,
+            None => Vec::new(),
+        };
+        let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
+        Ok(Environment { devices, options: OpenOptions { cpus, fault, seed, pcap, ..OpenOptions::default() } })
+    }
+}
+
+/// A variable that has one value only so far.
+fn known(name: &str, only: &str) -> Result<(), String> {
+    match variable(name)? {
+        Some(value) if value != only => Err(format!("{name}: there is no `{value}`, only {only}")),
+        _ => Ok(()),
+    }
+}
+
+/// `0,2-3`.
+fn cpus(list: &str) -> Result<Vec<usize>, String> {
+    let wrong = || format!("SOFTNIC_CPUS: `{list}` is no list of cores; write 0,2-3");
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) =
+            (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+        if first > last || last >= 1 << 16 {
+            return Err(wrong());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores() {
+        assert_eq!(cpus("0,2-4"), Ok(vec![0, 2, 3, 4]));
+        for wrong in ["", "a", "3-1", "1,", "0-99999999"] {
+            assert!(cpus(wrong).is_err(), "{wrong}");
+        }
+    }
+}

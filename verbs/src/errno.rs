@@ -1,0 +1,130 @@
+//! Errors as C knows them. Most verbs return an errno; those that return a pointer, or -1, set it.
+
+use libc::{EBUSY, EINVAL, ENOMEM, c_int};
+use softnic_nic::transports::PostError;
+use softnic_nic::{AddressError, CqError, ModifyError, MrError, ObjectError};
+use softnic_runtime::api::PathError;
+
+use crate::fork;
+
+/// An errno.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+impl Errno {
+    pub(crate) const EINVAL: Errno = Errno(EINVAL);
+    pub(crate) const EBUSY: Errno = Errno(EBUSY);
+    pub(crate) const ENOMEM: Errno = Errno(ENOMEM);
+    pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
+
+    /// Sets the thread's errno.
+    pub(crate) fn set(self) {
+        // SAFETY: the C library's errno is always there, and this thread's own.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+}
+
+/// A verb that returns 0 or an errno. The child of a fork has none.
+pub(crate) fn status(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    match fork::check().and_then(|()| verb()) {
+        Ok(()) => 0,
+        Err(e) => {
+            e.set();
+            e.0
+        }
+    }
+}
+
+/// A verb that returns 0, or -1 with errno set.
+pub(crate) fn minus_one(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    match status(verb) {
+        0 => 0,
+        _ => -1,
+    }
+}
+
+/// A verb that makes something, or returns NULL with errno set.
+pub(crate) fn pointer<T, U>(verb: impl FnOnce() -> Result<Box<T>, Errno>) -> *mut U {
+    match fork::check().and_then(|()| verb()) {
+        Ok(made) => Box::into_raw(made).cast(),
+        Err(e) => {
+            e.set();
+            std::ptr::null_mut()
+        }
+    }
+}
+
+impl From<std::io::Error> for Errno {
+    fn from(e: std::io::Error) -> Errno {
+        Errno(e.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(e: rustix::io::Errno) -> Errno {
+        Errno(e.raw_os_error())
+    }
+}
+
+impl From<ObjectError> for Errno {
+    fn from(e: ObjectError) -> Errno {
+        match e {
+            ObjectError::NoNumbers => Errno::ENOMEM,
+            ObjectError::Busy => Errno::EBUSY,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<MrError> for Errno {
+    fn from(e: MrError) -> Errno {
+        match e {
+            MrError::NoKeys => Errno::ENOMEM,
+            MrError::Busy => Errno::EBUSY,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<CqError> for Errno {
+    fn from(e: CqError) -> Errno {
+        match e {
+            CqError::Busy => Errno::EBUSY,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<AddressError> for Errno {
+    fn from(e: AddressError) -> Errno {
+        match e {
+            AddressError::TooMany => Errno::ENOMEM,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<ModifyError> for Errno {
+    fn from(_: ModifyError) -> Errno {
+        Errno::EINVAL
+    }
+}
+
+impl From<PostError> for Errno {
+    fn from(e: PostError) -> Errno {
+        match e {
+            PostError::QueueFull => Errno::ENOMEM,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<PathError> for Errno {
+    fn from(e: PathError) -> Errno {
+        match e {
+            PathError::NoAddress(_) | PathError::NoSuchGid { .. } | PathError::Versions { .. } => Errno::EINVAL,
+            PathError::Failed(_) => Errno(libc::ENETDOWN),
+            PathError::Host(_) | PathError::Neighbour(_) => Errno(libc::EHOSTUNREACH),
+        }
+    }
+}

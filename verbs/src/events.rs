@@ -1,0 +1,193 @@
+//! Asynchronous events: queued for the context that owns the object, acknowledged before the object goes.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use softnic_nic::transports::Event;
+
+use crate::abi::*;
+use crate::completion::Cq;
+use crate::context::ContextPtr;
+use crate::errno::{Errno, minus_one};
+use crate::queue_pair::Qp;
+use crate::shared_receive::Srq;
+
+/// What an event is about, by the NIC's name for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    Qp(u32),
+    Cq(u32),
+    Srq(u32),
+}
+
+pub(crate) const IBV_EVENT_CQ_ERR: c_int = 0;
+const IBV_EVENT_QP_FATAL: c_int = 1;
+const IBV_EVENT_QP_REQ_ERR: c_int = 2;
+const IBV_EVENT_QP_ACCESS_ERR: c_int = 3;
+const IBV_EVENT_COMM_EST: c_int = 4;
+const IBV_EVENT_SQ_DRAINED: c_int = 5;
+const IBV_EVENT_PORT_ACTIVE: c_int = 9;
+const IBV_EVENT_PORT_ERR: c_int = 10;
+const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
+const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
+const IBV_EVENT_GID_CHANGE: c_int = 18;
+
+/// An event as verbs number it, and whom it is about; about the port if nobody.
+pub(crate) fn of(event: Event) -> (c_int, Option<Subject>) {
+    let qp = |kind, qpn: softnic_wire::Qpn| (kind, Some(Subject::Qp(qpn.value())));
+    match event {
+        Event::CommEst(qpn) => qp(IBV_EVENT_COMM_EST, qpn),
+        Event::LastWqeReached(qpn) => qp(IBV_EVENT_QP_LAST_WQE_REACHED, qpn),
+        Event::SqDrained(qpn) => qp(IBV_EVENT_SQ_DRAINED, qpn),
+        Event::QpFatal(qpn) => qp(IBV_EVENT_QP_FATAL, qpn),
+        Event::QpReqErr(qpn) => qp(IBV_EVENT_QP_REQ_ERR, qpn),
+        Event::QpAccessErr(qpn) => qp(IBV_EVENT_QP_ACCESS_ERR, qpn),
+        Event::CqErr(cq) => (IBV_EVENT_CQ_ERR, Some(Subject::Cq(cq.0))),
+        Event::SrqLimit(srq) => (IBV_EVENT_SRQ_LIMIT_REACHED, Some(Subject::Srq(srq.0))),
+        Event::PortActive => (IBV_EVENT_PORT_ACTIVE, None),
+        Event::PortErr => (IBV_EVENT_PORT_ERR, None),
+        Event::GidChange => (IBV_EVENT_GID_CHANGE, None),
+    }
+}
+
+/// Events that a program took and has not acknowledged: their object may not go meanwhile.
+#[derive(Default)]
+pub(crate) struct Unacknowledged {
+    count: Mutex<u64>,
+    none: Condvar,
+}
+
+impl Unacknowledged {
+    fn count(&self) -> MutexGuard<'_, u64> {
+        self.count.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    pub(crate) fn took_one(&self) {
+        *self.count() += 1;
+    }
+
+    /// More than were taken are a mistake of the program, which does no harm.
+    pub(crate) fn acknowledge(&self, events: u64) {
+        let mut count = self.count();
+        *count = count.saturating_sub(events);
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+
+    pub(crate) fn wait_for_none(&self) {
+        let mut count = self.count();
+        while *count > 0 {
+            count = self.none.wait(count).unwrap_or_else(|p| p.into_inner());
+        }
+    }
+}
+
+/// The events of a context. The descriptor is readable while there are any.
+pub(crate) struct EventQueue {
+    events: Mutex<VecDeque<(c_int, usize)>>,
+    fd: OwnedFd,
+}
+
+impl EventQueue {
+    pub(crate) fn new() -> Result<EventQueue, Errno> {
+        // Blocking, as programs expect: who does not want that sets O_NONBLOCK, which `wait` asks for.
+        Ok(EventQueue { events: Mutex::default(), fd: eventfd(0, EventfdFlags::CLOEXEC)? })
+    }
+
+    pub(crate) fn fd(&self) -> c_int {
+        self.fd.as_raw_fd()
+    }
+
+    fn events(&self) -> MutexGuard<'_, VecDeque<(c_int, usize)>> {
+        self.events.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    pub(crate) fn push(&self, kind: c_int, element: usize) {
+        let mut events = self.events();
+        events.push_back((kind, element));
+        if events.len() == 1 {
+            // It cannot be full: it is written to once for every time it is read.
+            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn drain(&self, events: &VecDeque<(c_int, usize)>) {
+        if events.is_empty() {
+            let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        }
+    }
+
+    /// The oldest event; `took` is called while the object cannot go.
+    fn pop(&self, took: impl FnOnce(c_int, usize)) -> Option<(c_int, usize)> {
+        let mut events = self.events();
+        let (kind, element) = events.pop_front()?;
+        self.drain(&events);
+        took(kind, element);
+        Some((kind, element))
+    }
+
+    /// Drops what is queued about an object that goes.
+    pub(crate) fn forget(&self, element: usize) {
+        let mut events = self.events();
+        if !events.is_empty() {
+            events.retain(|&(_, e)| e != element);
+            self.drain(&events);
+        }
+    }
+}
+
+/// Waits until a descriptor can be read; EAGAIN where the program asked not to wait.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    if rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
+    Ok(())
+}
+
+/// The count of what an event is about.
+///
+/// # Safety
+/// The element is of the kind that the event is about, and alive.
+unsafe fn count_of<'a>(kind: c_int, element: usize) -> Option<&'a Unacknowledged> {
+    // SAFETY: by the contract, in each case.
+    unsafe {
+        match kind {
+            IBV_EVENT_CQ_ERR => Some(&(*(element as *const Cq)).ours.async_events),
+            IBV_EVENT_SRQ_LIMIT_REACHED => Some(&(*(element as *const Srq)).ours.async_events),
+            IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR | IBV_EVENT_GID_CHANGE => None,
+            _ => Some(&(*(element as *const Qp)).ours.async_events),
+        }
+    }
+}
+
+/// `ibv_get_async_event`.
+pub(crate) extern "C" fn get(context: ContextPtr<'_>, event: &mut ibv_async_event) -> c_int {
+    minus_one(|| {
+        let queue = &context.ours.events;
+        let took = |kind, element| {
+            // SAFETY: the object is there: it is only freed after `forget`, which waits for the lock that is held now.
+            if let Some(count) = unsafe { count_of(kind, element) } {
+                count.took_one();
+            }
+        };
+        loop {
+            if let Some((event_type, element)) = queue.pop(took) {
+                *event = ibv_async_event { element, event_type };
+                return Ok(());
+            }
+            wait_readable(queue.fd.as_fd())?;
+        }
+    })
+}
+
+/// `ibv_ack_async_event`.
+pub(crate) extern "C" fn acknowledge(event: &ibv_async_event) {
+    // SAFETY: the event is one that the program got, so its object waits for this.
+    if let Some(count) = unsafe { count_of(event.event_type, event.element) } {
+        count.acknowledge(1);
+    }
+}

@@ -1,0 +1,326 @@
+//! The symbols of the library, each with its version, as programs linked with rdma-core 44 to 65 look for them.
+//!
+//! Each is a jump to the Rust function: the jump is written in assembly, because that is where a symbol can be given a version, in
+//! the same object file whatever rustc does with the function. Nothing calls by these on the hot path: inlined verbs go through the
+//! tables of the context.
+
+use std::arch::global_asm;
+
+use crate::{
+    address, builder, channel, completion, context, device, domain, events, fork, modify, query, queue_pair, rates,
+    rdmacm, region, shared_receive, strings, unsupported, vendor,
+};
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    () => {
+        "jmp {f}"
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    () => {
+        "b {f}"
+    };
+}
+
+/// One symbol: `@@` for the version that programs are linked with now, `@` for one that only old ones ask for.
+macro_rules! symbol {
+    ($name:ident, $at:literal, $version:literal, $function:path) => {
+        global_asm!(
+            ".pushsection .text.exports, \"ax\", %progbits",
+            concat!(".globl ", $version, ".", stringify!($name)),
+            concat!(".type ", $version, ".", stringify!($name), ", %function"),
+            concat!($version, ".", stringify!($name), ":"),
+            jump!(),
+            concat!(".size ", $version, ".", stringify!($name), ", . - ", $version, ".", stringify!($name)),
+            concat!(".symver ", $version, ".", stringify!($name), ", ", stringify!($name), $at, $version),
+            ".popsection",
+            f = sym $function,
+        );
+    };
+}
+
+/// Symbols of one version.
+macro_rules! export {
+    ($($version:literal: { $($name:ident => $function:path,)* })*) => { $($(symbol!($name, "@@", $version, $function);)*)* };
+}
+
+export! {
+    "IBVERBS_1.0": {
+        ibv_copy_path_rec_from_kern => unsupported::nothing,
+        ibv_copy_path_rec_to_kern => unsupported::nothing,
+        ibv_copy_qp_attr_from_kern => unsupported::nothing,
+        ibv_create_comp_channel => channel::create,
+        ibv_destroy_comp_channel => channel::destroy,
+        ibv_get_sysfs_path => device::get_sysfs_path,
+        ibv_rate_to_mult => rates::to_mult,
+        ibv_read_sysfs_file => device::read_sysfs_file,
+        mult_to_ibv_rate => rates::from_mult,
+    }
+    "IBVERBS_1.1": {
+        ibv_ack_async_event => events::acknowledge,
+        ibv_ack_cq_events => channel::acknowledge,
+        ibv_alloc_pd => domain::alloc,
+        ibv_attach_mcast => address::attach,
+        ibv_close_device => context::close,
+        ibv_copy_ah_attr_from_kern => unsupported::nothing,
+        ibv_create_ah => address::create,
+        ibv_create_ah_from_wc => address::create_from_wc,
+        ibv_create_cq => completion::create,
+        ibv_create_qp => queue_pair::create,
+        ibv_create_srq => shared_receive::create,
+        ibv_dealloc_pd => domain::dealloc,
+        ibv_dereg_mr => region::dereg,
+        ibv_destroy_ah => address::destroy,
+        ibv_destroy_cq => completion::destroy,
+        ibv_destroy_qp => queue_pair::destroy,
+        ibv_destroy_srq => shared_receive::destroy,
+        ibv_detach_mcast => address::detach,
+        ibv_dofork_range => fork::range,
+        ibv_dontfork_range => fork::range,
+        ibv_event_type_str => strings::event_type,
+        ibv_fork_init => fork::init,
+        ibv_free_device_list => device::free_list,
+        ibv_get_async_event => events::get,
+        ibv_get_cq_event => channel::get_event,
+        ibv_get_device_guid => device::get_guid,
+        ibv_get_device_list => device::get_list,
+        ibv_get_device_name => device::get_name,
+        ibv_init_ah_from_wc => address::init_from_wc,
+        ibv_modify_qp => modify::modify,
+        ibv_modify_srq => shared_receive::modify,
+        ibv_node_type_str => strings::node_type,
+        ibv_open_device => context::open,
+        ibv_port_state_str => strings::port_state,
+        ibv_query_device => query::device,
+        ibv_query_gid => query::gid,
+        ibv_query_pkey => query::pkey,
+        ibv_query_port => query::port_compat,
+        ibv_query_qp => queue_pair::query,
+        ibv_query_srq => shared_receive::query,
+        ibv_rate_to_mbps => rates::to_mbps,
+        ibv_reg_mr => region::reg,
+        ibv_register_driver => unsupported::nothing,
+        ibv_rereg_mr => region::rereg,
+        ibv_resize_cq => completion::resize,
+        ibv_resolve_eth_l2_from_gid => address::resolve_l2,
+        ibv_wc_status_str => strings::wc_status,
+        mbps_to_ibv_rate => rates::from_mbps,
+    }
+    "IBVERBS_1.5": {
+        ibv_get_pkey_index => query::pkey_index,
+    }
+    "IBVERBS_1.6": {
+        ibv_qp_to_qp_ex => builder::qp_to_qp_ex,
+    }
+    "IBVERBS_1.7": {
+        ibv_reg_mr_iova => region::reg_iova,
+    }
+    "IBVERBS_1.8": {
+        ibv_reg_mr_iova2 => region::reg_iova,
+    }
+    "IBVERBS_1.9": {
+        ibv_get_device_index => device::get_index,
+    }
+    "IBVERBS_1.10": {
+        ibv_import_device => unsupported::null,
+        ibv_import_mr => unsupported::null,
+        ibv_import_pd => unsupported::null,
+        ibv_query_ece => queue_pair::query_ece,
+        ibv_set_ece => queue_pair::set_ece,
+        ibv_unimport_mr => unsupported::nothing,
+        ibv_unimport_pd => unsupported::nothing,
+    }
+    "IBVERBS_1.11": {
+        _ibv_query_gid_ex => query::gid_ex,
+        _ibv_query_gid_table => query::gid_table,
+    }
+    "IBVERBS_1.12": {
+        ibv_reg_dmabuf_mr => unsupported::null,
+    }
+    "IBVERBS_1.13": {
+        ibv_import_dm => unsupported::null,
+        ibv_is_fork_initialized => fork::is_initialized,
+        ibv_unimport_dm => unsupported::nothing,
+    }
+    "IBVERBS_1.14": {
+        ibv_query_qp_data_in_order => queue_pair::data_in_order,
+    }
+    "IBVERBS_1.15": {
+        ibv_alloc_dmah => unsupported::null,
+        ibv_dealloc_dmah => unsupported::fails,
+        ibv_reg_mr_ex => region::reg_ex,
+    }
+    "IBVERBS_1.16": {
+        ibv_dm_export_dmabuf_fd => unsupported::minus_one,
+        ibv_query_port_speed => unsupported::fails,
+    }
+    "IBVERBS_1.17": {
+        ibv_alloc_buf => region::alloc_buf,
+        ibv_free_buf => region::free_buf,
+        ibv_reg_buf_mr => region::reg_buf,
+    }
+    "IBVERBS_1.18": {
+        _ibv_query_comp_cntr_caps => unsupported::fails,
+        ibv_create_comp_cntr => unsupported::null,
+        ibv_destroy_comp_cntr => unsupported::fails,
+        ibv_export_buf_dmabuf_fd => unsupported::minus_one,
+        ibv_inc_comp_cntr => unsupported::fails,
+        ibv_inc_err_comp_cntr => unsupported::fails,
+        ibv_qp_attach_comp_cntr => unsupported::fails,
+        ibv_read_comp_cntr => unsupported::fails,
+        ibv_read_err_comp_cntr => unsupported::fails,
+        ibv_set_comp_cntr => unsupported::fails,
+        ibv_set_err_comp_cntr => unsupported::fails,
+    }
+    "SOFTNICDV_1.0": {
+        softnicdv_create_qp => vendor::create_qp,
+        softnicdv_is_supported => vendor::is_supported,
+        softnicdv_query_counters => vendor::query_counters,
+        softnicdv_query_qp => vendor::query_qp,
+    }
+    "RDMACM_1.0": {
+        raccept => rdmacm::fails,
+        rbind => rdmacm::fails,
+        rclose => rdmacm::fails,
+        rconnect => rdmacm::fails,
+        rdma_accept => rdmacm::fails,
+        rdma_ack_cm_event => rdmacm::fails,
+        rdma_bind_addr => rdmacm::fails,
+        rdma_connect => rdmacm::fails,
+        rdma_create_ep => rdmacm::fails,
+        rdma_create_event_channel => rdmacm::null,
+        rdma_create_id => rdmacm::fails,
+        rdma_create_qp => rdmacm::fails,
+        rdma_create_qp_ex => rdmacm::fails,
+        rdma_create_srq => rdmacm::fails,
+        rdma_create_srq_ex => rdmacm::fails,
+        rdma_destroy_ep => unsupported::nothing,
+        rdma_destroy_event_channel => unsupported::nothing,
+        rdma_destroy_id => rdmacm::fails,
+        rdma_destroy_qp => unsupported::nothing,
+        rdma_destroy_srq => unsupported::nothing,
+        rdma_disconnect => rdmacm::fails,
+        rdma_event_str => strings::cm_event,
+        rdma_free_devices => unsupported::nothing,
+        rdma_freeaddrinfo => unsupported::nothing,
+        rdma_get_cm_event => rdmacm::fails,
+        rdma_get_devices => rdmacm::null,
+        rdma_get_dst_port => rdmacm::no_port,
+        rdma_get_request => rdmacm::fails,
+        rdma_get_src_port => rdmacm::no_port,
+        rdma_getaddrinfo => rdmacm::fails,
+        rdma_join_multicast => rdmacm::fails,
+        rdma_leave_multicast => rdmacm::fails,
+        rdma_listen => rdmacm::fails,
+        rdma_migrate_id => rdmacm::fails,
+        rdma_notify => rdmacm::fails,
+        rdma_reject => rdmacm::fails,
+        rdma_resolve_addr => rdmacm::fails,
+        rdma_resolve_route => rdmacm::fails,
+        rdma_set_option => rdmacm::fails,
+        rfcntl => rdmacm::fails,
+        rgetpeername => rdmacm::fails,
+        rgetsockname => rdmacm::fails,
+        rgetsockopt => rdmacm::fails,
+        riomap => rdmacm::fails,
+        riounmap => rdmacm::fails,
+        riowrite => rdmacm::fails,
+        rlisten => rdmacm::fails,
+        rpoll => rdmacm::fails,
+        rread => rdmacm::fails,
+        rreadv => rdmacm::fails,
+        rrecv => rdmacm::fails,
+        rrecvfrom => rdmacm::fails,
+        rrecvmsg => rdmacm::fails,
+        rselect => rdmacm::fails,
+        rsend => rdmacm::fails,
+        rsendmsg => rdmacm::fails,
+        rsendto => rdmacm::fails,
+        rsetsockopt => rdmacm::fails,
+        rshutdown => rdmacm::fails,
+        rsocket => rdmacm::fails,
+        rwrite => rdmacm::fails,
+        rwritev => rdmacm::fails,
+    }
+    "RDMACM_1.1": {
+        rdma_join_multicast_ex => rdmacm::fails,
+    }
+    "RDMACM_1.2": {
+        rdma_establish => rdmacm::fails,
+        rdma_init_qp_attr => rdmacm::fails,
+    }
+    "RDMACM_1.3": {
+        rdma_get_remote_ece => rdmacm::fails,
+        rdma_reject_ece => rdmacm::fails,
+        rdma_set_local_ece => rdmacm::fails,
+    }
+    "RDMACM_1.4": {
+        rdma_query_addrinfo => rdmacm::fails,
+        rdma_resolve_addrinfo => rdmacm::fails,
+        rdma_write_cm_event => rdmacm::fails,
+    }
+    "RDMACM_1.5": {
+        repoll_create => rdmacm::fails,
+        repoll_ctl => rdmacm::fails,
+        repoll_wait => rdmacm::fails,
+    }
+}
+
+/// What drivers import: under the private version of their release, with a name of its own for the registration.
+macro_rules! private {
+    ($($version:literal $register:ident)*) => { $(
+        symbol!($register, "@@", $version, unsupported::nothing);
+        symbol!(ibv_query_gid_type, "@", $version, query::gid_type);
+        symbol!(ibv_read_ibdev_sysfs_file, "@", $version, unsupported::minus_one);
+        symbol!(ibv_wr_opcode_str, "@", $version, strings::wr_opcode);
+        // A flag that drivers read: a byte, not a function.
+        global_asm!(
+            ".pushsection .bss.exports, \"aw\", %nobits",
+            concat!(".globl ", $version, ".flag"),
+            concat!(".type ", $version, ".flag, %object"),
+            concat!($version, ".flag:"),
+            ".zero 1",
+            concat!(".size ", $version, ".flag, 1"),
+            concat!(".symver ", $version, ".flag, verbs_allow_disassociate_destroy@", $version),
+            ".popsection",
+        );
+        private!($version, unsupported::null: _verbs_init_and_alloc_context verbs_open_device);
+        private!($version, unsupported::nothing: __verbs_log verbs_init_cq verbs_set_ops verbs_uninit_context);
+        private!($version, unsupported::fails:
+            __ioctl_final_num_attrs execute_ioctl ibv_cmd_advise_mr ibv_cmd_alloc_dm ibv_cmd_alloc_dmah
+            ibv_cmd_alloc_mw ibv_cmd_alloc_pd ibv_cmd_attach_mcast ibv_cmd_close_xrcd ibv_cmd_create_ah
+            ibv_cmd_create_comp_cntr ibv_cmd_create_counters ibv_cmd_create_cq ibv_cmd_create_cq_ex
+            ibv_cmd_create_cq_ex2 ibv_cmd_create_flow ibv_cmd_create_flow_action_esp ibv_cmd_create_qp
+            ibv_cmd_create_qp_ex ibv_cmd_create_qp_ex2 ibv_cmd_create_rwq_ind_table ibv_cmd_create_srq
+            ibv_cmd_create_srq_ex ibv_cmd_create_wq ibv_cmd_dealloc_mw ibv_cmd_dealloc_pd ibv_cmd_dereg_mr
+            ibv_cmd_destroy_ah ibv_cmd_destroy_comp_cntr ibv_cmd_destroy_counters ibv_cmd_destroy_cq
+            ibv_cmd_destroy_flow ibv_cmd_destroy_flow_action ibv_cmd_destroy_qp ibv_cmd_destroy_rwq_ind_table
+            ibv_cmd_destroy_srq ibv_cmd_destroy_wq ibv_cmd_detach_mcast ibv_cmd_export_dmabuf_fd ibv_cmd_free_dm
+            ibv_cmd_free_dmah ibv_cmd_get_context ibv_cmd_inc_comp_cntr ibv_cmd_inc_err_comp_cntr ibv_cmd_modify_cq
+            ibv_cmd_modify_flow_action_esp ibv_cmd_modify_qp ibv_cmd_modify_qp_ex ibv_cmd_modify_srq
+            ibv_cmd_modify_wq ibv_cmd_open_qp ibv_cmd_open_xrcd ibv_cmd_poll_cq ibv_cmd_post_recv ibv_cmd_post_send
+            ibv_cmd_post_srq_recv ibv_cmd_qp_attach_comp_cntr ibv_cmd_query_comp_cntr_caps ibv_cmd_query_context
+            ibv_cmd_query_device_any ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_port_speed ibv_cmd_query_qp
+            ibv_cmd_query_srq ibv_cmd_read_comp_cntr ibv_cmd_read_counters ibv_cmd_read_err_comp_cntr
+            ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr ibv_cmd_reg_mr ibv_cmd_reg_mr_ex ibv_cmd_req_notify_cq
+            ibv_cmd_rereg_mr ibv_cmd_resize_cq ibv_cmd_set_comp_cntr ibv_cmd_set_err_comp_cntr ibv_dmabuf_heap_alloc
+            ibv_dmabuf_heap_cc_shared_init ibv_dmabuf_heap_destroy ibv_dmabuf_heap_free
+        );
+    )* };
+    ($version:literal, $function:path: $($name:ident)*) => { $(symbol!($name, "@", $version, $function);)* };
+}
+
+private! {
+    "IBVERBS_PRIVATE_34" verbs_register_driver_34
+    "IBVERBS_PRIVATE_57" verbs_register_driver_57
+    "IBVERBS_PRIVATE_58" verbs_register_driver_58
+    "IBVERBS_PRIVATE_59" verbs_register_driver_59
+    "IBVERBS_PRIVATE_60" verbs_register_driver_60
+    "IBVERBS_PRIVATE_61" verbs_register_driver_61
+    "IBVERBS_PRIVATE_62" verbs_register_driver_62
+    "IBVERBS_PRIVATE_63" verbs_register_driver_63
+    "IBVERBS_PRIVATE_64" verbs_register_driver_64
+    "IBVERBS_PRIVATE_65" verbs_register_driver_65
+}

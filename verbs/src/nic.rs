@@ -1,0 +1,133 @@
+//! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use softnic_nic::transports::Event;
+use softnic_runtime::api::{self, DeviceSpec, EventSink, OpenError, OpenOptions};
+
+use crate::abi::c_int;
+use crate::device::{Device, environment};
+use crate::errno::Errno;
+use crate::events::{self, EventQueue, Subject};
+use crate::fork;
+
+/// NICs that were opened together.
+pub(crate) struct Nics {
+    nics: Vec<Nic>,
+    descriptors: Vec<c_int>,
+}
+
+/// A NIC, and whom its events are for.
+pub(crate) struct Nic {
+    pub(crate) runtime: api::Context,
+    pub(crate) owners: Arc<Owners>,
+}
+
+/// Whom to tell of events. Told by the NIC while it works, so nobody may call the NIC while holding one of these locks.
+#[derive(Default)]
+pub(crate) struct Owners {
+    contexts: Mutex<Vec<Arc<EventQueue>>>,
+    objects: Mutex<HashMap<Subject, (Arc<EventQueue>, usize)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|p| p.into_inner())
+}
+
+impl Owners {
+    pub(crate) fn add_context(&self, queue: &Arc<EventQueue>) {
+        lock(&self.contexts).push(Arc::clone(queue));
+    }
+
+    pub(crate) fn remove_context(&self, queue: &Arc<EventQueue>) {
+        lock(&self.contexts).retain(|q| !Arc::ptr_eq(q, queue));
+    }
+
+    /// Events about `subject` are for `queue`, where it is known as `element`.
+    pub(crate) fn add(&self, subject: Subject, queue: &Arc<EventQueue>, element: usize) {
+        lock(&self.objects).insert(subject, (Arc::clone(queue), element));
+    }
+
+    /// No event about `subject` is told any more.
+    pub(crate) fn remove(&self, subject: Subject) {
+        if let Some((queue, element)) = lock(&self.objects).remove(&subject) {
+            queue.forget(element);
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        let (kind, subject) = events::of(event);
+        match subject {
+            // The port's number.
+            None => lock(&self.contexts).iter().for_each(|queue| queue.push(kind, 1)),
+            Some(subject) => {
+                if let Some((queue, element)) = lock(&self.objects).get(&subject) {
+                    queue.push(kind, *element);
+                }
+            }
+        }
+    }
+}
+
+impl Nics {
+    /// The NICs of a device, opened now unless they are.
+    pub(crate) fn of(device: &Device) -> Result<Arc<Nics>, Errno> {
+        let mut open = lock(&device.group.open);
+        if let Some(nics) = open.upgrade() {
+            return Ok(nics);
+        }
+        let options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
+        let nics = Nics::open(&device.group.spec, &options).map_err(|e| {
+            eprintln!("softnic: {e}");
+            errno_of(&e)
+        })?;
+        let nics = Arc::new(nics);
+        *open = Arc::downgrade(&nics);
+        Ok(nics)
+    }
+
+    fn open(spec: &DeviceSpec, options: &OpenOptions) -> Result<Nics, OpenError> {
+        let told = || {
+            let owners: Arc<Owners> = Arc::default();
+            let to = Arc::clone(&owners);
+            let on_event = Some(EventSink::new(move |event| to.tell(event)));
+            (owners, OpenOptions { on_event, ..options.clone() })
+        };
+        let nics = match spec {
+            DeviceSpec::Mem => {
+                let (mut a, mut b) = (told(), told());
+                // One wire, one capture: at its first end.
+                (a.1.pcap, b.1.pcap) = (options.pcap.clone(), None);
+                let runtimes = api::Context::open_pair([&a.1, &b.1])?;
+                runtimes.into_iter().zip([a.0, b.0]).map(|(runtime, owners)| Nic { runtime, owners }).collect()
+            }
+            spec => {
+                let (owners, options) = told();
+                vec![Nic { runtime: api::Context::open(spec, &options)?, owners }]
+            }
+        };
+        let descriptors: Vec<c_int> = nics.iter().flat_map(|nic: &Nic| nic.runtime.descriptors()).collect();
+        fork::keep_from_children(&descriptors);
+        Ok(Nics { nics, descriptors })
+    }
+
+    pub(crate) fn get(&self, device: &Device) -> &Nic {
+        &self.nics[device.place]
+    }
+}
+
+impl Drop for Nics {
+    fn drop(&mut self) {
+        fork::forget(&self.descriptors);
+    }
+}
+
+/// What a program is told, beside the line that a person reads.
+fn errno_of(e: &OpenError) -> Errno {
+    match e {
+        OpenError::System(e) | OpenError::Capture { error: e, .. } => Errno(e.raw_os_error().unwrap_or(libc::EIO)),
+        OpenError::Fault(_) | OpenError::NoAddress(_) | OpenError::TooShort(_) => Errno::EINVAL,
+        _ => Errno(libc::ENODEV),
+    }
+}

@@ -1,0 +1,328 @@
+//! What a device, its port and its tables are.
+
+use std::net::IpAddr;
+
+use softnic_nic::{MAX_INLINE, MAX_SGE};
+use softnic_wire::{PathMtu, bth};
+
+use crate::abi::*;
+use crate::context::ContextPtr;
+use crate::errno::{Errno, minus_one, status};
+use crate::fork;
+
+/// Limits that we tell and hold.
+pub(crate) const MAX_QP_WR: u32 = 32_768;
+pub(crate) const MAX_CQE: u32 = 1 << 22;
+pub(crate) const MAX_RD_ATOMIC: u8 = 16;
+const MAX_OBJECTS: c_int = 1 << 16;
+const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
+
+/// An address as a GID.
+pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
+    let v6 = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    ibv_gid { raw: v6.octets() }
+}
+
+/// A GID as an address. A multicast group of IPv4 may be written as an IPv6 group, too, as RoCEv1 does.
+pub(crate) fn address_of(gid: &ibv_gid) -> IpAddr {
+    let mut raw = gid.raw;
+    if raw[..2] == [0xff, 0x0e] && raw[2..10] == [0; 8] && raw[10..12] == [0xff; 2] {
+        raw[..2].fill(0);
+    }
+    IpAddr::from(raw).to_canonical()
+}
+
+fn device_attr(context: &crate::context::Context) -> ibv_device_attr {
+    let guid = context.ours.device.guid.to_be();
+    let mut fw_ver = [0; 64];
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    fw_ver[..version.len()].copy_from_slice(version);
+    ibv_device_attr {
+        fw_ver,
+        node_guid: guid,
+        sys_image_guid: guid,
+        max_mr_size: i64::MAX as u64,
+        // Any page from 4 KiB on.
+        page_size_cap: !0xfff,
+        vendor_id: 0,
+        vendor_part_id: 0,
+        hw_ver: 0,
+        max_qp: MAX_OBJECTS,
+        max_qp_wr: MAX_QP_WR as c_int,
+        device_cap_flags: IBV_DEVICE_CURR_QP_STATE_MOD
+            | IBV_DEVICE_PORT_ACTIVE_EVENT
+            | IBV_DEVICE_SYS_IMAGE_GUID
+            | IBV_DEVICE_RC_RNR_NAK_GEN
+            | IBV_DEVICE_MEM_WINDOW
+            | IBV_DEVICE_MEM_MGT_EXTENSIONS
+            | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+        max_sge: MAX_SGE as c_int,
+        max_sge_rd: MAX_SGE as c_int,
+        max_cq: MAX_OBJECTS,
+        max_cqe: MAX_CQE as c_int,
+        max_mr: 1 << 23,
+        max_pd: MAX_OBJECTS,
+        max_qp_rd_atom: c_int::from(MAX_RD_ATOMIC),
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: c_int::from(MAX_RD_ATOMIC) * MAX_OBJECTS,
+        max_qp_init_rd_atom: c_int::from(MAX_RD_ATOMIC),
+        max_ee_init_rd_atom: 0,
+        atomic_cap: IBV_ATOMIC_GLOB,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: 1 << 23,
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: 1 << 12,
+        max_mcast_qp_attach: MAX_OBJECTS,
+        max_total_mcast_qp_attach: MAX_OBJECTS,
+        max_ah: 1 << 20,
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: MAX_OBJECTS,
+        max_srq_wr: MAX_QP_WR as c_int,
+        max_srq_sge: MAX_SGE as c_int,
+        max_pkeys: 1,
+        // 4.096 µs · 2^n: how long we may take to answer.
+        local_ca_ack_delay: 8,
+        phys_port_cnt: 1,
+    }
+}
+
+/// `ibv_query_device`.
+pub(crate) extern "C" fn device(context: ContextPtr<'_>, attr: &mut ibv_device_attr) -> c_int {
+    *attr = device_attr(&context);
+    0
+}
+
+/// `ibv_query_device_ex`, for structs of any length.
+pub(crate) extern "C" fn device_ex(context: ContextPtr<'_>, input: *const u32, out: *mut c_void, size: usize) -> c_int {
+    // SAFETY: NULL, or a struct of which the mask is the first and only field.
+    let asks = unsafe { input.as_ref() }.is_some_and(|&mask| mask != 0);
+    if asks || size < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    let orig_attr = device_attr(&context);
+    let flags = u64::from(orig_attr.device_cap_flags);
+    let attr = ibv_device_attr_ex {
+        orig_attr,
+        comp_mask: 0,
+        odp_caps: [0; 3],
+        completion_timestamp_mask: 0,
+        hca_core_clock: 0,
+        device_cap_flags_ex: flags,
+        rest: [0; 27],
+        phys_port_cnt_ex: 1,
+    };
+    // SAFETY: the program has a struct of `size` bytes.
+    unsafe { put(&attr, out, size) };
+    0
+}
+
+/// Copies as much of a struct as the program knows of, and zeros behind it.
+///
+/// # Safety
+/// `out` has room for `size` bytes.
+unsafe fn put<T: Copy>(value: &T, out: *mut c_void, size: usize) {
+    let len = size.min(size_of::<T>());
+    // SAFETY: by the contract; a struct of plain numbers may be copied in part.
+    unsafe {
+        out.cast::<u8>().write_bytes(0, size);
+        std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), out.cast(), len);
+    }
+}
+
+fn check_port(port: u32) -> Result<(), Errno> {
+    if port == 1 { Ok(()) } else { Err(Errno::EINVAL) }
+}
+
+/// A path MTU as verbs number it.
+pub(crate) fn mtu_code(mtu: PathMtu) -> c_int {
+    match mtu {
+        PathMtu::B256 => 1,
+        PathMtu::B512 => 2,
+        PathMtu::B1024 => 3,
+        PathMtu::B2048 => 4,
+        PathMtu::B4096 => 5,
+    }
+}
+
+/// Width and speed that together are an interface's rate in Mbit/s, as Linux tells them for RoCE.
+fn width_and_speed(mbps: u32) -> (u8, u8) {
+    const X1: u8 = 1;
+    const X4: u8 = 2;
+    const X2: u8 = 16;
+    const SDR: u8 = 1;
+    const FDR10: u8 = 8;
+    const EDR: u8 = 32;
+    const HDR: u8 = 64;
+    match mbps {
+        0..=1_000 => (X1, SDR),
+        1_001..=10_000 => (X1, FDR10),
+        10_001..=25_000 => (X1, EDR),
+        25_001..=40_000 => (X4, FDR10),
+        40_001..=50_000 => (X2, EDR),
+        50_001..=100_000 => (X4, EDR),
+        _ => (X4, HDR),
+    }
+}
+
+fn port_attr(context: &crate::context::Context) -> ibv_port_attr {
+    let runtime = &context.nic().runtime;
+    let (port, up) = (runtime.port(), runtime.is_up());
+    let rate = context.ours.device.interface().and_then(|interface| {
+        let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
+        text.trim().parse().ok()
+    });
+    let (active_width, active_speed) = width_and_speed(rate.unwrap_or(10_000));
+    ibv_port_attr {
+        state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
+        max_mtu: mtu_code(PathMtu::B4096),
+        active_mtu: mtu_code(port.mtu),
+        gid_tbl_len: port.addresses.len() as c_int,
+        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: 1 << 31,
+        pkey_tbl_len: 1,
+        max_vl_num: 1,
+        active_width,
+        active_speed,
+        // Link up, or disabled.
+        phys_state: if up { 5 } else { 3 },
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        flags: IBV_QPF_GRH_REQUIRED,
+        active_speed_ex: u32::from(active_speed),
+        ..ibv_port_attr::default()
+    }
+}
+
+/// `query_port` of the context: structs of any length.
+pub(crate) extern "C" fn port(context: ContextPtr<'_>, port: u8, out: *mut c_void, size: usize) -> c_int {
+    status(|| {
+        check_port(port.into())?;
+        // SAFETY: the program has a struct of `size` bytes.
+        unsafe { put(&port_attr(&context), out, size) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_port`, of programs with the oldest struct.
+pub(crate) extern "C" fn port_compat(context: ContextPtr<'_>, number: u8, out: *mut c_void) -> c_int {
+    port(context, number, out, COMPAT_PORT_ATTR_SIZE)
+}
+
+/// `ibv_query_gid`.
+pub(crate) extern "C" fn gid(context: ContextPtr<'_>, port: u8, index: c_int, gid: &mut ibv_gid) -> c_int {
+    minus_one(|| {
+        check_port(port.into())?;
+        let addresses = context.nic().runtime.addresses();
+        *gid = usize::try_from(index).ok().and_then(|i| addresses.get(i)).map(|&a| gid_of(a)).ok_or(Errno::EINVAL)?;
+        Ok(())
+    })
+}
+
+fn entry(context: &crate::context::Context, index: usize, address: IpAddr) -> ibv_gid_entry {
+    let interface = context.ours.device.interface();
+    let index_of =
+        |name: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()?.trim().parse().ok();
+    ibv_gid_entry {
+        gid: gid_of(address),
+        gid_index: index as u32,
+        port_num: 1,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: interface.and_then(index_of).unwrap_or(0),
+    }
+}
+
+/// `ibv_query_gid_ex`.
+pub(crate) extern "C" fn gid_ex(
+    context: ContextPtr<'_>,
+    port: u32,
+    index: u32,
+    out: *mut c_void,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    status(|| {
+        check_port(port)?;
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let address = context.nic().runtime.addresses().get(index as usize).copied().ok_or(Errno::EINVAL)?;
+        // SAFETY: the program has a struct of `size` bytes.
+        unsafe { put(&entry(&context, index as usize, address), out, size) };
+        Ok(())
+    })
+}
+
+/// `ibv_query_gid_table`: how many there are, or an errno below 0.
+pub(crate) extern "C" fn gid_table(
+    context: ContextPtr<'_>,
+    entries: *mut c_void,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    if flags != 0 || size == 0 || fork::check().is_err() {
+        return -(libc::EINVAL as isize);
+    }
+    let addresses = context.nic().runtime.addresses();
+    if addresses.len() > max {
+        return -(libc::EINVAL as isize);
+    }
+    for (i, &address) in addresses.iter().enumerate() {
+        // SAFETY: the program has `max` structs of `size` bytes, and `i` is below `max`.
+        unsafe { put(&entry(&context, i, address), entries.byte_add(i * size), size) };
+    }
+    addresses.len() as isize
+}
+
+/// `ibv_query_gid_type`, for drivers and UCX: all are RoCEv2.
+pub(crate) extern "C" fn gid_type(context: ContextPtr<'_>, port: u8, index: c_uint, out: &mut u32) -> c_int {
+    minus_one(|| {
+        check_port(port.into())?;
+        context.nic().runtime.addresses().get(index as usize).ok_or(Errno::EINVAL)?;
+        *out = IBV_GID_TYPE_SYSFS_ROCE_V2;
+        Ok(())
+    })
+}
+
+/// `ibv_query_pkey`: there is one, the default.
+pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, pkey: &mut u16) -> c_int {
+    minus_one(|| {
+        check_port(port.into())?;
+        if index != 0 {
+            return Err(Errno::EINVAL);
+        }
+        *pkey = bth::DEFAULT_PKEY.to_be();
+        Ok(())
+    })
+}
+
+/// `ibv_get_pkey_index`, of a key in network byte order.
+pub(crate) extern "C" fn pkey_index(_context: ContextPtr<'_>, port: u8, pkey: u16) -> c_int {
+    match check_port(port.into()) {
+        Ok(()) if u16::from_be(pkey) == bth::DEFAULT_PKEY => 0,
+        _ => {
+            Errno::EINVAL.set();
+            -1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gids_are_addresses_and_groups_of_ipv4_have_two_ways() {
+        for text in ["10.0.0.1", "fe80::1", "ff0e::1:2"] {
+            let address: IpAddr = text.parse().unwrap();
+            assert_eq!(address_of(&gid_of(address)), address);
+        }
+        let group: IpAddr = "ff0e::ffff:224.1.2.3".parse().unwrap();
+        assert_eq!(address_of(&gid_of(group)), "224.1.2.3".parse::<IpAddr>().unwrap());
+    }
+}

@@ -1,0 +1,258 @@
+//! Memory regions: memory of the program that the NIC reads and writes.
+
+use std::cell::UnsafeCell;
+use std::sync::{Mutex, MutexGuard};
+
+use softnic_nic::Buffer;
+use softnic_nic::transports::memory::Access;
+use softnic_runtime::api::MemoryRegion;
+
+use crate::abi::*;
+use crate::domain::Pd;
+use crate::errno::{Errno, pointer, status};
+
+/// A memory region. The C struct changes when it is registered anew.
+#[repr(C)]
+pub(crate) struct Mr {
+    base: UnsafeCell<ibv_mr>,
+    ours: MrOurs,
+}
+
+struct MrOurs {
+    /// None once its context was closed.
+    region: Mutex<Option<MemoryRegion>>,
+    pd: Mutex<&'static Pd>,
+}
+
+/// Rights as the NIC knows them. Bits that a device may ignore are ignored, others that it does not know are refused.
+pub(crate) fn access_of(flags: c_uint) -> Result<Access, Errno> {
+    let ignored = IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
+    let mut access = Access::NONE;
+    let mut rest = flags & !ignored;
+    for (flag, right) in [
+        (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (IBV_ACCESS_MW_BIND, Access::MW_BIND),
+    ] {
+        if rest & flag != 0 {
+            access = access | right;
+            rest &= !flag;
+        }
+    }
+    match rest {
+        0 => Ok(access),
+        // On-demand paging would be nothing special here, but programs that ask for it ask for its other verbs as well.
+        IBV_ACCESS_ON_DEMAND => Err(Errno::EOPNOTSUPP),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|p| p.into_inner())
+}
+
+impl Mr {
+    fn new(pd: &'static Pd, region: MemoryRegion, addr: *mut c_void, length: usize) -> Box<Mr> {
+        let base = ibv_mr {
+            context: pd.base.context,
+            pd: pd.as_c(),
+            addr,
+            length,
+            handle: 0,
+            lkey: region.lkey(),
+            rkey: region.rkey(),
+        };
+        pd.ours.users.add();
+        let ours = MrOurs { region: Mutex::new(Some(region)), pd: Mutex::new(pd) };
+        let mr = Box::new(Mr { base: UnsafeCell::new(base), ours });
+        pd.context().add_mr(&mr);
+        mr
+    }
+
+    /// The key that it has for ever.
+    pub(crate) fn lkey(&self) -> Option<u32> {
+        lock(&self.ours.region).as_ref().map(MemoryRegion::lkey)
+    }
+
+    /// Its context is closed: nobody may touch the memory any more, and the region is of no use.
+    pub(crate) fn forget(&self) {
+        if let Some(region) = lock(&self.ours.region).take() {
+            // Windows over it keep the NIC from letting go of it; then their keys stay good until the NIC goes.
+            let _ = region.deregister();
+        }
+    }
+}
+
+fn register(pd: &'static Pd, addr: *mut c_void, length: usize, iova: u64, flags: c_uint) -> Result<Box<Mr>, Errno> {
+    let access = access_of(flags)?;
+    if addr.is_null() && length > 0 || addr.addr().checked_add(length).is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let iova = if flags & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
+    // SAFETY: the program leaves the memory in place until it deregisters it; that is what the verb asks of it. Our only access is by
+    // raw copies and atomics.
+    let buffer = unsafe { Buffer::foreign(addr.cast(), length, iova) };
+    let region = pd.ours.domain.reg_mr(&buffer, access)?;
+    Ok(Mr::new(pd, region, addr, length))
+}
+
+/// `ibv_reg_mr`.
+pub(crate) extern "C" fn reg(pd: &'static Pd, addr: *mut c_void, length: usize, access: c_uint) -> *mut ibv_mr {
+    pointer(|| register(pd, addr, length, addr.addr() as u64, access))
+}
+
+/// `ibv_reg_mr_iova` and `ibv_reg_mr_iova2`.
+pub(crate) extern "C" fn reg_iova(
+    pd: &'static Pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    pointer(|| register(pd, addr, length, iova, access))
+}
+
+/// `ibv_reg_mr_ex` of v60 and later, for plain memory.
+pub(crate) extern "C" fn reg_ex(pd: &'static Pd, attr: &ibv_mr_init_attr) -> *mut ibv_mr {
+    let known = IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
+    pointer(|| match attr.comp_mask {
+        mask if mask & !known != 0 => Err(Errno::EOPNOTSUPP),
+        mask if mask & IBV_REG_MR_MASK_ADDR == 0 => Err(Errno::EINVAL),
+        mask => {
+            let iova = if mask & IBV_REG_MR_MASK_IOVA != 0 { attr.iova } else { attr.addr.addr() as u64 };
+            register(pd, attr.addr, attr.length, iova, attr.access as c_uint)
+        }
+    })
+}
+
+/// `ibv_reg_buf_mr` of v65.
+pub(crate) extern "C" fn reg_buf(
+    pd: &'static Pd,
+    _buf: *mut c_void,
+    addr: *mut c_void,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    reg(pd, addr, length, access)
+}
+
+/// `ibv_alloc_null_mr`.
+pub(crate) extern "C" fn alloc_null(pd: &Pd) -> *mut ibv_mr {
+    pointer(|| {
+        let region = pd.ours.domain.alloc_null_mr(Access::LOCAL_WRITE)?;
+        // SAFETY: the program keeps the domain until after its regions: `dealloc` refuses before.
+        let pd: &'static Pd = unsafe { &*(&raw const *pd) };
+        Ok(Mr::new(pd, region, std::ptr::null_mut(), 0))
+    })
+}
+
+/// `ibv_dereg_mr`. EBUSY while memory windows are bound to it.
+pub(crate) extern "C" fn dereg(mr: *mut Mr) -> c_int {
+    status(|| {
+        // SAFETY: it is from a verb that made it, and the program does not use it afterwards.
+        let this = unsafe { &*mr };
+        let mut slot = lock(&this.ours.region);
+        if let Some(region) = slot.take() {
+            if let Err((region, why)) = region.deregister() {
+                *slot = Some(region);
+                return Err(why.into());
+            }
+            let pd = *lock(&this.ours.pd);
+            pd.context().remove_mr(this);
+            pd.ours.users.remove();
+        }
+        drop(slot);
+        // SAFETY: `Mr::new` made a box of it, and nobody uses it.
+        drop(unsafe { Box::from_raw(mr) });
+        Ok(())
+    })
+}
+
+/// `ibv_rereg_mr`: 0, or how it failed; then the old region is as it was.
+pub(crate) extern "C" fn rereg(
+    mr: &Mr,
+    flags: c_int,
+    pd: Option<&'static Pd>,
+    addr: *mut c_void,
+    length: usize,
+    access: c_uint,
+) -> c_int {
+    let result = status(|| {
+        let known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+        if flags & !known != 0 || flags == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+        if moves && (addr.is_null() || length == 0) {
+            return Err(Errno::EINVAL);
+        }
+        let new_pd = match flags & IBV_REREG_MR_CHANGE_PD != 0 {
+            true => Some(pd.ok_or(Errno::EINVAL)?),
+            false => None,
+        };
+        let new_access = match flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
+            true => Some(access_of(access)?),
+            false => None,
+        };
+        // SAFETY: as in `register`.
+        let buffer = moves.then(|| unsafe { Buffer::foreign(addr.cast(), length, addr.addr() as u64) });
+        let mut slot = lock(&mr.ours.region);
+        let old = slot.take().ok_or(Errno::EINVAL)?;
+        let new = match old.reregister(new_pd.map(|pd| &pd.ours.domain), buffer.as_ref(), new_access) {
+            Ok(new) => new,
+            Err((old, why)) => {
+                *slot = Some(old);
+                return Err(why.into());
+            }
+        };
+        // SAFETY: the program does not look at the struct while the verb changes it.
+        let base = unsafe { &mut *mr.base.get() };
+        (base.lkey, base.rkey) = (new.lkey(), new.rkey());
+        if moves {
+            (base.addr, base.length) = (addr, length);
+        }
+        if let Some(new_pd) = new_pd {
+            base.pd = new_pd.as_c();
+            new_pd.ours.users.add();
+            std::mem::replace(&mut *lock(&mr.ours.pd), new_pd).ours.users.remove();
+        }
+        *slot = Some(new);
+        Ok(())
+    });
+    if result == 0 { 0 } else { IBV_REREG_MR_ERR_INPUT }
+}
+
+/// `ibv_alloc_buf` of v65: memory that can be registered; any can.
+pub(crate) extern "C" fn alloc_buf(_pd: &Pd, size: usize, buf: &mut *mut c_void) -> *mut c_void {
+    let mut memory = std::ptr::null_mut();
+    // SAFETY: `memory` is a place for a pointer; a page is a power of two.
+    let error = unsafe { libc::posix_memalign(&raw mut memory, 4096, size.max(1)) };
+    if error != 0 {
+        Errno(error).set();
+        return std::ptr::null_mut();
+    }
+    *buf = memory;
+    memory
+}
+
+/// `ibv_free_buf` of v65.
+pub(crate) extern "C" fn free_buf(buf: *mut c_void) {
+    // SAFETY: it is from `alloc_buf`.
+    unsafe { libc::free(buf) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_translated_and_unknown_ones_refused() {
+        let all = access_of(0x1f).unwrap();
+        assert!(all.allows(Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND));
+        assert_eq!(access_of(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB).unwrap(), Access::NONE);
+        assert_eq!(access_of(1 << 15), Err(Errno::EINVAL));
+        assert_eq!(access_of(IBV_ACCESS_ON_DEMAND), Err(Errno::EOPNOTSUPP));
+    }
+}

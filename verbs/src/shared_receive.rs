@@ -1,0 +1,136 @@
+//! Shared receive queues.
+
+use softnic_nic::MAX_SGE;
+use softnic_nic::transports::RecvWr;
+use softnic_runtime::api::SharedReceiveQueue;
+
+use crate::abi::*;
+use crate::context::ContextPtr;
+use crate::domain::{Pd, Users};
+use crate::errno::{Errno, pointer, status};
+use crate::events::{Subject, Unacknowledged};
+use crate::post::{post_list, sges};
+use crate::query::MAX_QP_WR;
+
+/// A shared receive queue.
+#[repr(C)]
+pub(crate) struct Srq {
+    base: ibv_srq,
+    pub(crate) ours: SrqOurs,
+}
+
+pub(crate) struct SrqOurs {
+    pub(crate) queue: SharedReceiveQueue,
+    pub(crate) users: Users,
+    pub(crate) async_events: Unacknowledged,
+    max_wr: u32,
+    max_sge: u32,
+    pd: &'static Pd,
+}
+
+impl Srq {
+    fn context(&self) -> ContextPtr<'_> {
+        self.ours.pd.context()
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Srq(self.ours.queue.id().0)
+    }
+}
+
+fn make(pd: &'static Pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> Result<Box<Srq>, Errno> {
+    if attr.max_wr == 0 || attr.max_wr > MAX_QP_WR || attr.max_sge > MAX_SGE {
+        return Err(Errno::EINVAL);
+    }
+    attr.max_sge = attr.max_sge.max(1);
+    let queue = pd.ours.domain.create_srq(attr.max_wr, attr.max_sge)?;
+    pd.ours.users.add();
+    let base = ibv_srq {
+        context: pd.base.context,
+        srq_context,
+        pd: pd.as_c(),
+        handle: 0,
+        mutex: Mutex::default(),
+        cond: Cond::default(),
+        events_completed: 0,
+    };
+    let (users, async_events) = (Users::default(), Unacknowledged::default());
+    let ours = SrqOurs { queue, users, async_events, max_wr: attr.max_wr, max_sge: attr.max_sge, pd };
+    let srq = Box::new(Srq { base, ours });
+    let context = pd.context();
+    context.nic().owners.add(srq.subject(), &context.ours.events, (&raw const *srq).expose_provenance());
+    Ok(srq)
+}
+
+/// `ibv_create_srq`. The limit is set by `ibv_modify_srq`.
+pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_srq_init_attr) -> *mut ibv_srq {
+    pointer(|| make(pd, init.srq_context, &mut init.attr))
+}
+
+/// `ibv_create_srq_ex`, of basic queues.
+pub(crate) extern "C" fn create_ex(_context: ContextPtr<'_>, init: &mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+    pointer(|| {
+        if init.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && init.srq_type != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // SAFETY: NULL, or a domain of the program.
+        let pd = unsafe { init.pd.cast::<Pd>().as_ref() }.filter(|_| init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0);
+        make(pd.ok_or(Errno::EINVAL)?, init.srq_context, &mut init.attr)
+    })
+}
+
+/// `ibv_modify_srq`: its limit. Its size stays.
+pub(crate) extern "C" fn modify(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> c_int {
+    status(|| {
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            if attr.srq_limit > srq.ours.max_wr {
+                return Err(Errno::EINVAL);
+            }
+            srq.ours.queue.set_limit(attr.srq_limit);
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_query_srq`.
+pub(crate) extern "C" fn query(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
+    status(|| {
+        let SrqOurs { max_wr, max_sge, .. } = srq.ours;
+        *attr = ibv_srq_attr { max_wr, max_sge, srq_limit: srq.ours.queue.limit() };
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_srq`. EBUSY while queue pairs use it; waits until all events are acknowledged.
+pub(crate) extern "C" fn destroy(srq: *mut Srq) -> c_int {
+    status(|| {
+        // SAFETY: it is from `make`, and the program does not use it afterwards, but to acknowledge its events.
+        let this = unsafe { &*srq };
+        this.ours.users.none()?;
+        this.context().nic().owners.remove(this.subject());
+        this.ours.async_events.wait_for_none();
+        this.ours.pd.ours.users.remove();
+        // SAFETY: `make` made a box of it, and nobody uses it.
+        drop(unsafe { Box::from_raw(srq) });
+        Ok(())
+    })
+}
+
+/// `ibv_post_srq_recv`.
+pub(crate) extern "C" fn post_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
+    let post = |wr: &ibv_recv_wr| {
+        // SAFETY: the program has as many elements as it says.
+        let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+        Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, deadline: None })?)
+    };
+    post_list(wr, bad, |wr| wr.next, post)
+}

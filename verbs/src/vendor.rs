@@ -1,0 +1,108 @@
+//! `softnicdv.h`: what verbs have no words for.
+
+use std::ffi::CStr;
+
+use crate::abi::*;
+use crate::builder::request;
+use crate::context::ContextPtr;
+use crate::device::Device;
+use crate::errno::{Errno, pointer, status};
+use crate::queue_pair::{self, Qp};
+
+/// `struct softnicdv_qp_init_attr`.
+#[repr(C)]
+pub(crate) struct softnicdv_qp_init_attr {
+    comp_mask: u64,
+    /// As `--transport` names it; NULL for the default.
+    transport: *const c_char,
+}
+
+/// `struct softnicdv_qp_attr`.
+#[repr(C)]
+pub(crate) struct softnicdv_qp_attr {
+    comp_mask: u64,
+    transport: [u8; 32],
+}
+
+/// `struct softnicdv_counter`.
+#[repr(C)]
+pub(crate) struct softnicdv_counter {
+    name: [u8; 56],
+    value: u64,
+}
+
+/// `softnicdv_is_supported`: whether a device is one of ours. All devices of this library are.
+pub(crate) extern "C" fn is_supported(_device: &Device) -> bool {
+    true
+}
+
+/// `softnicdv_create_qp`: a queue pair with a transport of its own.
+pub(crate) extern "C" fn create_qp(
+    _context: ContextPtr<'_>,
+    init: &mut ibv_qp_init_attr_ex,
+    dv: Option<&softnicdv_qp_init_attr>,
+) -> *mut ibv_qp {
+    pointer(|| {
+        if let Some(dv) = dv {
+            if dv.comp_mask != 0 {
+                return Err(Errno::EINVAL);
+            }
+            if !dv.transport.is_null() {
+                // SAFETY: it is a string, by the contract.
+                let name = unsafe { CStr::from_ptr(dv.transport) };
+                let usual = transport(init.qp_type).ok_or(Errno::EOPNOTSUPP)?;
+                if name.to_bytes() != usual.as_bytes() {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+            }
+        }
+        queue_pair::make(request(init)?)
+    })
+}
+
+/// The transport of queue pairs of a type.
+fn transport(qp_type: c_int) -> Option<&'static str> {
+    Some(match qp_type {
+        IBV_QPT_RC => "rc",
+        IBV_QPT_UC => "uc",
+        IBV_QPT_UD => "ud",
+        _ => return None,
+    })
+}
+
+/// `softnicdv_query_qp`.
+pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_int {
+    let mut name = [0; 32];
+    let transport = transport(qp.base.qp_type).unwrap_or_default().as_bytes();
+    name[..transport.len()].copy_from_slice(transport);
+    *attr = softnicdv_qp_attr { comp_mask: 0, transport: name };
+    0
+}
+
+/// `softnicdv_query_counters`: writes at most `max` counters, and says how many there are.
+///
+/// # Safety
+/// `out` has room for `max` counters.
+pub(crate) unsafe extern "C" fn query_counters(
+    context: ContextPtr<'_>,
+    out: *mut softnicdv_counter,
+    max: usize,
+    count: &mut usize,
+) -> c_int {
+    status(|| {
+        let counters = context.nic().runtime.counters();
+        let mut n = 0;
+        for (name, value) in counters.iter() {
+            if n < max {
+                let mut text = [0; 56];
+                let len = name.len().min(text.len() - 1);
+                text[..len].copy_from_slice(&name.as_bytes()[..len]);
+                // SAFETY: there is room for `max` of them.
+                unsafe { out.add(n).write(softnicdv_counter { name: text, value }) };
+            }
+            n += 1;
+        }
+        *count = n;
+        Ok(())
+    })
+}

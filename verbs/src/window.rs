@@ -1,0 +1,101 @@
+//! Memory windows.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use softnic_nic::WindowType;
+use softnic_nic::transports::SendFlags;
+use softnic_nic::transports::memory::{Access, Bind};
+use softnic_runtime::api::MemoryWindow;
+
+use crate::abi::*;
+use crate::domain::Pd;
+use crate::errno::{Errno, pointer, status};
+use crate::post::flags_of;
+use crate::queue_pair::Qp;
+use crate::region::{Mr, access_of};
+
+/// A memory window.
+#[repr(C)]
+pub(crate) struct Mw {
+    base: ibv_mw,
+    /// The key that the NIC knows it by; `base.rkey` of a window of type 2 is the program's.
+    key: AtomicU32,
+    /// It goes with this.
+    _window: MemoryWindow,
+    pd: &'static Pd,
+}
+
+/// `ibv_alloc_mw`.
+pub(crate) extern "C" fn alloc(pd: &Pd, kind: c_int) -> *mut ibv_mw {
+    pointer(|| {
+        let window = pd.ours.domain.alloc_mw(match kind {
+            IBV_MW_TYPE_1 => WindowType::Type1,
+            IBV_MW_TYPE_2 => WindowType::Type2B,
+            _ => return Err(Errno::EINVAL),
+        })?;
+        // SAFETY: the program keeps the domain until after its windows: `dealloc` refuses before.
+        let pd: &'static Pd = unsafe { &*(&raw const *pd) };
+        pd.ours.users.add();
+        let key = window.key();
+        let base = ibv_mw { context: pd.base.context, pd: pd.as_c(), rkey: key.into(), handle: 0, kind };
+        Ok(Box::new(Mw { base, key: key.into(), _window: window, pd }))
+    })
+}
+
+/// `ibv_dealloc_mw`, bound or not.
+pub(crate) extern "C" fn dealloc(mw: *mut ibv_mw) -> c_int {
+    status(|| {
+        // SAFETY: `alloc` made a box of it, and the program does not use it any more.
+        let mw = unsafe { Box::from_raw(mw.cast::<Mw>()) };
+        mw.pd.ours.users.remove();
+        Ok(())
+    })
+}
+
+/// What a window is to be bound to.
+fn request(mw: &Mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
+    // SAFETY: NULL, or a region of the program.
+    let mr = unsafe { info.mr.cast::<Mr>().as_ref() };
+    let lkey = match mr {
+        Some(mr) => mr.lkey().ok_or(Errno::EINVAL)?,
+        None if info.length == 0 => 0,
+        None => return Err(Errno::EINVAL),
+    };
+    let access = access_of(info.mw_access_flags)?;
+    // Windows are for peers: rights of one's own are the region's (IBA 10.6.7.2.3).
+    if access.intersects(Access::LOCAL_WRITE | Access::MW_BIND) {
+        return Err(Errno::EINVAL);
+    }
+    let zero_based = info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0;
+    let window = mw.key.load(Ordering::Relaxed);
+    Ok(Bind { window, rkey, lkey, addr: info.addr, len: info.length, access, zero_based })
+}
+
+/// `ibv_bind_mw`, of windows of type 1: their key changes with each binding.
+pub(crate) extern "C" fn bind(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int {
+    status(|| {
+        // SAFETY: `alloc` made it, so more than the C struct is there.
+        let mw = unsafe { &*(&raw const *mw).cast::<Mw>() };
+        let flags: SendFlags = flags_of(bind.send_flags);
+        let key = qp.ours.qp.bind_mw(bind.wr_id, &request(mw, &bind.bind_info, 0)?, flags)?;
+        mw.key.store(key, Ordering::Relaxed);
+        mw.base.rkey.store(key, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// What a work request that binds a window of type 2 under the key `rkey` asks for.
+pub(crate) fn request_of(mw: *mut ibv_mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
+    // SAFETY: NULL, or a window that `alloc` made.
+    let mw = unsafe { mw.cast::<Mw>().as_ref() }.ok_or(Errno::EINVAL)?;
+    match mw.base.kind {
+        IBV_MW_TYPE_2 => request(mw, info, rkey),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Such a work request was posted: from now on the NIC knows the window by its new key.
+pub(crate) fn posted(mw: *mut ibv_mw, rkey: u32) {
+    // SAFETY: `request_of` found it just before.
+    unsafe { &(*mw.cast::<Mw>()).key }.store(rkey, Ordering::Relaxed);
+}
