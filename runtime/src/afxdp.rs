@@ -107,4 +107,12 @@ impl AfXdp {
         let attachment = Arc::new(Attachment::new(&device, options.takes, fragments)?);
         (0..queues).map(|n| AfXdp::open_queue(&device, n, options, &attachment)).collect()
     }
+
+    /// Whether this process may open a device, as far as can be told without touching it: a program that is attached may cost the
+    /// link a moment.
+    pub fn check(interface: &str) -> Result<(), AfXdpError> {
+        Device::find(interface)?;
+        Attachment::check()?;
+        queue::open_socket().map(|_| ())
+    }
 }

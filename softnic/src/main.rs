@@ -3,8 +3,10 @@
 mod counters;
 mod devinfo;
 mod inspect;
+mod install;
 mod perf;
 mod replay;
+mod run;
 mod sim;
 mod topology;
 mod wire;
@@ -39,8 +41,10 @@ enum Command {
     Counters(counters::Args),
     Devinfo(devinfo::Args),
     Inspect(inspect::Args),
+    Install(install::Args),
     Perf(Box<perf::Args>),
     Replay(replay::Args),
+    Run(run::Args),
     Sim(Box<sim::Args>),
     Wire(wire::Args),
 }
@@ -51,8 +55,10 @@ fn main() -> ExitCode {
         Command::Counters(args) => counters::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
+        Command::Install(args) => install::run(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),
         Command::Replay(args) => replay::run(args, &cli.common),
+        Command::Run(args) => run::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
     };

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `verbs`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
@@ -14,6 +14,7 @@ mod soak;
 mod steps;
 mod test;
 mod tshark;
+mod verbs;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -98,6 +99,17 @@ enum Command {
   cargo xtask bench-peers
   cargo xtask bench-peers --rounds 15 --write-docs")]
     BenchPeers(bench_peers::Options),
+    /// Run unmodified verbs programs on softnic: ibv_*_pingpong and perftest, with each other and with Linux Soft-RoCE, and C tests
+    ///
+    /// Needs root, for network namespaces and AF_XDP; the C tests on a wire in memory do not. Installs ibverbs-utils, perftest,
+    /// rdmacm-utils, gcc and the headers of rdma-core with apt where they are missing.
+    #[command(after_help = "Examples:
+  cargo xtask verbs
+  cargo xtask verbs --c
+  cargo xtask verbs c/errors pair/ibv_rc_pingpong
+  cargo xtask verbs --all --write-docs
+  cargo xtask verbs --offsets > offsets.txt")]
+    Verbs(verbs::Options),
 }
 
 fn main() -> ExitCode {
@@ -109,6 +121,7 @@ fn main() -> ExitCode {
         Command::GuestTests(options) => guest_tests::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::BenchPeers(options) => bench_peers::run(&options),
+        Command::Verbs(options) => verbs::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };
     match result {

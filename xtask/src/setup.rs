@@ -5,7 +5,7 @@ use crate::steps::{self, Outcome, succeeds};
 /// Another apt may be at work on a fresh machine; this many seconds are waited for it.
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=400";
 
-/// A program that tests call, and the Debian package that has it.
+/// A program that tests call, or a file that they need, by its whole name, and the Debian package that has it.
 pub(crate) struct Tool {
     program: &'static str,
     package: &'static str,
@@ -18,6 +18,17 @@ pub(crate) const RACE: [Tool; 3] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "ethtool", package: "ethtool" },
     Tool { program: "ucx_info", package: "ucx-utils" },
+];
+
+/// What `cargo xtask verbs` calls. The tools of rdma-core end with an error where there is no device, so their files are looked for.
+pub(crate) const VERBS: [Tool; 7] = [
+    Tool { program: "ip", package: "iproute2" },
+    Tool { program: "/usr/bin/ibv_rc_pingpong", package: "ibverbs-utils" },
+    Tool { program: "/usr/bin/ib_write_bw", package: "perftest" },
+    Tool { program: "/usr/bin/rping", package: "rdmacm-utils" },
+    Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
+    Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
+    Tool { program: "gcc", package: "gcc" },
 ];
 
 /// Installs what the tests need and is missing.
@@ -49,8 +60,11 @@ pub(crate) fn install(tools: &[Tool]) -> Result<String, String> {
     }
 }
 
-/// Whether a program is there and runs.
+/// Whether a program is there and runs, or a file is there.
 pub(crate) fn is_installed(program: &str) -> bool {
+    if program.starts_with('/') {
+        return std::path::Path::new(program).exists();
+    }
     // `ip` and UCX know a short form alone.
     succeeds(&[program, "--version"]) || succeeds(&[program, "-V"]) || succeeds(&[program, "-v"])
 }

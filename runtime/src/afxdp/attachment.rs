@@ -50,6 +50,13 @@ impl Attachment {
         Ok(Attachment { map, link, mode, fragments })
     }
 
+    /// Whether the program can be loaded.
+    pub(super) fn check() -> Result<(), AfXdpError> {
+        let map = XskMap::new(1).map_err(AfXdpError::when("make a map of sockets"))?;
+        let code = redirect_roce(map.as_fd().as_raw_fd(), XDP_PASS);
+        Program::load(&code, false).map(|_| ()).map_err(AfXdpError::when("load the XDP program"))
+    }
+
     /// Packets of `queue` go to `socket` from now on.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), AfXdpError> {
         self.map.insert(queue, socket).map_err(AfXdpError::when("put a socket into the map"))

@@ -76,6 +76,14 @@ pub(super) fn needs_two_chunks(device: &Device) -> bool {
     device.mtu + ETHERNET + TAGS > CHUNK - HEADROOM
 }
 
+/// A socket that is bound to nothing yet.
+pub(super) fn open_socket() -> Result<Socket, AfXdpError> {
+    Socket::new().map_err(|e| match e.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => AfXdpError::NoAfXdp,
+        _ => AfXdpError::new("open an AF_XDP socket", e),
+    })
+}
+
 impl AfXdp {
     /// Opens a queue and tells the program to send frames here.
     pub(super) fn open_queue(
@@ -86,10 +94,7 @@ impl AfXdp {
     ) -> Result<AfXdp, AfXdpError> {
         let size = |chunks: u32| chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two();
         let (rx_size, tx_size) = (size(options.rx_chunks), size(options.tx_chunks));
-        let socket = Socket::new().map_err(|e| match e.raw_os_error() {
-            Some(libc::EAFNOSUPPORT) => AfXdpError::NoAfXdp,
-            _ => AfXdpError::new("open an AF_XDP socket", e),
-        })?;
+        let socket = open_socket()?;
         let (umem, mut free) = Umem::new(rx_size + tx_size).map_err(AfXdpError::when("get memory for frames"))?;
         socket.register(&umem).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOBUFS | libc::EPERM) => AfXdpError::LockedMemory { kib: umem.memory().len() >> 10 },

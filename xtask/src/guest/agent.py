@@ -34,6 +34,15 @@ def stop(m):
     program[0].wait()
 
 
+def listens(m):
+    """Whether somebody waits at a TCP port. In these tables numbers are hexadecimal, and 0A is LISTEN."""
+    for name in "/proc/net/tcp", "/proc/net/tcp6":
+        for fields in map(str.split, open(name)):
+            if fields[3] == "0A" and fields[1].endswith(":%04X" % m["port"]):
+                return True
+    return False
+
+
 def kernel(m):
     return os.uname().release
 
@@ -43,7 +52,7 @@ def batch(m):
     return [COMMANDS[c["do"]](c) for c in m["commands"]]
 
 
-COMMANDS.update(start=start, output=output, stop=stop, kernel=kernel, batch=batch)
+COMMANDS.update(start=start, output=output, stop=stop, listens=listens, kernel=kernel, batch=batch)
 
 
 def say(answer):

@@ -15,8 +15,16 @@ use super::{Error, create_folder, failed, write};
 /// What runs on this machine.
 const HOST_PACKAGES: &[&str] = &["qemu-system-x86", "xz-utils"];
 /// What runs in the guest.
-const GUEST_PACKAGES: &[&str] =
-    &["busybox-static", "iproute2", "ibverbs-providers", "python3", "python3-pyverbs", "util-linux"];
+const GUEST_PACKAGES: &[&str] = &[
+    "busybox-static",
+    "iproute2",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "perftest",
+    "python3",
+    "python3-pyverbs",
+    "util-linux",
+];
 /// The package that depends on the newest kernel, and what that one's name begins with.
 const KERNEL_PACKAGE: (&str, &str) = ("linux-image-amd64", "linux-image-");
 const MODULES: &[&str] = &[

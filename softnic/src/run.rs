@@ -1,0 +1,183 @@
+//! `softnic run`: any verbs program on softnic, by a library of its own in the place of libibverbs and librdmacm.
+
+mod child;
+mod devices;
+mod folder;
+pub(crate) mod library;
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use softnic_fault_injector::Spec;
+
+use crate::Common;
+use devices::Devices;
+use folder::PrivateFolder;
+
+/// When the program was not started, as env(1) and timeout(1) have it.
+const NOT_STARTED: u8 = 125;
+
+/// Run any verbs program on softnic, unchanged
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  softnic run -- ibv_devinfo                                     # on the only interface that has an address
+  softnic run --dev afxdp:eth0 -- ib_write_bw -d softnic0 -a     # there
+  softnic run --dev afxdp:eth0 -- ib_write_bw -d softnic0 -a 10.0.0.2
+  softnic run --dev mem -- ./my_test                             # softnic0 and softnic1, joined in memory: no root, no network
+  softnic run --dev afxdp:eth0 --fault loss=1e-3 --pcap lossy.pcap -- ib_send_bw -d softnic0 10.0.0.2
+
+The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
+IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 125 when something here is wrong, 126 when the program
+cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
+SOFTNIC_PCAP and SOFTNIC_CPUS, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
+pub(crate) struct Args {
+    /// A device: mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given more than once [default: the only
+    /// interface that is up and has an address]
+    #[arg(long, short = 'd', value_name = "DEVICE")]
+    dev: Vec<String>,
+    /// How its RC queue pairs recover from loss: rc, the standard, is all there is so far
+    #[arg(long, value_name = "T")]
+    transport: Option<String>,
+    /// Congestion control: none is all there is so far
+    #[arg(long)]
+    cc: Option<String>,
+    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<String>,
+    /// Record the frames of the devices as a pcap file
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// Cores that the NIC's own threads are pinned to, as in 0,1
+    #[arg(long, value_name = "LIST")]
+    cpu: Option<String>,
+    /// The program and what it is given, after --
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// What the library finds in its environment.
+struct Environment(Vec<(&'static str, OsString)>);
+
+pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    match start(args, common) {
+        Ok(code) => Ok(code),
+        Err(e) => {
+            eprintln!("softnic: {e}");
+            Ok(ExitCode::from(NOT_STARTED))
+        }
+    }
+}
+
+fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    let library = library::find()?;
+    let environment = Environment::of(args, common.seed)?;
+    // From here on a signal is for the program; the folder is removed when it has ended.
+    let signals = child::Signals::block()?;
+    let folder = PrivateFolder::with(&library)?;
+    let mut command = Command::new(&args.program[0]);
+    command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.0);
+    signals.run(&mut command)
+}
+
+/// Where ld.so looks first.
+const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Our folder, and then where it looked before.
+fn search_path(folder: &Path) -> OsString {
+    let mut path = folder.as_os_str().to_owned();
+    if let Some(old) = std::env::var_os(SEARCH_PATH).filter(|old| !old.is_empty()) {
+        path.push(":");
+        path.push(old);
+    }
+    path
+}
+
+/// An option, or else what the environment has for it.
+fn given(option: Option<&str>, variable: &str) -> Result<Option<String>, String> {
+    match (option, std::env::var(variable)) {
+        (Some(text), _) => Ok(Some(text.into())),
+        (None, Ok(text)) if !text.is_empty() => Ok(Some(text)),
+        (None, Err(std::env::VarError::NotUnicode(_))) => Err(format!("{variable} is not UTF-8")),
+        (None, _) => Ok(None),
+    }
+}
+
+impl Environment {
+    /// Everything is looked at before the program starts: a mistake is said here in one line, and not by a library inside it.
+    fn of(args: &Args, seed: u64) -> Result<Environment, String> {
+        let mut all = Vec::new();
+        let mut set = |name, value: Option<String>| all.extend(value.map(|v| (name, OsString::from(v))));
+        let transport = given(args.transport.as_deref(), "SOFTNIC_TRANSPORT")?;
+        transport.as_deref().map_or(Ok(()), check_transport)?;
+        set("SOFTNIC_TRANSPORT", transport);
+        let cc = given(args.cc.as_deref(), "SOFTNIC_CC")?;
+        cc.as_deref().map_or(Ok(()), check_congestion_control)?;
+        set("SOFTNIC_CC", cc);
+        let cpus = given(args.cpu.as_deref(), "SOFTNIC_CPUS")?;
+        cpus.as_deref().map_or(Ok(()), check_cpus)?;
+        set("SOFTNIC_CPUS", cpus);
+        let fault = given(args.fault.as_deref(), "SOFTNIC_FAULT")?;
+        let spec = fault.as_deref().map(str::parse::<Spec>).transpose().map_err(|e| format!("--fault: {e}"))?;
+        let devices = match given(None, "SOFTNIC_DEV")? {
+            Some(list) if args.dev.is_empty() => Devices::parse(list.split(';'))?,
+            _ if args.dev.is_empty() => Devices::only_interface()?,
+            _ => Devices::parse(args.dev.iter().map(String::as_str))?,
+        };
+        devices.check(spec.as_ref())?;
+        set("SOFTNIC_FAULT", fault);
+        set("SOFTNIC_DEV", Some(devices.joined()));
+        set("SOFTNIC_SEED", Some(seed.to_string()));
+        let pcap = args.pcap.clone().or_else(|| std::env::var_os("SOFTNIC_PCAP").map(PathBuf::from));
+        if let Some(file) = pcap.filter(|file| !file.as_os_str().is_empty()) {
+            all.push(("SOFTNIC_PCAP", writable(&file)?.into()));
+        }
+        Ok(Environment(all))
+    }
+}
+
+fn check_transport(name: &str) -> Result<(), String> {
+    match name {
+        "rc" => Ok(()),
+        "uc" | "ud" => Err(format!("--transport {name}: the program itself chooses between RC, UC and UD queue pairs")),
+        _ if name == "sr" || ["lowar", "xp", "sdr-"].iter().any(|known| name.starts_with(known)) => {
+            Err(format!("transport `{name}` is not there yet: rc is, the standard"))
+        }
+        _ => Err(format!("there is no transport `{name}`: it must be rc")),
+    }
+}
+
+fn check_congestion_control(name: &str) -> Result<(), String> {
+    match name {
+        "none" => Ok(()),
+        "dcqcn" | "swift" | "eqds" => Err(format!("congestion control `{name}` is not there yet: leave --cc out")),
+        _ => Err(format!("there is no congestion control `{name}`: it must be none")),
+    }
+}
+
+fn check_cpus(list: &str) -> Result<(), String> {
+    let here = core_affinity::get_core_ids().unwrap_or_default();
+    for word in list.split(',') {
+        let Ok(cpu) = word.parse::<usize>() else {
+            return Err(format!("'{list}' is no list of cores: write numbers, as in 0,1"));
+        };
+        if !here.iter().any(|core| core.id == cpu) {
+            let all: Vec<String> = here.iter().map(|core| core.id.to_string()).collect();
+            return Err(format!("this process may not use core {cpu}: there are {}", all.join(", ")));
+        }
+    }
+    Ok(())
+}
+
+/// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.
+fn writable(file: &Path) -> Result<PathBuf, String> {
+    let failed = |e| format!("cannot write the capture {}: {e}", file.display());
+    let whole = std::path::absolute(file).map_err(failed)?;
+    let is_new = !whole.exists();
+    OpenOptions::new().append(true).create(true).open(&whole).map_err(failed)?;
+    if is_new {
+        std::fs::remove_file(&whole).map_err(failed)?;
+    }
+    Ok(whole)
+}

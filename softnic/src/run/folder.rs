@@ -1,0 +1,104 @@
+//! A folder that only this run sees, with the library under the names that programs ask ld.so for.
+//!
+//! It is locked while it is used. A run that was ended by SIGKILL leaves one behind, and the next run removes it: nobody holds its lock.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::library::{IBVERBS, RDMACM};
+
+/// What the names of all these folders begin with.
+const PREFIX: &str = "softnic-run-";
+
+/// Removed when it is dropped.
+pub(super) struct PrivateFolder {
+    path: PathBuf,
+    /// An open directory, locked.
+    _lock: File,
+}
+
+impl PrivateFolder {
+    /// A new one, for this library.
+    pub(super) fn with(library: &Path) -> Result<PrivateFolder, String> {
+        let parent = parent();
+        remove_abandoned(&parent);
+        let failed = |e| format!("cannot make a folder in {}: {e}", parent.display());
+        let folder = PrivateFolder::new(&parent).map_err(failed)?;
+        for name in [IBVERBS, RDMACM] {
+            symlink(library, folder.path.join(name)).map_err(failed)?;
+        }
+        Ok(folder)
+    }
+
+    fn new(parent: &Path) -> io::Result<PrivateFolder> {
+        loop {
+            // Nobody else may look into it: whoever could write there would have code run.
+            let path = nix::unistd::mkdtemp(&parent.join(format!("{PREFIX}XXXXXX")))?;
+            match lock(&path)? {
+                Some(lock) => return Ok(PrivateFolder { path, _lock: lock }),
+                // Another run took it for an abandoned one in the moment before it was locked.
+                None => continue,
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+/// Where temporary files go; ld.so would take some names for two.
+fn parent() -> PathBuf {
+    let usual = std::env::temp_dir();
+    match usual.to_str().is_some_and(|name| !name.contains([':', ';', '$'])) && usual.is_absolute() {
+        true => usual,
+        false => PathBuf::from("/tmp"),
+    }
+}
+
+/// The lock of a folder; `None` if another has it, or it is there no more.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let opened = match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    match opened.try_lock() {
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(e)) => return Err(e),
+        Ok(()) => {}
+    }
+    // It may have been removed between being opened and being locked.
+    let same = fs::symlink_metadata(path).is_ok_and(|now| opened.metadata().is_ok_and(|then| now.ino() == then.ino()));
+    Ok(same.then_some(opened))
+}
+
+/// Removes what runs that were killed left behind.
+fn remove_abandoned(parent: &Path) {
+    let own = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_one = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        // Not through links: the folder of temporary files is everybody's.
+        if is_one && fs::symlink_metadata(entry.path()).is_ok_and(|m| m.is_dir() && m.uid() == own) {
+            // Held until it is removed.
+            if let Ok(Some(_lock)) = lock(&entry.path()) {
+                remove(&entry.path());
+            }
+        }
+    }
+}
+
+/// Removes what was put there and nothing else. What cannot be removed stays: there is nobody to tell.
+fn remove(path: &Path) {
+    for name in [IBVERBS, RDMACM] {
+        let _ = fs::remove_file(path.join(name));
+    }
+    let _ = fs::remove_dir(path);
+}

@@ -1,0 +1,351 @@
+//! `softnic run` and `softnic install` as people and scripts use them; a file stands in for the library, which no program here loads.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Long enough for the slowest machine; no test that passes waits for it.
+const LIMIT: Duration = Duration::from_secs(60);
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A program with a library beside it, and a folder for temporary files of its own.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Place {
+    fn bare() -> Place {
+        let name = format!("run-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let place = Place(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        fs::create_dir_all(place.0.join("bin")).expect("a folder");
+        fs::create_dir_all(place.temporary()).expect("a folder");
+        let program = place.0.join("bin/softnic");
+        if fs::hard_link(env!("CARGO_BIN_EXE_softnic"), &program).is_err() {
+            fs::copy(env!("CARGO_BIN_EXE_softnic"), &program).expect("a copy");
+        }
+        place
+    }
+
+    fn new() -> Place {
+        let place = Place::bare();
+        fs::write(place.library(), "stands in for a library that reads SOFTNIC_DEV").expect("a file");
+        place
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.join("bin/libsoftnic_verbs.so")
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.0.join("tmp")
+    }
+
+    fn softnic(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.0.join("bin/softnic"));
+        command.args(args).env("TMPDIR", self.temporary()).env_remove("LD_LIBRARY_PATH").current_dir(&self.0);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SOFTNIC_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// `softnic run`, then these words.
+    fn run(&self, args: &[&str]) -> Output {
+        self.softnic(&["run"]).args(args).output().expect("softnic runs")
+    }
+
+    /// What a shell prints under `softnic run --dev mem` and these options.
+    fn shell(&self, options: &[&str], script: &str) -> String {
+        let out = self.run(&[&["--dev", "mem"], options, &["--", "sh", "-c", script]].concat());
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).expect("UTF-8").trim().into()
+    }
+
+    /// The exit code and the only line of an error.
+    fn refusal(&self, args: &[&str]) -> (Option<i32>, String) {
+        let out = self.run(args);
+        let text = String::from_utf8(out.stderr).expect("UTF-8");
+        assert!(
+            out.stdout.is_empty() && text.lines().count() == 1 && text.starts_with("softnic: "),
+            "{args:?}: {text}"
+        );
+        self.is_clean();
+        (out.status.code(), text)
+    }
+
+    /// A program that runs, after it said `ready`.
+    fn started(&self, script: &str) -> Child {
+        let mut command = self.softnic(&["run", "--dev", "mem", "--", "sh", "-c", script]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("softnic runs");
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("it was asked for");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        assert_eq!(line.trim(), "ready");
+        child
+    }
+
+    fn left_behind(&self) -> usize {
+        fs::read_dir(self.temporary()).expect("a folder").count()
+    }
+
+    fn is_clean(&self) {
+        assert_eq!(self.left_behind(), 0, "nothing is left behind");
+    }
+}
+
+fn send(signal: &str, pid: u32) {
+    let sent = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+}
+
+fn wait(child: &mut Child) -> std::process::ExitStatus {
+    let begin = Instant::now();
+    loop {
+        match child.try_wait().expect("a child") {
+            Some(status) => return status,
+            None if begin.elapsed() > LIMIT => panic!("it does not end"),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[test]
+fn the_library_is_found_first_under_both_names_by_this_program_alone() {
+    let place = Place::new();
+    let script = "d=${LD_LIBRARY_PATH%%:*}; stat -c %a $d; cat $d/libibverbs.so.1 $d/librdmacm.so.1";
+    let text = place.shell(&[], script);
+    let content = fs::read_to_string(place.library()).unwrap();
+    assert_eq!(text, format!("700\n{content}{content}"));
+    place.is_clean();
+    let mut command = place.softnic(&["run", "--dev", "mem", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"]);
+    let out = command.env("LD_LIBRARY_PATH", "/before:/it").output().unwrap();
+    let path = String::from_utf8(out.stdout).unwrap();
+    assert!(path.starts_with(place.temporary().to_str().unwrap()) && path.trim().ends_with(":/before:/it"), "{path}");
+}
+
+#[test]
+fn an_installed_program_has_its_library_in_lib() {
+    let place = Place::new();
+    fs::create_dir(place.0.join("lib")).unwrap();
+    fs::rename(place.library(), place.0.join("lib/libsoftnic_verbs.so")).unwrap();
+    assert!(place.shell(&[], "cat $LD_LIBRARY_PATH/libibverbs.so.1").starts_with("stands in"));
+}
+
+#[test]
+fn options_reach_the_library_by_the_environment_and_win_over_it() {
+    let place = Place::new();
+    let script = "echo $SOFTNIC_DEV/$SOFTNIC_FAULT/$SOFTNIC_TRANSPORT/$SOFTNIC_CC/$SOFTNIC_CPUS/$SOFTNIC_SEED; echo $SOFTNIC_PCAP";
+    let options =
+        ["--fault", "loss=1e-3", "--transport", "rc", "--cc", "none", "--cpu", "0", "--seed", "7", "--pcap", "a.pcap"];
+    let whole = place.0.join("a.pcap");
+    assert_eq!(place.shell(&options, script), format!("mem/loss=1e-3/rc/none/0/7\n{}", whole.display()));
+    assert!(!whole.exists(), "it is the library's to make");
+    let dgram = "dgram:x,y,ip=10.0.0.1/24";
+    assert_eq!(place.shell(&["--dev", dgram], "echo \"$SOFTNIC_DEV\""), format!("mem;{dgram}"));
+    let with = |args: &[&str]| {
+        let mut command =
+            place.softnic(&[&["run"], args, &["--", "sh", "-c", "echo $SOFTNIC_DEV/$SOFTNIC_FAULT"]].concat());
+        let out = command.env("SOFTNIC_DEV", dgram).env("SOFTNIC_FAULT", "dup=0.1").output().unwrap();
+        String::from_utf8(out.stdout).unwrap().trim().to_string()
+    };
+    assert_eq!(with(&[]), format!("{dgram}/dup=0.1"));
+    assert_eq!(with(&["--dev", "mem", "--fault", "loss=0.1"]), "mem/loss=0.1");
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let place = Place::new();
+    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
+        assert_eq!(place.run(&["--dev", "mem", "--", "sh", "-c", script]).status.code(), Some(code), "{script}");
+        place.is_clean();
+    }
+    // Without the two dashes, too.
+    assert!(place.run(&["--dev", "mem", "true"]).status.success());
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_named() {
+    let place = Place::new();
+    let (code, text) = place.refusal(&["--dev", "mem", "--", "no-such-program"]);
+    assert!(code == Some(127) && text.contains("no-such-program: not found"), "{text}");
+    let plain = place.0.join("plain");
+    fs::write(&plain, "x").unwrap();
+    let (code, text) = place.refusal(&["--dev", "mem", "--", plain.to_str().unwrap()]);
+    assert!(code == Some(126) && text.contains("plain"), "{text}");
+}
+
+#[test]
+fn mistakes_are_told_before_the_program_starts() {
+    let place = Place::new();
+    for (options, words) in [
+        (&["--dev", "eth0"][..], &["eth0", "afxdp:INTERFACE"][..]),
+        (&["--dev", "afxdp:no-such-if"], &["no-such-if"]),
+        (&["--dev", "dgram:x,y"], &["ip=10.0.0.1/24"]),
+        (&["--dev", "dgram:x,y,ip=10.0.0.1", "--dev", "dgram:x,y,ip=10.0.0.1"], &["twice"]),
+        (&["--dev", "mem;mem"], &["`;`"]),
+        (&["--dev", "mem", "--fault", "loss=2"], &["--fault", "loss"]),
+        (&["--dev", "mem", "--fault", "rx.loss=0.1"], &["--fault", "rx."]),
+        (&["--dev", "dgram:x,y,ip=10.0.0.1", "--fault", "ab.loss=0.1"], &["--fault", "ab."]),
+        (&["--dev", "mem", "--transport", "sr"], &["`sr`", "not there yet", "rc"]),
+        (&["--dev", "mem", "--transport", "ud"], &["the program itself"]),
+        (&["--dev", "mem", "--transport", "tcp"], &["`tcp`", "rc"]),
+        (&["--dev", "mem", "--cc", "dcqcn"], &["`dcqcn`", "not there yet"]),
+        (&["--dev", "mem", "--cpu", "0,x"], &["0,x", "numbers"]),
+        (&["--dev", "mem", "--cpu", "99999"], &["core 99999"]),
+        (&["--dev", "mem", "--pcap", "no/such/folder/a.pcap"], &["a.pcap"]),
+    ] {
+        let (code, text) = place.refusal(&[options, &["--", "sh", "-c", "echo started"]].concat());
+        assert_eq!(code, Some(125), "{text}");
+        for word in words {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+}
+
+#[test]
+fn without_a_library_it_says_how_to_build_one() {
+    let place = Place::bare();
+    let (code, text) = place.refusal(&["--dev", "mem", "true"]);
+    assert!(code == Some(125) && text.contains("cargo build --release -p softnic-verbs"), "{text}");
+}
+
+#[test]
+fn signals_go_on_to_the_program_and_the_folder_is_removed() {
+    let place = Place::new();
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("USR1", 10)] {
+        let script = format!("trap 'exit 40' {signal}; echo ready; while :; do sleep 0.02; done");
+        let mut child = place.started(&script);
+        assert_eq!(place.left_behind(), 1);
+        send(signal, child.id());
+        assert_eq!(wait(&mut child).code(), Some(40), "{signal}");
+        place.is_clean();
+        // One that has no handler.
+        let mut child = place.started("echo ready; exec sleep 1000");
+        send(signal, child.id());
+        assert_eq!(wait(&mut child).code(), Some(128 + number), "{signal}");
+        place.is_clean();
+    }
+}
+
+#[test]
+fn when_it_is_killed_the_program_goes_too_and_the_next_run_clears_up() {
+    let place = Place::new();
+    let mut other = place.started("echo ready; exec sleep 1000");
+    let mut child = place.started("echo ready; echo $$; exec sleep 1000");
+    send("KILL", child.id());
+    assert_eq!(wait(&mut child).signal(), Some(9));
+    // The program's end closes its output.
+    let mut rest = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().expect("it was asked for"), &mut rest).unwrap();
+    assert_eq!(place.left_behind(), 2);
+    assert_eq!(place.shell(&[], "ls $TMPDIR | wc -l"), "2", "that of the killed run is gone, the other two are there");
+    assert_eq!(place.left_behind(), 1);
+    send("TERM", other.id());
+    assert_eq!(wait(&mut other).code(), Some(143));
+    place.is_clean();
+}
+
+#[test]
+fn the_program_has_the_signal_mask_that_we_had() {
+    let place = Place::new();
+    assert_eq!(place.shell(&[], "grep SigBlk /proc/self/status | tr -d '[:space:]'"), "SigBlk:0000000000000000");
+}
+
+/// Runs `softnic run -- true` in a network namespace that has been prepared.
+fn in_namespace(place: &Place, commands: &[&str]) -> Option<(Option<i32>, String)> {
+    let script = commands.iter().fold(String::from("set -e; ip link set lo up; "), |all, c| all + c + "; ");
+    let script = format!("{script} exec {} run -- sh -c 'echo $SOFTNIC_DEV'", place.0.join("bin/softnic").display());
+    let out = Command::new("unshare").args(["-n", "sh", "-c", &script]).env_remove("SOFTNIC_DEV").output();
+    match out {
+        Ok(out) if !String::from_utf8_lossy(&out.stderr).starts_with("unshare") => {
+            let text = [out.stdout, out.stderr].concat();
+            Some((out.status.code(), String::from_utf8_lossy(&text).trim().to_string()))
+        }
+        _ => {
+            left_out();
+            None
+        }
+    }
+}
+
+fn left_out() {
+    let test = std::thread::current().name().unwrap_or("a test").to_string();
+    let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: no network namespace without root");
+}
+
+#[test]
+fn without_a_device_the_only_interface_is_taken() {
+    let place = Place::new();
+    let Some((code, text)) = in_namespace(&place, &[]) else { return };
+    assert!(code == Some(125) && text.contains("ip address add") && text.contains("--dev mem"), "{text}");
+    let veth = "ip link add e0 type veth peer name e1; ip link set e0 up; ip link set e1 up; ip address add 10.9.0.1/24 dev e0";
+    let settled = "while ! ip link show e0 | grep -q 'state UP'; do sleep 0.01; done";
+    let (code, text) = in_namespace(&place, &[veth, settled]).expect("as before");
+    assert_eq!((code, text.as_str()), (Some(0), "afxdp:e0"));
+    let (code, text) = in_namespace(&place, &[veth, settled, "ip address add 10.9.0.2/24 dev e1"]).expect("as before");
+    assert!(code == Some(125) && text.contains("e0, e1") && text.contains("--dev afxdp:"), "{text}");
+    let down = in_namespace(&place, &[veth, settled, "ip link set e0 down"]).expect("as before");
+    assert_eq!(down.0, Some(125), "{}", down.1);
+}
+
+#[test]
+fn without_privileges_the_capability_is_named() {
+    let place = Place::new();
+    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|made| made.success()) {
+        return left_out();
+    }
+    let veth = "ip link add e0 type veth peer name e1 && ip link set e0 up && ip link set e1 up && ip address add 10.9.0.1/24 dev e0";
+    let program = place.0.join("bin/softnic");
+    let run =
+        format!("setpriv --bounding-set=-all --inh-caps=-all {} run --dev afxdp:e0 -- echo started", program.display());
+    let out =
+        Command::new("unshare").args(["-n", "sh", "-c", &format!("{veth} && {run}")]).output().expect("unshare runs");
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.stdout.is_empty(), "it does not start: {text}");
+    assert_eq!((out.status.code(), text.contains("CAP_NET_ADMIN")), (Some(125), true), "{text}");
+}
+
+#[test]
+fn install_lays_down_both_names_and_spares_what_is_not_ours() {
+    let place = Place::new();
+    let install = |args: &[&str]| place.softnic(&["install"]).args(args).output().expect("softnic runs");
+    let folder = place.0.join("a folder/lib");
+    let name = folder.to_str().unwrap();
+    for _again in 0..2 {
+        let out = install(&[name]);
+        assert!(out.status.success(), "{out:?}");
+        let line = String::from_utf8(out.stdout).unwrap();
+        let value = Command::new("sh")
+            .args(["-c", &format!("unset LD_LIBRARY_PATH; {line} echo \"$LD_LIBRARY_PATH\"")])
+            .output();
+        assert_eq!(String::from_utf8(value.unwrap().stdout).unwrap().trim(), name);
+    }
+    let content = fs::read_to_string(place.library()).unwrap();
+    assert_eq!(fs::read_to_string(folder.join("libibverbs.so.1")).unwrap(), content);
+    assert_eq!(fs::read_link(folder.join("librdmacm.so.1")).unwrap().to_str(), Some("libibverbs.so.1"));
+    assert!(fs::symlink_metadata(folder.join("libibverbs.so.1")).unwrap().is_file());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing else is left there");
+
+    let theirs = place.0.join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("librdmacm.so.1.3"), "another library").unwrap();
+    std::os::unix::fs::symlink("librdmacm.so.1.3", theirs.join("librdmacm.so.1")).unwrap();
+    let out = install(&[theirs.to_str().unwrap()]);
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("--force"), "{out:?}");
+    assert!(!theirs.join("libibverbs.so.1").exists());
+    assert!(install(&[theirs.to_str().unwrap(), "--force"]).status.success());
+    assert_eq!(fs::read_to_string(theirs.join("librdmacm.so.1.3")).unwrap(), "another library");
+    assert_eq!(fs::read_to_string(theirs.join("librdmacm.so.1")).unwrap(), content);
+    let mode = fs::metadata(theirs.join("libibverbs.so.1")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o400, 0o400);
+}

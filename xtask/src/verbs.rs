@@ -1,0 +1,273 @@
+//! `cargo xtask verbs`: unmodified verbs programs on softnic, with each other and with Linux Soft-RoCE, and C tests of our own.
+
+mod c_tests;
+mod ends;
+mod judge;
+mod killed;
+mod pair;
+mod report;
+mod rxe;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::guest::{Error, catch_interrupts, create_folder, interrupted};
+use crate::steps::Outcome;
+use crate::tshark::Scratch;
+use crate::{programs, setup};
+use report::{Report, Row};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Tests, as --list names them; a name without its last parts means all that begin so
+    names: Vec<String>,
+    /// Every test; without it and without names those of every test run
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// The C tests alone
+    #[arg(long, conflicts_with_all = ["names", "all"])]
+    c: bool,
+    /// List the tests instead of running them; those of every test run have a star
+    #[arg(long)]
+    list: bool,
+    /// Print where each field of the structures of libibverbs and librdmacm lies, as the installed headers have it
+    #[arg(long, conflicts_with_all = ["names", "all", "c", "list"])]
+    offsets: bool,
+    /// The optimised build, as users have it; takes minutes to build
+    #[arg(long)]
+    release: bool,
+    /// Show what programs print even if all is well
+    #[arg(long, short)]
+    verbose: bool,
+    /// Write the table of results into docs/verbs.md
+    #[arg(long, requires = "all")]
+    write_docs: bool,
+}
+
+/// One test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    /// A C program of verbs/tests/c.
+    C(c_tests::CTest),
+    /// A program at both ends of a veth pair.
+    Pair(tools::Case),
+    /// The same with Soft-RoCE at one end.
+    Rxe(tools::Case, rxe::Softnic),
+    /// What a program that was killed leaves behind.
+    Killed(killed::Victim),
+}
+
+impl Test {
+    /// What it is called here.
+    fn name(&self) -> String {
+        match self {
+            Test::C(test) => format!("c/{}", test.name),
+            Test::Pair(case) => format!("pair/{}", case.name()),
+            Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
+            Test::Killed(victim) => format!("killed/{}", victim.name()),
+        }
+    }
+
+    /// Whether every test run has it.
+    fn is_short(&self) -> bool {
+        match self {
+            Test::C(_) | Test::Killed(_) => true,
+            Test::Pair(case) => case.short,
+            Test::Rxe(case, _) => case.short,
+        }
+    }
+
+    /// All there are, in the order in which they run.
+    fn all() -> Result<Vec<Test>, String> {
+        let c = c_tests::all()?.into_iter().map(Test::C);
+        let pair = tools::pair().into_iter().map(Test::Pair);
+        let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
+        let both = |case: tools::Case| rxe::Softnic::BOTH.map(|softnic| Test::Rxe(case.clone(), softnic));
+        Ok(c.chain(pair).chain(killed).chain(tools::rxe().into_iter().flat_map(both)).collect())
+    }
+}
+
+/// What the tests run with.
+struct Bench {
+    /// The program, with the library beside it.
+    softnic: PathBuf,
+    scratch: Scratch,
+    verbose: bool,
+}
+
+impl Bench {
+    fn new(release: bool, verbose: bool) -> Result<Bench, String> {
+        println!("{}", setup::install(&setup::VERBS)?);
+        let words = ["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
+        let words = [&words[..], if release { &["--release"] } else { &[] }].concat();
+        let softnic = programs::build_one("softnic", &words)?;
+        let scratch = Scratch::new("verbs")?;
+        create_folder(&scratch.0.join(TEMPORARY)).map_err(|e| e.to_string())?;
+        Ok(Bench { softnic, scratch, verbose })
+    }
+
+    /// The folder that programs have for temporary files: nothing may be left there.
+    fn temporary(&self) -> PathBuf {
+        self.scratch.0.join(TEMPORARY)
+    }
+}
+
+/// Its name.
+const TEMPORARY: &str = "tmp";
+
+/// The command.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    if options.offsets {
+        setup::install(&setup::VERBS)?;
+        return c_tests::print_offsets();
+    }
+    let all = Test::all()?;
+    let tests: Vec<Test> = match &options.names[..] {
+        [] if options.c => all.into_iter().filter(|t| matches!(t, Test::C(_))).collect(),
+        [] if options.all || options.list => all,
+        [] => all.into_iter().filter(Test::is_short).collect(),
+        names => named(&all, names)?,
+    };
+    if options.list {
+        tests.iter().for_each(|t| println!("{} {}", if t.is_short() { "*" } else { " " }, t.name()));
+        return Ok(());
+    }
+    let bench = Bench::new(options.release, options.verbose)?;
+    let report = run_tests(&tests, &bench).map_err(|e| e.to_string())?;
+    println!("\n{}", report.text());
+    if options.write_docs {
+        report.write()?;
+        println!("docs/verbs.md has the table now");
+    }
+    match report.failed().count() {
+        0 => Ok(()),
+        n => Err(format!("{n} of {} tests failed", report.len())),
+    }
+}
+
+/// The tests whose names begin so, part by part.
+fn named(all: &[Test], names: &[String]) -> Result<Vec<Test>, String> {
+    let begins = |test: &Test, name: &str| test.name() == name || test.name().starts_with(&format!("{name}/"));
+    if let Some(unknown) = names.iter().find(|name| !all.iter().any(|t| begins(t, name))) {
+        return Err(format!("there is no test {unknown}: `cargo xtask verbs --list` shows those that are"));
+    }
+    Ok(all.iter().filter(|t| names.iter().any(|name| begins(t, name))).cloned().collect())
+}
+
+/// The short set as a layer of tests.
+pub(crate) fn run_short() -> Outcome {
+    println!("$ cargo xtask verbs");
+    if let Err(why) = setup::install(&setup::VERBS) {
+        return Outcome::LeftOut(why);
+    }
+    let run = || {
+        let tests: Vec<Test> = Test::all()?.into_iter().filter(Test::is_short).collect();
+        run_tests(&tests, &Bench::new(false, false)?).map_err(|e| e.to_string())
+    };
+    match run() {
+        Ok(report) => {
+            println!("\n{}", report.text());
+            let failed: Vec<&str> = report.failed().collect();
+            match (failed.is_empty(), report.summary()) {
+                (true, summary) => Outcome::Passed(summary),
+                (false, _) => Outcome::Failed(format!("failed: {}", failed.join(", "))),
+            }
+        }
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+/// Runs them one after the other. What they need is made when the first one asks for it.
+fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
+    catch_interrupts();
+    let mut report = Report::default();
+    let (mut pair, mut peer) = (Lazy::default(), Lazy::default());
+    for (n, test) in (1..).zip(tests) {
+        if interrupted() {
+            println!("\n{}", report.text());
+            return Err(Error::Failed("interrupted".into()));
+        }
+        let begin = Instant::now();
+        let verdict = match test {
+            Test::C(test) => test.run(bench),
+            Test::Pair(case) => pair.with(|| pair::Pair::new(bench), |pair| pair.run(case)),
+            Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
+            Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
+        };
+        let row = Row { name: test.name(), verdict: verdict.into(), took: begin.elapsed() };
+        println!("verbs: {n:3}/{} {}", tests.len(), row.line());
+        report.add(row);
+    }
+    report.kernel = peer.made.and_then(Result::ok).map(|peer| peer.kernel);
+    clean(&bench.temporary())?;
+    Ok(report)
+}
+
+/// Something that is made once, when it is needed, or a reason why it cannot be.
+struct Lazy<T> {
+    made: Option<Result<T, Skip>>,
+}
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Lazy<T> {
+        Lazy { made: None }
+    }
+}
+
+/// Why everything that needs it has no result.
+#[derive(Debug, Clone)]
+enum Skip {
+    LeftOut(String),
+    Failed(String),
+}
+
+impl<T> Lazy<T> {
+    fn with(
+        &mut self,
+        make: impl FnOnce() -> Result<T, Error>,
+        run: impl FnOnce(&mut T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let made = self.made.get_or_insert_with(|| {
+            make().map_err(|e| match e {
+                Error::Missing(why) => Skip::LeftOut(why),
+                e => Skip::Failed(e.to_string()),
+            })
+        });
+        match made {
+            Ok(made) => run(made),
+            Err(Skip::LeftOut(why)) => Err(Error::Missing(why.clone())),
+            Err(Skip::Failed(why)) => Err(Error::Failed(why.clone())),
+        }
+    }
+}
+
+/// Nothing is left of any run.
+fn clean(temporary: &Path) -> Result<(), Error> {
+    let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
+    let left: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("programs left behind: {}", left.join(", ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_all_different_and_mean_what_begins_so() {
+        let all = Test::all().unwrap();
+        let mut names: Vec<String> = all.iter().map(Test::name).collect();
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count, "a name twice");
+        let chosen = named(&all, &["rxe".into(), "pair/ibv_rc_pingpong".into()]).unwrap();
+        assert!(chosen.iter().any(|t| matches!(t, Test::Rxe(..))) && chosen.iter().any(|t| matches!(t, Test::Pair(_))));
+        assert!(!chosen.iter().any(|t| t.name().starts_with("pair/ibv_ud")));
+        assert!(named(&all, &["pair/ibv_rc".into()]).is_err(), "half a name is none");
+    }
+}

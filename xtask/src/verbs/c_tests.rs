@@ -1,0 +1,156 @@
+//! C programs of verbs/tests/c: compiled against the installed headers of rdma-core, run on softnic.
+//!
+//! A program has passed when it exits with 0; 77 leaves it out, and its last line says why. Lines at its head say how it is run:
+//! `// run: --dev mem` (options of `softnic run`; this is the default; `none` runs it without), `// link: -ldl` (what it is linked
+//! with instead of both libraries), `// seconds: 60` (how long it may take).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Bench;
+use crate::guest::{Error, failed, interrupted};
+use crate::project;
+use crate::tshark::Scratch;
+
+const FOLDER: &str = "verbs/tests/c";
+const CFLAGS: [&str; 7] = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+/// The exit code of a test that cannot do its work here.
+const LEFT_OUT: i32 = 77;
+/// The program that prints where fields lie.
+const OFFSETS: &str = "offsets";
+
+/// One program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CTest {
+    pub(super) name: String,
+    source: PathBuf,
+    /// Options of `softnic run`; `None` runs it without.
+    run: Option<Vec<String>>,
+    link: Vec<String>,
+    limit: Duration,
+}
+
+/// All programs, in the order of their names.
+pub(super) fn all() -> Result<Vec<CTest>, String> {
+    let folder = project::root().join(FOLDER);
+    let entries = fs::read_dir(&folder).map_err(|e| format!("{FOLDER}: {e}"))?;
+    let mut sources: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    sources.retain(|path| path.extension().is_some_and(|e| e == "c"));
+    sources.sort();
+    sources.iter().map(|source| CTest::read(source)).collect()
+}
+
+/// Prints where fields lie, as the installed headers have it.
+pub(super) fn print_offsets() -> Result<(), String> {
+    let scratch = Scratch::new("offsets")?;
+    let test = CTest::read(&project::root().join(FOLDER).join(format!("{OFFSETS}.c")))?;
+    let program = test.compile(&scratch.0).map_err(|e| e.to_string())?;
+    match Command::new(program).status() {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!("{OFFSETS}: {other:?}")),
+    }
+}
+
+impl CTest {
+    fn read(source: &Path) -> Result<CTest, String> {
+        let text = fs::read_to_string(source).map_err(|e| format!("{}: {e}", source.display()))?;
+        let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        CTest::parse(&name, source, &text)
+    }
+
+    fn parse(name: &str, source: &Path, text: &str) -> Result<CTest, String> {
+        let head = || text.lines().take_while(|line| line.starts_with("//"));
+        let said = |key: &str| head().find_map(|line| line.strip_prefix(&format!("// {key}:"))).map(str::trim);
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let run = match said("run").unwrap_or("--dev mem") {
+            "none" => None,
+            options => Some(words(options)),
+        };
+        let link = words(said("link").unwrap_or("-libverbs -lrdmacm"));
+        let seconds = said("seconds").map_or(Ok(30), str::parse);
+        let seconds = seconds.map_err(|e| format!("{}: seconds: {e}", source.display()))?;
+        let limit = Duration::from_secs(seconds);
+        Ok(CTest { name: name.into(), source: source.into(), run, link, limit })
+    }
+
+    fn compile(&self, folder: &Path) -> Result<PathBuf, Error> {
+        let program = folder.join(&self.name);
+        let mut gcc = Command::new("gcc");
+        gcc.args(CFLAGS).arg("-o").arg(&program).arg(&self.source).args(&self.link);
+        let output = gcc.output().map_err(|e| Error::Missing(format!("`gcc` cannot be started: {e}")))?;
+        match output.status.success() {
+            true => Ok(program),
+            false => Err(Error::Failed(format!("it does not compile:\n{}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+
+    /// Compiles it and runs it.
+    pub(super) fn run(&self, bench: &Bench) -> Result<(), Error> {
+        let program = self.compile(&bench.scratch.0)?;
+        let mut command = match &self.run {
+            None => Command::new(&program),
+            Some(options) => {
+                let mut command = Command::new(&bench.softnic);
+                command.arg("run").args(options).arg("--").arg(&program);
+                command
+            }
+        };
+        let path = bench.scratch.0.join(format!("{}.out", self.name));
+        let out = fs::File::create(&path).map_err(failed(&path))?;
+        let errors = out.try_clone().map_err(failed(&path))?;
+        command.stdin(Stdio::null()).stdout(out).stderr(errors).env("TMPDIR", bench.temporary());
+        let mut child = command.spawn().map_err(|e| Error::Failed(format!("it cannot be started: {e}")))?;
+        let begin = Instant::now();
+        let status = loop {
+            match child.try_wait().map_err(failed(&path))? {
+                Some(status) => break status,
+                None if begin.elapsed() > self.limit || interrupted() => {
+                    // The program dies with its launcher.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(Error::Failed(format!("not done after {:?}{}", self.limit, printed(&path))));
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        if bench.verbose {
+            println!("{}", String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()));
+        }
+        match status.code() {
+            Some(0) => Ok(()),
+            Some(LEFT_OUT) => {
+                let text = fs::read(&path).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Err(Error::Missing(text.lines().next_back().unwrap_or("it does not say why").into()))
+            }
+            _ => Err(Error::Failed(format!("{status}{}", printed(&path)))),
+        }
+    }
+}
+
+fn printed(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let lines: String = String::from_utf8_lossy(&text).lines().map(|l| format!("\n    {l}")).collect();
+    format!("; it printed:{lines}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_program_says_how_it_is_run() {
+        let parse = |text: &str| CTest::parse("x", Path::new("x.c"), text);
+        let plain = parse("#include <stdio.h>\n// run: none\n").unwrap();
+        assert_eq!(plain.run, Some(vec!["--dev".into(), "mem".into()]));
+        assert_eq!((plain.limit, plain.link.len()), (Duration::from_secs(30), 2));
+        let said =
+            parse("// What it is for.\n// run: --dev mem --fault loss=0.1\n// link: -ldl\n// seconds: 90\n").unwrap();
+        assert_eq!(said.run.map(|r| r.len()), Some(4));
+        assert_eq!((said.limit, said.link), (Duration::from_secs(90), vec!["-ldl".to_owned()]));
+        assert_eq!(parse("// run: none\n").unwrap().run, None);
+        assert!(parse("// seconds: many\n").is_err());
+    }
+}

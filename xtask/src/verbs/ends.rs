@@ -1,0 +1,255 @@
+//! The two ends of a run: a program on softnic in a network namespace, or one on Soft-RoCE in the guest; a server, then its client.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::Bench;
+use super::judge::{self, Ended};
+use super::tools::Case;
+use crate::guest::{Error, Guest, Space, failed, interrupted};
+
+/// Where servers of pingpong and perftest wait.
+const PORT: u16 = 18515;
+/// How long a program may take to end when it is asked to, or when its peer has.
+const GRACE: Duration = Duration::from_secs(5);
+/// Between two looks.
+const NAP: Duration = Duration::from_millis(5);
+
+/// One end: a program runs there at a time.
+pub(super) trait End {
+    /// Starts the program of a case: a server, or the client of the one at this address.
+    fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error>;
+    /// Whether the program waits for a client.
+    fn listens(&mut self) -> Result<bool, Error>;
+    /// How the program ended, if it has.
+    fn ended(&mut self) -> Result<Option<Ended>, Error>;
+    /// Ends it.
+    fn stop(&mut self) -> Result<Ended, Error>;
+    fn address(&self) -> &str;
+}
+
+/// Runs a case at both ends; the error has what both printed.
+pub(super) fn run(case: &Case, server: &mut dyn End, client: &mut dyn End, limit: Duration) -> Result<(), Error> {
+    let begin = Instant::now();
+    server.start(case, None)?;
+    let mut ends: [Option<Ended>; 2] = [None, None];
+    while !server.listens()? {
+        ends[0] = server.ended()?;
+        if ends[0].is_some() || begin.elapsed() > limit || interrupted() {
+            let ended = ends[0].take().map_or_else(|| server.stop(), Ok)?;
+            let why = format!("the server does not begin (exit code {:?})", ended.code);
+            return Err(Error::Failed(told(&why, &[("server", &ended)])));
+        }
+        std::thread::sleep(NAP);
+    }
+    let address = server.address().to_owned();
+    client.start(case, Some(&address))?;
+    let mut one_since: Option<Instant> = None;
+    let mut late = "";
+    while ends.iter().any(Option::is_none) {
+        if ends[0].is_none() {
+            ends[0] = server.ended()?;
+        }
+        if ends[1].is_none() {
+            ends[1] = client.ended()?;
+        }
+        let some = ends.iter().flatten().next();
+        if let Some(ended) = some {
+            // One that failed leaves the other waiting for ever.
+            let waited = one_since.get_or_insert_with(Instant::now).elapsed();
+            if ended.code != Some(0) && waited > GRACE {
+                break;
+            }
+        }
+        if begin.elapsed() > limit || interrupted() {
+            late = "not done in time; ";
+            break;
+        }
+        std::thread::sleep(NAP);
+    }
+    let [of_server, of_client] = ends;
+    let of_client = of_client.map_or_else(|| client.stop(), Ok)?;
+    let of_server = of_server.map_or_else(|| server.stop(), Ok)?;
+    judge::both(case, &of_server, &of_client)
+        .map_err(|why| Error::Failed(told(&format!("{late}{why}"), &[("server", &of_server), ("client", &of_client)])))
+}
+
+/// A reason, and below it what was printed.
+pub(super) fn told(why: &str, ends: &[(&str, &Ended)]) -> String {
+    let printed = |(name, ended): &(&str, &Ended)| {
+        let text = ended.text.trim_end();
+        let lines: String = text.lines().map(|l| format!("\n    {l}")).collect();
+        format!("\n  the {name} (exit code {:?}) printed:{lines}", ended.code)
+    };
+    why.to_owned() + &ends.iter().map(printed).collect::<String>()
+}
+
+/// A program on softnic, in a namespace.
+pub(super) struct OnSoftnic {
+    softnic: PathBuf,
+    namespace: String,
+    interface: String,
+    address: String,
+    temporary: PathBuf,
+    output: PathBuf,
+    child: Option<Child>,
+}
+
+impl OnSoftnic {
+    /// At this interface of a namespace.
+    pub(super) fn new(bench: &Bench, space: &Space, interface: &str, address: &str) -> OnSoftnic {
+        OnSoftnic {
+            softnic: bench.softnic.clone(),
+            namespace: space.name().into(),
+            interface: interface.into(),
+            address: address.into(),
+            temporary: bench.temporary(),
+            output: bench.scratch.0.join(format!("{interface}.out")),
+            child: None,
+        }
+    }
+
+    /// Starts words under `softnic run`; what they print goes to a file.
+    pub(super) fn spawn(&mut self, fault: Option<&str>, words: &[String]) -> Result<u32, Error> {
+        let out = File::create(&self.output).map_err(failed(&self.output))?;
+        let errors = out.try_clone().map_err(failed(&self.output))?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]).arg(&self.softnic).arg("run");
+        command.args(["--dev", &format!("afxdp:{}", self.interface)]);
+        command.args(fault.into_iter().flat_map(|f| ["--fault", f])).arg("--").args(words);
+        command.env("TMPDIR", &self.temporary).stdin(Stdio::null()).stdout(out).stderr(errors);
+        let child = command.spawn().map_err(|e| Error::Failed(format!("`ip netns exec` cannot be started: {e}")))?;
+        let pid = child.id();
+        self.child = Some(child);
+        Ok(pid)
+    }
+
+    /// Waits for the end of what runs.
+    pub(super) fn wait(&mut self, limit: Duration) -> Result<Ended, Error> {
+        let begin = Instant::now();
+        loop {
+            match self.ended()? {
+                Some(ended) => return Ok(ended),
+                None if begin.elapsed() > limit || interrupted() => return self.stop(),
+                None => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+}
+
+/// Whether somebody waits at the port, in the network namespace of a process.
+fn somebody_listens(pid: u32) -> bool {
+    let wanted = format!(":{PORT:04X}");
+    ["tcp", "tcp6"].iter().any(|table| {
+        let path = Path::new("/proc").join(pid.to_string()).join("net").join(table);
+        fs::read_to_string(path).is_ok_and(|text| {
+            text.lines().any(|line| {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                // 0A is LISTEN.
+                fields.get(3) == Some(&"0A") && fields.get(1).is_some_and(|local| local.ends_with(&wanted))
+            })
+        })
+    })
+}
+
+impl End for OnSoftnic {
+    fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error> {
+        // The only GIDs are RoCEv2's, and the IPv4 address is the first.
+        self.spawn(case.fault, &case.words("softnic0", 0, server)).map(drop)
+    }
+
+    fn listens(&mut self) -> Result<bool, Error> {
+        Ok(self.child.as_ref().is_some_and(|child| somebody_listens(child.id())))
+    }
+
+    fn ended(&mut self) -> Result<Option<Ended>, Error> {
+        let Some(child) = &mut self.child else { return Err(Error::Failed("nothing runs".into())) };
+        let Some(status) = child.try_wait().map_err(failed(&self.output))? else { return Ok(None) };
+        self.child = None;
+        Ok(Some(Ended { code: status.code(), text: self.text() }))
+    }
+
+    fn stop(&mut self) -> Result<Ended, Error> {
+        if let Some(child) = &mut self.child {
+            // softnic passes it on, and removes its folder.
+            let _ = Pid::from_raw(child.id() as i32).map(|pid| kill_process(pid, Signal::TERM));
+            let begin = Instant::now();
+            while child.try_wait().map_err(failed(&self.output))?.is_none() {
+                if begin.elapsed() > GRACE {
+                    let _ = child.kill();
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+        self.child = None;
+        Ok(Ended { code: None, text: self.text() })
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for OnSoftnic {
+    fn drop(&mut self) {
+        // It may run still when the other end cannot be asked any more.
+        let _ = self.stop();
+    }
+}
+
+/// A program on Soft-RoCE, in the guest.
+pub(super) struct OnRxe {
+    pub(super) guest: Guest,
+    pub(super) address: String,
+    pub(super) text: String,
+}
+
+fn idle() -> Result<(), Error> {
+    std::thread::sleep(Duration::from_millis(1));
+    Ok(())
+}
+
+impl OnRxe {
+    pub(super) fn call(&mut self, command: serde_json::Value) -> Result<serde_json::Value, Error> {
+        self.guest.call(&command, &mut idle)
+    }
+}
+
+impl End for OnRxe {
+    fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error> {
+        self.text.clear();
+        // Its first GID is the link-local address.
+        let argv = case.words("rxe0", 1, server);
+        self.call(json!({"do": "start", "argv": argv})).map(drop)
+    }
+
+    fn listens(&mut self) -> Result<bool, Error> {
+        Ok(self.call(json!({"do": "listens", "port": PORT}))?.as_bool() == Some(true))
+    }
+
+    fn ended(&mut self) -> Result<Option<Ended>, Error> {
+        let answer = self.call(json!({"do": "output"}))?;
+        self.text += answer["text"].as_str().unwrap_or_default();
+        let ended = |code: i64| Ended { code: i32::try_from(code).ok(), text: self.text.clone() };
+        Ok(answer["status"].as_i64().map(ended))
+    }
+
+    fn stop(&mut self) -> Result<Ended, Error> {
+        self.call(json!({"do": "stop"}))?;
+        let ended = self.ended()?;
+        Ok(Ended { code: None, text: ended.map_or_else(|| self.text.clone(), |e| e.text) })
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether what a program printed is what it prints when all is well.
+
+use super::tools::{Case, Prints};
+
+/// Words that no program prints then.
+const BAD: [&str; 8] = ["fail", "error", "couldn't", "unable", "mismatch", "panicked", "invalid data", "unsupported"];
+
+/// How an end ended: its exit code, `None` when a signal or we ended it, and all that it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) code: Option<i32>,
+    pub(super) text: String,
+}
+
+impl Ended {
+    /// What must hold for both ends.
+    fn check(&self, end: &str) -> Result<(), String> {
+        match self.code {
+            Some(0) => {}
+            Some(code) => return Err(format!("the {end} exits with {code}")),
+            None => return Err(format!("the {end} was ended")),
+        }
+        let bad = self.text.lines().find(|line| BAD.iter().any(|bad| line.to_lowercase().contains(bad)));
+        bad.map_or(Ok(()), |line| Err(format!("the {end} says: {}", line.trim())))
+    }
+}
+
+/// Whether both ends of a case ended well.
+pub(super) fn both(case: &Case, server: &Ended, client: &Ended) -> Result<(), String> {
+    // The client knows more: a server often only sees that nobody comes.
+    client.check("client")?;
+    server.check("server")?;
+    match case.prints {
+        Prints::Device => Ok(()),
+        Prints::PingPong => [("client", client), ("server", server)].into_iter().try_for_each(|(end, ended)| {
+            let seen = ["bytes in", "iters in"].iter().all(|words| ended.text.lines().any(|l| l.contains(words)));
+            if seen { Ok(()) } else { Err(format!("the {end} does not say how long it took")) }
+        }),
+        Prints::OneRow => {
+            let rows = rows(&client.text).len();
+            if rows == 1 { positive(&client.text) } else { Err(format!("the client prints {rows} results, not one")) }
+        }
+        Prints::SizesUpTo(largest) => {
+            let sizes: Vec<u64> = rows(&client.text).iter().map(|row| row[0] as u64).collect();
+            let expected: Vec<u64> = (1..=largest.ilog2()).map(|bit| 1 << bit).collect();
+            match sizes == expected {
+                true => positive(&client.text),
+                false => Err(format!("the client prints results of the sizes {sizes:?}")),
+            }
+        }
+    }
+}
+
+/// What `ibv_devinfo -v` must say of a device with this address.
+pub(super) fn device(ended: &Ended, address: &str) -> Result<(), String> {
+    ended.check("program")?;
+    let gid = format!("::ffff:{address}, RoCE v2");
+    let missing =
+        ["softnic0", "PORT_ACTIVE", "Ethernet", "max_qp:", &gid].into_iter().find(|w| !ended.text.contains(w));
+    missing.map_or(Ok(()), |word| Err(format!("it does not say `{word}`")))
+}
+
+/// The rows of perftest's table: lines of numbers alone.
+fn rows(text: &str) -> Vec<Vec<f64>> {
+    let row = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
+    text.lines().filter_map(row).filter(|row| row.len() >= 4).collect()
+}
+
+/// Bandwidths and times are positive; a rate of few messages may be printed as zero.
+fn positive(text: &str) -> Result<(), String> {
+    let wrong = rows(text).into_iter().find(|row| row[..4].iter().any(|&x| x <= 0.0));
+    wrong.map_or(Ok(()), |row| Err(format!("the client prints {row:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 2          20             1.20               1.10             \t\t   0.551000
+ 4          20             2.40               2.10             \t\t   0.551000
+---------------------------------------------------------------------------------------
+";
+
+    fn ended(text: &str) -> Ended {
+        Ended { code: Some(0), text: text.into() }
+    }
+
+    fn case(prints: Prints) -> Case {
+        Case { program: "ib_write_bw", options: "", fault: None, prints, short: true }
+    }
+
+    #[test]
+    fn every_size_has_its_row() {
+        let judge = |prints, text: &str| both(&case(prints), &ended(""), &ended(text));
+        assert_eq!(judge(Prints::SizesUpTo(4), TABLE), Ok(()));
+        assert!(judge(Prints::SizesUpTo(8), TABLE).is_err(), "8 is missing");
+        assert!(judge(Prints::OneRow, TABLE).is_err(), "there are two");
+        assert!(judge(Prints::OneRow, "").is_err());
+        assert!(judge(Prints::OneRow, "2 20 0.00 0.00 0.00").is_err(), "nothing came through");
+        assert_eq!(judge(Prints::OneRow, "2 20 0.01 0.01 0.000"), Ok(()));
+    }
+
+    #[test]
+    fn ping_pong_says_how_long_it_took_at_both_ends() {
+        let good = ended("8192000 bytes in 0.01 seconds = 5 Mbit/sec\n1000 iters in 0.01 seconds = 12 usec/iter");
+        assert_eq!(both(&case(Prints::PingPong), &good, &good), Ok(()));
+        assert!(both(&case(Prints::PingPong), &ended(""), &good).is_err());
+    }
+
+    #[test]
+    fn a_program_that_complains_or_fails_did_not_pass() {
+        let good = ended("2 20 1.0 1.0 1.0");
+        let judge = |server: &Ended, client: &Ended| both(&case(Prints::OneRow), server, client);
+        assert_eq!(judge(&good, &good), Ok(()));
+        assert!(judge(&Ended { code: Some(1), ..good.clone() }, &good).unwrap_err().contains("server exits with 1"));
+        assert!(judge(&good, &Ended { code: None, ..good.clone() }).is_err());
+        assert!(judge(&good, &ended("2 20 1.0 1.0 1.0\n Completion with error at client")).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! What is left of a program over AF_XDP that is killed: nothing on the interface, no socket, no folder.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::ends::{End, told};
+use super::pair::Pair;
+use super::tools::{Case, Prints};
+use crate::guest::Error;
+
+/// The kernel takes a moment to take an interface back.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Victim {
+    /// The program with the library in it.
+    Program,
+    /// `softnic run`, whose child the program is.
+    Launcher,
+}
+
+impl Victim {
+    pub(super) const ALL: [Victim; 2] = [Victim::Program, Victim::Launcher];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Victim::Program => "the program",
+            Victim::Launcher => "softnic run",
+        }
+    }
+}
+
+/// A server that waits for its client: its device is open.
+const SERVER: Case =
+    Case { program: "ibv_rc_pingpong", options: "", fault: None, prints: Prints::PingPong, short: true };
+
+pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
+    let wrong = |why: String| Err(Error::Failed(why));
+    let launcher = pair.server.spawn(None, &SERVER.words("softnic0", 0, None))?;
+    let begin = Instant::now();
+    while !pair.server.listens()? {
+        if let Some(ended) = pair.server.ended()? {
+            return wrong(told("the program does not begin", &[("program", &ended)]));
+        }
+        if begin.elapsed() > LIMIT {
+            let ended = pair.server.stop()?;
+            return wrong(told("the program does not begin in time", &[("program", &ended)]));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if !link(pair)?.contains("xdp") {
+        pair.server.stop()?;
+        return wrong("the interface has no XDP program while the device is open: this test would find nothing".into());
+    }
+    let Some(program) = child_of(launcher) else { return wrong("`softnic run` has no child".into()) };
+    let pid = if victim == Victim::Program { program } else { launcher };
+    let _ = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
+    let ended = pair.server.wait(LIMIT)?;
+    let expected = if victim == Victim::Program { Some(137) } else { None };
+    if ended.code != expected {
+        return wrong(told(
+            &format!("`softnic run` exits with {:?}, not {expected:?}", ended.code),
+            &[("program", &ended)],
+        ));
+    }
+    let begin = Instant::now();
+    while let Some(left) = left_behind(pair, program)? {
+        if begin.elapsed() > LIMIT {
+            return wrong(left);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // As good as new; and where the launcher was killed, this removes the folder it left.
+    pair.run(&SERVER)
+}
+
+fn child_of(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// What `ip` says of the server's interface.
+fn link(pair: &Pair) -> Result<String, Error> {
+    let words = ["-n", pair.spaces[0].name(), "-details", "link", "show", "dev", pair.server_interface()];
+    let output = Command::new("ip").args(words).output().map_err(|e| Error::Failed(format!("ip: {e}")))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The first thing that a killed program left, if it left any.
+fn left_behind(pair: &Pair, program: u32) -> Result<Option<String>, Error> {
+    if fs::read_to_string(format!("/proc/{program}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+        return Ok(Some("the program lives on".into()));
+    }
+    if link(pair)?.contains("xdp") {
+        return Ok(Some("an XDP program is left on the interface".into()));
+    }
+    let sockets = pair.spaces[0].inside(|| {
+        let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+        Ok(read("unix").lines().filter(|line| line.contains("softnic")).count())
+    })?;
+    Ok((sockets > 0).then(|| format!("{sockets} sockets are left")))
+}

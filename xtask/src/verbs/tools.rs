@@ -1,0 +1,165 @@
+//! The programs that are run at both ends, and what their output must be.
+
+/// What a program prints when all is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prints {
+    /// What `ibv_devinfo -v` says of our device; there is no other end.
+    Device,
+    /// `ibv_*_pingpong`: so many bytes and iterations.
+    PingPong,
+    /// perftest's table: a row for each size from 2 bytes to this.
+    SizesUpTo(u32),
+    /// perftest's table with one row.
+    OneRow,
+}
+
+/// A program with options, the same for both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) program: &'static str,
+    pub(super) options: &'static str,
+    /// Faults on what both ends send.
+    pub(super) fault: Option<&'static str>,
+    pub(super) prints: Prints,
+    /// Whether every test run has it.
+    pub(super) short: bool,
+}
+
+impl Case {
+    /// What it is called here.
+    pub(super) fn name(&self) -> String {
+        let fault = self.fault.map(|f| format!(" with {f}")).unwrap_or_default();
+        match format!("{}{fault}", self.options).trim() {
+            "" => format!("{}/plain", self.program),
+            options => format!("{}/{options}", self.program),
+        }
+    }
+
+    /// The words of the command: `gid` is the index of the GID to use.
+    pub(super) fn words(&self, device: &str, gid: u32, server: Option<&str>) -> Vec<String> {
+        let gid = gid.to_string();
+        let common = match self.prints {
+            Prints::Device => vec!["-d", device],
+            Prints::PingPong => vec!["-d", device, "-g", &gid],
+            // Without -F it warns of how the clock of the processor changes.
+            _ => vec!["-d", device, "-x", &gid, "-F"],
+        };
+        let all = [self.program].into_iter().chain(common).chain(self.options.split_whitespace()).chain(server);
+        all.map(str::to_owned).collect()
+    }
+}
+
+/// The largest message of perftest's `-a`.
+const LARGEST: u32 = 1 << 23;
+
+const fn case(program: &'static str, options: &'static str, prints: Prints, short: bool) -> Case {
+    Case { program, options, fault: None, prints, short }
+}
+
+/// Between two of ours.
+pub(super) fn pair() -> Vec<Case> {
+    use Prints::{Device, OneRow, PingPong, SizesUpTo};
+    let mut all = vec![case("ibv_devinfo", "-v", Device, true)];
+    for (options, short) in [
+        ("", true),
+        ("-c -n 200", true),
+        ("-e", true),
+        ("-N -c -n 200", true),
+        ("-N -e", false),
+        ("-s 1 -n 5000", false),
+        ("-s 65536 -n 200 -c", true),
+        ("-m 4096 -s 1000000 -n 50 -c", true),
+        ("-m 256 -s 10000 -n 200 -c", false),
+        ("-r 10 -n 1000", false),
+    ] {
+        all.push(case("ibv_rc_pingpong", options, PingPong, short));
+    }
+    for (options, short) in [("-n 500", true), ("-e -n 500", false), ("-m 4096 -s 100000 -n 50 -c", false)] {
+        all.push(case("ibv_uc_pingpong", options, PingPong, short));
+    }
+    for (options, short) in [("-n 500", true), ("-e -n 500 -c", false), ("-s 4096 -n 200", false), ("-s 1", false)] {
+        all.push(case("ibv_ud_pingpong", options, PingPong, short));
+    }
+    for (options, short) in [("-n 200", true), ("-e -n 200", false), ("-q 4 -r 100 -n 500 -c", false)] {
+        all.push(case("ibv_srq_pingpong", options, PingPong, short));
+    }
+    for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
+        all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), true));
+        all.push(case(program, "-n 1000", OneRow, false));
+        all.push(case(program, "-q 8 -s 4096 -n 200", OneRow, true));
+        all.push(case(program, "-b -s 65536 -n 200", OneRow, true));
+        all.push(case(program, "-m 1024 -s 65536 -n 200", OneRow, false));
+        all.push(case(program, "-m 4096 -s 65536 -n 200", OneRow, false));
+        all.push(case(program, "-b -q 8 -a -n 20", SizesUpTo(LARGEST), false));
+        all.push(case(program, "-l 8 -s 1024 -n 800", OneRow, false));
+        all.push(case(program, "-s 64 -D 3", OneRow, false));
+    }
+    for (program, options, short) in [
+        ("ib_write_bw", "-c UC -s 65536 -n 200", true),
+        ("ib_write_bw", "-I 64 -s 64 -n 1000", false),
+        ("ib_read_bw", "-e -s 65536 -n 200", false),
+        ("ib_read_bw", "-o 1 -s 65536 -n 200", false),
+        ("ib_send_bw", "-e -s 65536 -n 200", true),
+        ("ib_send_bw", "-c UC -s 65536 -n 200", false),
+        ("ib_send_bw", "-c UD -s 1024 -n 1000", true),
+        ("ib_send_bw", "--use-srq -s 4096 -n 500", true),
+        ("ib_send_bw", "--use-srq -q 8 -s 4096 -n 200", false),
+        ("ib_send_bw", "-r 16 -t 16 -s 4096 -n 1000", false),
+        ("ib_atomic_bw", "-n 1000", true),
+        ("ib_atomic_bw", "-A CMP_AND_SWAP -n 1000", false),
+        ("ib_atomic_bw", "-q 8 -n 500", false),
+        ("ib_atomic_bw", "-b -n 500", false),
+        ("ib_atomic_bw", "-e -n 500", false),
+        ("ib_atomic_lat", "-n 1000", true),
+        ("ib_atomic_lat", "-A CMP_AND_SWAP -n 1000", false),
+        ("ib_atomic_lat", "-e -n 500", false),
+        ("ib_write_lat", "-n 1000", true),
+        ("ib_write_lat", "-c UC -s 4096 -n 500", false),
+        ("ib_write_lat", "-I 32 -s 32 -n 1000", false),
+        ("ib_read_lat", "-n 1000", true),
+        ("ib_read_lat", "-e -n 500", false),
+        ("ib_send_lat", "-n 1000", true),
+        ("ib_send_lat", "-e -n 500", false),
+        ("ib_send_lat", "-c UC -n 500", false),
+        ("ib_send_lat", "-c UD -s 1024 -n 500", false),
+        ("ib_send_lat", "--use-srq -n 500", false),
+    ] {
+        all.push(case(program, options, OneRow, short));
+    }
+    for program in ["ib_write_lat", "ib_read_lat", "ib_send_lat"] {
+        all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), false));
+    }
+    // UC has no lost message back, and perftest waits for each: only RC is for a lossy wire.
+    for (program, options, prints, short) in [
+        ("ib_write_bw", "-s 65536 -n 500", OneRow, true),
+        ("ib_read_bw", "-s 65536 -n 500", OneRow, false),
+        ("ib_send_bw", "-s 65536 -n 500", OneRow, false),
+        ("ib_atomic_bw", "-n 500", OneRow, false),
+        ("ibv_rc_pingpong", "-s 65536 -n 200 -c", PingPong, false),
+        ("ibv_rc_pingpong", "-e -c", PingPong, false),
+    ] {
+        all.push(Case { fault: Some("loss=1e-3,reorder=1e-3:3"), ..case(program, options, prints, short) });
+    }
+    all
+}
+
+/// Between one of ours and Soft-RoCE, which is emulated and slow.
+pub(super) fn rxe() -> Vec<Case> {
+    use Prints::{OneRow, PingPong, SizesUpTo};
+    vec![
+        case("ibv_rc_pingpong", "-n 100", PingPong, true),
+        case("ibv_rc_pingpong", "-e -c -n 100", PingPong, false),
+        case("ibv_rc_pingpong", "-m 4096 -s 100000 -n 20 -c", PingPong, false),
+        case("ibv_uc_pingpong", "-n 100", PingPong, false),
+        case("ibv_ud_pingpong", "-n 100", PingPong, false),
+        case("ibv_srq_pingpong", "-n 50", PingPong, false),
+        case("ib_write_bw", "-s 65536 -n 20", OneRow, true),
+        case("ib_read_bw", "-s 65536 -n 20", OneRow, true),
+        case("ib_send_bw", "-s 65536 -n 20", OneRow, true),
+        case("ib_write_bw", "-a -n 5", SizesUpTo(LARGEST), false),
+        case("ib_atomic_bw", "-n 50", OneRow, false),
+        case("ib_write_lat", "-n 50", OneRow, false),
+        case("ib_read_lat", "-n 50", OneRow, false),
+        case("ib_send_lat", "-n 50", OneRow, false),
+    ]
+}
