@@ -121,7 +121,7 @@ static void lengths(struct end e[2])
 	OK(ibv_destroy_qp(e[0].qp));
 	e[0].qp = make_qp(&e[0], IBV_QPT_UD);
 	OK(to_init(e[0].qp, 0));
-	OK(to_rtr(e[0].qp, NULL, NULL, 0));
+	OK(to_rtr(e[0].qp, &e[0], &e[1], 0));
 	OK(to_rts(e[0].qp, USUAL));
 	PART("as long as it may be");
 	OK(post_recv(e[1].qp, 2, at(&e[1], 0, 8192)));
