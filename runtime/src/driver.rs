@@ -120,7 +120,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// in the same turn as the acknowledgement, and before it.
     pub fn step(&mut self) -> Result<bool, DriverError> {
         self.refresh();
-        self.step_after(None)
+        self.step_after(None, &mut |_, _| ())
     }
 
     /// The same, for whoever just gave the Node something to do, and looked at the clock for it.
@@ -128,9 +128,15 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// A loop that finds nothing to do only looks whether a frame came in, in most of its rounds: the clock alone is half of what a whole
     /// round takes. What comes in is stamped when it comes; a timer may be a few rounds late, and so may a frame that the backend
     /// kept.
-    pub(crate) fn step_after(&mut self, now: Option<Instant>) -> Result<bool, DriverError> {
+    ///
+    /// `before` is called before each frame that comes in is looked at, and after it was there.
+    pub(crate) fn step_after(
+        &mut self,
+        now: Option<Instant>,
+        before: &mut dyn FnMut(&mut N, Instant),
+    ) -> Result<bool, DriverError> {
         if now.is_none() && self.drained && self.short_rounds > 0 {
-            let received = self.receive(None)?;
+            let received = self.receive(None, before)?;
             self.short_rounds = if received { 0 } else { self.short_rounds - 1 };
             return Ok(received);
         }
@@ -140,7 +146,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             self.node.handle_timeout(begin);
             self.neighbours.handle_timeout(begin);
         }
-        let busy = self.round(begin)?;
+        let busy = self.round(begin, before)?;
         self.short_rounds = if busy { 0 } else { self.idle_rounds(begin, due) };
         Ok(busy)
     }
@@ -162,7 +168,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 
     /// Frames out, and a batch of frames in.
-    fn round(&mut self, begin: Instant) -> Result<bool, DriverError> {
+    fn round(&mut self, begin: Instant, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let looped = self.loop_back(begin)?;
         // After a round that sent nothing the first frame goes alone: somebody may wait for it, and what follows, like the
         // acknowledgement of what it replies to, would make it leave later.
@@ -171,7 +177,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             self.transmit(begin, BURST)?;
         }
         self.sent = sent;
-        let received = self.receive((!sent && !looped).then_some(begin))?;
+        let received = self.receive((!sent && !looped).then_some(begin), before)?;
         Ok(received || looped || sent)
     }
 
@@ -242,11 +248,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 
     /// Takes in a batch: RoCE packets for the Node, everything else for the neighbours. Looks at the clock only if there is any.
-    fn receive(&mut self, now: Option<Instant>) -> Result<bool, DriverError> {
+    fn receive(&mut self, now: Option<Instant>, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let (mut now, start) = (now, self.start);
         let mut record = Recorder::new(&mut self.capture, self.epoch);
         let taken = self.io.receive(BATCH, &mut |frame| {
             let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
+            before(&mut self.node, now);
             record.write(now, frame);
             match Layout::locate(frame) {
                 Err(Error::NotRoce(_)) => self.neighbours.handle_frame(now, 0, frame),
@@ -400,11 +407,11 @@ mod tests {
             let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
             let mut driver = Driver::new(Once(None), Narrow { full: true }, Neighbours::new(&port));
             for _ in 0..rounds {
-                assert!(!driver.step_after(None).unwrap());
+                assert!(!driver.step_after(None, &mut |_, _| ()).unwrap());
             }
             let before = driver.now();
             driver.io_mut().full = false;
-            driver.step_after(None).unwrap();
+            driver.step_after(None, &mut |_, _| ()).unwrap();
             assert!(driver.node.0.unwrap() >= before, "after {rounds} rounds in vain");
         }
     }
@@ -433,13 +440,60 @@ mod tests {
         let port = Port { mac: MacAddr([2; 6]), addresses: Vec::new(), mtu: PathMtu::B1024 };
         let mut driver = Driver::new(Due(0), Narrow { full: false }, Neighbours::new(&port));
         for rounds in 1..100 {
-            assert!(!driver.step_after(None).unwrap());
+            assert!(!driver.step_after(None, &mut |_, _| ()).unwrap());
             assert!(driver.node.0 * (NEAR_ROUNDS + 1) >= rounds, "{} times in {rounds} rounds", driver.node.0);
         }
         assert!(driver.node.0 < 100, "every round looks at the clock");
         let before = driver.node.0;
         driver.refresh();
-        driver.step_after(None).unwrap();
+        driver.step_after(None, &mut |_, _| ()).unwrap();
         assert_eq!(driver.node.0, before + 1);
+    }
+
+    /// Counts frames.
+    struct Heard(u32);
+
+    impl Node for Heard {
+        fn handle_frame(&mut self, _: Instant, _: usize, _: &mut [u8]) {
+            self.0 += 1;
+        }
+
+        fn poll_transmit(&mut self, _: Instant, _: usize, _: &mut TxFrame<'_>) -> bool {
+            false
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            None
+        }
+
+        fn handle_timeout(&mut self, _: Instant) {}
+    }
+
+    #[test]
+    fn whoever_gives_work_is_asked_again_before_each_frame_that_came_in() {
+        // The beginning of a RoCEv2 packet over IPv4.
+        let mut frame = [0; 60];
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        frame[16..18].copy_from_slice(&46u16.to_be_bytes());
+        frame[23] = 17;
+        frame[36..38].copy_from_slice(&4791u16.to_be_bytes());
+        frame[38..40].copy_from_slice(&26u16.to_be_bytes());
+        let (mut peer, wire) = crate::MemoryWire::pair().unwrap();
+        let port = Port { mac: MacAddr([2; 6]), addresses: Vec::new(), mtu: PathMtu::B1024 };
+        let mut driver = Driver::new(Heard(0), wire, Neighbours::new(&port));
+        let mut left = 3;
+        let mut next = |tx: &mut TxFrame<'_>| {
+            left -= 1;
+            left >= 0 && tx.put_frame(&frame).is_ok()
+        };
+        assert_eq!(peer.transmit(3, &mut next).unwrap(), 3);
+        let mut asked = 0;
+        driver
+            .step_after(None, &mut |node, _| {
+                assert_eq!(node.0, asked, "what was posted before the frame was sent comes too late");
+                asked += 1;
+            })
+            .unwrap();
+        assert_eq!((asked, driver.node.0), (3, 3));
     }
 }

@@ -6,6 +6,7 @@
 
 mod posted;
 mod watch;
+mod work;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -15,19 +16,21 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::{Completion, Event, PostError};
+use softnic_nic::transports::{Completion, Event};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::doorbell::{Doorbells, Rung};
-use softnic_sync::ring::{Consumer, Producer};
+use softnic_sync::ring::Producer;
 use softnic_sync::token::Token;
-use softnic_wire::{Instant, Qpn};
 
 pub(crate) use posted::{PostedRecv, PostedSend};
 pub(crate) use watch::{Mode, Watcher};
+pub(crate) use work::{Target, WorkQueue};
+
+use work::Work;
 
 use crate::api::completion_queue::CqShared;
 use crate::api::events::Events;
-use crate::driver::Driver;
+use crate::driver::{Driver, DriverError};
 use crate::io::PacketIo;
 use crate::wake::Wake;
 
@@ -35,23 +38,6 @@ use crate::wake::Wake;
 const MAX_QUEUES: usize = 1 << 16;
 
 pub(crate) type Io = Box<dyn PacketIo + Send>;
-
-/// Whose work a queue holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
-    Qp(Qpn),
-    Srq(SrqId),
-}
-
-/// The engine's end of a queue of work requests.
-pub(crate) struct WorkQueue {
-    pub(crate) target: Target,
-    pub(crate) sends: Consumer<PostedSend>,
-    pub(crate) recvs: Consumer<PostedRecv>,
-    pub(crate) rung: Arc<Rung>,
-    /// Where sends and receives complete, if that is known.
-    pub(crate) cqs: Option<(CqId, CqId)>,
-}
 
 /// The engine's end of a completion queue.
 pub(crate) struct CqOut {
@@ -62,9 +48,7 @@ pub(crate) struct CqOut {
 /// What the holder of the token has.
 pub(crate) struct Core {
     pub(crate) driver: Driver<Nic, Io>,
-    work: Vec<Option<WorkQueue>>,
-    /// Queues whose work found no room in the NIC.
-    stalled: Vec<u32>,
+    work: Work,
     cqs: Vec<Option<CqOut>>,
     /// Completion queues whose ring had no room.
     full: Vec<CqId>,
@@ -95,8 +79,8 @@ impl Engine {
     pub(crate) fn new(mut driver: Driver<Nic, Io>, owner: Owner, events: Arc<Events>) -> io::Result<Engine> {
         let readiness = driver.io().readiness()?;
         driver.node.set_owner(owner);
-        let (work, stalled, cqs, full) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let core = Core { driver, work, stalled, cqs, full, events, owner };
+        let (work, cqs, full) = (Work::default(), Vec::new(), Vec::new());
+        let core = Core { driver, work, cqs, full, events, owner };
         Ok(Engine {
             token: Token::new(core),
             doorbells: Doorbells::new(MAX_QUEUES),
@@ -141,21 +125,22 @@ impl Engine {
     pub(crate) fn progress(&self, core: &mut Core) -> bool {
         // Only the holder of the token writes it.
         self.rounds.store(self.rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        let posted = core.take_work(&self.doorbells);
         let busy = match self.failure.get() {
-            None => core.driver.step_after(posted).unwrap_or_else(|error| {
+            None => core.step(&self.doorbells).unwrap_or_else(|error| {
                 self.give_up(core, &error.to_string());
                 false
             }),
             Some(_) => {
-                if posted.is_some() {
+                let rang = core.work.is_waiting(&self.doorbells);
+                if rang {
+                    core.take_work(&self.doorbells);
                     core.end_queue_pairs();
                 }
-                false
+                rang
             }
         };
         core.hand_out();
-        posted.is_some() || busy
+        busy
     }
 
     /// Sends what is owed to peers: an acknowledgement leaves in the round after the one that handed out what it is for, and a program
@@ -225,45 +210,64 @@ impl Engine {
 impl Core {
     /// A queue of work requests; its number.
     pub(crate) fn add_work(&mut self, queue: WorkQueue) -> Option<u32> {
-        let index = self.work.iter().position(Option::is_none).unwrap_or(self.work.len());
-        if index >= MAX_QUEUES {
-            return None;
-        }
-        if index == self.work.len() {
-            self.work.push(None);
-        }
-        self.work[index] = Some(queue);
-        Some(index as u32)
-    }
-
-    /// How many queue pairs there are.
-    pub(crate) fn queue_pairs(&self) -> usize {
-        let is_qp = |queue: &&WorkQueue| matches!(queue.target, Target::Qp(_));
-        self.work.iter().flatten().filter(is_qp).count()
+        self.work.add(queue)
     }
 
     pub(crate) fn remove_work(&mut self, index: u32) {
-        if let Some(place) = self.work.get_mut(index as usize) {
-            *place = None;
-        }
+        self.work.remove(index);
     }
 
     /// Forgets the work of one queue: its queue pair was reset.
     pub(crate) fn forget_work_of(&mut self, index: u32) {
-        if let Some(Some(queue)) = self.work.get_mut(index as usize) {
-            while queue.sends.pop().is_some() || queue.recvs.pop().is_some() {}
-        }
+        self.work.forget(index);
+    }
+
+    /// How many queue pairs there are.
+    pub(crate) fn queue_pairs(&self) -> usize {
+        self.work.queue_pairs().count()
+    }
+
+    /// Takes over the work of one queue, before its queue pair changes its state.
+    pub(crate) fn take_work_of(&mut self, index: u32) {
+        let now = self.driver.now();
+        self.work.take_of(index, &mut self.driver.node, now, &self.full);
+    }
+
+    /// One round of the driver, with the work of those that rang.
+    #[inline]
+    fn step(&mut self, doorbells: &Doorbells) -> Result<bool, DriverError> {
+        let Core { driver, work, full, .. } = self;
+        let posted = match work.is_waiting(doorbells) {
+            false => None,
+            true => {
+                let now = driver.now();
+                work.take(&mut driver.node, now, full, doorbells).then_some(now)
+            }
+        };
+        // A receive that was posted before a message was sent is there when the message comes: what is looked at before the round may be
+        // older than the frames that are taken in at its end.
+        let busy = driver.step_after(posted, &mut |nic, now| {
+            if work.is_waiting(doorbells) {
+                work.take(nic, now, full, doorbells);
+            }
+        })?;
+        Ok(posted.is_some() || busy)
+    }
+
+    /// Takes over the work of all queues that rang.
+    fn take_work(&mut self, doorbells: &Doorbells) {
+        let now = self.driver.now();
+        self.work.take(&mut self.driver.node, now, &self.full, doorbells);
     }
 
     /// Puts all queue pairs into the error state: what was posted, and what will be, is flushed.
     fn end_queue_pairs(&mut self) {
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
-        for index in 0..self.work.len() {
-            self.take_work_of(index as u32);
-            if let Some(WorkQueue { target: Target::Qp(qpn), .. }) = &self.work[index] {
-                // One that was never connected stays as it is.
-                let _ = self.driver.node.modify_qp(*qpn, &error);
-            }
+        let now = self.driver.now();
+        self.work.take_all(&mut self.driver.node, now, &self.full);
+        for qpn in self.work.queue_pairs() {
+            // One that was never connected stays as it is.
+            let _ = self.driver.node.modify_qp(qpn, &error);
         }
     }
 
@@ -289,67 +293,6 @@ impl Core {
             *place = None;
         }
         self.full.retain(|&full| full != id);
-    }
-
-    /// Takes over the work of the queues that rang, and of those that had to wait; when it did, if there was any.
-    #[inline]
-    fn take_work(&mut self, doorbells: &Doorbells) -> Option<Instant> {
-        let mut taken = None;
-        // From the end: what has to wait again is put behind those that are still to come.
-        for i in (0..self.stalled.len()).rev() {
-            let index = self.stalled.swap_remove(i);
-            taken = self.take_work_of(index).or(taken);
-        }
-        while let Some(index) = doorbells.next() {
-            taken = self.take_work_of(index).or(taken);
-        }
-        taken
-    }
-
-    /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Says when that was,
-    /// if there was any.
-    pub(crate) fn take_work_of(&mut self, index: u32) -> Option<Instant> {
-        let now = self.driver.now();
-        let nic = &mut self.driver.node;
-        let Some(Some(queue)) = self.work.get_mut(index as usize) else { return None };
-        queue.rung.answer();
-        let (mut any, mut full) = (false, false);
-        let mut taken = |done: Result<(), PostError>| match done {
-            Err(PostError::QueueFull) => {
-                full = true;
-                false
-            }
-            // What else is wrong with it was told when it was posted; the queue pair was reset since.
-            _ => {
-                any = true;
-                true
-            }
-        };
-        let target = queue.target;
-        let recv = |wr: &PostedRecv, nic: &mut Nic| match target {
-            Target::Qp(qpn) => nic.post_recv(qpn, &wr.wr()),
-            Target::Srq(srq) => nic.post_srq_recv(srq, &wr.wr()),
-        };
-        // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
-        // they are taken. What was begun before finds room in the NIC's own queue.
-        let waits = queue.cqs.map_or([false; 2], |(send, recv)| [send, recv].map(|cq| self.full.contains(&cq)));
-        while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
-            queue.recvs.pop();
-        }
-        if let Target::Qp(qpn) = target {
-            let mut rang = false;
-            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
-                queue.sends.pop();
-                rang = true;
-            }
-            if rang {
-                nic.ring_doorbell(now, qpn);
-            }
-        }
-        if (full || waits != [false; 2]) && !self.stalled.contains(&index) {
-            self.stalled.push(index);
-        }
-        any.then_some(now)
     }
 
     /// Hands completions and events to the program: at the end of a round, and after a call that makes some.
@@ -411,7 +354,7 @@ impl Core {
 
     /// After what time there is something to do although nothing comes in.
     fn due_in(&self) -> Option<std::time::Duration> {
-        match self.stalled.is_empty() && self.full.is_empty() {
+        match !self.work.has_stalled() && self.full.is_empty() {
             true => self.driver.due_in(),
             false => Some(watch::LOOK_AGAIN),
         }

@@ -118,14 +118,22 @@ pub(crate) extern "C" fn resolve_l2(
 /// `ibv_attach_mcast`.
 pub(crate) extern "C" fn attach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
     status(|| {
-        qp.ours.qp.attach_multicast(address_of(gid)).map_err(|e| match e {
+        let group = address_of(gid);
+        qp.ours.qp.attach_multicast(group).map_err(|e| match e {
             MulticastError::Object(e) => e.into(),
             MulticastError::Kernel(_) => Errno(libc::ENODEV),
-        })
+        })?;
+        qp.groups().insert(group);
+        Ok(())
     })
 }
 
 /// `ibv_detach_mcast`.
 pub(crate) extern "C" fn detach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
-    status(|| Ok(qp.ours.qp.detach_multicast(address_of(gid))?))
+    status(|| {
+        let group = address_of(gid);
+        qp.ours.qp.detach_multicast(group)?;
+        qp.groups().remove(&group);
+        Ok(())
+    })
 }

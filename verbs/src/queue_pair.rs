@@ -1,5 +1,7 @@
 //! Queue pairs: made, asked, destroyed.
 
+use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex as Lock, MutexGuard};
 
@@ -34,6 +36,8 @@ pub(crate) struct QpOurs {
     pub(crate) sig_all: bool,
     /// The address that the program gave, to be told again.
     address: Lock<ibv_ah_attr>,
+    /// Multicast groups that it hears: as long as there are any it is not destroyed.
+    groups: Lock<HashSet<IpAddr>>,
     pub(crate) async_events: Unacknowledged,
     /// Whether it was made for the builder's calls.
     pub(crate) extended: bool,
@@ -63,6 +67,10 @@ impl Qp {
 
     pub(crate) fn address(&self) -> MutexGuard<'_, ibv_ah_attr> {
         self.ours.address.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    pub(crate) fn groups(&self) -> MutexGuard<'_, HashSet<IpAddr>> {
+        self.ours.groups.lock().unwrap_or_else(|p| p.into_inner())
     }
 
     fn subject(&self) -> Subject {
@@ -152,6 +160,7 @@ pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
         cap: *cap,
         sig_all,
         address: Lock::default(),
+        groups: Lock::default(),
         async_events: Unacknowledged::default(),
         extended,
         builder: Builder::default(),
@@ -181,11 +190,14 @@ pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_qp_init_attr) ->
     pointer(|| make(request))
 }
 
-/// `ibv_destroy_qp`. Waits until all events are acknowledged.
+/// `ibv_destroy_qp`. EBUSY while it is attached to a multicast group; waits until all events are acknowledged.
 pub(crate) extern "C" fn destroy(qp: *mut Qp) -> c_int {
     status(|| {
         // SAFETY: it is from `make`, and the program does not use it afterwards, but to acknowledge its events.
         let this = unsafe { &*qp };
+        if !this.groups().is_empty() {
+            return Err(Errno::EBUSY);
+        }
         let context = this.context();
         context.remove_qp(this);
         context.nic().owners.remove(this.subject());

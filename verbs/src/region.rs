@@ -19,9 +19,14 @@ pub(crate) struct Mr {
 }
 
 struct MrOurs {
+    state: Mutex<State>,
+}
+
+struct State {
     /// None once its context was closed.
-    region: Mutex<Option<MemoryRegion>>,
-    pd: Mutex<&'static Pd>,
+    region: Option<MemoryRegion>,
+    pd: &'static Pd,
+    access: Access,
 }
 
 /// Rights as the NIC knows them. Bits that a device may ignore are ignored, others that it does not know are refused.
@@ -49,12 +54,8 @@ pub(crate) fn access_of(flags: c_uint) -> Result<Access, Errno> {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|p| p.into_inner())
-}
-
 impl Mr {
-    fn new(pd: &'static Pd, region: MemoryRegion, addr: *mut c_void, length: usize) -> Box<Mr> {
+    fn new(pd: &'static Pd, region: MemoryRegion, access: Access, addr: *mut c_void, length: usize) -> Box<Mr> {
         let base = ibv_mr {
             context: pd.base.context,
             pd: pd.as_c(),
@@ -65,20 +66,24 @@ impl Mr {
             rkey: region.rkey(),
         };
         pd.ours.users.add();
-        let ours = MrOurs { region: Mutex::new(Some(region)), pd: Mutex::new(pd) };
+        let ours = MrOurs { state: Mutex::new(State { region: Some(region), pd, access }) };
         let mr = Box::new(Mr { base: UnsafeCell::new(base), ours });
         pd.context().add_mr(&mr);
         mr
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.ours.state.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
     /// The key that it has for ever.
     pub(crate) fn lkey(&self) -> Option<u32> {
-        lock(&self.ours.region).as_ref().map(MemoryRegion::lkey)
+        self.state().region.as_ref().map(MemoryRegion::lkey)
     }
 
     /// Its context is closed: nobody may touch the memory any more, and the region is of no use.
     pub(crate) fn forget(&self) {
-        if let Some(region) = lock(&self.ours.region).take() {
+        if let Some(region) = self.state().region.take() {
             // Windows over it keep the NIC from letting go of it; then their keys stay good until the NIC goes.
             let _ = region.deregister();
         }
@@ -96,7 +101,7 @@ fn register(pd: &'static Pd, addr: *mut c_void, length: usize, iova: u64, flags:
     // raw copies and atomics.
     let buffer = unsafe { Buffer::foreign(addr.cast(), length, iova) };
     let region = pd.ours.domain.reg_mr(&buffer, access)?;
-    Ok(Mr::new(pd, region, addr, length))
+    Ok(Mr::new(pd, region, access, addr, length))
 }
 
 /// Makes sure that the memory is there, and may be used as asked for: what hardware does when it pins the pages. From then on the NIC
@@ -104,7 +109,8 @@ fn register(pd: &'static Pd, addr: *mut c_void, length: usize, iova: u64, flags:
 fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errno> {
     const PAGE: usize = 4096;
     let first = addr.addr() & !(PAGE - 1);
-    let Some(len) = addr.addr().checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE)).map(|end| end - first)
+    let Some(len) =
+        addr.addr().checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE)).map(|end| end - first)
     else {
         return Err(Errno(libc::EFAULT));
     };
@@ -176,7 +182,7 @@ pub(crate) extern "C" fn reg_buf(
 pub(crate) extern "C" fn alloc_null(pd: &'static Pd) -> *mut ibv_mr {
     pointer(|| {
         let region = pd.ours.domain.alloc_null_mr(Access::LOCAL_WRITE)?;
-        Ok(Mr::new(pd, region, std::ptr::null_mut(), 0))
+        Ok(Mr::new(pd, region, Access::LOCAL_WRITE, std::ptr::null_mut(), 0))
     })
 }
 
@@ -185,17 +191,16 @@ pub(crate) extern "C" fn dereg(mr: *mut Mr) -> c_int {
     status(|| {
         // SAFETY: it is from a verb that made it, and the program does not use it afterwards.
         let this = unsafe { &*mr };
-        let mut slot = lock(&this.ours.region);
-        if let Some(region) = slot.take() {
+        let mut state = this.state();
+        if let Some(region) = state.region.take() {
             if let Err((region, why)) = region.deregister() {
-                *slot = Some(region);
+                state.region = Some(region);
                 return Err(why.into());
             }
-            let pd = *lock(&this.ours.pd);
-            pd.context().remove_mr(this);
-            pd.ours.users.remove();
+            state.pd.context().remove_mr(this);
+            state.pd.ours.users.remove();
         }
-        drop(slot);
+        drop(state);
         // SAFETY: `Mr::new` made a box of it, and nobody uses it.
         drop(unsafe { Box::from_raw(mr) });
         Ok(())
@@ -228,18 +233,17 @@ pub(crate) extern "C" fn rereg(
             true => Some(access_of(access)?),
             false => None,
         };
+        let mut state = mr.state();
         if moves {
-            let old = lock(&mr.ours.region).as_ref().map_or(Access::NONE, MemoryRegion::access);
-            populate(addr, length, new_access.unwrap_or(old))?;
+            populate(addr, length, new_access.unwrap_or(state.access))?;
         }
         // SAFETY: as in `register`.
         let buffer = moves.then(|| unsafe { Buffer::foreign(addr.cast(), length, addr.addr() as u64) });
-        let mut slot = lock(&mr.ours.region);
-        let old = slot.take().ok_or(Errno::EINVAL)?;
+        let old = state.region.take().ok_or(Errno::EINVAL)?;
         let new = match old.reregister(new_pd.map(|pd| &pd.ours.domain), buffer.as_ref(), new_access) {
             Ok(new) => new,
             Err((old, why)) => {
-                *slot = Some(old);
+                state.region = Some(old);
                 return Err(why.into());
             }
         };
@@ -252,9 +256,10 @@ pub(crate) extern "C" fn rereg(
         if let Some(new_pd) = new_pd {
             base.pd = new_pd.as_c();
             new_pd.ours.users.add();
-            std::mem::replace(&mut *lock(&mr.ours.pd), new_pd).ours.users.remove();
+            std::mem::replace(&mut state.pd, new_pd).ours.users.remove();
         }
-        *slot = Some(new);
+        state.access = new_access.unwrap_or(state.access);
+        state.region = Some(new);
         Ok(())
     });
     if result == 0 { 0 } else { IBV_REREG_MR_ERR_INPUT }

@@ -115,6 +115,27 @@ fn what_was_received_is_acknowledged_though_the_program_ends_its_queue_pair_at_o
 }
 
 #[test]
+fn a_receive_posted_before_a_message_is_there_when_it_comes() {
+    for progress in [Progress::Inline, Progress::Dedicated] {
+        let [mut a, mut b] = world([progress; 2]);
+        // Nobody sends a message again.
+        for side in [&mut a, &mut b] {
+            side.qp = side.pd.create_qp(&QpOptions::new(QpKind::Uc, &side.cq)).unwrap();
+        }
+        connect(&a, &b);
+        for i in 0..5000 {
+            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+            post(&a.qp, SendOp::Send, &[a.mr.sge(0, 8)]).unwrap();
+            let got = completion(&b, || {
+                a.context.progress();
+            });
+            assert_eq!((got.wr_id, got.status), (i, Status::Success));
+            completion(&a, || ());
+        }
+    }
+}
+
+#[test]
 fn a_nic_whose_peer_is_gone_retries_and_then_says_so() {
     let [a, b] = world([Progress::Inline; 2]);
     drop(b);

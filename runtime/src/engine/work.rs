@@ -1,0 +1,150 @@
+//! Work requests on the engine's side: the queues that programs post to, and taking over what is in them.
+
+use std::sync::Arc;
+
+use softnic_nic::Nic;
+use softnic_nic::transports::PostError;
+use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::recv_queue::SrqId;
+use softnic_sync::doorbell::{Doorbells, Rung};
+use softnic_sync::ring::Consumer;
+use softnic_wire::{Instant, Qpn};
+
+use super::{MAX_QUEUES, PostedRecv, PostedSend};
+
+/// Whose work a queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    Qp(Qpn),
+    Srq(SrqId),
+}
+
+/// The engine's end of a queue of work requests.
+pub(crate) struct WorkQueue {
+    pub(crate) target: Target,
+    pub(crate) sends: Consumer<PostedSend>,
+    pub(crate) recvs: Consumer<PostedRecv>,
+    pub(crate) rung: Arc<Rung>,
+    /// Where sends and receives complete, if that is known.
+    pub(crate) cqs: Option<(CqId, CqId)>,
+}
+
+/// All queues of an engine.
+#[derive(Default)]
+pub(super) struct Work {
+    queues: Vec<Option<WorkQueue>>,
+    /// Queues whose work found no room in the NIC.
+    stalled: Vec<u32>,
+}
+
+impl Work {
+    /// Another queue; its number.
+    pub(super) fn add(&mut self, queue: WorkQueue) -> Option<u32> {
+        let index = self.queues.iter().position(Option::is_none).unwrap_or(self.queues.len());
+        if index >= MAX_QUEUES {
+            return None;
+        }
+        if index == self.queues.len() {
+            self.queues.push(None);
+        }
+        self.queues[index] = Some(queue);
+        Some(index as u32)
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        if let Some(place) = self.queues.get_mut(index as usize) {
+            *place = None;
+        }
+    }
+
+    /// Forgets what is in a queue.
+    pub(super) fn forget(&mut self, index: u32) {
+        if let Some(Some(queue)) = self.queues.get_mut(index as usize) {
+            while queue.sends.pop().is_some() || queue.recvs.pop().is_some() {}
+        }
+    }
+
+    /// The queue pairs among those that the queues belong to.
+    pub(super) fn queue_pairs(&self) -> impl Iterator<Item = Qpn> + '_ {
+        self.queues.iter().flatten().filter_map(|queue| match queue.target {
+            Target::Qp(qpn) => Some(qpn),
+            Target::Srq(_) => None,
+        })
+    }
+
+    /// Whether work had to wait.
+    pub(super) fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Whether there may be something to take.
+    #[inline]
+    pub(super) fn is_waiting(&self, doorbells: &Doorbells) -> bool {
+        !self.stalled.is_empty() || !doorbells.is_empty()
+    }
+
+    /// Takes over the work of the queues that rang, and of those that had to wait; whether there was any. Of completion queues that are
+    /// `full` nothing more is begun.
+    pub(super) fn take(&mut self, nic: &mut Nic, now: Instant, full: &[CqId], doorbells: &Doorbells) -> bool {
+        let mut taken = false;
+        // From the end: what has to wait again is put behind those that are still to come.
+        for i in (0..self.stalled.len()).rev() {
+            let index = self.stalled.swap_remove(i);
+            taken |= self.take_of(index, nic, now, full);
+        }
+        while let Some(index) = doorbells.next() {
+            taken |= self.take_of(index, nic, now, full);
+        }
+        taken
+    }
+
+    /// Takes over the work of all queues, rung or not.
+    pub(super) fn take_all(&mut self, nic: &mut Nic, now: Instant, full: &[CqId]) {
+        for index in 0..self.queues.len() {
+            self.take_of(index as u32, nic, now, full);
+        }
+    }
+
+    /// Takes over the work of one queue: when it rang, and before its queue pair changes its state. Whether there was any.
+    pub(super) fn take_of(&mut self, index: u32, nic: &mut Nic, now: Instant, full: &[CqId]) -> bool {
+        let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return false };
+        queue.rung.answer();
+        let (mut any, mut no_room) = (false, false);
+        let mut taken = |done: Result<(), PostError>| match done {
+            Err(PostError::QueueFull) => {
+                no_room = true;
+                false
+            }
+            // What else is wrong with it was told when it was posted; the queue pair was reset since.
+            _ => {
+                any = true;
+                true
+            }
+        };
+        let target = queue.target;
+        let recv = |wr: &PostedRecv, nic: &mut Nic| match target {
+            Target::Qp(qpn) => nic.post_recv(qpn, &wr.wr()),
+            Target::Srq(srq) => nic.post_srq_recv(srq, &wr.wr()),
+        };
+        // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
+        // they are taken. What was begun before finds room in the NIC's own queue.
+        let waits = queue.cqs.map_or([false; 2], |(send, recv)| [send, recv].map(|cq| full.contains(&cq)));
+        while !waits[1] && queue.recvs.peek(|wr| taken(recv(wr, nic))) == Some(true) {
+            queue.recvs.pop();
+        }
+        if let Target::Qp(qpn) = target {
+            let mut rang = false;
+            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
+                queue.sends.pop();
+                rang = true;
+            }
+            if rang {
+                nic.ring_doorbell(now, qpn);
+            }
+        }
+        if (no_room || waits != [false; 2]) && !self.stalled.contains(&index) {
+            self.stalled.push(index);
+        }
+        any
+    }
+}
