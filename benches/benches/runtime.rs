@@ -1,5 +1,5 @@
 //! What posting, polling and a round of the engine cost a program, one message at a time, on a wire in memory: both ends in one thread, so
-//! that nothing is waited for.
+//! that nothing is waited for. With a device (`-- afxdp:eth0`) only what polling in vain costs there.
 #![allow(missing_docs, clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
@@ -8,7 +8,9 @@ use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, SendFlags, SendOp, SendWr};
-use softnic_runtime::api::{CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, QpOptions, QueuePair};
+use softnic_runtime::api::{
+    CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, QpOptions, QueuePair,
+};
 use softnic_wire::Psn;
 
 const ROUNDS: usize = 200_000;
@@ -65,14 +67,39 @@ fn poll(end: &End, done: &mut Vec<Completion>) {
     end.cq.poll(done, 16).unwrap();
 }
 
+/// Polls in vain, again and again, as a program does that waits.
+fn idle(end: &End) {
+    const POLLS: u32 = 1000;
+    let mut done = Vec::new();
+    let mut times: Vec<f64> = Vec::new();
+    for _ in 0..1000 {
+        let start = Instant::now();
+        for _ in 0..POLLS {
+            poll(end, &mut done);
+        }
+        times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(POLLS));
+    }
+    times.sort_unstable_by(f64::total_cmp);
+    let at = |part: usize| times[times.len() * part / 100];
+    println!("{:48} {:5.0} {:7.0} {:7.0}", "poll, nothing to do for long", at(10), at(50), at(90));
+}
+
 fn main() {
-    let options = OpenOptions::default();
+    let options = OpenOptions { progress: Some(Progress::Inline), ..OpenOptions::default() };
+    // Cargo's own word for a benchmark is no device.
+    if let Some(device) = std::env::args().skip(1).find(|word| !word.starts_with("--")) {
+        let device = device.parse().unwrap_or_else(|why| panic!("{device}: {why}"));
+        let context = Context::open(&device, &options).unwrap_or_else(|why| panic!("{why}"));
+        println!("{}", context.description());
+        idle(&End::new(context));
+        return;
+    }
     let [a, b] = Context::open_pair([&options, &options]).unwrap().map(End::new);
     a.connect(&b);
     b.connect(&a);
     let clock = (0..10_000).map(|_| Instant::now().elapsed()).min().unwrap_or_default();
     let names = [
-        "poll, nothing to do",
+        "poll, nothing to do, just after something was",
         "post_send, WRITE of 64 bytes",
         "poll: the WRITE leaves",
         "poll of the peer: it arrives, and is placed",
@@ -98,4 +125,5 @@ fn main() {
     }
     println!("{:48} {:>5} {:>7} {:>7}", "nanoseconds, percentile", 10, 50, 90);
     rows.iter_mut().for_each(Row::show);
+    idle(&a);
 }

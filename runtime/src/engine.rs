@@ -158,6 +158,16 @@ impl Engine {
         posted.is_some() || busy
     }
 
+    /// Sends what is owed to peers: an acknowledgement leaves in the round after the one that handed out what it is for, and a program
+    /// that got what it waited for may make no other round, because it destroys its queue pair or ends.
+    pub(crate) fn settle(&self, core: &mut Core) {
+        if self.failure.get().is_none()
+            && let Err(error) = core.driver.send_owed()
+        {
+            self.give_up(core, &error.to_string());
+        }
+    }
+
     /// The wire is gone for good: so is the port, and all work ends in errors.
     #[cold]
     pub(crate) fn give_up(&self, core: &mut Core, why: &str) {

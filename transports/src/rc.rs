@@ -1,10 +1,12 @@
 //! Reliable connection: requester and responder of one queue pair, with the loss recovery of its choice.
 
+mod ping_pong;
 mod requester;
 mod responder;
 
 use std::time::Duration;
 
+use ping_pong::PingPong;
 use requester::{Limits, Requester};
 use responder::Responder;
 use softnic_wire::aeth::{NakCode, RnrTimer};
@@ -97,6 +99,8 @@ pub struct Rc<R> {
     tell_drained: bool,
     /// A request went ahead of the acknowledgement that is owed.
     ack_passed: bool,
+    /// Whether the acknowledgement that is owed waits for the program's reply.
+    ping_pong: PingPong,
 }
 
 impl<R: LossRecovery + Default> Rc<R> {
@@ -114,6 +118,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             established: false,
             tell_drained: false,
             ack_passed: false,
+            ping_pong: PingPong::default(),
         }
     }
 
@@ -125,6 +130,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.responder.receives.clear();
         self.recovery = R::default();
         (self.established, self.tell_drained, self.ack_passed) = (false, false, false);
+        self.ping_pong = PingPong::default();
     }
 
     /// RESET to INIT.
@@ -149,6 +155,7 @@ impl<R: LossRecovery + Default> Rc<R> {
     /// RTR to RTS.
     pub fn ready_to_send(&mut self, a: &SendAttr) {
         let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
+        self.ping_pong.set_timeout(ack_timeout(timeout));
         self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
         self.state = QpState::ReadyToSend;
     }
@@ -188,6 +195,9 @@ impl<R: LossRecovery + Default> Rc<R> {
         if let Some(timer) = u.min_rnr_timer {
             self.responder.set_rnr_timer(timer);
         }
+        if let Some(timeout) = u.timeout {
+            self.ping_pong.set_timeout(ack_timeout(timeout));
+        }
         self.requester.update(u);
     }
 
@@ -208,6 +218,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             return;
         }
         self.state = QpState::Error;
+        self.ping_pong.release();
         self.requester.flush(work, self.qpn, host);
         self.responder.receives.flush(receive, host);
         if self.responder.receives.are_shared() {
@@ -302,7 +313,8 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         self.requester.queue.write(wr, self.requester.sig_all())
     }
 
-    fn ring_doorbell(&mut self, _now: Instant, host: &mut impl Host) {
+    fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
+        self.ping_pong.on_post(now);
         match (self.state, &self.link) {
             (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => self.requester.queue.publish(link.mtu),
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
@@ -348,10 +360,19 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
                 self.on_request_failure(f, host);
             }
             self.check_drained(host);
-        } else if self.state.receives()
-            && let Err(f) = self.responder.handle_request(packet, link, &mut self.recovery, host)
-        {
-            self.on_response_failure(f, host);
+        } else if self.state.receives() {
+            self.ping_pong.on_request();
+            let before = self.responder.messages();
+            let done = self.responder.handle_request(packet, link, &mut self.recovery, host);
+            if self.responder.messages() != before {
+                match opcode.kind().is_answered_by_data() {
+                    true => self.ping_pong.on_data_request(),
+                    false => self.ping_pong.on_message(now, self.responder.owes_ack_only()),
+                }
+            }
+            if let Err(f) = done {
+                self.on_response_failure(f, host);
+            }
         }
         self.check_invariants();
         // Requests change nothing for our own requests.
@@ -361,9 +382,15 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         // The reply to a message goes before the acknowledgement of that message: its reader waits for the reply. One packet only, so
         // that a long message does not keep the acknowledgement.
-        if self.responder.owes_ack_only() && !self.ack_passed && self.transmit_request(now, tx, host) {
-            self.ack_passed = true;
-            return true;
+        if self.responder.owes_ack_only() && !self.ack_passed {
+            if self.transmit_request(now, tx, host) {
+                self.ack_passed = true;
+                self.ping_pong.release();
+                return true;
+            }
+            if self.ping_pong.holds(now) {
+                return false;
+            }
         }
         let Some(link) = &self.link else { return false };
         // Other answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
@@ -382,10 +409,14 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.requester.poll_timeout()
+        match (self.requester.poll_timeout(), self.ping_pong.poll_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
+        self.ping_pong.holds(now);
         if !self.state.sends() {
             return;
         }

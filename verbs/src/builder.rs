@@ -122,7 +122,12 @@ pub(crate) fn request(init: &mut ibv_qp_init_attr_ex) -> Result<Request<'_>, Err
         return Err(Errno::EOPNOTSUPP);
     }
     let extended = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    if extended && init.send_ops_flags & !SUPPORTED_SEND_OPS != 0 {
+    let has = match init.qp_type {
+        IBV_QPT_RC => SUPPORTED_SEND_OPS,
+        IBV_QPT_UC => UC_SEND_OPS,
+        _ => UD_SEND_OPS,
+    };
+    if extended && init.send_ops_flags & !has != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     // SAFETY: NULL, or a domain of the program, which it destroys after its queue pairs.

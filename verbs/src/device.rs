@@ -1,7 +1,7 @@
 //! The devices of the process: `softnic0`, `softnic1`, … in the order that the environment names them.
 
 use std::ffi::CStr;
-use std::sync::{Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use libc::c_int;
 use softnic_runtime::api::{DeviceSpec, OwnAddresses};
@@ -121,6 +121,12 @@ fn devices() -> &'static [Device] {
         }
         devices
     })
+}
+
+/// The NICs that are open, each once.
+pub(crate) fn open_nics() -> Vec<Arc<Nics>> {
+    let first_of_group = devices().iter().filter(|device| device.place == 0);
+    first_of_group.filter_map(|d| d.group.open.lock().unwrap_or_else(|p| p.into_inner()).upgrade()).collect()
 }
 
 /// `ibv_get_device_list`.

@@ -4,6 +4,7 @@
 //! the same object file whatever rustc does with the function. Nothing calls by these on the hot path: inlined verbs go through the
 //! tables of the context.
 
+#[cfg(not(test))]
 use std::arch::global_asm;
 
 use crate::{
@@ -11,20 +12,31 @@ use crate::{
     rdmacm, region, shared_receive, strings, unsupported, vendor,
 };
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(test)))]
 macro_rules! jump {
     () => {
         "jmp {f}"
     };
 }
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(test)))]
 macro_rules! jump {
     () => {
         "b {f}"
     };
 }
 
+/// In the crate's own tests, which are no library, the functions are only named.
+#[cfg(test)]
+macro_rules! symbol {
+    ($name:ident, $at:literal, $version:literal, $function:path) => {
+        const _: () = {
+            let _ = $function;
+        };
+    };
+}
+
 /// One symbol: `@@` for the version that programs are linked with now, `@` for one that only old ones ask for.
+#[cfg(not(test))]
 macro_rules! symbol {
     ($name:ident, $at:literal, $version:literal, $function:path) => {
         global_asm!(
@@ -37,6 +49,28 @@ macro_rules! symbol {
             concat!(".symver ", $version, ".", stringify!($name), ", ", stringify!($name), $at, $version),
             ".popsection",
             f = sym $function,
+        );
+    };
+}
+
+#[cfg(test)]
+macro_rules! flag {
+    ($version:literal) => {};
+}
+
+/// A flag that drivers read: a byte, not a function.
+#[cfg(not(test))]
+macro_rules! flag {
+    ($version:literal) => {
+        global_asm!(
+            ".pushsection .bss.exports, \"aw\", %nobits",
+            concat!(".globl ", $version, ".flag"),
+            concat!(".type ", $version, ".flag, %object"),
+            concat!($version, ".flag:"),
+            ".zero 1",
+            concat!(".size ", $version, ".flag, 1"),
+            concat!(".symver ", $version, ".flag, verbs_allow_disassociate_destroy@", $version),
+            ".popsection",
         );
     };
 }
@@ -275,17 +309,7 @@ macro_rules! private {
         symbol!(ibv_query_gid_type, "@", $version, query::gid_type);
         symbol!(ibv_read_ibdev_sysfs_file, "@", $version, unsupported::minus_one);
         symbol!(ibv_wr_opcode_str, "@", $version, strings::wr_opcode);
-        // A flag that drivers read: a byte, not a function.
-        global_asm!(
-            ".pushsection .bss.exports, \"aw\", %nobits",
-            concat!(".globl ", $version, ".flag"),
-            concat!(".type ", $version, ".flag, %object"),
-            concat!($version, ".flag:"),
-            ".zero 1",
-            concat!(".size ", $version, ".flag, 1"),
-            concat!(".symver ", $version, ".flag, verbs_allow_disassociate_destroy@", $version),
-            ".popsection",
-        );
+        flag!($version);
         private!($version, unsupported::null: _verbs_init_and_alloc_context verbs_open_device);
         private!($version, unsupported::nothing: __verbs_log verbs_init_cq verbs_set_ops verbs_uninit_context);
         private!($version, unsupported::fails:

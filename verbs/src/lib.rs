@@ -20,7 +20,6 @@ mod domain;
 mod environment;
 mod errno;
 mod events;
-#[cfg(not(test))]
 mod exports;
 mod fork;
 mod modify;

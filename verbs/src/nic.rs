@@ -1,13 +1,13 @@
 //! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 use softnic_nic::transports::Event;
 use softnic_runtime::api::{self, DeviceSpec, EventSink, OpenError, OpenOptions};
 
 use crate::abi::c_int;
-use crate::device::{Device, environment};
+use crate::device::{self, Device, environment};
 use crate::errno::Errno;
 use crate::events::{self, EventQueue, Subject};
 use crate::fork;
@@ -82,6 +82,7 @@ impl Nics {
             eprintln!("softnic: {e}");
             errno_of(&e)
         })?;
+        at_exit();
         let nics = Arc::new(nics);
         *open = Arc::downgrade(&nics);
         Ok(nics)
@@ -121,6 +122,27 @@ impl Drop for Nics {
     fn drop(&mut self) {
         fork::forget(&self.descriptors);
     }
+}
+
+/// A program may end without closing anything: what it received is acknowledged nevertheless, and its capture is whole.
+fn at_exit() {
+    extern "C" fn settle() {
+        if fork::check().is_err() {
+            return;
+        }
+        for nics in device::open_nics() {
+            for nic in &nics.nics {
+                nic.runtime.settle();
+                // Nobody is left to be told.
+                let _ = nic.runtime.flush_capture();
+            }
+        }
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is a function of this library, which is never unloaded.
+        unsafe { libc::atexit(settle) };
+    });
 }
 
 /// What a program is told, beside the line that a person reads.

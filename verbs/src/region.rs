@@ -90,12 +90,46 @@ fn register(pd: &'static Pd, addr: *mut c_void, length: usize, iova: u64, flags:
     if addr.is_null() && length > 0 || addr.addr().checked_add(length).is_none() {
         return Err(Errno::EINVAL);
     }
+    populate(addr, length, access)?;
     let iova = if flags & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
     // SAFETY: the program leaves the memory in place until it deregisters it; that is what the verb asks of it. Our only access is by
     // raw copies and atomics.
     let buffer = unsafe { Buffer::foreign(addr.cast(), length, iova) };
     let region = pd.ours.domain.reg_mr(&buffer, access)?;
     Ok(Mr::new(pd, region, addr, length))
+}
+
+/// Makes sure that the memory is there, and may be used as asked for: what hardware does when it pins the pages. From then on the NIC
+/// finds it in place, and no page is missing when a packet comes.
+fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errno> {
+    const PAGE: usize = 4096;
+    let first = addr.addr() & !(PAGE - 1);
+    let Some(len) = addr.addr().checked_add(length).and_then(|end| end.checked_next_multiple_of(PAGE)).map(|end| end - first)
+    else {
+        return Err(Errno(libc::EFAULT));
+    };
+    let first = addr.map_addr(|_| first);
+    let advice = match access.allows(Access::LOCAL_WRITE) {
+        true => libc::MADV_POPULATE_WRITE,
+        false => libc::MADV_POPULATE_READ,
+    };
+    // SAFETY: it changes nothing that a program can see, of whatever memory.
+    if len == 0 || unsafe { libc::madvise(first, len, advice) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        // Before Linux 5.14, or memory of devices: then it is only looked whether something is there.
+        Some(libc::EINVAL) => {
+            let mut resident = vec![0; len / PAGE];
+            // SAFETY: there is a byte for each page.
+            match unsafe { libc::mincore(first, len, resident.as_mut_ptr()) } {
+                0 => Ok(()),
+                _ => Err(Errno(libc::EFAULT)),
+            }
+        }
+        Some(libc::EAGAIN | libc::EINTR) => Ok(()),
+        _ => Err(Errno(libc::EFAULT)),
+    }
 }
 
 /// `ibv_reg_mr`.
@@ -139,11 +173,9 @@ pub(crate) extern "C" fn reg_buf(
 }
 
 /// `ibv_alloc_null_mr`.
-pub(crate) extern "C" fn alloc_null(pd: &Pd) -> *mut ibv_mr {
+pub(crate) extern "C" fn alloc_null(pd: &'static Pd) -> *mut ibv_mr {
     pointer(|| {
         let region = pd.ours.domain.alloc_null_mr(Access::LOCAL_WRITE)?;
-        // SAFETY: the program keeps the domain until after its regions: `dealloc` refuses before.
-        let pd: &'static Pd = unsafe { &*(&raw const *pd) };
         Ok(Mr::new(pd, region, std::ptr::null_mut(), 0))
     })
 }
@@ -196,6 +228,10 @@ pub(crate) extern "C" fn rereg(
             true => Some(access_of(access)?),
             false => None,
         };
+        if moves {
+            let old = lock(&mr.ours.region).as_ref().map_or(Access::NONE, MemoryRegion::access);
+            populate(addr, length, new_access.unwrap_or(old))?;
+        }
         // SAFETY: as in `register`.
         let buffer = moves.then(|| unsafe { Buffer::foreign(addr.cast(), length, addr.addr() as u64) });
         let mut slot = lock(&mr.ours.region);

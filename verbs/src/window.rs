@@ -26,15 +26,13 @@ pub(crate) struct Mw {
 }
 
 /// `ibv_alloc_mw`.
-pub(crate) extern "C" fn alloc(pd: &Pd, kind: c_int) -> *mut ibv_mw {
+pub(crate) extern "C" fn alloc(pd: &'static Pd, kind: c_int) -> *mut ibv_mw {
     pointer(|| {
         let window = pd.ours.domain.alloc_mw(match kind {
             IBV_MW_TYPE_1 => WindowType::Type1,
             IBV_MW_TYPE_2 => WindowType::Type2B,
             _ => return Err(Errno::EINVAL),
         })?;
-        // SAFETY: the program keeps the domain until after its windows: `dealloc` refuses before.
-        let pd: &'static Pd = unsafe { &*(&raw const *pd) };
         pd.ours.users.add();
         let key = window.key();
         let base = ibv_mw { context: pd.base.context, pd: pd.as_c(), rkey: key.into(), handle: 0, kind };

@@ -163,6 +163,13 @@ impl Context {
         all
     }
 
+    /// Sends what is owed to peers, for a program that is about to end without destroying its queue pairs.
+    pub fn settle(&self) {
+        for engine in &self.0.engines {
+            engine.settle(&mut engine.control());
+        }
+    }
+
     /// What it is on, in a line: device, mode.
     pub fn description(&self) -> &str {
         &self.0.description

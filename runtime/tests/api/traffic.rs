@@ -8,7 +8,7 @@ use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_nic::{QpAttr, QpKind};
 use softnic_runtime::api::{Progress, QpOptions};
 
-use crate::world::{LIMIT, SIZE, completion, connect, contents, filled, side_of, world, write};
+use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, post, side_of, world, write};
 
 #[test]
 fn one_thread_runs_both() {
@@ -93,6 +93,25 @@ fn receives_wait_for_messages() {
     });
     assert_eq!((got.wr_id, got.byte_len, got.imm, got.status), (5, 5, Some(42), Status::Success));
     assert_eq!(&contents(&b)[..5], b"hello");
+}
+
+#[test]
+fn what_was_received_is_acknowledged_though_the_program_ends_its_queue_pair_at_once() {
+    for end in [None, Some(QpState::Error), Some(QpState::Reset)] {
+        let [a, b] = world([Progress::Inline; 2]);
+        b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+        post(&a.qp, SendOp::Send, &[a.mr.sge(0, 5)]).unwrap();
+        let got = completion(&b, || {
+            a.context.progress();
+        });
+        assert_eq!((got.wr_id, got.status), (5, Status::Success));
+        let Side { qp, context: _context, .. } = b;
+        match end {
+            None => drop(qp),
+            state => qp.modify(&QpAttr { state, ..QpAttr::default() }).unwrap(),
+        }
+        assert_eq!(completion(&a, || ()).status, Status::Success, "{end:?}: the peer never heard that it arrived");
+    }
 }
 
 #[test]

@@ -116,6 +116,12 @@ impl Responder {
         self.data.clear();
     }
 
+    /// Messages that came whole, 24 bits.
+    #[inline]
+    pub(super) fn messages(&self) -> u32 {
+        self.msn
+    }
+
     #[inline]
     pub(super) fn has_answer(&self) -> bool {
         self.answer.is_some() || self.data.is_due()

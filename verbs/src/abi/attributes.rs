@@ -207,6 +207,10 @@ pub(crate) const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 pub(crate) const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 /// All operations of the builder interface but TSO, flush and atomic write.
 pub(crate) const SUPPORTED_SEND_OPS: u64 = (1 << 10) - 1;
+/// WRITE, WRITE with immediate, SEND, SEND with immediate, local invalidate, bind.
+pub(crate) const UC_SEND_OPS: u64 = 0b1_1000_1111;
+/// SEND, SEND with immediate.
+pub(crate) const UD_SEND_OPS: u64 = 0b1100;
 pub(crate) const IBV_QPT_RC: c_int = 2;
 pub(crate) const IBV_QPT_UC: c_int = 3;
 pub(crate) const IBV_QPT_UD: c_int = 4;

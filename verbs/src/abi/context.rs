@@ -26,7 +26,7 @@ pub(crate) const IBV_TRANSPORT_IB: c_int = 0;
 #[repr(C)]
 pub(crate) struct ibv_context_ops {
     pub(crate) compat0: [usize; 7],
-    pub(crate) alloc_mw: extern "C" fn(&crate::domain::Pd, c_int) -> *mut ibv_mw,
+    pub(crate) alloc_mw: extern "C" fn(&'static crate::domain::Pd, c_int) -> *mut ibv_mw,
     pub(crate) bind_mw: extern "C" fn(&Qp, &ibv_mw, &ibv_mw_bind) -> c_int,
     pub(crate) dealloc_mw: extern "C" fn(*mut ibv_mw) -> c_int,
     pub(crate) compat10: usize,
@@ -61,7 +61,7 @@ layout!(ibv_context, 328, ops 8, cmd_fd 264, async_fd 268, num_comp_vectors 272,
 pub(crate) struct verbs_context {
     pub(crate) query_port: extern "C" fn(ContextPtr<'_>, u8, *mut c_void, usize) -> c_int,
     pub(crate) advise_mr: usize,
-    pub(crate) alloc_null_mr: extern "C" fn(&crate::domain::Pd) -> *mut ibv_mr,
+    pub(crate) alloc_null_mr: extern "C" fn(&'static crate::domain::Pd) -> *mut ibv_mr,
     pub(crate) counters_and_dm: [usize; 10],
     pub(crate) modify_qp_rate_limit: usize,
     pub(crate) alloc_parent_domain: extern "C" fn(ContextPtr<'_>, &ibv_parent_domain_init_attr) -> *mut ibv_pd,
