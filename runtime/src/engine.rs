@@ -21,6 +21,7 @@ use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;
 use softnic_sync::token::Token;
+use softnic_wire::Qpn;
 
 pub(crate) use posted::{PostedRecv, PostedSend};
 pub(crate) use watch::{Mode, Watcher};
@@ -144,8 +145,16 @@ impl Engine {
     }
 
     /// Sends what is owed to peers: an acknowledgement leaves in the round after the one that handed out what it is for, and a program
-    /// that got what it waited for may make no other round, because it destroys its queue pair or ends.
-    pub(crate) fn settle(&self, core: &mut Core) {
+    /// that got what it waited for may make no other round, because it destroys its queue pair or ends. `None`: all of its queue pairs.
+    pub(crate) fn settle(&self, core: &mut Core, qpn: Option<Qpn>) {
+        match qpn {
+            Some(qpn) => core.driver.node.release_acks(qpn),
+            None => {
+                for qpn in core.work.queue_pairs() {
+                    core.driver.node.release_acks(qpn);
+                }
+            }
+        }
         if self.failure.get().is_none()
             && let Err(error) = core.driver.send_owed()
         {

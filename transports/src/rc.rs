@@ -133,6 +133,11 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.ping_pong = PingPong::default();
     }
 
+    /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
+    pub fn release_ack(&mut self) {
+        self.ping_pong.release();
+    }
+
     /// RESET to INIT.
     pub fn init(&mut self) {
         self.state = QpState::Init;

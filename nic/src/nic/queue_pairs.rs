@@ -138,6 +138,15 @@ impl Nic {
         self.slots.get(self.index_of(qpn)? as usize)?.as_ref()
     }
 
+    /// The program will not answer any more on a queue pair: what waits for its answer goes.
+    pub fn release_acks(&mut self, qpn: Qpn) {
+        let Some((index, slot, _)) = self.slot(qpn) else { return };
+        if let AnyQp::Rc(qp) = &mut slot.qp {
+            qp.release_ack();
+        }
+        self.activate(index);
+    }
+
     /// The state of a queue pair.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         let slot = self.slot_of(qpn)?;

@@ -166,7 +166,7 @@ impl Context {
     /// Sends what is owed to peers, for a program that is about to end without destroying its queue pairs.
     pub fn settle(&self) {
         for engine in &self.0.engines {
-            engine.settle(&mut engine.control());
+            engine.settle(&mut engine.control(), None);
         }
     }
 

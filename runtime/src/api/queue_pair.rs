@@ -130,7 +130,7 @@ const RECEIVES: u8 = 2;
 impl Drop for Pair {
     fn drop(&mut self) {
         let mut core = self.engine.control();
-        self.engine.settle(&mut core);
+        self.engine.settle(&mut core, Some(self.qpn));
         core.remove_work(self.index);
         // It exists: nobody else destroys it.
         let _ = core.nic().destroy_qp(self.qpn);
@@ -211,7 +211,7 @@ impl QueuePair {
         // What was posted before was posted in the old state.
         core.take_work_of(self.0.index);
         if matches!(attr.state, Some(QpState::Reset | QpState::Error)) {
-            self.0.engine.settle(&mut core);
+            self.0.engine.settle(&mut core, Some(self.0.qpn));
         }
         core.nic().modify_qp(self.0.qpn, attr)?;
         let posts = match core.nic().qp_state(self.0.qpn) {
