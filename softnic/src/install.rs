@@ -14,11 +14,18 @@ use crate::run::library::{self, IBVERBS, RDMACM};
 /// What is in our library and in no other: the first variable that it reads.
 const MARK: &[u8] = b"SOFTNIC_DEV";
 
+/// What softnic has beyond verbs, for programs that are compiled for it.
+const HEADER: &str = include_str!("../../verbs/include/softnicdv.h");
+/// Beside where rdma-core has the headers of its drivers.
+const HEADER_PLACE: &str = "include/infiniband";
+const HEADER_NAME: &str = "softnicdv.h";
+
 /// Lay down libibverbs.so.1 and librdmacm.so.1 in a folder, for programs that are not started by `softnic run`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic install ~/softnic-lib
   eval $(softnic install ~/softnic-lib) && SOFTNIC_DEV=afxdp:eth0 ibv_devinfo
+  cc -I ~/softnic-lib/include program.c -L ~/softnic-lib -l:libibverbs.so.1     # with <infiniband/softnicdv.h>
 
 The folder must not be where the system keeps its own: both libraries of rdma-core stay as they are unless --force is given. What
 programs find is set by SOFTNIC_DEV, SOFTNIC_FAULT, SOFTNIC_PCAP and so on: see `softnic run --help`.")]
@@ -44,9 +51,17 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let (ibverbs, rdmacm) = (folder.join(IBVERBS), folder.join(RDMACM));
     replace(&ibverbs, |new| fs::copy(&library, new).map(|_| ())).map_err(failed(&ibverbs))?;
     replace(&rdmacm, |new| symlink(IBVERBS, new)).map_err(failed(&rdmacm))?;
+    let headers = folder.join(HEADER_PLACE);
+    fs::create_dir_all(&headers).map_err(failed(&headers))?;
+    let header = headers.join(HEADER_NAME);
+    replace(&header, |new| fs::write(new, HEADER)).map_err(failed(&header))?;
     let line = format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(&folder));
     let printed = match common.json {
-        true => writeln!(io::stdout(), "{}", json!({ "libibverbs": ibverbs, "librdmacm": rdmacm, "export": line })),
+        true => writeln!(
+            io::stdout(),
+            "{}",
+            json!({ "libibverbs": ibverbs, "librdmacm": rdmacm, "header": header, "export": line })
+        ),
         false => writeln!(io::stdout(), "{line}"),
     };
     printed.map_err(|e| format!("cannot write the output: {e}"))?;

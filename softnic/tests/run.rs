@@ -334,7 +334,9 @@ fn install_lays_down_both_names_and_spares_what_is_not_ours() {
     assert_eq!(fs::read_to_string(folder.join("libibverbs.so.1")).unwrap(), content);
     assert_eq!(fs::read_link(folder.join("librdmacm.so.1")).unwrap().to_str(), Some("libibverbs.so.1"));
     assert!(fs::symlink_metadata(folder.join("libibverbs.so.1")).unwrap().is_file());
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing else is left there");
+    let header = fs::read_to_string(folder.join("include/infiniband/softnicdv.h")).unwrap();
+    assert!(header.contains("softnicdv_is_supported"));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 3, "nothing else is left there");
 
     let theirs = place.0.join("theirs");
     fs::create_dir(&theirs).unwrap();

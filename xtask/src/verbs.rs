@@ -4,6 +4,7 @@ mod c_tests;
 mod ends;
 mod judge;
 mod killed;
+mod layouts;
 mod pair;
 mod report;
 mod rxe;

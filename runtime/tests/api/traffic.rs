@@ -121,6 +121,39 @@ fn what_was_received_is_acknowledged_though_the_program_ends_its_queue_pair_at_o
     }
 }
 
+/// The acknowledgement of what a program is used to answer waits for the answer, for a moment; this program ends in that moment.
+#[test]
+fn the_last_message_of_a_ping_pong_is_acknowledged_though_no_answer_comes() {
+    for _ in 0..20 {
+        let [a, b] = world([Progress::Inline; 2]);
+        for last in [false, false, false, false, false, true] {
+            b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+            post(&a.qp, SendOp::Send, &[a.mr.sge(0, 5)]).unwrap();
+            let got = completion(&b, || {
+                a.context.progress();
+            });
+            assert_eq!((got.wr_id, got.status), (5, Status::Success));
+            if last {
+                break;
+            }
+            write(&b, &a, 6, 8).unwrap();
+            for side in [&a, &b] {
+                let other = if std::ptr::eq(side, &a) { &b } else { &a };
+                assert_eq!(
+                    completion(side, || {
+                        other.context.progress();
+                    })
+                    .status,
+                    Status::Success
+                );
+            }
+        }
+        let Side { qp, context: _context, .. } = b;
+        drop(qp);
+        assert_eq!(completion(&a, || ()).status, Status::Success, "the peer never heard that it arrived");
+    }
+}
+
 #[test]
 fn a_receive_posted_before_a_message_is_there_when_it_comes() {
     for progress in [Progress::Inline, Progress::Dedicated] {

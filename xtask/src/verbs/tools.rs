@@ -154,12 +154,12 @@ pub(super) fn rxe() -> Vec<Case> {
         case("ibv_ud_pingpong", "-n 100", PingPong, false),
         case("ibv_srq_pingpong", "-n 50", PingPong, false),
         case("ib_write_bw", "-s 65536 -n 20", OneRow, true),
-        case("ib_read_bw", "-s 65536 -n 20", OneRow, true),
+        case("ib_read_bw", "-o 16 -s 65536 -n 20", OneRow, true),
         case("ib_send_bw", "-s 65536 -n 20", OneRow, true),
         case("ib_write_bw", "-a -n 5", SizesUpTo(LARGEST), false),
-        case("ib_atomic_bw", "-n 50", OneRow, false),
+        case("ib_atomic_bw", "-o 16 -n 50", OneRow, false),
         case("ib_write_lat", "-n 50", OneRow, false),
-        case("ib_read_lat", "-n 50", OneRow, false),
+        case("ib_read_lat", "-o 16 -n 50", OneRow, false),
         case("ib_send_lat", "-n 50", OneRow, false),
     ]
 }
