@@ -4,6 +4,7 @@ mod c_tests;
 mod ends;
 mod judge;
 mod killed;
+mod oracle;
 mod pair;
 mod report;
 mod rxe;
@@ -35,6 +36,9 @@ pub(crate) struct Options {
     /// Print where each field of the structures of libibverbs and librdmacm lies, as the installed headers have it
     #[arg(long, conflicts_with_all = ["names", "all", "c", "list"])]
     offsets: bool,
+    /// Run the C tests on Linux Soft-RoCE instead, in the guest, and say where it does otherwise
+    #[arg(long, conflicts_with_all = ["all", "list", "offsets"])]
+    oracle: bool,
     /// The optimised build, as users have it; takes minutes to build
     #[arg(long)]
     release: bool,
@@ -125,7 +129,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let all = Test::all()?;
     let tests: Vec<Test> = match &options.names[..] {
-        [] if options.c => all.into_iter().filter(|t| matches!(t, Test::C(_))).collect(),
+        [] if options.c || options.oracle => all.into_iter().filter(|t| matches!(t, Test::C(_))).collect(),
         [] if options.all || options.list => all,
         [] => all.into_iter().filter(Test::is_short).collect(),
         names => named(&all, names)?,
@@ -135,6 +139,11 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Ok(());
     }
     let bench = Bench::new(options.release, options.verbose)?;
+    if options.oracle {
+        let c = tests.iter().filter_map(|test| if let Test::C(test) = test { Some(test) } else { None });
+        catch_interrupts();
+        return oracle::run(&c.collect::<Vec<_>>(), &bench).map_err(|e| e.to_string());
+    }
     let report = run_tests(&tests, &bench).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     if options.write_docs {

@@ -75,7 +75,7 @@ impl CTest {
         Ok(CTest { name: name.into(), source: source.into(), run, link, limit })
     }
 
-    fn compile(&self, folder: &Path) -> Result<PathBuf, Error> {
+    pub(super) fn compile(&self, folder: &Path) -> Result<PathBuf, Error> {
         let program = folder.join(&self.name);
         let mut gcc = Command::new("gcc");
         gcc.args(CFLAGS).arg("-o").arg(&program).arg(&self.source).args(&self.link);
