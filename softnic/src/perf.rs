@@ -98,6 +98,9 @@ pub(crate) struct Args {
     /// Compare the data: every message of send, read and atomic, of write the last one in each place of memory (up to 512)
     #[arg(long)]
     verify: bool,
+    /// In a ping-pong, wait for the completion of one's own message before the peer's is looked for, as ib_write_lat does
+    #[arg(long)]
+    wait_completion: bool,
     /// Record this side's frames as a pcap file (on mem the client's)
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -162,6 +165,7 @@ impl Args {
             retry: self.retry.unwrap_or(7),
             tclass: self.tclass.unwrap_or(0),
             verify: self.verify,
+            wait_completion: self.wait_completion,
         };
         plan.check()?;
         Ok(plan)

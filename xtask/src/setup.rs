@@ -14,10 +14,11 @@ pub(crate) struct Tool {
 /// What the tests call.
 const TOOLS: [Tool; 2] = [Tool { program: "tshark", package: "tshark" }, Tool { program: "ip", package: "iproute2" }];
 /// What `cargo xtask bench-peers` calls.
-pub(crate) const RACE: [Tool; 3] = [
+pub(crate) const RACE: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "ethtool", package: "ethtool" },
     Tool { program: "ucx_info", package: "ucx-utils" },
+    Tool { program: "/usr/bin/ib_write_bw", package: "perftest" },
 ];
 
 /// What `cargo xtask verbs` calls. The tools of rdma-core end with an error where there is no device, so their files are looked for.

@@ -4,6 +4,7 @@ mod c_tests;
 mod ends;
 mod judge;
 mod killed;
+mod layouts;
 mod oracle;
 mod pair;
 mod report;

@@ -22,8 +22,11 @@ pub(crate) struct PingPong<'a> {
     control: &'a mut Control,
     size: u32,
     pattern: Pattern,
-    /// Messages sent and received so far.
+    /// Messages of ours that were sent, and that are known to have arrived.
     sent: u64,
+    completed: u64,
+    /// SENDs of the peer that arrived, and messages of the peer that were answered, or taken for an answer.
+    arrived: u64,
     received: u64,
     batch: Vec<Completion>,
 }
@@ -38,7 +41,7 @@ enum Came {
 impl<'a> PingPong<'a> {
     pub(crate) fn new(side: &'a Side, control: &'a mut Control, size: u32) -> PingPong<'a> {
         let batch = Vec::with_capacity(64);
-        PingPong { side, control, size, pattern: Pattern::new(), sent: 0, received: 0, batch }
+        PingPong { side, control, size, pattern: Pattern::new(), sent: 0, completed: 0, arrived: 0, received: 0, batch }
     }
 
     /// Clears what the peer will write to.
@@ -125,35 +128,34 @@ impl<'a> PingPong<'a> {
         Ok(())
     }
 
-    /// Waits for the peer's message, or, for what comes back by itself, for its completion.
+    /// Waits for what the next message waits for: the peer's, or, for what comes back by itself, the completion.
     fn wait(&mut self, own: bool) -> Result<Came, String> {
-        let verb = self.side.plan.op.verb();
+        if own || self.side.plan.wait_completion && self.sent > 0 {
+            match self.wait_until(|this| this.completed == this.sent)? {
+                Came::Message if !own => {}
+                came => return Ok(came),
+            }
+        }
+        let came = match self.side.plan.op.verb() {
+            Verb::Write => self.wait_until(PingPong::written)?,
+            _ => self.wait_until(|this| this.arrived > this.received)?,
+        };
+        if matches!(came, Came::Message) {
+            if self.side.plan.op.verb() == Verb::Write {
+                self.verify_written()?;
+            }
+            self.received += 1;
+        }
+        Ok(came)
+    }
+
+    /// Polls until `done`, a line of the peer, or an interruption.
+    fn wait_until(&mut self, done: impl Fn(&Self) -> bool) -> Result<Came, String> {
         let mut idle = 0u32;
         let mut since: Option<Instant> = None;
         loop {
-            let mut came = false;
-            let mut batch = std::mem::take(&mut self.batch);
-            self.side.poll(&mut batch)?;
-            for completion in &batch {
-                let finished = self.side.finished(completion)?;
-                if finished.received {
-                    if self.side.plan.verify {
-                        let at = self.side.in_at(0, finished.number) + self.side.header_len();
-                        self.pattern.compare(&self.side.mr, at, self.size as usize, 0, self.received)?;
-                    }
-                    self.side.post_receive(0, finished.number)?;
-                    came = true;
-                } else {
-                    came |= own;
-                }
-            }
-            self.batch = batch;
-            if verb == Verb::Write && self.written() {
-                self.verify_written()?;
-                came = true;
-            }
-            if came {
-                self.received += 1;
+            self.take_completions()?;
+            if done(self) {
                 return Ok(Came::Message);
             }
             idle += 1;
@@ -177,6 +179,26 @@ impl<'a> PingPong<'a> {
                 }
             }
         }
+    }
+
+    fn take_completions(&mut self) -> Result<(), String> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.side.poll(&mut batch)?;
+        for completion in &batch {
+            let finished = self.side.finished(completion)?;
+            if finished.received {
+                if self.side.plan.verify {
+                    let at = self.side.in_at(0, finished.number) + self.side.header_len();
+                    self.pattern.compare(&self.side.mr, at, self.size as usize, 0, self.arrived)?;
+                }
+                self.side.post_receive(0, finished.number)?;
+                self.arrived += 1;
+            } else {
+                self.completed += 1;
+            }
+        }
+        self.batch = batch;
+        Ok(())
     }
 
     /// Whether the peer's next WRITE is there, to its last byte.

@@ -140,6 +140,9 @@ pub(crate) struct Plan {
     #[serde(default)]
     pub(crate) tclass: u8,
     pub(crate) verify: bool,
+    /// Whether a ping-pong waits for the completion of its own message first.
+    #[serde(default)]
+    pub(crate) wait_completion: bool,
 }
 
 /// The most that a size moves when nobody said how much.
@@ -199,6 +202,9 @@ impl Plan {
         }
         if self.op.is_latency() && self.qps > 1 {
             return Err("latency is measured on one queue pair: leave --qps out".into());
+        }
+        if self.wait_completion && !(self.op.is_latency() && matches!(verb, Verb::Write | Verb::Send)) {
+            return Err("only write_lat and send_lat have a completion to wait for: leave --wait-completion out".into());
         }
         Ok(())
     }

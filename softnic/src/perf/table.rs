@@ -62,6 +62,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
                 retry: 7,
                 tclass: 0,
                 verify: false,
+                wait_completion: false,
             };
             let mut tell = |plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
                 row.push(measured.clone());

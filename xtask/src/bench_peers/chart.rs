@@ -10,8 +10,8 @@ const PANEL: f64 = 250.0;
 const TOP: f64 = 46.0;
 const BAR: f64 = 34.0;
 const LEFT: f64 = 20.0;
-const COLOURS: [&str; 4] = ["#9aa5b1", "#1f77b4", "#d98c3f", "#7a9e5f"];
-const NAMES: [&str; 4] = ["raw frames", "softnic RC WRITE", "UCX put over TCP", "UDP"];
+const COLOURS: [&str; 5] = ["#9aa5b1", "#1f77b4", "#6fb1e0", "#d98c3f", "#7a9e5f"];
+const NAMES: [&str; 5] = ["raw frames", "softnic RC WRITE", "perftest on softnic", "UCX put over TCP", "UDP"];
 
 /// Bandwidth above, latency below; one group of bars for each MTU.
 pub(super) fn svg(all: &[Results]) -> String {
@@ -22,7 +22,7 @@ pub(super) fn svg(all: &[Results]) -> String {
     );
     // Writing to a String cannot fail.
     for (i, (name, colour)) in NAMES.into_iter().zip(COLOURS).enumerate() {
-        let x = LEFT + i as f64 * 160.0;
+        let x = LEFT + i as f64 * 140.0;
         let y = height - 22.0;
         let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>");
         let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{name}</text>", x + 18.0, y + 11.0);
@@ -34,7 +34,8 @@ pub(super) fn svg(all: &[Results]) -> String {
 }
 
 fn panel(out: &mut String, all: &[Results], latency: bool, y: f64, title: &str) {
-    let races: Vec<Race> = Race::ALL.into_iter().filter(|race| race.is_latency() == latency).collect();
+    let shown = |race: &Race| race.is_latency() == latency && *race != Race::SoftnicLatencyWaiting;
+    let races: Vec<Race> = Race::ALL.into_iter().filter(shown).collect();
     let highest = all.iter().flat_map(|r| races.iter().map(|&race| r.median(race))).fold(f64::MIN_POSITIVE, f64::max);
     let (floor, room) = (y + PANEL - 30.0, PANEL - TOP - 48.0);
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\" font-weight=\"bold\">{title}</text>", y + 24.0);
@@ -52,7 +53,7 @@ fn panel(out: &mut String, all: &[Results], latency: bool, y: f64, title: &str) 
             let (middle, above) = (x + BAR / 2.0, floor - tall - 5.0);
             let _ = writeln!(out, "<text x=\"{middle:.1}\" y=\"{above:.1}\" text-anchor=\"middle\">{value:.1}</text>");
         }
-        let (middle, below) = (x + 2.0 * (BAR + 18.0) - 9.0, floor + 18.0);
+        let (middle, below) = (x + 2.5 * (BAR + 18.0) - 9.0, floor + 18.0);
         let _ =
             writeln!(out, "<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">MTU {}</text>", results.mtu);
     }
@@ -71,7 +72,7 @@ mod tests {
             results.add(race, 1.0 + i as f64);
         }
         let text = svg(&[results]);
-        assert_eq!(text.matches("<rect").count(), 1 + 4 + 8, "background, legend, bars");
+        assert_eq!(text.matches("<rect").count(), 1 + 5 + 10, "background, legend, bars");
         let tops = text.split("<rect").filter(|part| part.contains("width=\"34\""));
         let tops =
             tops.map(|part| part.split("y=\"").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap());

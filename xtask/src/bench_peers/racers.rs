@@ -26,22 +26,30 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) enum Race {
     Raw,
     Softnic,
+    /// perftest on softnic, through the library for verbs programs.
+    Perftest,
     Ucx,
     Udp,
     RawLatency,
     SoftnicLatency,
+    /// The same as perftest goes about it.
+    SoftnicLatencyWaiting,
+    PerftestLatency,
     UcxLatency,
     UdpLatency,
 }
 
 impl Race {
-    pub(super) const ALL: [Race; 8] = [
+    pub(super) const ALL: [Race; 11] = [
         Race::Raw,
         Race::Softnic,
+        Race::Perftest,
         Race::Ucx,
         Race::Udp,
         Race::RawLatency,
         Race::SoftnicLatency,
+        Race::SoftnicLatencyWaiting,
+        Race::PerftestLatency,
         Race::UcxLatency,
         Race::UdpLatency,
     ];
@@ -51,17 +59,20 @@ impl Race {
         match self {
             Race::Raw => "`softnic perf raw`",
             Race::Softnic => "`softnic perf write_bw`",
+            Race::Perftest => "`softnic run -- ib_write_bw`",
             Race::Ucx => "`ucx_perftest -t ucp_put_bw`, TCP",
             Race::Udp => "UDP, sendmmsg and recvmmsg",
             Race::RawLatency => "`softnic perf raw_lat`",
             Race::SoftnicLatency => "`softnic perf write_lat`",
+            Race::SoftnicLatencyWaiting => "`softnic perf write_lat --wait-completion`",
+            Race::PerftestLatency => "`softnic run -- ib_write_lat`",
             Race::UcxLatency => "`ucx_perftest -t ucp_put_lat`, TCP",
             Race::UdpLatency => "UDP, polled",
         }
     }
 
     pub(super) fn is_latency(self) -> bool {
-        matches!(self, Race::RawLatency | Race::SoftnicLatency | Race::UcxLatency | Race::UdpLatency)
+        !matches!(self, Race::Raw | Race::Softnic | Race::Perftest | Race::Ucx | Race::Udp)
     }
 }
 
@@ -75,7 +86,8 @@ impl Programs {
     /// Builds them as users do.
     pub(super) fn build() -> Result<Programs, String> {
         Ok(Programs {
-            softnic: build_one("softnic", &["build", "--release", "--locked", "-p", "softnic"])?,
+            // The library lies beside it.
+            softnic: build_one("softnic", &["build", "--release", "--locked", "-p", "softnic", "-p", "softnic-verbs"])?,
             udp: build_one(
                 "udp_race",
                 &["build", "--release", "--locked", "-p", "softnic-benches", "--example", "udp_race"],
@@ -95,6 +107,17 @@ impl Programs {
             ),
             Race::RawLatency => self.softnic(pair, &["raw_lat", "--size", PING, "--iters", PINGS]),
             Race::SoftnicLatency => self.softnic(pair, &["write_lat", "--size", PING, "--iters", PINGS]),
+            Race::SoftnicLatencyWaiting => {
+                self.softnic(pair, &["write_lat", "--wait-completion", "--size", PING, "--iters", PINGS])
+            }
+            Race::Perftest => {
+                // It knows whole seconds only: about as many messages as the others send.
+                let count = (seconds * 20_000.0).max(500.0) as u32;
+                let words = ["ib_write_bw", "-s", MESSAGE, "-m", path_mtu, "-t", DEPTH, "-n", &count.to_string()];
+                // MB of 2^20 bytes a second, on average.
+                Ok(self.perftest(pair, &words, 3)? * 1_048_576.0 * 8.0 / 1e9)
+            }
+            Race::PerftestLatency => self.perftest(pair, &["ib_write_lat", "-s", PING, "-n", PINGS], 4),
             Race::Udp => self.udp(pair, "count", &["bandwidth", path_mtu, &seconds.to_string()], "gbps"),
             Race::UdpLatency => self.udp(pair, "echo", &["latency", PING, PINGS], "us"),
             Race::Ucx => {
@@ -117,6 +140,20 @@ impl Programs {
         let line = output(&mut pair.command(End::Client, &words))?;
         server.end()?;
         number(&line, &["/bw_avg_gbps", "/lat_us/typical"])
+    }
+
+    /// A number of perftest's only line of figures, by its column.
+    fn perftest(&self, pair: &Pair, words: &[&str], column: usize) -> Result<f64, String> {
+        let program = self.softnic.to_string_lossy();
+        let command = |end: End, server: &[&str]| {
+            let device = format!("afxdp:{}", end.interface());
+            pair.command(end, &[&[&program, "run", "--dev", &device, "--"], words, server].concat())
+        };
+        let mut server = command(End::Server, &[]);
+        let server = Server::start(server.stdout(Stdio::null()).stderr(Stdio::null()), "")?;
+        let text = output_again(|| command(End::Client, &[SERVER]))?;
+        server.end()?;
+        perftest_line(&text, column).ok_or_else(|| format!("{} said nothing that is known: {text}", words[0]))
     }
 
     fn udp(&self, pair: &Pair, serve: &str, what: &[&str], key: &str) -> Result<f64, String> {
@@ -148,14 +185,7 @@ fn ucx(pair: &Pair, test: &str, bytes: &str, count: &str) -> Result<UcxLine, Str
     // Nothing tells when it listens; a client that comes too early is refused, and comes again.
     let server = Server::start(server.stdout(Stdio::null()).stderr(Stdio::null()), "")?;
     let words = ["ucx_perftest", SERVER, "-p", UCX_PORT, "-t", test, "-s", bytes, "-n", count, "-w", "100", "-f"];
-    let begin = Instant::now();
-    let text = loop {
-        match output(&mut command(End::Client, &words)) {
-            Ok(text) => break text,
-            Err(why) if begin.elapsed() > PATIENCE => return Err(why),
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    };
+    let text = output_again(|| command(End::Client, &words))?;
     server.end()?;
     ucx_line(&text).ok_or_else(|| format!("ucx_perftest said nothing that is known: {text}"))
 }
@@ -178,6 +208,24 @@ fn output(command: &mut Command) -> Result<String, String> {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!("{shown}: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }
+}
+
+/// The same of a client that is refused while its server is not ready.
+fn output_again(mut command: impl FnMut() -> Command) -> Result<String, String> {
+    let begin = Instant::now();
+    loop {
+        match output(&mut command()) {
+            Ok(text) => return Ok(text),
+            Err(why) if begin.elapsed() > PATIENCE => return Err(why),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// The line of perftest that is all numbers.
+fn perftest_line(text: &str, column: usize) -> Option<f64> {
+    let numbers = |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
+    text.lines().filter_map(numbers).find(|numbers| numbers.len() > column)?.get(column).copied()
 }
 
 /// The number at the first of these places in a line of JSON.
@@ -241,6 +289,14 @@ mod tests {
         let line = ucx_line(text).unwrap();
         assert_eq!((line.median_us, line.overall_mib), (0.324, 786.9));
         assert!(ucx_line("nothing").is_none());
+    }
+
+    #[test]
+    fn the_figures_of_perftest_are_found_between_its_lines() {
+        let text =
+            "-----\n #bytes #iterations BW peak BW average MsgRate\n 65536  1000  1884.04  785.19  0.012563\n-----\n";
+        assert_eq!(perftest_line(text, 3), Some(785.19));
+        assert_eq!(perftest_line("-----\n", 3), None);
     }
 
     #[test]

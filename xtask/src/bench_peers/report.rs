@@ -24,7 +24,7 @@ enum Bound {
     AtMost(f64),
 }
 
-const GOALS: [Goal; 8] = [
+const GOALS: [Goal; 14] = [
     Goal { mtu: 1500, ours: Race::Softnic, theirs: Race::Ucx, bound: Bound::AtLeast(1.3) },
     Goal { mtu: 4200, ours: Race::Softnic, theirs: Race::Ucx, bound: Bound::AtLeast(1.1) },
     Goal { mtu: 1500, ours: Race::SoftnicLatency, theirs: Race::UcxLatency, bound: Bound::AtMost(0.5) },
@@ -33,6 +33,12 @@ const GOALS: [Goal; 8] = [
     Goal { mtu: 4200, ours: Race::Softnic, theirs: Race::Raw, bound: Bound::AtLeast(0.8) },
     Goal { mtu: 1500, ours: Race::SoftnicLatency, theirs: Race::RawLatency, bound: Bound::AtMost(1.5) },
     Goal { mtu: 4200, ours: Race::SoftnicLatency, theirs: Race::RawLatency, bound: Bound::AtMost(1.5) },
+    Goal { mtu: 1500, ours: Race::Perftest, theirs: Race::Softnic, bound: Bound::AtLeast(0.9) },
+    Goal { mtu: 4200, ours: Race::Perftest, theirs: Race::Softnic, bound: Bound::AtLeast(0.9) },
+    Goal { mtu: 1500, ours: Race::PerftestLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(1.1) },
+    Goal { mtu: 4200, ours: Race::PerftestLatency, theirs: Race::SoftnicLatency, bound: Bound::AtMost(1.1) },
+    Goal { mtu: 1500, ours: Race::PerftestLatency, theirs: Race::SoftnicLatencyWaiting, bound: Bound::AtMost(1.1) },
+    Goal { mtu: 4200, ours: Race::PerftestLatency, theirs: Race::SoftnicLatencyWaiting, bound: Bound::AtMost(1.1) },
 ];
 
 impl Results {
@@ -66,7 +72,11 @@ impl Results {
             let races = Race::ALL.into_iter().filter(|r| r.is_latency() == latency);
             races.map(short).collect::<Vec<_>>().join(" ")
         };
-        format!("raw, softnic, UCX, UDP: {} Gbit/s; {} us", join(false), join(true))
+        format!(
+            "raw, softnic, perftest, UCX, UDP: {} Gbit/s; raw, softnic, waiting, perftest, UCX, UDP: {} us",
+            join(false),
+            join(true)
+        )
     }
 }
 

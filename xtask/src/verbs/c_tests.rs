@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Bench;
+use super::{Bench, layouts};
 use crate::guest::{Error, failed, interrupted};
 use crate::project;
 use crate::tshark::Scratch;
@@ -119,6 +119,7 @@ impl CTest {
             println!("{}", String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()));
         }
         match status.code() {
+            Some(0) if self.name == OFFSETS => compare_layouts(&path),
             Some(0) => Ok(()),
             Some(LEFT_OUT) => {
                 let text = fs::read(&path).unwrap_or_default();
@@ -128,6 +129,20 @@ impl CTest {
             _ => Err(Error::Failed(format!("{status}{}", printed(&path)))),
         }
     }
+}
+
+/// Holds the layouts of verbs/ against what the headers say.
+fn compare_layouts(printed: &Path) -> Result<(), Error> {
+    let root = project::root().join("verbs/src");
+    let abi = fs::read_dir(root.join("abi")).map_err(failed(&root))?.filter_map(|e| Some(e.ok()?.path()));
+    let mut sources = String::new();
+    for path in abi.chain([root.join("builder.rs")]) {
+        sources += &fs::read_to_string(&path).map_err(failed(&path))?;
+    }
+    let printed = fs::read_to_string(printed).map_err(failed(printed))?;
+    let agree = layouts::compare(&sources, &printed).map_err(Error::Failed)?;
+    println!("verbs: {agree} sizes and offsets of verbs/ are those of the installed headers");
+    Ok(())
 }
 
 fn printed(path: &Path) -> String {
