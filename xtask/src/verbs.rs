@@ -68,7 +68,7 @@ impl Test {
     /// What it is called here.
     fn name(&self) -> String {
         match self {
-            Test::C(test) => format!("c/{}", test.name),
+            Test::C(test) => format!("c/{}", test.full_name()),
             Test::Pair(case) => format!("pair/{}", case.name()),
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
@@ -78,7 +78,8 @@ impl Test {
     /// Whether every test run has it.
     fn is_short(&self) -> bool {
         match self {
-            Test::C(_) | Test::Killed(_) => true,
+            Test::C(test) => !matches!(test.wire, c_tests::Wire::Slow | c_tests::Wire::Sockets),
+            Test::Killed(_) => true,
             Test::Pair(case) => case.short,
             Test::Rxe(case, _) => case.short,
         }
@@ -130,7 +131,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let all = Test::all()?;
     let tests: Vec<Test> = match &options.names[..] {
-        [] if options.c || options.oracle => all.into_iter().filter(|t| matches!(t, Test::C(_))).collect(),
+        [] if options.c || options.oracle => {
+            all.into_iter().filter(|t| matches!(t, Test::C(_)) && t.is_short()).collect()
+        }
         [] if options.all || options.list => all,
         [] => all.into_iter().filter(Test::is_short).collect(),
         names => named(&all, names)?,

@@ -106,7 +106,7 @@ impl Report {
         for row in &self.rows {
             let mut parts = row.name.splitn(3, '/');
             let place = match parts.next().unwrap_or_default() {
-                "c" => "one process, `mem`",
+                "c" => "one process, two devices",
                 "pair" => "softnic and softnic, AF_XDP",
                 "killed" => "softnic and softnic, AF_XDP, SIGKILL",
                 "rxe" => "softnic and Soft-RoCE, AF_XDP",
