@@ -109,6 +109,7 @@ impl Report {
                 "c" => "one process, two devices",
                 "pair" => "softnic and softnic, AF_XDP",
                 "killed" => "softnic and softnic, AF_XDP, SIGKILL",
+                "recorded" => "softnic and softnic, AF_XDP, `--pcap`",
                 "rxe" => "softnic and Soft-RoCE, AF_XDP",
                 other => other,
             };
