@@ -5,7 +5,9 @@ mod ends;
 mod judge;
 mod killed;
 mod layouts;
+mod oracle;
 mod pair;
+mod recorded;
 mod report;
 mod rxe;
 mod tools;
@@ -36,6 +38,12 @@ pub(crate) struct Options {
     /// Print where each field of the structures of libibverbs and librdmacm lies, as the installed headers have it
     #[arg(long, conflicts_with_all = ["names", "all", "c", "list"])]
     offsets: bool,
+    /// Run the C tests on Linux Soft-RoCE instead, in the guest, and say where it does otherwise
+    #[arg(long, conflicts_with_all = ["all", "list", "offsets"])]
+    oracle: bool,
+    /// Run each test so often, one round of all after the other
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    repeat: usize,
     /// The optimised build, as users have it; takes minutes to build
     #[arg(long)]
     release: bool,
@@ -58,23 +66,27 @@ enum Test {
     Rxe(tools::Case, rxe::Softnic),
     /// What a program that was killed leaves behind.
     Killed(killed::Victim),
+    /// What `softnic run --pcap` records.
+    Recorded,
 }
 
 impl Test {
     /// What it is called here.
     fn name(&self) -> String {
         match self {
-            Test::C(test) => format!("c/{}", test.name),
+            Test::C(test) => format!("c/{}", test.full_name()),
             Test::Pair(case) => format!("pair/{}", case.name()),
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
+            Test::Recorded => "recorded/ibv_rc_pingpong".into(),
         }
     }
 
     /// Whether every test run has it.
     fn is_short(&self) -> bool {
         match self {
-            Test::C(_) | Test::Killed(_) => true,
+            Test::C(test) => !matches!(test.wire, c_tests::Wire::Slow | c_tests::Wire::Sockets),
+            Test::Killed(_) | Test::Recorded => true,
             Test::Pair(case) => case.short,
             Test::Rxe(case, _) => case.short,
         }
@@ -86,7 +98,8 @@ impl Test {
         let pair = tools::pair().into_iter().map(Test::Pair);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
         let both = |case: tools::Case| rxe::Softnic::BOTH.map(|softnic| Test::Rxe(case.clone(), softnic));
-        Ok(c.chain(pair).chain(killed).chain(tools::rxe().into_iter().flat_map(both)).collect())
+        let more = killed.chain([Test::Recorded]);
+        Ok(c.chain(pair).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
 
@@ -126,7 +139,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
     let all = Test::all()?;
     let tests: Vec<Test> = match &options.names[..] {
-        [] if options.c => all.into_iter().filter(|t| matches!(t, Test::C(_))).collect(),
+        [] if options.c || options.oracle => {
+            all.into_iter().filter(|t| matches!(t, Test::C(_)) && t.is_short()).collect()
+        }
         [] if options.all || options.list => all,
         [] => all.into_iter().filter(Test::is_short).collect(),
         names => named(&all, names)?,
@@ -136,6 +151,12 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         return Ok(());
     }
     let bench = Bench::new(options.release, options.verbose)?;
+    if options.oracle {
+        let c = tests.iter().filter_map(|test| if let Test::C(test) = test { Some(test) } else { None });
+        catch_interrupts();
+        return oracle::run(&c.collect::<Vec<_>>(), &bench).map_err(|e| e.to_string());
+    }
+    let tests: Vec<Test> = (0..options.repeat).flat_map(|_| tests.clone()).collect();
     let report = run_tests(&tests, &bench).map_err(|e| e.to_string())?;
     println!("\n{}", report.text());
     if options.write_docs {
@@ -195,6 +216,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::C(test) => test.run(bench),
             Test::Pair(case) => pair.with(|| pair::Pair::new(bench), |pair| pair.run(case)),
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
+            Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
         };
         let row = Row { name: test.name(), verdict: verdict.into(), took: begin.elapsed() };

@@ -2,7 +2,7 @@
 //!
 //! A program has passed when it exits with 0; 77 leaves it out, and its last line says why. Lines at its head say how it is run:
 //! `// run: --dev mem` (options of `softnic run`; this is the default; `none` runs it without), `// link: -ldl` (what it is linked
-//! with instead of both libraries), `// seconds: 60` (how long it may take).
+//! with instead of both libraries), `// seconds: 60` (how long it may take). Those that say nothing of it are run on other wires, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Bench, layouts};
-use crate::guest::{Error, failed, interrupted};
+use crate::guest::{Error, create_folder, failed, interrupted};
 use crate::project;
 use crate::tshark::Scratch;
 
@@ -21,25 +21,44 @@ const LEFT_OUT: i32 = 77;
 /// The program that prints where fields lie.
 const OFFSETS: &str = "offsets";
 
+/// What is between the devices of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wire {
+    /// Memory, within one process.
+    Memory,
+    /// The same with some time: nothing that was posted is done at once.
+    Slow,
+    /// Sockets: two devices that know nothing of each other.
+    Sockets,
+    /// Whatever these options of `softnic run` say.
+    Said(Vec<String>),
+    /// Nothing: it runs without softnic.
+    None,
+}
+
 /// One program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CTest {
     pub(super) name: String,
     source: PathBuf,
-    /// Options of `softnic run`; `None` runs it without.
-    run: Option<Vec<String>>,
+    pub(super) wire: Wire,
     link: Vec<String>,
     limit: Duration,
 }
 
-/// All programs, in the order of their names.
+/// All programs, in the order of their names; first on a wire in memory, then those that other wires are for on these.
 pub(super) fn all() -> Result<Vec<CTest>, String> {
     let folder = project::root().join(FOLDER);
     let entries = fs::read_dir(&folder).map_err(|e| format!("{FOLDER}: {e}"))?;
     let mut sources: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     sources.retain(|path| path.extension().is_some_and(|e| e == "c"));
     sources.sort();
-    sources.iter().map(|source| CTest::read(source)).collect()
+    let mut all = sources.iter().map(|source| CTest::read(source)).collect::<Result<Vec<_>, _>>()?;
+    for wire in [Wire::Slow, Wire::Sockets] {
+        let plain = all.iter().filter(|test| test.wire == Wire::Memory);
+        all.extend(plain.map(|test| CTest { wire: wire.clone(), ..test.clone() }).collect::<Vec<_>>());
+    }
+    Ok(all)
 }
 
 /// Prints where fields lie, as the installed headers have it.
@@ -64,18 +83,19 @@ impl CTest {
         let head = || text.lines().take_while(|line| line.starts_with("//"));
         let said = |key: &str| head().find_map(|line| line.strip_prefix(&format!("// {key}:"))).map(str::trim);
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let run = match said("run").unwrap_or("--dev mem") {
-            "none" => None,
-            options => Some(words(options)),
+        let wire = match said("run") {
+            None => Wire::Memory,
+            Some("none") => Wire::None,
+            Some(options) => Wire::Said(words(options)),
         };
         let link = words(said("link").unwrap_or("-libverbs -lrdmacm"));
         let seconds = said("seconds").map_or(Ok(30), str::parse);
         let seconds = seconds.map_err(|e| format!("{}: seconds: {e}", source.display()))?;
         let limit = Duration::from_secs(seconds);
-        Ok(CTest { name: name.into(), source: source.into(), run, link, limit })
+        Ok(CTest { name: name.into(), source: source.into(), wire, link, limit })
     }
 
-    fn compile(&self, folder: &Path) -> Result<PathBuf, Error> {
+    pub(super) fn compile(&self, folder: &Path) -> Result<PathBuf, Error> {
         let program = folder.join(&self.name);
         let mut gcc = Command::new("gcc");
         gcc.args(CFLAGS).arg("-o").arg(&program).arg(&self.source).args(&self.link);
@@ -86,10 +106,38 @@ impl CTest {
         }
     }
 
+    /// What `softnic run` is told; `None` runs it without.
+    fn options(&self, scratch: &Path) -> Result<Option<Vec<String>>, Error> {
+        let words = |words: &[&str]| Some(words.iter().map(ToString::to_string).collect());
+        Ok(match &self.wire {
+            Wire::None => None,
+            Wire::Said(options) => Some(options.clone()),
+            Wire::Memory => words(&["--dev", "mem"]),
+            Wire::Slow => words(&["--dev", "mem", "--fault", "delay=300us"]),
+            Wire::Sockets => {
+                // Of its own: a program that closes nothing leaves its sockets there.
+                let folder = scratch.join(format!("{}.wire", self.name));
+                create_folder(&folder)?;
+                let [a, b] = ["a", "b"].map(|name| folder.join(name).display().to_string());
+                let ends = [format!("dgram:{a},{b},ip=10.0.0.1/24"), format!("dgram:{b},{a},ip=10.0.0.2/24")];
+                words(&["--dev", &ends[0], "--dev", &ends[1]])
+            }
+        })
+    }
+
+    /// What it is called here.
+    pub(super) fn full_name(&self) -> String {
+        match self.wire {
+            Wire::Slow => format!("{}/slow", self.name),
+            Wire::Sockets => format!("{}/sockets", self.name),
+            _ => self.name.clone(),
+        }
+    }
+
     /// Compiles it and runs it.
     pub(super) fn run(&self, bench: &Bench) -> Result<(), Error> {
         let program = self.compile(&bench.scratch.0)?;
-        let mut command = match &self.run {
+        let mut command = match self.options(&bench.scratch.0)? {
             None => Command::new(&program),
             Some(options) => {
                 let mut command = Command::new(&bench.softnic);
@@ -159,13 +207,13 @@ mod tests {
     fn the_head_of_a_program_says_how_it_is_run() {
         let parse = |text: &str| CTest::parse("x", Path::new("x.c"), text);
         let plain = parse("#include <stdio.h>\n// run: none\n").unwrap();
-        assert_eq!(plain.run, Some(vec!["--dev".into(), "mem".into()]));
+        assert_eq!(plain.wire, Wire::Memory);
         assert_eq!((plain.limit, plain.link.len()), (Duration::from_secs(30), 2));
         let said =
             parse("// What it is for.\n// run: --dev mem --fault loss=0.1\n// link: -ldl\n// seconds: 90\n").unwrap();
-        assert_eq!(said.run.map(|r| r.len()), Some(4));
+        assert!(matches!(said.wire, Wire::Said(options) if options.len() == 4));
         assert_eq!((said.limit, said.link), (Duration::from_secs(90), vec!["-ldl".to_owned()]));
-        assert_eq!(parse("// run: none\n").unwrap().run, None);
+        assert_eq!(parse("// run: none\n").unwrap().wire, Wire::None);
         assert!(parse("// seconds: many\n").is_err());
     }
 }

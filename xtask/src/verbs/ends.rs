@@ -98,6 +98,8 @@ pub(super) struct OnSoftnic {
     temporary: PathBuf,
     output: PathBuf,
     child: Option<Child>,
+    /// Where the frames of what runs next are recorded, if they are.
+    pub(super) pcap: Option<PathBuf>,
 }
 
 impl OnSoftnic {
@@ -111,6 +113,7 @@ impl OnSoftnic {
             temporary: bench.temporary(),
             output: bench.scratch.0.join(format!("{interface}.out")),
             child: None,
+            pcap: None,
         }
     }
 
@@ -121,6 +124,9 @@ impl OnSoftnic {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace]).arg(&self.softnic).arg("run");
         command.args(["--dev", &format!("afxdp:{}", self.interface)]);
+        if let Some(file) = &self.pcap {
+            command.arg("--pcap").arg(file);
+        }
         command.args(fault.into_iter().flat_map(|f| ["--fault", f])).arg("--").args(words);
         command.env("TMPDIR", &self.temporary).stdin(Stdio::null()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(|e| Error::Failed(format!("`ip netns exec` cannot be started: {e}")))?;

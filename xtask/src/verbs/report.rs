@@ -106,9 +106,10 @@ impl Report {
         for row in &self.rows {
             let mut parts = row.name.splitn(3, '/');
             let place = match parts.next().unwrap_or_default() {
-                "c" => "one process, `mem`",
+                "c" => "one process, two devices",
                 "pair" => "softnic and softnic, AF_XDP",
                 "killed" => "softnic and softnic, AF_XDP, SIGKILL",
+                "recorded" => "softnic and softnic, AF_XDP, `--pcap`",
                 "rxe" => "softnic and Soft-RoCE, AF_XDP",
                 other => other,
             };

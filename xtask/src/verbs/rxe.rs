@@ -9,13 +9,13 @@ use super::ends::{self, OnRxe, OnSoftnic};
 use super::tools::Case;
 use crate::guest::{Error, Guest, Image, Link, Machine, Space, create_folder};
 
-const TAP: &str = "sntap0";
+pub(super) const TAP: &str = "sntap0";
 const OUR_MAC: &str = "02:00:00:35:00:01";
 const THEIR_MAC: &str = "02:00:00:35:00:02";
 const OUR_ADDRESS: &str = "10.35.0.1";
 const THEIR_ADDRESS: &str = "10.35.0.2";
 /// Path MTU 4096 with every header.
-const MTU: u32 = 4200;
+pub(super) const MTU: u32 = 4200;
 /// The longest a run may take: the guest is emulated.
 const LIMIT: Duration = Duration::from_secs(120);
 

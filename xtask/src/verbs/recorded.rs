@@ -1,0 +1,57 @@
+//! `softnic run --pcap` under a verbs program: what was recorded can be read, and is right.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Bench;
+use super::ends;
+use super::pair::Pair;
+use super::tools::{Case, Prints};
+use crate::guest::Error;
+
+const MESSAGES: u64 = 100;
+const CASE: Case =
+    Case { program: "ibv_rc_pingpong", options: "-n 100 -c", fault: None, prints: Prints::PingPong, short: true };
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs it with the server's frames recorded, and looks at them.
+pub(super) fn run(bench: &Bench, pair: &mut Pair) -> Result<(), Error> {
+    let file = bench.scratch.0.join("recorded.pcap");
+    pair.server.pcap = Some(file.clone());
+    let ran = ends::run(&CASE, &mut pair.server, &mut pair.client, LIMIT);
+    pair.server.pcap = None;
+    ran?;
+    let judged = inspect(&bench.softnic, &file);
+    // Whatever the file is worth, the next run begins with none.
+    let _ = fs::remove_file(&file);
+    judged.map_err(Error::Failed)
+}
+
+/// Every packet whole, and all messages of both ends there.
+fn inspect(softnic: &Path, file: &Path) -> Result<(), String> {
+    let output = Command::new(softnic).args(["inspect", "--json"]).arg(file).output();
+    let output = output.map_err(|e| format!("`softnic inspect` cannot be started: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("`softnic inspect`: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let summary: Value = serde_json::from_str(text.lines().next_back().unwrap_or_default()).unwrap_or_default();
+    let count = |path: &str| summary.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    let sends: u64 = summary
+        .pointer("/summary/opcodes")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| name.starts_with("RC_SEND") && (name.ends_with("ONLY") || name.ends_with("LAST")))
+        .filter_map(|(_, n)| n.as_u64())
+        .sum();
+    let (ok, bad) = (count("/summary/icrc/ok"), count("/summary/icrc/bad") + count("/summary/icrc/truncated"));
+    match ok > 0 && bad == 0 && sends >= 2 * MESSAGES {
+        true => Ok(()),
+        false => Err(format!("of {} messages {sends} are recorded; ICRCs: {ok} right, {bad} wrong", 2 * MESSAGES)),
+    }
+}
