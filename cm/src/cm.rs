@@ -136,9 +136,9 @@ impl Cm {
                 }
                 State::ReqSent | State::RepSent | State::DreqSent | State::SidrSent => self.give_up(now, id),
                 State::Timewait => {
-                    let qpn = conn.local_qpn.unwrap_or_default();
+                    let (qpn, confirmed) = (conn.local_qpn.unwrap_or_default(), conn.confirmed);
                     self.event(Event::TimewaitExit { id, qpn });
-                    self.remove(id);
+                    if confirmed { self.remove(id) } else { self.linger(at, id) }
                 }
                 State::Lingering => self.remove(id),
                 // These wait for the program, without a deadline.

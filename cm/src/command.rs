@@ -126,6 +126,10 @@ impl Cm {
         let conn = self.in_state(id, &[State::ReqReceived, State::RepReceived])?;
         let message = if conn.active { Responded::REP } else { Responded::REQ };
         let (tid, remote_comm_id) = (conn.tid, conn.remote_id);
+        // A patient peer goes on sending its message for longer.
+        let horizon = conn.horizon + service_timeout.duration() * (u32::from(conn.max_retries) + 1);
+        let horizon = self.bounded(horizon);
+        self.conns.entry(id).and_modify(|conn| conn.horizon = horizon);
         let mra = Mra { local_comm_id: id.0, remote_comm_id, message, service_timeout, private_data: [0; 222] };
         self.answer(id, tid, Message::Mra(mra));
         if when == MraTime::OnDuplicate {

@@ -68,6 +68,8 @@ pub(crate) struct Conn {
     pub(crate) state: State,
     /// Whether it was we who asked.
     pub(crate) active: bool,
+    /// Whether the peer has shown that it has our REP: its REQ cannot come again but by a whim of the network.
+    pub(crate) confirmed: bool,
     /// The program wants to hear no more of it.
     pub(crate) muted: bool,
     pub(crate) route: Route,
@@ -107,6 +109,7 @@ impl Conn {
         Conn {
             state,
             active,
+            confirmed: active,
             muted: false,
             route: *route,
             remote_id: 0,

@@ -22,7 +22,7 @@ impl Cm {
         match conn.state {
             // In the first case the RTU is lost, or late.
             State::RepSent | State::Established => {
-                conn.tid = tid;
+                (conn.tid, conn.confirmed) = (tid, true);
                 self.request_is_answered(id);
                 self.set_state(id, State::DreqReceived);
                 self.event(Event::Disconnected { id, how: Disconnect::Peer });

@@ -96,6 +96,7 @@ impl Cm {
     pub(crate) fn established(&mut self, id: CmId, private_data: Option<Box<[u8; 224]>>) {
         self.request_is_answered(id);
         self.set_state(id, State::Established);
+        self.conns.entry(id).and_modify(|conn| conn.confirmed = true);
         self.event(Event::Established { id, private_data });
     }
 }
