@@ -304,13 +304,16 @@ impl Cm {
         }
     }
 
-    /// Over; only what comes again is still known, so that it is not taken for something new.
+    /// Over; only what comes again is still known, so that it is not taken for something new, and a refusal can be repeated.
     pub(crate) fn linger(&mut self, now: Instant, id: CmId) {
         self.set_state(id, State::Lingering);
         self.free_numbers(id);
         if let Some(conn) = self.conns.get_mut(&id) {
             (conn.request, conn.request_due, conn.repeat_due) = (None, false, false);
-            (conn.answer, conn.answer_due, conn.local_qpn) = (None, false, None);
+            conn.local_qpn = None;
+            if !conn.refused() {
+                (conn.answer, conn.answer_due) = (None, false);
+            }
             let end = now + conn.horizon;
             self.set_deadline(id, Some(end));
             self.lingering.insert((end, id));

@@ -29,7 +29,7 @@ impl Cm {
         }
         let tid = header.transaction_id;
         match &message {
-            Message::Req(m) => self.handle_req(now, route, tid, m),
+            Message::Req(m) => self.handle_req(route, tid, m),
             Message::Mra(m) => self.handle_mra(now, route, m),
             Message::Rej(m) => self.handle_rej(now, route, m),
             Message::Rep(m) => self.handle_rep(now, route, tid, m),
@@ -53,7 +53,7 @@ impl Cm {
     }
 
     /// The connection that a message names by our id, if it comes from its peer's address. Else it is counted.
-    fn from_peer(&mut self, route: &Route, id: CmId) -> Option<&mut Conn> {
+    fn known(&mut self, route: &Route, id: CmId) -> Option<&mut Conn> {
         let Some(conn) = self.conns.get_mut(&id) else {
             self.counters.unexpected += 1;
             return None;

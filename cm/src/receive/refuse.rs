@@ -8,7 +8,7 @@ use crate::{Cm, CmId, Disconnect, Event, Route, State};
 impl Cm {
     pub(super) fn handle_mra(&mut self, now: Instant, route: &Route, mra: &Mra) {
         let id = CmId(mra.remote_comm_id);
-        let Some(conn) = self.from_peer(route, id) else { return };
+        let Some(conn) = self.known(route, id) else { return };
         let fits = match (conn.state, mra.message) {
             (State::ReqSent, Responded::REQ) => true,
             (State::RepSent, Responded::REP) => conn.remote_id == mra.local_comm_id,
@@ -29,7 +29,7 @@ impl Cm {
             self.counters.unexpected += 1;
             return;
         };
-        let Some(conn) = self.from_peer(route, id) else { return };
+        let Some(conn) = self.known(route, id) else { return };
         // Before its answer came an asking side does not know the other's id, and the other may not have said it.
         let same = conn.remote_id == rej.local_comm_id;
         let of = rej.message;

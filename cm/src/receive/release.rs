@@ -13,7 +13,7 @@ impl Cm {
             self.counters.unexpected += 1;
             return self.agree_to_nothing(route, tid, dreq);
         }
-        let Some(conn) = self.from_peer(route, id) else { return };
+        let Some(conn) = self.known(route, id) else { return };
         let ours = conn.local_qpn.is_none_or(|qpn| qpn.value() == dreq.remote_qpn);
         if conn.remote_id != dreq.local_comm_id || !ours {
             self.counters.unexpected += 1;
@@ -54,7 +54,7 @@ impl Cm {
 
     pub(super) fn handle_drep(&mut self, now: Instant, route: &Route, drep: &Drep) {
         let id = CmId(drep.remote_comm_id);
-        let Some(conn) = self.from_peer(route, id) else { return };
+        let Some(conn) = self.known(route, id) else { return };
         if conn.state != State::DreqSent || conn.remote_id != drep.local_comm_id {
             self.counters.unexpected += 1;
             return;

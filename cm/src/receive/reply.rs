@@ -15,7 +15,7 @@ impl Cm {
             self.counters.unexpected += 1;
             return self.refuse_rep(route, tid, rep, RejReason::INVALID_COMM_ID);
         }
-        let Some(conn) = self.from_peer(route, id) else { return };
+        let Some(conn) = self.known(route, id) else { return };
         if !conn.active {
             self.counters.unexpected += 1;
             return;
@@ -78,7 +78,7 @@ impl Cm {
             let refusal = rej(ours, theirs, Responded::LAP_OR_NONE, RejReason::INVALID_COMM_ID);
             return self.stray(route, tid, Message::Rej(refusal));
         }
-        let Some(conn) = self.from_peer(route, id) else { return };
+        let Some(conn) = self.known(route, id) else { return };
         if conn.active || conn.remote_id != rtu.local_comm_id {
             self.counters.unexpected += 1;
             return;

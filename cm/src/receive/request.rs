@@ -1,7 +1,7 @@
 //! REQ: a peer asks for a connection.
 
+use softnic_wire::Qpn;
 use softnic_wire::mad::cm::{Message, RejReason, Req, Responded, TransportService};
-use softnic_wire::{Instant, Qpn};
 
 use super::connectable;
 use crate::conn::{Conn, rej};
@@ -9,7 +9,7 @@ use crate::params::gid;
 use crate::{Cm, CmId, Event, Route, State};
 
 impl Cm {
-    pub(super) fn handle_req(&mut self, _now: Instant, route: &Route, tid: u64, req: &Req) {
+    pub(super) fn handle_req(&mut self, route: &Route, tid: u64, req: &Req) {
         let peer = (route.remote, req.local_ca_guid);
         if let Some(&id) = self.by_remote_id.get(&(peer, req.local_comm_id)) {
             return self.handle_req_again(id, route, tid, req);
@@ -65,6 +65,8 @@ impl Cm {
                 conn.repeat_due = true;
                 self.queue(id);
             }
+            // Taken back or given up.
+            State::Timewait if conn.refused() => self.answer_again(id),
             State::Timewait => self.refuse(route, tid, req, RejReason::STALE_CONNECTION),
             _ => {}
         }

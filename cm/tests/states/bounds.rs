@@ -23,13 +23,13 @@ fn a_full_backlog_drops_requests_and_takes_them_later() {
     let listen = Listen::port(PortSpace::Tcp, "10.0.0.2:7174".parse().unwrap());
     pair.b.listen(&Listen { backlog: 2, ..listen }).unwrap();
     let reqs = requests(3);
-    pair.to_b(&reqs);
+    pair.deliver_to_b(&reqs);
     let first = pair.request();
     pair.request();
     assert_eq!((pair.event_b(), pair.b.counters().dropped), (None, 1));
-    assert!(pair.from_b().is_empty(), "no answer: it will come again");
+    assert!(pair.sent_by_b().is_empty(), "no answer: it will come again");
     pair.b.accept(first, &Pair::accept(18)).unwrap();
-    pair.to_b(&reqs);
+    pair.deliver_to_b(&reqs);
     pair.request();
     pair.no_more_events();
 }
@@ -37,7 +37,7 @@ fn a_full_backlog_drops_requests_and_takes_them_later() {
 #[test]
 fn a_program_that_does_not_listen_to_events_gets_no_more_requests() {
     let mut pair = Pair::with(Config { max_events: 3, ..Config::default() }, ["10.0.0.1", "10.0.0.2"]);
-    pair.to_b(&requests(10));
+    pair.deliver_to_b(&requests(10));
     assert_eq!((pair.b.len(), pair.b.counters().dropped), (3, 7));
 }
 
@@ -45,15 +45,15 @@ fn a_program_that_does_not_listen_to_events_gets_no_more_requests() {
 fn a_full_table_refuses_and_what_lingers_makes_room() {
     let mut pair = Pair::with(Config { max_connections: 2, ..Config::default() }, ["10.0.0.1", "10.0.0.2"]);
     let reqs = requests(5);
-    pair.to_b(&reqs[..3]);
+    pair.deliver_to_b(&reqs[..3]);
     let ids = [pair.request(), pair.request()];
     assert_eq!(pair.event_b(), None);
-    let Message::Rej(rej) = pair.from_b()[0].message() else { panic!() };
+    let Message::Rej(rej) = pair.sent_by_b()[0].message() else { panic!() };
     assert_eq!(rej.reason, RejReason::NO_RESOURCES);
     assert_eq!(pair.b.connect(&Connect { ..pair.connect(17) }), Err(Error::TooMany));
     pair.b.reject(pair.now, ids[0], RejReason::CONSUMER_DEFINED, &[], &[]).unwrap();
     assert_eq!(pair.b.len(), 2);
-    pair.to_b(&reqs[3..4]);
+    pair.deliver_to_b(&reqs[3..4]);
     pair.request();
     assert_eq!(pair.b.len(), 2);
 }
@@ -62,8 +62,8 @@ fn a_full_table_refuses_and_what_lingers_makes_room() {
 fn answers_to_strangers_have_a_limit() {
     let mut pair = Pair::new();
     pair.b.unlisten(pair.listener).unwrap();
-    pair.to_b(&requests(1000));
-    assert_eq!(pair.from_b().len(), 64);
+    pair.deliver_to_b(&requests(1000));
+    assert_eq!(pair.sent_by_b().len(), 64);
     assert!(pair.b.is_empty());
 }
 
@@ -77,15 +77,15 @@ fn what_is_no_cm_message_is_counted_and_dropped() {
         mad
     };
     // Base version, class, method, status.
-    pair.to_b(&[change(0, 2), change(1, 4), change(3, 0x83), change(5, 1)]);
+    pair.deliver_to_b(&[change(0, 2), change(1, 4), change(3, 0x83), change(5, 1)]);
     pair.b.handle_mad(pair.now, &turned(&req.route), &req.bytes[..255]);
     pair.b.handle_mad(pair.now, &turned(&req.route), &[]);
     assert_eq!((pair.b.counters().malformed, pair.event_b()), (6, None));
-    pair.to_b(&[change(17, 0x19), change(17, 0x1a)]);
+    pair.deliver_to_b(&[change(17, 0x19), change(17, 0x1a)]);
     assert_eq!(pair.b.counters().unsupported, 2, "LAP and APR");
-    assert!(pair.from_b().is_empty());
-    pair.to_b(&[change(2, 1)]);
-    let Message::Rej(rej) = pair.from_b()[0].message() else { panic!() };
+    assert!(pair.sent_by_b().is_empty());
+    pair.deliver_to_b(&[change(2, 1)]);
+    let Message::Rej(rej) = pair.sent_by_b()[0].message() else { panic!() };
     assert_eq!((rej.reason, rej.info()), (RejReason::INVALID_CLASS_VERSION, &[2][..]));
 }
 

@@ -77,32 +77,32 @@ impl Pair {
     }
 
     /// All that `a` has to send now.
-    pub(crate) fn from_a(&mut self) -> Vec<Mad> {
+    pub(crate) fn sent_by_a(&mut self) -> Vec<Mad> {
         drain(&mut self.a, self.now)
     }
 
     /// All that `b` has to send now.
-    pub(crate) fn from_b(&mut self) -> Vec<Mad> {
+    pub(crate) fn sent_by_b(&mut self) -> Vec<Mad> {
         drain(&mut self.b, self.now)
     }
 
-    pub(crate) fn to_a(&mut self, mads: &[Mad]) {
+    pub(crate) fn deliver_to_a(&mut self, mads: &[Mad]) {
         mads.iter().for_each(|m| self.a.handle_mad(self.now, &turned(&m.route), &m.bytes));
     }
 
-    pub(crate) fn to_b(&mut self, mads: &[Mad]) {
+    pub(crate) fn deliver_to_b(&mut self, mads: &[Mad]) {
         mads.iter().for_each(|m| self.b.handle_mad(self.now, &turned(&m.route), &m.bytes));
     }
 
     /// Delivers all there is, until both are silent.
     pub(crate) fn carry(&mut self) {
         loop {
-            let (a, b) = (self.from_a(), self.from_b());
+            let (a, b) = (self.sent_by_a(), self.sent_by_b());
             if a.is_empty() && b.is_empty() {
                 return;
             }
-            self.to_b(&a);
-            self.to_a(&b);
+            self.deliver_to_b(&a);
+            self.deliver_to_a(&b);
         }
     }
 
@@ -113,14 +113,14 @@ impl Pair {
     }
 
     /// To the next deadline of `a`.
-    pub(crate) fn to_deadline_of_a(&mut self) {
+    pub(crate) fn wait_for_a(&mut self) {
         let at = self.a.poll_timeout().expect("a timer runs");
         self.now = at;
         self.a.handle_timeout(at);
     }
 
     /// To the next deadline of `b`.
-    pub(crate) fn to_deadline_of_b(&mut self) {
+    pub(crate) fn wait_for_b(&mut self) {
         let at = self.b.poll_timeout().expect("a timer runs");
         self.now = at;
         self.b.handle_timeout(at);

@@ -19,10 +19,10 @@ fn a_connection_is_made_and_both_sides_know_all_of_each_other() {
         };
         let id = pair.a.connect(&connect).unwrap();
         assert_eq!(pair.a.state(id), Some(State::ReqSent));
-        let sent = pair.from_a();
+        let sent = pair.sent_by_a();
         assert_eq!(kinds(&sent), ["REQ"]);
         assert_eq!(sent[0].route, connect.route);
-        pair.to_b(&sent);
+        pair.deliver_to_b(&sent);
 
         let Some(Event::ConnectRequest { id: passive, listener, route, request }) = pair.event_b() else { panic!() };
         assert_eq!((listener, route), (pair.listener, turned(&connect.route)));
@@ -36,9 +36,9 @@ fn a_connection_is_made_and_both_sides_know_all_of_each_other() {
 
         let accept = Accept { responder_resources: 5, private_data: b"yes", ..Pair::accept(18) };
         pair.b.accept(passive, &accept).unwrap();
-        let sent = pair.from_b();
+        let sent = pair.sent_by_b();
         assert_eq!((kinds(&sent), sent[0].route), (vec!["REP"], turned(&connect.route)));
-        pair.to_a(&sent);
+        pair.deliver_to_a(&sent);
         let Some(Event::ConnectResponse { id: asked, reply }) = pair.event_a() else { panic!() };
         assert_eq!(asked, id);
         assert_eq!((reply.local_comm_id, reply.remote_comm_id), (passive.comm_id(), id.comm_id()));
@@ -48,9 +48,9 @@ fn a_connection_is_made_and_both_sides_know_all_of_each_other() {
 
         pair.a.establish(id, b"ready").unwrap();
         assert_eq!(pair.a.state(id), Some(State::Established));
-        let sent = pair.from_a();
+        let sent = pair.sent_by_a();
         assert_eq!(kinds(&sent), ["RTU"]);
-        pair.to_b(&sent);
+        pair.deliver_to_b(&sent);
         let Some(Event::Established { id: made, private_data: Some(data) }) = pair.event_b() else { panic!() };
         assert_eq!(made, passive);
         assert!(data.starts_with(b"ready\0"));
@@ -65,14 +65,14 @@ fn one_transaction_runs_from_the_request_to_its_confirmation() {
     let mut pair = Pair::new();
     let tid = |mads: &[crate::common::Mad]| Message::parse(&mads[0].bytes).unwrap().0.transaction_id;
     let id = pair.a.connect(&pair.connect(17)).unwrap();
-    let req = pair.from_a();
-    pair.to_b(&req);
+    let req = pair.sent_by_a();
+    pair.deliver_to_b(&req);
     let passive = pair.request();
     pair.b.accept(passive, &Pair::accept(18)).unwrap();
-    let rep = pair.from_b();
-    pair.to_a(&rep);
+    let rep = pair.sent_by_b();
+    pair.deliver_to_a(&rep);
     pair.a.establish(id, &[]).unwrap();
-    let rtu = pair.from_a();
+    let rtu = pair.sent_by_a();
     assert_eq!((tid(&req), tid(&req)), (tid(&rep), tid(&rtu)));
 }
 
@@ -80,14 +80,14 @@ fn one_transaction_runs_from_the_request_to_its_confirmation() {
 fn a_lost_req_is_sent_again_after_its_time() {
     let mut pair = Pair::new();
     pair.a.connect(&pair.connect(17)).unwrap();
-    let first = pair.from_a();
+    let first = pair.sent_by_a();
     // 4.096 µs · 2^20 for the peer's manager, and twice 4.096 µs · 2^16 on the way.
     assert_eq!(pair.a.poll_timeout().unwrap().as_nanos(), 4096 * ((1 << 20) + (1 << 17)));
-    pair.to_deadline_of_a();
-    let second = pair.from_a();
+    pair.wait_for_a();
+    let second = pair.sent_by_a();
     assert_eq!((kinds(&second), second[0].bytes), (vec!["REQ"], first[0].bytes));
     assert_eq!(pair.a.counters().retransmitted, 1);
-    pair.to_b(&second);
+    pair.deliver_to_b(&second);
     pair.request();
 }
 
@@ -95,16 +95,16 @@ fn a_lost_req_is_sent_again_after_its_time() {
 fn a_request_that_comes_twice_is_one_request() {
     let mut pair = Pair::new();
     pair.a.connect(&pair.connect(17)).unwrap();
-    let req = pair.from_a();
-    pair.to_b(&req);
-    pair.to_b(&req);
+    let req = pair.sent_by_a();
+    pair.deliver_to_b(&req);
+    pair.deliver_to_b(&req);
     let passive = pair.request();
     pair.no_more_events();
-    assert!(pair.from_b().is_empty(), "the program has not answered yet");
+    assert!(pair.sent_by_b().is_empty(), "the program has not answered yet");
     pair.b.accept(passive, &Pair::accept(18)).unwrap();
-    assert_eq!(kinds(&pair.from_b()), ["REP"]);
-    pair.to_b(&req);
-    assert_eq!(kinds(&pair.from_b()), ["REP"], "its answer seems to be lost");
+    assert_eq!(kinds(&pair.sent_by_b()), ["REP"]);
+    pair.deliver_to_b(&req);
+    assert_eq!(kinds(&pair.sent_by_b()), ["REP"], "its answer seems to be lost");
     assert_eq!(pair.b.counters().duplicates, 2);
 }
 
@@ -115,15 +115,15 @@ fn a_lost_rep_is_sent_again_and_one_that_comes_twice_is_one() {
     pair.carry();
     let passive = pair.request();
     pair.b.accept(passive, &Pair::accept(18)).unwrap();
-    drop(pair.from_b());
-    pair.to_deadline_of_b();
-    let rep = pair.from_b();
+    drop(pair.sent_by_b());
+    pair.wait_for_b();
+    let rep = pair.sent_by_b();
     assert_eq!(kinds(&rep), ["REP"]);
-    pair.to_a(&rep);
-    pair.to_a(&rep);
+    pair.deliver_to_a(&rep);
+    pair.deliver_to_a(&rep);
     assert!(matches!(pair.event_a(), Some(Event::ConnectResponse { .. })));
     pair.no_more_events();
-    assert!(pair.from_a().is_empty(), "the program has not established it yet");
+    assert!(pair.sent_by_a().is_empty(), "the program has not established it yet");
     pair.a.establish(id, &[]).unwrap();
     pair.carry();
     assert!(matches!(pair.event_b(), Some(Event::Established { .. })));
@@ -134,15 +134,15 @@ fn a_lost_rtu_is_sent_again_when_the_rep_comes_again() {
     let mut pair = Pair::new();
     let [a, b] = pair.replied([17, 18]);
     pair.a.establish(a, b"ready").unwrap();
-    drop(pair.from_a());
+    drop(pair.sent_by_a());
     assert_eq!(pair.b.state(b), Some(State::RepSent));
-    pair.to_deadline_of_b();
-    let rep = pair.from_b();
-    pair.to_a(&rep);
-    let rtu = pair.from_a();
+    pair.wait_for_b();
+    let rep = pair.sent_by_b();
+    pair.deliver_to_a(&rep);
+    let rtu = pair.sent_by_a();
     assert_eq!(kinds(&rtu), ["RTU"]);
-    pair.to_b(&rtu);
-    pair.to_b(&rtu);
+    pair.deliver_to_b(&rtu);
+    pair.deliver_to_b(&rtu);
     assert!(
         matches!(pair.event_b(), Some(Event::Established { private_data: Some(d), .. }) if d.starts_with(b"ready"))
     );
@@ -154,14 +154,14 @@ fn the_first_data_stands_for_a_lost_rtu() {
     let mut pair = Pair::new();
     let [a, b] = pair.replied([17, 18]);
     pair.a.establish(a, &[]).unwrap();
-    let late = pair.from_a();
+    let late = pair.sent_by_a();
     pair.b.handle_comm_est(Qpn::new(19));
     assert_eq!(pair.event_b(), None, "another queue pair's");
     pair.b.handle_comm_est(Qpn::new(18));
     pair.b.handle_comm_est(Qpn::new(18));
     assert_eq!(pair.event_b(), Some(Event::Established { id: b, private_data: None }));
     assert_eq!((pair.b.state(b), pair.b.poll_timeout()), (Some(State::Established), None));
-    pair.to_b(&late);
+    pair.deliver_to_b(&late);
     pair.no_more_events();
 }
 
@@ -171,8 +171,8 @@ fn two_queue_pairs_of_one_nic_are_connected() {
     let own = pair.connect(17);
     let a = pair.b.connect(&own).unwrap();
     let carry = |pair: &mut Pair| {
-        let mads = pair.from_b();
-        pair.to_b(&mads);
+        let mads = pair.sent_by_b();
+        pair.deliver_to_b(&mads);
     };
     carry(&mut pair);
     let b = pair.request();

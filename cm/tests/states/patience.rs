@@ -16,20 +16,20 @@ fn an_mra_to_the_request_gives_the_program_time() {
     let usual = pair.a.poll_timeout().unwrap();
     let b = pair.request();
     pair.b.mra(b, LONG, MraTime::Now).unwrap();
-    let sent = pair.from_b();
+    let sent = pair.sent_by_b();
     let Message::Mra(m) = sent[0].message() else { panic!() };
     assert_eq!((m.message, m.service_timeout, m.remote_comm_id), (Responded::REQ, LONG, id.comm_id()));
-    pair.to_a(&sent);
+    pair.deliver_to_a(&sent);
     assert_eq!(pair.a.poll_timeout(), Some(usual + LONG.duration()));
-    pair.to_deadline_of_a();
-    let again = pair.from_a();
+    pair.wait_for_a();
+    let again = pair.sent_by_a();
     assert_eq!(kinds(&again), ["REQ"], "its time is over");
-    pair.to_b(&again);
-    assert_eq!(kinds(&pair.from_b()), ["MRA"], "the program still needs time");
+    pair.deliver_to_b(&again);
+    assert_eq!(kinds(&pair.sent_by_b()), ["MRA"], "the program still needs time");
     pair.b.accept(b, &Pair::accept(18)).unwrap();
     pair.carry();
     assert!(matches!(pair.event_a(), Some(Event::ConnectResponse { .. })));
-    pair.to_a(&sent);
+    pair.deliver_to_a(&sent);
     assert_eq!((pair.a.poll_timeout(), pair.a.state(id)), (None, Some(State::RepReceived)), "too late to matter");
 }
 
@@ -37,13 +37,13 @@ fn an_mra_to_the_request_gives_the_program_time() {
 fn an_mra_can_wait_until_the_request_comes_again() {
     let mut pair = Pair::new();
     pair.a.connect(&pair.connect(17)).unwrap();
-    let req = pair.from_a();
-    pair.to_b(&req);
+    let req = pair.sent_by_a();
+    pair.deliver_to_b(&req);
     let b = pair.request();
     pair.b.mra(b, LONG, MraTime::OnDuplicate).unwrap();
-    assert!(pair.from_b().is_empty());
-    pair.to_b(&req);
-    assert_eq!(kinds(&pair.from_b()), ["MRA"]);
+    assert!(pair.sent_by_b().is_empty());
+    pair.deliver_to_b(&req);
+    assert_eq!(kinds(&pair.sent_by_b()), ["MRA"]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn an_mra_to_the_reply_gives_the_asking_program_time() {
     pair.a.mra(a, LONG, MraTime::Now).unwrap();
     pair.carry();
     assert_eq!(pair.b.poll_timeout(), Some(usual + LONG.duration()));
-    pair.to_deadline_of_b();
+    pair.wait_for_b();
     pair.carry();
     assert_eq!(pair.b.counters().retransmitted, 1);
     assert!(pair.b.poll_timeout().unwrap() > pair.now + LONG.duration(), "asked for patience again");
@@ -77,7 +77,7 @@ fn patience_has_its_limit() {
     assert_eq!(pair.a.poll_timeout().unwrap().as_nanos(), 30_000_000_000);
     let mut tries = 0;
     while pair.a.poll_timeout().is_some() {
-        pair.to_deadline_of_a();
+        pair.wait_for_a();
         pair.carry();
         tries += 1;
     }
@@ -93,16 +93,16 @@ fn an_mra_for_something_else_changes_nothing() {
     let usual = pair.a.poll_timeout();
     let b = pair.request();
     pair.b.mra(b, LONG, MraTime::Now).unwrap();
-    let mra = pair.from_b().remove(0);
+    let mra = pair.sent_by_b().remove(0);
     let change = |f: fn(&mut Mra)| {
         mra.clone().with(|m| {
             let Message::Mra(m) = m else { panic!() };
             f(m);
         })
     };
-    pair.to_a(&[change(|m| m.message = Responded::REP), change(|m| m.message = Responded::LAP_OR_NONE)]);
-    pair.to_a(&[change(|m| m.remote_comm_id ^= 1)]);
+    pair.deliver_to_a(&[change(|m| m.message = Responded::REP), change(|m| m.message = Responded::LAP_OR_NONE)]);
+    pair.deliver_to_a(&[change(|m| m.remote_comm_id ^= 1)]);
     assert_eq!((pair.a.poll_timeout(), pair.a.counters().unexpected), (usual, 3));
-    pair.to_a(&[mra]);
+    pair.deliver_to_a(&[mra]);
     assert_ne!(pair.a.poll_timeout(), usual);
 }

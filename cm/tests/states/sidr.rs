@@ -40,19 +40,23 @@ fn a_service_is_resolved_to_its_queue_pair() {
     for ips in [["10.0.0.1", "10.0.0.2"], ["fd33::1", "fd33::2"]] {
         let mut pair = pair(ips);
         let id = resolve(&mut pair, 7174);
-        let req = pair.from_a();
+        let req = pair.sent_by_a();
         assert_eq!((kinds(&req), pair.a.state(id)), (vec!["SIDR_REQ"], Some(State::SidrSent)));
-        pair.to_b(&req);
-        pair.to_b(&req);
+        pair.deliver_to_b(&req);
+        pair.deliver_to_b(&req);
         let b = asked(&mut pair);
-        assert!(pair.from_b().is_empty());
+        assert!(pair.sent_by_b().is_empty());
         pair.b.sidr_reply(pair.now, b, &REPLY).unwrap();
         assert_eq!(pair.b.sidr_reply(pair.now, b, &REPLY), Err(Error::NoSuchId));
-        let rep = pair.from_b();
-        pair.to_b(&req);
-        assert_eq!(pair.from_b()[0].bytes, rep[0].bytes, "a lost answer is said again, and no program is asked again");
-        pair.to_a(&rep);
-        pair.to_a(&rep);
+        let rep = pair.sent_by_b();
+        pair.deliver_to_b(&req);
+        assert_eq!(
+            pair.sent_by_b()[0].bytes,
+            rep[0].bytes,
+            "a lost answer is said again, and no program is asked again"
+        );
+        pair.deliver_to_a(&rep);
+        pair.deliver_to_a(&rep);
         let Some(Event::SidrResponse { id: same, reply }) = pair.event_a() else { panic!() };
         assert_eq!((same, reply.status, reply.qpn, reply.qkey), (id, SidrStatus::VALID, 33, 0x0123_4567));
         assert_eq!(reply.service_id, PortSpace::Udp.service_id(7174));
@@ -80,8 +84,8 @@ fn a_resolution_is_asked_for_again_and_ends_after_its_retries() {
     let id = resolve(&mut pair, 7174);
     let mut sent = 0;
     while pair.a.state(id).is_some() {
-        sent += pair.from_a().len();
-        pair.to_deadline_of_a();
+        sent += pair.sent_by_a().len();
+        pair.wait_for_a();
     }
     assert_eq!((sent, pair.event_a()), (16, Some(Event::Unreachable { id })));
     assert!(pair.a.is_empty());
@@ -119,15 +123,15 @@ fn an_answer_from_elsewhere_is_none() {
     pair.carry();
     let b = asked(&mut pair);
     pair.b.sidr_reply(pair.now, b, &REPLY).unwrap();
-    let mut rep = pair.from_b();
+    let mut rep = pair.sent_by_b();
     let real = rep[0].clone();
     rep[0].route.local = "10.0.0.9".parse().unwrap();
     rep.push(real.clone().with(|m| {
         let Message::SidrRep(m) = m else { panic!() };
         m.request_id ^= 1;
     }));
-    pair.to_a(&rep);
+    pair.deliver_to_a(&rep);
     assert_eq!((pair.event_a(), pair.a.state(id)), (None, Some(State::SidrSent)));
-    pair.to_a(&[real]);
+    pair.deliver_to_a(&[real]);
     assert!(matches!(pair.event_a(), Some(Event::SidrResponse { .. })));
 }

@@ -24,13 +24,13 @@ fn a_queue_pair_that_is_asked_for_again_is_stale_and_its_old_connection_ends() {
     let [_, b] = pair.connected([17, 18]);
     forget(&mut pair, 99);
     let again = pair.a.connect(&pair.connect(17)).unwrap();
-    let req = pair.from_a();
-    pair.to_b(&req);
+    let req = pair.sent_by_a();
+    pair.deliver_to_b(&req);
     assert_eq!(pair.event_b(), None, "no program is asked");
     assert_eq!(pair.b.state(b), Some(State::DreqSent));
-    let sent = pair.from_b();
+    let sent = pair.sent_by_b();
     assert_eq!(kinds(&sent), ["REJ", "DREQ"]);
-    pair.to_a(&sent);
+    pair.deliver_to_a(&sent);
     assert_eq!(reason(pair.event_a()), RejReason::STALE_CONNECTION);
     assert_eq!(pair.a.state(again), Some(State::Timewait), "the number rests at who asked, too");
     pair.carry();
@@ -64,8 +64,8 @@ fn in_timewait_the_peers_queue_pair_is_stale_as_well() {
 fn a_request_that_comes_again_in_timewait_is_stale() {
     let mut pair = Pair::new();
     let a = pair.a.connect(&pair.connect(17)).unwrap();
-    let req = pair.from_a();
-    pair.to_b(&req);
+    let req = pair.sent_by_a();
+    pair.deliver_to_b(&req);
     let b = pair.request();
     pair.b.accept(b, &Pair::accept(18)).unwrap();
     pair.carry();
@@ -74,11 +74,11 @@ fn a_request_that_comes_again_in_timewait_is_stale() {
     pair.carry();
     pair.b.disconnect(pair.now, b, &[]).unwrap();
     pair.carry();
-    pair.to_b(&req);
-    let sent = pair.from_b();
+    pair.deliver_to_b(&req);
+    let sent = pair.sent_by_b();
     let Message::Rej(rej) = sent[0].message() else { panic!() };
     assert_eq!((rej.reason, sent.len()), (RejReason::STALE_CONNECTION, 1));
-    pair.to_a(&sent);
+    pair.deliver_to_a(&sent);
     while pair.event_b().is_some() {}
     let [x, y] = [pair.event_a(), pair.event_a()];
     assert!(matches!(x, Some(Event::ConnectResponse { .. })) && matches!(y, Some(Event::Disconnected { .. })));

@@ -15,6 +15,8 @@ pub(crate) struct Side {
     /// Asking: established by the program. Asked: accepted by the program.
     pub(crate) agreed: bool,
     pub(crate) established: bool,
+    /// Asking: the reply came.
+    pub(crate) responded: bool,
     /// Refused by this side's program.
     pub(crate) refused: bool,
     pub(crate) rejected: bool,
@@ -50,6 +52,10 @@ pub(crate) struct Attempt {
     pub(crate) asked: Side,
     /// A manager forgot everything, on either side: then a refusal or an end can come out of the blue.
     pub(crate) shaken: bool,
+    /// Messages of it that the network lost.
+    pub(crate) lost: u64,
+    /// Times that a message has to be lost, or its answer, before anybody may give up; programs are slow three times.
+    pub(crate) enough: u64,
 }
 
 /// What a program says, so that the other can see whose words they are.
@@ -89,7 +95,8 @@ impl Attempt {
                 assert_eq!(IpCm::consumer_data(&request.private_data)[..9], words(token, REQ));
             }
             Event::ConnectResponse { reply, .. } => {
-                assert!(other.agreed && !own.agreed && !over, "{before:?}");
+                assert!(other.agreed && !own.responded && !over, "{before:?}");
+                own.responded = true;
                 assert_eq!((reply.local_qpn, reply.starting_psn), (other.qpn.value(), other.psn));
                 assert_eq!(Some(reply.local_comm_id), other.id.map(CmId::comm_id));
                 assert_eq!(reply.private_data[..9], words(token, REP));
@@ -109,6 +116,7 @@ impl Attempt {
             }
             Event::Unreachable { .. } => {
                 assert!(!over && !own.established, "{before:?}");
+                assert!(before.lost >= before.enough, "given up too early: {before:?}");
                 own.unreachable = true;
             }
             Event::Disconnected { how, .. } => {
@@ -118,8 +126,15 @@ impl Attempt {
                     // Or our manager ended what was stale: the other side had given up and used its queue pair again.
                     Disconnect::Agreed | Disconnect::NoAnswer => {
                         assert!(own.ended || other.gave_up() || self.shaken, "{before:?}");
+                        let early = *how == Disconnect::NoAnswer && before.lost < before.enough;
+                        assert!(!early, "given up too early: {before:?}");
                     }
-                    Disconnect::Rejected(_) => assert!(other.gave_up() || self.shaken, "{before:?}"),
+                    Disconnect::Rejected(reason) => {
+                        assert!(other.gave_up() || self.shaken, "{before:?}");
+                        let of_a_connection =
+                            [RejReason::CONSUMER_DEFINED, RejReason::TIMEOUT, RejReason::INVALID_COMM_ID];
+                        assert!(of_a_connection.contains(reason), "{event:?}: {before:?}");
+                    }
                 }
                 own.disconnected = Some(*how);
             }
@@ -142,8 +157,8 @@ impl Attempt {
                 let what = if asking { [NO_TO_REQ, TAKEN_BACK].as_slice() } else { &[NO_TO_REP] };
                 assert!(what.iter().any(|&what| rej.private_data[..9] == words(self.token, what)), "{self:?}");
             }
-            // Nobody listened, or a number is used again where a refusal was not heard.
-            RejReason::INVALID_SERVICE_ID => assert!(asking && (other.id.is_none() || self.shaken), "{self:?}"),
+            // Nobody listened just then, or a number is used again where a refusal was not heard.
+            RejReason::INVALID_SERVICE_ID => assert!(asking, "{self:?}"),
             RejReason::STALE_CONNECTION => {}
             RejReason::TIMEOUT | RejReason::INVALID_COMM_ID => assert!(other.gave_up() || self.shaken, "{self:?}"),
             other => panic!("{other}: {self:?}"),

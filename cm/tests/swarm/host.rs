@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use softnic_cm::{Cm, CmId, Config, Listen, PortSpace};
+use softnic_cm::{Cm, CmId, Config, Listen, ListenId, PortSpace};
 use softnic_fault_injector::random::Random;
 use softnic_wire::Qpn;
+use softnic_wire::mad::cm::TimeoutCode;
 
 pub(crate) const PORT: u16 = 7174;
 
@@ -33,6 +34,7 @@ pub(crate) struct Host {
     pub(crate) ip: IpAddr,
     config: Config,
     listens: bool,
+    listeners: Vec<ListenId>,
     /// Which try a queue pair number was last used for, and on which side of it.
     pub(crate) qpns: BTreeMap<Qpn, (usize, bool)>,
     /// The try, and the side of it, that an id stands for.
@@ -46,19 +48,34 @@ const QPNS: std::ops::Range<u32> = 2..9;
 
 impl Host {
     pub(crate) fn new(ip: IpAddr, guid: u64, listens: bool, seed: u64) -> Host {
-        let config = Config { ca_guid: guid, ..Config::default() };
+        // Queue pairs acknowledge at once, so timewait is as short as it may be.
+        let config = Config { ca_guid: guid, ack_delay: TimeoutCode::new(0), ..Config::default() };
         let maps = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut host = Host { cm: manager(config, seed), ip, config, listens, qpns: maps.0, ids: maps.1, sidr: maps.2 };
+        let mut host = Host {
+            cm: manager(config, seed),
+            ip,
+            config,
+            listens,
+            listeners: Vec::new(),
+            qpns: maps.0,
+            ids: maps.1,
+            sidr: maps.2,
+        };
         host.listen();
         host
     }
 
     fn listen(&mut self) {
-        if self.listens {
-            for space in [PortSpace::Tcp, PortSpace::Udp] {
-                self.cm.listen(&Listen::port(space, SocketAddr::new(self.ip, PORT))).unwrap();
-            }
-        }
+        let port = |space| Listen::port(space, SocketAddr::new(self.ip, PORT));
+        let spaces = [PortSpace::Tcp, PortSpace::Udp].into_iter().filter(|_| self.listens);
+        self.listeners = spaces.map(|space| self.cm.listen(&port(space)).unwrap()).collect();
+    }
+
+    /// Begins to listen, or stops it.
+    pub(crate) fn toggle(&mut self) {
+        self.listeners.drain(..).for_each(|id| self.cm.unlisten(id).unwrap());
+        self.listens = !self.listens;
+        self.listen();
     }
 
     /// The manager begins anew, and knows nothing of what was.

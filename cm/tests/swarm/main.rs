@@ -14,9 +14,9 @@ mod world;
 
 use world::{Passed, run_seed};
 
-/// Seeds that once failed; they stay (until worlds get new properties: tests in `states` hold the behaviours themselves).
-/// 163: a request that was refused after an MRA came again when its refusal was forgotten already.
-const KEPT: [u64; 1] = [163];
+/// Seeds that once failed; they stay. 101: who took an acceptance back forgot that, and requests that came again had no answer.
+/// (A seed makes another world when worlds get new properties; tests in `states` hold the behaviours themselves.)
+const KEPT: [u64; 1] = [101];
 
 fn run(seeds: impl IntoIterator<Item = u64>) -> Passed {
     seeds.into_iter().fold(Passed::default(), |sum, seed| {

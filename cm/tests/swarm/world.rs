@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use softnic_cm::{Accept, CmId, Connect, Disconnect, Event, MraTime, Resolve, Route, SidrReply, State};
 use softnic_fault_injector::random::Random;
-use softnic_wire::mad::MAD_LEN;
 use softnic_wire::mad::cm::{RejReason, SidrStatus, TimeoutCode};
 use softnic_wire::mad::ip_cm::IpCm;
+use softnic_wire::mad::{HEADER_LEN, MAD_LEN};
 use softnic_wire::{Instant, Psn, Qpn};
 
 use crate::attempt::{self, Attempt, Side, token, words};
@@ -72,8 +72,10 @@ enum Action {
         id: CmId,
         what: Do,
     },
-    Connect,
+    /// With a number that became free just now, or with any.
+    Connect(Option<(usize, Qpn)>),
     Resolve,
+    Toggle,
     Crash,
 }
 
@@ -84,11 +86,15 @@ struct World {
     agenda: BTreeMap<(Instant, u64), Action>,
     order: u64,
     attempts: Vec<Attempt>,
-    /// How many answers each resolution has got, by token.
-    resolutions: Vec<u64>,
+    /// Which try a communication id belongs to.
+    names: BTreeMap<u32, usize>,
+    /// How often a program was asked, and how many answers each resolution has got, by token.
+    resolutions: Vec<[u64; 2]>,
     loss: f64,
     dup: f64,
     faults_end: Instant,
+    /// Programs make nothing new any more.
+    closing: bool,
     life_time: TimeoutCode,
     response: TimeoutCode,
     retries: u8,
@@ -106,7 +112,8 @@ pub(crate) fn run_seed(seed: u64) -> Passed {
         world.passed.retransmitted += host.cm.counters().retransmitted;
         world.passed.duplicates += host.cm.counters().duplicates;
     }
-    world.resolutions.iter().for_each(|&answers| assert!(answers <= 1));
+    let asks = if world.passed.crashes > 0 { 2 } else { 1 };
+    world.resolutions.iter().for_each(|&[asked, answers]| assert!(asked <= asks && answers <= 1));
     world.passed
 }
 
@@ -127,10 +134,12 @@ impl World {
             agenda: BTreeMap::new(),
             order: 0,
             attempts: Vec::new(),
+            names: BTreeMap::new(),
             resolutions: Vec::new(),
             loss: pick(&mut random, &[0.0, 0.02, 0.2, 0.5]),
             dup: pick(&mut random, &[0.0, 0.1, 0.5]),
             faults_end: Instant::ZERO,
+            closing: false,
             life_time: TimeoutCode::new(4 + random.below(5) as u8),
             response: TimeoutCode::new(5 + random.below(6) as u8),
             retries: 1 + random.below(15) as u8,
@@ -140,10 +149,13 @@ impl World {
         let span = world.interval() * 30;
         world.faults_end = world.now + span;
         for _ in 0..5 + world.random.below(25) {
-            world.later(span, Action::Connect);
+            world.later(span, Action::Connect(None));
         }
         for _ in 0..world.random.below(6) {
             world.later(span, Action::Resolve);
+        }
+        for _ in 0..world.random.below(4) {
+            world.later(span, Action::Toggle);
         }
         if world.random.chance(0.2) {
             world.later(span, Action::Crash);
@@ -205,7 +217,17 @@ impl World {
         for _ in 0..copies {
             if !(faulty && self.random.chance(self.loss)) {
                 self.later(self.life_time.duration(), action());
+            } else if let Action::Mad { mad, .. } = action() {
+                self.note_loss(&mad);
             }
+        }
+    }
+
+    fn note_loss(&mut self, mad: &[u8; MAD_LEN]) {
+        // Both ids are at the front of every message of a connection; the second one of a REQ is something else.
+        let id = |at| u32::from_be_bytes(mad[at..at + 4].try_into().unwrap());
+        if let Some(&n) = self.names.get(&id(HEADER_LEN)).or(self.names.get(&id(HEADER_LEN + 4))) {
+            self.attempts[n].lost += 1;
         }
     }
 
@@ -214,8 +236,12 @@ impl World {
             Action::Mad { to, route, mad } => self.hosts[to].cm.handle_mad(self.now, &route, &mad[..]),
             Action::Data { to, qpn, attempt, from_asking } => self.data(to, qpn, attempt, from_asking),
             Action::Do { host, id, what } => self.do_it(host, id, what),
-            Action::Connect => self.connect(),
+            Action::Connect(with) => self.connect(with),
             Action::Resolve => self.resolve(),
+            Action::Toggle => {
+                let [host, _] = self.two_hosts();
+                self.hosts[host].toggle();
+            }
             Action::Crash => self.crash(),
         }
     }
@@ -224,9 +250,13 @@ impl World {
         [(); 2].map(|()| self.random.below(self.hosts.len() as u64) as usize)
     }
 
-    fn connect(&mut self) {
-        let [from, to] = self.two_hosts();
-        let Some(qpn) = self.hosts[from].free_qpn(&mut self.random) else { return };
+    fn connect(&mut self, with: Option<(usize, Qpn)>) {
+        let [mut from, to] = self.two_hosts();
+        let mut qpn = self.hosts[from].free_qpn(&mut self.random);
+        if let Some((host, again)) = with.filter(|(host, qpn)| !self.hosts[*host].cm.holds(*qpn)) {
+            (from, qpn) = (host, Some(again));
+        }
+        let Some(qpn) = qpn else { return };
         let (n, psn) = (self.attempts.len(), Psn::new(self.random.next_u32()));
         let words = words(n as u64, attempt::REQ);
         let [source, destination] = [(from, 40000), (to, PORT)].map(|(h, p)| SocketAddr::new(self.hosts[h].ip, p));
@@ -240,10 +270,12 @@ impl World {
         };
         let id = self.hosts[from].cm.connect(&connect).expect("the number is free");
         self.hosts[from].ids.insert(id, (n, true));
+        self.names.insert(id.comm_id(), n);
         self.passed.reused += u64::from(self.hosts[from].qpns.insert(qpn, (n, true)).is_some());
         let asking = Side { host: from, id: Some(id), qpn, psn, ..Side::default() };
         let asked = Side { host: to, ..Side::default() };
-        self.attempts.push(Attempt { token: n as u64, asking, asked, shaken: false });
+        let enough = u64::from(self.retries + 1).saturating_sub(4);
+        self.attempts.push(Attempt { token: n as u64, asking, asked, shaken: false, lost: 0, enough });
         if self.random.chance(0.05) {
             self.later(self.interval() * 5, Action::Do { host: from, id, what: Do::Destroy });
         }
@@ -262,7 +294,7 @@ impl World {
         };
         let id = self.hosts[from].cm.resolve(&resolve).unwrap();
         self.hosts[from].sidr.insert(id, (token, true));
-        self.resolutions.push(0);
+        self.resolutions.push([0; 2]);
     }
 
     fn crash(&mut self) {
@@ -313,6 +345,10 @@ impl World {
             return;
         }
         self.attempts[n].check(asking, &event);
+        if matches!(event, Event::ConnectRequest { .. }) {
+            self.names.insert(id.comm_id(), n);
+            self.check_stale(n);
+        }
         match &event {
             Event::Established { .. } => self.passed.connected += 1,
             Event::Rejected { rej, .. } if rej.reason == RejReason::STALE_CONNECTION => self.passed.stale += 1,
@@ -320,6 +356,9 @@ impl World {
             Event::Unreachable { .. } => self.passed.unreachable += 1,
             Event::Disconnected { how: Disconnect::NoAnswer, .. } => self.passed.no_answer += 1,
             Event::Disconnected { .. } => self.passed.disconnected += 1,
+            Event::TimewaitExit { qpn, .. } if !self.closing && self.random.chance(0.5) && self.attempts.len() < 60 => {
+                self.later(self.life_time.duration(), Action::Connect(Some((host, *qpn))));
+            }
             _ => {}
         }
         let what = match event {
@@ -346,6 +385,16 @@ impl World {
         self.after(host, id, what);
     }
 
+    /// Who asks must not be connected here already, with the same queue pair.
+    fn check_stale(&self, n: usize) {
+        let new = &self.attempts[n];
+        for (_, old) in self.attempts.iter().enumerate().filter(|&(other, _)| other != n) {
+            let same = (old.asking.host, old.asking.qpn, old.asked.host);
+            let stale = same == (new.asking.host, new.asking.qpn, new.asked.host) && old.asked.up();
+            assert!(!stale, "{new:?} is asked for while there is {old:?}");
+        }
+    }
+
     fn after(&mut self, host: usize, id: CmId, what: Do) {
         self.later(self.interval() * 3, Action::Do { host, id, what });
     }
@@ -356,12 +405,13 @@ impl World {
             Event::SidrRequest { request, .. } => {
                 let token = token(IpCm::consumer_data(&request.private_data));
                 self.hosts[host].sidr.insert(id, (token, false));
+                self.resolutions[token as usize][0] += 1;
                 self.after(host, id, Do::SidrReply);
             }
             Event::SidrResponse { reply, .. } => {
                 let (token, asking) = self.hosts[host].sidr[&id];
                 assert!(asking);
-                self.resolutions[token as usize] += 1;
+                self.resolutions[token as usize][1] += 1;
                 if reply.status == SidrStatus::VALID {
                     assert_eq!(
                         (u64::from(reply.qpn), &reply.private_data[..9]),
@@ -370,7 +420,7 @@ impl World {
                     self.passed.resolved += 1;
                 }
             }
-            Event::Unreachable { .. } => self.resolutions[self.hosts[host].sidr[&id].0 as usize] += 1,
+            Event::Unreachable { .. } => self.resolutions[self.hosts[host].sidr[&id].0 as usize][1] += 1,
             other => panic!("{other:?} of a resolution"),
         }
     }
@@ -425,6 +475,12 @@ impl World {
             (Do::End, State::Established | State::DreqReceived) => {
                 own.ended = true;
                 cm.disconnect(now, id, &[]).unwrap();
+                let other = if asking { &of.asked } else { &of.asking };
+                let (to, qpn) = (other.host, other.qpn);
+                if state == State::Established {
+                    // The last data left just before.
+                    self.send(|| Action::Data { to, qpn, attempt: n, from_asking: asking });
+                }
             }
             (Do::Destroy, _) => {
                 own.destroyed = true;
@@ -466,6 +522,7 @@ impl World {
 
     /// Programs end what they still have: one side of it, or both.
     fn end_all(&mut self) {
+        self.closing = true;
         for n in 0..self.attempts.len() {
             let ends = 1 + self.random.below(3);
             for (side, asking) in [(1, true), (2, false)] {
