@@ -225,3 +225,16 @@ fn a_request_for_patience_is_as_ours() {
     found(&frames, 1, "remote id", flip(REMOTE_ID));
     found(&frames, 1, "of the REP", |f| f.change(|bth| bth[MAD + HEADER_LEN + 8] = 0x40));
 }
+
+#[test]
+fn every_altered_refusal_of_a_real_exchange_is_found() {
+    for name in ["cm_softnic_no_service.pcap", "cm_softnic_refuses_reply.pcap", "cm_softnic_refuses_request.pcap"] {
+        let frames = messages(name);
+        let last = frames.len() - 1;
+        assert!(matches!(message(&frames[last]), Some(Message::Rej(_))), "{name}");
+        found(&frames, last, "transaction", flip(TID));
+        found(&frames, last, "remote id", flip(REMOTE_ID));
+        found(&frames, last, "what is refused", |f| f.change(|bth| bth[MAD + HEADER_LEN + 8] ^= 0x40));
+        found(&frames, last, "reason", |f| f.change(|bth| bth[MAD + HEADER_LEN + 11] = 9));
+    }
+}

@@ -204,7 +204,8 @@ impl<'a> Place<'a> {
             RejReason::INVALID_MTU,
             RejReason::INVALID_GID,
         ];
-        !known.contains(&reason) && !(self.asking && reason == RejReason::TIMEOUT)
+        let gave_up = self.asking && reason == RejReason::TIMEOUT;
+        !(gave_up || known.contains(&reason))
     }
 
     /// What a program does to have such a message sent. Where the state does not allow it, nothing is.
