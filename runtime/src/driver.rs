@@ -54,8 +54,6 @@ pub struct Driver<N, I> {
     capture: Option<PcapWriter<Box<dyn Write + Send>>>,
     /// How many rounds need not look at the clock, as long as nothing comes in.
     short_rounds: u32,
-    /// Whether the last round sent anything, and whether the Node had nothing more to send.
-    sent: bool,
     drained: bool,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
@@ -73,7 +71,6 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             epoch: epoch.as_nanos() as u64,
             capture: None,
             short_rounds: 0,
-            sent: false,
             drained: false,
             scratch: vec![0; MAX_FRAME].into(),
         }
@@ -170,13 +167,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Frames out, and a batch of frames in.
     fn round(&mut self, begin: Instant, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let looped = self.loop_back(begin)?;
-        // After a round that sent nothing the first frame goes alone: somebody may wait for it, and what follows, like the
-        // acknowledgement of what it replies to, would make it leave later.
-        let sent = self.transmit(begin, if self.sent { BURST } else { 1 })?;
-        if sent && !self.sent {
-            self.transmit(begin, BURST)?;
-        }
-        self.sent = sent;
+        let sent = self.transmit(begin, BURST)?;
         let received = self.receive((!sent && !looped).then_some(begin), before)?;
         Ok(received || looped || sent)
     }
