@@ -33,7 +33,10 @@ fn exchange(w: &mut World, after: u64) -> (Vec<String>, Vec<String>) {
     w.deliver_all(B, &frames);
     let before = w.transmit(B);
     w.deliver_all(A, &before);
-    w.wait(after);
+    // Timers are looked at all the time.
+    for passed in (0..after).step_by(5000) {
+        w.wait(5000.min(after - passed));
+    }
     pong(w);
     let with = w.transmit(B);
     w.deliver_all(A, &with);
@@ -93,6 +96,28 @@ fn a_program_that_does_not_reply_is_waited_for_once() {
     pong(&mut w);
     w.run();
     assert_eq!(exchange(&mut w, 10).0, ["ACK"], "one reply is no habit");
+}
+
+#[test]
+fn a_habit_outlives_one_late_reply() {
+    let mut w = habit(Options::default());
+    (0..5).for_each(|_| assert!(exchange(&mut w, 10).0.is_empty()));
+    assert!(exchange(&mut w, 100_000).0.is_empty(), "it is waited for");
+    assert!(exchange(&mut w, 10).0.is_empty(), "and again");
+    for _ in 0..3 {
+        exchange(&mut w, 100_000);
+    }
+    assert_eq!(exchange(&mut w, 10).0, ["ACK"], "but not for ever");
+}
+
+#[test]
+fn a_nic_that_nobody_ran_for_long_waits_for_the_program_from_then_on_once() {
+    let mut w = habit(Options::default());
+    assert!(ping(&mut w).is_empty());
+    w.wait(1_000_000);
+    assert!(w.shown(B).is_empty(), "the program had no time either");
+    w.wait(1_000_000);
+    assert_eq!(w.shown(B).len(), 1);
 }
 
 #[test]

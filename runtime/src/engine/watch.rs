@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_micros(200);
 const BUSY: Duration = Duration::from_micros(50);
 /// The same for a thread that was asked to run all the time, with a core of its own.
 const DEDICATED_BUSY: Duration = Duration::from_millis(20);
+/// How long a watching thread looks for work without letting others have its core, where the program may have seen in its memory what came in.
+const SPIN: Duration = Duration::from_micros(2);
 /// Naps after which to write out what was recorded meanwhile.
 const NAPS_TO_FLUSH: u32 = 64;
 /// How soon to look again where nothing tells that there is room.
@@ -125,8 +127,16 @@ impl Engine {
                 if idle >= patience {
                     return Some(self.may_sleep(&mut core));
                 }
-                // Whom it waits for may be waiting for this very core.
-                if idle >= BUSY {
+                // Whom it waits for may be waiting for this very core: for a program that polls itself also the engine must be free.
+                if !alone && idle >= SPIN {
+                    let rounds = self.rounds.load(Ordering::Relaxed);
+                    drop(core);
+                    std::thread::yield_now();
+                    if rounds != self.rounds.load(Ordering::Relaxed) && !self.is_asked() {
+                        return None;
+                    }
+                    core = self.token.take();
+                } else if idle >= BUSY {
                     std::thread::yield_now();
                 }
             }

@@ -13,19 +13,30 @@ use softnic_wire::Instant;
 const PATIENCE: Duration = Duration::from_micros(20);
 /// The part of an ACK timeout that may be spent so; the peer is likely to have the same.
 const PART_OF_TIMEOUT: u32 = 4;
-/// Messages in a row that were answered in time before the next one's acknowledgement is held.
-const EVIDENCE: u8 = 3;
+/// How much of a habit it must be before an acknowledgement is held, and how much it can become.
+const HABIT: u8 = 3;
+const FIRM: u8 = 8;
 
 /// What is known of the program's habits, and whether an acknowledgement is held now.
 #[derive(Debug, Default)]
 pub(super) struct PingPong {
-    /// When a message came, if nothing was posted since.
+    /// When a message came, if nothing was posted since; later if nobody looked for long.
     arrived: Option<Instant>,
     /// Nanoseconds that the program has.
     patience: u32,
-    /// Messages in a row that were answered in time.
-    answered: u8,
-    held: bool,
+    /// One more for each message that was answered in time, two less for one that was not, none after two at a time.
+    habit: u8,
+    held: Held,
+}
+
+/// Whether an acknowledgement waits for the program.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    #[default]
+    No,
+    Yes,
+    /// Once more, because nobody looked for long.
+    Again,
 }
 
 impl PingPong {
@@ -37,56 +48,65 @@ impl PingPong {
     /// A packet of a request has come: the peer waits for more than one answer, or goes on without it.
     #[inline]
     pub(super) fn on_request(&mut self) {
-        self.held = false;
+        self.held = Held::No;
     }
 
     /// A message has come whole; `owed` says that all that is owed is to acknowledge it.
     #[inline]
     pub(super) fn on_message(&mut self, now: Instant, owed: bool) {
         if self.arrived.replace(now).is_some() {
-            self.answered = 0;
+            self.habit = 0;
         }
-        self.held = owed && self.answered >= EVIDENCE;
+        self.held = if owed && self.habit >= HABIT { Held::Yes } else { Held::No };
     }
 
     /// A message has come that is answered by data, not by the program.
     pub(super) fn on_data_request(&mut self) {
-        (self.arrived, self.answered) = (None, 0);
+        (self.arrived, self.habit) = (None, 0);
     }
 
     /// The program has posted something.
     #[inline]
     pub(super) fn on_post(&mut self, now: Instant) {
         let deadline = self.deadline();
-        self.held = false;
+        self.held = Held::No;
         if self.arrived.take().is_some() {
             let in_time = deadline.is_some_and(|at| now < at);
-            self.answered = if in_time { EVIDENCE.min(self.answered + 1) } else { 0 };
+            self.habit = if in_time { FIRM.min(self.habit + 1) } else { self.habit.saturating_sub(2) };
         }
+    }
+
+    #[inline]
+    fn after(&self, at: Instant) -> Instant {
+        at + Duration::from_nanos(self.patience.into())
     }
 
     #[inline]
     fn deadline(&self) -> Option<Instant> {
-        self.arrived.map(|at| at + Duration::from_nanos(self.patience.into()))
+        self.arrived.map(|at| self.after(at))
     }
 
-    /// Whether an acknowledgement that is owed is to wait. Who was waited for in vain is waited for again only when there is evidence.
+    /// Whether an acknowledgement that is owed is to wait.
+    ///
+    /// Who looks much too late was kept from its core, and so, most likely, was the program: it gets its time then.
     #[inline]
     pub(super) fn holds(&mut self, now: Instant) -> bool {
-        if self.held && self.deadline().is_none_or(|at| now >= at) {
-            (self.held, self.answered) = (false, 0);
+        match (self.held, self.deadline()) {
+            (Held::Yes, Some(at)) if now >= self.after(at) => (self.arrived, self.held) = (Some(now), Held::Again),
+            (Held::Yes | Held::Again, Some(at)) if now < at => {}
+            _ => self.held = Held::No,
         }
-        self.held
+        self.held != Held::No
     }
 
     /// When to look again.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if self.held { self.deadline() } else { None }
+        if self.held == Held::No { None } else { self.deadline() }
     }
 
     /// What is held goes.
     pub(super) fn release(&mut self) {
-        self.held = false;
+        self.held = Held::No;
     }
 }
