@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// List the tests instead of running them; those of every test run have a star
     #[arg(long)]
     list: bool,
+    /// Measure what ibv_post_send, ibv_post_recv and ibv_poll_cq cost a program, with the optimised build
+    #[arg(long, conflicts_with_all = ["names", "all", "c", "list", "offsets"])]
+    cost: bool,
     /// Print where each field of the structures of libibverbs and librdmacm lies, as the installed headers have it
     #[arg(long, conflicts_with_all = ["names", "all", "c", "list"])]
     offsets: bool,
@@ -136,6 +139,9 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if options.offsets {
         setup::install(&setup::VERBS)?;
         return c_tests::print_offsets();
+    }
+    if options.cost {
+        return c_tests::measure_cost(&Bench::new(true, true)?);
     }
     let all = Test::all()?;
     let tests: Vec<Test> = match &options.names[..] {

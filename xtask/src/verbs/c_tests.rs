@@ -72,6 +72,12 @@ pub(super) fn print_offsets() -> Result<(), String> {
     }
 }
 
+/// Measures what verbs cost the program that calls them.
+pub(super) fn measure_cost(bench: &Bench) -> Result<(), String> {
+    let program = CTest::read(&project::root().join("verbs/benches/cost.c"))?;
+    program.run(bench).map_err(|e| e.to_string())
+}
+
 impl CTest {
     fn read(source: &Path) -> Result<CTest, String> {
         let text = fs::read_to_string(source).map_err(|e| format!("{}: {e}", source.display()))?;
