@@ -55,12 +55,14 @@ pub struct QpInit {
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
+    /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
+    pub prompt_acks: bool,
 }
 
 impl QpInit {
     /// With receives of its own, and sends signaled one by one.
     pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
-        QpInit { kind, pd, send_cq, recv_cq, srq: None, caps, sig_all: false }
+        QpInit { kind, pd, send_cq, recv_cq, srq: None, caps, sig_all: false, prompt_acks: false }
     }
 }
 
@@ -289,7 +291,13 @@ impl Slot {
     pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu) -> Slot {
         let ud = || Box::new(Ud::new(config, mtu));
         let qp = match init.kind {
-            QpKind::Rc => AnyQp::Rc(Box::new(Rc::new(config))),
+            QpKind::Rc => {
+                let mut rc = Rc::new(config);
+                if init.prompt_acks {
+                    rc.set_prompt_acks();
+                }
+                AnyQp::Rc(Box::new(rc))
+            }
             QpKind::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
             QpKind::Ud => AnyQp::Ud(ud()),
             QpKind::Gsi => {

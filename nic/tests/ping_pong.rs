@@ -79,6 +79,25 @@ fn a_reply_that_comes_at_once_goes_first_and_the_acknowledgement_right_behind_it
 }
 
 #[test]
+fn programs_that_sleep_until_an_event_comes_hear_of_their_own_message_first() {
+    let mut w = World::new(Options { prompt_acks: true, ..Options::default() });
+    for _ in 0..10 {
+        let op = w.write_to(B, 0);
+        w.send(A, 1, op, 0, 10);
+        let frames = w.transmit(A);
+        w.deliver_all(B, &frames);
+        // The program is so quick that its reply is posted before anything was sent.
+        pong(&mut w);
+        let with = w.transmit(B);
+        assert_eq!(kinds(&w, &with), ["ACK", "RDMA_WRITE_ONLY"]);
+        w.deliver_all(A, &with);
+        let answer = w.transmit(A);
+        assert_eq!(kinds(&w, &answer), ["ACK"], "and nobody is waited for");
+        w.deliver_all(B, &answer);
+    }
+}
+
+#[test]
 fn a_program_that_does_not_reply_is_waited_for_once() {
     let mut w = habit(Options::default());
     assert!(ping(&mut w).is_empty());

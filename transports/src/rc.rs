@@ -101,6 +101,8 @@ pub struct Rc<R> {
     ack_passed: bool,
     /// Whether the acknowledgement that is owed waits for the program's reply.
     ping_pong: PingPong,
+    /// Nothing goes ahead of an acknowledgement.
+    prompt_acks: bool,
 }
 
 impl<R: LossRecovery + Default> Rc<R> {
@@ -119,6 +121,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             tell_drained: false,
             ack_passed: false,
             ping_pong: PingPong::default(),
+            prompt_acks: false,
         }
     }
 
@@ -131,6 +134,13 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.recovery = R::default();
         (self.established, self.tell_drained, self.ack_passed) = (false, false, false);
         self.ping_pong = PingPong::default();
+    }
+
+    /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes. Where nobody polls, a reply that
+    /// comes first gains nothing, and a program that has one channel for both may count on hearing that its message arrived before it
+    /// hears the answer, as with hardware.
+    pub fn set_prompt_acks(&mut self) {
+        self.prompt_acks = true;
     }
 
     /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
@@ -387,7 +397,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         // The reply to a message goes before the acknowledgement of that message: its reader waits for the reply. One packet only, so
         // that a long message does not keep the acknowledgement.
-        if self.responder.owes_ack_only() && !self.ack_passed {
+        if self.responder.owes_ack_only() && !self.ack_passed && !self.prompt_acks {
             if self.transmit_request(now, tx, host) {
                 self.ack_passed = true;
                 self.ping_pong.release();

@@ -56,6 +56,8 @@ pub struct Options {
     pub access: Access,
     /// What the peer may do, as the memory region says.
     pub mr_access: Access,
+    /// Its program sleeps until an event comes.
+    pub prompt_acks: bool,
 }
 
 impl Default for Options {
@@ -78,6 +80,7 @@ impl Default for Options {
             ipv6: false,
             access: all,
             mr_access: all,
+            prompt_acks: false,
         }
     }
 }
@@ -220,7 +223,8 @@ impl World {
             let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
-            let init = QpInit { srq, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
+            let prompt_acks = options.prompt_acks;
+            let init = QpInit { srq, prompt_acks, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
             let qpn = nic.create_qp(&init).unwrap();
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });

@@ -251,6 +251,11 @@ impl CompletionQueue {
         }
     }
 
+    /// Whether its program hears of completions by a channel.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.0.shared.channel.is_some()
+    }
+
     /// Takes back what [`CompletionQueue::arm`] asked its channel for. When this returns no event of the queue is put there any more.
     pub fn disarm(&self) {
         if let Some(channel) = &self.0.shared.channel {

@@ -154,6 +154,7 @@ impl ProtectionDomain {
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
+            prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
             ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
         };
         let mut core = engine.control();
