@@ -26,7 +26,7 @@ pub enum Skip {
     Truncated,
     /// The checksum of its IPv4 header is wrong: every host drops it.
     BadIpChecksum,
-    /// Management datagrams to QP1: the connection manager is not replayed.
+    /// Management datagrams to QP1 that belong to no exchange of connection managers, or to one that began before the capture.
     Management,
     /// Congestion notifications: they change when a NIC sends, not what.
     Cnp,
@@ -66,7 +66,7 @@ impl fmt::Display for Skip {
             Skip::BadIcrc => "with a wrong ICRC, which a NIC drops",
             Skip::Truncated => "cut off within their headers",
             Skip::BadIpChecksum => "with a wrong IPv4 checksum",
-            Skip::Management => "to QP1 (the connection manager is not replayed)",
+            Skip::Management => "to QP1, of no exchange that begins in the capture",
             Skip::Cnp => "congestion notifications",
             Skip::Opcode => "with an opcode that our NIC does not have",
             Skip::NoRequests => "answers without any request in the capture",
@@ -112,7 +112,7 @@ pub(crate) struct Capture {
     pub(crate) frames: u64,
     pub(crate) packets: Vec<Packet>,
     pub(crate) skipped: BTreeMap<Skip, u64>,
-    /// Packets to QP1, which tell of connections although they are not replayed.
+    /// Packets to QP1: they tell of connections, and are replayed on their own.
     pub(crate) management: Vec<Packet>,
     /// Why reading ended before the end of the file.
     pub(crate) fault: Option<softnic_pcaps::Error>,
@@ -161,7 +161,6 @@ impl Capture {
         };
         match packet(frame.number, time, &ethernet, &decoded) {
             Ok(p) if p.opcode.service() == Service::Ud && p.dest_qp == Qpn::GSI => {
-                self.skip(Skip::Management);
                 self.management.push(p);
             }
             Ok(p) => self.packets.push(p),

@@ -18,6 +18,7 @@
 mod capture;
 mod findings;
 mod flows;
+mod manager;
 mod memory;
 mod messages;
 pub mod peers;
@@ -81,6 +82,7 @@ pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pc
             counts: found.counts,
         });
     }
+    manager::replay(&mut capture, options, &mut report);
     report.differences.sort_by_key(|d| d.packet);
     report.allowed.sort_by_key(|a| a.packet);
     report.undetermined.sort_by_key(|u| u.packet);

@@ -14,6 +14,7 @@ use crate::Common;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic replay pcaps/corpus/loss_send_middle_nak.pcap
+  softnic replay pcaps/corpus/cm_rping_ipv6.pcap
   softnic replay --json capture.pcapng | jq .differences
   softnic replay --side capture.toml capture.pcap
   softnic sim --op read --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap

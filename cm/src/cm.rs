@@ -1,0 +1,381 @@
+//! The communication manager itself: its tables, its timers, and what goes out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use softnic_wire::mad::MAD_LEN;
+use softnic_wire::mad::cm::{Message, TimeoutCode};
+use softnic_wire::{Instant, Qpn};
+
+use crate::conn::{Conn, Outgoing, Peer, timed_out};
+use crate::listen::Listener;
+use crate::{CmId, Config, Counters, Disconnect, Error, Event, ListenId, Route, State};
+
+/// Answers to messages that belong to no connection, waiting to be sent.
+const MAX_STRAYS: usize = 64;
+
+/// The communication manager of one NIC.
+pub struct Cm {
+    pub(crate) config: Config,
+    random: Box<dyn FnMut() -> u32 + Send>,
+    /// Upper half of our transaction ids.
+    tid_high: u32,
+    pub(crate) conns: BTreeMap<CmId, Conn>,
+    pub(crate) listeners: BTreeMap<ListenId, Listener>,
+    pub(crate) next_listener: u32,
+    /// Connections that were asked for, by the asking side's id.
+    pub(crate) by_remote_id: BTreeMap<(Peer, u32), CmId>,
+    /// Connections by the peer's queue pair, from its first message until its number may be used again.
+    pub(crate) by_remote_qpn: BTreeMap<(Peer, Qpn), CmId>,
+    /// Connections by our queue pair, until its number may be used again.
+    pub(crate) by_local_qpn: BTreeMap<Qpn, CmId>,
+    /// Service id resolutions that were asked for.
+    pub(crate) by_sidr_request: BTreeMap<(IpAddr, u32), CmId>,
+    timers: BTreeSet<(Instant, CmId)>,
+    /// What could make room for something new, the oldest first.
+    lingering: BTreeSet<(Instant, CmId)>,
+    ready: VecDeque<CmId>,
+    strays: VecDeque<(Route, Outgoing)>,
+    events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+}
+
+impl fmt::Debug for Cm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let states: BTreeMap<_, _> = self.conns.iter().map(|(id, c)| (id, c.state)).collect();
+        f.debug_struct("Cm").field("config", &self.config).field("conns", &states).finish_non_exhaustive()
+    }
+}
+
+impl Cm {
+    /// Without connections. Communication ids come from `random`: a cryptographic generator on a real wire, the seed in a
+    /// simulation.
+    pub fn new(config: Config, mut random: impl FnMut() -> u32 + Send + 'static) -> Cm {
+        Cm {
+            config,
+            tid_high: random(),
+            random: Box::new(random),
+            conns: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            next_listener: 1,
+            by_remote_id: BTreeMap::new(),
+            by_remote_qpn: BTreeMap::new(),
+            by_local_qpn: BTreeMap::new(),
+            by_sidr_request: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            lingering: BTreeSet::new(),
+            ready: VecDeque::new(),
+            strays: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The next thing that the program must know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Writes the next MAD that goes out now, and says where to; `None` when there is none.
+    pub fn poll_transmit(&mut self, now: Instant, mad: &mut [u8; MAD_LEN]) -> Option<Route> {
+        if let Some((route, out)) = self.strays.pop_front() {
+            return Some(self.emit(&route, &out, mad));
+        }
+        while let Some(&id) = self.ready.front() {
+            let conn = self.conns.get_mut(&id).expect("who is removed leaves the list");
+            let route = conn.route;
+            if std::mem::take(&mut conn.answer_due)
+                && let Some(out) = conn.answer.clone()
+            {
+                return Some(self.emit(&route, &out, mad));
+            }
+            let (due, repeat) = (std::mem::take(&mut conn.request_due), std::mem::take(&mut conn.repeat_due));
+            if (due || repeat)
+                && let Some(out) = conn.request.clone()
+            {
+                if due {
+                    conn.sent = conn.sent.saturating_add(1);
+                    let interval = conn.interval;
+                    self.set_deadline(id, Some(now + interval));
+                }
+                return Some(self.emit(&route, &out, mad));
+            }
+            conn.queued = false;
+            self.ready.pop_front();
+        }
+        None
+    }
+
+    fn emit(&mut self, route: &Route, out: &Outgoing, mad: &mut [u8; MAD_LEN]) -> Route {
+        out.message.emit(&out.message.header(out.tid), mad);
+        self.counters.sent += 1;
+        *route
+    }
+
+    /// When [`Cm::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.timers.first()
+            && at <= now
+        {
+            self.set_deadline(id, None);
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            match conn.state {
+                State::ReqSent | State::RepSent | State::DreqSent | State::SidrSent
+                    if conn.sent <= conn.max_retries =>
+                {
+                    conn.request_due = true;
+                    self.counters.retransmitted += 1;
+                    self.queue(id);
+                }
+                State::ReqSent | State::RepSent | State::DreqSent | State::SidrSent => self.give_up(now, id),
+                State::Timewait => {
+                    let (qpn, confirmed) = (conn.local_qpn.unwrap_or_default(), conn.confirmed);
+                    self.event(Event::TimewaitExit { id, qpn });
+                    if confirmed { self.remove(id) } else { self.linger(at, id) }
+                }
+                State::Lingering => self.remove(id),
+                // These wait for the program, without a deadline.
+                State::ReqReceived
+                | State::RepReceived
+                | State::Established
+                | State::DreqReceived
+                | State::SidrReceived => {}
+            }
+        }
+    }
+
+    /// The peer did not answer, however often it was asked.
+    fn give_up(&mut self, now: Instant, id: CmId) {
+        let guid = self.config.ca_guid;
+        let Some(conn) = self.conns.get(&id) else { return };
+        let (state, tid, route) = (conn.state, conn.tid, conn.route);
+        let rej = Message::Rej(timed_out(id.0, conn.remote_id, guid));
+        match state {
+            State::ReqSent => {
+                self.event(Event::Unreachable { id });
+                self.remove(id);
+                self.stray(&route, tid, rej);
+            }
+            State::RepSent => {
+                self.event(Event::Unreachable { id });
+                self.enter_timewait(now, id);
+                self.answer(id, tid, rej);
+            }
+            State::DreqSent => {
+                self.event(Event::Disconnected { id, how: Disconnect::NoAnswer });
+                self.enter_timewait(now, id);
+            }
+            _ => {
+                self.event(Event::Unreachable { id });
+                self.remove(id);
+            }
+        }
+    }
+
+    /// Where a connection or exchange stands; `None` when all is over for the program.
+    pub fn state(&self, id: CmId) -> Option<State> {
+        self.conns.get(&id).filter(|c| !c.muted).map(|c| c.state).filter(|&s| s != State::Lingering)
+    }
+
+    /// Whether a queue pair number must not be given to a new queue pair: its connection lives, or rests in timewait.
+    pub fn holds(&self, qpn: Qpn) -> bool {
+        self.by_local_qpn.contains_key(&qpn)
+    }
+
+    /// Connections and exchanges that there are, those that only wait for their time to be over included.
+    pub fn len(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.conns.is_empty()
+    }
+
+    /// What was counted since the beginning.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn events_are_many(&self) -> bool {
+        self.events.len() >= self.config.max_events
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        if self.conns.get(&event.id()).is_some_and(|c| !c.muted) {
+            self.events.push_back(event);
+        }
+    }
+
+    /// No event of this one reaches the program any more.
+    pub(crate) fn mute(&mut self, id: CmId) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.muted = true;
+        }
+        self.events.retain(|e| e.id() != id);
+    }
+
+    /// A transaction id of our own.
+    pub(crate) fn tid(&self, id: CmId) -> u64 {
+        u64::from(self.tid_high) << 32 | u64::from(id.0)
+    }
+
+    /// A time that a peer may ask for.
+    pub(crate) fn bounded(&self, time: Duration) -> Duration {
+        time.min(self.config.longest_wait)
+    }
+
+    /// In what time a message must be answered: by the peer's manager, and there and back.
+    pub(crate) fn interval(&self, response: TimeoutCode, round_trip: Duration) -> Duration {
+        self.bounded(response.duration() + round_trip)
+    }
+
+    /// Makes a name that nobody has, and room for it.
+    pub(crate) fn insert(&mut self, conn: Conn) -> Result<CmId, Error> {
+        if self.conns.len() >= self.config.max_connections {
+            let (_, oldest) = *self.lingering.first().ok_or(Error::TooMany)?;
+            self.remove(oldest);
+        }
+        let id = loop {
+            let id = CmId((self.random)());
+            if id.0 != 0 && !self.conns.contains_key(&id) {
+                break id;
+            }
+        };
+        self.conns.insert(id, conn);
+        Ok(id)
+    }
+
+    pub(crate) fn remove(&mut self, id: CmId) {
+        self.set_deadline(id, None);
+        self.set_state(id, State::Lingering); // leaves the backlog
+        self.free_numbers(id);
+        let Some(conn) = self.conns.remove(&id) else { return };
+        if conn.queued {
+            self.ready.retain(|&other| other != id);
+        }
+        take(&mut self.by_remote_id, &(conn.peer(), conn.remote_id), id);
+        take(&mut self.by_sidr_request, &(conn.route.remote, conn.remote_id), id);
+    }
+
+    /// Both queue pair numbers may be used again.
+    fn free_numbers(&mut self, id: CmId) {
+        let Some(conn) = self.conns.get(&id) else { return };
+        take(&mut self.by_remote_qpn, &(conn.peer(), conn.remote_qpn), id);
+        if let Some(qpn) = conn.local_qpn {
+            take(&mut self.by_local_qpn, &qpn, id);
+        }
+    }
+
+    pub(crate) fn set_deadline(&mut self, id: CmId, deadline: Option<Instant>) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if let Some(old) = std::mem::replace(&mut conn.deadline, deadline) {
+            self.timers.remove(&(old, id));
+            self.lingering.remove(&(old, id));
+        }
+        if let Some(new) = deadline {
+            self.timers.insert((new, id));
+        }
+    }
+
+    /// A new state; who leaves those that wait for the program also leaves its listener's backlog.
+    pub(crate) fn set_state(&mut self, id: CmId, state: State) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.state = state;
+        if let Some(listener) = conn.listener.take().and_then(|l| self.listeners.get_mut(&l)) {
+            listener.waiting -= 1;
+        }
+    }
+
+    /// Over, but for packets that may still be on their way: the numbers of the queue pairs rest.
+    pub(crate) fn enter_timewait(&mut self, now: Instant, id: CmId) {
+        self.set_state(id, State::Timewait);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            (conn.request, conn.request_due, conn.repeat_due) = (None, false, false);
+            let end = now + conn.timewait;
+            self.set_deadline(id, Some(end));
+        }
+    }
+
+    /// Over; only what comes again is still known, so that it is not taken for something new, and a refusal can be repeated.
+    pub(crate) fn linger(&mut self, now: Instant, id: CmId) {
+        self.set_state(id, State::Lingering);
+        self.free_numbers(id);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            (conn.request, conn.request_due, conn.repeat_due) = (None, false, false);
+            conn.local_qpn = None;
+            if !conn.refused() {
+                (conn.answer, conn.answer_due) = (None, false);
+            }
+            let end = now + conn.horizon;
+            self.set_deadline(id, Some(end));
+            self.lingering.insert((end, id));
+        }
+    }
+
+    pub(crate) fn queue(&mut self, id: CmId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && !std::mem::replace(&mut conn.queued, true)
+        {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Sends a message that wants an answer, again and again until it comes.
+    pub(crate) fn request(&mut self, id: CmId, tid: u64, message: Message) {
+        self.set_deadline(id, None);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.request = Some(Box::new(Outgoing { tid, message }));
+            (conn.request_due, conn.sent) = (true, 0);
+            self.queue(id);
+        }
+    }
+
+    /// Nothing waits for an answer any more.
+    pub(crate) fn request_is_answered(&mut self, id: CmId) {
+        self.set_deadline(id, None);
+        if let Some(conn) = self.conns.get_mut(&id) {
+            (conn.request, conn.request_due, conn.repeat_due) = (None, false, false);
+        }
+    }
+
+    /// Sends an answer, and keeps it for when it is asked for again.
+    pub(crate) fn answer(&mut self, id: CmId, tid: u64, message: Message) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.answer = Some(Box::new(Outgoing { tid, message }));
+            conn.answer_due = true;
+            self.queue(id);
+        }
+    }
+
+    /// Sends the answer that is kept, if there is one.
+    pub(crate) fn answer_again(&mut self, id: CmId) {
+        if let Some(conn) = self.conns.get_mut(&id)
+            && conn.answer.is_some()
+        {
+            conn.answer_due = true;
+            self.queue(id);
+        }
+    }
+
+    /// Answers a message that belongs to no connection. Who gets none for lack of room will ask again.
+    pub(crate) fn stray(&mut self, route: &Route, tid: u64, message: Message) {
+        if self.strays.len() < MAX_STRAYS {
+            self.strays.push_back((*route, Outgoing { tid, message }));
+        }
+    }
+}
+
+/// Takes an entry out of an index if it is this one's.
+fn take<K: Ord>(index: &mut BTreeMap<K, CmId>, key: &K, id: CmId) {
+    if index.get(key) == Some(&id) {
+        index.remove(key);
+    }
+}

@@ -1,0 +1,86 @@
+//! Listeners: which requests are for whom.
+
+use std::net::{IpAddr, SocketAddr};
+
+use softnic_wire::mad::ip_cm::{IpCm, ServiceId};
+
+use crate::{Cm, Error, PortSpace};
+
+/// The name of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenId(pub(crate) u32);
+
+/// Which requests a listener takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen {
+    /// The service.
+    pub service_id: ServiceId,
+    /// Only requests to this address, by the RDMA-CM's header: `0.0.0.0` stands for every IPv4 address, `::` for every address.
+    /// `None` takes whatever has the service id, with a header or without.
+    pub address: Option<IpAddr>,
+    /// Requests that may wait for an answer of the program at a time; more are dropped, and will come again.
+    pub backlog: usize,
+}
+
+/// What `rdma_listen` takes where the program does not say more.
+const DEFAULT_BACKLOG: usize = 1024;
+
+impl Listen {
+    /// On a port of the RDMA-CM.
+    pub fn port(space: PortSpace, address: SocketAddr) -> Listen {
+        let service_id = space.service_id(address.port());
+        Listen { service_id, address: Some(address.ip()), backlog: DEFAULT_BACKLOG }
+    }
+
+    /// On any service id.
+    pub fn service(service_id: ServiceId) -> Listen {
+        Listen { service_id, address: None, backlog: DEFAULT_BACKLOG }
+    }
+
+    /// How well a request fits: the more, the better; `None` not at all.
+    fn fit(&self, service_id: ServiceId, ip: Option<&IpCm>) -> Option<u8> {
+        if self.service_id != service_id {
+            return None;
+        }
+        let Some(ours) = self.address else { return Some(0) };
+        let asked = ip?.destination();
+        match ours {
+            _ if ours == asked => Some(3),
+            IpAddr::V4(any) if any.is_unspecified() && asked.is_ipv4() => Some(2),
+            IpAddr::V6(any) if any.is_unspecified() => Some(1),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) listen: Listen,
+    /// Requests that wait for an answer of the program.
+    pub(crate) waiting: usize,
+}
+
+impl Cm {
+    /// Takes requests for a service from now on.
+    pub fn listen(&mut self, listen: &Listen) -> Result<ListenId, Error> {
+        let taken = |l: &&Listener| (l.listen.service_id, l.listen.address) == (listen.service_id, listen.address);
+        if self.listeners.values().any(|l| taken(&l)) {
+            return Err(Error::ServiceInUse);
+        }
+        let id = ListenId(self.next_listener);
+        self.next_listener = self.next_listener.wrapping_add(1);
+        self.listeners.insert(id, Listener { listen: *listen, waiting: 0 });
+        Ok(id)
+    }
+
+    /// Takes no more requests. Those that the program has been told of are not touched.
+    pub fn unlisten(&mut self, id: ListenId) -> Result<(), Error> {
+        self.listeners.remove(&id).map(|_| ()).ok_or(Error::NoSuchListener)
+    }
+
+    /// Who listens to what a request asks for.
+    pub(crate) fn find_listener(&self, service_id: ServiceId, ip: Option<&IpCm>) -> Option<ListenId> {
+        let fits = self.listeners.iter().filter_map(|(&id, l)| Some((l.listen.fit(service_id, ip)?, id)));
+        fits.max_by_key(|&(fit, _)| fit).map(|(_, id)| id)
+    }
+}
