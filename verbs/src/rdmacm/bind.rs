@@ -30,7 +30,11 @@ pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         inner.reuse
     };
     let device = match address.ip().to_canonical() {
-        any if any.is_unspecified() => None,
+        any if any.is_unspecified() => {
+            // Opened now, so that whoever sees the port taken finds somebody there soon.
+            devices::all()?;
+            None
+        }
         ip => Some(devices::with_address(ip)?),
     };
     let port = ports::take(id.space, address.ip(), address.port(), reuse)?;

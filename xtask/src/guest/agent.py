@@ -43,6 +43,12 @@ def listens(m):
     return False
 
 
+def cm_listens(m):
+    """Whether somebody waits by the RDMA-CM."""
+    shown = subprocess.run(["rdma", "resource", "show", "cm_id"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return b"state LISTEN" in shown.stdout
+
+
 def kernel(m):
     return os.uname().release
 
@@ -52,7 +58,7 @@ def batch(m):
     return [COMMANDS[c["do"]](c) for c in m["commands"]]
 
 
-COMMANDS.update(start=start, output=output, stop=stop, listens=listens, kernel=kernel, batch=batch)
+COMMANDS.update(start=start, output=output, stop=stop, listens=listens, cm_listens=cm_listens, kernel=kernel, batch=batch)
 
 
 def say(answer):
