@@ -15,6 +15,7 @@ use super::resolve::Resolved;
 use crate::abi::*;
 use crate::errno::{Errno, minus_one, pointer};
 use crate::events::wait_readable;
+use crate::fork;
 
 /// Something that happened to an id.
 pub(crate) struct Entry {
@@ -132,6 +133,10 @@ pub(crate) extern "C" fn create() -> *mut rdma_event_channel {
 
 /// `rdma_destroy_event_channel`. Its ids are destroyed before.
 pub(crate) extern "C" fn destroy(channel: *mut Channel) {
+    // In the child of a fork there is nobody to refuse to.
+    if fork::check().is_err() {
+        return;
+    }
     // SAFETY: it is from `create`, and the program does not use it any more.
     let channel = unsafe { Box::from_raw(channel) };
     let left: Vec<Entry> = channel.queue.entries().drain(..).collect();

@@ -1,5 +1,7 @@
 // Event channels: a descriptor to poll, events that are not acknowledged, ids that move to another channel.
 
+#include <sys/wait.h>
+
 #include "cm.h"
 
 static int readable(struct rdma_event_channel *channel, int ms)
@@ -113,11 +115,35 @@ static void unseen_request(void)
 		rdma_destroy_event_channel(channel[i]);
 }
 
+static void forked(void)
+{
+	PART("the child of a fork has no connections, and the parent's go on");
+	struct connected c = make_connection();
+	pid_t child = fork();
+	if (child == 0) {
+		struct rdma_cm_id *id;
+		struct rdma_cm_event *event;
+		REFUSED(rdma_create_event_channel(), EIO);
+		MINUS(rdma_create_id(c.channel[0], &id, NULL, RDMA_PS_TCP), EIO);
+		MINUS(rdma_get_cm_event(c.channel[0], &event), EIO);
+		MINUS(rdma_disconnect(c.id[0]), EIO);
+		MINUS(rdma_destroy_id(c.id[0]), EIO);
+		rdma_destroy_event_channel(c.channel[0]);
+		_exit(0);
+	}
+	int status = -1;
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	EQ(status, 0);
+	exchange_ids(c.id[0], c.id[1], 5);
+	end_connection(&c);
+}
+
 int main(void)
 {
 	polling();
 	unacknowledged();
 	migration();
 	unseen_request();
+	forked();
 	return 0;
 }

@@ -44,9 +44,11 @@ def listens(m):
 
 
 def cm_listens(m):
-    """Whether somebody waits by the RDMA-CM."""
+    """Whether the program that was started waits by the RDMA-CM; one that was killed may be there for a moment longer."""
     shown = subprocess.run(["rdma", "resource", "show", "cm_id"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return b"state LISTEN" in shown.stdout
+    own = "pid %d" % program[0].pid
+    lines = shown.stdout.decode("utf-8", "replace").splitlines()
+    return any("state LISTEN" in line and own in line.replace("  ", " ") for line in lines)
 
 
 def kernel(m):
