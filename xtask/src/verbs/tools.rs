@@ -82,6 +82,12 @@ impl Case {
         }
     }
 
+    /// Whether the client connects a second time before a slow server may listen for that: perftest 4.5 does, with -R, and where it is
+    /// refused it uses what it has freed, and dies.
+    pub(super) fn hurries_its_server(&self) -> bool {
+        self.options.split_whitespace().any(|word| word == "-R")
+    }
+
     /// How one sees that its server is ready.
     pub(super) fn ready(&self) -> Ready {
         match self.prints {
