@@ -83,10 +83,11 @@ mod tests {
             // SAFETY: it was just written.
             assert_eq!(unsafe { read((&raw const storage).cast()) }, Ok(address));
         }
+        let odd = Storage([9; 128]);
         // SAFETY: NULL, and one of a family that is not known.
         unsafe {
             assert_eq!(read(std::ptr::null()), Err(Errno::EINVAL));
-            assert_eq!(read((&raw const Storage([9; 128])).cast()), Err(Errno(libc::EAFNOSUPPORT)));
+            assert_eq!(read((&raw const odd).cast()), Err(Errno(libc::EAFNOSUPPORT)));
         }
     }
 }
