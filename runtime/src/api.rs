@@ -7,6 +7,7 @@
 //! program inside [`CompletionQueue::poll`], or the NIC's own thread (see [`Progress`]).
 
 pub(crate) mod address_handle;
+pub mod cm;
 pub(crate) mod completion_channel;
 pub(crate) mod completion_queue;
 pub(crate) mod context;
@@ -20,6 +21,7 @@ pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
 
 pub use address_handle::AddressHandle;
+pub use cm::{CmOpenError, CmSink, ConnectionManager, FirstData};
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use context::{Context, ProtectionDomain, Running};

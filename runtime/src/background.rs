@@ -1,7 +1,7 @@
 //! A thread of the NIC's own that waits for something, and ends when its owner does.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -24,9 +24,15 @@ impl Stop {
 
     /// Sleeps until `fd` can be read from, the time is over, or the thread is to end.
     pub(crate) fn wait(&self, fd: impl AsFd, timeout: Option<Duration>) {
+        self.wait_on(&[fd.as_fd()], timeout);
+    }
+
+    /// The same for several descriptors.
+    pub(crate) fn wait_on(&self, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) {
         // Longer than the system can say is as good as for ever.
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-        let mut fds = [PollFd::new(&fd, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        let all = fds.iter().copied().chain([self.wake.as_fd()]);
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // Interrupted: whoever waits looks at everything anyway.
         let _ = poll(&mut fds, timeout.as_ref());
     }

@@ -150,11 +150,22 @@ impl Engine {
         match qpn {
             Some(qpn) => core.driver.node.release_acks(qpn),
             None => {
+                core.take_work(&self.doorbells);
                 for qpn in core.work.queue_pairs() {
                     core.driver.node.release_acks(qpn);
                 }
             }
         }
+        if self.failure.get().is_none()
+            && let Err(error) = core.driver.send_owed()
+        {
+            self.give_up(core, &error.to_string());
+        }
+    }
+
+    /// Sends what was posted, as far as there is room: something that it needs is about to go.
+    pub(crate) fn send_posted(&self, core: &mut Core) {
+        core.take_work(&self.doorbells);
         if self.failure.get().is_none()
             && let Err(error) = core.driver.send_owed()
         {

@@ -99,7 +99,7 @@ pub(crate) fn environment() -> Result<&'static Environment, &'static str> {
 }
 
 /// All devices; why there is none is said once.
-fn devices() -> &'static [Device] {
+pub(crate) fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| {
         let environment = match environment() {

@@ -17,6 +17,12 @@ impl Errno {
     pub(crate) const ENOMEM: Errno = Errno(ENOMEM);
     pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
+    /// What the thread's last function that failed said.
+    pub(crate) fn last() -> Errno {
+        // SAFETY: the C library's errno is always there, and this thread's own.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
     /// Sets the thread's errno.
     pub(crate) fn set(self) {
         // SAFETY: the C library's errno is always there, and this thread's own.
@@ -114,6 +120,17 @@ impl From<PostError> for Errno {
     fn from(e: PostError) -> Errno {
         match e {
             PostError::QueueFull => Errno::ENOMEM,
+            _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<softnic_cm::Error> for Errno {
+    fn from(e: softnic_cm::Error) -> Errno {
+        match e {
+            softnic_cm::Error::ServiceInUse => Errno(libc::EADDRINUSE),
+            softnic_cm::Error::TooMany => Errno::ENOMEM,
+            softnic_cm::Error::QpnInUse => Errno::EBUSY,
             _ => Errno::EINVAL,
         }
     }

@@ -1,16 +1,17 @@
 //! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, Once};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
 
 use softnic_nic::transports::Event;
-use softnic_runtime::api::{self, DeviceSpec, EventSink, OpenError, OpenOptions};
+use softnic_runtime::api::{self, DeviceSpec, EventSink, FirstData, OpenError, OpenOptions};
 
 use crate::abi::c_int;
 use crate::device::{self, Device, environment};
 use crate::errno::Errno;
 use crate::events::{self, EventQueue, Subject};
 use crate::fork;
+use crate::rdmacm::devices;
 
 /// NICs that were opened together.
 pub(crate) struct Nics {
@@ -29,6 +30,8 @@ pub(crate) struct Nic {
 pub(crate) struct Owners {
     contexts: Mutex<Vec<Arc<EventQueue>>>,
     objects: Mutex<HashMap<Subject, (Arc<EventQueue>, usize)>>,
+    /// The connection manager, if there is one, wants to know of first data.
+    first_data: OnceLock<FirstData>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,7 +59,16 @@ impl Owners {
         }
     }
 
+    /// From now on a connection manager hears of first data, too.
+    pub(crate) fn tell_first_data(&self, to: FirstData) {
+        // A NIC has one manager as long as it is open.
+        let _ = self.first_data.set(to);
+    }
+
     fn tell(&self, event: Event) {
+        if let (Event::CommEst(qpn), Some(manager)) = (event, self.first_data.get()) {
+            manager.came(qpn);
+        }
         let (kind, subject) = events::of(event);
         match subject {
             // The port's number.
@@ -130,6 +142,7 @@ fn at_exit() {
         if fork::check().is_err() {
             return;
         }
+        devices::end_all();
         for nics in device::open_nics() {
             for nic in &nics.nics {
                 nic.runtime.settle();

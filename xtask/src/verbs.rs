@@ -100,7 +100,11 @@ impl Test {
         let c = c_tests::all()?.into_iter().map(Test::C);
         let pair = tools::pair().into_iter().map(Test::Pair);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
-        let both = |case: tools::Case| rxe::Softnic::BOTH.map(|softnic| Test::Rxe(case.clone(), softnic));
+        let both = |case: tools::Case| {
+            let hurries = case.hurries_its_server();
+            let fits = move |softnic: &rxe::Softnic| *softnic == rxe::Softnic::Server || !hurries;
+            rxe::Softnic::BOTH.into_iter().filter(fits).map(move |softnic| Test::Rxe(case.clone(), softnic))
+        };
         let more = killed.chain([Test::Recorded]);
         Ok(c.chain(pair).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }

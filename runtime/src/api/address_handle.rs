@@ -10,7 +10,8 @@ use softnic_wire::Qpn;
 use super::context::ProtectionDomain;
 use super::path::PeerPath;
 
-/// The way that datagrams go; clones are the same handle. A datagram that waits for one that is gone fails.
+/// The way that datagrams go; clones are the same handle. Datagrams that were posted leave before it goes;
+/// those that there is no room for fail.
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Handle>);
 
@@ -24,7 +25,10 @@ impl Drop for Handle {
         let context = self.pd.inner();
         let _order = context.mirrored();
         for engine in context.engines() {
-            let _ = engine.control().nic().destroy_ah(self.id);
+            let mut core = engine.control();
+            // Hardware looks at a handle when a datagram is posted, and programs count on that.
+            engine.send_posted(&mut core);
+            let _ = core.nic().destroy_ah(self.id);
         }
     }
 }

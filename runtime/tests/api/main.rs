@@ -1,5 +1,6 @@
 //! The API as a program uses it: two NICs over the wire in memory.
 
+mod cm;
 mod completions;
 mod context;
 mod memory;

@@ -43,6 +43,14 @@ def listens(m):
     return False
 
 
+def cm_listens(m):
+    """Whether the program that was started waits by the RDMA-CM; one that was killed may be there for a moment longer."""
+    shown = subprocess.run(["rdma", "resource", "show", "cm_id"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    own = "pid %d" % program[0].pid
+    lines = shown.stdout.decode("utf-8", "replace").splitlines()
+    return any("state LISTEN" in line and own in line.replace("  ", " ") for line in lines)
+
+
 def kernel(m):
     return os.uname().release
 
@@ -52,7 +60,7 @@ def batch(m):
     return [COMMANDS[c["do"]](c) for c in m["commands"]]
 
 
-COMMANDS.update(start=start, output=output, stop=stop, listens=listens, kernel=kernel, batch=batch)
+COMMANDS.update(start=start, output=output, stop=stop, listens=listens, cm_listens=cm_listens, kernel=kernel, batch=batch)
 
 
 def say(answer):

@@ -23,6 +23,7 @@ const GUEST_PACKAGES: &[&str] = &[
     "perftest",
     "python3",
     "python3-pyverbs",
+    "rdmacm-utils",
     "util-linux",
 ];
 /// The package that depends on the newest kernel, and what that one's name begins with.
@@ -35,6 +36,7 @@ const MODULES: &[&str] = &[
     "crc32_generic",
     "ib_uverbs",
     "rdma_rxe",
+    "rdma_ucm",
     "veth",
     "8021q",
 ];

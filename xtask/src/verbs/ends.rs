@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::Bench;
 use super::judge::{self, Ended};
-use super::tools::Case;
+use super::tools::{Case, GROUP_IN_PROC, Prints, Ready};
 use crate::guest::{Error, Guest, Space, failed, interrupted};
 
 /// Where servers of pingpong and perftest wait.
@@ -25,7 +25,7 @@ pub(super) trait End {
     /// Starts the program of a case: a server, or the client of the one at this address.
     fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error>;
     /// Whether the program waits for a client.
-    fn listens(&mut self) -> Result<bool, Error>;
+    fn listens(&mut self, case: &Case) -> Result<bool, Error>;
     /// How the program ended, if it has.
     fn ended(&mut self) -> Result<Option<Ended>, Error>;
     /// Ends it.
@@ -38,7 +38,7 @@ pub(super) fn run(case: &Case, server: &mut dyn End, client: &mut dyn End, limit
     let begin = Instant::now();
     server.start(case, None)?;
     let mut ends: [Option<Ended>; 2] = [None, None];
-    while !server.listens()? {
+    while !server.listens(case)? {
         ends[0] = server.ended()?;
         if ends[0].is_some() || begin.elapsed() > limit || interrupted() {
             let ended = ends[0].take().map_or_else(|| server.stop(), Ok)?;
@@ -49,6 +49,9 @@ pub(super) fn run(case: &Case, server: &mut dyn End, client: &mut dyn End, limit
     }
     let address = server.address().to_owned();
     client.start(case, Some(&address))?;
+    if let Prints::PingsTwice(_) = case.prints {
+        return run_twice(case, server, client, limit);
+    }
     let mut one_since: Option<Instant> = None;
     let mut late = "";
     while ends.iter().any(Option::is_none) {
@@ -77,6 +80,30 @@ pub(super) fn run(case: &Case, server: &mut dyn End, client: &mut dyn End, limit
     let of_server = of_server.map_or_else(|| server.stop(), Ok)?;
     judge::both(case, &of_server, &of_client)
         .map_err(|why| Error::Failed(told(&format!("{late}{why}"), &[("server", &of_server), ("client", &of_client)])))
+}
+
+/// A client runs at a server that stays, and then another one; the server is ended.
+fn run_twice(case: &Case, server: &mut dyn End, client: &mut dyn End, limit: Duration) -> Result<(), Error> {
+    let (begin, mut clients) = (Instant::now(), 1);
+    loop {
+        if let Some(of_client) = client.ended()? {
+            let good = judge::client(case, &of_client);
+            if good.is_ok() && clients == 1 {
+                clients = 2;
+                let address = server.address().to_owned();
+                client.start(case, Some(&address))?;
+                continue;
+            }
+            let of_server = server.stop()?;
+            let ends = [("server", &of_server), ("client", &of_client)];
+            return good.map_err(|why| Error::Failed(told(&format!("client {clients}: {why}"), &ends)));
+        }
+        if begin.elapsed() > limit || interrupted() {
+            let (of_client, of_server) = (client.stop()?, server.stop()?);
+            return Err(Error::Failed(told("not done in time", &[("server", &of_server), ("client", &of_client)])));
+        }
+        std::thread::sleep(NAP);
+    }
 }
 
 /// A reason, and below it what was printed.
@@ -173,8 +200,18 @@ impl End for OnSoftnic {
         self.spawn(case.fault, &case.words("softnic0", 0, server)).map(drop)
     }
 
-    fn listens(&mut self) -> Result<bool, Error> {
-        Ok(self.child.as_ref().is_some_and(|child| somebody_listens(child.id())))
+    fn listens(&mut self, case: &Case) -> Result<bool, Error> {
+        let Some(child) = &self.child else { return Ok(false) };
+        let says = |table: &str, word: &str| {
+            let path = Path::new("/proc").join(child.id().to_string()).join("net").join(table);
+            fs::read_to_string(path).is_ok_and(|text| text.contains(word))
+        };
+        Ok(match case.ready() {
+            Ready::Tcp => somebody_listens(child.id()),
+            // By such a socket our librdmacm keeps a port.
+            Ready::Cm => says("unix", "@softnic-port/"),
+            Ready::Group => says("igmp", GROUP_IN_PROC),
+        })
     }
 
     fn ended(&mut self) -> Result<Option<Ended>, Error> {
@@ -238,8 +275,12 @@ impl End for OnRxe {
         self.call(json!({"do": "start", "argv": argv})).map(drop)
     }
 
-    fn listens(&mut self) -> Result<bool, Error> {
-        Ok(self.call(json!({"do": "listens", "port": PORT}))?.as_bool() == Some(true))
+    fn listens(&mut self, case: &Case) -> Result<bool, Error> {
+        let command = match case.ready() {
+            Ready::Tcp => json!({"do": "listens", "port": PORT}),
+            Ready::Cm | Ready::Group => json!({"do": "cm_listens"}),
+        };
+        Ok(self.call(command)?.as_bool() == Some(true))
     }
 
     fn ended(&mut self) -> Result<Option<Ended>, Error> {

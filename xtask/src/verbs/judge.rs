@@ -28,14 +28,24 @@ impl Ended {
 /// Whether both ends of a case ended well.
 pub(super) fn both(case: &Case, server: &Ended, client: &Ended) -> Result<(), String> {
     // The client knows more: a server often only sees that nobody comes.
-    client.check("client")?;
+    self::client(case, client)?;
     server.check("server")?;
     match case.prints {
+        Prints::PingPong => ping_pong(server, "server"),
+        Prints::Pings(count) => pings(server, "server", count),
+        Prints::Status | Prints::Group => status(server, "server"),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the client of a case ended well.
+pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
+    client.check("client")?;
+    match case.prints {
         Prints::Device => Ok(()),
-        Prints::PingPong => [("client", client), ("server", server)].into_iter().try_for_each(|(end, ended)| {
-            let seen = ["bytes in", "iters in"].iter().all(|words| ended.text.lines().any(|l| l.contains(words)));
-            if seen { Ok(()) } else { Err(format!("the {end} does not say how long it took")) }
-        }),
+        Prints::PingPong => ping_pong(client, "client"),
+        Prints::Pings(count) | Prints::PingsTwice(count) => pings(client, "client", count),
+        Prints::Status | Prints::Group => status(client, "client"),
         Prints::OneRow => {
             let rows = rows(&client.text).len();
             if rows == 1 { positive(&client.text) } else { Err(format!("the client prints {rows} results, not one")) }
@@ -49,6 +59,22 @@ pub(super) fn both(case: &Case, server: &Ended, client: &Ended) -> Result<(), St
             }
         }
     }
+}
+
+fn ping_pong(ended: &Ended, end: &str) -> Result<(), String> {
+    let seen = ["bytes in", "iters in"].iter().all(|words| ended.text.lines().any(|l| l.contains(words)));
+    if seen { Ok(()) } else { Err(format!("the {end} does not say how long it took")) }
+}
+
+/// Every ping has its line.
+fn pings(ended: &Ended, end: &str, count: u32) -> Result<(), String> {
+    let seen = ended.text.lines().filter(|line| line.contains("ping data: rdma-ping-")).count();
+    if seen == count as usize { Ok(()) } else { Err(format!("the {end} prints {seen} pings, not {count}")) }
+}
+
+fn status(ended: &Ended, end: &str) -> Result<(), String> {
+    let seen = ended.text.lines().any(|line| line.trim() == "return status 0");
+    if seen { Ok(()) } else { Err(format!("the {end} does not say that all went well")) }
 }
 
 /// What `ibv_devinfo -v` must say of a device with this address.
@@ -110,6 +136,17 @@ mod tests {
         let good = ended("8192000 bytes in 0.01 seconds = 5 Mbit/sec\n1000 iters in 0.01 seconds = 12 usec/iter");
         assert_eq!(both(&case(Prints::PingPong), &good, &good), Ok(()));
         assert!(both(&case(Prints::PingPong), &ended(""), &good).is_err());
+    }
+
+    #[test]
+    fn programs_of_librdmacm_say_what_they_did_at_both_ends() {
+        let two = ended("ping data: rdma-ping-0: ABC\nping data: rdma-ping-1: BCD\n");
+        assert_eq!(both(&case(Prints::Pings(2)), &two, &two), Ok(()));
+        assert!(both(&case(Prints::Pings(3)), &two, &two).is_err(), "one is missing");
+        assert!(both(&case(Prints::Pings(2)), &ended(""), &two).unwrap_err().contains("server"));
+        let good = ended("test complete\nreturn status 0\n");
+        assert_eq!(both(&case(Prints::Status), &good, &good), Ok(()));
+        assert!(both(&case(Prints::Status), &ended("return status 0x1"), &good).is_err());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
     let wrong = |why: String| Err(Error::Failed(why));
     let launcher = pair.server.spawn(None, &SERVER.words("softnic0", 0, None))?;
     let begin = Instant::now();
-    while !pair.server.listens()? {
+    while !pair.server.listens(&SERVER)? {
         if let Some(ended) = pair.server.ended()? {
             return wrong(told("the program does not begin", &[("program", &ended)]));
         }

@@ -11,6 +11,25 @@ pub(super) enum Prints {
     SizesUpTo(u32),
     /// perftest's table with one row.
     OneRow,
+    /// `rping -v`: so many pings.
+    Pings(u32),
+    /// The same from a server that stays for the next client.
+    PingsTwice(u32),
+    /// `ucmatose`, `udaddy`: how it went, in a word.
+    Status,
+    /// `mckey`: the same, of a multicast group.
+    Group,
+}
+
+/// How one sees that a server is ready for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// It listens at a TCP port.
+    Tcp,
+    /// It listens by the connection manager.
+    Cm,
+    /// It is in the multicast group.
+    Group,
 }
 
 /// A program with options, the same for both ends.
@@ -38,16 +57,51 @@ impl Case {
     /// The words of the command: `gid` is the index of the GID to use.
     pub(super) fn words(&self, device: &str, gid: u32, server: Option<&str>) -> Vec<String> {
         let gid = gid.to_string();
-        let common = match self.prints {
-            Prints::Device => vec!["-d", device],
-            Prints::PingPong => vec!["-d", device, "-g", &gid],
-            // Without -F it warns of how the clock of the processor changes.
-            _ => vec!["-d", device, "-x", &gid, "-F"],
+        let address = server.unwrap_or_default();
+        let (common, server) = match self.prints {
+            Prints::Pings(_) if server.is_some() => (vec!["-c", "-a", address], None),
+            Prints::Pings(_) => (vec!["-s"], None),
+            Prints::PingsTwice(_) if server.is_some() => (vec!["-c", "-a", address], None),
+            Prints::PingsTwice(_) => (vec!["-s", "-P"], None),
+            Prints::Status if server.is_some() => (vec!["-s", address], None),
+            Prints::Status => (vec![], None),
+            Prints::Group => (vec!["-m", GROUP], server.map(|_| "-s")),
+            _ => (self.perftest_words(device, &gid), server),
         };
         let all = [self.program].into_iter().chain(common).chain(self.options.split_whitespace()).chain(server);
         all.map(str::to_owned).collect()
     }
+
+    /// What programs that choose a device by its name are told.
+    fn perftest_words<'a>(&self, device: &'a str, gid: &'a str) -> Vec<&'a str> {
+        match self.prints {
+            Prints::Device => vec!["-d", device],
+            Prints::PingPong => vec!["-d", device, "-g", gid],
+            // Without -F it warns of how the clock of the processor changes.
+            _ => vec!["-d", device, "-x", gid, "-F"],
+        }
+    }
+
+    /// Whether the client connects a second time before a slow server may listen for that: perftest 4.5 does, with -R, and where it is
+    /// refused it uses what it has freed, and dies.
+    pub(super) fn hurries_its_server(&self) -> bool {
+        self.options.split_whitespace().any(|word| word == "-R")
+    }
+
+    /// How one sees that its server is ready.
+    pub(super) fn ready(&self) -> Ready {
+        match self.prints {
+            Prints::Pings(_) | Prints::PingsTwice(_) | Prints::Status => Ready::Cm,
+            Prints::Group => Ready::Group,
+            _ if self.options.split_whitespace().any(|word| word == "-R") => Ready::Cm,
+            _ => Ready::Tcp,
+        }
+    }
 }
+
+/// The group that mckey joins, and the same as /proc/net/igmp writes it.
+const GROUP: &str = "239.1.2.3";
+pub(super) const GROUP_IN_PROC: &str = "030201EF";
 
 /// The largest message of perftest's `-a`.
 const LARGEST: u32 = 1 << 23;
@@ -129,6 +183,7 @@ pub(super) fn pair() -> Vec<Case> {
     for program in ["ib_write_lat", "ib_read_lat", "ib_send_lat"] {
         all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), false));
     }
+    all.extend(by_address());
     // UC has no lost message back, and perftest waits for each: only RC is for a lossy wire.
     for (program, options, prints, short) in [
         ("ib_write_bw", "-s 65536 -n 500", OneRow, true),
@@ -141,6 +196,23 @@ pub(super) fn pair() -> Vec<Case> {
         all.push(Case { fault: Some("loss=1e-3,reorder=1e-3:3"), ..case(program, options, prints, short) });
     }
     all
+}
+
+/// Programs that connect by address, with librdmacm.
+fn by_address() -> Vec<Case> {
+    use Prints::{Group, OneRow, Pings, PingsTwice, Status};
+    vec![
+        case("rping", "-v -C 10", Pings(10), true),
+        case("rping", "-v -C 1000", PingsTwice(1000), true),
+        case("rping", "-v -C 100 -S 60000", Pings(100), false),
+        case("ucmatose", "", Status, true),
+        case("ucmatose", "-c 20 -C 50 -S 5000", Status, false),
+        case("udaddy", "", Status, true),
+        case("mckey", "", Group, true),
+        case("ib_write_bw", "-R -s 65536 -n 200", OneRow, true),
+        case("ib_send_bw", "-R -s 65536 -n 200", OneRow, true),
+        case("ib_read_lat", "-R -n 200", OneRow, false),
+    ]
 }
 
 /// Between one of ours and Soft-RoCE, which is emulated and slow.
@@ -161,5 +233,10 @@ pub(super) fn rxe() -> Vec<Case> {
         case("ib_write_lat", "-n 50", OneRow, false),
         case("ib_read_lat", "-o 16 -n 50", OneRow, false),
         case("ib_send_lat", "-n 50", OneRow, false),
+        case("rping", "-v -C 10", Prints::Pings(10), true),
+        case("rping", "-v -C 50", Prints::PingsTwice(50), false),
+        case("ucmatose", "", Prints::Status, false),
+        case("udaddy", "", Prints::Status, false),
+        case("ib_write_bw", "-R -s 65536 -n 20", OneRow, false),
     ]
 }

@@ -1,0 +1,105 @@
+//! Connections by address, and the datagrams that they are made with.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use softnic_cm::{Accept, Connect, Event, Listen, PortSpace};
+use softnic_nic::QpKind;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_runtime::api::{CmSink, ConnectionManager, Context, OpenOptions, QpOptions};
+use softnic_wire::mad::cm::RejReason;
+use softnic_wire::{Psn, Qpn};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn nics() -> [Context; 2] {
+    let options = OpenOptions::default();
+    Context::open_pair([&options, &options]).unwrap()
+}
+
+fn next(events: &Receiver<Event>) -> Event {
+    events.recv_timeout(LIMIT).expect("an event comes")
+}
+
+#[test]
+fn a_connection_is_asked_for_accepted_and_ended() {
+    let [a, b] = nics();
+    let (client, server) = (ConnectionManager::new(&a).unwrap(), ConnectionManager::new(&b).unwrap());
+    assert!(ConnectionManager::new(&a).is_err(), "QP1 has one owner");
+    let ((to_client, at_client), (to_server, at_server)) = (channel(), channel());
+    let address = |nic: &Context, port| (nic.addresses()[0], port).into();
+    let listen = Listen::port(PortSpace::Tcp, address(&b, 7174));
+    server.listen(&listen, CmSink::channel(to_server)).unwrap();
+    let ask = |port| {
+        let connect = Connect::ip(address(&a, 40_000), address(&b, port), Qpn::new(17), Psn::new(5)).unwrap();
+        client.connect(&Connect { private_data: b"hello", ..connect }, CmSink::channel(to_client.clone())).unwrap()
+    };
+    ask(7175);
+    let Event::Rejected { rej, .. } = next(&at_client) else { panic!("nobody listens there") };
+    assert_eq!(rej.reason, RejReason::INVALID_SERVICE_ID);
+    let active = ask(7174);
+    let Event::ConnectRequest { id: passive, request, .. } = next(&at_server) else { panic!("a request") };
+    assert_eq!(&request.private_data[36..41], b"hello");
+    server.accept(passive, &Accept::new(Qpn::new(18), Psn::new(9))).unwrap();
+    let Event::ConnectResponse { reply, .. } = next(&at_client) else { panic!("an answer") };
+    assert_eq!((reply.local_qpn, reply.starting_psn), (18, Psn::new(9)));
+    client.establish(active).unwrap();
+    assert!(matches!(next(&at_server), Event::Established { .. }));
+    client.disconnect(active).unwrap();
+    assert!(matches!(next(&at_server), Event::Disconnected { .. }));
+    server.disconnect(passive).unwrap();
+    assert!(matches!(next(&at_client), Event::Disconnected { .. }));
+    assert!(client.holds(Qpn::new(17)), "its number rests");
+    for events in [&at_client, &at_server] {
+        assert!(matches!(next(events), Event::TimewaitExit { .. }));
+    }
+    assert!(!client.holds(Qpn::new(17)));
+}
+
+#[test]
+fn first_data_stands_for_a_message_that_is_late_and_a_program_that_ends_says_so() {
+    let [a, b] = nics();
+    let (client, server) = (ConnectionManager::new(&a).unwrap(), ConnectionManager::new(&b).unwrap());
+    let ((to_client, at_client), (to_server, at_server)) = (channel(), channel());
+    let address = |nic: &Context, port| (nic.addresses()[0], port).into();
+    let listen = Listen::port(PortSpace::Tcp, address(&b, 7174));
+    server.listen(&listen, CmSink::channel(to_server)).unwrap();
+    let connect = Connect::ip(address(&a, 40_000), address(&b, 7174), Qpn::new(17), Psn::new(5)).unwrap();
+    let active = client.connect(&connect, CmSink::channel(to_client)).unwrap();
+    let passive = next(&at_server).id();
+    server.accept(passive, &Accept::new(Qpn::new(18), Psn::new(9))).unwrap();
+    assert!(matches!(next(&at_client), Event::ConnectResponse { .. }));
+    server.first_data().came(Qpn::new(18));
+    assert!(matches!(next(&at_server), Event::Established { private_data: None, .. }));
+    client.establish(active).unwrap();
+    client.end_all(LIMIT);
+    assert!(matches!(next(&at_server), Event::Disconnected { .. }));
+    assert!(at_client.try_recv().is_err(), "nobody is told of what it does itself");
+}
+
+#[test]
+fn a_datagram_leaves_though_its_handle_and_its_queue_pair_go_right_behind_it() {
+    const QKEY: u32 = 0x1234;
+    let [a, b] = nics();
+    let open = |nic: &Context| {
+        let (pd, cq) = (nic.alloc_pd(), nic.create_cq(16).unwrap());
+        let qp = pd.create_qp(&QpOptions::new(QpKind::Ud, &cq)).unwrap();
+        qp.open_datagrams(QKEY).unwrap();
+        let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE).unwrap();
+        (pd, cq, qp, mr)
+    };
+    let (pd, _cq, qp, mr) = open(&a);
+    let (_, cq, to, room) = open(&b);
+    to.post_recv(&RecvWr { wr_id: 1, sges: &[room.sge(0, 4096)], deadline: None }).unwrap();
+    let ah = pd.create_ah(&a.path_to(b.addresses()[0], 0).unwrap()).unwrap();
+    let (sges, flags) = ([mr.sge(0, 100)], SendFlags::default());
+    let (data, to) = (Data::Gather(&sges), Some(ah.to(to.qpn(), QKEY)));
+    qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, deadline: None, to }).unwrap();
+    drop(ah);
+    drop(qp);
+    assert!(cq.wait(LIMIT).unwrap(), "it is lost");
+    let done = cq.poll_one().unwrap().unwrap();
+    assert_eq!((done.status, done.byte_len), (Status::Success, 140));
+}

@@ -1,0 +1,68 @@
+//! `rdma_bind_addr`: an id gets its own address, and with it its device.
+
+use std::net::SocketAddr;
+
+use super::addresses;
+use super::devices;
+use super::id::{Id, Stage};
+use super::ports;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+
+/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody is every device's.
+///
+/// # Safety
+/// The address is as long as its family says.
+pub(crate) unsafe extern "C" fn bind(id: &Id, address: *const libc::sockaddr) -> c_int {
+    minus_one(|| {
+        // SAFETY: by the contract.
+        let address = unsafe { addresses::read(address) }?;
+        bind_to(id, address)
+    })
+}
+
+pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
+    let reuse = {
+        let inner = id.inner();
+        if inner.stage != Stage::Idle {
+            return Err(Errno::EINVAL);
+        }
+        inner.reuse
+    };
+    let device = match address.ip().to_canonical() {
+        any if any.is_unspecified() => {
+            // Opened now, so that whoever sees the port taken finds somebody there soon.
+            devices::all()?;
+            None
+        }
+        ip => Some(devices::with_address(ip)?),
+    };
+    let port = ports::take(id.space, address.ip(), address.port(), reuse)?;
+    let mut source = address;
+    source.set_port(port.number);
+    {
+        let mut inner = id.inner();
+        (inner.stage, inner.device, inner.source) = (Stage::Bound, device, Some(source));
+        inner.port = Some(port);
+    }
+    if let Some(device) = device {
+        id.show_device(device);
+    }
+    id.show_addresses(Some(source), None);
+    Ok(())
+}
+
+/// The port of an address, in network byte order; 0 without one.
+fn port(address: Option<SocketAddr>) -> u16 {
+    address.map_or(0, |a| a.port().to_be())
+}
+
+/// `rdma_get_src_port`.
+pub(crate) extern "C" fn source_port(id: &Id) -> u16 {
+    port(id.inner().source)
+}
+
+/// `rdma_get_dst_port`.
+pub(crate) extern "C" fn destination_port(id: &Id) -> u16 {
+    port(id.inner().destination)
+}

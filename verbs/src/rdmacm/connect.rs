@@ -1,0 +1,283 @@
+//! Connections: asked for, accepted, refused, ended.
+
+use softnic_cm::{Accept, Connect, PortSpace, Resolve, SidrReply};
+use softnic_wire::Qpn;
+use softnic_wire::mad::cm::{PathMtu, RejReason, SidrStatus, TimeoutCode, TransportService};
+
+use super::channel::Channel;
+use super::id::{Id, Stage};
+use super::listen::sink;
+use super::qp::{self, Link};
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+use crate::query::MAX_RD_ATOMIC;
+
+/// What a program says when it connects or accepts, with what it leaves out filled in.
+struct Said<'a> {
+    private_data: &'a [u8],
+    responder_resources: Option<u8>,
+    initiator_depth: Option<u8>,
+    flow_control: bool,
+    retry_count: u8,
+    rnr_retry_count: u8,
+    srq: bool,
+    qpn: u32,
+}
+
+/// READs and atomics at a time: as many as were asked for, or as the device can.
+fn depth(n: u8) -> Result<Option<u8>, Errno> {
+    match n {
+        RDMA_MAX_DEPTH => Ok(None),
+        n if n <= MAX_RD_ATOMIC => Ok(Some(n)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl<'a> Said<'a> {
+    /// # Safety
+    /// The program has as much private data as it says.
+    unsafe fn read(id: &Id, param: Option<&'a rdma_conn_param>) -> Result<Said<'a>, Errno> {
+        let mut said = Said {
+            private_data: &[],
+            responder_resources: None,
+            initiator_depth: None,
+            flow_control: true,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: false,
+            qpn: 0,
+        };
+        if let Some(p) = param {
+            // SAFETY: by the contract.
+            said.private_data = unsafe { bytes(p.private_data, p.private_data_len) };
+            (said.responder_resources, said.initiator_depth) =
+                (depth(p.responder_resources)?, depth(p.initiator_depth)?);
+            (said.flow_control, said.srq, said.qpn) = (p.flow_control != 0, p.srq != 0, p.qp_num);
+            (said.retry_count, said.rnr_retry_count) = (p.retry_count.min(7), p.rnr_retry_count.min(7));
+        }
+        if let Some(qp) = qp::of(id) {
+            (said.qpn, said.srq) = (qp.qpn(), !qp.base.srq.is_null());
+        }
+        Ok(said)
+    }
+}
+
+/// # Safety
+/// So many bytes are there.
+unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
+    match data.is_null() || len == 0 {
+        true => &[],
+        // SAFETY: by the contract.
+        false => unsafe { std::slice::from_raw_parts(data.cast(), len.into()) },
+    }
+}
+
+impl Id {
+    /// Where it waits for what it asked for: takes the event that follows, and leaves it in the id.
+    pub(crate) fn complete(&self) -> Result<(), Errno> {
+        if !self.waits() {
+            return Ok(());
+        }
+        self.acknowledge_own();
+        let base = self.as_c();
+        // SAFETY: the channel of an id that waits is its own.
+        let channel = unsafe { &*(*base).channel.cast::<Channel>() };
+        let event = channel.next()?;
+        let (kind, status) = (event.base.event, event.base.status);
+        // SAFETY: it is alive.
+        unsafe { (*base).event = Box::into_raw(event).cast() };
+        match (kind, status) {
+            (_, 0) => Ok(()),
+            (REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
+            (_, status) if status < 0 => Err(Errno(-status)),
+            _ => Err(Errno(libc::EIO)),
+        }
+    }
+}
+
+/// `rdma_connect`.
+///
+/// # Safety
+/// There is as much private data as it says.
+pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
+    minus_one(|| {
+        // SAFETY: by the contract.
+        let said = unsafe { Said::read(id, param) }?;
+        match id.space {
+            PortSpace::Tcp => ask(id, &said)?,
+            PortSpace::Udp => ask_for_service(id, &said)?,
+        }
+        id.complete()
+    })
+}
+
+fn ask(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
+    let device = id.device()?;
+    let mut inner = id.inner();
+    if inner.stage != Stage::RouteResolved {
+        return Err(Errno::EINVAL);
+    }
+    let (Some(from), Some(to), Some(route)) = (inner.source, inner.destination, inner.route) else {
+        return Err(Errno::EINVAL);
+    };
+    let mut link = Link::asking(&route, inner.mtu)?;
+    link.retry_count = said.retry_count;
+    let usual = Connect::ip(from, to, Qpn::new(said.qpn), link.rq_psn)?;
+    link.timeout = inner.ack_timeout.unwrap_or(usual.ack_timeout.code());
+    // SAFETY: it is alive.
+    let unreliable = unsafe { (*id.as_c()).qp_type } == IBV_QPT_UC;
+    let connect = Connect {
+        route,
+        transport: if unreliable { TransportService::UC } else { TransportService::RC },
+        srq: said.srq,
+        responder_resources: said.responder_resources.unwrap_or(MAX_RD_ATOMIC),
+        initiator_depth: said.initiator_depth.unwrap_or(MAX_RD_ATOMIC),
+        flow_control: said.flow_control,
+        retry_count: said.retry_count,
+        rnr_retry_count: said.rnr_retry_count,
+        path_mtu: PathMtu::new(inner.mtu),
+        ack_timeout: TimeoutCode::new(link.timeout),
+        private_data: said.private_data,
+        ..usual
+    };
+    // What follows may come before this returns; it is taken only after the id is ready for it.
+    inner.link = Some(link);
+    inner.cm = Some(device.manager.connect(&connect, sink(&id.shared))?);
+    inner.stage = Stage::Connecting;
+    Ok(())
+}
+
+fn ask_for_service(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
+    let device = id.device()?;
+    let mut inner = id.inner();
+    if inner.stage != Stage::RouteResolved {
+        return Err(Errno::EINVAL);
+    }
+    let (Some(from), Some(to), Some(route)) = (inner.source, inner.destination, inner.route) else {
+        return Err(Errno::EINVAL);
+    };
+    let resolve = Resolve { route, private_data: said.private_data, ..Resolve::ip(from, to)? };
+    inner.cm = Some(device.manager.resolve(&resolve, sink(&id.shared))?);
+    inner.stage = Stage::Connecting;
+    Ok(())
+}
+
+/// `rdma_accept`.
+///
+/// # Safety
+/// There is as much private data as it says.
+pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
+    minus_one(|| {
+        // SAFETY: by the contract.
+        let said = unsafe { Said::read(id, param) }?;
+        let device = id.device()?;
+        let cm = {
+            let inner = id.inner();
+            if inner.stage != Stage::Requested {
+                return Err(Errno::EINVAL);
+            }
+            inner.cm.ok_or(Errno::EINVAL)?
+        };
+        if id.space == PortSpace::Udp {
+            let status = SidrStatus::VALID;
+            let (qpn, private_data) = (Qpn::new(said.qpn & 0xff_ffff), said.private_data);
+            device.manager.sidr_reply(cm, &SidrReply { status, qpn, qkey: RDMA_UDP_QKEY, private_data })?;
+            id.inner().stage = Stage::Connecting;
+            return Ok(());
+        }
+        let link = {
+            let mut inner = id.inner();
+            let link = inner.link.as_mut().ok_or(Errno::EINVAL)?;
+            // No more than the peer asked for, where the program leaves it open.
+            link.max_dest_rd_atomic = said.responder_resources.unwrap_or(link.max_dest_rd_atomic);
+            link.max_rd_atomic = said.initiator_depth.unwrap_or(link.max_rd_atomic);
+            *link
+        };
+        if qp::of(id).is_some() {
+            qp::to_rts(id)?;
+        }
+        let accept = Accept {
+            responder_resources: link.max_dest_rd_atomic,
+            initiator_depth: link.max_rd_atomic,
+            flow_control: said.flow_control,
+            rnr_retry_count: said.rnr_retry_count,
+            srq: said.srq,
+            private_data: said.private_data,
+            ..Accept::new(Qpn::new(said.qpn & 0xff_ffff), link.rq_psn)
+        };
+        device.manager.accept(cm, &accept)?;
+        id.inner().stage = Stage::Connecting;
+        id.complete()
+    })
+}
+
+fn refuse(id: &Id, reason: RejReason, private_data: &[u8]) -> Result<(), Errno> {
+    let device = id.device()?;
+    let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
+    match id.space {
+        PortSpace::Tcp => device.manager.reject(cm, reason, private_data)?,
+        PortSpace::Udp => {
+            let status = SidrStatus::REJECT;
+            device.manager.sidr_reply(cm, &SidrReply { status, qpn: Qpn::QP0, qkey: 0, private_data })?;
+        }
+    }
+    id.inner().stage = Stage::Connecting;
+    Ok(())
+}
+
+/// `rdma_reject`.
+///
+/// # Safety
+/// There is as much private data as it says.
+pub(crate) unsafe extern "C" fn reject(id: &Id, private_data: *const c_void, len: u8) -> c_int {
+    // SAFETY: by the contract.
+    minus_one(|| refuse(id, RejReason::CONSUMER_DEFINED, unsafe { bytes(private_data, len) }))
+}
+
+/// `rdma_reject_ece`: because of the options that the peer asked for.
+///
+/// # Safety
+/// There is as much private data as it says.
+pub(crate) unsafe extern "C" fn reject_ece(id: &Id, private_data: *const c_void, len: u8) -> c_int {
+    // SAFETY: by the contract.
+    minus_one(|| refuse(id, RejReason::VENDOR_OPTION_NOT_SUPPORTED, unsafe { bytes(private_data, len) }))
+}
+
+/// `rdma_establish`: the program's own queue pair is ready.
+pub(crate) extern "C" fn establish(id: &Id) -> c_int {
+    minus_one(|| {
+        let device = id.device()?;
+        let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
+        // With a queue pair of the id's this is done when the reply is taken.
+        if qp::of(id).is_some() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(device.manager.establish(cm)?)
+    })
+}
+
+/// `rdma_disconnect`: ends a connection, or agrees to its end. The queue pair takes no more work.
+pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
+    minus_one(|| {
+        let device = id.device()?;
+        let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
+        if id.space == PortSpace::Udp {
+            return Err(Errno::EINVAL);
+        }
+        qp::fail(id);
+        device.manager.disconnect(cm)?;
+        id.complete()
+    })
+}
+
+/// `rdma_notify`: the program saw an event of its queue pair. The library hears of the only one that matters by itself.
+pub(crate) extern "C" fn notify(id: &Id, event: c_int) -> c_int {
+    const IBV_EVENT_COMM_EST: c_int = 4;
+    minus_one(|| {
+        let device = id.device()?;
+        if let (IBV_EVENT_COMM_EST, Some(qp)) = (event, qp::of(id)) {
+            device.manager.first_data().came(Qpn::new(qp.qpn()));
+        }
+        Ok(())
+    })
+}

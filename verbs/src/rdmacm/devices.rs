@@ -1,0 +1,136 @@
+//! The devices that connections go by: opened when the first id needs them, and kept until the process ends, so that its last messages go out.
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use softnic_runtime::api::ConnectionManager;
+
+use crate::abi::*;
+use crate::context::{self, Context, ContextPtr};
+use crate::device::{self, Device};
+use crate::domain::{self, Pd};
+use crate::errno::Errno;
+use crate::fork;
+
+/// How long a process that ends waits until its peers are told.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// A device with its connection manager.
+pub(crate) struct CmDevice {
+    context: usize,
+    pd: usize,
+    pub(crate) manager: ConnectionManager,
+}
+
+static OPEN: Mutex<Vec<(usize, &'static CmDevice)>> = Mutex::new(Vec::new());
+
+impl CmDevice {
+    fn open(device: &'static Device) -> Result<CmDevice, Errno> {
+        let context = context::open(device);
+        if context.is_null() {
+            return Err(Errno::last());
+        }
+        // SAFETY: it was just opened, and is never closed.
+        let pointer: ContextPtr<'static> = unsafe { ContextPtr::new(context) };
+        let pd = domain::alloc(pointer);
+        if pd.is_null() {
+            return Err(Errno::last());
+        }
+        let manager = ConnectionManager::new(&pointer.nic().runtime).map_err(|e| {
+            eprintln!("softnic: {e}");
+            Errno(libc::ENODEV)
+        })?;
+        pointer.nic().owners.tell_first_data(manager.first_data());
+        Ok(CmDevice { context: context.expose_provenance(), pd: pd.expose_provenance(), manager })
+    }
+
+    fn of(device: &'static Device) -> Result<&'static CmDevice, Errno> {
+        let mut open = OPEN.lock().unwrap_or_else(|p| p.into_inner());
+        if let Some((_, found)) = open.iter().find(|(index, _)| *index == device.index) {
+            return Ok(found);
+        }
+        let made: &'static CmDevice = Box::leak(Box::new(CmDevice::open(device)?));
+        open.push((device.index, made));
+        Ok(made)
+    }
+
+    pub(crate) fn as_c(&self) -> *mut ibv_context {
+        std::ptr::with_exposed_provenance_mut(self.context)
+    }
+
+    pub(crate) fn context(&self) -> ContextPtr<'static> {
+        // SAFETY: it is never closed.
+        unsafe { ContextPtr::new(self.as_c()) }
+    }
+
+    /// The domain for who brings none.
+    pub(crate) fn pd(&self) -> &'static Pd {
+        // SAFETY: it is never deallocated.
+        unsafe { &*std::ptr::with_exposed_provenance(self.pd) }
+    }
+
+    /// The place of an address in the GID table.
+    pub(crate) fn gid_index(&self, address: IpAddr) -> Option<usize> {
+        let context: &Context = &self.context();
+        context.nic().runtime.addresses().iter().position(|&a| a == address)
+    }
+}
+
+/// All devices that can be opened; an error when there is none.
+pub(crate) fn all() -> Result<Vec<&'static CmDevice>, Errno> {
+    let mut why = Errno(libc::ENODEV);
+    let mut found = Vec::new();
+    for device in device::devices() {
+        match CmDevice::of(device) {
+            Ok(device) => found.push(device),
+            Err(e) => why = e,
+        }
+    }
+    if found.is_empty() { Err(why) } else { Ok(found) }
+}
+
+/// The device that has an address.
+pub(crate) fn with_address(address: IpAddr) -> Result<&'static CmDevice, Errno> {
+    all()?.into_iter().find(|device| device.gid_index(address).is_some()).ok_or(Errno(libc::EADDRNOTAVAIL))
+}
+
+/// A program ends: its connections do, too.
+pub(crate) fn end_all() {
+    // Nobody else waits for this lock any more, or it is held for ever.
+    if let Ok(open) = OPEN.try_lock() {
+        open.iter().for_each(|(_, device)| device.manager.end_all(FAREWELL));
+    }
+}
+
+/// `rdma_get_devices`.
+pub(crate) extern "C" fn get(count: *mut c_int) -> *mut *mut ibv_context {
+    let devices = fork::check().and_then(|()| all()).unwrap_or_else(|e| {
+        e.set();
+        Vec::new()
+    });
+    // SAFETY: NULL, or a place for a number.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = devices.len() as c_int;
+    }
+    if devices.is_empty() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: plain memory, with a NULL at the end because it is zeroed.
+    let list: *mut *mut ibv_context = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) }.cast();
+    if list.is_null() {
+        Errno::ENOMEM.set();
+        return list;
+    }
+    for (i, device) in devices.iter().enumerate() {
+        // SAFETY: `i` is below the number of elements that there are.
+        unsafe { list.add(i).write(device.as_c()) };
+    }
+    list
+}
+
+/// `rdma_free_devices`: devices themselves stay.
+pub(crate) extern "C" fn free(list: *mut *mut ibv_context) {
+    // SAFETY: it is from `get`, by the contract of the function.
+    unsafe { libc::free(list.cast()) }
+}

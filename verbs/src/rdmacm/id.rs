@@ -1,0 +1,332 @@
+//! Ids: what a program has for a connection, a listener, or a datagram endpoint.
+
+use std::cell::UnsafeCell;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use softnic_cm::{CmId, ListenId, PortSpace, Route};
+
+use super::addresses;
+use super::channel::{self, Channel, Entry, Queue, What};
+use super::devices::CmDevice;
+use super::multicast::Group;
+use super::ports::Port;
+use super::qp::Link;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+use crate::events::Unacknowledged;
+use crate::query::gid_of;
+
+/// An id. A program has the address of `base`, which is its own but for what functions write there for it.
+#[repr(C)]
+pub(crate) struct Id {
+    base: UnsafeCell<rdma_cm_id>,
+    pub(crate) shared: Arc<Shared>,
+    inner: Mutex<Inner>,
+    pub(crate) space: PortSpace,
+}
+
+// SAFETY: what is ours is behind locks; the fields of the C struct are the program's to use from one thread at a time.
+unsafe impl Sync for Id {}
+// SAFETY: the same.
+unsafe impl Send for Id {}
+
+/// What threads of the library know of an id: where its events go.
+pub(crate) struct Shared {
+    /// `None` when it is destroyed.
+    queue: Mutex<Option<Arc<Queue>>>,
+    /// The [`Id`]; 0 as long as the program has not seen the request that brought it.
+    me: AtomicUsize,
+    pub(crate) unacknowledged: Unacknowledged,
+}
+
+/// How far an id has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Idle,
+    Bound,
+    /// Its addresses, or its route, are being looked for.
+    Resolving,
+    AddressResolved,
+    RouteResolved,
+    Listening,
+    /// A request that the program must answer.
+    Requested,
+    /// It has, or had, a connection under way.
+    Connecting,
+}
+
+/// What only the library sees of an id.
+pub(crate) struct Inner {
+    pub(crate) stage: Stage,
+    pub(crate) device: Option<&'static CmDevice>,
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
+    pub(crate) port: Option<Port>,
+    pub(crate) reuse: bool,
+    pub(crate) tos: u8,
+    pub(crate) ack_timeout: Option<u8>,
+    /// The path's, as verbs number it.
+    pub(crate) mtu: u8,
+    pub(crate) cm: Option<CmId>,
+    pub(crate) listeners: Vec<(&'static CmDevice, ListenId)>,
+    /// How the queue pair gets to its peer, once that is known.
+    pub(crate) link: Option<Link>,
+    /// Where a request came from.
+    pub(crate) route: Option<Route>,
+    pub(crate) groups: Vec<Group>,
+    /// Of an endpoint that listens: what the queue pairs of its connections are made with.
+    pub(crate) template: Option<(ibv_qp_init_attr, *mut ibv_pd)>,
+    /// Whether functions wait for what they ask for; the channel is the id's own then.
+    pub(crate) waits: bool,
+}
+
+// SAFETY: the pointers in a template are the program's, which keeps what they point to.
+unsafe impl Send for Inner {}
+
+impl Shared {
+    pub(crate) fn new(queue: &Arc<Queue>) -> Arc<Shared> {
+        Arc::new(Shared {
+            queue: Mutex::new(Some(Arc::clone(queue))),
+            me: AtomicUsize::new(0),
+            unacknowledged: Unacknowledged::default(),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Option<Arc<Queue>>> {
+        self.queue.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    /// Where its events go now.
+    pub(crate) fn current_queue(&self) -> Option<Arc<Queue>> {
+        self.queue().clone()
+    }
+
+    /// Queues something for the program; nothing any more once the id is destroyed. Whether it was queued.
+    pub(crate) fn push(self: &Arc<Shared>, what: What) -> bool {
+        match &*self.queue() {
+            Some(queue) => {
+                queue.push(Entry { to: Arc::clone(self), what });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The id. Only while it cannot be destroyed, as when one of its events is not acknowledged.
+    ///
+    /// # Safety
+    /// As said.
+    pub(crate) unsafe fn id<'a>(&self) -> Option<&'a Id> {
+        // SAFETY: by the contract it is alive, if it was ever made.
+        unsafe { std::ptr::with_exposed_provenance::<Id>(self.me.load(Ordering::Acquire)).as_ref() }
+    }
+}
+
+/// The port space of a program.
+fn space_of(ps: c_int) -> Result<PortSpace, Errno> {
+    match ps {
+        RDMA_PS_TCP => Ok(PortSpace::Tcp),
+        RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(PortSpace::Udp),
+        _ => Err(Errno(libc::EPROTONOSUPPORT)),
+    }
+}
+
+impl Id {
+    /// A new one; the program gets its pointer.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        channel: *mut rdma_event_channel,
+        context: *mut c_void,
+        ps: c_int,
+        waits: bool,
+    ) -> Result<&'static Id, Errno> {
+        let space = space_of(ps)?;
+        // SAFETY: zeros are NULL pointers and no addresses.
+        let mut base: rdma_cm_id = unsafe { std::mem::zeroed() };
+        (base.channel, base.context, base.ps) = (channel, context, ps);
+        base.qp_type = if space == PortSpace::Tcp { IBV_QPT_RC } else { IBV_QPT_UD };
+        let inner = Inner {
+            stage: Stage::Idle,
+            device: None,
+            source: None,
+            destination: None,
+            port: None,
+            reuse: false,
+            tos: 0,
+            ack_timeout: None,
+            mtu: 0,
+            cm: None,
+            listeners: Vec::new(),
+            link: None,
+            route: None,
+            groups: Vec::new(),
+            template: None,
+            waits,
+        };
+        let id = Box::new(Id { base: UnsafeCell::new(base), shared, inner: Mutex::new(inner), space });
+        let id: &'static Id = Box::leak(id);
+        id.shared.me.store((&raw const *id).expose_provenance(), Ordering::Release);
+        Ok(id)
+    }
+
+    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    /// What the program sees.
+    pub(crate) fn as_c(&self) -> *mut rdma_cm_id {
+        self.base.get()
+    }
+
+    /// Its device, once it has one.
+    pub(crate) fn device(&self) -> Result<&'static CmDevice, Errno> {
+        self.inner().device.ok_or(Errno::EINVAL)
+    }
+
+    /// Shows the program its device and what belongs to that.
+    pub(crate) fn show_device(&self, device: &CmDevice) {
+        let base = self.as_c();
+        // SAFETY: it is alive, and the program does not use these fields while a function does.
+        unsafe {
+            ((*base).verbs, (*base).port_num) = (device.as_c(), 1);
+            if (*base).pd.is_null() {
+                (*base).pd = device.pd().as_c();
+            }
+        }
+    }
+
+    /// Shows the program the addresses.
+    pub(crate) fn show_addresses(&self, source: Option<SocketAddr>, destination: Option<SocketAddr>) {
+        let base = self.as_c();
+        // SAFETY: as in `show_device`.
+        let route = unsafe { &mut (*base).route.addr };
+        if let Some(source) = source {
+            route.src_storage = addresses::write(source).0;
+            if !source.ip().is_unspecified() {
+                route.addr.sgid = gid_of(source.ip());
+            }
+        }
+        if let Some(destination) = destination {
+            route.dst_storage = addresses::write(destination).0;
+            route.addr.dgid = gid_of(destination.ip());
+        }
+        route.addr.pkey = 0xffff;
+    }
+
+    /// Whether functions wait.
+    pub(crate) fn waits(&self) -> bool {
+        self.inner().waits
+    }
+}
+
+/// `rdma_create_id`. Without a channel the id waits for whatever it asks for.
+pub(crate) extern "C" fn create(
+    channel: Option<&Channel>,
+    out: &mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: c_int,
+) -> c_int {
+    minus_one(|| {
+        *out = make(channel, context, ps)?.as_c();
+        Ok(())
+    })
+}
+
+pub(crate) fn make(channel: Option<&Channel>, context: *mut c_void, ps: c_int) -> Result<&'static Id, Errno> {
+    space_of(ps)?;
+    match channel {
+        Some(channel) => Id::new(Shared::new(&channel.queue), channel.as_c(), context, ps, false),
+        None => {
+            let own = Channel::new()?;
+            let shared = Shared::new(&own.queue);
+            Id::new(shared, Box::leak(own).as_c(), context, ps, true)
+        }
+    }
+}
+
+/// `rdma_destroy_id`. Waits until all its events are acknowledged.
+pub(crate) extern "C" fn destroy(id: *mut Id) -> c_int {
+    minus_one(|| {
+        // SAFETY: it is from `Id::new`, and the program does not use it afterwards, but to acknowledge its events.
+        let this = unsafe { &*id };
+        this.acknowledge_own();
+        let (device, cm, listeners, groups) = {
+            let mut inner = this.inner();
+            let listeners = std::mem::take(&mut inner.listeners);
+            (inner.device, inner.cm.take(), listeners, std::mem::take(&mut inner.groups))
+        };
+        groups.into_iter().for_each(|mut group| group.detach(this));
+        for (device, listener) in listeners {
+            // It was there.
+            let _ = device.manager.unlisten(listener);
+        }
+        if let (Some(device), Some(cm)) = (device, cm) {
+            device.manager.destroy(cm);
+        }
+        // From now on nobody queues anything, and nothing is queued.
+        let queue = this.shared.queue().take();
+        if let Some(queue) = queue {
+            queue.forget(&this.shared).into_iter().for_each(Entry::refuse);
+        }
+        this.shared.unacknowledged.wait_for_none();
+        // SAFETY: the path is what `show_route` made, or NULL; the channel of an id that waits is its own.
+        unsafe {
+            let base = this.as_c();
+            if !(*base).route.path_rec.is_null() {
+                drop(Box::from_raw((*base).route.path_rec));
+            }
+            if this.waits() {
+                drop(Box::from_raw((*base).channel.cast::<Channel>()));
+            }
+            drop(Box::from_raw(id));
+        }
+        Ok(())
+    })
+}
+
+impl Id {
+    /// The event that a function waited for and left in the id.
+    pub(crate) fn acknowledge_own(&self) {
+        let base = self.as_c();
+        // SAFETY: it is alive; the event is one that was taken and not acknowledged, or NULL.
+        unsafe {
+            let event = std::mem::replace(&mut (*base).event, std::ptr::null_mut());
+            if !event.is_null() {
+                channel::acknowledge(event.cast());
+            }
+        }
+    }
+}
+
+/// `rdma_migrate_id`: from now on its events go to this channel; without one it waits, as one that was made without.
+pub(crate) extern "C" fn migrate(id: &Id, channel: Option<&Channel>) -> c_int {
+    minus_one(|| {
+        id.acknowledge_own();
+        let own = if channel.is_none() { Some(Channel::new()?) } else { None };
+        let to = channel.or(own.as_deref()).ok_or(Errno::EINVAL)?;
+        {
+            let mut queue = id.shared.queue();
+            let Some(old) = queue.replace(Arc::clone(&to.queue)) else { return Err(Errno::EINVAL) };
+            // In their order: nobody queues anything meanwhile.
+            old.forget(&id.shared).into_iter().for_each(|entry| to.queue.push(entry));
+        }
+        let target = to.as_c();
+        let owned = own.is_some();
+        if let Some(own) = own {
+            Box::leak(own);
+        }
+        let had_own = std::mem::replace(&mut id.inner().waits, owned);
+        let base = id.as_c();
+        // SAFETY: it is alive; what it had of its own nobody else has.
+        unsafe {
+            let old = std::mem::replace(&mut (*base).channel, target);
+            if had_own {
+                drop(Box::from_raw(old.cast::<Channel>()));
+            }
+        }
+        id.shared.unacknowledged.wait_for_none();
+        Ok(())
+    })
+}

@@ -1,0 +1,127 @@
+//! `rdma_listen` and `rdma_get_request`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use softnic_cm::{Event, Listen};
+use softnic_runtime::api::CmSink;
+
+use super::bind;
+use super::channel::{Channel, What};
+use super::devices::{self, CmDevice};
+use super::id::{self, Id, Shared, Stage};
+use super::qp;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+
+/// As many requests as wait where a program does not say.
+const DEFAULT_BACKLOG: usize = 1024;
+
+/// Queues what the connection manager says of a connection.
+pub(crate) fn sink(of: &Arc<Shared>) -> CmSink {
+    let of = Arc::clone(of);
+    CmSink::new(move |event| {
+        of.push(What::Cm(event));
+        None
+    })
+}
+
+/// Queues requests for a listener; each has an id to be from then on.
+fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
+    let listener = Arc::clone(listener);
+    CmSink::new(move |event| {
+        let route = match &event {
+            Event::ConnectRequest { route, .. } | Event::SidrRequest { route, .. } => *route,
+            _ => return None,
+        };
+        let child = Shared::new(&listener.current_queue()?);
+        let what = What::Request { child: Arc::clone(&child), device, route, event: Box::new(event) };
+        listener.push(what).then(|| sink(&child))
+    })
+}
+
+/// `rdma_listen`. An id without an address listens at all devices, at a port of the library's choice.
+pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
+    minus_one(|| {
+        if id.inner().stage == Stage::Idle {
+            bind::bind_to(id, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
+        }
+        let (device, source) = {
+            let inner = id.inner();
+            if inner.stage != Stage::Bound {
+                return Err(Errno::EINVAL);
+            }
+            (inner.device, inner.source.ok_or(Errno::EINVAL)?)
+        };
+        let devices = match device {
+            Some(device) => vec![device],
+            None => devices::all()?,
+        };
+        let backlog = usize::try_from(backlog).ok().filter(|&n| n > 0).unwrap_or(DEFAULT_BACKLOG);
+        let address = SocketAddr::new(source.ip().to_canonical(), source.port());
+        let listen = Listen { backlog, ..Listen::port(id.space, address) };
+        let mut listeners = Vec::new();
+        for device in devices {
+            match device.manager.listen(&listen, requests(&id.shared, device)) {
+                Ok(listener) => listeners.push((device, listener)),
+                Err(e) => {
+                    listeners.iter().for_each(|(device, listener): &(&CmDevice, _)| {
+                        let _ = device.manager.unlisten(*listener);
+                    });
+                    return Err(e.into());
+                }
+            }
+        }
+        let mut inner = id.inner();
+        (inner.stage, inner.listeners) = (Stage::Listening, listeners);
+        Ok(())
+    })
+}
+
+/// `rdma_get_request`: waits for the next request at an id that waits. The new id waits, too.
+pub(crate) extern "C" fn get_request(listener: &Id, out: &mut *mut rdma_cm_id) -> c_int {
+    minus_one(|| {
+        if !listener.waits() || listener.inner().stage != Stage::Listening {
+            return Err(Errno::EINVAL);
+        }
+        listener.acknowledge_own();
+        // SAFETY: the channel of an id that waits is its own.
+        let channel = unsafe { &*(*listener.as_c()).channel.cast::<Channel>() };
+        let mut event = loop {
+            let event = channel.next()?;
+            if event.base.event == CONNECT_REQUEST {
+                break event;
+            }
+            // Of a request that was taken back before anybody saw it.
+            event.acknowledged();
+        };
+        // SAFETY: the request was just taken, so its id is there.
+        let id: &Id = unsafe { &*event.base.id.cast() };
+        let made = prepare(listener, id);
+        if made.is_err() {
+            event.acknowledged();
+            id::destroy(event_id(id));
+            return made;
+        }
+        // Who listens may go before who was asked.
+        event.hand_to(&id.shared);
+        // SAFETY: the id is alive.
+        unsafe { (*id.as_c()).event = Box::into_raw(event).cast() };
+        *out = id.as_c();
+        Ok(())
+    })
+}
+
+fn event_id(id: &Id) -> *mut Id {
+    (&raw const *id).cast_mut()
+}
+
+/// The new id gets a channel of its own, and the queue pair that the endpoint was made for.
+fn prepare(listener: &Id, id: &Id) -> Result<(), Errno> {
+    if id::migrate(id, None) != 0 {
+        return Err(Errno::last());
+    }
+    let template = listener.inner().template;
+    let Some((mut init, pd)) = template else { return Ok(()) };
+    qp::create_for(id, pd, &mut init)
+}

@@ -1,0 +1,61 @@
+//! `rdma_set_option`, and enhanced connection establishment, of which there is none.
+
+use super::id::Id;
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+
+const RDMA_OPTION_ID: c_int = 0;
+const TOS: c_int = 0;
+const REUSEADDR: c_int = 1;
+const AFONLY: c_int = 2;
+const ACK_TIMEOUT: c_int = 3;
+
+/// `rdma_set_option`.
+///
+/// # Safety
+/// The value is as long as it says.
+pub(crate) unsafe extern "C" fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
+    minus_one(|| {
+        // SAFETY: by the contract.
+        let byte = || if len == 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(Errno::EINVAL) };
+        let number = || match len == size_of::<c_int>() {
+            // SAFETY: by the contract.
+            true => Ok(unsafe { value.cast::<c_int>().read_unaligned() }),
+            false => Err(Errno::EINVAL),
+        };
+        if level != RDMA_OPTION_ID || value.is_null() {
+            return Err(Errno(libc::ENOSYS));
+        }
+        match name {
+            TOS => id.inner().tos = byte()?,
+            REUSEADDR => id.inner().reuse = number()? != 0,
+            // An address of all IPv6 ones takes IPv4 too; who wants only IPv6 hears a few requests more.
+            AFONLY => drop(number()?),
+            ACK_TIMEOUT => {
+                let code = byte()?;
+                if code >= 32 {
+                    return Err(Errno::EINVAL);
+                }
+                id.inner().ack_timeout = Some(code);
+            }
+            _ => return Err(Errno(libc::ENOSYS)),
+        }
+        Ok(())
+    })
+}
+
+/// `rdma_set_local_ece`: none is none.
+pub(crate) extern "C" fn set_local_ece(_id: &Id, ece: &ibv_ece) -> c_int {
+    minus_one(|| match (ece.vendor_id, ece.options, ece.comp_mask) {
+        (0, 0, 0) => Ok(()),
+        _ => Err(Errno::EOPNOTSUPP),
+    })
+}
+
+/// `rdma_get_remote_ece`: zeros say that there is none.
+pub(crate) extern "C" fn get_remote_ece(_id: &Id, ece: &mut ibv_ece) -> c_int {
+    minus_one(|| {
+        *ece = ibv_ece::default();
+        Ok(())
+    })
+}

@@ -1,0 +1,77 @@
+//! Ports: each is one program's at a time, in a network namespace. As in Linux they are no ports of TCP or UDP, so these stay free.
+//!
+//! An abstract socket with the port in its name holds it: the system gives a name once in a network namespace, and takes it back when the
+//! process ends, however it does.
+
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use softnic_cm::PortSpace;
+use softnic_nic::Generator;
+use softnic_runtime::OsRandom;
+
+use crate::errno::Errno;
+
+/// Ports that are given out where a program does not care, as Linux has them.
+const FIRST: u16 = 32_768;
+const COUNT: u32 = 28_232;
+/// How often to draw one.
+const TRIES: usize = 1000;
+
+/// A port that is ours as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Port {
+    /// `None` when it is shared with somebody who has it.
+    _holder: Option<UnixDatagram>,
+    pub(crate) number: u16,
+}
+
+/// Takes a port of an address; 0 takes any. With `reuse` it may be somebody else's too.
+pub(crate) fn take(space: PortSpace, address: IpAddr, port: u16, reuse: bool) -> Result<Port, Errno> {
+    if port != 0 {
+        return match hold(space, address, port) {
+            Ok(holder) => Ok(Port { _holder: Some(holder), number: port }),
+            Err(Errno(libc::EADDRINUSE)) if reuse => Ok(Port { _holder: None, number: port }),
+            Err(e) => Err(e),
+        };
+    }
+    let mut random = OsRandom::new()?;
+    for _ in 0..TRIES {
+        let number = FIRST + (random.next_u32() % COUNT) as u16;
+        match hold(space, address, number) {
+            Ok(holder) => return Ok(Port { _holder: Some(holder), number }),
+            Err(Errno(libc::EADDRINUSE)) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(Errno(libc::EADDRNOTAVAIL))
+}
+
+fn hold(space: PortSpace, address: IpAddr, port: u16) -> Result<UnixDatagram, Errno> {
+    let name = SocketAddr::from_abstract_name(format!("softnic-port/{space:?}/{address}/{port}"))?;
+    UnixDatagram::bind_addr(&name).map_err(|e| match e.kind() {
+        ErrorKind::AddrInUse => Errno(libc::EADDRINUSE),
+        _ => e.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once_and_again_when_it_is_free() {
+        let address = IpAddr::from([10, 9, 8, 7]);
+        let port = take(PortSpace::Tcp, address, 0, false).unwrap();
+        assert!(port.number >= FIRST);
+        let again = |space, reuse| take(space, address, port.number, reuse).map(|p| p.number);
+        assert_eq!(again(PortSpace::Tcp, false), Err(Errno(libc::EADDRINUSE)));
+        assert_eq!(again(PortSpace::Tcp, true), Ok(port.number));
+        assert_eq!(again(PortSpace::Udp, false), Ok(port.number), "the other space has its own");
+        let number = port.number;
+        drop(port);
+        assert_eq!(take(PortSpace::Tcp, address, number, false).map(|p| p.number), Ok(number));
+    }
+}

@@ -1,0 +1,371 @@
+//! The queue pair of an id: made with what the program leaves out, and moved on as its connection is.
+
+use softnic_cm::{PortSpace, Route};
+use softnic_nic::Generator;
+use softnic_runtime::OsRandom;
+use softnic_wire::Psn;
+use softnic_wire::mad::cm::{Rep, Req};
+
+use super::devices::CmDevice;
+use super::id::Id;
+use crate::abi::*;
+use crate::builder;
+use crate::channel as channels;
+use crate::completion;
+use crate::context::ContextPtr;
+use crate::domain::Pd;
+use crate::errno::{Errno, minus_one};
+use crate::modify::modify;
+use crate::query::{MAX_RD_ATOMIC, gid_of};
+use crate::queue_pair::{self, Qp};
+
+/// How long a peer waits when there is no receive: 0.64 ms. Linux says 655 ms here, for which nobody would want to wait.
+const MIN_RNR_TIMER: u8 = 12;
+const RESET: c_int = 0;
+const INIT: c_int = 1;
+const RTR: c_int = 2;
+const RTS: c_int = 3;
+const ERROR: c_int = 6;
+
+/// How a connected queue pair gets to its peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    route: Route,
+    mtu: u8,
+    dest_qpn: u32,
+    pub(crate) rq_psn: Psn,
+    sq_psn: Psn,
+    pub(crate) timeout: u8,
+    pub(crate) retry_count: u8,
+    rnr_retry_count: u8,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+}
+
+fn random_psn() -> Result<Psn, Errno> {
+    Ok(Psn::new(OsRandom::new()?.next_u32() & 0xff_ffff))
+}
+
+impl Link {
+    /// Of one who asks: the rest comes with the reply.
+    pub(crate) fn asking(route: &Route, mtu: u8) -> Result<Link, Errno> {
+        let (rq_psn, sq_psn) = (random_psn()?, Psn::new(0));
+        Ok(Link {
+            route: *route,
+            mtu,
+            dest_qpn: 0,
+            rq_psn,
+            sq_psn,
+            timeout: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+        })
+    }
+
+    /// Of one who is asked.
+    pub(crate) fn asked(route: &Route, request: &Req) -> Link {
+        Link {
+            route: *route,
+            mtu: request.path_mtu.code(),
+            dest_qpn: request.local_qpn,
+            // The system, which gave random numbers before, has none: any number will do, if a peer's old packets are to be feared less.
+            rq_psn: random_psn().unwrap_or(request.starting_psn),
+            sq_psn: request.starting_psn,
+            timeout: request.primary.local_ack_timeout.code(),
+            retry_count: request.retry_count,
+            rnr_retry_count: request.rnr_retry_count,
+            max_rd_atomic: request.responder_resources.min(MAX_RD_ATOMIC),
+            max_dest_rd_atomic: request.initiator_depth.min(MAX_RD_ATOMIC),
+        }
+    }
+
+    /// The peer accepts.
+    pub(crate) fn replied(&mut self, reply: &Rep) {
+        (self.dest_qpn, self.sq_psn) = (reply.local_qpn, reply.starting_psn);
+        self.rnr_retry_count = reply.rnr_retry_count;
+        self.max_rd_atomic = reply.responder_resources.min(MAX_RD_ATOMIC);
+        self.max_dest_rd_atomic = reply.initiator_depth.min(MAX_RD_ATOMIC);
+    }
+}
+
+/// The way to a peer, as verbs write it.
+pub(crate) fn way(device: &CmDevice, route: &Route) -> ibv_ah_attr {
+    let grh = ibv_global_route {
+        dgid: gid_of(route.remote),
+        flow_label: 0,
+        sgid_index: device.gid_index(route.local).unwrap_or(0) as u8,
+        hop_limit: 64,
+        traffic_class: route.traffic_class,
+    };
+    ibv_ah_attr { grh, is_global: 1, port_num: 1, ..ibv_ah_attr::default() }
+}
+
+/// The queue pair of an id, if it has one.
+pub(crate) fn of(id: &Id) -> Option<&Qp> {
+    // SAFETY: the id is alive, and its queue pair is destroyed by `destroy` alone.
+    unsafe { (*id.as_c()).qp.cast::<Qp>().as_ref() }
+}
+
+/// The attributes for a state, and which they are.
+fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, c_int), Errno> {
+    let mut attr = ibv_qp_attr { qp_state: state, port_num: 1, ..ibv_qp_attr::default() };
+    // SAFETY: the id is alive.
+    let qp_type = unsafe { (*id.as_c()).qp_type };
+    let inner = id.inner();
+    if id.space == PortSpace::Udp || qp_type == IBV_QPT_UD {
+        attr.qkey = RDMA_UDP_QKEY;
+        return match state {
+            INIT => Ok((attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)),
+            RTR => Ok((attr, IBV_QP_STATE)),
+            RTS => Ok((attr, IBV_QP_STATE | IBV_QP_SQ_PSN)),
+            _ => Err(Errno::EINVAL),
+        };
+    }
+    let reliable = qp_type == IBV_QPT_RC;
+    match state {
+        INIT => {
+            attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+            if reliable {
+                attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+            }
+            Ok((attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+        }
+        RTR | RTS => {
+            let link = inner.link.as_ref().ok_or(Errno::EINVAL)?;
+            let device = inner.device.ok_or(Errno::EINVAL)?;
+            if state == RTR {
+                attr.ah_attr = way(device, &link.route);
+                attr.path_mtu = link.mtu.into();
+                attr.dest_qp_num = link.dest_qpn;
+                attr.rq_psn = link.rq_psn.value();
+                attr.max_dest_rd_atomic = link.max_dest_rd_atomic;
+                attr.min_rnr_timer = MIN_RNR_TIMER;
+                let mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+                let more = if reliable { IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER } else { 0 };
+                return Ok((attr, mask | more));
+            }
+            attr.sq_psn = link.sq_psn.value();
+            attr.timeout = link.timeout;
+            attr.retry_cnt = link.retry_count;
+            attr.rnr_retry = link.rnr_retry_count;
+            attr.max_rd_atomic = link.max_rd_atomic;
+            let more = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+            Ok((attr, IBV_QP_STATE | IBV_QP_SQ_PSN | if reliable { more } else { 0 }))
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `rdma_init_qp_attr`: what a program that has a queue pair of its own needs, for the state that it asks for.
+pub(crate) extern "C" fn init_attr(id: &Id, attr: &mut ibv_qp_attr, mask: &mut c_int) -> c_int {
+    minus_one(|| {
+        (*attr, *mask) = attributes(id, attr.qp_state)?;
+        Ok(())
+    })
+}
+
+fn step(id: &Id, qp: &Qp, state: c_int) -> Result<(), Errno> {
+    let (attr, mask) = attributes(id, state)?;
+    match modify(qp, &attr, mask) {
+        0 => Ok(()),
+        e => Err(Errno(e)),
+    }
+}
+
+/// Moves a connected queue pair on until it is ready to send.
+pub(crate) fn to_rts(id: &Id) -> Result<(), Errno> {
+    let qp = of(id).ok_or(Errno::EINVAL)?;
+    // Receives may have been posted: it is in INIT, and its rights are set now.
+    [INIT, RTR, RTS].into_iter().try_for_each(|state| step(id, qp, state))
+}
+
+/// The connection is over: the queue pair takes no more work.
+pub(crate) fn fail(id: &Id) {
+    if id.space == PortSpace::Udp {
+        return;
+    }
+    if let Some(qp) = of(id) {
+        let attr = ibv_qp_attr { qp_state: ERROR, ..ibv_qp_attr::default() };
+        // One that is in RESET, or in error already, is as dead.
+        let _ = modify(qp, &attr, IBV_QP_STATE);
+    }
+}
+
+/// The first states of a new queue pair: one for datagrams is ready at once.
+fn begin(id: &Id, qp: &Qp) -> Result<(), Errno> {
+    let states: &[c_int] = if qp.is_datagram() { &[INIT, RTR, RTS] } else { &[INIT] };
+    debug_assert!(qp.base.state.load(std::sync::atomic::Ordering::Relaxed) == RESET);
+    states.iter().try_for_each(|&state| step(id, qp, state))
+}
+
+/// The domain to use: the program's, or the device's own.
+///
+/// # Safety
+/// NULL, or a domain of the program.
+pub(crate) unsafe fn domain(device: &CmDevice, pd: *mut ibv_pd) -> Result<&'static Pd, Errno> {
+    // SAFETY: by the contract.
+    match unsafe { pd.cast::<Pd>().as_ref() } {
+        None => Ok(device.pd()),
+        Some(pd) if pd.base.context == device.as_c() => Ok(pd),
+        // Of another context of the same device all is well, too.
+        Some(pd) if pd.context().ours.device.index == device.context().ours.device.index => Ok(pd),
+        Some(_) => Err(Errno::EINVAL),
+    }
+}
+
+/// A completion queue for an id whose program brings none, with a channel to sleep on.
+fn own_cq(
+    context: ContextPtr<'_>,
+    id: &Id,
+    cqe: u32,
+    channel: &mut *mut ibv_comp_channel,
+    cq: &mut *mut ibv_cq,
+) -> Result<(), Errno> {
+    *channel = channels::create(context);
+    if channel.is_null() {
+        return Err(Errno::last());
+    }
+    *cq = completion::create(context, cqe.max(1) as c_int, id.as_c().cast(), *channel, 0);
+    if cq.is_null() {
+        let why = Errno::last();
+        channels::destroy(std::mem::replace(channel, std::ptr::null_mut()).cast());
+        return Err(why);
+    }
+    Ok(())
+}
+
+/// What the program leaves out is made.
+fn fill(id: &Id, device: &CmDevice, init: &mut [&mut *mut ibv_cq; 2], cap: &ibv_qp_cap) -> Result<(), Errno> {
+    let context = device.context();
+    // SAFETY: the id is alive.
+    let base = unsafe { &mut *id.as_c() };
+    let [send, recv] = init;
+    if recv.is_null() {
+        if base.recv_cq.is_null() {
+            own_cq(context, id, cap.max_recv_wr, &mut base.recv_cq_channel, &mut base.recv_cq)?;
+        }
+        **recv = base.recv_cq;
+    }
+    if send.is_null() {
+        if base.send_cq.is_null() {
+            own_cq(context, id, cap.max_send_wr, &mut base.send_cq_channel, &mut base.send_cq)?;
+        }
+        **send = base.send_cq;
+    }
+    Ok(())
+}
+
+/// The completion queues that were made for the program.
+fn drop_own_cqs(id: &Id) {
+    // SAFETY: the id is alive; these are the queues of `own_cq`, if any.
+    let base = unsafe { &mut *id.as_c() };
+    for (cq, channel) in
+        [(&mut base.send_cq, &mut base.send_cq_channel), (&mut base.recv_cq, &mut base.recv_cq_channel)]
+    {
+        let (cq, channel) =
+            (std::mem::replace(cq, std::ptr::null_mut()), std::mem::replace(channel, std::ptr::null_mut()));
+        if !cq.is_null() {
+            completion::destroy(cq.cast());
+        }
+        if !channel.is_null() {
+            channels::destroy(channel.cast());
+        }
+    }
+}
+
+/// Makes the queue pair; `make` does it with the domain.
+fn put(id: &Id, pd: &'static Pd, mut make: impl FnMut() -> *mut ibv_qp) -> Result<(), Errno> {
+    let device = id.device()?;
+    let made = make_unheld(device, &mut make);
+    let qp = match made {
+        Ok(qp) => qp,
+        Err(e) => {
+            drop_own_cqs(id);
+            return Err(e);
+        }
+    };
+    let base = id.as_c();
+    // SAFETY: the id is alive, and so is the new queue pair.
+    unsafe {
+        ((*base).qp, (*base).pd, (*base).qp_type) = (qp, pd.as_c(), (*qp).qp_type);
+        begin(id, &*qp.cast::<Qp>()).inspect_err(|_| destroy(id))
+    }
+}
+
+/// A queue pair whose number does not belong to a connection that ended a moment ago.
+fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Result<*mut ibv_qp, Errno> {
+    let mut held = Vec::new();
+    let found = loop {
+        let qp = make();
+        if qp.is_null() {
+            break Err(Errno::last());
+        }
+        // SAFETY: it was just made.
+        if !device.manager.holds(softnic_wire::Qpn::new(unsafe { (*qp).qp_num })) {
+            break Ok(qp);
+        }
+        held.push(qp);
+    };
+    for qp in held {
+        queue_pair::destroy(qp.cast());
+    }
+    found
+}
+
+/// `rdma_create_qp`. Without a domain it is the device's; without completion queues the id gets some of its own.
+///
+/// # Safety
+/// The domain is NULL or one of the program's.
+pub(crate) unsafe extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> c_int {
+    minus_one(|| create_for(id, pd, init))
+}
+
+pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<(), Errno> {
+    let device = id.device()?;
+    // SAFETY: the id is alive; NULL, or a domain of the program.
+    let (pd, srq) = unsafe { (domain(device, pd)?, (*id.as_c()).srq) };
+    if of(id).is_some() {
+        return Err(Errno::EINVAL);
+    }
+    if init.srq.is_null() {
+        init.srq = srq;
+    }
+    let cap = init.cap;
+    fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
+    put(id, pd, || queue_pair::create(pd, init))
+}
+
+/// `rdma_create_qp_ex`.
+pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c_int {
+    minus_one(|| {
+        let device = id.device()?;
+        let given = if init.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
+        // SAFETY: the id is alive; NULL, or a domain of the program.
+        let (pd, srq) = unsafe { (domain(device, given)?, (*id.as_c()).srq) };
+        if of(id).is_some() {
+            return Err(Errno::EINVAL);
+        }
+        (init.pd, init.comp_mask) = (pd.as_c(), init.comp_mask | IBV_QP_INIT_ATTR_PD);
+        if init.srq.is_null() {
+            init.srq = srq;
+        }
+        let cap = init.cap;
+        fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
+        put(id, pd, || builder::create(device.context(), init))
+    })
+}
+
+/// `rdma_destroy_qp`, with the completion queues that were made for it.
+pub(crate) extern "C" fn destroy(id: &Id) {
+    let mut groups = std::mem::take(&mut id.inner().groups);
+    groups.iter_mut().for_each(|group| group.detach(id));
+    id.inner().groups = groups;
+    // SAFETY: the id is alive, and the queue pair is its own.
+    let qp = unsafe { std::mem::replace(&mut (*id.as_c()).qp, std::ptr::null_mut()) };
+    if !qp.is_null() {
+        queue_pair::destroy(qp.cast());
+    }
+    drop_own_cqs(id);
+}

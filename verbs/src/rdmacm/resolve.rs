@@ -1,0 +1,217 @@
+//! `rdma_resolve_addr` and `rdma_resolve_route`: which device leads to an address, and how.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use softnic_cm::{PortSpace, Route};
+use softnic_runtime::api::PeerPath;
+
+use super::addresses;
+use super::channel::What;
+use super::devices::{self, CmDevice};
+use super::event::CmEvent;
+use super::id::{Id, Stage};
+use super::ports::{self, Port};
+use crate::abi::*;
+use crate::errno::{Errno, minus_one};
+use crate::query::mtu_code;
+
+/// The way to an address.
+pub(crate) struct Resolved {
+    device: &'static CmDevice,
+    source: SocketAddr,
+    destination: SocketAddr,
+    /// A port that was taken for it.
+    port: Option<Port>,
+}
+
+/// `rdma_resolve_addr`. It returns at once: who waits for a peer's MAC address is a thread of the library. That gives up when the kernel,
+/// or the NIC's own resolver, does, whatever the time that the program allows.
+///
+/// # Safety
+/// The addresses are as long as their families say; the source may be NULL.
+pub(crate) unsafe extern "C" fn address(
+    id: &Id,
+    source: *const libc::sockaddr,
+    destination: *const libc::sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    minus_one(|| {
+        // SAFETY: by the contract.
+        let (source, destination) = unsafe {
+            let source = if source.is_null() { None } else { Some(addresses::read(source)?) };
+            (source, addresses::read(destination)?)
+        };
+        find(id, source, destination)?;
+        id.complete()
+    })
+}
+
+pub(crate) fn find(id: &Id, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Errno> {
+    let begin = {
+        let mut inner = id.inner();
+        let (bound, device) = match inner.stage {
+            Stage::Idle => (source, None),
+            // Where it is bound stays.
+            Stage::Bound => (inner.source, inner.device),
+            _ => return Err(Errno::EINVAL),
+        };
+        let begin = Begin { bound, device, has_port: inner.port.is_some(), space: id.space, reuse: inner.reuse };
+        inner.stage = Stage::Resolving;
+        inner.destination = Some(destination);
+        begin
+    };
+    let shared = Arc::clone(&id.shared);
+    let look = move || {
+        shared.push(What::Address(begin.look(destination)));
+    };
+    std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
+    Ok(())
+}
+
+/// What the search begins with.
+struct Begin {
+    bound: Option<SocketAddr>,
+    device: Option<&'static CmDevice>,
+    has_port: bool,
+    space: PortSpace,
+    reuse: bool,
+}
+
+impl Begin {
+    fn look(&self, destination: SocketAddr) -> Result<Resolved, Errno> {
+        let peer = destination.ip().to_canonical();
+        let from = self.bound.map(|s| s.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
+        let candidates = match (self.device, from) {
+            (Some(device), _) => vec![device],
+            (None, Some(from)) => vec![devices::with_address(from)?],
+            (None, None) => devices::all()?,
+        };
+        let mut why = Errno(libc::ENETUNREACH);
+        for device in candidates {
+            match path(device, from, peer) {
+                Ok(path) => return self.found(device, path, destination),
+                Err(e) => why = e,
+            }
+        }
+        Err(why)
+    }
+
+    fn found(&self, device: &'static CmDevice, path: PeerPath, to: SocketAddr) -> Result<Resolved, Errno> {
+        let addresses = device.context().nic().runtime.addresses();
+        let &own = addresses.get(path.attr.sgid_index).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+        let wanted = self.bound.map_or(0, |s| s.port());
+        let (port, number) = match self.has_port {
+            true => (None, wanted),
+            false => {
+                let port = ports::take(self.space, own, wanted, self.reuse)?;
+                let number = port.number;
+                (Some(port), number)
+            }
+        };
+        let destination = SocketAddr::new(to.ip().to_canonical(), to.port());
+        Ok(Resolved { device, source: SocketAddr::new(own, number), destination, port })
+    }
+}
+
+fn path(device: &CmDevice, from: Option<IpAddr>, to: IpAddr) -> Result<PeerPath, Errno> {
+    let context = device.context();
+    let runtime = &context.nic().runtime;
+    if to.is_unspecified() {
+        return Err(Errno::EINVAL);
+    }
+    Ok(match from {
+        None => runtime.path_to(to, 0)?,
+        Some(from) => {
+            let index = device.gid_index(from).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+            runtime.path_from(index, to, 0)?
+        }
+    })
+}
+
+/// The program takes the event that its address is known.
+pub(crate) fn address_is_known(id: &Id, found: Resolved, event: impl FnOnce(c_int) -> Box<CmEvent>) -> Box<CmEvent> {
+    let Resolved { device, source, destination, port } = found;
+    {
+        let mut inner = id.inner();
+        (inner.stage, inner.device) = (Stage::AddressResolved, Some(device));
+        (inner.source, inner.destination) = (Some(source), Some(destination));
+        let route = Route { traffic_class: inner.tos, ..Route::new(source.ip(), destination.ip()) };
+        inner.route = Some(route);
+        if port.is_some() {
+            inner.port = port;
+        }
+    }
+    id.show_device(device);
+    id.show_addresses(Some(source), Some(destination));
+    event(ADDR_RESOLVED)
+}
+
+/// `rdma_resolve_route`: RoCE has no subnet manager to ask; the way is looked up again.
+pub(crate) extern "C" fn route(id: &Id, _timeout_ms: c_int) -> c_int {
+    minus_one(|| {
+        find_route(id)?;
+        id.complete()
+    })
+}
+
+pub(crate) fn find_route(id: &Id) -> Result<(), Errno> {
+    let (device, route) = {
+        let mut inner = id.inner();
+        if inner.stage != Stage::AddressResolved {
+            return Err(Errno::EINVAL);
+        }
+        inner.stage = Stage::Resolving;
+        (inner.device.ok_or(Errno::EINVAL)?, inner.route.ok_or(Errno::EINVAL)?)
+    };
+    let shared = Arc::clone(&id.shared);
+    let look = move || {
+        let found = path(device, Some(route.local), route.remote);
+        shared.push(What::Route(found.map(|path| mtu_code(path.mtu) as u8)));
+    };
+    std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
+    Ok(())
+}
+
+/// Exactly this value, of MTU, rate and packet life time.
+const EXACTLY: u8 = 2;
+/// 0.27 s, as Linux assumes.
+pub(crate) const PACKET_LIFE_TIME: u8 = 16;
+/// IBV_RATE_10_GBPS.
+const RATE: u8 = 3;
+
+/// The program takes the event that its route is known.
+pub(crate) fn route_is_known(id: &Id, mtu: u8) {
+    let tos = {
+        let mut inner = id.inner();
+        inner.stage = Stage::RouteResolved;
+        inner.mtu = mtu;
+        inner.tos
+    };
+    let base = id.as_c();
+    // SAFETY: it is alive; what the field points to, if anything, was made here before.
+    unsafe {
+        let addresses = &(*base).route.addr.addr;
+        let path = ibv_sa_path_rec {
+            dgid: addresses.dgid,
+            sgid: addresses.sgid,
+            traffic_class: tos,
+            hop_limit: 64,
+            reversible: 1,
+            numb_path: 1,
+            pkey: 0xffff,
+            mtu_selector: EXACTLY,
+            mtu,
+            rate_selector: EXACTLY,
+            rate: RATE,
+            packet_life_time_selector: EXACTLY,
+            packet_life_time: PACKET_LIFE_TIME,
+            ..ibv_sa_path_rec::default()
+        };
+        let old = std::mem::replace(&mut (*base).route.path_rec, Box::into_raw(Box::new(path)));
+        (*base).route.num_paths = 1;
+        if !old.is_null() {
+            drop(Box::from_raw(old));
+        }
+    }
+}
