@@ -136,15 +136,21 @@ pub(crate) extern "C" fn get_list(count: *mut c_int) -> *mut *mut ibv_device {
     if let Some(count) = unsafe { count.as_mut() } {
         *count = devices.len() as c_int;
     }
+    c_list(devices.iter().map(Device::as_c))
+}
+
+/// Pointers in memory of C's, with a NULL behind them; NULL, and errno, where there is none.
+pub(crate) fn c_list<T>(items: impl ExactSizeIterator<Item = *mut T>) -> *mut *mut T {
     // SAFETY: plain memory, with a NULL at the end because it is zeroed.
-    let list: *mut *mut ibv_device = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast();
+    let list: *mut *mut T = unsafe { libc::calloc(items.len() + 1, size_of::<*mut T>()) }.cast();
     if list.is_null() {
         Errno::ENOMEM.set();
         return list;
     }
-    for (i, device) in devices.iter().enumerate() {
+    let room = items.len();
+    for (i, item) in items.enumerate().take(room) {
         // SAFETY: `i` is below the number of elements that there are.
-        unsafe { list.add(i).write(device.as_c()) };
+        unsafe { list.add(i).write(item) };
     }
     list
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use softnic_nic::transports::Sge;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::{Buffer, MrError, WindowType};
+use softnic_nic::{Buffer, MrError, Nic, WindowType};
 
 use super::context::ProtectionDomain;
 
@@ -73,6 +73,22 @@ impl Drop for Region {
 }
 
 impl ProtectionDomain {
+    /// Does the same at all engines: the first one draws a key, the others take it.
+    fn under_one_key(
+        &self,
+        first: impl FnOnce(&mut Nic) -> Result<u32, MrError>,
+        other: impl Fn(&mut Nic, u32) -> Result<u32, MrError>,
+    ) -> Result<u32, MrError> {
+        let context = self.inner();
+        let _order = context.mirrored();
+        let [engine, others @ ..] = context.engines() else { return Err(MrError::NoKeys) };
+        let key = first(engine.control().nic())?;
+        for engine in others {
+            other(engine.control().nic(), key)?;
+        }
+        Ok(key)
+    }
+
     /// Registers `len` bytes of new, zeroed memory.
     ///
     /// # Errors
@@ -86,17 +102,11 @@ impl ProtectionDomain {
     /// # Errors
     /// When the rights cannot be granted together.
     pub fn reg_mr(&self, buffer: &Arc<Buffer>, access: Access) -> Result<MemoryRegion, MrError> {
-        let context = self.inner();
-        let _order = context.mirrored();
-        let mut key = None;
-        for engine in context.engines() {
-            let mut core = engine.control();
-            key = Some(match key {
-                None => core.nic().reg_mr(self.id(), buffer, access)?,
-                Some(key) => core.nic().reg_mr_as(key, self.id(), buffer, access)?,
-            });
-        }
-        Ok(MemoryRegion::new(self, buffer, key.ok_or(MrError::NoKeys)?))
+        let key = self.under_one_key(
+            |nic| nic.reg_mr(self.id(), buffer, access),
+            |nic, key| nic.reg_mr_as(key, self.id(), buffer, access),
+        )?;
+        Ok(MemoryRegion::new(self, buffer, key))
     }
 
     /// A region of all addresses that reads as zeros and forgets what is written. Its [`MemoryRegion::buffer`] is empty.
@@ -104,17 +114,11 @@ impl ProtectionDomain {
     /// # Errors
     /// When the rights cannot be granted together.
     pub fn alloc_null_mr(&self, access: Access) -> Result<MemoryRegion, MrError> {
-        let context = self.inner();
-        let _order = context.mirrored();
-        let mut key = None;
-        for engine in context.engines() {
-            let mut core = engine.control();
-            key = Some(match key {
-                None => core.nic().alloc_null_mr(self.id(), access)?,
-                Some(key) => core.nic().alloc_null_mr_as(key, self.id(), access)?,
-            });
-        }
-        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), key.ok_or(MrError::NoKeys)?))
+        let key = self.under_one_key(
+            |nic| nic.alloc_null_mr(self.id(), access),
+            |nic, key| nic.alloc_null_mr_as(key, self.id(), access),
+        )?;
+        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), key))
     }
 
     /// Makes a memory window, to be bound by a work request.
@@ -122,17 +126,9 @@ impl ProtectionDomain {
     /// # Errors
     /// When the keys run out.
     pub fn alloc_mw(&self, kind: WindowType) -> Result<MemoryWindow, MrError> {
-        let context = self.inner();
-        let _order = context.mirrored();
-        let mut key = None;
-        for engine in context.engines() {
-            let mut core = engine.control();
-            key = Some(match key {
-                None => core.nic().alloc_mw(self.id(), kind)?,
-                Some(key) => core.nic().alloc_mw_as(key, self.id(), kind)?,
-            });
-        }
-        Ok(MemoryWindow { pd: self.clone(), key: key.ok_or(MrError::NoKeys)? })
+        let key =
+            self.under_one_key(|nic| nic.alloc_mw(self.id(), kind), |nic, key| nic.alloc_mw_as(key, self.id(), kind))?;
+        Ok(MemoryWindow { pd: self.clone(), key })
     }
 }
 

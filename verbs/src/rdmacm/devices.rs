@@ -8,7 +8,7 @@ use softnic_runtime::api::ConnectionManager;
 
 use crate::abi::*;
 use crate::context::{self, Context, ContextPtr};
-use crate::device::{self, Device};
+use crate::device::{self, Device, c_list};
 use crate::domain::{self, Pd};
 use crate::errno::Errno;
 use crate::fork;
@@ -116,17 +116,7 @@ pub(crate) extern "C" fn get(count: *mut c_int) -> *mut *mut ibv_context {
     if devices.is_empty() {
         return std::ptr::null_mut();
     }
-    // SAFETY: plain memory, with a NULL at the end because it is zeroed.
-    let list: *mut *mut ibv_context = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_context>()) }.cast();
-    if list.is_null() {
-        Errno::ENOMEM.set();
-        return list;
-    }
-    for (i, device) in devices.iter().enumerate() {
-        // SAFETY: `i` is below the number of elements that there are.
-        unsafe { list.add(i).write(device.as_c()) };
-    }
-    list
+    c_list(devices.iter().map(|device| device.as_c()))
 }
 
 /// `rdma_free_devices`: devices themselves stay.
