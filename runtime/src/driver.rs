@@ -177,7 +177,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         const ROUNDS: usize = 8;
         let now = self.now();
         for _ in 0..ROUNDS {
-            if !self.loop_back(now)? & !self.transmit(now, BURST)? {
+            let looped = self.loop_back(now)?;
+            if !self.transmit(now, BURST)? && !looped {
                 break;
             }
         }

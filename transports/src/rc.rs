@@ -382,7 +382,10 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
             if self.responder.messages() != before {
                 match opcode.kind().is_answered_by_data() {
                     true => self.ping_pong.on_data_request(),
-                    false => self.ping_pong.on_message(now, self.responder.owes_ack_only()),
+                    false => {
+                        let may_wait = self.responder.owes_ack_only() && !self.prompt_acks;
+                        self.ping_pong.on_message(now, may_wait);
+                    }
                 }
             }
             if let Err(f) = done {

@@ -51,13 +51,13 @@ impl PingPong {
         self.held = Held::No;
     }
 
-    /// A message has come whole; `owed` says that all that is owed is to acknowledge it.
+    /// A message has come whole; `may_wait` says that all that is owed is to acknowledge it, and that this may wait.
     #[inline]
-    pub(super) fn on_message(&mut self, now: Instant, owed: bool) {
+    pub(super) fn on_message(&mut self, now: Instant, may_wait: bool) {
         if self.arrived.replace(now).is_some() {
             self.habit = 0;
         }
-        self.held = if owed && self.habit >= HABIT { Held::Yes } else { Held::No };
+        self.held = if may_wait && self.habit >= HABIT { Held::Yes } else { Held::No };
     }
 
     /// A message has come that is answered by data, not by the program.

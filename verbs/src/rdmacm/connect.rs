@@ -1,11 +1,13 @@
 //! Connections: asked for, accepted, refused, ended.
 
-use softnic_cm::{Accept, Connect, PortSpace, Resolve, SidrReply};
+use std::net::SocketAddr;
+
+use softnic_cm::{Accept, Connect, PortSpace, Resolve, Route, SidrReply};
 use softnic_wire::Qpn;
 use softnic_wire::mad::cm::{PathMtu, RejReason, SidrStatus, TimeoutCode, TransportService};
 
 use super::channel::Channel;
-use super::id::{Id, Stage};
+use super::id::{Id, Inner, Stage};
 use super::listen::sink;
 use super::qp::{self, Link};
 use crate::abi::*;
@@ -111,15 +113,18 @@ pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>
     })
 }
 
+/// The two ends and the way between them, of an id that is ready to ask.
+fn resolved(inner: &Inner) -> Result<(SocketAddr, SocketAddr, Route), Errno> {
+    match (inner.stage, inner.source, inner.destination, inner.route) {
+        (Stage::RouteResolved, Some(from), Some(to), Some(route)) => Ok((from, to, route)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 fn ask(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
     let device = id.device()?;
     let mut inner = id.inner();
-    if inner.stage != Stage::RouteResolved {
-        return Err(Errno::EINVAL);
-    }
-    let (Some(from), Some(to), Some(route)) = (inner.source, inner.destination, inner.route) else {
-        return Err(Errno::EINVAL);
-    };
+    let (from, to, route) = resolved(&inner)?;
     let mut link = Link::asking(&route, inner.mtu)?;
     link.retry_count = said.retry_count;
     let usual = Connect::ip(from, to, Qpn::new(said.qpn), link.rq_psn)?;
@@ -150,12 +155,7 @@ fn ask(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
 fn ask_for_service(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
     let device = id.device()?;
     let mut inner = id.inner();
-    if inner.stage != Stage::RouteResolved {
-        return Err(Errno::EINVAL);
-    }
-    let (Some(from), Some(to), Some(route)) = (inner.source, inner.destination, inner.route) else {
-        return Err(Errno::EINVAL);
-    };
+    let (from, to, route) = resolved(&inner)?;
     let resolve = Resolve { route, private_data: said.private_data, ..Resolve::ip(from, to)? };
     inner.cm = Some(device.manager.resolve(&resolve, sink(&id.shared))?);
     inner.stage = Stage::Connecting;

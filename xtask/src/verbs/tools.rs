@@ -174,7 +174,7 @@ pub(super) fn pair() -> Vec<Case> {
         ("ib_read_lat", "-n 1000", true),
         ("ib_read_lat", "-e -n 500", false),
         ("ib_send_lat", "-n 1000", true),
-        ("ib_send_lat", "-e -n 500", false),
+        ("ib_send_lat", "-e -n 500", true),
         ("ib_send_lat", "-c UC -n 500", false),
         ("ib_send_lat", "-c UD -s 1024 -n 500", false),
         ("ib_send_lat", "--use-srq -n 500", false),
