@@ -7,6 +7,7 @@ use core::fmt;
 use crate::aeth::Aeth;
 use crate::bytes::{be24, be32, be64, put24, put32, put64};
 use crate::opcode::HeaderSet;
+use crate::sr::SrEth;
 use crate::{Error, Opcode, Qpn};
 
 /// RDMA extended transport header: where a WRITE or READ goes (IBA 9.3.3).
@@ -154,6 +155,8 @@ impl Feth {
 /// All extension headers of a packet, in the order in which they stand on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtHeaders {
+    /// Selective Repeat header.
+    pub sr: Option<SrEth>,
     /// Datagram header, of UD.
     pub deth: Option<Deth>,
     /// XRC header, of XRC requests.
@@ -248,6 +251,9 @@ impl ExtHeaders {
     /// Reads the headers of any set.
     fn parse_any(h: HeaderSet, mut c: Cursor<'_>) -> ExtHeaders {
         let mut ext = ExtHeaders::default();
+        if h.contains(HeaderSet::SR) {
+            ext.sr = c.take().map(SrEth::parse);
+        }
         if h.contains(HeaderSet::DETH) {
             ext.deth = c.take().map(Deth::parse);
         }
@@ -281,6 +287,7 @@ impl ExtHeaders {
     /// Which headers are there.
     pub fn set(&self) -> HeaderSet {
         [
+            (self.sr.is_some(), HeaderSet::SR),
             (self.deth.is_some(), HeaderSet::DETH),
             (self.xrceth.is_some(), HeaderSet::XRCETH),
             (self.feth.is_some(), HeaderSet::FETH),
@@ -299,6 +306,9 @@ impl ExtHeaders {
     #[inline(always)] // a caller that knows which headers it has pays for those alone
     pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
         let mut slots = Slots { have: bytes.len(), rest: bytes, used: 0 };
+        if let Some(h) = &self.sr {
+            h.emit(slots.take()?);
+        }
         if let Some(h) = &self.deth {
             h.emit(slots.take()?);
         }
@@ -339,6 +349,9 @@ impl fmt::Display for ExtHeaders {
             sep = ", ";
             r
         };
+        if let Some(h) = self.sr {
+            part(f, format_args!("{h}"))?;
+        }
         if let Some(h) = self.deth {
             part(f, format_args!("qkey {:#010x} src qp {}", h.qkey, h.src_qp))?;
         }

@@ -25,6 +25,7 @@ pub mod packet;
 pub mod psn;
 pub mod qpn;
 pub mod segment;
+pub mod sr;
 pub mod template;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -21,7 +21,9 @@ pub enum Service {
     Cnp,
     /// Extended reliable connection.
     Xrc,
-    /// Vendors' ranges: 0xc0 … 0xff.
+    /// softnic's Selective Repeat: 0xc0 … 0xdf, the packets of RC that can come out of order.
+    Sr,
+    /// Vendors' range: 0xe0 … 0xff.
     Vendor,
 }
 
@@ -86,6 +88,8 @@ impl HeaderSet {
     pub const IMM: HeaderSet = HeaderSet(1 << 7);
     /// Invalidate extended transport header.
     pub const IETH: HeaderSet = HeaderSet(1 << 8);
+    /// Selective Repeat extended transport header.
+    pub const SR: HeaderSet = HeaderSet(1 << 9);
 
     /// Whether all of `other` is in `self`.
     #[inline]
@@ -102,7 +106,7 @@ impl HeaderSet {
     /// Bytes that the headers of the set take.
     pub const fn len(self) -> usize {
         let mut n = 0;
-        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4];
+        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8];
         let mut i = 0;
         while i < lens.len() {
             if self.0 & (1 << i) != 0 {
@@ -175,6 +179,7 @@ const fn row(op: u8) -> Row {
         Service::Uc => op & 0x1f <= 0x0b,
         Service::Ud => matches!(op & 0x1f, 0x04 | 0x05),
         Service::Xrc => true,
+        Service::Sr => op & 0x1f <= 0x17,
         Service::Cnp | Service::Rd | Service::Vendor => false,
     };
     let (kind, position, h) = match service(op) {
@@ -185,9 +190,25 @@ const fn row(op: u8) -> Row {
         Service::Xrc if !matches!(kind, K::Unknown | K::ReadResponse | K::Acknowledge | K::AtomicAcknowledge) => {
             (kind, position, h.with(H::XRCETH))
         }
+        Service::Sr => (kind, position, of_selective_repeat(kind, h)),
         _ => (kind, position, h),
     };
     Row { headers: h, len: h.len() as u8, kind, position }
+}
+
+/// The headers of a packet of Selective Repeat, where that of RC has `rc`: each says by itself where it belongs.
+const fn of_selective_repeat(kind: Kind, rc: HeaderSet) -> HeaderSet {
+    use HeaderSet as H;
+    match kind {
+        Kind::Send => rc.with(H::SR),
+        Kind::Write if rc.contains(H::IMM) => H::SR.with(H::RETH).with(H::IMM),
+        Kind::Write => H::RETH,
+        // Their acknowledgements are packets of their own.
+        Kind::ReadResponse => H::SR,
+        Kind::AtomicAcknowledge => H::SR.with(H::ATOMIC_ACK),
+        Kind::Acknowledge => H::SR.with(H::AETH),
+        _ => rc,
+    }
 }
 
 const fn service(op: u8) -> Service {
@@ -198,6 +219,7 @@ const fn service(op: u8) -> Service {
         3 => Service::Ud,
         4 => Service::Cnp,
         5 => Service::Xrc,
+        6 => Service::Sr,
         _ => Service::Vendor,
     }
 }
@@ -221,6 +243,8 @@ impl Opcode {
     pub const RC_COMPARE_SWAP: Opcode = Opcode(0x13);
     /// RC fetch and add.
     pub const RC_FETCH_ADD: Opcode = Opcode(0x14);
+    /// The acknowledgement of Selective Repeat.
+    pub const SR_ACKNOWLEDGE: Opcode = Opcode(0xd1);
     /// A UD SEND.
     pub const UD_SEND_ONLY: Opcode = Opcode(0x64);
     /// A UD SEND with immediate data.
@@ -352,6 +376,7 @@ impl fmt::Display for Opcode {
             Service::Uc => f.write_str("UC_")?,
             Service::Ud => f.write_str("UD_")?,
             Service::Xrc => f.write_str("XRC_")?,
+            Service::Sr => f.write_str("SR_")?,
             Service::Rd | Service::Cnp | Service::Vendor => {}
         }
         f.write_str(name)
@@ -375,6 +400,8 @@ mod tests {
         assert_eq!(Opcode(0x64).to_string(), "UD_SEND_ONLY");
         assert_eq!(Opcode(0xb6).to_string(), "XRC_SEND_LAST_WITH_INVALIDATE");
         assert_eq!(Opcode(0x81).to_string(), "CNP");
+        assert_eq!(Opcode(0xc7).to_string(), "SR_RDMA_WRITE_MIDDLE");
+        assert_eq!(Opcode(0xdc).to_string(), "UNKNOWN_0xdc");
         assert_eq!(Opcode(0x2c).to_string(), "UNKNOWN_0x2c"); // UC has no READ
         assert_eq!(Opcode(0x44).to_string(), "UNKNOWN_0x44");
         assert_eq!(Opcode(0xff).to_string(), "UNKNOWN_0xff");
@@ -384,8 +411,8 @@ mod tests {
     fn every_known_opcode_has_a_name_and_the_count_is_right() {
         let known: Vec<_> = (0..=255).map(Opcode).filter(|o| o.is_known()).collect();
         assert!(known.iter().all(|o| !o.to_string().starts_with("UNKNOWN")));
-        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP.
-        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1);
+        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP, 23 of SR.
+        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1 + 23);
     }
 
     #[test]
@@ -403,7 +430,10 @@ mod tests {
         let len = |op| Opcode(op).headers_len();
         assert_eq!((len(0x04), len(0x0a), len(0x0b)), (0, 16, 20));
         assert_eq!((len(0x0d), len(0x0e), len(0x12), len(0x13)), (4, 0, 12, 28));
+        // Of Selective Repeat: SEND, WRITE middle, last with immediate, READ request and response, ACK, atomics.
+        assert_eq!((len(0xc1), len(0xc7), len(0xc9), len(0xcc), len(0xce)), (8, 16, 28, 16, 8));
+        assert_eq!((len(0xd1), len(0xd2), len(0xd3), len(0xd7)), (12, 16, 28, 12));
         assert_eq!((len(0x65), len(0xaa), len(0xb1), len(0x1c)), (12, 20, 4, 20));
-        assert_eq!((len(0x81), len(0xc4)), (0, 0));
+        assert_eq!((len(0x81), len(0xe4)), (0, 0));
     }
 }

@@ -170,6 +170,7 @@ pub const fn opcode_of(service: Service, kind: MessageKind, position: Position) 
         Service::Uc => 0x20,
         Service::Ud => 0x60,
         Service::Xrc => 0xa0,
+        Service::Sr => 0xc0,
         Service::Rd | Service::Cnp | Service::Vendor => return None,
     };
     let low = match (kind, position) {
