@@ -1,6 +1,7 @@
 //! A NIC: what it is made of. The calls that make and change its objects are in `objects` and `queue_pairs`, the data
 //! path in `receive` and `transmit`.
 
+mod negotiation;
 mod objects;
 mod queue_pairs;
 mod receive;
@@ -13,6 +14,7 @@ pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
 use softnic_transports::completion::CqId;
 use softnic_transports::memory::{AccessError, AtomicOp, Bind, PdId, Region};
+use softnic_transports::negotiation::SilentPeers;
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::recv_queue::{RecvQueue, SrqId};
 use softnic_transports::wr::AhId;
@@ -189,6 +191,10 @@ pub struct Nic {
     /// Bytes that the first of each list may still send in its turn; 0 when that has not begun.
     turn_left: [u32; 2],
     timers: Timers,
+    /// Queue pairs whose peer offers extensions that they refuse.
+    refusals: VecDeque<u32>,
+    /// Who answered no offer.
+    silent_peers: SilentPeers,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
 }
@@ -227,6 +233,8 @@ impl Nic {
             ready: [VecDeque::new(), VecDeque::new()],
             turn_left: [0; 2],
             timers: Timers::default(),
+            refusals: VecDeque::new(),
+            silent_peers: SilentPeers::default(),
             held: vec![0; MAX_FRAME].into(),
         }
     }

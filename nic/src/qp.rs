@@ -1,17 +1,23 @@
 //! Queue pairs as the control plane sees them: what they are made with, and the rules of their states.
 
+use std::net::IpAddr;
+
 use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
 use softnic_transports::qp::{Caps, Config, QpState};
 use softnic_transports::rc::{self, Rc, SendAttr, Update};
 use softnic_transports::recovery::GoBackN;
 use softnic_transports::recv_queue::SrqId;
+use softnic_transports::sr::{Sr, SrConfig};
 use softnic_transports::uc::{self, Uc};
 use softnic_transports::ud::{QKEY_GSI, Ud};
 use softnic_transports::{Host, QueuePair};
 use softnic_wire::aeth::RnrTimer;
+use softnic_wire::mad::vendor::Negotiation;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Path, PathMtu, Psn, Qpn, Template, bth};
+
+use crate::table::Generator;
 
 /// What kind of queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -57,12 +63,14 @@ pub struct QpInit {
     pub sig_all: bool,
     /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
     pub prompt_acks: bool,
+    /// Selective Repeat is offered to the peer; for reliable connections.
+    pub sr: Option<SrConfig>,
 }
 
 impl QpInit {
     /// With receives of its own, and sends signaled one by one.
     pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
-        QpInit { kind, pd, send_cq, recv_cq, srq: None, caps, sig_all: false, prompt_acks: false }
+        QpInit { kind, pd, send_cq, recv_cq, srq: None, caps, sig_all: false, prompt_acks: false, sr: None }
     }
 }
 
@@ -158,6 +166,7 @@ pub enum ModifyError {
 /// A queue pair of any transport.
 pub(crate) enum AnyQp {
     Rc(Box<Rc<GoBackN>>),
+    Sr(Box<Sr>),
     Uc(Box<Uc>),
     Ud(Box<Ud>),
 }
@@ -167,6 +176,7 @@ macro_rules! each {
     ($any:expr, $qp:ident => $call:expr) => {
         match $any {
             $crate::qp::AnyQp::Rc($qp) => $call,
+            $crate::qp::AnyQp::Sr($qp) => $call,
             $crate::qp::AnyQp::Uc($qp) => $call,
             $crate::qp::AnyQp::Ud($qp) => $call,
         }
@@ -181,7 +191,7 @@ pub(crate) struct Slot {
     /// All attributes that were set.
     pub(crate) attr: QpAttr,
     /// The peer's address once connected; packets from elsewhere are dropped. Datagrams come from anywhere.
-    pub(crate) peer: Option<std::net::IpAddr>,
+    pub(crate) peer: Option<IpAddr>,
     /// The port of the Node by which a connection's frames leave.
     pub(crate) port: usize,
     pub(crate) pkey: u16,
@@ -190,6 +200,8 @@ pub(crate) struct Slot {
     /// Bytes that it sent beyond its last turn.
     pub(crate) debt: u32,
     pub(crate) shim: Option<Box<dyn softnic_transports::shim::Shim>>,
+    /// The peer offers extensions, which this queue pair does not take: to be refused.
+    pub(crate) offer: Option<Box<(IpAddr, Negotiation)>>,
 }
 
 /// The attributes by name, to say which are missing or too many.
@@ -287,31 +299,41 @@ fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(
 }
 
 impl Slot {
-    /// A queue pair in the reset state; datagrams are at most `mtu` long.
-    pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu) -> Slot {
+    /// A queue pair in the reset state; datagrams are at most `mtu` long. `random` is for what nobody shall guess.
+    pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu, random: &mut dyn Generator) -> Slot {
         let ud = || Box::new(Ud::new(config, mtu));
-        let qp = match init.kind {
-            QpKind::Rc => {
+        let qp = match (init.kind, init.sr) {
+            (QpKind::Rc, Some(sr)) => {
+                // The number is in the transaction id, so that an answer finds its queue pair.
+                let unguessable = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32() & 0xff) << 24;
+                let mut sr = Sr::new(config, sr, unguessable | u64::from(config.qpn.value()));
+                if init.prompt_acks {
+                    sr.set_prompt_acks();
+                }
+                AnyQp::Sr(Box::new(sr))
+            }
+            (QpKind::Rc, None) => {
                 let mut rc = Rc::new(config);
                 if init.prompt_acks {
                     rc.set_prompt_acks();
                 }
                 AnyQp::Rc(Box::new(rc))
             }
-            QpKind::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
-            QpKind::Ud => AnyQp::Ud(ud()),
-            QpKind::Gsi => {
+            (QpKind::Uc, _) => AnyQp::Uc(Box::new(Uc::new(config))),
+            (QpKind::Ud, _) => AnyQp::Ud(ud()),
+            (QpKind::Gsi, _) => {
                 let mut gsi = ud();
                 gsi.set_qkey(QKEY_GSI);
                 AnyQp::Ud(gsi)
             }
         };
         let attr = QpAttr::default();
-        Slot { qp, init: *init, attr, peer: None, port: 0, pkey: bth::DEFAULT_PKEY, queued: None, debt: 0, shim: None }
+        let pkey = bth::DEFAULT_PKEY;
+        Slot { qp, init: *init, attr, peer: None, port: 0, pkey, queued: None, debt: 0, shim: None, offer: None }
     }
 
-    /// Changes state by the rules. A change that is refused changes nothing.
-    pub(crate) fn modify(&mut self, a: &QpAttr, host: &mut impl Host) -> Result<(), ModifyError> {
+    /// Changes state by the rules. A change that is refused changes nothing. `silent`: the peer has never answered an offer.
+    pub(crate) fn modify(&mut self, a: &QpAttr, silent: bool, host: &mut impl Host) -> Result<(), ModifyError> {
         use QpState::*;
         let from = each!(&self.qp, qp => qp.state());
         let to = a.state.unwrap_or(from);
@@ -323,11 +345,11 @@ impl Slot {
         match (from, to) {
             (_, Reset) => {
                 each!(&mut self.qp, qp => qp.reset());
-                (self.peer, self.attr, self.shim) = (None, QpAttr::default(), None);
+                (self.peer, self.attr, self.shim, self.offer) = (None, QpAttr::default(), None, None);
             }
             (_, Error) => each!(&mut self.qp, qp => qp.fail(host)),
             (_, Init) => each!(&mut self.qp, qp => qp.init()),
-            (Init, ReadyToReceive) => self.ready_to_receive()?,
+            (Init, ReadyToReceive) => self.ready_to_receive(silent)?,
             (ReadyToReceive, ReadyToSend) => self.ready_to_send()?,
             (ReadyToSend, SendQueueDrain) => {
                 each!(&mut self.qp, qp => qp.drain(a.sqd_notify.unwrap_or(false), host));
@@ -339,7 +361,7 @@ impl Slot {
         Ok(())
     }
 
-    fn ready_to_receive(&mut self) -> Result<(), ModifyError> {
+    fn ready_to_receive(&mut self, silent: bool) -> Result<(), ModifyError> {
         let a = &self.attr;
         let pkey = self.pkey;
         // Datagrams need none of these.
@@ -349,13 +371,17 @@ impl Slot {
         };
         let access = a.access.unwrap_or_default();
         match &mut self.qp {
-            AnyQp::Rc(qp) => {
+            AnyQp::Rc(_) | AnyQp::Sr(_) => {
                 let (path, mtu, dest_qp, rq_psn) = connection()?;
                 let min_rnr_timer = RnrTimer(a.min_rnr_timer.unwrap_or(0));
                 let max_dest_rd_atomic = a.max_dest_rd_atomic.unwrap_or(0);
                 let attr =
                     rc::ReceiveAttr { path, dest_qp, mtu, rq_psn, access, min_rnr_timer, max_dest_rd_atomic, pkey };
-                qp.ready_to_receive(&attr);
+                match &mut self.qp {
+                    AnyQp::Sr(qp) => qp.ready_to_receive(&attr, silent),
+                    AnyQp::Rc(qp) => qp.ready_to_receive(&attr),
+                    _ => {}
+                }
                 self.peer = Some(path.addresses.dst());
             }
             AnyQp::Uc(qp) => {
@@ -372,12 +398,17 @@ impl Slot {
         let a = &self.attr;
         let sq_psn = a.sq_psn.ok_or(ModifyError::Missing("sq_psn"))?;
         match &mut self.qp {
-            AnyQp::Rc(qp) => {
+            AnyQp::Rc(_) | AnyQp::Sr(_) => {
                 let (Some(timeout), Some(retry_cnt), Some(rnr_retry)) = (a.timeout, a.retry_cnt, a.rnr_retry) else {
                     return Err(ModifyError::Missing("timeout"));
                 };
                 let max_rd_atomic = a.max_rd_atomic.unwrap_or(0);
-                qp.ready_to_send(&SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic });
+                let attr = SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic };
+                match &mut self.qp {
+                    AnyQp::Sr(qp) => qp.ready_to_send(&attr),
+                    AnyQp::Rc(qp) => qp.ready_to_send(&attr),
+                    _ => {}
+                }
             }
             AnyQp::Uc(qp) => qp.ready_to_send(sq_psn),
             AnyQp::Ud(qp) => qp.ready_to_send(sq_psn),
@@ -394,16 +425,18 @@ impl Slot {
             }
             _ => None,
         };
+        let update = Update {
+            access: a.access,
+            min_rnr_timer: a.min_rnr_timer.map(RnrTimer),
+            template,
+            timeout: a.timeout,
+            retry_cnt: a.retry_cnt,
+            rnr_retry: a.rnr_retry,
+            max_rd_atomic: a.max_rd_atomic,
+        };
         match &mut self.qp {
-            AnyQp::Rc(qp) => qp.update(&Update {
-                access: a.access,
-                min_rnr_timer: a.min_rnr_timer.map(RnrTimer),
-                template,
-                timeout: a.timeout,
-                retry_cnt: a.retry_cnt,
-                rnr_retry: a.rnr_retry,
-                max_rd_atomic: a.max_rd_atomic,
-            }),
+            AnyQp::Rc(qp) => qp.update(&update),
+            AnyQp::Sr(qp) => qp.update(&update),
             AnyQp::Uc(qp) => qp.update(a.access, template),
             AnyQp::Ud(qp) => {
                 if let Some(qkey) = a.qkey {

@@ -12,6 +12,7 @@ pub mod host;
 mod invariants;
 pub mod memory;
 mod message;
+pub mod negotiation;
 #[doc(hidden)]
 pub mod planted;
 pub mod prefetch;
@@ -21,6 +22,7 @@ pub mod recovery;
 pub mod recv_queue;
 mod send_queue;
 pub mod shim;
+pub mod sr;
 pub mod uc;
 pub mod ud;
 mod unreliable;

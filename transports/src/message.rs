@@ -4,6 +4,7 @@ use softnic_wire::ext::Reth;
 use softnic_wire::icrc::Icrc;
 use softnic_wire::opcode::{Position, Service};
 use softnic_wire::segment::opcode_of;
+use softnic_wire::sr::SrEth;
 use softnic_wire::{ExtHeaders, PacketFields, PathMtu, Psn, Qpn, Template, TxFrame};
 
 use crate::memory::{Access, AccessError, PdId, Region};
@@ -25,7 +26,7 @@ pub(crate) struct Link {
 /// Which packet of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Which {
-    /// RC or UC.
+    /// RC, UC or Selective Repeat.
     pub(crate) service: Service,
     /// From 0.
     pub(crate) index: u32,
@@ -63,7 +64,16 @@ pub(crate) fn emit(
         SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if first => {
             ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
         }
+        // What can come out of order says where it belongs.
+        SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } if service == Service::Sr => {
+            let va = remote_addr.wrapping_add(u64::from(offset));
+            ext.reth = Some(Reth { va, rkey, len: slot.len - offset });
+        }
         _ => {}
+    }
+    if service == Service::Sr && slot.uses_receive() && (last || !matches!(slot.op, SendOp::WriteImm { .. })) {
+        let number = slot.sends.wrapping_sub(1) & 0x00ff_ffff;
+        ext.sr = Some(SrEth { flags: 0, number, offset });
     }
     match slot.op {
         SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),

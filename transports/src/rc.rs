@@ -1,8 +1,8 @@
 //! Reliable connection: requester and responder of one queue pair, with the loss recovery of its choice.
 
 mod ping_pong;
-mod requester;
-mod responder;
+pub(crate) mod requester;
+pub(crate) mod responder;
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::memory::{Access, PdId};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
 use crate::recovery::LossRecovery;
+use crate::send_queue::Numbering;
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
 /// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
@@ -88,11 +89,11 @@ pub struct Rc<R> {
     qpn: Qpn,
     pd: PdId,
     payload: PayloadMode,
-    state: QpState,
-    link: Option<Link>,
-    requester: Requester,
-    responder: Responder,
-    recovery: R,
+    pub(crate) state: QpState,
+    pub(crate) link: Option<Link>,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
+    pub(crate) recovery: R,
     /// A packet came since the queue pair is ready to receive.
     established: bool,
     /// The program waits to hear that the send queue is drained.
@@ -108,6 +109,11 @@ pub struct Rc<R> {
 impl<R: LossRecovery + Default> Rc<R> {
     /// In the reset state.
     pub fn new(c: &Config) -> Rc<R> {
+        Rc::with_receives_ahead(c, 1)
+    }
+
+    /// The same, where messages may come out of order: so many receives of a shared queue are taken ahead at most.
+    pub(crate) fn with_receives_ahead(c: &Config, ahead: u32) -> Rc<R> {
         Rc {
             qpn: c.qpn,
             pd: c.pd,
@@ -115,7 +121,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             state: QpState::Reset,
             link: None,
             requester: Requester::new(&c.caps, c.send_cq, c.sig_all),
-            responder: Responder::new(c),
+            responder: Responder::new(c, ahead),
             recovery: R::default(),
             established: false,
             tell_drained: false,
@@ -194,7 +200,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.requester.is_drained()
     }
 
-    fn check_drained(&mut self, host: &mut impl Host) {
+    pub(crate) fn check_drained(&mut self, host: &mut impl Host) {
         if self.tell_drained && self.state == QpState::SendQueueDrain && self.requester.is_drained() {
             self.tell_drained = false;
             host.notify(Event::SqDrained(self.qpn));
@@ -247,6 +253,15 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.stop(Status::WrFlushErr, host);
     }
 
+    /// The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
+    #[inline]
+    pub(crate) fn note_established(&mut self, host: &mut impl Host) {
+        if self.state == QpState::ReadyToReceive && !self.established {
+            self.established = true;
+            host.notify(Event::CommEst(self.qpn));
+        }
+    }
+
     /// Checks what must hold between two calls.
     #[inline]
     fn check_invariants(&self) {
@@ -262,6 +277,20 @@ impl<R: LossRecovery + Default> Rc<R> {
     #[inline]
     pub fn prefetch_work(&self) {
         self.requester.queue.prefetch();
+    }
+
+    /// One packet of an answer, if one is owed; and whether it came to light that the queue pair must stop.
+    #[inline]
+    pub(crate) fn transmit_answer(&mut self, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
+        let Some(link) = &self.link else { return (false, false) };
+        self.ack_passed = false;
+        let sent = self.responder.poll_transmit(tx, link, host);
+        let failure = self.responder.failure.take();
+        let stopped = failure.is_some();
+        if let Some(f) = failure {
+            self.on_response_failure(f, host);
+        }
+        (sent, stopped)
     }
 
     /// One packet of a request, if there is one to send.
@@ -282,14 +311,14 @@ impl<R: LossRecovery + Default> Rc<R> {
         sent
     }
 
-    fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
+    pub(crate) fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
             requester::Failure::Work(status) => self.stop(status, host),
             requester::Failure::CqOverflow => self.stop_fatally(host),
         }
     }
 
-    fn on_response_failure(&mut self, f: responder::Failure, host: &mut impl Host) {
+    pub(crate) fn on_response_failure(&mut self, f: responder::Failure, host: &mut impl Host) {
         match f {
             // What came before the request is still answered, and the NAK is still owed.
             responder::Failure::Refused { code, receive } => {
@@ -331,7 +360,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
         self.ping_pong.on_post(now);
         match (self.state, &self.link) {
-            (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => self.requester.queue.publish(link.mtu),
+            (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => self.requester.queue.publish(link.mtu, Numbering::Standard),
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
             (QpState::Error, _) => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}
@@ -350,14 +379,12 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
-        let Some(link) = &self.link else { return false };
         let opcode = packet.bth.opcode;
         let is_response = opcode.is_response();
-        // The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
-        if self.state == QpState::ReadyToReceive && !self.established && opcode != Opcode::CNP {
-            self.established = true;
-            host.notify(Event::CommEst(self.qpn));
+        if opcode != Opcode::CNP {
+            self.note_established(host);
         }
+        let Some(link) = &self.link else { return false };
         if opcode == Opcode::CNP {
             host.counters().rp_cnp_handled += 1;
             self.requester.feed_back(now, Feedback::CongestionNotification);
@@ -410,17 +437,11 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
                 return false;
             }
         }
-        let Some(link) = &self.link else { return false };
         // Other answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
         if self.responder.has_answer() {
-            self.ack_passed = false;
-            let sent = self.responder.poll_transmit(tx, link, host);
-            if let Some(f) = self.responder.failure.take() {
-                self.on_response_failure(f, host);
+            let (sent, stopped) = self.transmit_answer(tx, host);
+            if sent || stopped {
                 return sent;
-            }
-            if sent {
-                return true;
             }
         }
         self.transmit_request(now, tx, host)

@@ -22,6 +22,33 @@ pub(crate) struct Receive {
     /// Bytes that fit in.
     pub(crate) capacity: u64,
     sges: u8,
+    /// Its place in the queue.
+    at: u32,
+}
+
+/// A message that is whole: what its receive's completion says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole {
+    /// A SEND, not a WRITE with immediate.
+    is_send: bool,
+    byte_len: u32,
+    imm: Option<u32>,
+    /// The key that it takes away.
+    pub(crate) invalidate: Option<u32>,
+    solicited: bool,
+}
+
+impl Whole {
+    /// With its last packet, which lies at `offset` of it.
+    pub(crate) fn with(packet: &Inbound<'_>, offset: u32) -> Whole {
+        Whole {
+            is_send: packet.bth.opcode.kind() == Kind::Send,
+            byte_len: offset + packet.payload_len,
+            imm: packet.ext.imm,
+            invalidate: packet.ext.ieth,
+            solicited: packet.bth.solicited && !(planted(Bug::SolicitedLost) && offset > 0),
+        }
+    }
 }
 
 /// Receives in the order in which they were posted.
@@ -40,7 +67,7 @@ impl RecvQueue {
     pub fn new(max_wr: u32, max_sge: u32) -> RecvQueue {
         let size = max_wr.max(1).next_power_of_two() as usize;
         RecvQueue {
-            slots: vec![Receive { wr_id: 0, capacity: 0, sges: 0 }; size].into(),
+            slots: vec![Receive { wr_id: 0, capacity: 0, sges: 0, at: 0 }; size].into(),
             sges: vec![Sge::default(); size * max_sge as usize].into(),
             max_wr,
             max_sge: max_sge as usize,
@@ -69,7 +96,7 @@ impl RecvQueue {
         let at = self.place(self.tail);
         self.sges[at * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
         let capacity = wr.sges.iter().map(|s| u64::from(s.len)).sum();
-        self.slots[at] = Receive { wr_id: wr.wr_id, capacity, sges: wr.sges.len() as u8 };
+        self.slots[at] = Receive { wr_id: wr.wr_id, capacity, sges: wr.sges.len() as u8, at: at as u32 };
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -106,11 +133,16 @@ impl RecvQueue {
         (!self.is_empty()).then(|| self.slots[self.place(self.head)])
     }
 
-    /// The elements of the receive at the head.
+    /// The receive that the message after `ahead` others goes into.
+    #[inline]
+    fn nth(&self, ahead: u32) -> Option<Receive> {
+        (ahead < self.len()).then(|| self.slots[self.place(self.head.wrapping_add(ahead))])
+    }
+
+    /// The elements of a receive.
     #[inline]
     fn sges_of(&self, receive: &Receive) -> &[Sge] {
-        let at = self.place(self.head);
-        &self.sges[at * self.max_sge..][..usize::from(receive.sges)]
+        &self.sges[receive.at as usize * self.max_sge..][..usize::from(receive.sges)]
     }
 
     fn pop(&mut self) -> Option<Receive> {
@@ -132,10 +164,11 @@ pub(crate) struct Receives {
 }
 
 impl Receives {
-    pub(crate) fn new(c: &crate::qp::Config) -> Receives {
+    /// Of a shared queue, at most `ahead` are taken at a time: as many messages as may be under way out of order.
+    pub(crate) fn new(c: &crate::qp::Config, ahead: u32) -> Receives {
         let (queue, pd) = match c.srq {
             None => (RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge), c.pd),
-            Some(srq) => (RecvQueue::new(1, srq.max_sge), srq.pd),
+            Some(srq) => (RecvQueue::new(ahead, srq.max_sge), srq.pd),
         };
         Receives { queue, srq: c.srq.map(|srq| srq.id), cq: c.recv_cq, qpn: c.qpn, pd, tally: Tally::default() }
     }
@@ -189,6 +222,24 @@ impl Receives {
         self.queue.head()
     }
 
+    /// The receive that the message after `ahead` others goes into; of a shared queue, those before it are taken too.
+    pub(crate) fn nth(&mut self, ahead: u32, host: &mut impl Host) -> Option<Receive> {
+        if let Some(srq) = self.srq {
+            while self.queue.len() <= ahead {
+                if !host.take_shared(srq, &mut self.queue) {
+                    return None;
+                }
+                self.tally.posted();
+            }
+        }
+        self.queue.nth(ahead)
+    }
+
+    /// The most receives that a message may be ahead of the one that is due.
+    pub(crate) fn room(&self) -> u32 {
+        self.queue.max_wr
+    }
+
     /// The receive at the head is used up.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Receive> {
@@ -205,29 +256,35 @@ impl Receives {
         offset: u32,
         host: &mut impl Host,
     ) -> Result<(), CqOverflow> {
-        let is_send = packet.bth.opcode.kind() == Kind::Send;
+        let whole = Whole::with(packet, offset);
         let counters = host.counters();
-        if is_send {
+        if whole.is_send {
             counters.rx_send_requests += 1;
         } else {
             counters.rx_write_requests += 1;
         }
-        if !is_send && packet.ext.imm.is_none() {
-            return Ok(());
+        match whole.is_send || whole.imm.is_some() {
+            true => self.complete(&whole, host),
+            false => Ok(()),
         }
+    }
+
+    /// Completes the receive at the head with the message that is in it.
+    #[inline]
+    pub(crate) fn complete(&mut self, whole: &Whole, host: &mut impl Host) -> Result<(), CqOverflow> {
         let Some(receive) = self.pop() else { return Ok(()) };
-        let opcode = if is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
+        let opcode = if whole.is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
         let completion = Completion {
-            byte_len: offset + packet.payload_len,
-            imm: packet.ext.imm,
-            invalidated: packet.ext.ieth,
-            solicited: packet.bth.solicited && !(planted(Bug::SolicitedLost) && offset > 0),
+            byte_len: whole.byte_len,
+            imm: whole.imm,
+            invalidated: whole.invalidate,
+            solicited: whole.solicited,
             ..Completion::new(receive.wr_id, Status::Success, opcode, self.qpn)
         };
         host.complete(self.cq, completion)
     }
 
-    /// Places bytes at `offset` of the message in the receive at the head.
+    /// Places bytes at `offset` of the message in a receive.
     #[inline]
     pub(crate) fn scatter(
         &self,

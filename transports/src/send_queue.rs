@@ -38,6 +38,17 @@ pub(crate) struct Slot {
     bytes: u64,
     /// How many messages that use up a receive of the peer were posted up to and including this one: what credits bound.
     pub(crate) sends: u32,
+    /// Selective Repeat: the number of the first packet that answers it, counted apart from requests.
+    pub(crate) answers: u64,
+}
+
+/// How packets are numbered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// The request of a READ has the PSNs of all responses (IBA 9.7.2).
+    Standard,
+    /// Every packet has a number, and answers with data are counted apart.
+    Apart,
 }
 
 impl Slot {
@@ -60,6 +71,7 @@ impl Slot {
         packets: 0,
         bytes: 0,
         sends: 0,
+        answers: 0,
     };
 
     /// The number behind its last packet; an operation without packets ends where it begins.
@@ -152,6 +164,8 @@ pub(crate) struct SendQueue {
     end: u64,
     /// Bytes that all published work requests send.
     end_bytes: u64,
+    /// The number of the packet that will answer the next published READ or atomic.
+    end_answers: u64,
     next_send: u32,
     /// Published local operations that were not carried out yet, and a position before which there is none of them.
     locals: u32,
@@ -176,6 +190,7 @@ impl SendQueue {
             tail: 0,
             end: 0,
             end_bytes: 0,
+            end_answers: 0,
             next_send: 0,
             locals: 0,
             locals_from: 0,
@@ -192,7 +207,7 @@ impl SendQueue {
     /// Empties the queue.
     pub(crate) fn clear(&mut self) {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
-        (self.end, self.end_bytes) = (0, 0);
+        (self.end, self.end_bytes, self.end_answers) = (0, 0, 0);
         (self.next_send, self.locals, self.locals_from) = (0, 0, 0);
         self.tally.forget();
     }
@@ -251,6 +266,7 @@ impl SendQueue {
             packets: 0,
             bytes: 0,
             sends: 0,
+            answers: 0,
         };
         self.tail = self.tail.wrapping_add(1);
         self.tally.posted();
@@ -258,13 +274,18 @@ impl SendQueue {
     }
 
     /// Makes what was written ready to be carried out: from now on each packet has its number.
-    pub(crate) fn publish(&mut self, mtu: PathMtu) {
+    pub(crate) fn publish(&mut self, mtu: PathMtu, numbering: Numbering) {
         while self.published != self.tail {
             let at = self.place(self.published);
             let slot = &mut self.slots[at];
             slot.first = self.end;
             let local = slot.local;
             slot.packets = if local { 0 } else { mtu.packets(slot.len) };
+            if numbering == Numbering::Apart && slot.awaits_data {
+                slot.answers = self.end_answers;
+                self.end_answers += u64::from(slot.packets);
+                slot.packets = 1;
+            }
             if local && self.locals == 0 {
                 self.locals_from = self.published;
             }
@@ -276,6 +297,18 @@ impl SendQueue {
             self.end += u64::from(slot.packets);
             self.published = self.published.wrapping_add(1);
         }
+    }
+
+    /// Whether no work request was carried out, wholly or in part, as far as the queue knows.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.head == 0 && self.iter().all(|slot| !slot.executed)
+    }
+
+    /// Takes back what was published, of which nothing was sent: it will be numbered in another way.
+    pub(crate) fn unpublish(&mut self) {
+        self.published = self.head;
+        (self.end, self.end_bytes, self.end_answers) = (0, 0, 0);
+        (self.next_send, self.locals) = (0, 0);
     }
 
     /// The oldest local operation that was not carried out, and its position.
@@ -409,15 +442,30 @@ impl SendQueue {
         }
         // A local operation may stand between.
         let behind = self.cached.wrapping_add(2);
-        let mut position = if self.get(behind).is_some_and(|s| s.holds(n)) { behind } else { self.head };
-        while let Some(slot) = self.get(position) {
-            if slot.holds(n) {
-                self.cached = position;
-                return Some(position);
-            }
-            position = position.wrapping_add(1);
+        if self.get(behind).is_some_and(|s| s.holds(n)) {
+            self.cached = behind;
+            return Some(behind);
         }
-        None
+        // Numbers grow from slot to slot; of several that begin with the same, only the last has packets.
+        let (mut from, mut to) = (0, self.published.wrapping_sub(self.head));
+        while from < to {
+            let middle = from + (to - from) / 2;
+            if self.at(self.head.wrapping_add(middle)).first <= n { from = middle + 1 } else { to = middle }
+        }
+        let position = self.head.wrapping_add(from.checked_sub(1)?);
+        if !self.at(position).holds(n) {
+            return None;
+        }
+        self.cached = position;
+        Some(position)
+    }
+
+    /// How many messages that use up a receive of the peer are before packet `n`.
+    pub(crate) fn sends_before(&mut self, n: u64) -> u32 {
+        match self.locate(n).and_then(|position| self.get(position)) {
+            None => self.next_send,
+            Some(slot) => slot.sends.wrapping_sub(u32::from(slot.uses_receive())),
+        }
     }
 
     /// Bytes that the packets before number `n` carry.

@@ -7,7 +7,7 @@ use crate::invariants::invariant;
 use crate::memory::PdId;
 use crate::qp::Config;
 use crate::recv_queue::Receives;
-use crate::send_queue::{SendQueue, Slot, Source, completion};
+use crate::send_queue::{Numbering, SendQueue, Slot, Source, completion};
 use crate::wr::Datagram;
 use crate::{CqOverflow, Event, Host, PostError, QpState, RecvWr, SendWr, Status};
 
@@ -56,7 +56,7 @@ impl Common {
             qpn: c.qpn,
             pd: c.pd,
             state: QpState::Reset,
-            receives: Receives::new(c),
+            receives: Receives::new(c, 1),
             queue: SendQueue::new(c.caps.max_send_wr, c.caps.max_send_sge, c.caps.max_inline),
             send_cq: c.send_cq,
             sig_all: c.sig_all,
@@ -128,7 +128,7 @@ impl Common {
     pub(crate) fn ring_doorbell(&mut self, mtu: PathMtu, host: &mut impl Host) {
         match self.state {
             QpState::SendQueueError | QpState::Error => self.flush_sends(Status::WrFlushErr, host),
-            _ => self.queue.publish(mtu),
+            _ => self.queue.publish(mtu, Numbering::Standard),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::bytes::{be24, be32, put24, put32};
 /// Selective Repeat extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SrEth {
-    /// [`SrEth::RESPONSES`], and reserved bits.
+    /// [`SrEth::RESPONSES`], [`SrEth::DUPLICATE`], and reserved bits.
     pub flags: u8,
     /// 24 bits.
     pub number: u32,
@@ -30,6 +30,9 @@ impl SrEth {
 
     /// In an acknowledgement: it is about READ responses and atomics' answers, whose PSNs are counted apart from those of requests.
     pub const RESPONSES: u8 = 0x80;
+
+    /// In an acknowledgement: a packet came that had come before.
+    pub const DUPLICATE: u8 = 0x40;
 
     /// Reads the header.
     #[inline]
@@ -49,6 +52,9 @@ impl SrEth {
 impl fmt::Display for SrEth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sr {} at {}", self.number, self.offset)?;
-        if self.flags & Self::RESPONSES != 0 { f.write_str(" of responses") } else { Ok(()) }
+        if self.flags & Self::RESPONSES != 0 {
+            f.write_str(" of responses")?;
+        }
+        if self.flags & Self::DUPLICATE != 0 { f.write_str(" duplicate") } else { Ok(()) }
     }
 }

@@ -4,6 +4,7 @@ use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::qp::{Caps, Config, QpState, SharedReceives};
 use softnic_transports::shim::Shim;
+use softnic_transports::sr::Choice;
 use softnic_transports::wr::Data;
 use softnic_transports::{PostError, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_wire::{Instant, Qpn};
@@ -43,7 +44,8 @@ impl Nic {
         let qpn = self.take_number(init.kind, index)?;
         let QpInit { pd, send_cq, recv_cq, caps, sig_all, .. } = *init;
         let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, payload: self.payload };
-        place(&mut self.slots, Slot::new(init, &config, self.port.mtu));
+        let slot = Slot::new(init, &config, self.port.mtu, &mut *self.random);
+        place(&mut self.slots, slot);
         for ready in &mut self.ready {
             ready.reserve(self.slots.len());
         }
@@ -93,6 +95,7 @@ impl Nic {
             group.members.retain(|&m| m != index);
         }
         self.groups.retain(|g| !g.members.is_empty());
+        self.refusals.retain(|&i| i != index);
         self.shared.regions.forget_queue_pair(qpn);
         self.forget_events(|event| event.qpn() == Some(qpn));
         if let Some(slot) = slot {
@@ -126,9 +129,13 @@ impl Nic {
             return Err(ModifyError::PathMtu { asked: asked.bytes(), port: self.port.mtu.bytes() });
         }
         let port = attr.path.map(|p| self.port_to(p.addresses.dst()));
+        let silent = attr.path.is_some_and(|p| self.silent_peers.is_silent(p.addresses.dst()));
         let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
-        slot.modify(attr, shared)?;
+        slot.modify(attr, silent, shared)?;
         slot.port = port.unwrap_or(slot.port);
+        if slot.peer.is_some() && slot.offer.is_some() {
+            self.refusals.push_back(index);
+        }
         // What waited may go now.
         self.activate(index);
         Ok(())
@@ -141,8 +148,10 @@ impl Nic {
     /// The program will not answer any more on a queue pair: what waits for its answer goes.
     pub fn release_acks(&mut self, qpn: Qpn) {
         let Some((index, slot, _)) = self.slot(qpn) else { return };
-        if let AnyQp::Rc(qp) = &mut slot.qp {
-            qp.release_ack();
+        match &mut slot.qp {
+            AnyQp::Rc(qp) => qp.release_ack(),
+            AnyQp::Sr(qp) => qp.release_ack(),
+            _ => {}
         }
         self.activate(index);
     }
@@ -151,6 +160,14 @@ impl Nic {
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
         let slot = self.slot_of(qpn)?;
         Some(each!(&slot.qp, qp => qp.state()))
+    }
+
+    /// What the requests of a queue pair are sent by that offers Selective Repeat; `None` for others.
+    pub fn sr_choice(&self, qpn: Qpn) -> Option<Choice> {
+        match &self.slot_of(qpn)?.qp {
+            AnyQp::Sr(qp) => Some(qp.choice()),
+            _ => None,
+        }
     }
 
     /// What a queue pair was made with, and all attributes that were set since it left the reset state.
@@ -168,8 +185,11 @@ impl Nic {
     ) -> Result<(), ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         // Nobody answers datagrams and unreliable connections, so nobody knows their window.
-        let AnyQp::Rc(qp) = &mut slot.qp else { return Err(ObjectError::WrongKind) };
-        qp.set_congestion_control(cc);
+        match &mut slot.qp {
+            AnyQp::Rc(qp) => qp.set_congestion_control(cc),
+            AnyQp::Sr(qp) => qp.set_congestion_control(cc),
+            _ => return Err(ObjectError::WrongKind),
+        }
         Ok(())
     }
 

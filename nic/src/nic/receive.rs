@@ -11,7 +11,7 @@ use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, icrc, ipv4};
 
 use super::Nic;
-use crate::qp::each;
+use crate::qp::{AnyQp, each};
 
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
@@ -57,6 +57,9 @@ impl Nic {
         }
         if self.port.addresses.first() != Some(&dst) && !self.port.addresses.contains(&dst) {
             counters.rx_not_for_us += 1;
+            return;
+        }
+        if dest_qp == Qpn::GSI && self.receive_negotiation(now, port, src, frame, &layout) {
             return;
         }
         let Some(index) = self.index_of(dest_qp) else {
@@ -149,7 +152,8 @@ impl Nic {
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
         let service = slot.init.kind.service();
-        let fits = opcode.service() == service || opcode == Opcode::CNP;
+        let selective = opcode.service() == Service::Sr && matches!(slot.qp, AnyQp::Sr(_));
+        let fits = opcode.service() == service || opcode == Opcode::CNP || selective;
         if !fits || packet.bth.tver != 0 {
             counters.rx_malformed += 1;
             return false;
@@ -161,7 +165,8 @@ impl Nic {
             bth: packet.bth,
             ext: packet.ext,
             payload_len: packet.payload.len() as u32,
-            payload: if self.payload == PayloadMode::Elided { &[] } else { &frame[packet.payload.clone()] },
+            // What is elided is not there; an acknowledgement's bitmap always is.
+            payload: frame.get(packet.payload.clone()).unwrap_or_default(),
             grh: grh.as_ref(),
             ecn_ce,
         };

@@ -1,7 +1,9 @@
 //! The way out: which queue pair sends next, by which port, and when one wants to be woken.
 
 use softnic_transports::QueuePair;
+use softnic_transports::negotiation::Why;
 use softnic_transports::prefetch::prefetch;
+use softnic_transports::sr::Choice;
 use softnic_wire::{Instant, TxFrame};
 
 use super::{Nic, Shared};
@@ -160,6 +162,11 @@ impl Nic {
                 self.timers.arm(index, qp.poll_timeout());
                 (sent, true)
             }
+            Some(Some(Slot { qp: AnyQp::Sr(qp), shim: None, .. })) => {
+                let sent = qp.poll_transmit(now, tx, &mut self.shared);
+                self.timers.arm(index, qp.poll_timeout());
+                (sent, true)
+            }
             _ => (self.transmit_any(now, index, tx), false),
         }
     }
@@ -233,6 +240,11 @@ impl Node for Nic {
         if port >= self.ready.len() || !self.up && port == Nic::WIRE {
             return false;
         }
+        if !self.refusals.is_empty() && self.transmit_refusal(port, tx) {
+            self.shared.counters.sent_pkts += 1;
+            self.shared.counters.sent_bytes += tx.wire_len() as u64;
+            return true;
+        }
         while let Some(index) = self.whose_turn(port) {
             let (sent, connected) = self.transmit(now, index, tx);
             if sent {
@@ -259,6 +271,11 @@ impl Node for Nic {
         while let Some(index) = self.timers.pop(now) {
             let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
             each!(&mut slot.qp, qp => qp.handle_timeout(now, &mut self.shared));
+            if let (AnyQp::Sr(qp), Some(peer)) = (&slot.qp, slot.peer)
+                && qp.choice() == Choice::Standard(Why::Silent)
+            {
+                self.silent_peers.note_silent(peer);
+            }
             if let Some(shim) = &mut slot.shim {
                 shim.handle_timeout(now);
                 self.deliver_held(now, index);

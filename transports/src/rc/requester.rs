@@ -26,11 +26,11 @@ const ACK_BATCH: u32 = 16;
 /// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2).
 const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
 /// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
-const RNR_RETRY_FOREVER: u8 = 7;
+pub(crate) const RNR_RETRY_FOREVER: u8 = 7;
 
 /// Why the requester, and so the queue pair, must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The oldest work request ends with this status; the rest is flushed.
     Work(Status),
     /// A completion was lost.
@@ -52,32 +52,32 @@ pub(super) struct Limits {
     pub(super) max_rd_atomic: u8,
 }
 
-pub(super) struct Requester {
-    pub(super) queue: SendQueue,
-    window: Window,
+pub(crate) struct Requester {
+    pub(crate) queue: SendQueue,
+    pub(crate) window: Window,
     /// The number of the packet at the window's beginning, counted as in the send queue.
-    una: u64,
+    pub(crate) una: u64,
     cq: CqId,
     sig_all: bool,
     /// `None`: no timer.
-    timeout: Option<Duration>,
-    retry_cnt: u8,
-    rnr_retry: u8,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
     /// Retries since the last progress.
-    retries: u8,
-    rnr_retries: u8,
+    pub(crate) retries: u8,
+    pub(crate) rnr_retries: u8,
     /// When the oldest outstanding packet counts as lost.
     deadline: Option<Instant>,
     /// The peer had no receive: nothing is sent before this time.
-    rnr_until: Option<Instant>,
+    pub(crate) rnr_until: Option<Instant>,
     /// Congestion control lets nothing go before this time.
-    paced_until: Option<Instant>,
+    pub(crate) paced_until: Option<Instant>,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
     answer_due: u64,
     /// Messages that use up a receive and that the peer has room for, counted as [`Slot::sends`]; `None` before it said so.
-    credit_limit: Option<u32>,
+    pub(crate) credit_limit: Option<u32>,
     /// Such messages that are done.
     sends_done: u32,
     /// The work request at this position cannot be carried out: it fails, so, when those before it are done.
@@ -86,10 +86,10 @@ pub(super) struct Requester {
     pub(super) draining: bool,
     /// READs and atomics that may be outstanding, and that are.
     max_rd_atomic: u32,
-    rd_atomic: u32,
+    pub(crate) rd_atomic: u32,
     /// The skipped answer whose request was sent again already, by the number of its packet: later ones say no more.
     implied_nak: Option<u64>,
-    pub(super) congestion: Option<Box<dyn CongestionControl>>,
+    pub(crate) congestion: Option<Box<dyn CongestionControl>>,
     /// Bytes of payload acknowledged; counted for congestion control only.
     bytes_acked: u64,
     /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
@@ -162,13 +162,18 @@ impl Requester {
         self.window.is_empty() && self.queue.locate(n).is_none_or(|p| self.queue.get(p).is_some_and(between))
     }
 
+    /// Whether nothing was ever sent or carried out.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.una == 0 && self.window.is_empty() && self.queue.is_untouched()
+    }
+
     pub(super) fn sig_all(&self) -> bool {
         self.sig_all
     }
 
     /// The number of the packet with a PSN inside the window, or right behind it.
     #[inline]
-    fn number(&self, psn: Psn) -> u64 {
+    pub(crate) fn number(&self, psn: Psn) -> u64 {
         self.una + u64::from(psn.forward_from(self.window.una))
     }
 
@@ -273,7 +278,7 @@ impl Requester {
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    fn break_at(&mut self, position: u32, status: Status, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
+    pub(crate) fn break_at(&mut self, position: u32, status: Status, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
         self.broken = Some((position, status));
         // The packets before counted on this one to ask for an answer; sent again, the last of them asks itself.
         if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {
@@ -282,7 +287,7 @@ impl Requester {
         self.check_broken()
     }
 
-    fn check_broken(&self) -> Result<(), Failure> {
+    pub(crate) fn check_broken(&self) -> Result<(), Failure> {
         match self.broken {
             Some((p, status)) if p == self.queue.head_position() => Err(Failure::Work(status)),
             _ => Ok(()),
@@ -290,12 +295,12 @@ impl Requester {
     }
 
     #[inline]
-    fn is_broken(&self, position: u32) -> bool {
+    pub(crate) fn is_broken(&self, position: u32) -> bool {
         self.broken.is_some_and(|(p, _)| p == position)
     }
 
     /// Carries out the local operations whose turn it is: all before them is sent, and with a fence all data has come.
-    fn run_local(
+    pub(crate) fn run_local(
         &mut self,
         link: &Link,
         recovery: &mut impl LossRecovery,
@@ -317,7 +322,7 @@ impl Requester {
 
     /// Whether the peer asked to be left alone until later.
     #[inline]
-    fn is_waiting(&self, now: Instant) -> bool {
+    pub(crate) fn is_waiting(&self, now: Instant) -> bool {
         self.rnr_until.is_some_and(|t| now < t)
     }
 

@@ -37,7 +37,7 @@ enum Answer {
 
 /// Why the queue pair must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The request was refused with a NAK; if it was using a receive, that one ends with the status.
     Refused { code: NakCode, receive: Option<Status> },
     /// A completion was lost.
@@ -50,14 +50,14 @@ impl From<CqOverflow> for Failure {
     }
 }
 
-pub(super) struct Responder {
-    pub(super) receives: Receives,
+pub(crate) struct Responder {
+    pub(crate) receives: Receives,
     expected: Psn,
     /// Messages completed, 24 bits (IBA 9.7.7.1).
     msn: u32,
     message: Reassembly,
     target: WriteTarget,
-    rnr_timer: RnrTimer,
+    pub(crate) rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
     /// What came to light when an answer was to be written; its NAK was written instead.
@@ -71,9 +71,9 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn new(c: &Config) -> Responder {
+    pub(super) fn new(c: &Config, ahead: u32) -> Responder {
         Responder {
-            receives: Receives::new(c),
+            receives: Receives::new(c, ahead),
             expected: Psn::new(0),
             msn: 0,
             message: Reassembly::new(PathMtu::B256),
@@ -123,7 +123,7 @@ impl Responder {
     }
 
     #[inline]
-    pub(super) fn has_answer(&self) -> bool {
+    pub(crate) fn has_answer(&self) -> bool {
         self.answer.is_some() || self.data.is_due()
     }
 
@@ -353,6 +353,6 @@ impl Responder {
 
 /// Memory of ours as the peer names it.
 #[inline]
-fn remote(link: &Link, key: u32, addr: u64, access: Access) -> Region {
+pub(crate) fn remote(link: &Link, key: u32, addr: u64, access: Access) -> Region {
     Region { qpn: link.qpn, pd: link.pd, key, addr, access }
 }

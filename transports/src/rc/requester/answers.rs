@@ -157,7 +157,7 @@ impl Requester {
     }
 
     /// Completes, in order, all that is acknowledged or was carried out here.
-    pub(super) fn complete_done(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
+    pub(crate) fn complete_done(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         while let Some(slot) = self.queue.head() {
             if !slot.is_done(self.una) {
                 break;
@@ -179,13 +179,13 @@ impl Requester {
         self.check_broken()
     }
 
-    pub(in crate::rc) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
+    pub(crate) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
         if let Some(cc) = &mut self.congestion {
             cc.on_feedback(now, feedback);
         }
     }
 
-    pub(super) fn count_retry(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+    pub(crate) fn count_retry(&mut self, host: &mut impl Host) -> Result<(), Failure> {
         if self.retries >= self.retry_cnt {
             host.counters().retry_exceeded_err += 1;
             return Err(Failure::Work(Status::RetryExcErr));

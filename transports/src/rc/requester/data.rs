@@ -105,7 +105,7 @@ impl Requester {
     }
 
     /// Scatters bytes over the memory that a READ or atomic names.
-    fn copy_in(
+    pub(crate) fn copy_in(
         &self,
         position: u32,
         slot: &Slot,

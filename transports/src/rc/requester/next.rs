@@ -21,7 +21,7 @@ impl Requester {
 
     /// The next packet to send for the first time: its PSN and work request.
     #[inline]
-    fn next_new(&mut self, beyond_limits: bool) -> Option<(Psn, u32)> {
+    pub(crate) fn next_new(&mut self, beyond_limits: bool) -> Option<(Psn, u32)> {
         let n = self.number(self.window.next);
         if n == self.queue.end() || self.window.len() >= MAX_WINDOW {
             return None;
@@ -61,7 +61,7 @@ impl Requester {
 
     /// When the next packet may go, if that is not now.
     #[inline]
-    fn pacing(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn pacing(&self, now: Instant) -> Option<Instant> {
         self.congestion.as_ref().map(|cc| cc.next_send()).filter(|&t| now < t)
     }
 

@@ -1,0 +1,24 @@
+//! A MAD of the negotiation as a frame: from our QP1 to the peer's.
+
+use softnic_wire::ext::Deth;
+use softnic_wire::mad::MAD_LEN;
+use softnic_wire::mad::vendor::Negotiation;
+use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Qpn, Template, TxFrame};
+
+use crate::ud::QKEY_GSI;
+
+/// Writes the frame, by the way of a queue pair's own packets; `false` when there is no room. It is whole also where payload is elided.
+pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation) -> bool {
+    let mut bytes = [0; MAD_LEN];
+    mad.emit(&mut bytes);
+    let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
+    let fields = PacketFields {
+        opcode: Opcode::UD_SEND_ONLY,
+        psn: Psn::new(0),
+        ack_req: false,
+        solicited: false,
+        becn: false,
+        payload_len: MAD_LEN,
+    };
+    template.with_dest_qp(Qpn::GSI).build(tx, &fields, &ext, &bytes).is_ok()
+}

@@ -1,0 +1,529 @@
+//! Selective Repeat on a reliable connection, where both sides agreed on it; else RC as it is.
+//!
+//! In the manner of IRN: packets are placed as they come, what has come is told selectively, and only what is missing is sent again.
+//! The two directions are apart: each side's requests, and the answers to them, are of the kind that it decided on when its
+//! negotiation ended, and each side takes requests of either kind until the first one of this kind has come. So nothing is lost where
+//! an answer of the negotiation is.
+
+mod acknowledgement;
+mod answers;
+mod arrivals;
+mod bitmap;
+mod flight;
+mod numbers;
+mod requester;
+mod responder;
+mod timer;
+
+use std::net::IpAddr;
+
+use requester::Requester;
+use responder::{Made, Responder};
+use softnic_wire::aeth::Syndrome;
+use softnic_wire::mad::vendor::{self, Extensions};
+use softnic_wire::mad::Status;
+use softnic_wire::opcode::{Kind, Service};
+use softnic_wire::sr::SrEth;
+use softnic_wire::{Instant, Opcode, PathMtu, Psn, Qpn, TxFrame};
+use timer::RoundTrip;
+
+use crate::congestion::CongestionControl;
+use crate::message::Link;
+use crate::negotiation::{self, Negotiator, Offer, Verdict, Why};
+use crate::qp::Config;
+use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
+use crate::recovery::GoBackN;
+use crate::send_queue::Numbering;
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
+
+/// Packets after which an acknowledgement is asked for.
+const ACK_EVERY: u32 = 16;
+/// Receives of a shared queue that one queue pair may hold for messages that come out of order.
+const RECEIVES_AHEAD: u32 = 64;
+/// The least that a bandwidth-delay product is taken for, in packets: more than one acknowledgement is under way.
+const LEAST_IN_FLIGHT: u32 = 2 * ACK_EVERY;
+/// What Ethernet adds around a frame: preamble, FCS, gap.
+const AROUND: u64 = 24;
+/// The longest window: old and new PSNs must be told apart.
+pub const MAX_WINDOW: u32 = 1 << 21;
+
+/// What Selective Repeat is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SrConfig {
+    /// Packets from the oldest missing one to the newest, at most: four bandwidth-delay products.
+    pub window: u32,
+    /// The line's rate in bits a second: with the round-trip time it says how many packets may be under way.
+    pub rate: u64,
+}
+
+impl Default for SrConfig {
+    /// For a round trip of up to 3 ms at 10 Gbit/s and a path MTU of 1024.
+    fn default() -> SrConfig {
+        SrConfig { window: 1 << 14, rate: 10_000_000_000 }
+    }
+}
+
+/// What a queue pair's requests are sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The peer has not answered yet; requests wait.
+    Waiting,
+    /// The standard's Go-Back-N, and why.
+    Standard(Why),
+    /// Selective Repeat.
+    Selective,
+}
+
+/// A reliable connection with Selective Repeat where the peer has it.
+pub struct Sr {
+    rc: Rc<GoBackN>,
+    config: SrConfig,
+    transaction_id: u64,
+    /// From RTR on.
+    negotiator: Option<Negotiator>,
+    /// An offer that came before.
+    early: Option<(IpAddr, vendor::Negotiation)>,
+    choice: Choice,
+    /// How far ahead the peer lets us send.
+    peer_window: u32,
+    rtt: RoundTrip,
+    rq_psn: Psn,
+    max_dest_rd_atomic: u8,
+    sq_psn: Psn,
+    requester: Option<Box<Requester>>,
+    responder: Option<Box<Responder>>,
+}
+
+impl Sr {
+    /// In the reset state. Answers of the negotiation are known by the transaction id.
+    pub fn new(c: &Config, config: SrConfig, transaction_id: u64) -> Sr {
+        let config = SrConfig { window: config.window.clamp(64, MAX_WINDOW), ..config };
+        Sr {
+            rc: Rc::with_receives_ahead(c, RECEIVES_AHEAD),
+            config,
+            transaction_id,
+            negotiator: None,
+            early: None,
+            choice: Choice::Waiting,
+            peer_window: 0,
+            rtt: RoundTrip::default(),
+            rq_psn: Psn::new(0),
+            max_dest_rd_atomic: 0,
+            sq_psn: Psn::new(0),
+            requester: None,
+            responder: None,
+        }
+    }
+
+    /// To the reset state: all work is forgotten.
+    pub fn reset(&mut self) {
+        self.rc.reset();
+        (self.negotiator, self.early, self.choice) = (None, None, Choice::Waiting);
+        (self.requester, self.responder, self.rtt) = (None, None, RoundTrip::default());
+    }
+
+    /// RESET to INIT.
+    pub fn init(&mut self) {
+        self.rc.init();
+    }
+
+    /// INIT to RTR: the negotiation begins. `known_silent`: the peer's address answered none before.
+    pub fn ready_to_receive(&mut self, a: &ReceiveAttr, known_silent: bool) {
+        self.rc.ready_to_receive(a);
+        (self.rq_psn, self.max_dest_rd_atomic) = (a.rq_psn, a.max_dest_rd_atomic);
+        let offer = Offer { extensions: Extensions::SR, sr_window: self.config.window };
+        // Another one for each life of the queue pair; its number stays in the lower bits.
+        self.transaction_id = self.transaction_id.wrapping_add(1 << 24);
+        let mut negotiator = Negotiator::new(offer, (self.rc.qpn(), a.dest_qp), self.transaction_id, known_silent);
+        if let Some((from, mad)) = self.early.take()
+            && from == a.path.addresses.dst()
+        {
+            negotiator.handle_offer(Instant::from_nanos(0), &mad);
+        }
+        self.negotiator = Some(negotiator);
+        self.decide();
+    }
+
+    /// RTR to RTS.
+    pub fn ready_to_send(&mut self, a: &SendAttr) {
+        self.rc.ready_to_send(a);
+        self.sq_psn = a.sq_psn;
+        self.decide();
+    }
+
+    /// RTS to SQD.
+    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.rc.drain(notify, host);
+    }
+
+    /// SQD to RTS.
+    pub fn resume(&mut self) {
+        self.rc.resume();
+    }
+
+    /// Whether nothing that was sent is unanswered and no message is half sent.
+    pub fn is_drained(&mut self) -> bool {
+        self.rc.is_drained()
+    }
+
+    /// Changes what may change while connected.
+    pub fn update(&mut self, u: &Update) {
+        self.rc.update(u);
+        self.pass_on_timeout();
+    }
+
+    /// Puts a congestion controller in charge of what is sent.
+    pub fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) {
+        self.rc.set_congestion_control(cc);
+    }
+
+    /// Acknowledgements go at once, and before any request, also where RC is spoken.
+    pub fn set_prompt_acks(&mut self) {
+        self.rc.set_prompt_acks();
+    }
+
+    /// An acknowledgement that waits for the program's reply goes with the next packet.
+    pub fn release_ack(&mut self) {
+        self.rc.release_ack();
+    }
+
+    /// What its requests are sent by.
+    pub fn choice(&self) -> Choice {
+        self.choice
+    }
+
+    // ---- the negotiation ----
+
+    /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
+    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &vendor::Negotiation) {
+        let Some(negotiator) = &mut self.negotiator else {
+            if mad.kind == vendor::Kind::Offer {
+                self.early = Some((from, *mad));
+            }
+            return;
+        };
+        match mad.kind {
+            vendor::Kind::Offer => negotiator.handle_offer(now, mad),
+            vendor::Kind::Answer(Status::SUCCESS) => negotiator.handle_answer(now, mad),
+            vendor::Kind::Answer(_) => negotiator.handle_refusal(now, mad.transaction_id),
+        }
+        if let Some(rtt) = negotiator.rtt() {
+            self.rtt.on_first_sample(rtt);
+        }
+        self.decide();
+    }
+
+    /// The peer does not know what was offered by this transaction id.
+    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
+        if let Some(negotiator) = &mut self.negotiator {
+            negotiator.handle_refusal(now, transaction_id);
+        }
+        self.decide();
+    }
+
+    /// Whether an offer of this transaction id is its own.
+    pub fn offered(&self, transaction_id: u64) -> bool {
+        self.negotiator.is_some() && self.transaction_id == transaction_id
+    }
+
+    /// Follows the verdict of the negotiation, as soon as there is one and requests can be sent.
+    fn decide(&mut self) {
+        let Some(verdict) = self.negotiator.as_ref().and_then(|n| n.verdict()) else { return };
+        if self.requester.is_some() || !self.rc.state.sends() {
+            return;
+        }
+        let Some(link) = self.rc.link else { return };
+        match verdict {
+            Verdict::Agreed(agreed) if agreed.extensions.contains(Extensions::SR) => {
+                // An answer that came late, after standard requests were sent, comes too late.
+                if matches!(self.choice, Choice::Standard(_)) && !self.rc.requester.is_untouched() {
+                    return;
+                }
+                self.peer_window = agreed.sr_window;
+                self.choice = Choice::Selective;
+                self.rc.requester.queue.unpublish();
+                let (span, limit) = self.reach();
+                let window = self.config.window;
+                let requester = Requester::new(self.sq_psn, span, limit, window, ACK_EVERY);
+                self.requester = Some(Box::new(requester));
+                self.rc.requester.queue.publish(link.mtu, Numbering::Apart);
+            }
+            Verdict::Agreed(_) => self.fall_back(Why::NothingInCommon, link.mtu),
+            Verdict::Standard(why) => self.fall_back(why, link.mtu),
+        }
+    }
+
+    fn fall_back(&mut self, why: Why, mtu: PathMtu) {
+        if self.choice == Choice::Waiting {
+            self.rc.requester.queue.publish(mtu, Numbering::Standard);
+        }
+        self.choice = Choice::Standard(why);
+    }
+
+    /// How far ahead may be sent, and how much may be under way.
+    fn reach(&self) -> (u32, u32) {
+        let span = self.config.window.min(self.peer_window.max(64));
+        (span, self.bandwidth_delay().clamp(LEAST_IN_FLIGHT, (span / 4).max(LEAST_IN_FLIGHT)))
+    }
+
+    /// One bandwidth-delay product in packets; and those that leave while an acknowledgement is awaited that comes every few packets.
+    fn bandwidth_delay(&self) -> u32 {
+        let (Some(rtt), Some(link)) = (self.rtt.shortest(), &self.rc.link) else { return u32::MAX };
+        let frame = link.template.frame_len(softnic_wire::ext::Reth::LEN, link.mtu.bytes() as usize);
+        let bits = (frame as u64 + AROUND) * 8;
+        let packets = u128::from(self.config.rate) * rtt.as_nanos() / 1_000_000_000 / u128::from(bits);
+        u32::try_from(packets).unwrap_or(u32::MAX).saturating_add(ACK_EVERY + 2)
+    }
+
+    /// The round-trip time may have become shorter.
+    fn follow_round_trip(&mut self) {
+        let (_, limit) = self.reach();
+        if let Some(requester) = &mut self.requester {
+            requester.flight.set_limit(limit);
+        }
+        if let Some(responder) = &mut self.responder {
+            responder.flight.set_limit(limit);
+        }
+    }
+
+    /// Writes the MAD of the negotiation that is due.
+    fn transmit_mad(&mut self, now: Instant, tx: &mut TxFrame<'_>) -> bool {
+        let (Some(negotiator), Some(link)) = (&mut self.negotiator, &self.rc.link) else { return false };
+        let Some(mad) = negotiator.poll_transmit(now) else { return false };
+        negotiation::write(tx, &link.template, &mad)
+    }
+
+    // ---- both halves ----
+
+    fn pass_on_timeout(&mut self) {
+        if let (Some(responder), Some(timeout)) = (&mut self.responder, self.rc.requester.timeout) {
+            responder.high = timeout;
+        }
+    }
+
+    /// The half that takes requests, from the first of them on.
+    fn make_responder(&mut self) {
+        let (span, limit) = self.reach();
+        let made = Made {
+            first: self.rq_psn,
+            window: self.config.window,
+            span,
+            limit,
+            ack_every: ACK_EVERY,
+            max_rd_atomic: self.max_dest_rd_atomic,
+            receives: self.rc.responder.receives.room(),
+        };
+        self.responder = Some(Box::new(Responder::new(&made)));
+        self.pass_on_timeout();
+    }
+
+    /// The queue pair stopped, for whatever reason: no clock runs any more. What was refused is still told.
+    fn follow_state(&mut self, silent: bool) {
+        if self.rc.state != QpState::Error {
+            return;
+        }
+        if let Some(requester) = &mut self.requester {
+            requester.stop();
+        }
+        if let Some(responder) = &mut self.responder {
+            match silent {
+                true => responder.fall_silent(),
+                false => responder.timer.stop(),
+            }
+        }
+    }
+
+    fn on_request_failure(&mut self, f: rc::requester::Failure, host: &mut impl Host) {
+        self.rc.on_request_failure(f, host);
+        self.follow_state(true);
+    }
+
+    fn on_response_failure(&mut self, f: rc::responder::Failure, host: &mut impl Host) {
+        self.rc.on_response_failure(f, host);
+        self.follow_state(f == rc::responder::Failure::CqOverflow);
+    }
+
+    /// Takes a packet of Selective Repeat.
+    fn handle_selective(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        self.rc.note_established(host);
+        let Some(link) = self.rc.link else { return false };
+        let opcode = packet.bth.opcode;
+        if !opcode.is_response() {
+            if !opcode.is_known() || !self.rc.state.receives() {
+                return false;
+            }
+            let rnr = Syndrome::RnrNak(self.rc.responder.rnr_timer);
+            if self.responder.is_none() {
+                self.make_responder();
+            }
+            let Some(responder) = &mut self.responder else { return false };
+            if let Err(f) = responder.handle_request(packet, &link, &mut self.rc.responder.receives, rnr, host) {
+                self.on_response_failure(f, host);
+            }
+            return true;
+        }
+        let of_responses = packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::RESPONSES != 0);
+        if opcode == Opcode::SR_ACKNOWLEDGE && of_responses {
+            if let Some(responder) = &mut self.responder {
+                responder.handle_acknowledgement(now, packet, &self.rtt);
+            }
+            return true;
+        }
+        let Some(requester) = &mut self.requester else { return false };
+        if !self.rc.state.sends() {
+            return false;
+        }
+        let (base, rtt) = (&mut self.rc.requester, &mut self.rtt);
+        let done = match opcode.kind() {
+            Kind::Acknowledge => requester.handle_acknowledgement(now, packet, &link, base, rtt, host),
+            _ => requester.handle_answer(now, packet, &link, base, rtt, host),
+        };
+        self.follow_round_trip();
+        if let Err(f) = done {
+            self.on_request_failure(f, host);
+        }
+        self.rc.check_drained(host);
+        true
+    }
+
+    /// One packet of an answer or an acknowledgement, if one is owed.
+    fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
+        if let Some(responder) = &mut self.responder
+            && responder.transmit_acknowledgement(tx, link, &self.rc.responder.receives)
+        {
+            return true;
+        }
+        if let Some(requester) = &mut self.requester
+            && requester.transmit_acknowledgement(tx, link)
+        {
+            return true;
+        }
+        if let Some(responder) = &mut self.responder {
+            let sent = responder.transmit_answer(now, tx, link, &self.rtt, host);
+            if let Some(f) = responder.failure.take() {
+                self.on_response_failure(f, host);
+                return self.transmit_answer(now, tx, link, host);
+            }
+            return sent;
+        }
+        // The peer's requests are standard ones.
+        self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0
+    }
+
+    fn check_invariants(&self) {
+        if let Some(requester) = &self.requester {
+            requester.flight.check_invariants();
+        }
+        if let Some(responder) = &self.responder {
+            responder.flight.check_invariants();
+        }
+    }
+}
+
+impl QueuePair for Sr {
+    fn qpn(&self) -> Qpn {
+        self.rc.qpn()
+    }
+
+    fn state(&self) -> QpState {
+        self.rc.state
+    }
+
+    fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.rc.write_send(wr)
+    }
+
+    fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
+        match (self.choice, &self.rc.link) {
+            // Numbered when it is known how.
+            (Choice::Waiting, _) if self.rc.state != QpState::Error => {}
+            (Choice::Selective, Some(link)) if self.rc.state.sends() => {
+                let mtu = link.mtu;
+                self.rc.requester.queue.publish(mtu, Numbering::Apart);
+            }
+            _ => self.rc.ring_doorbell(now, host),
+        }
+    }
+
+    fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
+        self.rc.post_recv(wr, host)
+    }
+
+    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        let opcode = packet.bth.opcode;
+        let active = if opcode.service() == Service::Sr {
+            self.handle_selective(now, packet, host)
+        } else {
+            // Of each kind of requests, and of their answers, one is spoken.
+            let other = if opcode.is_response() { self.requester.is_some() } else { self.responder.is_some() };
+            if other && opcode != Opcode::CNP {
+                host.counters().rx_malformed += 1;
+                return false;
+            }
+            self.rc.handle_packet(now, packet, host)
+        };
+        self.check_invariants();
+        active
+    }
+
+    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        if self.transmit_mad(now, tx) {
+            return true;
+        }
+        let Some(link) = self.rc.link else { return false };
+        match self.choice {
+            Choice::Standard(_) if self.responder.is_none() => return self.rc.poll_transmit(now, tx, host),
+            _ => {}
+        }
+        if self.transmit_answer(now, tx, &link, host) {
+            return true;
+        }
+        if !self.rc.state.sends() {
+            return false;
+        }
+        let Some(requester) = &mut self.requester else {
+            return matches!(self.choice, Choice::Standard(_)) && self.rc.poll_transmit(now, tx, host);
+        };
+        let rc = &mut self.rc;
+        let sent = match requester.poll_transmit(now, tx, &link, &mut rc.requester, &self.rtt, &mut rc.recovery, host) {
+            Ok(sent) => sent,
+            Err(f) => {
+                self.on_request_failure(f, host);
+                false
+            }
+        };
+        self.check_invariants();
+        sent
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let negotiation = self.negotiator.as_ref().and_then(|n| n.poll_timeout());
+        let requests = self.requester.as_ref().and_then(|r| r.deadline());
+        let answers = self.responder.as_ref().and_then(|r| r.timer.deadline());
+        [self.rc.poll_timeout(), negotiation, requests, answers].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
+        if let Some(negotiator) = &mut self.negotiator {
+            negotiator.handle_timeout(now);
+            self.decide();
+        }
+        if let Some(responder) = &mut self.responder {
+            responder.handle_timeout(now);
+        }
+        match &mut self.requester {
+            None => self.rc.handle_timeout(now, host),
+            Some(_) if !self.rc.state.sends() => {}
+            Some(requester) => {
+                if let Err(f) = requester.handle_timeout(now, &mut self.rc.requester, &self.rtt, host) {
+                    self.on_request_failure(f, host);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, host: &mut impl Host) {
+        self.rc.fail(host);
+        self.follow_state(true);
+    }
+}

@@ -1,0 +1,62 @@
+//! The acknowledgement packet: cumulative, selective as far as it fits (SDR-RDMA, section 4.1.1), and in AETH what RC's says.
+
+use softnic_wire::aeth::{Aeth, Syndrome};
+use softnic_wire::opcode::HeaderSet;
+use softnic_wire::sr::SrEth;
+use softnic_wire::{ExtHeaders, Opcode, PacketFields, TxFrame};
+
+use super::arrivals::Arrivals;
+use super::flight::Selective;
+use super::numbers::Numbers;
+use crate::Inbound;
+use crate::message::Link;
+
+/// What an acknowledgement says beside what has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said {
+    /// It is about answers with data, not about requests.
+    pub(super) responses: bool,
+    /// The packet that it is about; everything before it has come.
+    pub(super) expected: u64,
+    pub(super) syndrome: Syndrome,
+    pub(super) msn: u32,
+}
+
+/// Writes the acknowledgement that is due; `false` when the frame has no room.
+pub(super) fn emit(tx: &mut TxFrame<'_>, link: &Link, arrivals: &mut Arrivals, numbers: Numbers, said: &Said) -> bool {
+    let headers = HeaderSet::SR.with(HeaderSet::AETH).len();
+    let room = tx.capacity().saturating_sub(link.template.frame_len(headers, 0));
+    let room = room.min(link.mtu.bytes() as usize) / 4 * 4;
+    let (duplicate, first, bits) = arrivals.acknowledge(room as u32 * 8);
+    let flags = if said.responses { SrEth::RESPONSES } else { 0 } | if duplicate { SrEth::DUPLICATE } else { 0 };
+    let ext = ExtHeaders {
+        sr: Some(SrEth { flags, number: numbers.psn(first).value(), offset: bits }),
+        aeth: Some(Aeth { syndrome: said.syndrome, msn: said.msn & 0x00ff_ffff }),
+        ..ExtHeaders::default()
+    };
+    let fields = PacketFields {
+        opcode: Opcode::SR_ACKNOWLEDGE,
+        psn: numbers.psn(said.expected),
+        ack_req: false,
+        solicited: false,
+        becn: false,
+        payload_len: bits.div_ceil(8) as usize,
+    };
+    // Whole also where payload is elided: this one is looked at.
+    let Ok(started) = link.template.start(tx, &fields, &ext) else { return false };
+    let (a, b) = tx.slices_mut(started.payload, fields.payload_len);
+    let in_first = a.len() as u32 * 8;
+    arrivals.write_bits(first, bits.min(in_first), a);
+    arrivals.write_bits(first + u64::from(in_first), bits.saturating_sub(in_first), b);
+    link.template.finish(tx, started);
+    true
+}
+
+/// Reads one that is about packets near `near`: what is expected, and the bits. `None` when it is about what never was.
+pub(super) fn parse<'a>(packet: &Inbound<'a>, numbers: Numbers, near: u64) -> Option<(u64, Selective<'a>)> {
+    let sr = packet.ext.sr?;
+    let expected = numbers.number(packet.bth.psn, near)?;
+    let bits = sr.offset.min(packet.payload.len() as u32 * 8);
+    let first = numbers.number(softnic_wire::Psn::new(sr.number), expected)?;
+    Some((expected, Selective { first, bits, bytes: packet.payload }))
+}

@@ -1,0 +1,180 @@
+//! The packets of one direction as they come: which are in, which is due, and what an acknowledgement says about it.
+
+use super::bitmap::Bitmap;
+
+/// How a packet stands to those that have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// The one that is due.
+    InOrder,
+    /// One before it is missing.
+    Early,
+    /// It has come before.
+    Duplicate,
+    /// Further ahead than there is room to remember.
+    Beyond,
+}
+
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    /// Everything before this has come.
+    expected: u64,
+    /// Behind the furthest that has come.
+    end: u64,
+    came: Bitmap,
+    window: u32,
+    /// An acknowledgement is due, because of this packet.
+    due: Option<u64>,
+    /// A packet came twice since the last acknowledgement.
+    duplicate: bool,
+}
+
+impl Arrivals {
+    pub(super) fn new(window: u32) -> Arrivals {
+        Arrivals { expected: 0, end: 0, came: Bitmap::new(window), window, due: None, duplicate: false }
+    }
+
+    #[inline]
+    pub(super) fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.due.is_some()
+    }
+
+    #[inline]
+    pub(super) fn judge(&self, n: u64) -> Arrival {
+        if n == self.expected {
+            Arrival::InOrder
+        } else if n < self.expected {
+            Arrival::Duplicate
+        } else if n - self.expected >= u64::from(self.window) {
+            Arrival::Beyond
+        } else if self.came.get(n) {
+            Arrival::Duplicate
+        } else {
+            Arrival::Early
+        }
+    }
+
+    /// A packet came that must be acknowledged again.
+    pub(super) fn on_duplicate(&mut self, n: u64) {
+        self.due = Some(n);
+        self.duplicate = true;
+    }
+
+    /// An acknowledgement is due, whatever came.
+    pub(super) fn demand(&mut self) {
+        self.due = Some(self.expected);
+    }
+
+    /// A packet came that was judged in order or early, and is done with. The sender hears of a new gap at once.
+    #[inline]
+    pub(super) fn take(&mut self, n: u64, ack_req: bool) {
+        if ack_req || n > self.end {
+            self.due = Some(n);
+        }
+        self.end = self.end.max(n + 1);
+        if n == self.expected {
+            self.expected += 1;
+        } else {
+            self.came.set(n);
+        }
+    }
+
+    /// Whether the packet that is due now came before: then the next one is due.
+    #[inline]
+    pub(super) fn advance(&mut self) -> bool {
+        if self.end <= self.expected || !self.came.take(self.expected) {
+            return false;
+        }
+        self.expected += 1;
+        true
+    }
+
+    /// Nothing is to be said any more.
+    pub(super) fn fall_silent(&mut self) {
+        self.due = None;
+    }
+
+    /// The acknowledgement that is due: whether a packet came twice, the number of the bitmap's first bit, and how many bits, of at
+    /// most `room`. It ends with the packet that it is about, so that what is new is told also where the bitmap is longer.
+    pub(super) fn acknowledge(&mut self, room: u32) -> (bool, u64, u32) {
+        let about = self.due.take().unwrap_or(self.expected);
+        let duplicate = std::mem::take(&mut self.duplicate);
+        let span = self.end.saturating_sub(self.expected);
+        if span <= u64::from(room) {
+            return (duplicate, self.expected, span as u32);
+        }
+        let first = (about + 1).saturating_sub(u64::from(room)).max(self.expected);
+        (duplicate, first, room.min((self.end - first) as u32))
+    }
+
+    /// Writes the bits from `first` on; `out` ends with the last byte that has one.
+    pub(super) fn write_bits(&self, first: u64, bits: u32, out: &mut [u8]) {
+        for (i, chunk) in out.chunks_mut(8).enumerate() {
+            let at = i as u32 * 64;
+            let left = bits.saturating_sub(at);
+            let word = self.came.word_at(first + u64::from(at)) & if left < 64 { (1 << left) - 1 } else { u64::MAX };
+            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bits(a: &Arrivals, first: u64, bits: u32) -> Vec<u64> {
+        let mut bytes = vec![0; bits.div_ceil(8) as usize];
+        a.write_bits(first, bits, &mut bytes);
+        (0..u64::from(bits)).filter(|i| bytes[*i as usize / 8] >> (i % 8) & 1 == 1).map(|i| first + i).collect()
+    }
+
+    #[test]
+    fn a_gap_is_told_at_once_and_what_comes_behind_it_when_asked_for() {
+        let mut a = Arrivals::new(64);
+        a.take(0, false);
+        assert!(!a.is_due() && a.expected() == 1);
+        assert_eq!(a.judge(2), Arrival::Early);
+        a.take(2, false);
+        assert!(a.is_due());
+        assert_eq!(a.acknowledge(1000), (false, 1, 2));
+        assert_eq!(bits(&a, 1, 2), [2]);
+        a.take(3, false);
+        assert!(!a.is_due(), "the same gap");
+        a.take(5, false);
+        assert!(a.is_due(), "another");
+        assert_eq!((a.judge(2), a.judge(0), a.judge(4), a.judge(65)), (Arrival::Duplicate, Arrival::Duplicate, Arrival::Early, Arrival::Beyond));
+    }
+
+    #[test]
+    fn what_was_early_counts_when_the_gap_closes() {
+        let mut a = Arrivals::new(64);
+        for n in [1, 2, 4] {
+            a.take(n, false);
+        }
+        assert!(!a.advance());
+        a.take(0, true);
+        assert!(a.advance() && a.advance() && !a.advance());
+        assert_eq!(a.expected(), 3);
+        assert_eq!(a.acknowledge(1000), (false, 3, 2));
+    }
+
+    #[test]
+    fn a_bitmap_that_does_not_fit_ends_with_what_is_new() {
+        let mut a = Arrivals::new(1 << 12);
+        for n in 1..1000 {
+            a.take(n, false);
+        }
+        a.take(1001, false);
+        assert_eq!(a.acknowledge(64), (false, 1001 + 1 - 64, 64));
+        a.take(500, true);
+        a.on_duplicate(500);
+        assert_eq!(a.acknowledge(64), (true, 500 + 1 - 64, 64));
+        a.demand();
+        assert_eq!(a.acknowledge(64), (false, 0, 64));
+    }
+}

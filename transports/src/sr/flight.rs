@@ -1,0 +1,346 @@
+//! The packets of one direction that were sent and are not all acknowledged: which have come, which count as lost, how many are
+//! under way. One value serves requests, another the READ responses of a responder.
+//!
+//! A packet counts as lost when one that was sent after it has come (IRN, section 3.1: a selective acknowledgement of a higher number),
+//! and that holds for what is sent again too: what counts is the order of sending, not that of numbers, so a lost retransmission is
+//! found by whatever was sent behind it, one round trip later, without a timeout.
+
+use std::time::Duration;
+
+use softnic_wire::Instant;
+
+use super::bitmap::Bitmap;
+use crate::invariants::invariant;
+
+/// Points in time of sending again that are remembered; enough for two round trips.
+const MARKS: usize = 32;
+/// Part of a round trip between two of them.
+const MARK_EVERY: u32 = 16;
+/// Transmissions that may overtake a packet before it counts as lost, at most: where the network reorders.
+const MAX_TOLERANCE: u32 = 256;
+
+/// A part of a bitmap as an acknowledgement carries it: bit i, lowest first, is packet `first` + i.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Selective<'a> {
+    pub(super) first: u64,
+    pub(super) bits: u32,
+    pub(super) bytes: &'a [u8],
+}
+
+impl Selective<'_> {
+    pub(super) const NONE: Selective<'static> = Selective { first: 0, bits: 0, bytes: &[] };
+
+    /// 64 bits from bit `i` on; those behind the end are clear.
+    #[inline]
+    fn word(&self, i: u32) -> u64 {
+        let mut word = [0; 8];
+        let bytes = self.bytes.get(i as usize / 8..).unwrap_or_default();
+        let n = bytes.len().min(8);
+        word[..n].copy_from_slice(&bytes[..n]);
+        let left = self.bits - i;
+        u64::from_le_bytes(word) & if left < 64 { (1 << left) - 1 } else { u64::MAX }
+    }
+}
+
+/// What an acknowledgement brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Packets that were not known to have come.
+    pub(super) came: u32,
+    /// Packets that count as lost since.
+    pub(super) lost: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// The oldest packet that is not acknowledged, and the one that will be sent next for the first time.
+    una: u64,
+    next: u64,
+    /// Of those between: which have come, and which count as lost and were not sent again.
+    acked: Bitmap,
+    lost: Bitmap,
+    /// Sent more than once.
+    resent: Bitmap,
+    lost_count: u32,
+    /// No lost one is before this.
+    lost_from: u64,
+    /// By packet: which transmission, counted from the first, carried it last.
+    order: Box<[u32]>,
+    /// By transmission: which packet it carried, the lower bits of its number.
+    log: Box<[u32]>,
+    /// The transmissions before this one are judged: what they carried has come, or counts as lost, or was sent again.
+    judged: u32,
+    /// The transmission that comes next.
+    sent: u32,
+    /// Packets that were sent, are not acknowledged and do not count as lost.
+    in_flight: u32,
+    /// The most that may be: one bandwidth-delay product.
+    limit: u32,
+    /// The most that `next` may be ahead of `una`: what the peer's bitmap holds.
+    span: u32,
+    /// Transmissions that may overtake a packet before it counts as lost.
+    tolerance: u32,
+    /// When all before this has come, the tolerance shrinks.
+    tolerant_until: u64,
+    /// When transmissions of packets that had been sent before were made, now and then.
+    marks: [(u32, Instant); MARKS],
+    mark: usize,
+}
+
+impl Flight {
+    pub(super) fn new(span: u32, limit: u32) -> Flight {
+        let size = Bitmap::size(span) as usize;
+        Flight {
+            una: 0,
+            next: 0,
+            acked: Bitmap::new(span),
+            lost: Bitmap::new(span),
+            resent: Bitmap::new(span),
+            lost_count: 0,
+            lost_from: 0,
+            order: vec![0; size].into(),
+            log: vec![0; size].into(),
+            judged: 0,
+            sent: 0,
+            in_flight: 0,
+            limit: limit.max(1),
+            span,
+            tolerance: 0,
+            tolerant_until: 0,
+            marks: [(0, Instant::from_nanos(0)); MARKS],
+            mark: 0,
+        }
+    }
+
+    pub(super) fn una(&self) -> u64 {
+        self.una
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether all that was sent has come.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.una == self.next
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// One bandwidth-delay product, in packets.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit.max(1);
+    }
+
+    /// Whether one more packet may be under way.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight < self.limit && self.sent.wrapping_sub(self.judged) < self.log.len() as u32
+    }
+
+    /// Whether a packet may be sent that was not sent before.
+    #[inline]
+    pub(super) fn has_room_for_new(&self) -> bool {
+        self.has_room() && self.next - self.una < u64::from(self.span)
+    }
+
+    #[inline]
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost_count > 0
+    }
+
+    /// The oldest packet that counts as lost.
+    #[inline]
+    pub(super) fn next_lost(&mut self) -> Option<u64> {
+        if self.lost_count == 0 {
+            return None;
+        }
+        let n = self.lost.first_set(self.lost_from.max(self.una), self.next)?;
+        self.lost_from = n;
+        Some(n)
+    }
+
+    /// Whether a packet that was sent has come.
+    pub(super) fn has_come(&self, n: u64) -> bool {
+        n < self.una || n < self.next && self.acked.get(n)
+    }
+
+    #[inline]
+    fn place(&self, n: u64) -> usize {
+        n as usize & (self.order.len() - 1)
+    }
+
+    fn note_transmission(&mut self, n: u64) {
+        if self.in_flight == 0 {
+            // Whatever was under way has come or counts as lost.
+            self.judged = self.sent;
+        }
+        let (at, entry) = (self.place(n), self.sent as usize & (self.log.len() - 1));
+        self.order[at] = self.sent;
+        self.log[entry] = n as u32;
+        self.sent = self.sent.wrapping_add(1);
+        self.in_flight += 1;
+    }
+
+    /// The next packet was sent for the first time.
+    #[inline]
+    pub(super) fn on_sent(&mut self) {
+        self.note_transmission(self.next);
+        self.next += 1;
+    }
+
+    /// A lost packet was sent again.
+    pub(super) fn on_resent(&mut self, now: Instant, n: u64, rtt: Option<Duration>) {
+        if self.lost.take(n) {
+            self.lost_count -= 1;
+        }
+        self.resent.set(n);
+        let (_, last) = self.marks[self.mark];
+        if rtt.is_none_or(|rtt| now.saturating_since(last) >= rtt / MARK_EVERY) {
+            self.mark = (self.mark + 1) % MARKS;
+            self.marks[self.mark] = (self.sent, now);
+        }
+        self.note_transmission(n);
+    }
+
+    /// Whether the acknowledgement of what transmission `t` sent again can be that of `t`, and not of an earlier one that was thought
+    /// lost: a round trip must have passed.
+    fn can_be_answered(&self, now: Instant, t: u32, rtt: Option<Duration>) -> bool {
+        let Some(rtt) = rtt else { return false };
+        // The last mark that is not behind it; it left at most one step after that.
+        let before = |&&(mark, _): &&(u32, Instant)| t.wrapping_sub(mark) as i32 >= 0;
+        let Some(&(_, at)) = self.marks.iter().filter(before).max_by_key(|&&(_, at)| at) else { return true };
+        now.saturating_since(at) >= rtt - rtt / MARK_EVERY
+    }
+
+    /// Everything before `expected` has come, and what `selective` says. `rtt` is the shortest round trip that was seen.
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Instant,
+        expected: u64,
+        selective: Selective<'_>,
+        rtt: Option<Duration>,
+    ) -> Progress {
+        let mut came = 0;
+        // The transmission behind the last that is known to have come.
+        let mut newest = self.judged;
+        let expected = expected.min(self.next);
+        while self.una < expected {
+            if !self.acked.take(self.una) {
+                came += 1;
+                newest = self.note_came(now, self.una, newest, rtt);
+            }
+            self.resent.take(self.una);
+            self.una += 1;
+        }
+        let mut i = 0;
+        while i < selective.bits {
+            let n = selective.first + u64::from(i);
+            let mut new = if n + 64 > self.una && n < self.next { selective.word(i) & !self.acked.word_at(n) } else { 0 };
+            while new != 0 {
+                let m = n + u64::from(new.trailing_zeros());
+                new &= new - 1;
+                if m > self.una && m < self.next {
+                    self.acked.set(m);
+                    came += 1;
+                    newest = self.note_came(now, m, newest, rtt);
+                }
+            }
+            i += 64;
+        }
+        if self.tolerance > 0 && self.una > self.tolerant_until {
+            self.tolerance /= 2;
+            self.tolerant_until = self.next;
+        }
+        Progress { came, lost: self.judge(newest) }
+    }
+
+    /// A packet has come: no more under way, nor lost. The transmission behind the last that is known to have come.
+    fn note_came(&mut self, now: Instant, n: u64, newest: u32, rtt: Option<Duration>) -> u32 {
+        if self.lost.take(n) {
+            self.lost_count -= 1;
+        } else {
+            self.in_flight -= 1;
+        }
+        let t = self.order[self.place(n)];
+        let later = t.wrapping_sub(newest) as i32 >= 0;
+        if later && (!self.resent.get(n) || self.can_be_answered(now, t, rtt)) { t.wrapping_add(1) } else { newest }
+    }
+
+    /// What was sent before transmission `newest` and has not come is lost.
+    fn judge(&mut self, newest: u32) -> u32 {
+        let mut lost = 0;
+        while (newest.wrapping_sub(self.judged) as i32) > self.tolerance as i32 + 1 {
+            let t = self.judged;
+            self.judged = t.wrapping_add(1);
+            let low = self.log[t as usize & (self.log.len() - 1)];
+            let ahead = u64::from(low.wrapping_sub(self.una as u32));
+            // What is acknowledged wholly is behind `una`; what was sent again since has its own transmission.
+            if ahead < self.next - self.una && self.order[self.place(self.una + ahead)] == t {
+                lost += u32::from(self.mark_lost(self.una + ahead));
+            }
+        }
+        lost
+    }
+
+    /// A packet counts as lost from now on, if it is under way; whether it was.
+    pub(super) fn mark_lost(&mut self, n: u64) -> bool {
+        if n < self.una || n >= self.next || self.acked.get(n) || self.lost.get(n) {
+            return false;
+        }
+        self.lost.set(n);
+        self.lost_count += 1;
+        self.lost_from = self.lost_from.min(n);
+        self.in_flight -= 1;
+        true
+    }
+
+    /// Nothing was heard for a short while: the oldest packet counts as lost. What the peer says to it tells about the others.
+    pub(super) fn probe(&mut self) {
+        let mut n = self.una;
+        while let Some(missing) = self.acked.first_clear(n, self.next) {
+            if !self.lost.get(missing) {
+                self.mark_lost(missing);
+                return;
+            }
+            n = missing + 1;
+        }
+    }
+
+    /// Nothing was heard for a long while: all that is not acknowledged counts as lost.
+    pub(super) fn give_up(&mut self) {
+        let mut n = self.una;
+        while let Some(missing) = self.acked.first_clear(n, self.next) {
+            self.mark_lost(missing);
+            n = missing + 1;
+        }
+        self.judged = self.sent;
+    }
+
+    /// The peer got a packet twice: it was late, not lost.
+    pub(super) fn on_duplicate(&mut self) {
+        self.tolerance = (2 * self.tolerance + 1).min(MAX_TOLERANCE);
+        self.tolerant_until = self.next;
+    }
+
+    /// Checks what must hold between two calls.
+    pub(super) fn check_invariants(&self) {
+        invariant!(self.next - self.una <= u64::from(self.span), "{} packets in a bitmap", self.next - self.una);
+        if self.next - self.una > 256 && !self.next.is_multiple_of(64) {
+            return;
+        }
+        let (mut flying, mut lost) = (0, 0);
+        for n in self.una..self.next {
+            invariant!(!(self.acked.get(n) && self.lost.get(n)), "packet {n} has come, and is lost");
+            flying += u32::from(!self.acked.get(n) && !self.lost.get(n));
+            lost += u32::from(self.lost.get(n));
+        }
+        invariant!((flying, lost) == (self.in_flight, self.lost_count), "{flying} under way, {lost} lost, counted {} and {}", self.in_flight, self.lost_count);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,462 @@
+//! The sending half: requests out, what is missing of them again; acknowledgements and answers with data in.
+//!
+//! The send queue, credits, retries and completions are those of RC's requester, the `base` of every call: its window is kept from
+//! the oldest packet whose work request is not done to the next new one.
+
+use softnic_wire::aeth::{Credits, NakCode, RnrTimer, Syndrome};
+use softnic_wire::ext::{AtomicEth, Reth};
+use softnic_wire::opcode::{Kind, Service};
+use softnic_wire::sr::SrEth;
+use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, Psn, TxFrame};
+
+use super::acknowledgement::{self, Said};
+use super::arrivals::{Arrival, Arrivals};
+use super::flight::{Flight, Progress, Selective};
+use super::numbers::Numbers;
+use super::timer::{Expired, RoundTrip, Timer};
+use crate::congestion::Feedback;
+use crate::memory::AccessError;
+use crate::message::{self, Link, Which};
+use crate::qp::PayloadMode;
+use crate::rc::requester::{Failure, RNR_RETRY_FOREVER, Requester as Base};
+use crate::recovery::LossRecovery;
+use crate::send_queue::Slot;
+use crate::{Host, Inbound, SendOp, Status};
+
+pub(super) struct Requester {
+    pub(super) flight: Flight,
+    numbers: Numbers,
+    /// READ responses and values of atomics; their PSNs begin with that of the first request.
+    answers: Arrivals,
+    timer: Timer,
+    /// Packets sent since one asked for an acknowledgement, and after how many the next one does.
+    since_ack_req: u32,
+    ack_every: u32,
+    /// A packet whose answer tells the round-trip time, and when it left.
+    timed: Option<(u64, Instant)>,
+    /// The peer refused this request; it fails when those before it are done.
+    refused: Option<(u64, Status)>,
+    /// The loss of packets before this one was told to congestion control.
+    told_lost: u64,
+}
+
+impl Requester {
+    pub(super) fn new(first: Psn, span: u32, limit: u32, window: u32, ack_every: u32) -> Requester {
+        Requester {
+            flight: Flight::new(span, limit),
+            numbers: Numbers::from(first),
+            answers: Arrivals::new(window),
+            timer: Timer::default(),
+            since_ack_req: 0,
+            ack_every,
+            timed: None,
+            refused: None,
+            told_lost: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.timer.deadline()
+    }
+
+    /// Everything ends: no clock runs, nothing is owed.
+    pub(super) fn stop(&mut self) {
+        self.timer.stop();
+        self.answers.fall_silent();
+    }
+
+    // ---- out ----
+
+    /// Writes the acknowledgement of answers, if one is due.
+    pub(super) fn transmit_acknowledgement(&mut self, tx: &mut TxFrame<'_>, link: &Link) -> bool {
+        if !self.answers.is_due() {
+            return false;
+        }
+        let (expected, syndrome) = (self.answers.expected(), Syndrome::Ack(Credits::UNLIMITED));
+        let said = Said { responses: true, expected, syndrome, msn: 0 };
+        acknowledgement::emit(tx, link, &mut self.answers, self.numbers, &said)
+    }
+
+    /// Writes the next request packet, if one is due.
+    #[allow(clippy::too_many_arguments)] // what the caller has at hand anyway
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        base: &mut Base,
+        rtt: &RoundTrip,
+        recovery: &mut impl LossRecovery,
+        host: &mut impl Host,
+    ) -> Result<bool, Failure> {
+        if base.is_waiting(now) {
+            return Ok(false);
+        }
+        base.rnr_until = None;
+        base.run_local(link, recovery, host)?;
+        let has_something = self.flight.has_lost() || self.flight.next() != base.queue.end();
+        base.paced_until = base.pacing(now).filter(|_| has_something);
+        if base.paced_until.is_some() {
+            return Ok(false);
+        }
+        let Some((n, position)) = self.choose(base, link) else { return Ok(false) };
+        let again = n < self.flight.next();
+        if !again {
+            base.window.next = self.numbers.psn(n + 1);
+        }
+        let slot = *base.queue.at(position);
+        base.rd_atomic += u32::from(!again && slot.awaits_data());
+        let ack_req = self.wants_ack(base, n, &slot, again);
+        if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
+            if !again {
+                base.window.next = self.numbers.psn(n);
+                base.rd_atomic -= u32::from(slot.awaits_data());
+            }
+            base.break_at(position, Status::LocProtErr, recovery)?;
+            return Ok(false);
+        }
+        self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
+        if again {
+            self.flight.on_resent(now, n, rtt.shortest());
+            host.counters().retransmitted_packets += 1;
+            // Which of the two transmissions is answered could not be told.
+            self.timed = self.timed.filter(|&(timed, _)| timed != n);
+        } else {
+            self.flight.on_sent();
+            host.counters().sent_requests += 1;
+            if ack_req && self.timed.is_none() {
+                self.timed = Some((n, now));
+            }
+        }
+        if let Some(cc) = &mut base.congestion {
+            cc.on_sent(now, tx.wire_len() as u32);
+        }
+        self.start_timer(now, base, rtt);
+        Ok(true)
+    }
+
+    /// The packet that goes next: one that counts as lost, else a new one; with the position of its work request.
+    fn choose(&mut self, base: &mut Base, link: &Link) -> Option<(u64, u32)> {
+        if !self.flight.has_room() && self.flight.in_flight() > 0 {
+            return None;
+        }
+        if let Some(window) = base.congestion.as_ref().map(|cc| cc.window()) {
+            let with_next = (u64::from(self.flight.in_flight()) + 1) * u64::from(link.mtu.bytes());
+            if with_next > window && self.flight.in_flight() > 0 {
+                return None;
+            }
+        }
+        if let Some(n) = self.flight.next_lost() {
+            let position = base.queue.locate(n)?;
+            // What cannot be read any more is not sent again, and nothing goes before it.
+            return (!base.is_broken(position)).then_some((n, position));
+        }
+        if !self.flight.has_room_for_new() {
+            return None;
+        }
+        // Credits are told in acknowledgements: with nothing under way none would come, so one message goes beyond them.
+        let (_, position) = base.next_new(self.flight.is_empty())?;
+        Some((self.flight.next(), position))
+    }
+
+    /// Whether packet `n` asks for an acknowledgement. Data answers for itself.
+    fn wants_ack(&self, base: &mut Base, n: u64, slot: &Slot, again: bool) -> bool {
+        if again || self.since_ack_req + 1 >= self.ack_every {
+            return true;
+        }
+        if slot.awaits_data() {
+            return false;
+        }
+        slot.ends_with(n) && base.next_new(false).is_none()
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn emit(
+        &self,
+        tx: &mut TxFrame<'_>,
+        link: &Link,
+        n: u64,
+        position: u32,
+        ack_req: bool,
+        base: &Base,
+        host: &impl Host,
+    ) -> Result<(), AccessError> {
+        let slot = base.queue.at(position);
+        let psn = self.numbers.psn(n);
+        if !slot.awaits_data() {
+            let which = Which { service: Service::Sr, index: (n - slot.first) as u32, psn, ack_req };
+            return message::emit(tx, link, which, slot, &base.queue.source(position, slot), host);
+        }
+        let mut ext = ExtHeaders::default();
+        let opcode = match slot.op {
+            SendOp::Read { remote_addr, rkey } => {
+                ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
+                Opcode::RC_RDMA_READ_REQUEST
+            }
+            SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
+                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: swap, compare });
+                Opcode::RC_COMPARE_SWAP
+            }
+            SendOp::FetchAdd { remote_addr, rkey, add } => {
+                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: add, compare: 0 });
+                Opcode::RC_FETCH_ADD
+            }
+            _ => return Err(AccessError::Key),
+        };
+        let opcode = Opcode(opcode.0 | 0xc0);
+        let fields = PacketFields { opcode, psn, ack_req, solicited: false, becn: false, payload_len: 0 };
+        let built = match link.payload {
+            PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]),
+            PayloadMode::Elided => link.template.build_elided(tx, &fields, &ext),
+        };
+        built.map_err(|_| AccessError::Bounds)
+    }
+
+    // ---- in ----
+
+    /// Takes an acknowledgement of requests.
+    pub(super) fn handle_acknowledgement(
+        &mut self,
+        now: Instant,
+        packet: &Inbound<'_>,
+        link: &Link,
+        base: &mut Base,
+        rtt: &mut RoundTrip,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let (Some(aeth), Some((expected, selective))) =
+            (packet.ext.aeth, acknowledgement::parse(packet, self.numbers, self.flight.una()))
+        else {
+            return Ok(());
+        };
+        if expected > self.flight.next() {
+            host.counters().stale_acks += 1;
+            return Ok(());
+        }
+        let old = expected < self.flight.una();
+        host.counters().stale_acks += u64::from(old);
+        if packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::DUPLICATE != 0) {
+            self.flight.on_duplicate();
+        }
+        self.note(now, expected, selective, link, base, rtt);
+        match aeth.syndrome {
+            // An older one brings older credits.
+            Syndrome::Ack(credits) if !old => {
+                let before = base.queue.sends_before(expected);
+                base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
+            }
+            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
+            Syndrome::Nak(code) if !old => self.handle_nak(expected, code, host),
+            _ => {}
+        }
+        self.settle(link, base, host)
+    }
+
+    /// Everything before `expected` has come, and what `selective` says.
+    fn note(
+        &mut self,
+        now: Instant,
+        expected: u64,
+        selective: Selective<'_>,
+        link: &Link,
+        base: &mut Base,
+        rtt: &mut RoundTrip,
+    ) {
+        let una = self.flight.una();
+        let Progress { came, lost } = self.flight.acknowledge(now, expected, selective, rtt.shortest());
+        if let Some((n, left)) = self.timed
+            && self.flight.has_come(n)
+        {
+            rtt.on_sample(now.saturating_since(left));
+            self.timed = None;
+        }
+        if self.flight.una() > una {
+            base.rnr_retries = 0;
+        }
+        if came > 0 {
+            base.retries = 0;
+            self.timer.on_progress();
+            self.start_timer(now, base, rtt);
+            if base.congestion.is_some() {
+                let bytes = u64::from(came) * u64::from(link.mtu.bytes());
+                base.feed_back(now, Feedback::Acknowledged { bytes, rtt: rtt.shortest() });
+            }
+        }
+        if lost > 0 && self.flight.una() >= self.told_lost {
+            self.told_lost = self.flight.next();
+            base.feed_back(now, Feedback::Loss);
+        }
+    }
+
+    fn handle_rnr(
+        &mut self,
+        now: Instant,
+        n: u64,
+        timer: RnrTimer,
+        base: &mut Base,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        host.counters().rnr_naks_received += 1;
+        if n >= self.flight.next() || base.is_waiting(now) {
+            return Ok(()); // said twice
+        }
+        if base.rnr_retry != RNR_RETRY_FOREVER {
+            if base.rnr_retries >= base.rnr_retry {
+                host.counters().rnr_nak_retry_err += 1;
+                return Err(Failure::Work(Status::RnrRetryExcErr));
+            }
+            base.rnr_retries += 1;
+        }
+        self.flight.mark_lost(n);
+        base.rnr_until = Some(now + timer.duration());
+        // While the peer is left alone it cannot answer.
+        self.timer.stop();
+        Ok(())
+    }
+
+    /// The peer refuses request `n`, and all before it has come.
+    fn handle_nak(&mut self, n: u64, code: NakCode, host: &mut impl Host) {
+        let counters = host.counters();
+        let status = match code {
+            NakCode::INVALID_REQUEST => {
+                counters.req_remote_invalid_request += 1;
+                Status::RemInvReqErr
+            }
+            NakCode::REMOTE_ACCESS_ERROR => {
+                counters.req_remote_access_errors += 1;
+                Status::RemAccessErr
+            }
+            NakCode::REMOTE_OPERATIONAL_ERROR => Status::RemOpErr,
+            _ => return,
+        };
+        if n < self.flight.next() {
+            self.refused = Some((n, status));
+        }
+    }
+
+    /// Takes a READ response or the value of an atomic.
+    pub(super) fn handle_answer(
+        &mut self,
+        now: Instant,
+        packet: &Inbound<'_>,
+        link: &Link,
+        base: &mut Base,
+        rtt: &mut RoundTrip,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let Some(sr) = packet.ext.sr else { return Ok(()) };
+        let expected = self.answers.expected();
+        let Some(n) = self.numbers.number(packet.bth.psn, expected) else { return Ok(()) };
+        match self.answers.judge(n) {
+            Arrival::InOrder | Arrival::Early => {}
+            Arrival::Duplicate => {
+                host.counters().stale_acks += 1;
+                self.answers.on_duplicate(n);
+                return Ok(());
+            }
+            Arrival::Beyond => return Ok(()),
+        }
+        let bad = Err(Failure::Work(Status::BadRespErr));
+        let near = base.una;
+        let Some(request) = self.numbers.number(Psn::new(sr.number), near) else { return bad };
+        if request >= self.flight.next() {
+            return bad;
+        }
+        let Some(position) = base.queue.locate(request) else { return bad };
+        let slot = *base.queue.at(position);
+        let mtu = link.mtu.bytes();
+        let placed = match (packet.bth.opcode.kind(), slot.op) {
+            (Kind::ReadResponse, SendOp::Read { .. }) => {
+                let index = sr.offset / mtu;
+                let fits = sr.offset.is_multiple_of(mtu) && n == slot.answers + u64::from(index);
+                let last = index + 1 == link.mtu.packets(slot.len);
+                let left = slot.len.saturating_sub(sr.offset);
+                let part = if last { left } else { mtu };
+                if !fits || index >= link.mtu.packets(slot.len) || packet.payload_len != part {
+                    return bad;
+                }
+                base.copy_in(position, &slot, u64::from(sr.offset), packet.payload, link, host)
+            }
+            (Kind::AtomicAcknowledge, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) if n == slot.answers => {
+                let value = packet.ext.atomic_ack.unwrap_or(0).to_ne_bytes();
+                base.copy_in(position, &slot, 0, &value, link, host)
+            }
+            _ => return bad,
+        };
+        if placed.is_err() {
+            return Err(Failure::Work(Status::LocProtErr));
+        }
+        self.answers.take(n, packet.bth.ack_req);
+        while self.answers.advance() {}
+        base.retries = 0;
+        self.timer.on_progress();
+        self.start_timer(now, base, rtt);
+        // A READ is carried out when everything before it has come.
+        self.note(now, request + 1, Selective::NONE, link, base, rtt);
+        self.settle(link, base, host)
+    }
+
+    /// Completes what is done: sent, acknowledged, and its data in.
+    fn settle(&mut self, link: &Link, base: &mut Base, host: &mut impl Host) -> Result<(), Failure> {
+        let (una, answered) = (self.flight.una(), self.answers.expected());
+        let waits = |slot: &Slot| {
+            slot.awaits_data() && slot.answers + u64::from(link.mtu.packets(slot.len)) > answered
+        };
+        let waiting = base.queue.iter().take_while(|slot| slot.first < una).find(|slot| waits(slot));
+        let done = waiting.map_or(una, |slot| slot.first);
+        base.window.una = self.numbers.psn(done);
+        base.una = done;
+        base.complete_done(link, host)?;
+        match self.refused {
+            Some((n, status)) if n <= done => Err(Failure::Work(status)),
+            _ => Ok(()),
+        }
+    }
+
+    // ---- time ----
+
+    fn start_timer(&mut self, now: Instant, base: &Base, rtt: &RoundTrip) {
+        let from = base.rnr_until.map_or(now, |t| t.max(now));
+        if !self.flight.is_empty() {
+            let tail = self.flight.next() == base.queue.end();
+            self.timer.start(from, self.flight.in_flight(), tail, rtt, base.timeout);
+        } else if base.rd_atomic > 0 {
+            // Its data will be sent again by the responder itself, if there still is one.
+            self.timer.start(from, u32::MAX, false, rtt, base.timeout);
+        } else {
+            self.timer.stop();
+        }
+    }
+
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        base: &mut Base,
+        rtt: &RoundTrip,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        if base.rnr_until.is_some_and(|t| t <= now) {
+            base.rnr_until = None;
+        }
+        if base.paced_until.is_some_and(|t| t <= now) {
+            base.paced_until = None;
+        }
+        let Some(expired) = self.timer.expire(now) else { return Ok(()) };
+        if expired == Expired::High {
+            host.counters().local_ack_timeout_err += 1;
+            base.count_retry(host)?;
+            base.feed_back(now, Feedback::Timeout);
+        }
+        match expired {
+            _ if self.flight.is_empty() => {
+                // The responder hears which of its data is missing.
+                self.answers.demand();
+                self.start_timer(now, base, rtt);
+            }
+            Expired::Low => self.flight.probe(),
+            Expired::High => self.flight.give_up(),
+        }
+        Ok(())
+    }
+}

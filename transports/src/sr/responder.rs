@@ -1,0 +1,436 @@
+//! The receiving half: requests in, out of order too; acknowledgements and answers with data out.
+//!
+//! What a packet brings is placed when it comes. What must happen in order waits until all before it has come: completions, keys
+//! taken away, READs and atomics. A packet that cannot be placed early (there is no receive, the memory may not be written) is dropped
+//! like a lost one; when its turn comes it is answered as RC would answer it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softnic_wire::aeth::{NakCode, Syndrome};
+use softnic_wire::opcode::{Kind, Position};
+use softnic_wire::segment::MAX_MESSAGE;
+use softnic_wire::sr::SrEth;
+use softnic_wire::{Instant, Psn, TxFrame};
+
+use super::acknowledgement::{self, Said};
+use super::answers::{Answer, Job};
+use super::arrivals::{Arrival, Arrivals};
+use super::bitmap::Bitmap;
+use super::flight::Flight;
+use super::numbers::Numbers;
+use super::timer::{RoundTrip, Timer};
+use crate::memory::{Access, AtomicOp};
+use crate::message::Link;
+use crate::planted::{Bug, planted};
+use crate::rc::responder::{Failure, remote};
+use crate::recv_queue::{Receives, Whole};
+use crate::{Host, Inbound, Status};
+
+/// The high timeout of answers where the program has said none.
+const HIGH: Duration = Duration::from_millis(500);
+
+/// What a READ or atomic asks for; kept until its turn comes.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    Read { addr: u64, rkey: u32, len: u32 },
+    Atomic { addr: u64, rkey: u32, op: AtomicOp },
+}
+
+/// Why a packet cannot be carried out.
+#[derive(Debug, Clone, Copy)]
+enum Hindrance {
+    NoReceive,
+    Refuse { code: NakCode, receive: Option<Status> },
+}
+
+impl Hindrance {
+    const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
+    const ACCESS: Hindrance = Hindrance::Refuse { code: NakCode::REMOTE_ACCESS_ERROR, receive: None };
+}
+
+/// What a packet is beside its payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// A part of a message, or a whole WRITE.
+    Part,
+    /// The last packet of a message that takes a receive.
+    EndsReceive,
+    /// A READ or atomic.
+    Data,
+}
+
+pub(super) struct Responder {
+    arrivals: Arrivals,
+    pub(super) numbers: Numbers,
+    /// Packets that have come early and end a message that takes a receive.
+    ends: Bitmap,
+    /// Packets that have come early and ask for data.
+    asks: Bitmap,
+    /// Receives that were used up; the lower 24 bits are what packets name them by.
+    used: u32,
+    /// Messages that are whole, by the receive that they take.
+    whole: Box<[Option<Whole>]>,
+    /// READs and atomics that came early, by their number.
+    wanted: Vec<(u64, Wanted)>,
+    /// READs and atomics that may be outstanding.
+    pub(super) max_rd_atomic: usize,
+    /// A NAK is due for this packet.
+    nak: Option<(u64, Syndrome)>,
+    // Answers with data; see `answers`.
+    pub(super) jobs: VecDeque<Job>,
+    pub(super) flight: Flight,
+    pub(super) end: u64,
+    pub(super) timer: Timer,
+    pub(super) since_ack_req: u32,
+    pub(super) ack_every: u32,
+    pub(super) silent: u32,
+    /// How long a requester may say nothing to answers.
+    pub(super) high: Duration,
+    /// What came to light when an answer was to be written; its NAK is due.
+    pub(super) failure: Option<Failure>,
+}
+
+/// What it is made with.
+pub(super) struct Made {
+    /// The first PSN of requests, and so of answers.
+    pub(super) first: Psn,
+    /// Packets that its bitmaps hold.
+    pub(super) window: u32,
+    /// How far ahead answers may be sent, and how many may be under way.
+    pub(super) span: u32,
+    pub(super) limit: u32,
+    pub(super) ack_every: u32,
+    /// READs and atomics that may be outstanding.
+    pub(super) max_rd_atomic: u8,
+    /// Receives that messages may take ahead of the one that is due.
+    pub(super) receives: u32,
+}
+
+impl Responder {
+    pub(super) fn new(m: &Made) -> Responder {
+        let limit = usize::from(m.max_rd_atomic);
+        Responder {
+            arrivals: Arrivals::new(m.window),
+            numbers: Numbers::from(m.first),
+            ends: Bitmap::new(m.window),
+            asks: Bitmap::new(m.window),
+            used: 0,
+            whole: vec![None; m.receives.max(1).next_power_of_two() as usize].into(),
+            wanted: Vec::with_capacity(limit),
+            max_rd_atomic: limit,
+            nak: None,
+            jobs: VecDeque::with_capacity(limit),
+            flight: Flight::new(m.span, m.limit),
+            end: 0,
+            timer: Timer::default(),
+            since_ack_req: 0,
+            ack_every: m.ack_every,
+            silent: 0,
+            high: HIGH,
+            failure: None,
+        }
+    }
+
+    /// Owes the peer nothing any more.
+    pub(super) fn fall_silent(&mut self) {
+        self.nak = None;
+        self.arrivals.fall_silent();
+        self.jobs.clear();
+        self.timer.stop();
+        self.end = self.flight.next();
+    }
+
+    /// Takes a request.
+    pub(super) fn handle_request(
+        &mut self,
+        packet: &Inbound<'_>,
+        link: &Link,
+        receives: &mut Receives,
+        rnr: Syndrome,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let Some(n) = self.numbers.number(packet.bth.psn, self.arrivals.expected()) else { return Ok(()) };
+        let early = match self.arrivals.judge(n) {
+            Arrival::InOrder => false,
+            Arrival::Early => true,
+            Arrival::Duplicate => {
+                host.counters().duplicate_request += 1;
+                self.arrivals.on_duplicate(n);
+                return Ok(());
+            }
+            Arrival::Beyond => return Ok(()),
+        };
+        host.counters().out_of_sequence += u64::from(early);
+        let role = match self.place(n, packet, link, receives, host) {
+            Ok(role) => role,
+            // Its turn will come.
+            Err(_) if early => return Ok(()),
+            Err(Hindrance::NoReceive) => {
+                host.counters().out_of_buffer += 1;
+                self.nak = Some((n, rnr));
+                return Ok(());
+            }
+            Err(Hindrance::Refuse { code, receive }) => return Err(self.refuse(n, code, receive, host)),
+        };
+        self.arrivals.take(n, packet.bth.ack_req);
+        if early {
+            match role {
+                Role::Part => {}
+                Role::EndsReceive => self.ends.set(n),
+                Role::Data => self.asks.set(n),
+            }
+            return Ok(());
+        }
+        // A NAK that still waits was for this very packet, which has come meanwhile.
+        if self.nak.take().is_some() {
+            self.arrivals.demand();
+        }
+        self.carry_out(n, role, link, receives, host)?;
+        // What came early behind it has its turn too.
+        while self.arrivals.advance() {
+            let n = self.arrivals.expected() - 1;
+            let role = match (self.ends.take(n), self.asks.take(n)) {
+                (true, _) => Role::EndsReceive,
+                (_, true) => Role::Data,
+                _ => continue,
+            };
+            self.carry_out(n, role, link, receives, host)?;
+        }
+        Ok(())
+    }
+
+    /// Places what packet `n` brings, early or not.
+    fn place(
+        &mut self,
+        n: u64,
+        packet: &Inbound<'_>,
+        link: &Link,
+        receives: &mut Receives,
+        host: &mut impl Host,
+    ) -> Result<Role, Hindrance> {
+        let opcode = packet.bth.opcode;
+        let ends = opcode.ends_message();
+        let mtu = link.mtu.bytes();
+        // A packet that is not the last of its message is full, a last one is not empty (IBA 9.7.4.1.6).
+        let fits = match opcode.position() {
+            Position::First | Position::Middle => packet.payload_len == mtu,
+            Position::Last => packet.payload_len >= 1 && packet.payload_len <= mtu,
+            Position::Only => packet.payload_len <= mtu,
+        };
+        if !fits {
+            return Err(Hindrance::INVALID);
+        }
+        match opcode.kind() {
+            Kind::Send => {
+                let sr = packet.ext.sr.ok_or(Hindrance::INVALID)?;
+                let begins = opcode.begins_message();
+                if begins != (sr.offset == 0) || !sr.offset.is_multiple_of(mtu) || sr.offset > MAX_MESSAGE {
+                    return Err(Hindrance::INVALID);
+                }
+                let ahead = self.ahead(sr.number, receives)?;
+                let receive = receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
+                if u64::from(sr.offset) + u64::from(packet.payload_len) > receive.capacity {
+                    host.counters().resp_local_length_error += u64::from(n == self.arrivals.expected());
+                    let (code, receive) = (NakCode::INVALID_REQUEST, Some(Status::LocLenErr));
+                    return Err(Hindrance::Refuse { code, receive });
+                }
+                if receives.scatter(&receive, u64::from(sr.offset), packet.payload, &*host).is_err() {
+                    let (code, receive) = (NakCode::REMOTE_OPERATIONAL_ERROR, Some(Status::LocProtErr));
+                    return Err(Hindrance::Refuse { code, receive });
+                }
+                Ok(self.note_end(ends, sr.number, packet, sr.offset, host))
+            }
+            Kind::Write => {
+                let reth = packet.ext.reth.ok_or(Hindrance::INVALID)?;
+                let left = if ends { reth.len == packet.payload_len } else { reth.len > packet.payload_len };
+                if !link.access.allows(Access::REMOTE_WRITE) || reth.len > MAX_MESSAGE || !left {
+                    return Err(Hindrance::INVALID);
+                }
+                if let Some(sr) = packet.ext.sr {
+                    let ahead = self.ahead(sr.number, receives)?;
+                    receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
+                }
+                let region = remote(link, reth.rkey, reth.va, Access::REMOTE_WRITE);
+                // All that is left of the message, before a byte of it is written; if this is all of it, writing looks at it anyway.
+                let more = reth.len != packet.payload_len || packet.payload.is_empty();
+                if more && host.check(region, u64::from(reth.len)).is_err() || host.write(region, packet.payload).is_err() {
+                    return Err(Hindrance::ACCESS);
+                }
+                match packet.ext.sr {
+                    Some(sr) => Ok(self.note_end(ends, sr.number, packet, sr.offset, host)),
+                    None => {
+                        host.counters().rx_write_requests += u64::from(ends);
+                        Ok(Role::Part)
+                    }
+                }
+            }
+            Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => {
+                let wanted = self.read_wanted(packet, link)?;
+                if self.wanted.len() >= self.max_rd_atomic {
+                    return Err(Hindrance::INVALID);
+                }
+                self.wanted.push((n, wanted));
+                Ok(Role::Data)
+            }
+            _ => Err(Hindrance::INVALID),
+        }
+    }
+
+    /// How many receives are before the one that a packet names by `number`.
+    fn ahead(&self, number: u32, receives: &Receives) -> Result<u32, Hindrance> {
+        let ahead = number.wrapping_sub(self.used) & 0x00ff_ffff;
+        // Beyond the queue there is none now; before its beginning there never will be.
+        if ahead >= 1 << 23 {
+            Err(Hindrance::INVALID)
+        } else if ahead >= receives.room() {
+            Err(Hindrance::NoReceive)
+        } else {
+            Ok(ahead)
+        }
+    }
+
+    /// A packet of a message that takes a receive was placed.
+    fn note_end(&mut self, ends: bool, number: u32, packet: &Inbound<'_>, offset: u32, host: &mut impl Host) -> Role {
+        if !ends {
+            return Role::Part;
+        }
+        let counters = host.counters();
+        match packet.bth.opcode.kind() {
+            Kind::Send => counters.rx_send_requests += 1,
+            _ => counters.rx_write_requests += 1,
+        }
+        let at = number as usize & (self.whole.len() - 1);
+        self.whole[at] = Some(Whole::with(packet, offset));
+        Role::EndsReceive
+    }
+
+    fn read_wanted(&self, packet: &Inbound<'_>, link: &Link) -> Result<Wanted, Hindrance> {
+        if packet.payload_len != 0 {
+            return Err(Hindrance::INVALID);
+        }
+        let kind = packet.bth.opcode.kind();
+        match (packet.ext.reth, packet.ext.atomic) {
+            (Some(reth), _) if kind == Kind::ReadRequest => {
+                if !link.access.allows(Access::REMOTE_READ) || reth.len > MAX_MESSAGE {
+                    return Err(Hindrance::INVALID);
+                }
+                Ok(Wanted::Read { addr: reth.va, rkey: reth.rkey, len: reth.len })
+            }
+            (_, Some(atomic)) => {
+                if !link.access.allows(Access::REMOTE_ATOMIC) || atomic.va % 8 != 0 {
+                    return Err(Hindrance::INVALID);
+                }
+                let op = match kind {
+                    Kind::CompareSwap => AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_add },
+                    _ => AtomicOp::FetchAdd { add: atomic.swap_add },
+                };
+                Ok(Wanted::Atomic { addr: atomic.va, rkey: atomic.rkey, op })
+            }
+            _ => Err(Hindrance::INVALID),
+        }
+    }
+
+    /// Does what must happen in order: all before packet `n` has come and was carried out.
+    fn carry_out(
+        &mut self,
+        n: u64,
+        role: Role,
+        link: &Link,
+        receives: &mut Receives,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        match role {
+            Role::Part => Ok(()),
+            Role::EndsReceive => {
+                let at = self.used as usize & (self.whole.len() - 1);
+                // A peer that named another receive than the one whose turn it is has lost count.
+                let Some(whole) = self.whole[at].take() else {
+                    return Err(self.refuse(n, NakCode::INVALID_REQUEST, None, host));
+                };
+                if let Some(key) = whole.invalidate
+                    && host.invalidate(link.qpn, link.pd, key).is_err()
+                {
+                    let code = NakCode::REMOTE_ACCESS_ERROR;
+                    return Err(self.refuse(n, code, Some(Status::RemInvReqErr), host));
+                }
+                self.used = self.used.wrapping_add(1);
+                if planted(Bug::CompletionLost) && self.used.is_multiple_of(32) {
+                    return Ok(());
+                }
+                receives.complete(&whole, host)?;
+                Ok(())
+            }
+            Role::Data => {
+                let Some(at) = self.wanted.iter().position(|&(m, _)| m == n) else { return Ok(()) };
+                let (_, wanted) = self.wanted.swap_remove(at);
+                self.carry_out_data(n, wanted, link, host)
+            }
+        }
+    }
+
+    fn carry_out_data(&mut self, n: u64, wanted: Wanted, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
+        // No more than was agreed on (IBA 9.7.4.1.7).
+        if !self.make_room() {
+            return Err(self.refuse(n, NakCode::INVALID_REQUEST, None, host));
+        }
+        let (answer, packets) = match wanted {
+            Wanted::Read { addr, rkey, len } => {
+                if host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_err() {
+                    return Err(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
+                }
+                host.counters().rx_read_requests += 1;
+                (Answer::Read { addr, rkey, len }, link.mtu.packets(len))
+            }
+            Wanted::Atomic { addr, rkey, op } => {
+                let Ok(found) = host.atomic(remote(link, rkey, addr, Access::REMOTE_ATOMIC), op) else {
+                    return Err(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
+                };
+                host.counters().rx_atomic_requests += 1;
+                (Answer::Atomic { found }, 1)
+            }
+        };
+        self.add_job(n, answer, packets);
+        Ok(())
+    }
+
+    /// Refuses request `n` for good: the queue pair stops (IBA 9.9.2.4).
+    fn refuse(&mut self, n: u64, code: NakCode, receive: Option<Status>, host: &mut impl Host) -> Failure {
+        let counters = host.counters();
+        match code {
+            NakCode::INVALID_REQUEST => counters.resp_remote_invalid_request += 1,
+            NakCode::REMOTE_ACCESS_ERROR => counters.resp_remote_access_errors += 1,
+            _ => {}
+        }
+        self.nak = Some((n, Syndrome::Nak(code)));
+        Failure::Refused { code, receive }
+    }
+
+    /// The memory of request `n` is gone since it came.
+    pub(super) fn refuse_late(&mut self, n: u64, host: &mut impl Host) {
+        self.jobs.clear();
+        self.end = self.flight.next();
+        self.failure = Some(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
+    }
+
+    /// Writes the acknowledgement that is due.
+    pub(super) fn transmit_acknowledgement(&mut self, tx: &mut TxFrame<'_>, link: &Link, receives: &Receives) -> bool {
+        let (expected, syndrome) = match self.nak.take() {
+            Some((n, syndrome)) => (n, syndrome),
+            None if self.arrivals.is_due() => (self.arrivals.expected(), Syndrome::Ack(receives.credits())),
+            None => return false,
+        };
+        let said = Said { responses: false, expected, syndrome, msn: self.used };
+        acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said)
+    }
+
+    /// The peer acknowledges answers.
+    pub(super) fn handle_acknowledgement(&mut self, now: Instant, packet: &Inbound<'_>, rtt: &RoundTrip) {
+        if let Some((expected, selective)) = acknowledgement::parse(packet, self.numbers, self.flight.una()) {
+            self.note_acknowledged(now, expected, selective, rtt);
+        }
+        if packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::DUPLICATE != 0) {
+            self.flight.on_duplicate();
+        }
+    }
+}
