@@ -23,4 +23,4 @@ pub use report::Report;
 pub use simulator::Simulator;
 pub use softnic_nic::QpKind;
 pub use time::Time;
-pub use workload::{Cc, Op, Options, SimError, run};
+pub use workload::{Cc, Op, Options, SimError, Sr, run};

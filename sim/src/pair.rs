@@ -7,6 +7,7 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
+use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -27,6 +28,8 @@ pub const B: usize = 1;
 pub struct PairConfig {
     /// What kind of queue pairs [`Pair::connect`] makes.
     pub kind: QpKind,
+    /// Selective Repeat, which they offer each other.
+    pub sr: Option<SrConfig>,
     /// The link, the same in both directions, with independent faults.
     pub link: LinkConfig,
     /// Whether frames carry their payload.
@@ -80,6 +83,8 @@ pub struct Pair<'a> {
 
 /// Room for headers when the payload is elided.
 const HEADERS: usize = 128;
+/// Room for what is never elided: the negotiation's MADs, and acknowledgements with as much of a bitmap as fits.
+const WHOLE: usize = 640;
 
 impl<'a> Pair<'a> {
     /// Two hosts without queue pairs, on one link.
@@ -91,6 +96,7 @@ impl<'a> Pair<'a> {
     pub fn over(network: Network, config: PairConfig) -> Pair<'a> {
         let max_frame = match config.payload {
             PayloadMode::Real => config.mtu.bytes() as usize + HEADERS,
+            PayloadMode::Elided if config.sr.is_some() => WHOLE,
             PayloadMode::Elided => HEADERS,
         };
         let mut sim = Simulator::new(max_frame);
@@ -130,7 +136,7 @@ impl<'a> Pair<'a> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let init = QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps);
+            let init = QpInit { sr: self.config.sr, ..QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps) };
             qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         self.ready(self.config.kind, &[(A, qpns[A]), (B, qpns[B])])?;

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use delivery::UnderWay;
 use options::check;
-pub use options::{Cc, Op, Options, SimError};
+pub use options::{Cc, Op, Options, SimError, Sr};
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
+use softnic_nic::transports::sr::{Choice, MAX_WINDOW, SrConfig};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer, QpKind};
@@ -67,6 +68,8 @@ struct Run<'a, 'p> {
     stalled: bool,
     times: CompletionTimes,
     last_completion: u64,
+    /// When the first work request was posted: after the negotiation, where there is one.
+    start: u64,
 }
 
 /// Runs to the end. `progress` is told now and then how many work requests are done; `capture` gets every
@@ -100,6 +103,7 @@ impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
         let mut pair = Pair::new(PairConfig {
             kind: o.transport,
+            sr: o.sr.map(|sr| SrConfig { window: sr.window.unwrap_or_else(|| sr_window(o)), rate: o.rate }),
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
@@ -185,6 +189,7 @@ impl<'a, 'p> Run<'a, 'p> {
             stalled: false,
             times: CompletionTimes::default(),
             last_completion: 0,
+            start: 0,
         })
     }
 
@@ -195,6 +200,7 @@ impl<'a, 'p> Run<'a, 'p> {
                 self.post_receive(i);
             }
         }
+        self.negotiate();
         self.post_sends();
         let mut events = 0u64;
         // Without acknowledgements nobody knows what will still come, so all that is on the way is awaited.
@@ -218,6 +224,22 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         progress(self.sent + self.failed);
         Ok(())
+    }
+
+    /// Lets the queue pairs agree on how they speak.
+    fn negotiate(&mut self) {
+        self.pair.sim.touch(A);
+        self.pair.sim.touch(B);
+        for i in 0..self.flows.len() {
+            let [a, b] = self.flows[i].qpns;
+            let waits = |pair: &mut Pair<'_>, host, qpn| pair.sim.nic(host).sr_choice(qpn) == Some(Choice::Waiting);
+            while waits(&mut self.pair, A, a) || waits(&mut self.pair, B, b) {
+                if self.pair.sim.step().is_none() {
+                    return;
+                }
+            }
+        }
+        self.start = self.pair.sim.now().instant().as_nanos();
     }
 
     fn is_reliable(&self) -> bool {
@@ -353,7 +375,7 @@ impl<'a, 'p> Run<'a, 'p> {
             self.verify()?;
         }
         let o = self.options;
-        let seconds = self.last_completion as f64 / 1e9;
+        let seconds = self.last_completion.saturating_sub(self.start) as f64 / 1e9;
         let per_second = |bits: f64| if seconds > 0.0 { bits / seconds } else { 0.0 };
         // The link that carries the payload.
         let sent = self.pair.sim.link_stats(self.pair.links[usize::from(o.op == Op::Read)]);
@@ -405,6 +427,15 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         Ok(())
     }
+}
+
+/// Four bandwidth-delay products in packets, as a power of two.
+fn sr_window(o: &Options) -> u32 {
+    // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
+    let bits = u128::from(o.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
+    let packets = u128::from(o.rate) * longest_round_trip(o).as_nanos() / 1_000_000_000 / bits;
+    let window = u32::try_from(packets * 4 + 256).unwrap_or(MAX_WINDOW);
+    window.clamp(1024, MAX_WINDOW).next_power_of_two().min(MAX_WINDOW)
 }
 
 /// The round trip with the most that the faults' delay, jitter and queues add.

@@ -29,6 +29,7 @@ impl World {
     fn new(loss: &str) -> World {
         let mut pair = Pair::new(PairConfig {
             kind: QpKind::Rc,
+            sr: None,
             link: LinkConfig { rate: 10_000_000_000, delay: RTT / 2, faults: loss.parse().unwrap() },
             payload: PayloadMode::Real,
             mtu: PathMtu::B1024,

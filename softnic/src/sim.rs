@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
-use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError};
+use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError, Sr};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
@@ -34,9 +34,10 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
-    /// Transport: rc (Go-Back-N, the standard), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
+    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat; sr:PACKETS sets its window, by default four bandwidth-delay
+    /// products), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
     /// arrives, and each message carries its number as immediate data, by which the receiver knows it
-    #[arg(long, default_value = "rc", value_enum)]
+    #[arg(long, default_value = "rc", value_parser = transport_arg, value_name = "rc|sr|uc|ud")]
     transport: TransportArg,
     /// What decides how much and how fast each queue pair sends: none, or a rate on the wire and, if you like, bytes of payload in
     /// flight, as in fixed:2Gbit or fixed:2Gbit:256K
@@ -89,17 +90,33 @@ pub(crate) struct Args {
     topology: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransportArg {
     Rc,
+    Sr(Sr),
     Uc,
     Ud,
+}
+
+fn transport_arg(s: &str) -> Result<TransportArg, String> {
+    match s.split_once(':') {
+        None if s == "rc" => Ok(TransportArg::Rc),
+        None if s == "sr" => Ok(TransportArg::Sr(Sr::default())),
+        None if s == "uc" => Ok(TransportArg::Uc),
+        None if s == "ud" => Ok(TransportArg::Ud),
+        Some(("sr", window)) => match window.parse() {
+            Ok(window) => Ok(TransportArg::Sr(Sr { window: Some(window) })),
+            Err(_) => Err(format!("'{window}' is no number of packets: sr:16384")),
+        },
+        _ => Err(format!("there is no transport '{s}': choose rc, sr, uc or ud")),
+    }
 }
 
 impl TransportArg {
     fn name(self) -> &'static str {
         match self {
             TransportArg::Rc => "rc",
+            TransportArg::Sr(_) => "sr",
             TransportArg::Uc => "uc",
             TransportArg::Ud => "ud",
         }
@@ -159,9 +176,13 @@ impl Args {
         };
         Options {
             transport: match self.transport {
-                TransportArg::Rc => QpKind::Rc,
+                TransportArg::Rc | TransportArg::Sr(_) => QpKind::Rc,
                 TransportArg::Uc => QpKind::Uc,
                 TransportArg::Ud => QpKind::Ud,
+            },
+            sr: match self.transport {
+                TransportArg::Sr(sr) => Some(sr),
+                _ => None,
             },
             cc: self.cc,
             op,

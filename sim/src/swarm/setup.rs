@@ -38,6 +38,7 @@ impl Swarm {
             Caps { max_send_wr: world.depth, max_recv_wr: 16, max_send_sge: 16, max_recv_sge: 16, max_inline: 64 };
         let config = PairConfig {
             kind: QpKind::Rc,
+            sr: None,
             link: LinkConfig { rate: world.rate, delay: world.rtt / 2, faults: world.faults.clone() },
             payload: PayloadMode::Real,
             mtu: world.mtu,

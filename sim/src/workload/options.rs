@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
 use softnic_wire::PathMtu;
 
@@ -36,11 +37,20 @@ pub enum Cc {
     },
 }
 
+/// How Selective Repeat is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sr {
+    /// Packets from the oldest missing one to the newest; by default four bandwidth-delay products.
+    pub window: Option<u32>,
+}
+
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The kind of queue pairs: RC, UC or UD.
     pub transport: QpKind,
+    /// Selective Repeat, for RC: offered by both sides.
+    pub sr: Option<Sr>,
     /// Congestion control, of RC alone.
     pub cc: Cc,
     /// What the work requests do.
@@ -76,6 +86,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             transport: QpKind::Rc,
+            sr: None,
             cc: Cc::None,
             op: Op::Write,
             size: 1 << 20,
@@ -147,6 +158,11 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
 
 /// What the transport has no words for.
 fn check_transport(o: &Options) -> Result<(), SimError> {
+    if let Some(Sr { window: Some(w) }) = o.sr
+        && !(64..=MAX_WINDOW).contains(&w)
+    {
+        return Err(SimError::Options("the window of sr must be from 64 to 2097152 packets"));
+    }
     if o.cc != Cc::None && o.transport != QpKind::Rc {
         return Err(SimError::Options("congestion control needs acknowledgements: --cc is for rc"));
     }
