@@ -16,7 +16,7 @@ use crate::bytes::{be24, be32, put24, put32};
 /// Selective Repeat extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SrEth {
-    /// [`SrEth::RESPONSES`], [`SrEth::DUPLICATE`], and reserved bits.
+    /// [`SrEth::RESPONSES`], [`SrEth::FURTHEST`], and reserved bits.
     pub flags: u8,
     /// 24 bits.
     pub number: u32,
@@ -31,8 +31,8 @@ impl SrEth {
     /// In an acknowledgement: it is about READ responses and atomics' answers, whose PSNs are counted apart from those of requests.
     pub const RESPONSES: u8 = 0x80;
 
-    /// In an acknowledgement: a packet came that had come before.
-    pub const DUPLICATE: u8 = 0x40;
+    /// In an acknowledgement: nothing has come that is behind the bitmap's end.
+    pub const FURTHEST: u8 = 0x40;
 
     /// Reads the header.
     #[inline]
@@ -55,6 +55,6 @@ impl fmt::Display for SrEth {
         if self.flags & Self::RESPONSES != 0 {
             f.write_str(" of responses")?;
         }
-        if self.flags & Self::DUPLICATE != 0 { f.write_str(" duplicate") } else { Ok(()) }
+        if self.flags & Self::FURTHEST != 0 { f.write_str(" furthest") } else { Ok(()) }
     }
 }

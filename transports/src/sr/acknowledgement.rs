@@ -5,7 +5,7 @@ use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sr::SrEth;
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, TxFrame};
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, Told};
 use super::flight::Selective;
 use super::numbers::Numbers;
 use crate::Inbound;
@@ -27,8 +27,10 @@ pub(super) fn emit(tx: &mut TxFrame<'_>, link: &Link, arrivals: &mut Arrivals, n
     let headers = HeaderSet::SR.with(HeaderSet::AETH).len();
     let room = tx.capacity().saturating_sub(link.template.frame_len(headers, 0));
     let room = room.min(link.mtu.bytes() as usize) / 4 * 4;
-    let (duplicate, first, bits) = arrivals.acknowledge(room as u32 * 8);
-    let flags = if said.responses { SrEth::RESPONSES } else { 0 } | if duplicate { SrEth::DUPLICATE } else { 0 };
+    let Told { first, bits, furthest } = arrivals.acknowledge(room as u32 * 8);
+    let flag = |there, flag| if there { flag } else { 0 };
+    let flags = flag(said.responses, SrEth::RESPONSES)
+        | flag(furthest, SrEth::FURTHEST);
     let ext = ExtHeaders {
         sr: Some(SrEth { flags, number: numbers.psn(first).value(), offset: bits }),
         aeth: Some(Aeth { syndrome: said.syndrome, msn: said.msn & 0x00ff_ffff }),
@@ -58,5 +60,6 @@ pub(super) fn parse<'a>(packet: &Inbound<'a>, numbers: Numbers, near: u64) -> Op
     let expected = numbers.number(packet.bth.psn, near)?;
     let bits = sr.offset.min(packet.payload.len() as u32 * 8);
     let first = numbers.number(softnic_wire::Psn::new(sr.number), expected)?;
-    Some((expected, Selective { first, bits, bytes: packet.payload }))
+    let furthest = sr.flags & SrEth::FURTHEST != 0;
+    Some((expected, Selective { first, bits, bytes: packet.payload, furthest }))
 }

@@ -85,7 +85,8 @@ impl Responder {
         let n = lost.unwrap_or(self.flight.next());
         let Some(&job) = self.jobs.iter().find(|job| n < job.end()) else { return false };
         let tail = n + 1 == self.end;
-        let ack_req = lost.is_some() || tail || self.since_ack_req + 1 >= self.ack_every;
+        let ack_req =
+            lost.is_some() || tail || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full();
         match self.emit(tx, link, n, &job, ack_req, host) {
             Some(true) => {}
             Some(false) => return false,

@@ -15,6 +15,16 @@ pub(super) enum Arrival {
     Beyond,
 }
 
+/// What an acknowledgement tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The packet of the bitmap's first bit, and how many bits it has.
+    pub(super) first: u64,
+    pub(super) bits: u32,
+    /// Nothing has come that is behind them.
+    pub(super) furthest: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Arrivals {
     /// Everything before this has come.
@@ -25,13 +35,11 @@ pub(super) struct Arrivals {
     window: u32,
     /// An acknowledgement is due, because of this packet.
     due: Option<u64>,
-    /// A packet came twice since the last acknowledgement.
-    duplicate: bool,
 }
 
 impl Arrivals {
     pub(super) fn new(window: u32) -> Arrivals {
-        Arrivals { expected: 0, end: 0, came: Bitmap::new(window), window, due: None, duplicate: false }
+        Arrivals { expected: 0, end: 0, came: Bitmap::new(window), window, due: None }
     }
 
     #[inline]
@@ -62,7 +70,6 @@ impl Arrivals {
     /// A packet came that must be acknowledged again.
     pub(super) fn on_duplicate(&mut self, n: u64) {
         self.due = Some(n);
-        self.duplicate = true;
     }
 
     /// An acknowledgement is due, whatever came.
@@ -99,17 +106,21 @@ impl Arrivals {
         self.due = None;
     }
 
-    /// The acknowledgement that is due: whether a packet came twice, the number of the bitmap's first bit, and how many bits, of at
-    /// most `room`. It ends with the packet that it is about, so that what is new is told also where the bitmap is longer.
-    pub(super) fn acknowledge(&mut self, room: u32) -> (bool, u64, u32) {
+    /// The acknowledgement that is due, with a bitmap of at most `room` bits. Where all that has come does not fit, the bitmap ends with
+    /// the packet that it is about, and another one follows that ends with the furthest: only so a sender knows what has not come.
+    pub(super) fn acknowledge(&mut self, room: u32) -> Told {
         let about = self.due.take().unwrap_or(self.expected);
-        let duplicate = std::mem::take(&mut self.duplicate);
         let span = self.end.saturating_sub(self.expected);
         if span <= u64::from(room) {
-            return (duplicate, self.expected, span as u32);
+            return Told { first: self.expected, bits: span as u32, furthest: true };
         }
         let first = (about + 1).saturating_sub(u64::from(room)).max(self.expected);
-        (duplicate, first, room.min((self.end - first) as u32))
+        let bits = room.min((self.end - first) as u32);
+        let furthest = first + u64::from(bits) == self.end;
+        if !furthest {
+            self.due = Some(self.end - 1);
+        }
+        Told { first, bits, furthest }
     }
 
     /// Writes the bits from `first` on; `out` ends with the last byte that has one.
@@ -133,6 +144,10 @@ mod tests {
         (0..u64::from(bits)).filter(|i| bytes[*i as usize / 8] >> (i % 8) & 1 == 1).map(|i| first + i).collect()
     }
 
+    fn told(first: u64, bits: u32, furthest: bool) -> Told {
+        Told { first, bits, furthest }
+    }
+
     #[test]
     fn a_gap_is_told_at_once_and_what_comes_behind_it_when_asked_for() {
         let mut a = Arrivals::new(64);
@@ -141,7 +156,7 @@ mod tests {
         assert_eq!(a.judge(2), Arrival::Early);
         a.take(2, false);
         assert!(a.is_due());
-        assert_eq!(a.acknowledge(1000), (false, 1, 2));
+        assert_eq!(a.acknowledge(1000), told(1, 2, true));
         assert_eq!(bits(&a, 1, 2), [2]);
         a.take(3, false);
         assert!(!a.is_due(), "the same gap");
@@ -160,7 +175,7 @@ mod tests {
         a.take(0, true);
         assert!(a.advance() && a.advance() && !a.advance());
         assert_eq!(a.expected(), 3);
-        assert_eq!(a.acknowledge(1000), (false, 3, 2));
+        assert_eq!(a.acknowledge(1000), told(3, 2, true));
     }
 
     #[test]
@@ -170,11 +185,11 @@ mod tests {
             a.take(n, false);
         }
         a.take(1001, false);
-        assert_eq!(a.acknowledge(64), (false, 1001 + 1 - 64, 64));
-        a.take(500, true);
+        assert_eq!(a.acknowledge(64), told(1001 + 1 - 64, 64, true));
+        assert!(!a.is_due());
         a.on_duplicate(500);
-        assert_eq!(a.acknowledge(64), (true, 500 + 1 - 64, 64));
-        a.demand();
-        assert_eq!(a.acknowledge(64), (false, 0, 64));
+        assert_eq!(a.acknowledge(64), told(500 + 1 - 64, 64, false));
+        assert!(a.is_due(), "what is furthest is still to be told");
+        assert_eq!(a.acknowledge(64), told(1001 + 1 - 64, 64, true));
     }
 }

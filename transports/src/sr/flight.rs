@@ -25,10 +25,12 @@ pub(super) struct Selective<'a> {
     pub(super) first: u64,
     pub(super) bits: u32,
     pub(super) bytes: &'a [u8],
+    /// Nothing has come that is behind them.
+    pub(super) furthest: bool,
 }
 
 impl Selective<'_> {
-    pub(super) const NONE: Selective<'static> = Selective { first: 0, bits: 0, bytes: &[] };
+    pub(super) const NONE: Selective<'static> = Selective { first: 0, bits: 0, bytes: &[], furthest: false };
 
     /// 64 bits from bit `i` on; those behind the end are clear.
     #[inline]
@@ -59,8 +61,9 @@ pub(super) struct Flight {
     /// Of those between: which have come, and which count as lost and were not sent again.
     acked: Bitmap,
     lost: Bitmap,
-    /// Sent more than once.
+    /// Sent more than once, and more than twice.
     resent: Bitmap,
+    resent_twice: Bitmap,
     lost_count: u32,
     /// No lost one is before this.
     lost_from: u64,
@@ -70,6 +73,8 @@ pub(super) struct Flight {
     log: Box<[u32]>,
     /// The transmissions before this one are judged: what they carried has come, or counts as lost, or was sent again.
     judged: u32,
+    /// The transmission behind the last that is known to have come.
+    newest: u32,
     /// The transmission that comes next.
     sent: u32,
     /// Packets that were sent, are not acknowledged and do not count as lost.
@@ -96,11 +101,13 @@ impl Flight {
             acked: Bitmap::new(span),
             lost: Bitmap::new(span),
             resent: Bitmap::new(span),
+            resent_twice: Bitmap::new(span),
             lost_count: 0,
             lost_from: 0,
             order: vec![0; size].into(),
             log: vec![0; size].into(),
             judged: 0,
+            newest: 0,
             sent: 0,
             in_flight: 0,
             limit: limit.max(1),
@@ -147,6 +154,14 @@ impl Flight {
         self.has_room() && self.next - self.una < u64::from(self.span)
     }
 
+    /// Whether there is room for one more new packet at most.
+    #[inline]
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.in_flight + 1 >= self.limit
+            || self.next - self.una + 1 >= u64::from(self.span)
+            || self.sent.wrapping_sub(self.judged) + 1 >= self.log.len() as u32
+    }
+
     #[inline]
     pub(super) fn has_lost(&self) -> bool {
         self.lost_count > 0
@@ -176,7 +191,7 @@ impl Flight {
     fn note_transmission(&mut self, n: u64) {
         if self.in_flight == 0 {
             // Whatever was under way has come or counts as lost.
-            self.judged = self.sent;
+            (self.judged, self.newest) = (self.sent, self.sent);
         }
         let (at, entry) = (self.place(n), self.sent as usize & (self.log.len() - 1));
         self.order[at] = self.sent;
@@ -196,6 +211,9 @@ impl Flight {
     pub(super) fn on_resent(&mut self, now: Instant, n: u64, rtt: Option<Duration>) {
         if self.lost.take(n) {
             self.lost_count -= 1;
+        }
+        if self.resent.get(n) {
+            self.resent_twice.set(n);
         }
         self.resent.set(n);
         let (_, last) = self.marks[self.mark];
@@ -225,15 +243,14 @@ impl Flight {
         rtt: Option<Duration>,
     ) -> Progress {
         let mut came = 0;
-        // The transmission behind the last that is known to have come.
-        let mut newest = self.judged;
         let expected = expected.min(self.next);
         while self.una < expected {
             if !self.acked.take(self.una) {
                 came += 1;
-                newest = self.note_came(now, self.una, newest, rtt);
+                self.note_came(now, self.una, rtt);
             }
             self.resent.take(self.una);
+            self.resent_twice.take(self.una);
             self.una += 1;
         }
         let mut i = 0;
@@ -246,7 +263,7 @@ impl Flight {
                 if m > self.una && m < self.next {
                     self.acked.set(m);
                     came += 1;
-                    newest = self.note_came(now, m, newest, rtt);
+                    self.note_came(now, m, rtt);
                 }
             }
             i += 64;
@@ -255,33 +272,52 @@ impl Flight {
             self.tolerance /= 2;
             self.tolerant_until = self.next;
         }
-        Progress { came, lost: self.judge(newest) }
+        let end = match (selective.furthest, selective.bits) {
+            (true, _) => u64::MAX,
+            // Nothing is said about what is behind the bitmap.
+            (false, 0) => expected,
+            (false, bits) => selective.first + u64::from(bits),
+        };
+        Progress { came, lost: self.judge(end) }
     }
 
-    /// A packet has come: no more under way, nor lost. The transmission behind the last that is known to have come.
-    fn note_came(&mut self, now: Instant, n: u64, newest: u32, rtt: Option<Duration>) -> u32 {
+    /// A packet has come: no more under way, nor lost.
+    fn note_came(&mut self, now: Instant, n: u64, rtt: Option<Duration>) {
         if self.lost.take(n) {
             self.lost_count -= 1;
         } else {
             self.in_flight -= 1;
         }
         let t = self.order[self.place(n)];
-        let later = t.wrapping_sub(newest) as i32 >= 0;
-        if later && (!self.resent.get(n) || self.can_be_answered(now, t, rtt)) { t.wrapping_add(1) } else { newest }
+        if self.resent.get(n) && !self.can_be_answered(now, t, rtt) {
+            // It was late, not lost: packets overtake each other here. Of one that was sent again before, the acknowledgement may have
+            // been lost.
+            if !self.resent_twice.get(n) {
+                self.tolerance = (2 * self.tolerance + 1).min(MAX_TOLERANCE);
+                self.tolerant_until = self.next;
+            }
+        } else if t.wrapping_sub(self.newest) as i32 >= 0 {
+            self.newest = t.wrapping_add(1);
+        }
     }
 
-    /// What was sent before transmission `newest` and has not come is lost.
-    fn judge(&mut self, newest: u32) -> u32 {
+    /// What was sent before the newest that has come, and has not come itself, is lost; of packets from `end` on the peer said nothing.
+    fn judge(&mut self, end: u64) -> u32 {
         let mut lost = 0;
-        while (newest.wrapping_sub(self.judged) as i32) > self.tolerance as i32 + 1 {
+        while (self.newest.wrapping_sub(self.judged) as i32) > self.tolerance as i32 + 1 {
             let t = self.judged;
-            self.judged = t.wrapping_add(1);
             let low = self.log[t as usize & (self.log.len() - 1)];
             let ahead = u64::from(low.wrapping_sub(self.una as u32));
             // What is acknowledged wholly is behind `una`; what was sent again since has its own transmission.
             if ahead < self.next - self.una && self.order[self.place(self.una + ahead)] == t {
-                lost += u32::from(self.mark_lost(self.una + ahead));
+                let n = self.una + ahead;
+                // What was sent again is told of as soon as it comes; what is new, together with others.
+                if n >= end && !self.resent.get(n) && !self.acked.get(n) {
+                    break;
+                }
+                lost += u32::from(self.mark_lost(n));
             }
+            self.judged = t.wrapping_add(1);
         }
         lost
     }
@@ -317,13 +353,7 @@ impl Flight {
             self.mark_lost(missing);
             n = missing + 1;
         }
-        self.judged = self.sent;
-    }
-
-    /// The peer got a packet twice: it was late, not lost.
-    pub(super) fn on_duplicate(&mut self) {
-        self.tolerance = (2 * self.tolerance + 1).min(MAX_TOLERANCE);
-        self.tolerant_until = self.next;
+        (self.judged, self.newest) = (self.sent, self.sent);
     }
 
     /// Checks what must hold between two calls.

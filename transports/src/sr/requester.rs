@@ -6,7 +6,6 @@
 use softnic_wire::aeth::{Credits, NakCode, RnrTimer, Syndrome};
 use softnic_wire::ext::{AtomicEth, Reth};
 use softnic_wire::opcode::{Kind, Service};
-use softnic_wire::sr::SrEth;
 use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, Psn, TxFrame};
 
 use super::acknowledgement::{self, Said};
@@ -162,7 +161,8 @@ impl Requester {
 
     /// Whether packet `n` asks for an acknowledgement. Data answers for itself.
     fn wants_ack(&self, base: &mut Base, n: u64, slot: &Slot, again: bool) -> bool {
-        if again || self.since_ack_req + 1 >= self.ack_every {
+        // Where the flight ends, whatever ends it, nothing more may go before something is heard.
+        if again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full() {
             return true;
         }
         if slot.awaits_data() {
@@ -236,9 +236,6 @@ impl Requester {
         }
         let old = expected < self.flight.una();
         host.counters().stale_acks += u64::from(old);
-        if packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::DUPLICATE != 0) {
-            self.flight.on_duplicate();
-        }
         self.note(now, expected, selective, link, base, rtt);
         match aeth.syndrome {
             // An older one brings older credits.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::{Kind, Position};
 use softnic_wire::segment::MAX_MESSAGE;
-use softnic_wire::sr::SrEth;
 use softnic_wire::{Instant, Psn, TxFrame};
 
 use super::acknowledgement::{self, Said};
@@ -428,9 +427,6 @@ impl Responder {
     pub(super) fn handle_acknowledgement(&mut self, now: Instant, packet: &Inbound<'_>, rtt: &RoundTrip) {
         if let Some((expected, selective)) = acknowledgement::parse(packet, self.numbers, self.flight.una()) {
             self.note_acknowledged(now, expected, selective, rtt);
-        }
-        if packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::DUPLICATE != 0) {
-            self.flight.on_duplicate();
         }
     }
 }

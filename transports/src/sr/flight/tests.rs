@@ -20,7 +20,7 @@ fn sent(n: u32) -> Flight {
 fn acknowledge(f: &mut Flight, us: u64, expected: u64, also: &[u64]) -> Progress {
     let mut bytes = [0u8; 32];
     also.iter().for_each(|n| bytes[(n - expected) as usize / 8] |= 1 << ((n - expected) % 8));
-    let selective = Selective { first: expected, bits: 256, bytes: &bytes };
+    let selective = Selective { first: expected, bits: 256, bytes: &bytes, furthest: true };
     let progress = f.acknowledge(at(us), expected, selective, RTT);
     f.check_invariants();
     progress
@@ -69,14 +69,29 @@ fn an_answer_that_comes_too_early_for_a_retransmission_proves_nothing() {
 }
 
 #[test]
+fn what_is_behind_the_bitmap_is_not_lost() {
+    let mut f = sent(20);
+    acknowledge(&mut f, 100, 1, &[2]);
+    assert_eq!(resend_all(&mut f, 100), [1]);
+    (0..5).for_each(|_| f.on_sent());
+    // 1 has come, and its acknowledgement tells of nothing else though all of 3 to 19 have come.
+    let partial = Selective { first: 1, bits: 2, bytes: &[0b10], furthest: false };
+    assert_eq!(f.acknowledge(at(200), 3, partial, RTT).lost, 0);
+    let furthest: Vec<u64> = (4..20).collect();
+    assert_eq!(acknowledge(&mut f, 201, 3, &furthest).lost, 1, "3 has not; of 20 to 24 none was sent before");
+}
+
+#[test]
 fn where_packets_overtake_each_other_more_are_awaited_for_a_while() {
     let mut f = sent(40);
-    f.on_duplicate();
-    f.on_duplicate();
-    assert_eq!(acknowledge(&mut f, 100, 0, &[1, 2, 3]).lost, 0, "three may overtake");
-    assert_eq!(acknowledge(&mut f, 101, 0, &[1, 2, 3, 4]).lost, 1);
-    resend_all(&mut f, 101);
-    acknowledge(&mut f, 201, 40, &[]);
+    // 0 and 1 count as lost, and come all the same, too early for having been sent again.
+    acknowledge(&mut f, 100, 0, &[2]);
+    assert_eq!(resend_all(&mut f, 100), [0, 1]);
+    acknowledge(&mut f, 101, 3, &[]);
+    assert_eq!(acknowledge(&mut f, 102, 3, &[4, 5, 6]).lost, 0, "three may overtake");
+    assert_eq!(acknowledge(&mut f, 103, 3, &[4, 5, 6, 7]).lost, 1);
+    resend_all(&mut f, 103);
+    acknowledge(&mut f, 203, 40, &[]);
     f.on_sent();
     f.on_sent();
     acknowledge(&mut f, 301, 41, &[]);
