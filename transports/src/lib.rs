@@ -12,6 +12,7 @@ pub mod host;
 mod invariants;
 pub mod memory;
 mod message;
+pub mod negotiation;
 #[doc(hidden)]
 pub mod planted;
 pub mod prefetch;

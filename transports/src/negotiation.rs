@@ -1,0 +1,312 @@
+//! Which extensions of RC a queue pair speaks with its peer: offers, answers, and the verdict that follows from them.
+//!
+//! Both sides offer when they become ready to receive, in a MAD to the peer's QP1 ([`vendor::Negotiation`]). Who offers an
+//! extension takes its packets from then on, whatever becomes of the MADs. So either MAD of the peer is enough to decide: its
+//! offer says what it takes, its answer says what it takes of ours. A peer that refuses, says nothing, or has nothing in common
+//! with us gets standard packets.
+//!
+//! A [`Negotiator`] is one queue pair's part in it, from RTR on. Its caller sees to it that only MADs from the peer's address get
+//! here, keeps an offer that came before RTR, and remembers who never answers ([`SilentPeers`]).
+
+use core::time::Duration;
+
+use softnic_wire::mad::Status;
+use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, VERSION};
+use softnic_wire::{Instant, Qpn};
+
+mod fuzz;
+mod silent_peers;
+
+#[doc(hidden)]
+pub use fuzz::fuzz_negotiation;
+pub use silent_peers::SilentPeers;
+pub use softnic_wire::mad::vendor;
+
+/// Offers that a peer gets before it counts as silent.
+pub const TRIES: u8 = 3;
+/// How long an answer is waited for, at least; longer where the round trip is known to be more than half of it.
+pub const MIN_WAIT: Duration = Duration::from_millis(50);
+
+/// What this side offers for one queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// The extensions that it speaks.
+    pub extensions: Extensions,
+    /// Selective Repeat: packets that its receive bitmap holds.
+    pub sr_window: u32,
+}
+
+/// What both sides speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Agreed {
+    /// The extensions, at least one.
+    pub extensions: Extensions,
+    /// Selective Repeat: how many packets ahead may be sent, the smaller one of both bitmaps; 0 without it.
+    pub sr_window: u32,
+}
+
+/// How a negotiation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The peer takes packets of these extensions.
+    Agreed(Agreed),
+    /// Plain RC.
+    Standard(Why),
+}
+
+/// Why it is plain RC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// The peer answered with an error: it knows nothing of this, as Linux.
+    Refused,
+    /// The peer said nothing.
+    Silent,
+    /// The peer speaks no extension that we do.
+    NothingInCommon,
+    /// The peer's address never answered before, so nobody waited for it this time.
+    KnownSilent,
+}
+
+/// How our own offer fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    /// It goes out next.
+    Due,
+    /// It went out; time for the next one, or to give up, is then.
+    Waiting(Instant),
+    /// Nothing more goes out.
+    Over,
+}
+
+/// An answer that goes out next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Answer {
+    transaction_id: u64,
+    extensions: Extensions,
+}
+
+/// One queue pair's negotiation with its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiator {
+    offer: Offer,
+    qpn: Qpn,
+    peer_qpn: Qpn,
+    transaction_id: u64,
+    asking: Asking,
+    /// Offers that went out.
+    tries: u8,
+    /// When the first one did.
+    asked: Instant,
+    known_rtt: Duration,
+    rtt: Option<Duration>,
+    answer: Option<Answer>,
+    verdict: Option<Verdict>,
+}
+
+impl Negotiator {
+    /// For the queue pairs `qpns`, ours and the peer's, when ours becomes ready to receive.
+    ///
+    /// `transaction_id` is one that no other negotiation of this NIC has in flight, and hard to guess. With `known_silent` the
+    /// peer's address never answered before: one offer still goes out, but the verdict stands at once. It stands at once, too,
+    /// where nothing is offered: then peers are only told so.
+    pub fn new(offer: Offer, qpns: (Qpn, Qpn), transaction_id: u64, known_silent: bool) -> Negotiator {
+        let offer = usable(offer);
+        let nothing = offer.extensions == Extensions::NONE;
+        let verdict = match (nothing, known_silent) {
+            (true, _) => Some(Verdict::Standard(Why::NothingInCommon)),
+            (false, true) => Some(Verdict::Standard(Why::KnownSilent)),
+            (false, false) => None,
+        };
+        Negotiator {
+            offer,
+            qpn: qpns.0,
+            peer_qpn: qpns.1,
+            transaction_id,
+            asking: if nothing { Asking::Over } else { Asking::Due },
+            tries: 0,
+            asked: Instant::ZERO,
+            known_rtt: Duration::ZERO,
+            rtt: None,
+            answer: None,
+            verdict,
+        }
+    }
+
+    /// The same, where the round trip to the peer is known from before: a far peer is given the time that it needs.
+    pub fn with_known_rtt(self, rtt: Duration) -> Negotiator {
+        Negotiator { known_rtt: rtt, ..self }
+    }
+
+    /// The next MAD that is due, an answer before an offer. An offer that goes out starts the clock.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Negotiation> {
+        if let Some(answer) = self.answer.take() {
+            return Some(self.mad(Kind::Answer(Status::SUCCESS), answer.transaction_id, answer.extensions));
+        }
+        if self.asking != Asking::Due {
+            return None;
+        }
+        if self.tries == 0 {
+            self.asked = now;
+        }
+        self.tries += 1;
+        self.asking = match self.verdict {
+            None => Asking::Waiting(now + self.wait()),
+            Some(_) => Asking::Over,
+        };
+        Some(self.mad(Kind::Offer, self.transaction_id, self.offer.extensions))
+    }
+
+    /// Whether [`Negotiator::poll_transmit`] has something.
+    #[inline]
+    pub fn has_something(&self) -> bool {
+        self.answer.is_some() || self.asking == Asking::Due
+    }
+
+    /// The peer's offer (Get), also one that was kept from before RTR. It decides by itself, and each one is answered: that
+    /// the peer repeats it says that our answer got lost.
+    pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation) {
+        if mad.kind != Kind::Offer || !self.is_between_us(mad) {
+            return;
+        }
+        let common = self.common(mad);
+        self.answer = Some(Answer { transaction_id: mad.transaction_id, extensions: common.extensions });
+        if !matches!(self.verdict, Some(Verdict::Agreed(_))) {
+            self.decide(common);
+        }
+    }
+
+    /// The peer's answer (GetResp). What it accepts beyond our offer is left out. After silence it still counts, if it comes
+    /// too late for the caller to make use of it or not.
+    pub fn handle_answer(&mut self, now: Instant, mad: &Negotiation) {
+        match mad.kind {
+            Kind::Answer(Status::SUCCESS) => {}
+            Kind::Answer(_) => return self.handle_refusal(now, mad.transaction_id),
+            Kind::Offer => return,
+        }
+        if self.is_between_us(mad) && self.is_ours(mad.transaction_id) {
+            self.take_rtt(now);
+            if self.is_undecided() {
+                self.decide(self.common(mad));
+            }
+        }
+    }
+
+    /// A GetResp with any error status. What else it says does not matter: a peer that knows nothing of this may send back
+    /// anything behind the MAD header.
+    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
+        if self.is_ours(transaction_id) {
+            self.take_rtt(now);
+            if self.is_undecided() {
+                self.end(Verdict::Standard(Why::Refused));
+            }
+        }
+    }
+
+    /// When [`Negotiator::handle_timeout`] has something to do.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match self.asking {
+            Asking::Waiting(until) => Some(until),
+            Asking::Due | Asking::Over => None,
+        }
+    }
+
+    /// Lets the time come that [`Negotiator::poll_timeout`] said; earlier it does nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|until| now < until) {
+            return;
+        }
+        if self.tries < TRIES {
+            self.asking = Asking::Due;
+        } else {
+            self.end(Verdict::Standard(Why::Silent));
+        }
+    }
+
+    /// The verdict; `None` while it is waited for. From plain RC it may become an agreement later, never the other way.
+    #[inline]
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// The round trip of our offer and what came back, if it went out once: else nobody knows which one was answered.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt
+    }
+
+    /// Whether packets of all these extensions are taken from the peer: we offered them, so it may send them at any time,
+    /// also when its answer got lost and our verdict is plain RC.
+    #[inline]
+    pub fn accepts(&self, extensions: Extensions) -> bool {
+        self.offer.extensions.contains(extensions)
+    }
+
+    fn wait(&self) -> Duration {
+        MIN_WAIT.max(self.known_rtt.saturating_mul(2))
+    }
+
+    fn mad(&self, kind: Kind, transaction_id: u64, extensions: Extensions) -> Negotiation {
+        Negotiation {
+            transaction_id,
+            kind,
+            version: VERSION,
+            sender_qpn: self.qpn.value(),
+            receiver_qpn: self.peer_qpn.value(),
+            extensions,
+            lowar_r: 0,
+            lowar_c: 0,
+            sr_window: if extensions.contains(Extensions::SR) { self.offer.sr_window } else { 0 },
+        }
+    }
+
+    fn is_between_us(&self, mad: &Negotiation) -> bool {
+        mad.sender_qpn == self.peer_qpn.value() && mad.receiver_qpn == self.qpn.value()
+    }
+
+    /// Whether this is the id of an offer that went out.
+    fn is_ours(&self, transaction_id: u64) -> bool {
+        self.tries > 0 && self.transaction_id == transaction_id
+    }
+
+    /// Whether nothing but silence has decided yet.
+    fn is_undecided(&self) -> bool {
+        matches!(self.verdict, None | Some(Verdict::Standard(Why::Silent | Why::KnownSilent)))
+    }
+
+    /// What we and a MAD of the peer have in common.
+    fn common(&self, mad: &Negotiation) -> Agreed {
+        let peer = usable(Offer { extensions: mad.extensions, sr_window: mad.sr_window });
+        Agreed {
+            extensions: self.offer.extensions.intersection(peer.extensions),
+            sr_window: self.offer.sr_window.min(peer.sr_window),
+        }
+    }
+
+    fn decide(&mut self, common: Agreed) {
+        self.end(match common.extensions {
+            Extensions::NONE => Verdict::Standard(Why::NothingInCommon),
+            _ => Verdict::Agreed(common),
+        });
+    }
+
+    fn end(&mut self, verdict: Verdict) {
+        self.asking = Asking::Over;
+        self.verdict = Some(verdict);
+    }
+
+    fn take_rtt(&mut self, now: Instant) {
+        if self.tries == 1 && self.rtt.is_none() {
+            self.rtt = Some(now - self.asked);
+        }
+    }
+}
+
+/// An offer without what makes no sense: Selective Repeat without a window, a window without Selective Repeat.
+fn usable(offer: Offer) -> Offer {
+    let Offer { extensions, sr_window } = offer;
+    match extensions.contains(Extensions::SR) {
+        true if sr_window > 0 => offer,
+        true => Offer { extensions: Extensions(extensions.0 & !Extensions::SR.0), sr_window },
+        false => Offer { extensions, sr_window: 0 },
+    }
+}

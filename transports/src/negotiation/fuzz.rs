@@ -1,0 +1,240 @@
+//! The fuzz body: a negotiator, a caller that polls when it likes, and a peer that says anything, byte by byte.
+
+use core::time::Duration;
+
+use softnic_wire::mad::Status;
+use softnic_wire::{Instant, Qpn};
+
+use super::vendor::{Extensions, Kind, Negotiation, VERSION};
+use super::{MIN_WAIT, Negotiator, Offer, TRIES, Verdict, Why};
+
+const QPN: u32 = 0x11;
+const PEER: u32 = 0x22;
+const TRANSACTION: u64 = 0x33;
+
+/// Decisions, read from the input; zeros when it ends.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn one_in(&mut self, n: u8) -> bool {
+        self.byte() % n == n - 1
+    }
+
+    /// `usual`, or with a bit of it the other way.
+    fn about(&mut self, usual: u32, bits: u32) -> u32 {
+        if self.one_in(8) { usual ^ 1 << (u32::from(self.byte()) % bits) } else { usual }
+    }
+
+    fn window(&mut self) -> u32 {
+        match self.byte() {
+            255 => u32::MAX,
+            n => u32::from(n),
+        }
+    }
+}
+
+struct World<'a> {
+    input: Input<'a>,
+    negotiator: Negotiator,
+    offer: Offer,
+    known_silent: bool,
+    wait: Duration,
+    now: Instant,
+    /// Offers that went out.
+    tries: u8,
+    /// Ids of the peer's offers since the last answer: it must carry the last one of them.
+    unanswered: Option<u64>,
+    /// All extensions that the peer ever offered or accepted, and the largest window that it named.
+    peer_said: Offer,
+    /// Whether anything that counts came from the peer.
+    heard: bool,
+}
+
+/// Feeds any decisions to a negotiator. Panics where it agrees to what not both sides offered, gives up an agreement, leaves an
+/// offer unanswered, asks more often than it may, or could wait for ever. Returns the verdict after the peer fell silent.
+#[doc(hidden)]
+pub fn fuzz_negotiation(data: &[u8]) -> Verdict {
+    let mut input = Input(data);
+    let offer = Offer { extensions: Extensions(u32::from(input.byte() % 32)), sr_window: input.window() };
+    let known_silent = input.one_in(4);
+    let known_rtt = match input.byte() {
+        0..128 => Duration::ZERO,
+        255 => Duration::MAX,
+        n => Duration::from_millis(u64::from(n)),
+    };
+    let qpns = (Qpn::new(QPN), Qpn::new(PEER));
+    let mut world = World {
+        input,
+        negotiator: Negotiator::new(offer, qpns, TRANSACTION, known_silent).with_known_rtt(known_rtt),
+        offer,
+        known_silent,
+        wait: MIN_WAIT.max(known_rtt.saturating_mul(2)),
+        now: Instant::from_nanos(1),
+        tries: 0,
+        unanswered: None,
+        peer_said: Offer { extensions: Extensions::NONE, sr_window: 0 },
+        heard: false,
+    };
+    world.check();
+    while !world.input.0.is_empty() {
+        let before = world.negotiator.verdict();
+        world.step();
+        let after = world.negotiator.verdict();
+        if matches!(before, Some(Verdict::Agreed(_))) {
+            assert_eq!(before, after, "an agreement stands");
+        }
+        assert!(before.is_none() || after.is_some(), "a verdict does not go away");
+        world.check();
+    }
+    world.end()
+}
+
+impl World<'_> {
+    fn step(&mut self) {
+        match self.input.byte() % 8 {
+            0 | 1 => self.transmit(),
+            2 => self.time(),
+            3 | 4 => {
+                let mad = self.mad(Kind::Offer);
+                self.note(&mad);
+                self.negotiator.handle_offer(self.now, &mad);
+            }
+            5 => {
+                let status = if self.input.one_in(8) { Status(self.input.byte().into()) } else { Status::SUCCESS };
+                let mad = self.mad(Kind::Answer(status));
+                self.note(&mad);
+                self.negotiator.handle_answer(self.now, &mad);
+            }
+            6 => {
+                let transaction_id = u64::from(self.input.about(TRANSACTION as u32, 32));
+                self.heard |= transaction_id == TRANSACTION && self.tries > 0;
+                self.negotiator.handle_refusal(self.now, transaction_id);
+            }
+            // A caller that mixes them up.
+            _ => {
+                let before = self.negotiator;
+                let offer = self.mad(Kind::Offer);
+                self.negotiator.handle_answer(self.now, &offer);
+                let answer = self.mad(Kind::Answer(Status::SUCCESS));
+                self.negotiator.handle_offer(self.now, &answer);
+                assert_eq!(self.negotiator, before, "each is taken only for what it is");
+            }
+        }
+    }
+
+    fn mad(&mut self, kind: Kind) -> Negotiation {
+        Negotiation {
+            transaction_id: self.input.about(TRANSACTION as u32, 32).into(),
+            kind,
+            version: if self.input.one_in(4) { self.input.byte().max(1) } else { VERSION },
+            sender_qpn: self.input.about(PEER, 24),
+            receiver_qpn: self.input.about(QPN, 24),
+            extensions: Extensions(self.input.byte().into()),
+            lowar_r: 0,
+            lowar_c: 0,
+            sr_window: self.input.window(),
+        }
+    }
+
+    /// What the peer says with this, if it counts.
+    fn note(&mut self, mad: &Negotiation) {
+        let between_us = (mad.sender_qpn, mad.receiver_qpn) == (PEER, QPN);
+        let known = mad.transaction_id == TRANSACTION && self.tries > 0;
+        match mad.kind {
+            Kind::Offer if between_us => self.unanswered = Some(mad.transaction_id),
+            Kind::Answer(Status::SUCCESS) if between_us && known => {}
+            Kind::Answer(status) if status != Status::SUCCESS && known => {
+                self.heard = true;
+                return;
+            }
+            _ => return,
+        }
+        self.heard = true;
+        self.peer_said.extensions = self.peer_said.extensions.union(mad.extensions);
+        self.peer_said.sr_window = self.peer_said.sr_window.max(mad.sr_window);
+    }
+
+    fn transmit(&mut self) {
+        let expected = self.negotiator.has_something();
+        let sent = self.negotiator.poll_transmit(self.now);
+        assert_eq!(sent.is_some(), expected);
+        let Some(mad) = sent else { return };
+        assert_eq!((mad.sender_qpn, mad.receiver_qpn, mad.version), (QPN, PEER, VERSION));
+        assert!(self.offer.extensions.contains(mad.extensions));
+        match mad.kind {
+            Kind::Offer => {
+                assert_eq!((self.unanswered, mad.transaction_id), (None, TRANSACTION));
+                self.tries += 1;
+            }
+            Kind::Answer(status) => {
+                assert_eq!((self.unanswered.take(), status), (Some(mad.transaction_id), Status::SUCCESS));
+                assert!(self.peer_said.extensions.contains(mad.extensions));
+            }
+        }
+    }
+
+    /// Time passes: to the timeout, a bit, or a lot.
+    fn time(&mut self) {
+        let due = self.negotiator.poll_timeout();
+        self.now = match self.input.byte() {
+            0..64 => due.unwrap_or(self.now).max(self.now),
+            n @ 64..250 => self.now + Duration::from_millis(n.into()) / 16,
+            n => self.now + Duration::from_secs(n.into()),
+        };
+        let before = self.negotiator;
+        self.negotiator.handle_timeout(self.now);
+        if due.is_none_or(|at| self.now < at) {
+            assert_eq!(self.negotiator, before, "nothing was due");
+        }
+    }
+
+    fn check(&self) {
+        let n = &self.negotiator;
+        assert_eq!(n.has_something(), { *n }.poll_transmit(self.now).is_some());
+        assert!(n.has_something() || self.unanswered.is_none(), "every offer is answered");
+        assert!(self.tries <= if self.known_silent { 1 } else { TRIES });
+        assert!(n.poll_timeout().is_none() || n.verdict().is_none(), "nothing is waited for after a verdict");
+        let moves = n.has_something() || n.poll_timeout().is_some();
+        assert!(n.poll_timeout().is_none_or(|at| at <= self.now + self.wait));
+        assert!(n.rtt().is_none() || self.tries > 0 && self.heard);
+        match n.verdict() {
+            None => assert!(moves && !self.heard, "a verdict comes with the first word of the peer, or in time"),
+            Some(Verdict::Agreed(agreed)) => {
+                assert!(agreed.extensions != Extensions::NONE && n.accepts(agreed.extensions));
+                assert!(self.offer.extensions.contains(agreed.extensions));
+                assert!(self.peer_said.extensions.contains(agreed.extensions));
+                let sr = agreed.extensions.contains(Extensions::SR);
+                assert_eq!(agreed.sr_window > 0, sr, "a window is there for Selective Repeat");
+                assert!(agreed.sr_window <= self.offer.sr_window.min(self.peer_said.sr_window));
+            }
+            Some(Verdict::Standard(Why::Silent)) => assert!(!self.heard && self.tries == TRIES),
+            Some(Verdict::Standard(Why::KnownSilent)) => assert!(!self.heard && self.known_silent),
+            Some(Verdict::Standard(Why::Refused)) => assert!(self.heard),
+            Some(Verdict::Standard(Why::NothingInCommon)) => {
+                let usable = self.offer.extensions.0 & !u32::from(self.offer.sr_window == 0);
+                assert!(self.heard || usable == 0);
+            }
+        }
+    }
+
+    /// The peer falls silent: there is a verdict in time, and then nothing more to do.
+    fn end(mut self) -> Verdict {
+        for _ in 0..=TRIES {
+            while self.negotiator.has_something() {
+                self.transmit();
+            }
+            let Some(at) = self.negotiator.poll_timeout() else { break };
+            self.now = self.now.max(at);
+            self.negotiator.handle_timeout(self.now);
+            self.check();
+        }
+        assert!(!self.negotiator.has_something() && self.negotiator.poll_timeout().is_none());
+        self.negotiator.verdict().expect("there is a verdict after all tries")
+    }
+}
