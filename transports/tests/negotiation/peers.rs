@@ -76,14 +76,16 @@ fn an_offer_of_ours_that_is_under_way_is_not_repeated_after_the_peers() {
 }
 
 #[test]
-fn an_answer_goes_out_before_an_offer() {
-    // A peer that is believed to refuse everything, so that both are due.
-    let mut n = Negotiator::new(SR, (QPN, PEER), TRANSACTION, false);
-    n.poll_transmit(ms(0));
-    n.handle_timeout(ms(50));
-    assert!(n.has_something());
-    n.handle_offer(ms(50), &offers(5, Extensions::XP, 0));
-    assert_eq!(answer_of(&mut n), Some((5, Extensions::NONE, 0)));
+fn the_answer_to_a_peers_offer_takes_the_place_of_our_next_try() {
+    for extensions in [Extensions::SR, Extensions::XP] {
+        let mut n = asked();
+        n.handle_timeout(ms(50));
+        assert!(n.has_something());
+        n.handle_offer(ms(50), &offers(5, extensions, 16));
+        let accepted = extensions.intersection(Extensions::SR);
+        assert_eq!(answer_of(&mut n).map(|(id, accepted, _)| (id, accepted)), Some((5, accepted)));
+        assert_eq!((n.has_something(), n.poll_timeout()), (false, None));
+    }
 }
 
 #[test]
