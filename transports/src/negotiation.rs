@@ -18,9 +18,9 @@ mod frame;
 mod fuzz;
 mod silent_peers;
 
+pub use frame::write;
 #[doc(hidden)]
 pub use fuzz::fuzz_negotiation;
-pub use frame::write;
 pub use silent_peers::SilentPeers;
 pub use softnic_wire::mad::vendor;
 
