@@ -12,6 +12,7 @@ use softnic_nic::transports::{RecvWr, SendOp, Status};
 use softnic_nic::{Buffer, Node};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Reth};
+use softnic_wire::sr::SrEth;
 use softnic_wire::{Aeth, ExtHeaders, Qpn, Template, bth};
 
 const FRAMES: u32 = 50_000;
@@ -104,7 +105,11 @@ impl Fuzz {
     fn frame(&mut self) -> Vec<u8> {
         let (va, rkey, len) = self.target();
         // The lower five bits decide; other services are rare.
-        let opcode = if self.chance(5) { self.below(256) as u8 } else { self.below(32) as u8 };
+        let opcode = match self.below(20) {
+            0 => self.below(256) as u8,
+            1 => 0xc0 | self.below(32) as u8,
+            _ => self.below(32) as u8,
+        };
         let opcode = if self.chance(40) {
             [0x00, 0x02, 0x04, 0x06, 0x07, 0x08, 0x0a, 0x0b, 0x11][self.below(9) as usize]
         } else {
@@ -120,10 +125,12 @@ impl Fuzz {
         let reth = Reth { va, rkey, len: if self.chance(50) { payload_len } else { len } };
         let aeth = Aeth { syndrome: Syndrome::from_byte(self.below(256) as u8), msn: (self.random)() & 0xff_ffff };
         let aeth = if self.chance(50) { Aeth { syndrome: Syndrome::from_byte(0x1f), ..aeth } } else { aeth };
+        let sr = SrEth { flags: self.below(256) as u8, number: self.below(8), offset: self.below(4) * 256 };
         let any = self.chance(10);
         let h = softnic_wire::Opcode(opcode).headers();
         use softnic_wire::opcode::HeaderSet as H;
         let ext = ExtHeaders {
+            sr: h.contains(H::SR).then_some(sr),
             reth: (any || h.contains(H::RETH)).then_some(reth),
             aeth: (any || h.contains(H::AETH)).then_some(aeth),
             imm: h.contains(H::IMM).then_some(rkey),

@@ -8,6 +8,8 @@ use std::net::IpAddr;
 
 use softnic_wire::{Error, ExtHeaders, Layout, Opcode, Psn, Qpn, bth, icrc};
 
+use crate::sack::bitmap_len;
+
 /// What can be said of a packet's ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IcrcVerdict {
@@ -114,6 +116,12 @@ fn decode_at(frame: &[u8], layout: Layout) -> Result<Dissection<'_>, Error> {
         }
         (Some(_), Some(_), None) if pad.is_some() => {
             Some(Error::Malformed { what: "BTH", why: "more padding than payload" })
+        }
+        (Some(Opcode::SR_ACKNOWLEDGE), _, Some(len)) if ext.sr.is_some_and(|sr| bitmap_len(sr.offset) != len) => {
+            Some(Error::Malformed {
+                what: "SR acknowledgement",
+                why: "its bitmap has not the bits that its header says",
+            })
         }
         _ => None,
     });

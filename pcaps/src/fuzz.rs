@@ -6,6 +6,7 @@ use softnic_wire::{bth, icrc};
 
 use crate::decode::{Dissection, IcrcVerdict, decode_ethernet, decode_network};
 use crate::link::Payload;
+use crate::sack::{self, Sack};
 use crate::summary::Summary;
 use crate::{Frame, Reader, Timestamp, link};
 
@@ -61,6 +62,12 @@ fn look(frame: &Frame<'_>, summary: &mut Summary) {
 pub fn check_packet(frame: &[u8], d: &Dissection<'_>) {
     Summary::default().add(d, 0, frame.len() as u32);
     let _ = format!("{} {d:?}", d.ext);
+    if let Some(sack) = Sack::of(d) {
+        let _ = sack.to_string();
+        assert!(
+            sack.bitmap.is_none_or(|m| m.received + m.missing <= sack.bits && m.first_missing.len() <= sack::SHOWN)
+        );
+    }
     if d.icrc == IcrcVerdict::Ok {
         assert_eq!(icrc::verify_shared(frame, &d.layout), Ok(()), "what we call right is what a NIC would accept");
     }

@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod link;
 mod pcapng;
 pub mod reader;
+pub mod sack;
 pub mod sequence;
 mod source;
 pub mod summary;

@@ -28,9 +28,9 @@ pub struct Flow {
     pub packets: u64,
     /// Bytes of payload.
     pub payload_bytes: u64,
-    /// Requests and READ responses whose PSN was passed before.
+    /// Requests and READ responses whose PSN was passed before; of Selective Repeat atomics' answers too.
     pub retransmissions: u64,
-    /// Requests with a gap before them.
+    /// Requests, and answers of Selective Repeat, with a gap before them.
     pub out_of_sequence: u64,
     /// NAKs by code.
     pub naks: BTreeMap<u8, u64>,
@@ -191,6 +191,9 @@ impl Flow {
                     Order::Early
                 });
             }
+            // Answers have PSNs of their own there, one after the other, and a READ request takes one as any other.
+            (Service::Sr, Kind::ReadResponse | Kind::AtomicAcknowledge) => self.read_responses.follow(psn, 1, 1),
+            (Service::Sr, Kind::ReadRequest) => self.requests.follow(psn, 1, 1),
             (_, Kind::ReadRequest) => {
                 let (least, most) = read_span(d.ext.reth?.len, self.mtu);
                 self.requests.follow(psn, least, most)

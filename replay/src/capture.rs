@@ -30,6 +30,8 @@ pub enum Skip {
     Management,
     /// Congestion notifications: they change when a NIC sends, not what.
     Cnp,
+    /// Of a connection that has agreed on Selective Repeat: there is no second implementation to hold against ours.
+    SelectiveRepeat,
     /// An opcode of a service that our NIC does not have, or of none.
     Opcode,
     /// Answers to requests that are not in the capture.
@@ -50,6 +52,7 @@ impl Skip {
             Skip::BadIpChecksum => "bad_ip_checksum",
             Skip::Management => "qp1",
             Skip::Cnp => "cnp",
+            Skip::SelectiveRepeat => "sr",
             Skip::Opcode => "opcode",
             Skip::NoRequests => "no_requests",
             Skip::NoConnection => "no_connection",
@@ -68,6 +71,7 @@ impl fmt::Display for Skip {
             Skip::BadIpChecksum => "with a wrong IPv4 checksum",
             Skip::Management => "to QP1, of no exchange that begins in the capture",
             Skip::Cnp => "congestion notifications",
+            Skip::SelectiveRepeat => "of Selective Repeat (sr): such connections are not replayed",
             Skip::Opcode => "with an opcode that our NIC does not have",
             Skip::NoRequests => "answers without any request in the capture",
             Skip::NoConnection => "of no connection that can be rebuilt",
@@ -195,6 +199,9 @@ fn packet(number: u64, time: u64, frame: &[u8], d: &Dissection<'_>) -> Result<Pa
     }
     if opcode == Opcode::CNP {
         return Err(Skip::Cnp);
+    }
+    if opcode.is_known() && opcode.service() == Service::Sr {
+        return Err(Skip::SelectiveRepeat);
     }
     if !opcode.is_known() || !matches!(opcode.service(), Service::Rc | Service::Uc | Service::Ud) {
         return Err(Skip::Opcode);

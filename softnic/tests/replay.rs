@@ -1,10 +1,13 @@
 //! `softnic replay` as people call it: exit codes, lines, JSON.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use softnic_wire::template::Addresses;
+use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
+
 fn corpus(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/corpus").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../pcaps/corpus").join(name)
 }
 
 fn replay(args: &[&str]) -> Output {
@@ -58,6 +61,85 @@ fn exit_2_and_one_line_where_nothing_can_be_replayed() {
         assert_eq!((out.status.code(), error.lines().count()), (Some(2), 1), "{error}");
         assert!(error.contains(part), "{error}");
     }
+}
+
+/// A capture of Selective Repeat, behind `before` of another.
+fn of_selective_repeat(name: &str, before: &[u8]) -> PathBuf {
+    let mut file = before.to_vec();
+    let path = Path {
+        src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+        tags: [None, None],
+        addresses: Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() },
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 64,
+        src_port: 0xc001,
+    };
+    let template = Template::new(&path, Qpn::new(0x11), 0xffff);
+    for opcode in (0xc0..0xe0).map(Opcode).filter(|o| o.is_known()) {
+        let (ack_req, solicited, becn) = (true, false, false);
+        let fields = PacketFields { opcode, psn: Psn::new(7), ack_req, solicited, becn, payload_len: 0 };
+        let ext = ExtHeaders::parse(opcode, &[0; 64]).unwrap();
+        let mut room = [0; 256];
+        let mut tx = TxFrame::new(&mut room);
+        template.build(&mut tx, &fields, &ext, &[]).unwrap();
+        let frame = tx.segments().0;
+        let len = (frame.len() as u32).to_le_bytes();
+        file.extend([&[0; 8], &len[..], &len, frame].concat());
+    }
+    let path = std::env::temp_dir().join(format!("softnic-replay-{name}-{}.pcap", std::process::id()));
+    std::fs::write(&path, file).unwrap();
+    path
+}
+
+#[test]
+fn connections_of_selective_repeat_are_named_as_what_is_not_replayed() {
+    // The header of a capture of Ethernet, and nothing else of it.
+    let header = &std::fs::read(corpus("rc_atomic.pcap")).unwrap()[..24];
+    let path = of_selective_repeat("alone", header);
+    let out = replay(&[path.to_str().unwrap()]);
+    let json = replay(&["--json", path.to_str().unwrap()]);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((out.status.code(), json.status.code()), (Some(2), Some(2)), "{}", stdout(&out));
+    let said = "skipped: 23 of Selective Repeat (sr): such connections are not replayed\nnothing can be replayed: ";
+    assert!(stdout(&out).starts_with(said), "{}", stdout(&out));
+    let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!((&value["verdict"], &value["skipped"]["sr"]), (&"cannot_replay".into(), &23.into()));
+}
+
+/// Connection managers that set such a connection up are replayed, but that is not what was asked for.
+#[test]
+fn a_connection_of_selective_repeat_that_managers_set_up_is_not_replayed_either() {
+    let managers = std::fs::read(corpus("cm_rping_ipv4.pcap")).unwrap();
+    let only_managers = without_data(&managers);
+    let alone = of_selective_repeat("managers", &only_managers);
+    let beside = of_selective_repeat("beside", &managers);
+    let out = [&alone, &beside].map(|path| replay(&[path.to_str().unwrap()]));
+    for path in [alone, beside] {
+        std::fs::remove_file(path).unwrap();
+    }
+    for out in &out {
+        assert!(stdout(out).contains("skipped: 23 of Selective Repeat (sr): "), "{}", stdout(out));
+    }
+    assert_eq!(out[0].status.code(), Some(2), "{}", stdout(&out[0]));
+    assert!(stdout(&out[0]).contains("nothing can be replayed: 0 differences"), "{}", stdout(&out[0]));
+    assert_eq!(out[1].status.code(), Some(0), "RC beside it is replayed: {}", stdout(&out[1]));
+}
+
+/// Of a capture the packets to QP1.
+fn without_data(file: &[u8]) -> Vec<u8> {
+    let mut out = file[..24].to_vec();
+    let mut at = 24;
+    while let Some(len) = file.get(at + 8..at + 12) {
+        let end = at + 16 + u32::from_le_bytes(len.try_into().unwrap()) as usize;
+        let frame = &file[at + 16..end];
+        if softnic_wire::RocePacket::parse(frame).is_ok_and(|p| p.bth.dest_qp == Qpn::GSI) {
+            out.extend(&file[at..end]);
+        }
+        at = end;
+    }
+    out
 }
 
 #[test]

@@ -6,7 +6,8 @@ use common::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use softnic_wire::{Layout, fuzz, icrc, mad};
+use softnic_wire::opcode::Service;
+use softnic_wire::{Layout, Opcode, fuzz, icrc, mad};
 
 type Body = fn(&[u8]);
 const BODIES: [(&str, Body); 5] = [
@@ -87,6 +88,10 @@ fn damage(frame: &mut Vec<u8>, other: &[u8], s: &mut Seeded) {
 #[test]
 fn damaged_frames() {
     let frames = valid_frames(400);
+    for service in [Service::Rc, Service::Uc, Service::Ud, Service::Cnp, Service::Xrc, Service::Sr] {
+        let of = |f: &Vec<u8>| Opcode(f[Layout::locate(f).unwrap().bth]).service() == service;
+        assert!(frames.iter().any(of), "no frame of {service:?} is damaged");
+    }
     let mut s = Seeded(2);
     for (i, good) in frames.iter().enumerate() {
         run("frame", fuzz::frame, good);
@@ -98,6 +103,17 @@ fn damaged_frames() {
             run("frame", fuzz::frame, &frame);
             reseal(&mut frame);
             run("frame", fuzz::frame, &frame);
+        }
+    }
+}
+
+/// Every opcode with the bytes behind its BTH, each length that is too short and one that is not.
+#[test]
+fn headers_of_every_opcode_and_length() {
+    let mut s = Seeded(5);
+    for op in 0..=255 {
+        for len in 0..=Opcode(op).headers_len() + 3 {
+            run("ext_headers", fuzz::ext_headers, &[vec![op], noise(len, s.draw())].concat());
         }
     }
 }
@@ -138,7 +154,7 @@ fn the_forms_of_a_grh() {
 #[test]
 fn packets_in_likely_orders() {
     let mut s = Seeded(4);
-    let likely = [0x00, 0x01, 0x02, 0x04, 0x06, 0x07, 0x08, 0x0a, 0x0d, 0x0e, 0x0f, 0x10, 0x20, 0x27];
+    let likely = [0x00, 0x01, 0x02, 0x04, 0x06, 0x07, 0x08, 0x0a, 0x0d, 0x0e, 0x0f, 0x10, 0x20, 0x27, 0xc0, 0xc7];
     for _ in 0..3000 {
         let mut input = noise(8, s.draw());
         for _ in 0..s.below(24) {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use softnic_wire::aeth::{self, Aeth};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::grh::{self, Grh};
+use softnic_wire::sr::SrEth;
 use softnic_wire::{Error, ExtHeaders, Opcode, Psn, Qpn, bth, ethernet, ipv4, ipv6, udp};
 
 prop_compose! {
@@ -123,7 +124,7 @@ proptest! {
     #[test]
     fn fixed_extension_headers(
         reth in any_reth(), atomic in any_atomic(), deth in any_deth(), feth in any_feth(), aeth in any_aeth(),
-        srq in 0u32..1 << 24,
+        srq in 0u32..1 << 24, sr in any_sr(),
     ) {
         let mut b = [0xa5; Reth::LEN];
         reth.emit(&mut b);
@@ -140,6 +141,9 @@ proptest! {
         let mut b = [0xa5; aeth::LEN];
         aeth.emit(&mut b);
         prop_assert_eq!(Aeth::parse(&b), aeth);
+        let mut b = [0xa5; SrEth::LEN];
+        sr.emit(&mut b);
+        prop_assert_eq!(SrEth::parse(&b), sr);
         let mut b = [0xa5; XrcEth::LEN];
         XrcEth { srq }.emit(&mut b);
         prop_assert_eq!(XrcEth::parse(&b), XrcEth { srq });
@@ -206,4 +210,36 @@ fn extension_headers_at_the_offsets_of_the_standard() {
     assert_eq!(flush.feth, Some(Feth { placement: 3, selectivity: 1 }));
     assert_eq!(flush.reth.unwrap().va, 0x1415_1617_1819_1a1b);
     assert_eq!(parse(0x17).ieth, Some(0x1011_1213));
+}
+
+/// Those of Selective Repeat, at the offsets of docs/wire-formats.md.
+#[test]
+fn extension_headers_of_selective_repeat() {
+    let b: Vec<u8> = (0x10..0x50).collect();
+    let parse = |op| ExtHeaders::parse(Opcode(op), &b).unwrap();
+    let sr = Some(SrEth { flags: 0x10, number: 0x11_1213, offset: 0x1415_1617 });
+    let none = ExtHeaders::default();
+    for send in [0xc0, 0xc1, 0xc2, 0xc4, 0xcd, 0xce, 0xcf, 0xd0] {
+        assert_eq!(parse(send), ExtHeaders { sr, ..none }, "{}", Opcode(send));
+    }
+    for send in [0xc3, 0xc5] {
+        assert_eq!(parse(send), ExtHeaders { sr, imm: Some(0x1819_1a1b), ..none });
+    }
+    for send in [0xd6, 0xd7] {
+        assert_eq!(parse(send), ExtHeaders { sr, ieth: Some(0x1819_1a1b), ..none });
+    }
+    let reth = Some(Reth { va: 0x1011_1213_1415_1617, rkey: 0x1819_1a1b, len: 0x1c1d_1e1f });
+    for write in [0xc6, 0xc7, 0xc8, 0xca, 0xcc] {
+        assert_eq!(parse(write), ExtHeaders { reth, ..none }, "{}", Opcode(write));
+    }
+    let reth = Some(Reth { va: 0x1819_1a1b_1c1d_1e1f, rkey: 0x2021_2223, len: 0x2425_2627 });
+    for write in [0xc9, 0xcb] {
+        assert_eq!(parse(write), ExtHeaders { sr, reth, imm: Some(0x2829_2a2b), ..none });
+    }
+    let ack = parse(0xd1);
+    assert_eq!((ack.sr, ack.aeth.unwrap().syndrome.to_byte(), ack.aeth.unwrap().msn), (sr, 0x18, 0x19_1a1b));
+    assert_eq!(parse(0xd2), ExtHeaders { sr, atomic_ack: Some(0x1819_1a1b_1c1d_1e1f), ..none });
+    for atomic in [0xd3, 0xd4] {
+        assert_eq!(parse(atomic), ExtHeaders { atomic: parse(0x13).atomic, ..none });
+    }
 }

@@ -5,6 +5,7 @@ use softnic_nic::{AddressAttr, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Deth, Reth};
 use softnic_wire::opcode::HeaderSet as H;
+use softnic_wire::sr::SrEth;
 use softnic_wire::{Aeth, ExtHeaders, Layout, MacAddr, Opcode, Qpn, Template, bth};
 
 use super::{Fuzz, Victim, WRITABLE, group};
@@ -67,7 +68,12 @@ impl Fuzz {
         } else if !connected && self.chance(80) {
             low = 4 + self.below(2) as u8;
         }
-        let opcode = if self.chance(2) { self.below(256) as u8 } else { service | low };
+        let opcode = match self.below(100) {
+            0..2 => self.below(256) as u8,
+            // As if it had agreed on Selective Repeat.
+            2..4 => 0xc0 | low,
+            _ => service | low,
+        };
         let at = if self.chance(5) { psn + self.below(7) as i32 - 3 } else { psn };
         self.victims[v].psn += 1;
         self.packet(v, opcode, at, len, reth_len)
@@ -96,7 +102,9 @@ impl Fuzz {
         };
         let syndrome = [0x1f, 0x1f, 0x1f, 0x03, 0x60, 0x21, 0x62, 0x7f][self.below(8) as usize];
         let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: self.below(1 << 24) };
+        let sr = SrEth { flags: self.below(256) as u8, number: self.below(8), offset: self.below(4) * 256 };
         let ext = ExtHeaders {
+            sr: h.contains(H::SR).then_some(sr),
             reth: h.contains(H::RETH).then_some(Reth { va, rkey, len: reth_len }),
             aeth: h.contains(H::AETH).then_some(aeth),
             atomic_ack: h.contains(H::ATOMIC_ACK).then_some(5),

@@ -5,10 +5,11 @@ use std::io::{self, Write};
 
 use softnic_pcaps::Timestamp;
 use softnic_pcaps::decode::{Dissection, IcrcVerdict};
+use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, Summary};
 use softnic_wire::aeth::{NakCode, Syndrome};
-use softnic_wire::{Carrier, Error, Opcode};
+use softnic_wire::{Carrier, Error, ExtHeaders, Opcode};
 
 use super::Shown;
 use super::mad::mad_line;
@@ -89,8 +90,14 @@ impl Printer {
             write!(out, " [{flags}]")?;
         }
         write!(out, " len {}", Maybe(p.payload_len))?;
-        if !p.ext.set().is_empty() {
-            write!(out, ", {}", p.ext)?;
+        // An acknowledgement of Selective Repeat has words of its own for what its header means.
+        let sack = Sack::of(p);
+        let ext = ExtHeaders { sr: p.ext.sr.filter(|_| sack.is_none()), ..p.ext };
+        if !ext.set().is_empty() {
+            write!(out, ", {ext}")?;
+        }
+        if let Some(sack) = sack {
+            write!(out, ", {sack}")?;
         }
         if let Some(line) = mad_line(p) {
             write!(out, ", {line}")?;

@@ -6,12 +6,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use softnic_pcaps::decode::Dissection;
+use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
 use softnic_wire::mad::cm::Message;
 use softnic_wire::opcode::HeaderSet;
-use softnic_wire::{Opcode, Qpn};
+use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::Shown;
 use super::mad::cm_message;
@@ -137,6 +138,11 @@ fn ext(p: &Dissection<'_>) -> Value {
             all.insert(name.into(), value.unwrap_or(Value::Null));
         }
     };
+    if p.opcode == Some(Opcode::SR_ACKNOWLEDGE) {
+        put(HeaderSet::SR, "sack", Sack::of(p).map(|s| sack(&s)));
+    } else {
+        put(HeaderSet::SR, "sr", e.sr.map(|h| json!({ "flags": h.flags, "number": h.number, "offset": h.offset })));
+    }
     put(HeaderSet::DETH, "deth", e.deth.map(|h| json!({ "qkey": h.qkey, "src_qp": h.src_qp.value() })));
     put(HeaderSet::XRCETH, "xrceth", e.xrceth.map(|h| json!({ "srq": h.srq })));
     put(HeaderSet::FETH, "feth", e.feth.map(|h| json!({ "placement": h.placement, "selectivity": h.selectivity })));
@@ -151,6 +157,19 @@ fn ext(p: &Dissection<'_>) -> Value {
         all.insert("cm".into(), cm(tid, &m));
     }
     Value::Object(all)
+}
+
+/// What a bitmap says is null where it was cut off.
+fn sack(s: &Sack) -> Value {
+    let missing = |psns: &[Psn]| psns.iter().map(|p| p.value()).collect::<Vec<_>>();
+    json!({
+        "of": if s.of_responses { "responses" } else { "requests" },
+        "expected": s.expected.value(),
+        "first": s.first.value(),
+        "bits": s.bits,
+        "missing": s.bitmap.as_ref().map(|b| missing(&b.first_missing)),
+        "received": s.bitmap.as_ref().map(|b| b.received),
+    })
 }
 
 fn aeth(a: Aeth) -> Value {

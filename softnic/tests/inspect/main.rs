@@ -6,3 +6,4 @@ mod json;
 mod links;
 mod live;
 mod program;
+mod sr;

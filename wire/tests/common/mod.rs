@@ -6,6 +6,7 @@ use softnic_wire::aeth::{Aeth, Syndrome};
 use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::opcode::HeaderSet;
+use softnic_wire::sr::SrEth;
 use softnic_wire::template::Addresses;
 use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
@@ -107,13 +108,19 @@ prop_compose! {
 }
 
 prop_compose! {
+    pub(crate) fn any_sr()(flags: u8, number in 0u32..1 << 24, offset: u32) -> SrEth {
+        SrEth { flags, number, offset }
+    }
+}
+
+prop_compose! {
     /// Every header at once; [`only`] leaves those that an opcode has.
     pub(crate) fn all_headers()(
         deth in any_deth(), srq in 0u32..1 << 24, feth in any_feth(), reth in any_reth(), atomic in any_atomic(),
-        aeth in any_aeth(), atomic_ack: u64, imm: u32, ieth: u32,
+        aeth in any_aeth(), (atomic_ack, imm, ieth) in any::<(u64, u32, u32)>(), sr in any_sr(),
     ) -> ExtHeaders {
         ExtHeaders {
-            deth: Some(deth), xrceth: Some(XrcEth { srq }), feth: Some(feth), reth: Some(reth), atomic: Some(atomic),
+            sr: Some(sr), deth: Some(deth), xrceth: Some(XrcEth { srq }), feth: Some(feth), reth: Some(reth), atomic: Some(atomic),
             aeth: Some(aeth), atomic_ack: Some(atomic_ack), imm: Some(imm), ieth: Some(ieth),
         }
     }
@@ -123,6 +130,7 @@ prop_compose! {
 pub(crate) fn only(opcode: Opcode, all: &ExtHeaders) -> ExtHeaders {
     let has = |h| opcode.headers().contains(h);
     ExtHeaders {
+        sr: all.sr.filter(|_| has(HeaderSet::SR)),
         deth: all.deth.filter(|_| has(HeaderSet::DETH)),
         xrceth: all.xrceth.filter(|_| has(HeaderSet::XRCETH)),
         feth: all.feth.filter(|_| has(HeaderSet::FETH)),

@@ -10,6 +10,7 @@ use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::icrc::{self, Icrc};
 use softnic_wire::opcode::{HeaderSet, Kind};
+use softnic_wire::sr::SrEth;
 use softnic_wire::template::Addresses;
 use softnic_wire::{ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
@@ -82,7 +83,7 @@ fn every_packet(path: &Path, values: &mut Values, each: &mut Each<'_>) -> io::Re
             let payload = vec![if opcode == Opcode::CNP { 0 } else { 0x5a }; payload_len];
             let mut room = [0; 512];
             let mut tx = TxFrame::new(&mut room);
-            let built = template.build(&mut tx, &fields, &headers(opcode, values), &payload);
+            let built = template.build(&mut tx, &fields, &headers(opcode, payload_len, values), &payload);
             built.map_err(|e| io::Error::other(format!("{opcode}: {e}")))?;
             each(tx.segments().0)?;
         }
@@ -93,16 +94,26 @@ fn every_packet(path: &Path, values: &mut Values, each: &mut Each<'_>) -> io::Re
 fn payload_lens(opcode: Opcode) -> &'static [usize] {
     match opcode.kind() {
         Kind::Send | Kind::Write | Kind::ReadResponse => &[0, 61, 62, 63, 64],
+        Kind::Acknowledge if opcode == Opcode::SR_ACKNOWLEDGE => &[0, 1, 2, 3, 4],
         Kind::AtomicWrite => &[8],
         Kind::CongestionNotification => &[16],
         _ => &[0],
     }
 }
 
-/// Values for all headers of an opcode.
-fn headers(opcode: Opcode, v: &mut Values) -> ExtHeaders {
+/// Values for all headers of an opcode. The bitmap of an acknowledgement has as many bits as its payload.
+fn headers(opcode: Opcode, payload_len: usize, v: &mut Values) -> ExtHeaders {
     let has = |h| opcode.headers().contains(h);
+    let offset = |v: &mut Values| match opcode {
+        Opcode::SR_ACKNOWLEDGE => 8 * payload_len as u32,
+        _ => v.bits(31) as u32,
+    };
     ExtHeaders {
+        sr: has(HeaderSet::SR).then(|| SrEth {
+            flags: (v.bits(1) as u8) << 7,
+            number: v.bits(24) as u32,
+            offset: offset(v),
+        }),
         deth: has(HeaderSet::DETH).then(|| Deth { qkey: v.bits(32) as u32, src_qp: Qpn::new(v.bits(24) as u32 | 2) }),
         xrceth: has(HeaderSet::XRCETH).then(|| XrcEth { srq: v.bits(24) as u32 }),
         feth: has(HeaderSet::FETH).then(|| Feth { placement: 1 + v.bits(1) as u8, selectivity: v.bits(1) as u8 }),
