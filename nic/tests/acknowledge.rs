@@ -1,10 +1,8 @@
 //! Which packets ask for an acknowledgement, when one is given, and the credits that it carries.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::Data;

@@ -1,11 +1,9 @@
 //! Arbitrary frames by the tens of thousands, most with a right ICRC, for queue pairs in every state: nothing panics,
 //! nothing hangs, and memory that the peer may not write stays as it is.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendOp, Status};

@@ -1,13 +1,10 @@
 //! Frames at random, with right and wrong ICRCs, for queue pairs of every kind and in every state, with and without shared
 //! receives, alone and in a group, over the wire and by loopback: nothing panics or hangs, and no byte is written elsewhere.
 
-mod common;
-mod victims;
-
-use common::*;
+use crate::common::*;
+use crate::victims::{Fuzz, KINDS, MANY, MEMORY, Numbers, STATES};
 use softnic_nic::QpKind;
 use softnic_nic::transports::qp::QpState;
-use victims::{Fuzz, KINDS, MANY, MEMORY, Numbers, STATES};
 
 const STEPS: u32 = 100_000;
 
@@ -80,7 +77,7 @@ fn completion_queues_that_overflow_stop_their_queue_pairs_and_nothing_else() {
 
 /// Runs what a fuzzer would; when it panics the input is printed, so that it can be kept.
 fn fuzz(input: &[u8]) {
-    if std::panic::catch_unwind(|| victims::fuzz(input)).is_err() {
+    if std::panic::catch_unwind(|| crate::victims::fuzz(input)).is_err() {
         let hex: String = input.iter().map(|b| format!("{b:02x}")).collect();
         panic!("the fuzz body failed on {hex}");
     }

@@ -1,8 +1,6 @@
 //! READs and atomics, packet by packet: what is asked for, what is answered, and what happens to lost answers.
 
-mod common;
-
-use common::{A, B, Options, World, each_psn, wr};
+use crate::common::{self, A, B, Options, World, each_psn, wr};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;

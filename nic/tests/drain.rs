@@ -1,8 +1,6 @@
 //! SQD and SQE: a send queue that begins nothing more and comes to rest, and one that failed while receiving goes on.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::qp::QpState::{self, Error, ReadyToSend, SendQueueDrain, SendQueueError};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Event, SendOp, SendWr, Sge, Status};

@@ -1,8 +1,6 @@
 //! Work that must fail: the NAK that says so, the status of the guilty work request, the flushing of all others.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;

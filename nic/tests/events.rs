@@ -1,8 +1,6 @@
 //! Asynchronous events by name, each once and only where it belongs; completion events; completion queues that change size.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;

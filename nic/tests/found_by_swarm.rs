@@ -1,8 +1,6 @@
 //! What the swarm of `softnic-sim` found, packet by packet.
 
-mod common;
-
-use common::{A, B, Options, World, wr};
+use crate::common::{A, B, Options, World, wr};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Event, SendOp, SendWr, Status};

@@ -1,8 +1,6 @@
 //! Frames that are not right: dropped and counted, never a panic, never a byte outside what the peer may write.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::Node;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;

@@ -1,8 +1,6 @@
 //! BIND_MW and LOCAL_INV among sends: carried out in their turn, completed in order, whatever happens on the wire.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};

@@ -1,8 +1,6 @@
 //! Queue pairs of one NIC connected to each other: by its second port, never on the wire, with every fault in between.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Datagram;

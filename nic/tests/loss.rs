@@ -1,8 +1,6 @@
 //! What is lost, doubled or overtaken on the wire: what is sent again, when, and that nothing arrives twice.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::Node;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status, WcOpcode};

@@ -1,11 +1,9 @@
 //! All operations of a reliable connection mixed at random, with loss, draining and missing receives: once that ends,
 //! everything is done, in order, exactly once.
 
-mod common;
-
 use std::collections::VecDeque;
 
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};

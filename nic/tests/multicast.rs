@@ -1,10 +1,8 @@
 //! Multicast groups: every member hears a datagram once, wherever it is, the sender too; nobody else does.
 
-mod common;
-
 use std::net::IpAddr;
 
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Datagram;

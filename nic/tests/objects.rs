@@ -1,10 +1,8 @@
 //! The objects of a NIC: protection domains, memory regions, completion queues, queue pairs and their numbers.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};

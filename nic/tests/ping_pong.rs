@@ -1,8 +1,6 @@
 //! An acknowledgement waits for a moment where the program answers every message at once, and nowhere else.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::Node;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};

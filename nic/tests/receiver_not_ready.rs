@@ -1,8 +1,6 @@
 //! A receiver without a posted receive: the RNR NAK, the wait that it asks for, and the retries.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status, WcOpcode};
 use softnic_wire::aeth::RnrTimer;

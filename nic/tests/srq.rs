@@ -1,8 +1,6 @@
 //! Shared receive queues: receives in the order of arrival for whoever needs one, the limit, and what an error leaves.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};

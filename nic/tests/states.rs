@@ -1,8 +1,6 @@
 //! The states of a queue pair: which transitions exist, which attributes each demands and allows, what works in each.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::qp::QpState::{

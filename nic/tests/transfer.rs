@@ -1,8 +1,6 @@
 //! Messages that arrive: how they are cut, what is placed where, and what completes.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::Node;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;

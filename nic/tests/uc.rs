@@ -1,8 +1,6 @@
 //! Unreliable connections: packets as they should be, no answer ever, and a loss that costs one message and no more.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::{Data, Datagram};

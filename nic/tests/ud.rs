@@ -1,8 +1,6 @@
 //! Datagrams: behind 40 bytes that say where they came from, checked by Q_Key, dropped in silence where nobody waits; QP1.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::ud::QKEY_GSI;

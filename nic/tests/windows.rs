@@ -1,8 +1,6 @@
 //! Memory windows: binding, invalidating by either side, what they let the peer do, and that keys die when they should.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;

@@ -21,7 +21,7 @@ pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
 
 pub use address_handle::AddressHandle;
-pub use cm::{CmOpenError, CmSink, ConnectionManager, FirstData};
+pub use cm::{CmConnection, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData};
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use context::{Context, ProtectionDomain, Running};

@@ -158,7 +158,7 @@ impl Tally {
 
 /// Builds the test programs; where each is.
 fn build() -> Result<BTreeMap<String, PathBuf>, Error> {
-    let mut words = vec!["test", "--no-run", "-p", "softnic-runtime", "--locked"];
+    let mut words = [&["test", "--no-run"], &programs::TESTED[..]].concat();
     PROGRAMS.iter().for_each(|program| words.extend(["--test", program]));
     programs::build(&words).map_err(Error::Failed)
 }

@@ -4,6 +4,8 @@
 
 mod bench_peers;
 mod between;
+#[cfg(test)]
+mod docs;
 mod guest;
 mod guest_tests;
 mod interop;
@@ -39,11 +41,15 @@ enum Command {
     /// ../shared/captures beside the repository. Its INDEX.md says how many ICRCs of each file must match.
     #[command(after_help = "Examples:
   cargo xtask test
+  cargo xtask test --only clippy --only tshark
   SOFTNIC_CAPTURES=~/captures cargo xtask test --all")]
     Test {
         /// Also what takes long or needs a nightly toolchain: miri, cargo-fuzz
         #[arg(long)]
         all: bool,
+        /// Only the layers whose names have this in them; may be given several times
+        #[arg(long, value_name = "PART")]
+        only: Vec<String>,
     },
     /// Hold our dissection of captures against tshark's, field by field
     #[command(after_help = "Examples:
@@ -115,7 +121,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Setup => setup::run().map(|done| println!("{done}")),
-        Command::Test { all } => test::run(all),
+        Command::Test { all, only } => test::run(all, &only),
         Command::Between(options) => between::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::GuestTests(options) => guest_tests::run(&options),

@@ -8,6 +8,10 @@ use serde_json::Value;
 
 use crate::steps::command;
 
+/// The crates that have tests, named the same way in every layer: with other crates others of their dependencies' features would be on, and
+/// most of the workspace would be built again for the layer. The benchmarks have none; clippy looks at them.
+pub(crate) const TESTED: [&str; 4] = ["--workspace", "--exclude", "softnic-benches", "--locked"];
+
 /// Runs cargo with these words, which must build something; where it put each program, by name.
 pub(crate) fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
     println!("$ cargo {}", words.join(" "));

@@ -48,7 +48,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// Runs the steps in order; a failure does not keep the later ones from running.
-    pub(crate) fn of(steps: &[Step], all: bool) -> Report {
+    pub(crate) fn of(steps: &[&Step], all: bool) -> Report {
         let mut report = Report::default();
         for step in steps {
             println!("== {}", step.name);
@@ -181,7 +181,7 @@ mod tests {
             Step::new("bad", || Outcome::Failed("broken".into())),
             Step::long("slow", || Outcome::Passed(String::new())),
         ];
-        let report = Report::of(&steps, false);
+        let report = Report::of(&steps.each_ref(), false);
         assert_eq!(report.failed(), 1);
         let table = report.table();
         assert!(table.ends_with("\n1 passed, 1 failed"), "{table}");

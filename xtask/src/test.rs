@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every layer of tests, from fast to real. A new layer is a line in [`STEPS`].
 
+use crate::programs::TESTED;
 use crate::project::{self, CAPTURES_VARIABLE};
 use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
 use crate::{between, guest_tests, interop, setup, soak, tshark, verbs};
@@ -17,7 +18,7 @@ const STEPS: &[Step] = &[
             println!("{why}");
         }
         // The captures of real hardware are a layer of their own below.
-        cargo_test(&["cargo", "test", "--workspace", "--locked"], &[(CAPTURES_VARIABLE, "")])
+        cargo_test(&[&["cargo", "test"], &TESTED[..]].concat(), &[(CAPTURES_VARIABLE, "")])
     }),
     Step::new("wire without std", || {
         shell(&["cargo", "build", "-p", "softnic-wire", "--no-default-features", "--locked"])
@@ -59,9 +60,16 @@ const STEPS: &[Step] = &[
     Step::long("cargo-fuzz", fuzz),
 ];
 
-/// Runs all steps and prints the table; the error counts the failures.
-pub(crate) fn run(all: bool) -> Result<(), String> {
-    let report = Report::of(STEPS, all);
+/// Runs all steps, or those whose names have a part of `only`, and prints the table; the error counts the failures.
+pub(crate) fn run(all: bool, only: &[String]) -> Result<(), String> {
+    let has = |step: &Step, part: &String| step.name.to_lowercase().contains(&part.to_lowercase());
+    if let Some(part) = only.iter().find(|&part| !STEPS.iter().any(|step| has(step, part))) {
+        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        return Err(format!("no layer is called `{part}`; there are: {}", names.join(", ")));
+    }
+    let steps: Vec<&Step> =
+        STEPS.iter().filter(|step| only.is_empty() || only.iter().any(|part| has(step, part))).collect();
+    let report = Report::of(&steps, all);
     println!("{}", report.table());
     match report.failed() {
         0 => Ok(()),
@@ -78,8 +86,7 @@ fn hardware_captures() -> Outcome {
         return Outcome::Failed(format!("the name of {} is not UTF-8", folder.display()));
     };
     // Their ICRCs, and what our NIC says to them.
-    let packages = ["cargo", "test", "-p", "softnic-pcaps", "-p", "softnic-replay"];
-    let test = [&packages[..], &["--test", "captures", "--test", "corpus", "--locked"]].concat();
+    let test = [&["cargo", "test", "--test", "captures", "--test", "corpus"], &TESTED[..]].concat();
     match (cargo_test(&test, &[(CAPTURES_VARIABLE, name)]), project::captures_in(&folder)) {
         (Outcome::Passed(_), Ok(files)) => Outcome::Passed(format!("{} captures", files.len())),
         (Outcome::Passed(_), Err(why)) => Outcome::Failed(why),

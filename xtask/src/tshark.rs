@@ -7,7 +7,9 @@ mod simulated;
 mod synthetic;
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::project;
 
@@ -20,6 +22,17 @@ pub(crate) struct Report {
     fields: u64,
     /// Packets of which tshark does not read the extension headers: see [`gaps`].
     gaps: u64,
+}
+
+impl Report {
+    fn add(&mut self, other: &Report) {
+        let Report { files, frames, packets, fields, gaps } = *other;
+        self.files += files;
+        self.frames += frames;
+        self.packets += packets;
+        self.fields += fields;
+        self.gaps += gaps;
+    }
 }
 
 impl fmt::Display for Report {
@@ -37,17 +50,34 @@ impl fmt::Display for Report {
 pub(crate) fn run(files: &[PathBuf]) -> Result<Report, String> {
     let scratch = Scratch::new("tshark")?;
     let files = if files.is_empty() { all_captures(&scratch.0)? } else { files.to_vec() };
-    let mut report = Report::default();
-    let mut differences = Vec::new();
-    for file in &files {
-        let rows = fields::dissect(file, &scratch.0)?;
-        differences.extend(compare::file(file, &rows, &mut report)?);
-    }
+    // What takes time is that tshark starts, once a file: that all cores can do.
+    let jobs = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(Report, Vec<(usize, String)>), String> {
+        let (mut report, mut differences) = (Report::default(), Vec::new());
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(i) else { return Ok((report, differences)) };
+            let rows = fields::dissect(file, &scratch.0)?;
+            differences.extend(compare::file(file, &rows, &mut report)?.into_iter().map(|d| (i, d)));
+        }
+    };
+    let (mut report, mut differences) = (Report::default(), Vec::new());
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| {
+            let (its, found) = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            report.add(&its);
+            differences.extend(found);
+            Ok::<_, String>(())
+        })
+    })?;
     if differences.is_empty() {
         return Ok(report);
     }
-    for d in differences.iter().take(40) {
-        println!("{d}");
+    differences.sort_by_key(|&(i, _)| i);
+    for (_, difference) in differences.iter().take(40) {
+        println!("{difference}");
     }
     Err(format!("{} differences to tshark", differences.len()))
 }

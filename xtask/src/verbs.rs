@@ -121,8 +121,13 @@ struct Bench {
 impl Bench {
     fn new(release: bool, verbose: bool) -> Result<Bench, String> {
         println!("{}", setup::install(&setup::VERBS)?);
-        let words = ["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
-        let words = [&words[..], if release { &["--release"] } else { &[] }].concat();
+        let words = match release {
+            true => vec!["build", "--locked", "--release", "-p", "softnic", "-p", "softnic-verbs"],
+            // The example has cargo count in what only tests depend on, so that nothing is built that they have built.
+            false => {
+                [&["build", "--lib", "--bin", "softnic", "--example", "ping_pong"], &programs::TESTED[..]].concat()
+            }
+        };
         let softnic = programs::build_one("softnic", &words)?;
         let scratch = Scratch::new("verbs")?;
         create_folder(&scratch.0.join(TEMPORARY)).map_err(|e| e.to_string())?;

@@ -1,8 +1,10 @@
 //! Connections by address: the connection manager of a NIC, over its QP1.
 //!
 //! [`ConnectionManager`] drives a [`softnic_cm::Cm`]: it carries its MADs, runs its timers and hands out its events. What can be asked and
-//! what follows is described there; here every call may come from any thread, and returns at once.
+//! what follows is described there; here every call may come from any thread, and returns at once. [`CmListener`] and [`CmConnection`] are
+//! for programs that would rather wait.
 
+mod connection;
 mod gsi;
 mod paths;
 mod service;
@@ -22,6 +24,7 @@ use super::context::Context;
 use crate::OsRandom;
 use crate::background::Background;
 use crate::wake::Wake;
+pub use connection::{CmConnection, CmListener, CmRequest, ConnectError};
 
 /// Who hears of a connection's events, each by a call from the manager's thread, in their order.
 ///
@@ -86,6 +89,7 @@ impl From<ObjectError> for CmOpenError {
 pub struct ConnectionManager {
     shared: Arc<Shared>,
     _thread: Background,
+    context: Context,
 }
 
 /// What calls and the manager's thread share.
@@ -172,7 +176,7 @@ impl ConnectionManager {
             start: Instant::now(),
         });
         let thread = service::start(context, &shared)?;
-        Ok(ConnectionManager { shared, _thread: thread })
+        Ok(ConnectionManager { shared, _thread: thread, context: context.clone() })
     }
 
     /// By which it is told of first data.
@@ -311,6 +315,13 @@ impl ConnectionManager {
             // What is over already needs nothing.
             let _ = managed.cm.destroy(now, id);
         }
+        drop(managed);
+        self.flush(limit);
+    }
+
+    /// Waits until all messages that are due have left the NIC, for at most `limit`: for a program that may end right behind them.
+    pub fn flush(&self, limit: Duration) {
+        let mut managed = self.shared.managed();
         managed.wanted += 1;
         let mine = managed.wanted;
         self.shared.wake();

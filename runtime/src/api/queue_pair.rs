@@ -70,8 +70,10 @@ pub struct Connection {
     pub rnr_retry: u8,
     /// How long the peer waits when we have no receive: a 5-bit code.
     pub min_rnr_timer: u8,
-    /// READs and atomics of ours, and of the peer, that may be outstanding.
+    /// READs and atomics of ours that may be outstanding.
     pub max_rd_atomic: u8,
+    /// READs and atomics of the peer that may be.
+    pub max_dest_rd_atomic: u8,
 }
 
 impl Connection {
@@ -89,6 +91,7 @@ impl Connection {
             rnr_retry: 7,
             min_rnr_timer: 12,
             max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
         }
     }
 }
@@ -263,7 +266,7 @@ impl QueuePair {
             mtu: Some(c.mtu),
             dest_qp: Some(c.dest_qp),
             rq_psn: Some(c.rq_psn),
-            max_dest_rd_atomic: reliable.then_some(c.max_rd_atomic),
+            max_dest_rd_atomic: reliable.then_some(c.max_dest_rd_atomic),
             min_rnr_timer: reliable.then_some(c.min_rnr_timer),
             ..QpAttr::default()
         })?;

@@ -1,5 +1,6 @@
 //! Connections by address, and the datagrams that they are made with.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -8,7 +9,10 @@ use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
-use softnic_runtime::api::{CmSink, ConnectionManager, Context, OpenOptions, QpOptions};
+use softnic_runtime::api::{
+    CmConnection, CmListener, CmSink, CompletionQueue, ConnectError, ConnectionManager, Context, MemoryRegion,
+    OpenOptions, QpOptions, QueuePair,
+};
 use softnic_wire::mad::cm::RejReason;
 use softnic_wire::{Psn, Qpn};
 
@@ -77,6 +81,86 @@ fn first_data_stands_for_a_message_that_is_late_and_a_program_that_ends_says_so(
     client.end_all(LIMIT);
     assert!(matches!(next(&at_server), Event::Disconnected { .. }));
     assert!(at_client.try_recv().is_err(), "nobody is told of what it does itself");
+}
+
+/// A queue pair of a NIC, with its memory.
+fn queue_pair(nic: &Context) -> (QueuePair, CompletionQueue, MemoryRegion) {
+    let (pd, cq) = (nic.alloc_pd(), nic.create_cq(16).unwrap());
+    let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+    (pd.create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap(), cq, mr)
+}
+
+#[test]
+fn calls_that_wait_connect_and_say_why_they_do_not() {
+    let [a, b] = nics();
+    let (client, server) = (ConnectionManager::new(&a).unwrap(), ConnectionManager::new(&b).unwrap());
+    let here = SocketAddr::from((b.addresses()[0], 7174));
+    let elsewhere = (a.addresses()[0], 7174).into();
+    assert!(matches!(CmListener::bind(&server, elsewhere), Err(ConnectError::NotOurAddress { .. })));
+    let ((qp, _cq, _mr), (their_qp, their_cq, their_mr)) = (queue_pair(&a), queue_pair(&b));
+    let connect = |qp: &QueuePair| CmConnection::connect(&client, qp, here, b"it is me", LIMIT);
+    let refused = |asked: Result<CmConnection<'_>, ConnectError>| match asked.err().expect("nobody wants it") {
+        ConnectError::Refused { peer, reason, private_data } if peer == here => (reason, private_data),
+        e => panic!("{e}"),
+    };
+    assert_eq!(refused(connect(&qp)).0, RejReason::INVALID_SERVICE_ID);
+    let listener = CmListener::bind(&server, here).unwrap();
+    assert!(CmListener::bind(&server, here).is_err(), "one listener a port");
+    assert!(listener.next(Duration::ZERO).is_none());
+    let request = || listener.next(LIMIT).expect("somebody asks");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| refused(connect(&qp)));
+        request().reject(b"not today").unwrap();
+        let (reason, why) = asked.join().unwrap();
+        assert_eq!((reason, &why[..10]), (RejReason::CONSUMER_DEFINED, &b"not today\0"[..]));
+        let asked = scope.spawn(|| refused(connect(&qp)));
+        drop(request());
+        assert_eq!(asked.join().unwrap().0, RejReason::CONSUMER_DEFINED);
+        // Accepted; the one who asked sends, and ends it.
+        let asked = scope.spawn(|| {
+            let connection = connect(&qp).unwrap();
+            assert_eq!((connection.peer(), &connection.private_data()[..5]), (here, &b"come\0"[..]));
+            connection
+        });
+        let request = request();
+        assert_eq!((request.peer().ip(), &request.private_data()[..9]), (a.addresses()[0], &b"it is me\0"[..]));
+        let mut theirs = request.accept(&their_qp, b"come", LIMIT).unwrap();
+        let ours = asked.join().unwrap();
+        their_qp.post_recv(&RecvWr { wr_id: 7, sges: &[their_mr.sge(0, 4096)], deadline: None }).unwrap();
+        assert!(!theirs.is_over());
+        let ended = scope.spawn(move || ours.disconnect(LIMIT));
+        while !theirs.is_over() {
+            std::thread::yield_now();
+        }
+        assert!(ended.join().unwrap(), "the peer agreed");
+        assert!(their_cq.wait(LIMIT).unwrap());
+        assert_eq!(their_cq.poll_one().unwrap().unwrap().status, Status::WrFlushErr);
+        assert!(theirs.disconnect(LIMIT), "what is over is over");
+    });
+    // Who asked and was not looked at is refused when the listener goes.
+    let ((qp, ..), before) = (queue_pair(&a), server.counters().received);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| refused(connect(&qp)));
+        while server.counters().received == before {
+            std::thread::yield_now();
+        }
+        drop(listener);
+        assert_eq!(asked.join().unwrap().0, RejReason::CONSUMER_DEFINED);
+    });
+}
+
+#[test]
+fn a_peer_that_never_answers_is_given_up() {
+    let [a, b] = nics();
+    let client = ConnectionManager::new(&a).unwrap();
+    let (qp, ..) = queue_pair(&a);
+    // The NIC there has no manager.
+    let peer = (b.addresses()[0], 7174).into();
+    let asked = CmConnection::connect(&client, &qp, peer, &[], Duration::from_millis(50));
+    assert!(matches!(asked.err(), Some(ConnectError::NoAnswer(silent)) if silent == peer));
+    let nobody = ([10, 0, 0, 77], 7174).into();
+    let asked = CmConnection::connect(&client, &qp, nobody, &[], LIMIT);
+    assert!(matches!(asked.err(), Some(ConnectError::NoPath { .. })));
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Veth {
 }
 
 /// Moves the calling thread into a namespace.
-fn enter(namespace: &str) {
+pub(crate) fn enter(namespace: &str) {
     let namespace = File::open(format!("/run/netns/{namespace}")).unwrap();
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
 }

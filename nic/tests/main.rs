@@ -1,0 +1,39 @@
+//! Tests of one NIC, packet by packet. One program for all files: built and linked once, not once a file.
+
+mod acknowledge;
+mod arbitrary;
+mod arbitrary_kinds;
+mod common;
+mod data;
+mod drain;
+mod errors;
+mod events;
+mod found_by_swarm;
+mod hostile;
+mod local_operations;
+mod loopback;
+mod loss;
+mod mixed;
+mod multicast;
+mod objects;
+mod ping_pong;
+mod receiver_not_ready;
+mod srq;
+mod states;
+mod transfer;
+mod uc;
+mod ud;
+mod victims;
+mod windows;
+
+/// A file that is not named above would be left out, and nobody would notice.
+#[test]
+fn every_file_of_this_folder_is_part_of_it() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap_or(&name);
+        let line = format!("\nmod {module};\n");
+        assert!(module == "main" || include_str!("main.rs").contains(&line), "tests/main.rs does not name {name}");
+    }
+}
