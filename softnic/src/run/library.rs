@@ -18,6 +18,7 @@ pub(crate) struct Libraries {
     pub(crate) preload: Option<PathBuf>,
 }
 
+/// Looks for them.
 pub(crate) fn find() -> Result<Libraries, String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
