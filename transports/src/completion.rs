@@ -97,6 +97,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// Who sent a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
     pub src_qp: Option<Qpn>,
+    /// That datagram came over IPv6, not over IPv4.
+    pub over_ipv6: bool,
     /// The queue pair.
     pub qpn: Qpn,
     /// The peer asked for an event.
@@ -116,6 +118,7 @@ impl Completion {
             imm: None,
             invalidated: None,
             src_qp: None,
+            over_ipv6: false,
             qpn,
             solicited: false,
             partial: false,

@@ -11,6 +11,7 @@ mod recorded;
 mod report;
 mod rxe;
 mod tools;
+mod ucx;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

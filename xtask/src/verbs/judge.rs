@@ -1,6 +1,7 @@
 //! Whether what a program printed is what it prints when all is well.
 
 use super::tools::{Case, Prints};
+use super::ucx;
 
 /// Words that no program prints then.
 const BAD: [&str; 8] = ["fail", "error", "couldn't", "unable", "mismatch", "panicked", "invalid data", "unsupported"];
@@ -46,6 +47,7 @@ pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
         Prints::PingPong => ping_pong(client, "client"),
         Prints::Pings(count) | Prints::PingsTwice(count) => pings(client, "client", count),
         Prints::Status | Prints::Group => status(client, "client"),
+        Prints::Ucx => ucx::judge(case.options, &client.text),
         Prints::OneRow => {
             let rows = rows(&client.text).len();
             if rows == 1 { positive(&client.text) } else { Err(format!("the client prints {rows} results, not one")) }

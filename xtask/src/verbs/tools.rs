@@ -1,5 +1,10 @@
 //! The programs that are run at both ends, and what their output must be.
 
+use super::ucx;
+
+/// Where servers wait that do not listen by the connection manager.
+pub(super) const PORT: u16 = 18515;
+
 /// What a program prints when all is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prints {
@@ -19,6 +24,8 @@ pub(super) enum Prints {
     Status,
     /// `mckey`: the same, of a multicast group.
     Group,
+    /// `ucx_perftest`: see `ucx.rs`.
+    Ucx,
 }
 
 /// How one sees that a server is ready for its client.
@@ -56,6 +63,9 @@ impl Case {
 
     /// The words of the command: `gid` is the index of the GID to use.
     pub(super) fn words(&self, device: &str, gid: u32, server: Option<&str>) -> Vec<String> {
+        if self.prints == Prints::Ucx {
+            return ucx::words(self.options, server);
+        }
         let gid = gid.to_string();
         let address = server.unwrap_or_default();
         let (common, server) = match self.prints {
@@ -106,7 +116,7 @@ pub(super) const GROUP_IN_PROC: &str = "030201EF";
 /// The largest message of perftest's `-a`.
 const LARGEST: u32 = 1 << 23;
 
-const fn case(program: &'static str, options: &'static str, prints: Prints, short: bool) -> Case {
+pub(super) const fn case(program: &'static str, options: &'static str, prints: Prints, short: bool) -> Case {
     Case { program, options, fault: None, prints, short }
 }
 
@@ -185,6 +195,7 @@ pub(super) fn pair() -> Vec<Case> {
         all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), false));
     }
     all.extend(by_address());
+    all.extend(ucx::cases());
     // UC has no lost message back, and perftest waits for each: only RC is for a lossy wire.
     for (program, options, prints, short) in [
         ("ib_write_bw", "-s 65536 -n 500", OneRow, true),
