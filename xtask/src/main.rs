@@ -105,10 +105,10 @@ enum Command {
   cargo xtask bench-peers
   cargo xtask bench-peers --rounds 15 --write-docs")]
     BenchPeers(bench_peers::Options),
-    /// Run unmodified verbs programs on softnic: ibv_*_pingpong, perftest and UCX, with each other and with Linux Soft-RoCE, and C tests
+    /// Run unmodified verbs programs on softnic: ibv_*_pingpong, perftest, UCX and libfabric, with each other and with Linux Soft-RoCE, and C tests
     ///
     /// Needs root, for network namespaces and AF_XDP; the C tests on a wire in memory do not. Installs ibverbs-utils, perftest,
-    /// rdmacm-utils, ucx-utils, gcc and the headers of rdma-core with apt where they are missing.
+    /// rdmacm-utils, ucx-utils, libfabric-bin, gcc and the headers of rdma-core with apt where they are missing.
     #[command(after_help = "Examples:
   cargo xtask verbs
   cargo xtask verbs --c
