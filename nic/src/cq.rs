@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use softnic_transports::planted::{Bug, planted};
 use softnic_transports::{Completion, CqOverflow, Status};
+use softnic_wire::Qpn;
 
 /// What is wrong with a completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -94,6 +95,11 @@ impl Cq {
     /// Asks for one event. Who asked for the next completion is not content with a solicited one later.
     pub(crate) fn arm(&mut self, what: Notify) {
         self.armed = self.armed.max(Some(what));
+    }
+
+    /// Takes out what one queue pair completed.
+    pub(crate) fn forget(&mut self, qpn: Qpn) {
+        self.ring.retain(|c| c.qpn != qpn);
     }
 
     /// Changes the room; completions stay.

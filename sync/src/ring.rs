@@ -71,6 +71,11 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
+    /// How many values the ring holds at most.
+    pub fn capacity(&self) -> usize {
+        self.shared.slots.len()
+    }
+
     /// How many values it has room for now; more when the reader goes on.
     #[inline]
     pub fn room(&mut self) -> usize {
