@@ -112,3 +112,33 @@ impl Cq {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use softnic_transports::WcOpcode;
+
+    use super::*;
+
+    #[test]
+    fn what_one_queue_pair_completed_is_forgotten_and_the_others_stay_in_order() {
+        let completion = |wr_id, qpn| Completion {
+            wr_id,
+            status: Status::Success,
+            opcode: WcOpcode::Send,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            src_qp: None,
+            qpn: Qpn::new(qpn),
+            solicited: false,
+            partial: false,
+        };
+        let mut cq = Cq::new(4);
+        for (wr_id, qpn) in [(1, 17), (2, 18), (3, 17), (4, 19)] {
+            cq.push(completion(wr_id, qpn)).unwrap();
+        }
+        cq.forget(Qpn::new(17));
+        let left: Vec<u64> = std::iter::from_fn(|| cq.poll().unwrap()).map(|c| c.wr_id).collect();
+        assert_eq!(left, [2, 4]);
+    }
+}

@@ -321,7 +321,16 @@ impl QueuePair {
     /// Puts a work request into its ring. Before a full ring is a full queue, the NIC takes over what it has room for.
     #[inline]
     fn push<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
-        let Err(work) = lock(ring).push(work) else { return Ok(()) };
+        // A statement of its own: the lock is not held any more behind it.
+        let pushed = lock(ring).push(work);
+        match pushed {
+            Ok(()) => Ok(()),
+            Err(work) => self.push_after_making_room(ring, work),
+        }
+    }
+
+    #[cold]
+    fn push_after_making_room<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
         self.0.engine.control().take_work_of(self.0.index);
         lock(ring).push(work).map_err(|_| PostError::QueueFull)
     }
@@ -352,11 +361,11 @@ impl QueuePair {
 
     /// Whether there is room for so many send work requests right now; the NIC takes over what it has room for before there is not.
     pub fn has_send_room(&self, wanted: usize) -> bool {
-        if lock(&self.0.sends).room() >= wanted {
+        if lock(&self.0.sends).has_room(wanted) {
             return true;
         }
         self.0.engine.control().take_work_of(self.0.index);
-        lock(&self.0.sends).room() >= wanted
+        lock(&self.0.sends).has_room(wanted)
     }
 
     /// How many send and how many receive work requests it holds before it is full: those that the NIC has, as many as were asked for,
