@@ -54,8 +54,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         true => Place::Memory,
         false => find_place().map_err(|e| e.to_string())?,
     };
-    let tests: Vec<String> = (0..options.repeat).flat_map(|_| tests.clone()).collect();
-    let report = run_tests(&suite, &tests, &place, &scratch, options.release, options.verbose)?;
+    let how = How { release: options.release, verbose: options.verbose, rounds: options.repeat };
+    let report = run_tests(&suite, &tests, &place, &scratch, how)?;
     println!("\n{}", report.text());
     if options.write_docs {
         report.write(&suite, place.name())?;
@@ -76,7 +76,8 @@ pub(crate) fn run_as_layer() -> Outcome {
     let run = || -> Result<Report, Error> {
         let scratch = Scratch::new("pyverbs").map_err(Error::Failed)?;
         let suite = Suite::gather(&scratch.0)?;
-        run_tests(&suite, &suite.tests, &find_place()?, &scratch, false, false).map_err(Error::Failed)
+        let how = How { release: false, verbose: false, rounds: 1 };
+        run_tests(&suite, &suite.tests, &find_place()?, &scratch, how).map_err(Error::Failed)
     };
     match run() {
         Ok(report) => {
@@ -116,24 +117,26 @@ fn named(all: &[String], names: &[String]) -> Result<Vec<String>, String> {
     Ok(all.iter().filter(wanted).cloned().collect())
 }
 
-/// Runs them, module by module.
-fn run_tests(
-    suite: &Suite,
-    tests: &[String],
-    place: &Place,
-    scratch: &Scratch,
+/// How tests are run.
+#[derive(Debug, Clone, Copy)]
+struct How {
     release: bool,
     verbose: bool,
-) -> Result<Report, String> {
+    rounds: usize,
+}
+
+/// Runs them, module by module.
+fn run_tests(suite: &Suite, tests: &[String], place: &Place, scratch: &Scratch, how: How) -> Result<Report, String> {
     let words = ["build", "--locked", "-p", "softnic", "-p", "softnic-verbs"];
-    let words = [&words[..], if release { &["--release"] } else { &[] }].concat();
+    let words = [&words[..], if how.release { &["--release"] } else { &[] }].concat();
     let softnic = programs::build_one("softnic", &words)?;
     let temporary = scratch.0.join("tmp");
     create_folder(&temporary).map_err(|e| e.to_string())?;
     catch_interrupts();
-    let runner = Runner { suite, softnic: &softnic, place, scratch: &scratch.0, temporary: &temporary, verbose };
+    let runner =
+        Runner { suite, softnic: &softnic, place, scratch: &scratch.0, temporary: &temporary, verbose: how.verbose };
     let mut report = Report::default();
-    for (module, tests) in Suite::modules(tests) {
+    for (module, tests) in (0..how.rounds).flat_map(|_| Suite::modules(tests)) {
         for row in runner.run(module, tests).map_err(|e| e.to_string())? {
             println!("pyverbs: {:3} {}", report.len() + 1, row.line());
             report.add(row);
