@@ -34,6 +34,13 @@ pub(crate) const VERBS: [Tool; 9] = [
     Tool { program: "gcc", package: "gcc" },
 ];
 
+/// What `cargo xtask pyverbs` calls.
+pub(crate) const PYVERBS: [Tool; 3] = [
+    Tool { program: "ip", package: "iproute2" },
+    Tool { program: "/usr/bin/python3", package: "python3" },
+    Tool { program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py", package: "python3-pyverbs" },
+];
+
 /// Installs what the tests need and is missing.
 pub(crate) fn run() -> Result<String, String> {
     install(&TOOLS)
