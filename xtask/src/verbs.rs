@@ -103,7 +103,7 @@ impl Test {
         let pair = tools::pair().into_iter().map(Test::Pair);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
         let both = |case: tools::Case| {
-            let client = case.clone().to_a_slow_server();
+            let client = case.clone().with_a_slow_server();
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let more = killed.chain([Test::Recorded]);

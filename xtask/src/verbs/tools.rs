@@ -102,7 +102,7 @@ impl Case {
 
     /// The same for a client whose server is slow. With -R perftest 4.5 connects twice, the second time at once, and where its server does
     /// not listen yet it tries again with ids that it has destroyed, and dies. So what it sends takes longer than its server takes to listen.
-    pub(super) fn to_a_slow_server(mut self) -> Case {
+    pub(super) fn with_a_slow_server(mut self) -> Case {
         if self.options.split_whitespace().any(|word| word == "-R") {
             self.fault = Some("delay=400ms");
         }
