@@ -121,18 +121,7 @@ mod tests {
 
     #[test]
     fn what_one_queue_pair_completed_is_forgotten_and_the_others_stay_in_order() {
-        let completion = |wr_id, qpn| Completion {
-            wr_id,
-            status: Status::Success,
-            opcode: WcOpcode::Send,
-            byte_len: 0,
-            imm: None,
-            invalidated: None,
-            src_qp: None,
-            qpn: Qpn::new(qpn),
-            solicited: false,
-            partial: false,
-        };
+        let completion = |wr_id, qpn| Completion::new(wr_id, Status::Success, WcOpcode::Send, Qpn::new(qpn));
         let mut cq = Cq::new(4);
         for (wr_id, qpn) in [(1, 17), (2, 18), (3, 17), (4, 19)] {
             cq.push(completion(wr_id, qpn)).unwrap();
