@@ -109,7 +109,7 @@ pub struct Completion {
 
 impl Completion {
     /// The end of a work request with nothing special about it.
-    pub(crate) fn new(wr_id: u64, status: Status, opcode: WcOpcode, qpn: Qpn) -> Completion {
+    pub fn new(wr_id: u64, status: Status, opcode: WcOpcode, qpn: Qpn) -> Completion {
         Completion {
             wr_id,
             status,
