@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use softnic_transports::planted::{Bug, planted};
 use softnic_transports::{Completion, CqOverflow, Status};
+use softnic_wire::Qpn;
 
 /// What is wrong with a completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +97,11 @@ impl Cq {
         self.armed = self.armed.max(Some(what));
     }
 
+    /// Takes out what one queue pair completed.
+    pub(crate) fn forget(&mut self, qpn: Qpn) {
+        self.ring.retain(|c| c.qpn != qpn);
+    }
+
     /// Changes the room; completions stay.
     pub(crate) fn resize(&mut self, capacity: usize) -> Result<(), CqError> {
         if capacity < self.ring.len() {
@@ -104,5 +110,24 @@ impl Cq {
         self.ring.reserve(capacity - self.ring.len());
         self.capacity = capacity;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use softnic_transports::WcOpcode;
+
+    use super::*;
+
+    #[test]
+    fn what_one_queue_pair_completed_is_forgotten_and_the_others_stay_in_order() {
+        let completion = |wr_id, qpn| Completion::new(wr_id, Status::Success, WcOpcode::Send, Qpn::new(qpn));
+        let mut cq = Cq::new(4);
+        for (wr_id, qpn) in [(1, 17), (2, 18), (3, 17), (4, 19)] {
+            cq.push(completion(wr_id, qpn)).unwrap();
+        }
+        cq.forget(Qpn::new(17));
+        let left: Vec<u64> = std::iter::from_fn(|| cq.poll().unwrap()).map(|c| c.wr_id).collect();
+        assert_eq!(left, [2, 4]);
     }
 }

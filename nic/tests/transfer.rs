@@ -40,6 +40,7 @@ fn assert_completed(w: &mut World, kind: MessageKind, len: usize, why: &str) {
         imm: None,
         invalidated: None,
         src_qp: None,
+        over_ipv6: false,
         qpn: w.hosts[A].qpn,
         solicited: false,
         partial: false,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::Common;
-use crate::run::library::{self, IBVERBS, RDMACM};
+use crate::run::library::{self, IBVERBS, PRELOAD, RDMACM};
 
 /// What is in our library and in no other: the first variable that it reads.
 const MARK: &[u8] = b"SOFTNIC_DEV";
@@ -25,6 +25,7 @@ const HEADER_NAME: &str = "softnicdv.h";
 #[command(after_help = "Examples:
   softnic install ~/softnic-lib
   eval $(softnic install ~/softnic-lib) && SOFTNIC_DEV=afxdp:eth0 ibv_devinfo
+  SOFTNIC_DEV=afxdp:eth0 LD_PRELOAD=~/softnic-lib/libsoftnic_preload.so UCX_TLS=rc_v ucx_info -d     # UCX needs this one, too
   cc -I ~/softnic-lib/include program.c -L ~/softnic-lib -l:libibverbs.so.1     # with <infiniband/softnicdv.h>
 
 The folder must not be where the system keeps its own: both libraries of rdma-core stay as they are unless --force is given. What
@@ -39,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
-    let library = library::find()?;
+    let libraries = library::find()?;
     fs::create_dir_all(&args.folder).map_err(failed(&args.folder))?;
     let folder = args.folder.canonicalize().map_err(failed(&args.folder))?;
     for name in [IBVERBS, RDMACM] {
@@ -49,8 +50,13 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         }
     }
     let (ibverbs, rdmacm) = (folder.join(IBVERBS), folder.join(RDMACM));
-    replace(&ibverbs, |new| fs::copy(&library, new).map(|_| ())).map_err(failed(&ibverbs))?;
+    replace(&ibverbs, |new| fs::copy(&libraries.verbs, new).map(|_| ())).map_err(failed(&ibverbs))?;
     replace(&rdmacm, |new| symlink(IBVERBS, new)).map_err(failed(&rdmacm))?;
+    let preload = libraries.preload.map(|from| (from, folder.join(PRELOAD)));
+    if let Some((from, to)) = &preload {
+        replace(to, |new| fs::copy(from, new).map(|_| ())).map_err(failed(to))?;
+    }
+    let preload = preload.map(|(_, to)| to);
     let headers = folder.join(HEADER_PLACE);
     fs::create_dir_all(&headers).map_err(failed(&headers))?;
     let header = headers.join(HEADER_NAME);
@@ -60,7 +66,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         true => writeln!(
             io::stdout(),
             "{}",
-            json!({ "libibverbs": ibverbs, "librdmacm": rdmacm, "header": header, "export": line })
+            json!({ "libibverbs": ibverbs, "librdmacm": rdmacm, "preload": preload, "header": header, "export": line })
         ),
         false => writeln!(io::stdout(), "{line}"),
     };

@@ -71,27 +71,50 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
 }
 
 fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
-    let library = library::find()?;
+    let libraries = library::find()?;
     let environment = Environment::of(args, common.seed)?;
     // From here on a signal is for the program; the folder is removed when it has ended.
     let signals = child::Signals::block()?;
-    let folder = PrivateFolder::with(&library)?;
+    let folder = PrivateFolder::with(&libraries)?;
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.0);
+    if libraries.preload.is_some() {
+        command.env(PRELOADED, preloaded(folder.path()));
+        command.env(ASAN_OPTIONS, with_old("verify_asan_link_order=0".into(), ASAN_OPTIONS));
+    }
     signals.run(&mut command)
 }
 
 /// Where ld.so looks first.
 const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
 
+/// What it loads first.
+const PRELOADED: &str = "LD_PRELOAD";
+/// A program that was compiled with AddressSanitizer refuses to start where anything is loaded before it, unless it is told that this is meant.
+const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
+
 /// Our folder, and then where it looked before.
 fn search_path(folder: &Path) -> OsString {
-    let mut path = folder.as_os_str().to_owned();
-    if let Some(old) = std::env::var_os(SEARCH_PATH).filter(|old| !old.is_empty()) {
-        path.push(":");
-        path.push(old);
+    with_old(folder.as_os_str().to_owned(), SEARCH_PATH)
+}
+
+/// A value, and behind it what a variable has now.
+fn with_old(mut value: OsString, variable: &str) -> OsString {
+    if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
+        value.push(":");
+        value.push(old);
     }
-    path
+    value
+}
+
+/// What others wanted to be loaded first, and then ours: they are asked before it.
+fn preloaded(folder: &Path) -> OsString {
+    let mut all = std::env::var_os(PRELOADED).filter(|old| !old.is_empty()).map_or_else(OsString::new, |mut old| {
+        old.push(":");
+        old
+    });
+    all.push(folder.join(library::PRELOAD));
+    all
 }
 
 /// An option, or else what the environment has for it.

@@ -133,6 +133,28 @@ fn the_library_is_found_first_under_both_names_by_this_program_alone() {
     assert!(path.starts_with(place.temporary().to_str().unwrap()) && path.trim().ends_with(":/before:/it"), "{path}");
 }
 
+/// ld.so says that it cannot load what stands in for libraries here, and goes on.
+#[test]
+fn the_library_that_answers_for_device_files_is_loaded_after_those_that_others_want() {
+    let place = Place::new();
+    let variables = |place: &Place| {
+        let script = "echo $LD_PRELOAD; echo $ASAN_OPTIONS; cat ${LD_PRELOAD##*:}";
+        let mut command = place.softnic(&["run", "--dev", "mem", "--", "sh", "-c", script]);
+        let out = command.env("LD_PRELOAD", "/no/other.so").env("ASAN_OPTIONS", "detect_leaks=0").output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    assert_eq!(variables(&place), "/no/other.so\ndetect_leaks=0\n", "without it all is as it was");
+    fs::write(place.0.join("bin/libsoftnic_preload.so"), "stands in for it").unwrap();
+    let text = variables(&place);
+    let (preloaded, rest) = text.split_once('\n').unwrap();
+    assert!(preloaded.starts_with(&format!("/no/other.so:{}/", place.temporary().display())), "{preloaded}");
+    assert_eq!(rest, "verify_asan_link_order=0:detect_leaks=0\nstands in for it");
+    place.is_clean();
+    let folder = place.0.join("lib");
+    assert!(place.softnic(&["install", folder.to_str().unwrap()]).status().unwrap().success());
+    assert_eq!(fs::read_to_string(folder.join("libsoftnic_preload.so")).unwrap(), "stands in for it");
+}
+
 #[test]
 fn an_installed_program_has_its_library_in_lib() {
     let place = Place::new();

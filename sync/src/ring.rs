@@ -71,7 +71,12 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// How many values it has room for now; more when the reader goes on.
+    /// How many values the ring holds at most.
+    pub fn capacity(&self) -> usize {
+        self.shared.slots.len()
+    }
+
+    /// How many values it has room for at least: what the reader took since this was last 0 is not counted.
     #[inline]
     pub fn room(&mut self) -> usize {
         let size = self.shared.slots.len();
@@ -79,6 +84,14 @@ impl<T> Producer<T> {
             self.head = self.shared.head.0.load(Ordering::Acquire);
         }
         size - self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether it has room for so many values now; the reader is asked unless that is certain.
+    pub fn has_room(&mut self, wanted: usize) -> bool {
+        if self.room() < wanted {
+            self.head = self.shared.head.0.load(Ordering::Acquire);
+        }
+        self.room() >= wanted
     }
 
     /// Writes a value; gives it back when there is no room.
@@ -151,6 +164,16 @@ mod tests {
                 (0..4).map(|i| round * 10 + i).collect::<Vec<_>>()
             );
         }
+    }
+
+    #[test]
+    fn there_is_room_for_as_many_as_the_reader_has_taken() {
+        let (mut p, mut c) = ring(8);
+        assert_eq!(p.capacity(), 8);
+        (0..6).for_each(|i| p.push(i).unwrap());
+        assert!(p.has_room(2) && !p.has_room(3));
+        (0..4).for_each(|i| assert_eq!(c.pop(), Some(i)));
+        assert!(p.has_room(6) && !p.has_room(7));
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// Who sent a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
     pub src_qp: Option<Qpn>,
+    /// That datagram came over IPv6, not over IPv4.
+    pub over_ipv6: bool,
     /// The queue pair.
     pub qpn: Qpn,
     /// The peer asked for an event.
@@ -107,7 +109,7 @@ pub struct Completion {
 
 impl Completion {
     /// The end of a work request with nothing special about it.
-    pub(crate) fn new(wr_id: u64, status: Status, opcode: WcOpcode, qpn: Qpn) -> Completion {
+    pub fn new(wr_id: u64, status: Status, opcode: WcOpcode, qpn: Qpn) -> Completion {
         Completion {
             wr_id,
             status,
@@ -116,6 +118,7 @@ impl Completion {
             imm: None,
             invalidated: None,
             src_qp: None,
+            over_ipv6: false,
             qpn,
             solicited: false,
             partial: false,

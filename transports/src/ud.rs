@@ -114,6 +114,7 @@ impl Ud {
             byte_len,
             imm: packet.ext.imm,
             src_qp: Some(deth.src_qp),
+            over_ipv6: grh::is_ipv6(header),
             solicited: packet.bth.solicited,
             ..Completion::new(receive.wr_id, Status::Success, WcOpcode::Recv, self.common.qpn)
         };

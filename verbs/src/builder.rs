@@ -200,7 +200,7 @@ fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
     for request in &b.requests {
         qp.ours.qp.check_send(&wr(request))?;
     }
-    if qp.ours.qp.send_room() < b.requests.len() {
+    if !qp.ours.qp.has_send_room(b.requests.len()) {
         return Err(Errno::ENOMEM);
     }
     for request in &b.requests {

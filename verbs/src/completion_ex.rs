@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use softnic_nic::transports::Completion;
 
 use crate::abi::*;
-use crate::completion::{self, Cq, extras, opcode_code, status_code};
+use crate::completion::{self, Cq, extras, opcode_code, packet_kind, status_code};
 use crate::context::ContextPtr;
 use crate::errno::{Errno, pointer};
 use crate::fork;
@@ -133,13 +133,13 @@ extern "C" fn read_wc_flags(cq: &Cq) -> c_uint {
     read(cq, |c| extras(c).0)
 }
 
-/// LIDs and service levels are InfiniBand's.
+/// LIDs are InfiniBand's.
 extern "C" fn read_slid(_cq: &Cq) -> u32 {
     0
 }
 
-extern "C" fn read_sl(_cq: &Cq) -> u8 {
-    0
+extern "C" fn read_sl(cq: &Cq) -> u8 {
+    read(cq, packet_kind)
 }
 
 extern "C" fn read_dlid_path_bits(_cq: &Cq) -> u8 {

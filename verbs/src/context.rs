@@ -1,8 +1,10 @@
 //! Contexts: a device that a program opened, with the tables of functions that inlined verbs call.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -33,6 +35,8 @@ pub(crate) struct Ours {
     pub(crate) events: Arc<EventQueue>,
     /// What a program may forget to destroy and that must not outlive the context: queue pairs by number, regions by key.
     alive: Mutex<Alive>,
+    /// What programs take for the kernel's device: they may duplicate it, and hand it on, but not import anything by it.
+    _command: File,
 }
 
 #[derive(Default)]
@@ -119,11 +123,12 @@ pub(crate) extern "C" fn open(device: &'static Device) -> *mut ibv_context {
     let open = || -> Result<*mut Context, Errno> {
         fork::check()?;
         let (nics, events) = (Nics::of(device)?, Arc::new(EventQueue::new()?));
+        let command = File::open("/dev/null")?;
         nics.get(device).owners.add_context(&events);
         let context = ibv_context {
             device: device.as_c(),
             ops: ops(),
-            cmd_fd: -1,
+            cmd_fd: command.as_raw_fd(),
             async_fd: events.fd(),
             num_comp_vectors: 1,
             mutex: Default::default(),
@@ -155,7 +160,7 @@ pub(crate) extern "C" fn open(device: &'static Device) -> *mut ibv_context {
             sz: size_of::<verbs_context>(),
             context,
         };
-        let ours = Ours { device, nics, events, alive: Mutex::default() };
+        let ours = Ours { device, nics, events, alive: Mutex::default(), _command: command };
         Ok(Box::into_raw(Box::new(Context { ext, zeros: [0; 64], ours })))
     };
     match open() {

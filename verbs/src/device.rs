@@ -10,8 +10,8 @@ use softnic_wire::MacAddr;
 use crate::abi::*;
 use crate::environment::Environment;
 use crate::errno::Errno;
-use crate::fork;
 use crate::nic::Nics;
+use crate::{files, fork};
 
 /// A device, as a program has it.
 #[repr(C)]
@@ -43,6 +43,11 @@ fn name<const N: usize>(text: &str) -> [u8; N] {
     let len = text.len().min(N - 1);
     out[..len].copy_from_slice(&text.as_bytes()[..len]);
     out
+}
+
+/// What [`name`] copied.
+fn text(name: &[u8]) -> &str {
+    CStr::from_bytes_until_nul(name).ok().and_then(|name| name.to_str().ok()).unwrap_or_default()
 }
 
 /// EUI-64 of a MAC address, as RoCE devices make their GUIDs.
@@ -77,6 +82,15 @@ impl Device {
             ibdev_path: name(&format!("/sys/class/infiniband/softnic{index}")),
         };
         Device { base, zeros: [0; 64], guid: guid(mac), index, place, group }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        text(&self.base.name)
+    }
+
+    /// What its file in /dev/infiniband would be called.
+    pub(crate) fn file_name(&self) -> &str {
+        text(&self.base.dev_name)
     }
 
     /// The network interface that it is on.
@@ -119,6 +133,7 @@ pub(crate) fn devices() -> &'static [Device] {
                 devices.push(Device::new(devices.len(), place, mac, group));
             }
         }
+        files::answer();
         devices
     })
 }
@@ -214,6 +229,7 @@ mod tests {
     #[test]
     fn names_end_with_zero_and_guids_are_those_of_the_mac_address() {
         assert_eq!(name::<4>("abcdef"), *b"abc\0");
+        assert_eq!(text(&name::<8>("abcdef")), "abcdef");
         assert_eq!(guid(MacAddr([2, 0, 10, 0, 0, 1])), 0x0000_0aff_fe00_0001);
     }
 }

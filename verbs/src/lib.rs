@@ -21,6 +21,7 @@ mod environment;
 mod errno;
 mod events;
 mod exports;
+mod files;
 mod fork;
 mod modify;
 mod nic;

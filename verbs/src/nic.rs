@@ -1,7 +1,8 @@
 //! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, mpsc};
+use std::time::Duration;
 
 use softnic_nic::transports::Event;
 use softnic_runtime::api::{self, DeviceSpec, EventSink, FirstData, OpenError, OpenOptions};
@@ -136,19 +137,24 @@ impl Drop for Nics {
     }
 }
 
+/// How long a process that ends waits for its last messages to go out.
+const AT_MOST: Duration = Duration::from_secs(1);
+
 /// A program may end without closing anything: what it received is acknowledged nevertheless, and its capture is whole.
 fn at_exit() {
     extern "C" fn settle() {
         if fork::check().is_err() {
             return;
         }
-        devices::end_all();
-        for nics in device::open_nics() {
-            for nic in &nics.nics {
-                nic.runtime.settle();
-                // Nobody is left to be told.
-                let _ = nic.runtime.flush_capture();
-            }
+        // Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will
+        // never leave it, so another one asks to come in; and nobody waits for that for ever.
+        let (done, is_done) = mpsc::channel();
+        let last = move || {
+            settle_all();
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("softnic-end".into()).spawn(last).is_ok() {
+            let _ = is_done.recv_timeout(AT_MOST);
         }
     }
     static ONCE: Once = Once::new();
@@ -156,6 +162,17 @@ fn at_exit() {
         // SAFETY: the handler is a function of this library, which is never unloaded.
         unsafe { libc::atexit(settle) };
     });
+}
+
+fn settle_all() {
+    devices::end_all();
+    for nics in device::open_nics() {
+        for nic in &nics.nics {
+            nic.runtime.settle();
+            // Nobody is left to be told.
+            let _ = nic.runtime.flush_capture();
+        }
+    }
 }
 
 /// What a program is told, beside the line that a person reads.

@@ -15,6 +15,10 @@ pub(crate) const MAX_QP_WR: u32 = 32_768;
 pub(crate) const MAX_CQE: u32 = 1 << 22;
 pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 const MAX_OBJECTS: c_int = 1 << 16;
+/// An OUI in place of a vendor's, which programs expect to be something: of those that are administered locally, so nobody's.
+const VENDOR_ID: u32 = 0x02_53_4e;
+/// GIDs that there is room for, at least: like devices whose addresses come and go, ours has entries that are empty.
+const GID_TABLE: usize = 16;
 const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
 
 /// An address as a GID.
@@ -47,7 +51,7 @@ fn device_attr(context: &crate::context::Context) -> ibv_device_attr {
         max_mr_size: i64::MAX as u64,
         // Any page from 4 KiB on.
         page_size_cap: !0xfff,
-        vendor_id: 0,
+        vendor_id: VENDOR_ID,
         vendor_part_id: 0,
         hw_ver: 0,
         max_qp: MAX_OBJECTS,
@@ -182,7 +186,7 @@ fn port_attr(context: &crate::context::Context) -> ibv_port_attr {
         state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: mtu_code(PathMtu::B4096),
         active_mtu: mtu_code(port.mtu),
-        gid_tbl_len: port.addresses.len() as c_int,
+        gid_tbl_len: table_len(&port.addresses) as c_int,
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: 1 << 31,
         pkey_tbl_len: 1,
@@ -213,12 +217,25 @@ pub(crate) extern "C" fn port_compat(context: ContextPtr<'_>, number: u8, out: *
     port(context, number, out, COMPAT_PORT_ATTR_SIZE)
 }
 
-/// `ibv_query_gid`.
+fn table_len(addresses: &[IpAddr]) -> usize {
+    addresses.len().max(GID_TABLE)
+}
+
+/// The address at an index of the GID table; `None` where the entry is empty.
+fn address_at(context: &crate::context::Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
+    check_port(port)?;
+    let addresses = context.nic().runtime.addresses();
+    match index < table_len(&addresses) {
+        true => Ok(addresses.get(index).copied()),
+        false => Err(Errno::EINVAL),
+    }
+}
+
+/// `ibv_query_gid`: zeros where the entry is empty.
 pub(crate) extern "C" fn gid(context: ContextPtr<'_>, port: u8, index: c_int, gid: &mut ibv_gid) -> c_int {
     minus_one(|| {
-        check_port(port.into())?;
-        let addresses = context.nic().runtime.addresses();
-        *gid = usize::try_from(index).ok().and_then(|i| addresses.get(i)).map(|&a| gid_of(a)).ok_or(Errno::EINVAL)?;
+        let index = usize::try_from(index).map_err(|_| Errno::EINVAL)?;
+        *gid = address_at(&context, port.into(), index)?.map_or(ibv_gid { raw: [0; 16] }, gid_of);
         Ok(())
     })
 }
@@ -236,7 +253,7 @@ fn entry(context: &crate::context::Context, index: usize, address: IpAddr) -> ib
     }
 }
 
-/// `ibv_query_gid_ex`.
+/// `ibv_query_gid_ex`: ENODATA where the entry is empty.
 pub(crate) extern "C" fn gid_ex(
     context: ContextPtr<'_>,
     port: u32,
@@ -246,11 +263,10 @@ pub(crate) extern "C" fn gid_ex(
     size: usize,
 ) -> c_int {
     status(|| {
-        check_port(port)?;
         if flags != 0 {
             return Err(Errno::EINVAL);
         }
-        let address = context.nic().runtime.addresses().get(index as usize).copied().ok_or(Errno::EINVAL)?;
+        let address = address_at(&context, port, index as usize)?.ok_or(Errno(libc::ENODATA))?;
         // SAFETY: the program has a struct of `size` bytes.
         unsafe { put(&entry(&context, index as usize, address), out, size) };
         Ok(())
@@ -279,12 +295,11 @@ pub(crate) extern "C" fn gid_table(
     addresses.len() as isize
 }
 
-/// `ibv_query_gid_type`, for drivers and UCX: all are RoCEv2.
+/// `ibv_query_gid_type`, for drivers and UCX: all are RoCEv2. An empty entry has the other type, which is what rdma-core says of those.
 pub(crate) extern "C" fn gid_type(context: ContextPtr<'_>, port: u8, index: c_uint, out: &mut u32) -> c_int {
     minus_one(|| {
-        check_port(port.into())?;
-        context.nic().runtime.addresses().get(index as usize).ok_or(Errno::EINVAL)?;
-        *out = IBV_GID_TYPE_SYSFS_ROCE_V2;
+        let address = address_at(&context, port.into(), index as usize)?;
+        *out = address.map_or(IBV_GID_TYPE_SYSFS_IB_ROCE_V1, |_| IBV_GID_TYPE_SYSFS_ROCE_V2);
         Ok(())
     })
 }

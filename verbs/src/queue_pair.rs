@@ -133,6 +133,10 @@ pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
         sig_all,
     };
     let qp = pd.ours.domain.create_qp(&options)?;
+    // A queue that was not asked for has no length.
+    let (sends, receives) = qp.depths();
+    cap.max_send_wr = if cap.max_send_wr == 0 { 0 } else { sends.min(MAX_QP_WR) };
+    cap.max_recv_wr = if cap.max_recv_wr == 0 { 0 } else { receives.min(MAX_QP_WR) };
     pd.ours.users.add();
     send.ours.users.add();
     recv.ours.users.add();

@@ -44,6 +44,7 @@ fn make(pd: &'static Pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> R
     }
     attr.max_sge = attr.max_sge.max(1);
     let queue = pd.ours.domain.create_srq(attr.max_wr, attr.max_sge)?;
+    attr.max_wr = queue.depth().min(MAX_QP_WR);
     pd.ours.users.add();
     let base = ibv_srq {
         context: pd.base.context,

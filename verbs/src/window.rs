@@ -59,9 +59,10 @@ fn request(mw: &Mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
         None if info.length == 0 => 0,
         None => return Err(Errno::EINVAL),
     };
-    let access = access_of(info.mw_access_flags)?;
-    // Windows are for peers: rights of one's own are the region's (IBA 10.6.7.2.3).
-    if access.intersects(Access::LOCAL_WRITE | Access::MW_BIND) {
+    // Windows are for peers: rights of one's own are the region's (IBA 10.6.7.2.3). A program may say that it writes here itself, as it does of
+    // regions: that is so with and without the window.
+    let access = access_of(info.mw_access_flags & !IBV_ACCESS_LOCAL_WRITE)?;
+    if access.intersects(Access::MW_BIND) {
         return Err(Errno::EINVAL);
     }
     let zero_based = info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0;

@@ -13,6 +13,12 @@ pub const LEN: usize = 40;
 /// Where the IPv4 header stands in them.
 pub const IPV4_AT: usize = LEN - ipv4::LEN;
 
+/// Whether the 40 bytes of a received frame are an IPv6 header: before an IPv4 header there are zeros.
+#[inline]
+pub fn is_ipv6(b: &[u8; LEN]) -> bool {
+    b[0] >> 4 == 6
+}
+
 /// What a receiver reads out of the 40 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grh {
@@ -113,6 +119,7 @@ mod tests {
         let frame = crate::tests::ACK_FRAME;
         let b = Grh::of_frame(&frame, &Layout::locate(&frame).unwrap()).unwrap();
         assert_eq!(b[20..], frame[14..34]);
+        assert!(!is_ipv6(&b));
         let grh = Grh::parse(&b).unwrap();
         assert_eq!((grh.src().to_string(), grh.dst().to_string()), ("10.33.0.2".into(), "10.33.0.1".into()));
         let mut again = [0xaa; LEN];
@@ -134,6 +141,7 @@ mod tests {
         let mut b = [0; LEN];
         Grh::Ipv6(r).emit(&mut b).unwrap();
         assert_eq!(Grh::parse(&b), Ok(Grh::Ipv6(r)));
+        assert!(is_ipv6(&b));
         assert!(Grh::parse(&[0; LEN]).is_err());
     }
 }

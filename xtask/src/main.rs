@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `verbs`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `verbs`, `pyverbs`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
@@ -11,6 +11,7 @@ mod guest_tests;
 mod interop;
 mod programs;
 mod project;
+mod pyverbs;
 mod setup;
 mod soak;
 mod steps;
@@ -105,10 +106,10 @@ enum Command {
   cargo xtask bench-peers
   cargo xtask bench-peers --rounds 15 --write-docs")]
     BenchPeers(bench_peers::Options),
-    /// Run unmodified verbs programs on softnic: ibv_*_pingpong and perftest, with each other and with Linux Soft-RoCE, and C tests
+    /// Run unmodified verbs programs on softnic: ibv_*_pingpong, perftest, UCX and libfabric, with each other and with Linux Soft-RoCE, and C tests
     ///
     /// Needs root, for network namespaces and AF_XDP; the C tests on a wire in memory do not. Installs ibverbs-utils, perftest,
-    /// rdmacm-utils, gcc and the headers of rdma-core with apt where they are missing.
+    /// rdmacm-utils, ucx-utils, libfabric-bin, gcc and the headers of rdma-core with apt where they are missing.
     #[command(after_help = "Examples:
   cargo xtask verbs
   cargo xtask verbs --c
@@ -116,6 +117,16 @@ enum Command {
   cargo xtask verbs --all --write-docs
   cargo xtask verbs --offsets > offsets.txt")]
     Verbs(verbs::Options),
+    /// Run rdma-core's own tests of libibverbs (pyverbs) on softnic, over loopback queue pairs of one device
+    ///
+    /// Installs python3-pyverbs with apt where it is missing, which has them. Modules for devices of other vendors are left out. As
+    /// root over AF_XDP, on a veth in a network namespace that is made for it and removed at the end; without, on a wire in memory. A test
+    /// that the suite skips has failed, unless docs/verbs.md says that softnic does not have what it is for, or the machine lacks it.
+    #[command(after_help = "Examples:
+  cargo xtask pyverbs
+  cargo xtask pyverbs test_mr test_qp.QPTest.test_create_rc_qp_with_attr --repeat 10
+  cargo xtask pyverbs --write-docs")]
+    Pyverbs(pyverbs::Options),
 }
 
 fn main() -> ExitCode {
@@ -128,6 +139,7 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::run(&options),
         Command::BenchPeers(options) => bench_peers::run(&options),
         Command::Verbs(options) => verbs::run(&options),
+        Command::Pyverbs(options) => pyverbs::run(&options),
         Command::Tshark { files } => tshark::run(&files).map(|report| println!("{report}")),
     };
     match result {

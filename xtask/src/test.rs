@@ -3,7 +3,7 @@
 use crate::programs::TESTED;
 use crate::project::{self, CAPTURES_VARIABLE};
 use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
-use crate::{between, guest_tests, interop, setup, soak, tshark, verbs};
+use crate::{between, guest_tests, interop, pyverbs, setup, soak, tshark, verbs};
 
 const STEPS: &[Step] = &[
     Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
@@ -56,6 +56,7 @@ const STEPS: &[Step] = &[
     Step::new("a wire between two Soft-RoCE", between::run_as_layer),
     Step::new("VLAN and an older kernel", guest_tests::run_short),
     Step::new("verbs programs", verbs::run_short),
+    Step::new("rdma-core's own tests", pyverbs::run_as_layer),
     Step::long("miri", miri),
     Step::long("cargo-fuzz", fuzz),
 ];

@@ -5,12 +5,14 @@ mod ends;
 mod judge;
 mod killed;
 mod layouts;
+mod libfabric;
 mod oracle;
 mod pair;
 mod recorded;
 mod report;
 mod rxe;
 mod tools;
+mod ucx;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -101,9 +103,8 @@ impl Test {
         let pair = tools::pair().into_iter().map(Test::Pair);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
         let both = |case: tools::Case| {
-            let hurries = case.hurries_its_server();
-            let fits = move |softnic: &rxe::Softnic| *softnic == rxe::Softnic::Server || !hurries;
-            rxe::Softnic::BOTH.into_iter().filter(fits).map(move |softnic| Test::Rxe(case.clone(), softnic))
+            let client = case.clone().with_a_slow_server();
+            [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let more = killed.chain([Test::Recorded]);
         Ok(c.chain(pair).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())

@@ -209,6 +209,12 @@ impl Nic {
         Ok(self.cq(cq)?.len())
     }
 
+    /// Takes out what one queue pair completed: it was reset.
+    pub fn forget_completions(&mut self, cq: CqId, qpn: Qpn) -> Result<(), CqError> {
+        self.cq(cq)?.forget(qpn);
+        Ok(())
+    }
+
     /// Changes how many completions a queue has room for; those in it stay.
     pub fn resize_cq(&mut self, cq: CqId, capacity: usize) -> Result<(), CqError> {
         self.cq(cq)?.resize(capacity)

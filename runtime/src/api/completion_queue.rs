@@ -13,10 +13,11 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::{CqError, Notify};
 use softnic_sync::ring::{Consumer, ring};
 use softnic_sync::wish::Wish;
+use softnic_wire::Qpn;
 
 use super::completion_channel::{ChannelEnd, CompletionChannel};
 use super::context::{Context, Inner};
-use crate::engine::CqOut;
+use crate::engine::{Core, CqOut, Engine};
 use crate::io::sleep_on;
 use crate::wake::Wake;
 
@@ -208,6 +209,11 @@ impl CompletionQueue {
         let context = &self.0.context;
         let order = context.mirrored();
         let mut engines = context.control_all(&order);
+        // What was posted and needs nobody's answer completes now, not when there is no room for it any more.
+        for (engine, core) in context.engines().iter().zip(&mut engines) {
+            engine.send_posted(core);
+            core.hand_out();
+        }
         let mut rings = self.rings();
         let mut held: usize = rings.rings.iter_mut().map(Consumer::len).sum();
         for core in &mut engines {
@@ -228,6 +234,28 @@ impl CompletionQueue {
         }
         self.0.capacity.store(capacity, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Takes out what one queue pair of an engine completed, because it was reset: whoever uses it anew must not take that for its own.
+    pub(crate) fn forget(&self, engine: &Arc<Engine>, core: &mut Core, qpn: Qpn) {
+        let Some(at) = self.0.context.engines().iter().position(|e| Arc::ptr_eq(e, engine)) else { return };
+        // It exists as long as this value does.
+        let _ = core.nic().forget_completions(self.0.id, qpn);
+        let mut rings = self.rings();
+        let old = &mut rings.rings[at];
+        if old.is_empty() {
+            return;
+        }
+        // Only the end that writes can put back what others completed.
+        let (mut producer, consumer) = ring(self.capacity());
+        while let Some(completion) = old.pop() {
+            if completion.qpn != qpn {
+                // There is room for all of them.
+                let _ = producer.push(completion);
+            }
+        }
+        *old = consumer;
+        core.replace_ring(self.0.id, producer);
     }
 
     /// Asks for one event when a completion comes: at the queue's channel, or, without one, by its own descriptor ([`AsFd`]).

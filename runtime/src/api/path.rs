@@ -159,6 +159,7 @@ pub(super) fn await_path(
     }
 }
 
-pub(crate) fn lock(host: &Mutex<HostNetwork>) -> std::sync::MutexGuard<'_, HostNetwork> {
-    host.lock().unwrap_or_else(|p| p.into_inner())
+/// A lock, also after whoever had it panicked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|p| p.into_inner())
 }

@@ -223,6 +223,9 @@ impl QueuePair {
         let posts = match core.nic().qp_state(self.0.qpn) {
             None | Some(QpState::Reset) => {
                 core.forget_work_of(self.0.index);
+                for cq in [&self.0.options.send_cq, &self.0.options.recv_cq] {
+                    cq.forget(&self.0.engine, &mut core, self.0.qpn);
+                }
                 0
             }
             Some(QpState::Init | QpState::ReadyToReceive) => RECEIVES,
@@ -315,8 +318,24 @@ impl QueuePair {
     #[inline]
     pub fn write_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.check_send(wr)?;
-        let mut ring = self.0.sends.lock().unwrap_or_else(|p| p.into_inner());
-        ring.push(PostedSend::new(wr)).map_err(|_| PostError::QueueFull)
+        self.push(&self.0.sends, PostedSend::new(wr))
+    }
+
+    /// Puts a work request into its ring. Before a full ring is a full queue, the NIC takes over what it has room for.
+    #[inline]
+    fn push<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
+        // A statement of its own: the lock is not held any more behind it.
+        let pushed = lock(ring).push(work);
+        match pushed {
+            Ok(()) => Ok(()),
+            Err(work) => self.push_after_making_room(ring, work),
+        }
+    }
+
+    #[cold]
+    fn push_after_making_room<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
+        self.0.engine.control().take_work_of(self.0.index);
+        lock(ring).push(work).map_err(|_| PostError::QueueFull)
     }
 
     /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of type 1 gets its
@@ -343,9 +362,21 @@ impl QueuePair {
         check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)
     }
 
-    /// How many send work requests there is room for right now; more as the NIC takes some.
-    pub fn send_room(&self) -> usize {
-        self.0.sends.lock().unwrap_or_else(|p| p.into_inner()).room()
+    /// Whether there is room for so many send work requests right now; the NIC takes over what it has room for before there is not.
+    pub fn has_send_room(&self, wanted: usize) -> bool {
+        if lock(&self.0.sends).has_room(wanted) {
+            return true;
+        }
+        self.0.engine.control().take_work_of(self.0.index);
+        lock(&self.0.sends).has_room(wanted)
+    }
+
+    /// How many send and how many receive work requests it holds before it is full: those that the NIC has, as many as were asked for,
+    /// and those on their way to it.
+    pub fn depths(&self) -> (u32, u32) {
+        let Caps { max_send_wr, max_recv_wr, .. } = self.0.options.caps;
+        let (sends, recvs) = (lock(&self.0.sends).capacity(), lock(&self.0.recvs).capacity());
+        (max_send_wr + sends as u32, max_recv_wr + recvs as u32)
     }
 
     /// Tells the NIC of all work requests that were written.
@@ -375,8 +406,7 @@ impl QueuePair {
             return Err(PostError::State);
         }
         check_recv(self.0.options.caps.max_recv_sge, wr)?;
-        let mut ring = self.0.recvs.lock().unwrap_or_else(|p| p.into_inner());
-        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)
+        self.push(&self.0.recvs, PostedRecv::new(wr))
     }
 
     /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is

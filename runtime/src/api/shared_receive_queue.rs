@@ -11,6 +11,7 @@ use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 
 use super::context::ProtectionDomain;
+use super::path::lock;
 use crate::engine::{Engine, PostedRecv, Target, WorkQueue};
 
 /// A shared receive queue. It lives as long as a queue pair takes receives from it; clones are the same queue.
@@ -27,6 +28,7 @@ struct Srq {
     /// What its engine calls it, and what events do.
     at_engine: SrqId,
     id: SrqId,
+    max_wr: u32,
     max_sge: u32,
     recvs: Mutex<Producer<PostedRecv>>,
     rung: Arc<Rung>,
@@ -62,7 +64,17 @@ impl ProtectionDomain {
         let id = core.srq_name(at_engine);
         drop(core);
         let (engine, recvs) = (Arc::clone(engine), Mutex::new(recvs));
-        Ok(SharedReceiveQueue(Arc::new(Srq { _pd: self.clone(), engine, index, at_engine, id, max_sge, recvs, rung })))
+        Ok(SharedReceiveQueue(Arc::new(Srq {
+            _pd: self.clone(),
+            engine,
+            index,
+            at_engine,
+            id,
+            max_wr,
+            max_sge,
+            recvs,
+            rung,
+        })))
     }
 }
 
@@ -87,11 +99,19 @@ impl SharedReceiveQueue {
     /// When it cannot be right, or the queue is full.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         check_recv(self.0.max_sge, wr)?;
-        let mut ring = self.0.recvs.lock().unwrap_or_else(|p| p.into_inner());
-        ring.push(PostedRecv::new(wr)).map_err(|_| PostError::QueueFull)?;
-        drop(ring);
+        let pushed = lock(&self.0.recvs).push(PostedRecv::new(wr));
+        if let Err(work) = pushed {
+            // Before a full ring is a full queue, the NIC takes over what it has room for.
+            self.0.engine.control().take_work_of(self.0.index);
+            lock(&self.0.recvs).push(work).map_err(|_| PostError::QueueFull)?;
+        }
         self.0.engine.ring(self.0.index, &self.0.rung);
         Ok(())
+    }
+
+    /// How many receives it holds before it is full: those that the NIC has, as many as were asked for, and those on their way to it.
+    pub fn depth(&self) -> u32 {
+        self.0.max_wr + lock(&self.0.recvs).capacity() as u32
     }
 
     /// An event is raised, once, when fewer receives than this are left; 0 asks for none.

@@ -1,4 +1,4 @@
-//! A folder that only this run sees, with the library under the names that programs ask ld.so for.
+//! A folder that only this run sees, with the libraries under the names that ld.so looks for.
 //!
 //! It is locked while it is used. A run that was ended by SIGKILL leaves one behind, and the next run removes it: nobody holds its lock.
 
@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::library::{IBVERBS, RDMACM};
+use super::library::{IBVERBS, Libraries, PRELOAD, RDMACM};
 
 /// What the names of all these folders begin with.
 const PREFIX: &str = "softnic-run-";
@@ -20,13 +20,14 @@ pub(super) struct PrivateFolder {
 }
 
 impl PrivateFolder {
-    /// A new one, for this library.
-    pub(super) fn with(library: &Path) -> Result<PrivateFolder, String> {
+    /// A new one, for these libraries.
+    pub(super) fn with(libraries: &Libraries) -> Result<PrivateFolder, String> {
         let parent = parent();
         remove_abandoned(&parent);
         let failed = |e| format!("cannot make a folder in {}: {e}", parent.display());
         let folder = PrivateFolder::new(&parent).map_err(failed)?;
-        for name in [IBVERBS, RDMACM] {
+        let preload = libraries.preload.iter().map(|preload| (preload, PRELOAD));
+        for (library, name) in [(&libraries.verbs, IBVERBS), (&libraries.verbs, RDMACM)].into_iter().chain(preload) {
             symlink(library, folder.path.join(name)).map_err(failed)?;
         }
         Ok(folder)
@@ -58,7 +59,7 @@ impl Drop for PrivateFolder {
 /// Where temporary files go; ld.so would take some names for two.
 fn parent() -> PathBuf {
     let usual = std::env::temp_dir();
-    match usual.to_str().is_some_and(|name| !name.contains([':', ';', '$'])) && usual.is_absolute() {
+    match usual.to_str().is_some_and(|name| !name.contains([':', ';', '$', ' '])) && usual.is_absolute() {
         true => usual,
         false => PathBuf::from("/tmp"),
     }
@@ -97,7 +98,7 @@ fn remove_abandoned(parent: &Path) {
 
 /// Removes what was put there and nothing else. What cannot be removed stays: there is nobody to tell.
 fn remove(path: &Path) {
-    for name in [IBVERBS, RDMACM] {
+    for name in [IBVERBS, RDMACM, PRELOAD] {
         let _ = fs::remove_file(path.join(name));
     }
     let _ = fs::remove_dir(path);

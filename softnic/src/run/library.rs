@@ -1,20 +1,30 @@
-//! The library that is libibverbs and librdmacm in one: where it lies.
+//! The libraries that programs are given: where they lie.
 
 use std::path::{Path, PathBuf};
 
-/// Its name, as cargo builds it.
+/// libibverbs and librdmacm in one, as cargo builds it.
 const NAME: &str = "libsoftnic_verbs.so";
 /// The names that programs know it by.
 pub(crate) const IBVERBS: &str = "libibverbs.so.1";
 pub(crate) const RDMACM: &str = "librdmacm.so.1";
 
-/// The library of this very build: beside the program, or in the `lib` beside its `bin`.
-pub(crate) fn find() -> Result<PathBuf, String> {
+/// The one that answers for device files: `preload.rs`.
+pub(crate) const PRELOAD: &str = "libsoftnic_preload.so";
+
+/// Both, of this very build: beside the program, or in the `lib` beside its `bin`.
+pub(crate) struct Libraries {
+    pub(crate) verbs: PathBuf,
+    /// Few programs need it: without it the others run as well.
+    pub(crate) preload: Option<PathBuf>,
+}
+
+/// Looks for them.
+pub(crate) fn find() -> Result<Libraries, String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(NAME), folder.join("../lib").join(NAME)];
-    if let Some(library) = places.iter().find_map(|place| place.canonicalize().ok()) {
-        return Ok(library);
+    let find = |name| [folder.join(name), folder.join("../lib").join(name)].iter().find_map(|p| p.canonicalize().ok());
+    if let Some(verbs) = find(NAME) {
+        return Ok(Libraries { verbs, preload: find(PRELOAD) });
     }
     let release = if folder.ends_with("debug") { "" } else { " --release" };
     Err(format!("{NAME} is not in {}: build it by `cargo build{release} -p softnic-verbs`", folder.display()))

@@ -21,6 +21,7 @@ pub(crate) struct ibv_gid_entry {
 layout!(ibv_gid_entry, 32, gid_index 16, port_num 20, gid_type 24, ndev_ifindex 28);
 pub(crate) const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 /// As `ibv_query_gid_type` of drivers counts.
+pub(crate) const IBV_GID_TYPE_SYSFS_IB_ROCE_V1: u32 = 0;
 pub(crate) const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
 
 #[repr(C)]

@@ -1,11 +1,17 @@
 //! Socket addresses: those of C, and those of Rust.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{AF_INET, AF_INET6, sockaddr, sockaddr_in, sockaddr_in6};
 
 use crate::abi::Storage;
 use crate::errno::Errno;
+
+/// Whether an address names no device: that of nobody, or a loopback address, which Linux takes for the same.
+pub(crate) fn is_any(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    ip.is_unspecified() || ip.is_loopback()
+}
 
 /// An address that a program wrote.
 ///
@@ -73,6 +79,14 @@ pub(crate) fn write(address: SocketAddr) -> (Storage, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loopback_address_names_no_device() {
+        for ip in ["0.0.0.0", "::", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!(is_any(ip.parse().unwrap()), "{ip}");
+        }
+        assert!(!is_any("10.0.0.1".parse().unwrap()) && !is_any("fe80::1".parse().unwrap()));
+    }
 
     #[test]
     fn addresses_come_back_as_they_went() {

@@ -9,7 +9,7 @@ use super::ports;
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
-/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody is every device's.
+/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody, and a loopback address, is every device's.
 ///
 /// # Safety
 /// The address is as long as its family says.
@@ -30,7 +30,7 @@ pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         inner.reuse
     };
     let device = match address.ip().to_canonical() {
-        any if any.is_unspecified() => {
+        any if addresses::is_any(any) => {
             // Opened now, so that whoever sees the port taken finds somebody there soon.
             devices::all()?;
             None

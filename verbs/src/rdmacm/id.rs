@@ -204,7 +204,7 @@ impl Id {
         let route = unsafe { &mut (*base).route.addr };
         if let Some(source) = source {
             route.src_storage = addresses::write(source).0;
-            if !source.ip().is_unspecified() {
+            if !addresses::is_any(source.ip()) {
                 route.addr.sgid = gid_of(source.ip());
             }
         }

@@ -1,6 +1,6 @@
 //! `rdma_listen` and `rdma_get_request`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use softnic_cm::{Event, Listen};
@@ -58,7 +58,13 @@ pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
             None => devices::all()?,
         };
         let backlog = usize::try_from(backlog).ok().filter(|&n| n > 0).unwrap_or(DEFAULT_BACKLOG);
-        let address = SocketAddr::new(source.ip().to_canonical(), source.port());
+        let address = match source.ip().to_canonical() {
+            // As in Linux: such a listener hears all that any other without a device hears.
+            IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::UNSPECIFIED.into(),
+            ip => ip,
+        };
+        let address = SocketAddr::new(address, source.port());
         let listen = Listen { backlog, ..Listen::port(id.space, address) };
         let mut listeners = Vec::new();
         for device in devices {

@@ -81,7 +81,7 @@ struct Begin {
 impl Begin {
     fn look(&self, destination: SocketAddr) -> Result<Resolved, Errno> {
         let peer = destination.ip().to_canonical();
-        let from = self.bound.map(|s| s.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
+        let from = self.bound.map(|s| s.ip().to_canonical()).filter(|&ip| !addresses::is_any(ip));
         let candidates = match (self.device, from) {
             (Some(device), _) => vec![device],
             (None, Some(from)) => vec![devices::with_address(from)?],
@@ -89,8 +89,10 @@ impl Begin {
         };
         let mut why = Errno(libc::ENETUNREACH);
         for device in candidates {
+            let peer = if addresses::is_any(peer) { own_address(device, from, peer) } else { Some(peer) };
+            let Some(peer) = peer else { continue };
             match path(device, from, peer) {
-                Ok(path) => return self.found(device, path, destination),
+                Ok(path) => return self.found(device, path, SocketAddr::new(peer, destination.port())),
                 Err(e) => why = e,
             }
         }
@@ -109,17 +111,20 @@ impl Begin {
                 (Some(port), number)
             }
         };
-        let destination = SocketAddr::new(to.ip().to_canonical(), to.port());
-        Ok(Resolved { device, source: SocketAddr::new(own, number), destination, port })
+        Ok(Resolved { device, source: SocketAddr::new(own, number), destination: to, port })
     }
+}
+
+/// Where a loopback address leads: back to the device, by the address that the id has, or by the first of the same family.
+fn own_address(device: &CmDevice, from: Option<IpAddr>, loopback: IpAddr) -> Option<IpAddr> {
+    let addresses = device.context().nic().runtime.addresses();
+    let alike = || addresses.iter().find(|own| own.is_ipv4() == loopback.is_ipv4());
+    from.or_else(|| alike().or_else(|| addresses.first()).copied())
 }
 
 fn path(device: &CmDevice, from: Option<IpAddr>, to: IpAddr) -> Result<PeerPath, Errno> {
     let context = device.context();
     let runtime = &context.nic().runtime;
-    if to.is_unspecified() {
-        return Err(Errno::EINVAL);
-    }
     Ok(match from {
         None => runtime.path_to(to, 0)?,
         Some(from) => {

@@ -17,6 +17,29 @@ static void queries(void)
 	OK(ibv_query_gid_ex(e.context, 1, e.gid_index, &entry, 0));
 	EQ(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
 	CHECK(!memcmp(entry.gid.raw, e.gid.raw, 16));
+	PART("an empty place of the GID table: zeros, and ENODATA");
+	struct ibv_port_attr table;
+	OK(ibv_query_port(e.context, 1, &table));
+	int empty = 0;
+	for (int i = 0; i < table.gid_tbl_len; i++) {
+		static const union ibv_gid none;
+		OK(ibv_query_gid(e.context, 1, i, &gid));
+		if (memcmp(gid.raw, none.raw, 16)) {
+			OK(ibv_query_gid_ex(e.context, 1, i, &entry, 0));
+			continue;
+		}
+		EQ(ibv_query_gid_ex(e.context, 1, i, &entry, 0), ENODATA);
+		empty++;
+	}
+	CHECK(empty > 0);
+	EQ(ibv_query_gid(e.context, 1, table.gid_tbl_len, &gid), -1);
+	PART("who made it is told, and its descriptor is one");
+	struct ibv_device_attr device;
+	OK(ibv_query_device(e.context, &device));
+	CHECK(device.vendor_id != 0);
+	int copy = dup(e.context->cmd_fd);
+	CHECK(copy >= 0);
+	close(copy);
 	__be16 pkey;
 	OK(ibv_query_pkey(e.context, 1, 0, &pkey));
 	EQ(ntohs(pkey), 0xffff);
@@ -212,20 +235,24 @@ static void bad_work(void)
 
 static void full(void)
 {
-	PART("a full queue: ENOMEM, after at least the depth and at most twice of it");
+	PART("a full queue: ENOMEM, after as many as it says that it holds");
 	struct end e[2];
 	open_both(e);
 	connect_new(e, IBV_QPT_RC);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	OK(ibv_query_qp(e[0].qp, &attr, IBV_QP_CAP, &init));
+	CHECK(attr.cap.max_send_wr >= DEPTH && attr.cap.max_recv_wr >= DEPTH);
 	int sent = 0, received = 0, refused;
 	// There is no receive, so nothing of it is done.
 	while ((refused = post_send(e[0].qp, sent, at(&e[0], 0, 8))) == 0)
-		CHECK(++sent <= 2 * DEPTH);
+		sent++;
 	EQ(refused, ENOMEM);
-	CHECK(sent >= DEPTH && sent <= 2 * DEPTH);
+	EQ(sent, attr.cap.max_send_wr);
 	while ((refused = post_recv(e[0].qp, received, at(&e[0], 0, 8))) == 0)
-		CHECK(++received <= 2 * DEPTH);
+		received++;
 	EQ(refused, ENOMEM);
-	CHECK(received >= DEPTH && received <= 2 * DEPTH);
+	EQ(received, attr.cap.max_recv_wr);
 	PART("once there are receives, all of it is done");
 	for (int i = 0, posted = 0; i < sent; i++) {
 		while (posted < sent && post_recv(e[1].qp, posted, at(&e[1], 0, 8)) == 0)

@@ -1,6 +1,7 @@
 // Programs that end without closing anything: at once, with their own exit code, whatever is under way.
 
 #include <signal.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "common.h"
@@ -86,6 +87,21 @@ static void with_handlers(struct end e[2])
 	exit(44);
 }
 
+static void exit_in_handler(int number)
+{
+	(void)number;
+	exit(46);
+}
+
+// The signal finds the thread inside of the engine about every second time, so there is more than one.
+static void by_a_signal(struct end e[2])
+{
+	struct itimerval soon = {.it_value = {.tv_usec = 20 * 1000}};
+	signal(SIGALRM, exit_in_handler);
+	CHECK(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+	poll_for_ever(&e[0]);
+}
+
 static void half_closed(struct end e[2])
 {
 	OK(ibv_destroy_qp(e[0].qp));
@@ -109,6 +125,9 @@ static const struct {
 	{"_exit", at_once, 42},
 	{"exit in a thread, while others poll and sleep", from_a_thread, 43},
 	{"a handler of atexit that calls verbs", with_handlers, 44},
+	{"exit in a handler of a signal, in the midst of a verb", by_a_signal, 46},
+	{"once more", by_a_signal, 46},
+	{"and again", by_a_signal, 46},
 	{"some objects gone, the device closed under others", half_closed, 45},
 	{"abort", aborts, -SIGABRT},
 };

@@ -53,6 +53,11 @@ static void type_1(struct end e[2])
 	};
 	OK(ibv_bind_mw(e[1].qp, mw, &bind));
 	EQ(DONE(e[1].cq, 5, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+	works(e, mw->rkey);
+	PART("bound with a right of one's own, which is the region's anyway");
+	bind.bind_info.mw_access_flags |= IBV_ACCESS_LOCAL_WRITE;
+	OK(ibv_bind_mw(e[1].qp, mw, &bind));
+	DONE(e[1].cq, 5, IBV_WC_SUCCESS);
 	uint32_t first = mw->rkey;
 	works(e, first);
 	PART("a region with a window on it is not deregistered: EBUSY");

@@ -141,6 +141,22 @@ static void aborted(struct end e[2], struct ibv_qp_ex *qp)
 	exchange(e, 5);
 }
 
+// Each is done before the next is posted, so there is room for every one of them.
+static void batches(struct end e[2], struct ibv_qp_ex *qp)
+{
+	PART("batch after batch, many times as many as the queue holds");
+	for (int round = 0; round < 100; round++) {
+		ibv_wr_start(qp);
+		for (int i = 0; i < 10; i++) {
+			begin(qp, round, i == 9 ? IBV_SEND_SIGNALED : 0);
+			ibv_wr_rdma_write(qp, e[1].mr->rkey, address(&e[1], 0));
+			ibv_wr_set_sge(qp, e[0].mr->lkey, address(&e[0], 0), 8);
+		}
+		OK(ibv_wr_complete(qp));
+		DONE(e[0].cq, round, IBV_WC_SUCCESS);
+	}
+}
+
 static void datagrams(struct end e[2])
 {
 	PART("UD: the address of each");
@@ -177,6 +193,7 @@ int main(void)
 	every_operation(e, qp);
 	inline_data(e, qp);
 	aborted(e, qp);
+	batches(e, qp);
 	PART("a plain queue pair has no extended one");
 	CHECK(!ibv_qp_to_qp_ex(e[1].qp));
 	destroy_qps(e);

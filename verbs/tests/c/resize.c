@@ -47,6 +47,17 @@ int main(void)
 	OK(ibv_resize_cq(e[1].cq, 20));
 	CHECK(e[1].cq->cqe >= 20);
 	exchange(e, 7);
+	PART("smaller than what was posted and needs no answer: EINVAL");
+	struct end u[2] = {e[0], e[1]};
+	u[0].cq = MADE(ibv_create_cq(e[0].context, 8, NULL, NULL, 0));
+	connect_new(u, IBV_QPT_UC);
+	for (int i = 0; i < 8; i++)
+		OK(post_send(u[0].qp, i, at(&e[0], 0, 8)));
+	EQ(ibv_resize_cq(u[0].cq, 7), EINVAL);
+	for (int i = 0; i < 8; i++)
+		DONE(u[0].cq, i, IBV_WC_SUCCESS);
+	destroy_qps(u);
+	OK(ibv_destroy_cq(u[0].cq));
 	PART("sizes that cannot be");
 	struct ibv_device_attr attr;
 	OK(ibv_query_device(e[1].context, &attr));

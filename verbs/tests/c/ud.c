@@ -51,6 +51,8 @@ static void sends(struct end e[2])
 		EQ(wc.byte_len, GRH + length);
 		EQ(wc.src_qp, e[0].qp->qp_num);
 		CHECK(wc.wc_flags & IBV_WC_GRH);
+		// What kind of packet it came in, as ConnectX says it: IPv4 and UDP.
+		EQ(wc.sl, 0xa);
 		EQ(!!(wc.wc_flags & IBV_WC_WITH_IMM), i % 2);
 		if (i % 2)
 			EQ(ntohl(wc.imm_data), 0xabcd0000 + i);

@@ -10,11 +10,9 @@ use serde_json::json;
 
 use super::Bench;
 use super::judge::{self, Ended};
-use super::tools::{Case, GROUP_IN_PROC, Prints, Ready};
+use super::tools::{Case, GROUP_IN_PROC, PORT, Prints, Ready};
 use crate::guest::{Error, Guest, Space, failed, interrupted};
 
-/// Where servers of pingpong and perftest wait.
-const PORT: u16 = 18515;
 /// How long a program may take to end when it is asked to, or when its peer has.
 const GRACE: Duration = Duration::from_secs(5);
 /// Between two looks.

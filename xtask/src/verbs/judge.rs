@@ -1,6 +1,8 @@
 //! Whether what a program printed is what it prints when all is well.
 
+use super::libfabric;
 use super::tools::{Case, Prints};
+use super::ucx;
 
 /// Words that no program prints then.
 const BAD: [&str; 8] = ["fail", "error", "couldn't", "unable", "mismatch", "panicked", "invalid data", "unsupported"];
@@ -34,6 +36,7 @@ pub(super) fn both(case: &Case, server: &Ended, client: &Ended) -> Result<(), St
         Prints::PingPong => ping_pong(server, "server"),
         Prints::Pings(count) => pings(server, "server", count),
         Prints::Status | Prints::Group => status(server, "server"),
+        Prints::Fabric => libfabric::judge(case.options, &server.text, "server"),
         _ => Ok(()),
     }
 }
@@ -42,10 +45,12 @@ pub(super) fn both(case: &Case, server: &Ended, client: &Ended) -> Result<(), St
 pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
     client.check("client")?;
     match case.prints {
-        Prints::Device => Ok(()),
+        Prints::Device | Prints::Fabrics => Ok(()),
         Prints::PingPong => ping_pong(client, "client"),
         Prints::Pings(count) | Prints::PingsTwice(count) => pings(client, "client", count),
         Prints::Status | Prints::Group => status(client, "client"),
+        Prints::Ucx => ucx::judge(case.options, &client.text),
+        Prints::Fabric => libfabric::judge(case.options, &client.text, "client"),
         Prints::OneRow => {
             let rows = rows(&client.text).len();
             if rows == 1 { positive(&client.text) } else { Err(format!("the client prints {rows} results, not one")) }
@@ -78,12 +83,20 @@ fn status(ended: &Ended, end: &str) -> Result<(), String> {
 }
 
 /// What `ibv_devinfo -v` must say of a device with this address.
-pub(super) fn device(ended: &Ended, address: &str) -> Result<(), String> {
+fn device(ended: &Ended, address: &str) -> Result<(), String> {
     ended.check("program")?;
     let gid = format!("::ffff:{address}, RoCE v2");
     let missing =
         ["softnic0", "PORT_ACTIVE", "Ethernet", "max_qp:", &gid].into_iter().find(|w| !ended.text.contains(w));
     missing.map_or(Ok(()), |word| Err(format!("it does not say `{word}`")))
+}
+
+/// What a program that describes a device with this address must say.
+pub(super) fn alone(case: &Case, ended: &Ended, address: &str) -> Result<(), String> {
+    match case.prints {
+        Prints::Fabrics => ended.check("program").and_then(|()| libfabric::fabrics(&ended.text)),
+        _ => device(ended, address),
+    }
 }
 
 /// The rows of perftest's table: lines of numbers alone.

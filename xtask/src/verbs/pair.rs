@@ -39,14 +39,14 @@ impl Pair {
 
     /// Runs a case.
     pub(super) fn run(&mut self, case: &Case) -> Result<(), Error> {
-        if case.prints == Prints::Device {
+        if matches!(case.prints, Prints::Device | Prints::Fabrics) {
             let server = &mut self.server;
             server.start(case, None)?;
             let ended = server.wait(LIMIT)?;
             if self.verbose {
                 println!("{}", ended.text);
             }
-            let judged = judge::device(&ended, server.address());
+            let judged = judge::alone(case, &ended, server.address());
             return judged.map_err(|why| Error::Failed(told(&why, &[("program", &ended)])));
         }
         ends::run(case, &mut self.server, &mut self.client, LIMIT)

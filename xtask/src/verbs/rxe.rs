@@ -27,8 +27,6 @@ pub(super) enum Softnic {
 }
 
 impl Softnic {
-    pub(super) const BOTH: [Softnic; 2] = [Softnic::Server, Softnic::Client];
-
     pub(super) fn name(self) -> &'static str {
         match self {
             Softnic::Server => "softnic is the server",

@@ -1,5 +1,10 @@
 //! The programs that are run at both ends, and what their output must be.
 
+use super::{libfabric, ucx};
+
+/// Where servers wait that do not listen by the connection manager.
+pub(super) const PORT: u16 = 18515;
+
 /// What a program prints when all is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prints {
@@ -19,6 +24,12 @@ pub(super) enum Prints {
     Status,
     /// `mckey`: the same, of a multicast group.
     Group,
+    /// `ucx_perftest`: see `ucx.rs`.
+    Ucx,
+    /// `fi_pingpong`: see `libfabric.rs`.
+    Fabric,
+    /// `fi_info`: the same; there is no other end.
+    Fabrics,
 }
 
 /// How one sees that a server is ready for its client.
@@ -56,6 +67,12 @@ impl Case {
 
     /// The words of the command: `gid` is the index of the GID to use.
     pub(super) fn words(&self, device: &str, gid: u32, server: Option<&str>) -> Vec<String> {
+        if self.prints == Prints::Ucx {
+            return ucx::words(self.options, server);
+        }
+        if self.prints == Prints::Fabric {
+            return libfabric::words(self.options, server);
+        }
         let gid = gid.to_string();
         let address = server.unwrap_or_default();
         let (common, server) = match self.prints {
@@ -66,6 +83,7 @@ impl Case {
             Prints::Status if server.is_some() => (vec!["-s", address], None),
             Prints::Status => (vec![], None),
             Prints::Group => (vec!["-m", GROUP], server.map(|_| "-s")),
+            Prints::Fabrics => (vec![], None),
             _ => (self.perftest_words(device, &gid), server),
         };
         let all = [self.program].into_iter().chain(common).chain(self.options.split_whitespace()).chain(server);
@@ -82,10 +100,13 @@ impl Case {
         }
     }
 
-    /// Whether the client connects a second time before a slow server may listen for that: perftest 4.5 does, with -R, and where it is
-    /// refused it uses what it has freed, and dies.
-    pub(super) fn hurries_its_server(&self) -> bool {
-        self.options.split_whitespace().any(|word| word == "-R")
+    /// The same for a client whose server is slow. With -R perftest 4.5 connects twice, the second time at once, and where its server does
+    /// not listen yet it tries again with ids that it has destroyed, and dies. So what it sends takes longer than its server takes to listen.
+    pub(super) fn with_a_slow_server(mut self) -> Case {
+        if self.options.split_whitespace().any(|word| word == "-R") {
+            self.fault = Some("delay=400ms");
+        }
+        self
     }
 
     /// How one sees that its server is ready.
@@ -106,7 +127,7 @@ pub(super) const GROUP_IN_PROC: &str = "030201EF";
 /// The largest message of perftest's `-a`.
 const LARGEST: u32 = 1 << 23;
 
-const fn case(program: &'static str, options: &'static str, prints: Prints, short: bool) -> Case {
+pub(super) const fn case(program: &'static str, options: &'static str, prints: Prints, short: bool) -> Case {
     Case { program, options, fault: None, prints, short }
 }
 
@@ -185,6 +206,8 @@ pub(super) fn pair() -> Vec<Case> {
         all.push(case(program, "-a -n 20", SizesUpTo(LARGEST), false));
     }
     all.extend(by_address());
+    all.extend(ucx::cases());
+    all.extend(libfabric::cases());
     // UC has no lost message back, and perftest waits for each: only RC is for a lossy wire.
     for (program, options, prints, short) in [
         ("ib_write_bw", "-s 65536 -n 500", OneRow, true),

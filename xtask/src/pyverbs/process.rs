@@ -1,0 +1,225 @@
+//! A process that runs tests and tells of each as it begins and ends. So one that hangs or crashes is known by its name, and those behind
+//! it run in another process.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::judge::{self, Verdict};
+use super::place::Place;
+use super::report::Row;
+use super::suite::{PYTHON, Suite};
+use crate::guest::{Error, failed, interrupted};
+
+/// The longest a test may take; nearly all take some milliseconds.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How long a process may take to end when it is asked to, or when its last test has ended.
+const GRACE: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_millis(5);
+/// Lines of what was printed that are shown with a failure.
+const SHOWN: usize = 40;
+
+/// What runs tests.
+pub(super) struct Runner<'a> {
+    pub(super) suite: &'a Suite,
+    pub(super) softnic: &'a Path,
+    pub(super) place: &'a Place,
+    pub(super) scratch: &'a Path,
+    pub(super) temporary: &'a Path,
+    pub(super) verbose: bool,
+}
+
+/// What a process told.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Began(String),
+    Ended { test: String, verdict: Verdict },
+}
+
+/// A line of the runner's.
+fn told(line: &str) -> Option<Told> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    if let Some(test) = value["begin"].as_str() {
+        return Some(Told::Began(test.into()));
+    }
+    let (test, why) = (value["end"].as_str()?, value["why"].as_str()?);
+    let trace = value["trace"].as_str().unwrap_or_default().trim_end();
+    let verdict = match value["result"].as_str()? {
+        "passed" => Verdict::Passed,
+        "skipped" => judge::skipped(test, why),
+        _ if trace.is_empty() => Verdict::Failed(why.into()),
+        _ => Verdict::Failed(format!("{why}{}", indented(trace))),
+    };
+    Some(Told::Ended { test: test.into(), verdict })
+}
+
+/// Lines below a reason.
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("\n    {line}")).collect()
+}
+
+/// The tests of one process: what became of them.
+#[derive(Default)]
+struct Progress {
+    rows: Vec<Row>,
+    running: Option<(String, Instant)>,
+    lines: usize,
+}
+
+impl Progress {
+    /// Takes in what was told since; whether that was anything.
+    fn follow(&mut self, text: &str) -> bool {
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let new: Vec<&str> = whole.lines().skip(self.lines).collect();
+        self.lines += new.len();
+        for told in new.iter().filter_map(|line| told(line)) {
+            match told {
+                Told::Began(test) => self.running = Some((test, Instant::now())),
+                Told::Ended { test, verdict } => {
+                    let took = self.running.take().map_or(Duration::ZERO, |(_, since)| since.elapsed());
+                    self.rows.push(Row { test, verdict, took });
+                }
+            }
+        }
+        !new.is_empty()
+    }
+
+    /// The process is gone: what it was at has failed.
+    fn give_up(&mut self, why: String) {
+        if let Some((test, since)) = self.running.take() {
+            self.rows.push(Row { test, verdict: Verdict::Failed(why), took: since.elapsed() });
+        }
+    }
+}
+
+impl Runner<'_> {
+    /// Runs the tests of a module, in as many processes as it takes.
+    pub(super) fn run(&self, module: &str, tests: &[String]) -> Result<Vec<Row>, Error> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut left: VecDeque<&String> = VecDeque::new();
+        for test in tests {
+            match judge::unsupported(test) {
+                Some(why) => {
+                    let (test, verdict) = (test.clone(), Verdict::Unsupported(why));
+                    rows.push(Row { test, verdict, took: Duration::ZERO });
+                }
+                None => left.push_back(test),
+            }
+        }
+        while !left.is_empty() && !interrupted() {
+            let (done, end) = self.run_process(module, left.make_contiguous())?;
+            let before = left.len();
+            left.retain(|test| !done.iter().any(|row| row.test == **test));
+            rows.extend(done);
+            // Whatever does not belong to a test belongs to them all.
+            if let Some(why) = end.filter(|_| left.is_empty() || left.len() == before) {
+                rows.push(Row {
+                    test: format!("{module}.(the end)"),
+                    verdict: Verdict::Failed(why),
+                    took: Duration::ZERO,
+                });
+                break;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Runs tests in one process: what it did, and what was wrong at its end though no test ran.
+    fn run_process(&self, module: &str, tests: &[&String]) -> Result<(Vec<Row>, Option<String>), Error> {
+        let [results, printed] = ["json", "out"].map(|end| self.scratch.join(format!("{module}.{end}")));
+        File::create(&results).map_err(failed(&results))?;
+        let out = File::create(&printed).map_err(failed(&printed))?;
+        let errors = out.try_clone().map_err(failed(&printed))?;
+        let mut command = self.place.command(self.softnic);
+        command.args([PYTHON, "-X", "faulthandler"]).arg(&self.suite.runner).arg(&self.suite.folder).arg(&results);
+        command.args(tests).stdin(Stdio::null()).stdout(out).stderr(errors);
+        command.env("TMPDIR", self.temporary).env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut child = command.spawn().map_err(|e| Error::Failed(format!("it cannot be started: {e}")))?;
+        let mut progress = Progress::default();
+        let status = self.watch(&mut child, &results, &mut progress)?;
+        progress.follow(&fs::read_to_string(&results).map_err(failed(&results))?);
+        let text = String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()).into_owned();
+        if self.verbose && !text.is_empty() {
+            println!("{text}");
+        }
+        let why = match &status {
+            Some(status) => format!("the process ends with {status}{}", tail(&text)),
+            None => format!("not done after {LIMIT:?}{}", tail(&text)),
+        };
+        let good = status.is_some_and(|status| status.success());
+        let in_a_test = progress.running.is_some();
+        progress.give_up(why.clone());
+        Ok((progress.rows, (!good && !in_a_test).then_some(why)))
+    }
+
+    /// Waits for the end of a process; `None` when it had to be ended.
+    fn watch(&self, child: &mut Child, results: &Path, progress: &mut Progress) -> Result<Option<ExitStatus>, Error> {
+        let mut last = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().map_err(failed(results))? {
+                return Ok(Some(status));
+            }
+            if progress.follow(&fs::read_to_string(results).map_err(failed(results))?) {
+                last = Instant::now();
+            }
+            if last.elapsed() > LIMIT || interrupted() {
+                stop(child);
+                return Ok(None);
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+}
+
+/// Ends a process: `softnic run` passes the signal on, and removes its folder.
+fn stop(child: &mut Child) {
+    let _ = Pid::from_raw(child.id() as i32).map(|pid| kill_process(pid, Signal::TERM));
+    let begin = Instant::now();
+    while let Ok(None) = child.try_wait() {
+        if begin.elapsed() > GRACE {
+            let _ = child.kill();
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
+/// The end of what was printed.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = indented(&lines[lines.len().saturating_sub(SHOWN)..].join("\n"));
+    if shown.is_empty() { shown } else { format!("; it printed:{shown}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_began_and_did_not_end_has_failed_by_its_name() {
+        let mut progress = Progress::default();
+        assert!(progress.follow("{\"begin\": \"test_a.A.x\"}\n{\"end\": \"test_a.A.x\", \"resu"));
+        assert_eq!(progress.rows.len(), 0, "half a line is none yet");
+        let text = "{\"begin\": \"test_a.A.x\"}\n\
+            {\"end\": \"test_a.A.x\", \"result\": \"passed\", \"why\": \"\", \"trace\": \"\"}\n\
+            {\"begin\": \"test_a.A.y\"}\n";
+        assert!(progress.follow(text));
+        assert!(!progress.follow(text), "nothing is told twice");
+        progress.give_up("the process ends with signal 11".into());
+        let ends: Vec<_> = progress.rows.iter().map(|row| (&*row.test, row.verdict == Verdict::Passed)).collect();
+        assert_eq!(ends, [("test_a.A.x", true), ("test_a.A.y", false)]);
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_comes_before_its_trace() {
+        let line = "{\"end\": \"test_a.A.x\", \"result\": \"failed\", \"why\": \"Errno 22\", \"trace\": \"one\\ntwo\"}";
+        let Some(Told::Ended { verdict: Verdict::Failed(why), .. }) = told(line) else { panic!("not a failure") };
+        assert_eq!(why, "Errno 22\n    one\n    two");
+        assert_eq!(told("what somebody printed"), None);
+    }
+}
