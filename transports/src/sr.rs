@@ -406,7 +406,8 @@ impl Sr {
             }
             return sent;
         }
-        // The peer's requests are standard ones.
+        // The peer's requests are standard ones; no answer of theirs waits for requests that are of the other kind.
+        self.rc.release_ack();
         self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0
     }
 

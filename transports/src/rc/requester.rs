@@ -83,7 +83,7 @@ pub(crate) struct Requester {
     /// The work request at this position cannot be carried out: it fails, so, when those before it are done.
     broken: Option<(u32, Status)>,
     /// Nothing begins that was not begun (SQD).
-    pub(super) draining: bool,
+    pub(crate) draining: bool,
     /// READs and atomics that may be outstanding, and that are.
     max_rd_atomic: u32,
     pub(crate) rd_atomic: u32,

@@ -99,6 +99,10 @@ impl Requester {
         if base.paced_until.is_some() {
             return Ok(false);
         }
+        if base.draining && self.since_ack_req > 0 && !self.flight.is_empty() {
+            // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD).
+            self.flight.mark_lost(self.flight.next() - 1);
+        }
         let Some((n, position)) = self.choose(base, link) else { return Ok(false) };
         let again = n < self.flight.next();
         if !again {
