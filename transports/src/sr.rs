@@ -408,7 +408,14 @@ impl Sr {
         }
         // The peer's requests are standard ones; no answer of theirs waits for requests that are of the other kind.
         self.rc.release_ack();
-        self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0
+        if !self.rc.responder.has_answer() {
+            return false;
+        }
+        let (sent, stopped) = self.rc.transmit_answer(tx, host);
+        if stopped {
+            self.follow_state(false);
+        }
+        sent
     }
 
     fn check_invariants(&self) {
@@ -461,7 +468,10 @@ impl QueuePair for Sr {
                 host.counters().rx_malformed += 1;
                 return false;
             }
-            self.rc.handle_packet(now, packet, host)
+            let active = self.rc.handle_packet(now, packet, host);
+            // A standard request may have been refused.
+            self.follow_state(false);
+            active
         };
         self.check_invariants();
         active
@@ -511,6 +521,9 @@ impl QueuePair for Sr {
         }
         if let Some(responder) = &mut self.responder {
             responder.handle_timeout(now);
+        }
+        if self.requester.is_some() {
+            self.rc.release_ack();
         }
         match &mut self.requester {
             None => self.rc.handle_timeout(now, host),

@@ -19,6 +19,7 @@ impl Fuzz {
             }
             panic!("not posted, or completed before: {c:?}");
         }
+        victim.used += 1;
         if victim.shared {
             assert!(self.shared.remove(&c.wr_id), "not posted, or completed before: {c:?}");
         } else {

@@ -4,6 +4,8 @@ use softnic_nic::transports::ud::QKEY_GSI;
 use softnic_nic::{AddressAttr, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Deth, Reth};
+use softnic_wire::mad::MAD_LEN;
+use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation};
 use softnic_wire::opcode::HeaderSet as H;
 use softnic_wire::sr::SrEth;
 use softnic_wire::{Aeth, ExtHeaders, Layout, MacAddr, Opcode, Qpn, Template, bth};
@@ -42,7 +44,9 @@ impl Fuzz {
     pub(super) fn frame(&mut self, v: usize) -> Vec<u8> {
         let Victim { kind, psn, open, .. } = self.victims[v];
         let connected = matches!(kind, QpKind::Rc | QpKind::Uc);
+        let selective = self.victims[v].selective;
         let service = match kind {
+            QpKind::Rc if selective => 0xc0,
             QpKind::Rc => 0x00,
             QpKind::Uc => 0x20,
             QpKind::Ud | QpKind::Gsi => 0x60,
@@ -70,11 +74,12 @@ impl Fuzz {
         }
         let opcode = match self.below(100) {
             0..2 => self.below(256) as u8,
-            // As if it had agreed on Selective Repeat.
-            2..4 => 0xc0 | low,
+            // As if it had agreed on Selective Repeat, or had not.
+            2..4 => (service ^ 0xc0) & 0xc0 | low,
             _ => service | low,
         };
-        let at = if self.chance(5) { psn + self.below(7) as i32 - 3 } else { psn };
+        let near = if selective { 40 } else { 5 };
+        let at = if self.chance(near) { psn + self.below(7) as i32 - 3 } else { psn };
         self.victims[v].psn += 1;
         self.packet(v, opcode, at, len, reth_len)
     }
@@ -82,9 +87,11 @@ impl Fuzz {
     /// What a reliable peer might answer to what the victim sent last, or before.
     pub(super) fn answer(&mut self, v: usize) -> Vec<u8> {
         let opcode = [0x11, 0x11, 0x11, 0x0d, 0x0e, 0x0f, 0x10, 0x12][self.below(8) as usize];
+        let opcode = if self.victims[v].selective { 0xc0 | opcode } else { opcode };
         let psn = self.victims[v].sent - self.below(8) as i32;
         let len = match opcode {
-            0x11 | 0x12 => 0,
+            0x11 | 0x12 | 0xd2 => 0,
+            0xd1 => self.below(12),
             _ => [256, 256, 1, 188][self.below(4) as usize],
         };
         self.packet(v, opcode, psn, len, len)
@@ -102,7 +109,7 @@ impl Fuzz {
         };
         let syndrome = [0x1f, 0x1f, 0x1f, 0x03, 0x60, 0x21, 0x62, 0x7f][self.below(8) as usize];
         let aeth = Aeth { syndrome: Syndrome::from_byte(syndrome), msn: self.below(1 << 24) };
-        let sr = SrEth { flags: self.below(256) as u8, number: self.below(8), offset: self.below(4) * 256 };
+        let sr = self.sr_header(v, opcode, psn);
         let ext = ExtHeaders {
             sr: h.contains(H::SR).then_some(sr),
             reth: h.contains(H::RETH).then_some(Reth { va, rkey, len: reth_len }),
@@ -142,6 +149,46 @@ impl Fuzz {
             _ => {}
         }
         frame
+    }
+
+    /// The header of Selective Repeat: near what the victim may take for right.
+    fn sr_header(&mut self, v: usize, opcode: u8, psn: i32) -> SrEth {
+        let Victim { used, sent, .. } = self.victims[v];
+        let flags = if self.chance(70) { SrEth::FURTHEST } else { self.below(256) as u8 };
+        let near = |n: i32| self.w.options.psn.wrapping_add_signed(n) & 0x00ff_ffff;
+        let (of_ack, of_answer) = (near(psn), near(sent));
+        let (number, offset) = match opcode {
+            0xd1 => (of_ack.wrapping_add(self.below(4)) & 0x00ff_ffff, self.below(100)),
+            0xcd..=0xd2 => (of_answer.wrapping_sub(self.below(3)) & 0x00ff_ffff, self.below(4) * 256),
+            _ => (used.wrapping_add(self.below(12) / 4) & 0x00ff_ffff, self.below(4) * 256),
+        };
+        match self.below(40) {
+            0 => SrEth { flags, number: self.below(1 << 24), offset },
+            1 => SrEth { flags, number, offset: self.numbers.any() },
+            _ if Opcode(opcode).begins_message() && opcode < 0xcd => SrEth { flags, number, offset: 0 },
+            _ => SrEth { flags, number, offset },
+        }
+    }
+
+    /// The peer offers Selective Repeat.
+    pub(super) fn offer_frame(&mut self, v: usize) -> Vec<u8> {
+        let offer = Negotiation {
+            transaction_id: u64::from(self.numbers.any()),
+            kind: Kind::Offer,
+            version: vendor::VERSION,
+            sender_qpn: 0x1000 + v as u32,
+            receiver_qpn: self.victims[v].qpn.value(),
+            extensions: Extensions::SR,
+            lowar_r: 0,
+            lowar_c: 0,
+            sr_window: self.below(300),
+        };
+        let mut mad = [0; MAD_LEN];
+        offer.emit(&mut mad);
+        let (ip, mac) = address(B);
+        let path = self.w.hosts[A].nic.path_to(ip, mac, 5).unwrap();
+        let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
+        self.w.forge_with(&Template::new(&path, Qpn::GSI, bth::DEFAULT_PKEY), 0x64, 0, false, ext, &mad)
     }
 
     /// Any bytes, some of them behind the beginning of a frame.

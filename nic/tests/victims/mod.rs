@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::{Buffer, Nic, Node, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
-use softnic_wire::{Psn, Qpn};
+use softnic_wire::{Opcode, Psn, Qpn};
 
 use crate::common::*;
 pub use numbers::Numbers;
@@ -38,8 +39,9 @@ pub const STATES: [QpState; 7] = [
     QpState::SendQueueError,
     QpState::Error,
 ];
-/// The kind of each victim, whether its receives are shared, and whether its frames go back to its own NIC.
-const VICTIMS: [(QpKind, bool, bool); 9] = [
+/// The kind of each victim, whether its receives are shared, and whether its frames go back to its own NIC. The last ones offer
+/// Selective Repeat.
+const VICTIMS: [(QpKind, bool, bool); 12] = [
     (QpKind::Rc, false, false),
     (QpKind::Rc, true, false),
     (QpKind::Rc, false, true),
@@ -49,7 +51,11 @@ const VICTIMS: [(QpKind, bool, bool); 9] = [
     (QpKind::Ud, false, false),
     (QpKind::Ud, true, false),
     (QpKind::Gsi, false, false),
+    (QpKind::Rc, false, false),
+    (QpKind::Rc, true, false),
+    (QpKind::Rc, false, true),
 ];
+const FIRST_SELECTIVE: usize = 9;
 const CAPS: Caps = Caps { max_send_wr: 8, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline: 32 };
 
 pub struct Victim {
@@ -58,6 +64,10 @@ pub struct Victim {
     shared: bool,
     /// Its frames go back to its own NIC.
     looped: bool,
+    /// It offers Selective Repeat.
+    selective: bool,
+    /// Receives that it completed since it was connected.
+    used: u32,
     /// wr_ids whose completion is due, in order; a send that is not signaled may stay silent.
     sends: VecDeque<(u64, bool)>,
     receives: VecDeque<u64>,
@@ -142,7 +152,19 @@ impl Fuzz {
         for (v, (kind, shared, looped)) in VICTIMS.into_iter().enumerate() {
             let (sends, receives) = (VecDeque::new(), VecDeque::new());
             let qpn = f.make(v);
-            f.victims.push(Victim { qpn, kind, shared, looped, sends, receives, psn: 0, sent: -1, open: None });
+            f.victims.push(Victim {
+                qpn,
+                kind,
+                shared,
+                looped,
+                selective: v >= FIRST_SELECTIVE,
+                used: 0,
+                sends,
+                receives,
+                psn: 0,
+                sent: -1,
+                open: None,
+            });
             f.reconnect(v);
         }
         f
@@ -152,7 +174,8 @@ impl Fuzz {
     fn make(&mut self, v: usize) -> Qpn {
         let (kind, shared, _) = VICTIMS[v];
         let Host { nic, pd, send_cq, recv_cq, srq, .. } = &mut self.w.hosts[B];
-        let init = QpInit { srq: srq.filter(|_| shared), ..QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS) };
+        let sr = (v >= FIRST_SELECTIVE).then_some(SrConfig { window: 128, rate: 10_000_000_000 });
+        let init = QpInit { srq: srq.filter(|_| shared), sr, ..QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS) };
         let qpn = nic.create_qp(&init).unwrap();
         if kind == QpKind::Ud {
             nic.attach_multicast(qpn, group()).unwrap();
@@ -224,6 +247,8 @@ impl Fuzz {
             let Some(victim) = self.victims.get_mut(v) else { continue };
             let psn = p.bth.psn.distance(Psn::new(self.w.options.psn));
             match p.ext.aeth.map(|a| a.syndrome) {
+                // It names the packet that it waits for.
+                Some(_) if p.bth.opcode == Opcode::SR_ACKNOWLEDGE => victim.psn = psn,
                 Some(Syndrome::Ack(_)) => victim.psn = psn + 1,
                 Some(_) => victim.psn = psn,
                 None => victim.sent = psn,

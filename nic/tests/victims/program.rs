@@ -5,7 +5,7 @@ use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr};
-use softnic_nic::{AddressAttr, Notify, QpAttr, QpKind, WindowType};
+use softnic_nic::{AddressAttr, Notify, QpAttr, QpKind, WindowType, Nic, Node};
 use softnic_wire::{MacAddr, Qpn};
 
 use super::{Fuzz, RECEIVES, VICTIMS, Victim, WRITABLE, group};
@@ -33,15 +33,30 @@ impl Fuzz {
         let victim = &mut self.victims[v];
         victim.sends.clear();
         victim.receives.clear();
-        (victim.psn, victim.sent, victim.open) = (0, -1, None);
+        (victim.psn, victim.sent, victim.open, victim.used) = (0, -1, None, 0);
         let o = Options { kind, ..self.w.options };
         let (ip, mac) = address(if looped { B } else { A });
         let path = self.w.hosts[B].nic.path_to(ip, mac, 5).unwrap();
         let dest = if looped { qpn } else { Qpn::new(0x1000 + v as u32) };
         let steps = [init_attr(&o), rtr_attr(&o, path, dest), rts_attr(&o)];
         let n = if self.chance(60) { 3 } else { self.below(4) as usize };
-        for attr in &steps[..n] {
+        // The peer speaks Selective Repeat too, mostly, and says so before or after the victim is ready to hear it.
+        let offers = self.chance(80).then(|| self.below(4) as usize);
+        for (i, attr) in steps[..n].iter().enumerate() {
+            if offers == Some(i) {
+                self.offer(v);
+            }
             assert!(self.modify(v, attr));
+        }
+        if offers == Some(3) {
+            self.offer(v);
+        }
+    }
+
+    fn offer(&mut self, v: usize) {
+        if self.victims[v].selective && !self.victims[v].looped {
+            let mut frame = self.offer_frame(v);
+            self.w.hosts[B].nic.handle_frame(self.w.now, Nic::WIRE, &mut frame);
         }
     }
 
