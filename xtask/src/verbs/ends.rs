@@ -153,6 +153,10 @@ impl OnSoftnic {
             command.arg("--pcap").arg(file);
         }
         command.args(fault.into_iter().flat_map(|f| ["--fault", f])).arg("--").args(words);
+        // Some write where they are when they are told to end.
+        if let Some(scratch) = self.output.parent() {
+            command.current_dir(scratch);
+        }
         command.env("TMPDIR", &self.temporary).stdin(Stdio::null()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(|e| Error::Failed(format!("`ip netns exec` cannot be started: {e}")))?;
         let pid = child.id();

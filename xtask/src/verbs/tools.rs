@@ -176,7 +176,7 @@ pub(super) fn pair() -> Vec<Case> {
         ("ib_read_bw", "-o 1 -s 65536 -n 200", false),
         ("ib_send_bw", "-e -s 65536 -n 200", true),
         // What is lost nobody sends again, and the server waits for it: no more than its queue (1024 frames) and its receives (512) hold.
-        ("ib_send_bw", "-c UC -s 65536 -n 50", false),
+        ("ib_send_bw", "-c UC -s 65536 -n 15", false),
         ("ib_send_bw", "-c UD -s 1024 -n 400", true),
         ("ib_send_bw", "--use-srq -s 4096 -n 500", true),
         ("ib_send_bw", "--use-srq -q 8 -s 4096 -n 200", false),
