@@ -103,6 +103,7 @@ impl Responder {
             }
             None => self.flight.on_sent(),
         }
+        self.timer.on_sent(now);
         self.start_timer(now, rtt);
         true
     }

@@ -334,15 +334,13 @@ impl Flight {
         true
     }
 
-    /// Nothing was heard for a short while: the oldest packet counts as lost. What the peer says to it tells about the others.
+    /// Nothing was heard for a short while: the oldest packet under way counts as lost, to which the peer has an answer in any case, and
+    /// so does the newest, of whose loss nothing behind it tells. What the peer says to them tells about the others.
     pub(super) fn probe(&mut self) {
-        let mut n = self.una;
-        while let Some(missing) = self.acked.first_clear(n, self.next) {
-            if !self.lost.get(missing) {
-                self.mark_lost(missing);
-                return;
-            }
-            n = missing + 1;
+        let under_way = |n: &u64| !self.acked.get(*n) && !self.lost.get(*n);
+        let (oldest, newest) = ((self.una..self.next).find(under_way), (self.una..self.next).rfind(under_way));
+        for n in [oldest, newest].into_iter().flatten() {
+            self.mark_lost(n);
         }
     }
 

@@ -131,6 +131,7 @@ impl Requester {
         if let Some(cc) = &mut base.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
         }
+        self.timer.on_sent(now);
         self.start_timer(now, base, rtt);
         Ok(true)
     }
@@ -306,9 +307,11 @@ impl Requester {
             base.rnr_retries += 1;
         }
         self.flight.mark_lost(n);
-        base.rnr_until = Some(now + timer.duration());
+        let until = now + timer.duration();
+        base.rnr_until = Some(until);
         // While the peer is left alone it cannot answer.
         self.timer.stop();
+        self.timer.on_sent(until);
         Ok(())
     }
 
