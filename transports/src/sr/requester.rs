@@ -104,13 +104,15 @@ impl Requester {
         if !again {
             base.window.next = self.numbers.psn(n + 1);
         }
-        let slot = *base.queue.at(position);
-        base.rd_atomic += u32::from(!again && slot.awaits_data());
-        let ack_req = self.wants_ack(base, n, &slot, again);
+        let slot = base.queue.at(position);
+        let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
+        base.rd_atomic += u32::from(!again && awaits_data);
+        // Data answers for itself.
+        let ack_req = self.must_ask(again) || !awaits_data && ends && base.next_new(false).is_none();
         if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
             if !again {
                 base.window.next = self.numbers.psn(n);
-                base.rd_atomic -= u32::from(slot.awaits_data());
+                base.rd_atomic -= u32::from(awaits_data);
             }
             base.break_at(position, Status::LocProtErr, recovery)?;
             return Ok(false);
@@ -160,16 +162,10 @@ impl Requester {
         Some((self.flight.next(), position))
     }
 
-    /// Whether packet `n` asks for an acknowledgement. Data answers for itself.
-    fn wants_ack(&self, base: &mut Base, n: u64, slot: &Slot, again: bool) -> bool {
-        // Where the flight ends, whatever ends it, nothing more may go before something is heard.
-        if again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full() {
-            return true;
-        }
-        if slot.awaits_data() {
-            return false;
-        }
-        slot.ends_with(n) && base.next_new(false).is_none()
+    /// Whether a packet asks for an acknowledgement, whatever it is: where the flight ends nothing more may go before something is heard.
+    #[inline]
+    fn must_ask(&self, again: bool) -> bool {
+        again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full()
     }
 
     #[allow(clippy::too_many_arguments)]
