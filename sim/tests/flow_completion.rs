@@ -70,7 +70,9 @@ impl Drop for TooMuch {
 fn drop_packet(op: Op, packets: u64, flow: u64, k: u64, iteration: u32) -> String {
     let psn = flow * packets + k;
     let direction = if op == Op::Read { "ba" } else { "ab" };
-    format!(r##"{{ action = "drop", direction = "{direction}", qpn = "#2", psn = "+{psn}", iteration = {iteration} }}"##)
+    format!(
+        r##"{{ action = "drop", direction = "{direction}", qpn = "#2", psn = "+{psn}", iteration = {iteration} }}"##
+    )
 }
 
 fn low_timeout(rtt: Duration) -> Duration {
