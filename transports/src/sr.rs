@@ -509,7 +509,7 @@ impl QueuePair for Sr {
             self.decide();
         }
         if let Some(responder) = &mut self.responder {
-            responder.handle_timeout(now);
+            responder.handle_timeout(now, &self.rtt);
         }
         match &mut self.requester {
             None => self.rc.handle_timeout(now, host),

@@ -173,9 +173,12 @@ impl Responder {
     }
 
     /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, rtt: &RoundTrip) {
         match self.timer.expire(now) {
-            Some(Expired::Low) => self.flight.probe(),
+            Some(Expired::Low) => {
+                self.flight.probe();
+                self.start_timer(now, rtt);
+            }
             Some(Expired::High) => {
                 self.silent += 1;
                 if self.silent <= PATIENCE {

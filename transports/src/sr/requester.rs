@@ -405,6 +405,9 @@ impl Requester {
         base.window.una = self.numbers.psn(done);
         base.una = done;
         base.complete_done(link, host)?;
+        if self.flight.is_empty() && base.rd_atomic == 0 {
+            self.timer.stop();
+        }
         match self.refused {
             Some((n, status)) if n <= done => Err(Failure::Work(status)),
             _ => Ok(()),
@@ -451,7 +454,11 @@ impl Requester {
                 self.answers.demand();
                 self.start_timer(now, base, rtt);
             }
-            Expired::Low => self.flight.probe(),
+            Expired::Low => {
+                self.flight.probe();
+                // Perhaps it may not go yet, because of others that are under way: then those are waited for.
+                self.start_timer(now, base, rtt);
+            }
             Expired::High => self.flight.give_up(),
         }
         Ok(())

@@ -420,7 +420,12 @@ impl Responder {
             None => return false,
         };
         let said = Said { responses: false, expected, syndrome, msn: self.used };
-        acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said)
+        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said);
+        if matches!(syndrome, Syndrome::Nak(_)) {
+            // What was refused is not acknowledged later, nor what is behind it.
+            self.arrivals.fall_silent();
+        }
+        sent
     }
 
     /// The peer acknowledges answers.
