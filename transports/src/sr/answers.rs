@@ -90,6 +90,12 @@ impl Responder {
         match self.emit(tx, link, n, &job, ack_req, host) {
             Some(true) => {}
             Some(false) => return false,
+            // Whether the requester misses it is not known: it may have said that it does not, and the memory was free to go.
+            None if lost.is_some() => {
+                if !self.transmit_doubt(tx, link, job.request) {
+                    return false;
+                }
+            }
             None => {
                 self.refuse_late(job.request, host);
                 return false;

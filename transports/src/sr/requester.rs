@@ -244,7 +244,9 @@ impl Requester {
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
             Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
-            Syndrome::Nak(code) if !old => self.handle_nak(expected, code, host),
+            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => self.handle_nak(expected, code, host),
+            // Its data is here; the peer does not know.
+            Syndrome::Nak(_) => self.answers.demand(),
             _ => {}
         }
         self.settle(link, base, host)
@@ -330,6 +332,14 @@ impl Requester {
         if n < self.flight.next() {
             self.refused = Some((n, status));
         }
+    }
+
+    /// Whether data is missing that answers request `n`.
+    fn awaits_data(&self, n: u64, link: &Link, base: &mut Base) -> bool {
+        let Some(position) = base.queue.locate(n) else { return false };
+        let slot = base.queue.at(position);
+        let mut answers = slot.answers..slot.answers + u64::from(link.mtu.packets(slot.len));
+        slot.awaits_data() && answers.any(|a| self.answers.judge(a) != Arrival::Duplicate)
     }
 
     /// Takes a READ response or the value of an atomic.

@@ -412,6 +412,18 @@ impl Responder {
         self.failure = Some(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
     }
 
+    /// Writes a NAK for request `n`, whose answer cannot be given a second time. The requester fails if it needs it, else it says so.
+    pub(super) fn transmit_doubt(&mut self, tx: &mut TxFrame<'_>, link: &Link, n: u64) -> bool {
+        let due = self.arrivals.is_due();
+        let syndrome = Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR);
+        let said = Said { responses: false, expected: n, syndrome, msn: self.used };
+        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said);
+        if due {
+            self.arrivals.demand();
+        }
+        sent
+    }
+
     /// Writes the acknowledgement that is due.
     pub(super) fn transmit_acknowledgement(&mut self, tx: &mut TxFrame<'_>, link: &Link, receives: &Receives) -> bool {
         let (expected, syndrome) = match self.nak.take() {
