@@ -334,6 +334,13 @@ impl Sr {
         }
     }
 
+    /// A half that speaks RC did something, and may have stopped the queue pair: then the other one stops, too.
+    fn follow_rc(&mut self, before: QpState) {
+        if before != QpState::Error {
+            self.follow_state(true);
+        }
+    }
+
     fn on_request_failure(&mut self, f: rc::requester::Failure, host: &mut impl Host) {
         self.rc.on_request_failure(f, host);
         self.follow_state(true);
@@ -411,7 +418,34 @@ impl Sr {
             return sent;
         }
         // The peer's requests are standard ones.
-        self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0
+        let before = self.rc.state;
+        let sent = self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0;
+        self.follow_rc(before);
+        sent
+    }
+
+    /// One packet, where at least one of the two halves speaks Selective Repeat.
+    fn transmit_any(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        if self.transmit_answer(now, tx, host) {
+            return true;
+        }
+        if !self.rc.state.sends() {
+            return false;
+        }
+        let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else {
+            let before = self.rc.state;
+            let sent = matches!(self.choice, Choice::Standard(_)) && self.rc.poll_transmit(now, tx, host);
+            self.follow_rc(before);
+            return sent;
+        };
+        let (base, recovery) = (&mut self.rc.requester, &mut self.rc.recovery);
+        match requester.poll_transmit(now, tx, link, base, &self.rtt, recovery, host) {
+            Ok(sent) => sent,
+            Err(f) => {
+                self.on_request_failure(f, host);
+                false
+            }
+        }
     }
 
     fn check_invariants(&self) {
@@ -467,7 +501,10 @@ impl QueuePair for Sr {
                 host.counters().rx_malformed += 1;
                 return false;
             }
-            self.rc.handle_packet(now, packet, host)
+            let before = self.rc.state;
+            let active = self.rc.handle_packet(now, packet, host);
+            self.follow_rc(before);
+            active
         };
         self.check_invariants();
         active
@@ -481,23 +518,7 @@ impl QueuePair for Sr {
             Choice::Standard(_) if self.responder.is_none() => return self.rc.poll_transmit(now, tx, host),
             _ => {}
         }
-        if self.transmit_answer(now, tx, host) {
-            return true;
-        }
-        if !self.rc.state.sends() {
-            return false;
-        }
-        let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else {
-            return matches!(self.choice, Choice::Standard(_)) && self.rc.poll_transmit(now, tx, host);
-        };
-        let (base, recovery) = (&mut self.rc.requester, &mut self.rc.recovery);
-        let sent = match requester.poll_transmit(now, tx, link, base, &self.rtt, recovery, host) {
-            Ok(sent) => sent,
-            Err(f) => {
-                self.on_request_failure(f, host);
-                false
-            }
-        };
+        let sent = self.transmit_any(now, tx, host);
         self.check_invariants();
         sent
     }
@@ -515,10 +536,14 @@ impl QueuePair for Sr {
             self.decide();
         }
         if let Some(responder) = &mut self.responder {
-            responder.handle_timeout(now);
+            responder.handle_timeout(now, &self.rtt);
         }
         match &mut self.requester {
-            None => self.rc.handle_timeout(now, host),
+            None => {
+                let before = self.rc.state;
+                self.rc.handle_timeout(now, host);
+                self.follow_rc(before);
+            }
             Some(_) if !self.rc.state.sends() => {}
             Some(requester) => {
                 if let Err(f) = requester.handle_timeout(now, &mut self.rc.requester, &self.rtt, host) {

@@ -241,7 +241,9 @@ impl Requester {
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
             Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
-            Syndrome::Nak(code) if !old => self.handle_nak(expected, code, host),
+            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => self.handle_nak(expected, code, host),
+            // Its data is here; the peer does not know.
+            Syndrome::Nak(_) => self.answers.demand(),
             _ => {}
         }
         self.settle(link, base, host)
@@ -331,6 +333,14 @@ impl Requester {
         }
     }
 
+    /// Whether data is missing that answers request `n`.
+    fn awaits_data(&self, n: u64, link: &Link, base: &mut Base) -> bool {
+        let Some(position) = base.queue.locate(n) else { return false };
+        let slot = base.queue.at(position);
+        let mut answers = slot.answers..slot.answers + u64::from(link.mtu.packets(slot.len));
+        slot.awaits_data() && answers.any(|a| self.answers.judge(a) != Arrival::Duplicate)
+    }
+
     /// Takes a READ response or the value of an atomic.
     pub(super) fn handle_answer(
         &mut self,
@@ -404,6 +414,9 @@ impl Requester {
         base.window.una = self.numbers.psn(done);
         base.una = done;
         base.complete_done(link, host)?;
+        if self.flight.is_empty() && base.rd_atomic == 0 {
+            self.timer.stop();
+        }
         match self.refused {
             Some((n, status)) if n <= done => Err(Failure::Work(status)),
             _ => Ok(()),
@@ -450,7 +463,11 @@ impl Requester {
                 self.answers.demand();
                 self.start_timer(now, base, rtt);
             }
-            Expired::Low => self.flight.probe(),
+            Expired::Low => {
+                self.flight.probe();
+                // Perhaps it may not go yet, because of others that are under way: then those are waited for.
+                self.start_timer(now, base, rtt);
+            }
             Expired::High => self.flight.give_up(),
         }
         Ok(())

@@ -95,7 +95,8 @@ impl Timer {
         let long = high.unwrap_or(DEFAULT_HIGH);
         // While others are under way behind a packet, they tell of its loss earlier than any clock.
         let short = if in_flight < FEW || tail { rtt.low() } else { None };
-        let short = short.map(|low| low * (1 << self.silent.min(10)));
+        // However short it is at first, the long one has its turn: a peer that is gone must be noticed.
+        let short = short.and_then(|low| low.checked_mul(1u32.checked_shl(self.silent)?));
         self.deadline = Some(match (short, high) {
             // From the last packet on, however much is heard of those before it.
             (Some(short), _) if short < long => ((self.sent + short).max(from), false),
@@ -112,7 +113,7 @@ impl Timer {
             return None;
         }
         self.deadline = None;
-        self.silent += 1;
+        self.silent = self.silent.saturating_add(1);
         Some(if high { Expired::High } else { Expired::Low })
     }
 }
@@ -160,6 +161,22 @@ mod tests {
         assert_eq!(timer.deadline(), Some(sent + 50 * MS), "not before now");
         timer.start(sent + 50 * MS, 30, false, &rtt, Some(200 * MS));
         assert_eq!(timer.deadline(), Some(sent + 250 * MS), "the high one runs from what was heard last");
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_meets_the_high_timeout_however_short_the_round_trip_was() {
+        let (mut timer, mut rtt) = (Timer::default(), RoundTrip::default());
+        rtt.on_sample(Duration::from_micros(1));
+        let mut now = Instant::from_nanos(0);
+        let expired = (0..64).map(|_| {
+            timer.start(now, 1, true, &rtt, Some(1000 * MS));
+            now = timer.deadline().unwrap();
+            timer.expire(now).unwrap()
+        });
+        let expired: Vec<_> = expired.collect();
+        let low = expired.iter().take_while(|e| **e == Expired::Low).count();
+        assert!(low < 20 && expired[low..].iter().all(|e| *e == Expired::High), "{expired:?}");
+        assert!(now < Instant::from_nanos(0) + 64 * 1000 * MS);
     }
 
     #[test]
