@@ -48,7 +48,7 @@ fn of_the_answers_only_the_one_that_was_lost_is_sent_again() {
             w.deliver_all(B, &told);
             let mut again = w.transmit(B);
             for _ in 0..6 {
-                // With nothing behind it, the last one is missed by the clock, and the oldest asks for it.
+                // With nothing behind it, the last one is missed by the clock.
                 if again.iter().any(|f| show_one(&w, f).contains(&format!("+{lost} "))) {
                     break;
                 }
@@ -81,7 +81,7 @@ fn an_answer_that_nobody_misses_may_lose_its_memory() {
         let key = w.hosts[B].key;
         w.hosts[B].nic.dereg_mr(key).unwrap();
         let doubt = on_timer(&mut w, B);
-        assert_eq!(show(&w, &doubt), ["NAK2 +0 from +1 []"]);
+        assert_eq!(show(&w, &doubt), ["NAK2 +0 from +1 []"; 2], "of the oldest packet and of the newest");
         w.deliver_all(A, &doubt);
         settle(&mut w);
         assert_eq!((w.state(A), w.state(B)), (QpState::ReadyToSend, QpState::ReadyToSend));
