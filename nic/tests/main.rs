@@ -18,6 +18,7 @@ mod multicast;
 mod objects;
 mod ping_pong;
 mod receiver_not_ready;
+mod selective;
 mod srq;
 mod states;
 mod transfer;

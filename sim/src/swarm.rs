@@ -8,6 +8,7 @@ mod completions;
 mod ground;
 mod lives;
 mod receiving;
+mod selective;
 mod sending;
 mod setup;
 mod windows;
@@ -66,6 +67,10 @@ pub struct Passed {
     pub failed: u64,
     /// Messages that unreliable connections brought.
     pub uc: u64,
+    /// Ends of connections whose requests went by Selective Repeat.
+    pub selective: u64,
+    /// Those that offered it in vain.
+    pub fallen_back: u64,
     /// Datagrams received.
     pub ud: u64,
     /// Windows bound or taken away.
@@ -116,6 +121,8 @@ enum Drain {
 /// A queue pair: what it sends, and what it knows of what it was sent.
 struct Qp {
     kind: QpKind,
+    /// It offers Selective Repeat.
+    offers: bool,
     host: usize,
     qpn: Qpn,
     /// The other end; a datagram queue pair has itself.
@@ -158,6 +165,8 @@ struct Swarm {
     world: World,
     pair: Pair<'static>,
     random: Random,
+    /// What has to do with Selective Repeat is drawn from here.
+    sr_random: Random,
     qps: Vec<Qp>,
     grounds: Vec<Ground>,
     queues: Vec<Queue>,
@@ -236,6 +245,7 @@ impl Swarm {
 
     /// When all is done: every byte is what messages put there, or untouched.
     fn finish(&mut self) -> Result<Passed, String> {
+        self.check_choices()?;
         if self.world.is_perfect() {
             self.check_all_arrived()?;
         }

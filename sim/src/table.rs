@@ -1,4 +1,8 @@
-//! The snapshot table: goodput by loss and round-trip time, beside what theory says; a change of it is a reviewed diff.
+//! The snapshot tables: goodput by loss and round-trip time, of `rc` beside what theory says and of `sr` beside `rc`, and how long
+//! flows take; a change of them is a reviewed diff.
+
+pub mod flows;
+pub mod selective;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +11,8 @@ use std::time::Duration;
 use softnic_fault_injector::{Fault, Spec};
 use softnic_transports::qp::PayloadMode;
 
-use crate::workload::{Options, SimError, run};
+use crate::report::Report;
+use crate::workload::{Options, SimError, Sr, run};
 
 /// Chances of loss, one a row.
 pub const LOSSES: [f64; 6] = [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
@@ -27,7 +32,92 @@ const LOSSES_WANTED: f64 = 300.0;
 /// A full packet on the wire: Ethernet, IPv4, UDP, BTH, payload, ICRC, and what Ethernet adds around it.
 const PACKET_BITS: f64 = ((14 + 20 + 8 + 12 + MTU + 4 + 24) * 8) as f64;
 
-/// One cell.
+/// A simulated transfer that a table is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Run {
+    /// With Selective Repeat; else by Go-Back-N.
+    pub selective: bool,
+    /// Chance of loss, in both directions.
+    pub loss: f64,
+    /// Round-trip time.
+    pub rtt: Duration,
+    /// Seed of all that is random.
+    pub seed: u64,
+    /// Packets of payload.
+    pub packets: u64,
+}
+
+impl Run {
+    fn options(&self) -> Options {
+        Options {
+            sr: self.selective.then(Sr::default),
+            size: SIZE as u32,
+            count: (self.packets * MTU).div_ceil(SIZE),
+            depth: 256,
+            rate: RATE,
+            rtt: self.rtt,
+            faults: Spec { faults: vec![Fault::Loss(self.loss)], ..Spec::default() },
+            payload: PayloadMode::Elided,
+            seed: self.seed,
+            ..Options::default()
+        }
+    }
+}
+
+/// All runs of a table: row by row, in each cell by cell, in each seed by seed.
+pub fn runs(selective: bool) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for loss in LOSSES {
+        for rtt in RTTS {
+            runs.extend(SEEDS.map(|seed| Run { selective, loss, rtt, seed, packets: packets(loss) }));
+        }
+    }
+    runs
+}
+
+/// Goodput of each run in Gbit/s, made on `threads` threads; `progress` is told how many are done.
+pub fn measure(runs: &[Run], threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Result<Vec<f64>, SimError> {
+    let options: Vec<_> = runs.iter().map(Run::options).collect();
+    each(&options, threads, progress, |report| report.goodput_gbps)
+}
+
+/// What each run came to, as far as `of` wants to know.
+fn each<T: Send>(
+    options: &[Options],
+    threads: usize,
+    progress: &(dyn Fn(usize) + Sync),
+    of: impl Fn(Report) -> T + Sync,
+) -> Result<Vec<T>, SimError> {
+    let next = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, T)>, SimError> {
+        let mut results = Vec::new();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(options) = options.get(i) else { return Ok(results) };
+            results.push((i, of(run(options, None, &mut |_| {})?)));
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+    };
+    let all = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or(Ok(Vec::new()))).collect::<Result<Vec<_>, _>>()
+    })?;
+    let mut results: Vec<_> = all.into_iter().flatten().collect();
+    results.sort_by_key(|&(i, _)| i);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
+/// The means over the seeds, row by row, of what [`runs`] came to.
+pub fn means(goodput: &[f64]) -> Vec<Vec<f64>> {
+    goodput.chunks(RTTS.len() * SEEDS.len()).map(|row| row.chunks(SEEDS.len()).map(mean).collect()).collect()
+}
+
+fn mean(seeds: &[f64]) -> f64 {
+    seeds.iter().sum::<f64>() / seeds.len() as f64
+}
+
+/// One cell of the table of `rc`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
     /// Mean goodput of the seeds, Gbit/s.
@@ -48,60 +138,25 @@ pub fn packets(loss: f64) -> u64 {
     if loss == 0.0 { MAX_PACKETS } else { MAX_PACKETS.min((LOSSES_WANTED / loss) as u64) }
 }
 
+/// The bandwidth-delay product in packets.
+pub fn bdp(rtt: Duration) -> f64 {
+    rtt.as_secs_f64() * RATE as f64 / PACKET_BITS
+}
+
 /// Goodput of Go-Back-N: each loss costs what fits a round trip.
 pub fn go_back_n(loss: f64, rtt: Duration) -> f64 {
     let loss_free = RATE as f64 * (MTU * 8) as f64 / PACKET_BITS;
-    let bdp = rtt.as_secs_f64() * RATE as f64 / PACKET_BITS;
-    loss_free / (1.0 + loss * bdp) / 1e9
+    loss_free / (1.0 + loss * bdp(rtt)) / 1e9
 }
 
-fn options(loss: f64, rtt: Duration, seed: u64) -> Options {
-    Options {
-        size: SIZE as u32,
-        count: (packets(loss) * MTU).div_ceil(SIZE),
-        depth: 256,
-        rate: RATE,
-        rtt,
-        faults: Spec { faults: vec![Fault::Loss(loss)], ..Spec::default() },
-        payload: PayloadMode::Elided,
-        seed,
-        ..Options::default()
-    }
+/// The cells of the table of `rc`, from the means.
+pub fn cells(means: &[Vec<f64>]) -> Vec<Vec<Cell>> {
+    let cell = |loss, rtt, goodput_gbps| Cell { goodput_gbps, formula_gbps: go_back_n(loss, rtt) };
+    let row = |(loss, row): (f64, &Vec<f64>)| RTTS.into_iter().zip(row).map(|(rtt, &g)| cell(loss, rtt, g)).collect();
+    LOSSES.into_iter().zip(means).map(row).collect()
 }
 
-/// Measures all cells on `threads` threads, row by row; `progress` is told how many runs are done.
-pub fn measure(threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Result<Vec<Vec<Cell>>, SimError> {
-    let runs: Vec<(usize, usize, u64)> =
-        (0..LOSSES.len()).flat_map(|l| (0..RTTS.len()).flat_map(move |r| SEEDS.map(|seed| (l, r, seed)))).collect();
-    let next = AtomicUsize::new(0);
-    let done = AtomicUsize::new(0);
-    let work = || -> Result<Vec<(usize, f64)>, SimError> {
-        let mut results = Vec::new();
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(l, r, seed)) = runs.get(i) else { return Ok(results) };
-            let report = run(&options(LOSSES[l], RTTS[r], seed), None, &mut |_| {})?;
-            results.push((i, report.goodput_gbps));
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1);
-        }
-    };
-    let all = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|t| t.join().unwrap_or(Ok(Vec::new()))).collect::<Result<Vec<_>, _>>()
-    })?;
-    let mut goodput = vec![0.0; runs.len()];
-    for (i, value) in all.into_iter().flatten() {
-        goodput[i] = value;
-    }
-    let cell = |l: usize, r: usize| {
-        let first = (l * RTTS.len() + r) * SEEDS.len();
-        let sum: f64 = goodput[first..first + SEEDS.len()].iter().sum();
-        Cell { goodput_gbps: sum / SEEDS.len() as f64, formula_gbps: go_back_n(LOSSES[l], RTTS[r]) }
-    };
-    Ok((0..LOSSES.len()).map(|l| (0..RTTS.len()).map(|r| cell(l, r)).collect()).collect())
-}
-
-/// The table as text.
+/// The table of `rc` as text.
 pub fn render(cells: &[Vec<Cell>]) -> String {
     let mut s = String::from(
         "Goodput of rc (Go-Back-N) in Gbit/s: 10 Gbit/s, MTU 1024, WRITEs of 1 MiB, 256 outstanding, payload elided;\n\
@@ -109,17 +164,52 @@ pub fn render(cells: &[Vec<Cell>]) -> String {
          loss-free rate / (1 + p BDP). A lost NAK or retransmission costs a timeout of 4 to 8 round trips, which the\n\
          formula leaves out.\n\n",
     );
+    let pairs = |row: &Vec<Cell>| row.iter().map(|c| (c.goodput_gbps, c.ratio())).collect();
+    render_pairs(&mut s, &cells.iter().map(pairs).collect::<Vec<_>>());
+    s
+}
+
+/// The goodput of each cell of `rc` that a text says; `None` when it is none that [`render`] made.
+pub fn parse(text: &str) -> Option<Vec<Vec<f64>>> {
+    let (_, rows) = text.split_once("\n\n")?;
+    // Behind the loss figures and ratios by turns.
+    let row =
+        |line: &str| line.split_whitespace().skip(1).step_by(2).map(|f| f.parse().ok()).collect::<Option<Vec<_>>>();
+    let rows = rows.lines().skip(1).map(row).collect::<Option<Vec<_>>>()?;
+    (rows.len() == LOSSES.len() && rows.iter().all(|row| row.len() == RTTS.len())).then_some(rows)
+}
+
+/// A table of figures, each with another one in brackets.
+fn render_pairs(s: &mut String, rows: &[Vec<(f64, f64)>]) {
     let _ = write!(s, "{:>8}", "loss");
     for rtt in RTTS {
         let _ = write!(s, "  {:>16}", format!("RTT {rtt:?}"));
     }
     s.push('\n');
-    for (loss, row) in LOSSES.iter().zip(cells) {
-        let _ = write!(s, "{:>8}", if *loss == 0.0 { "0".into() } else { format!("{loss:.0e}") });
-        for c in row {
-            let _ = write!(s, "  {:>8.4} ({:.3})", c.goodput_gbps, c.ratio());
+    for (loss, row) in LOSSES.iter().zip(rows) {
+        let _ = write!(s, "{:>8}", show_loss(*loss));
+        for (figure, ratio) in row {
+            let _ = write!(s, "  {:>16}", format!("{figure:.4} ({ratio:.3})"));
         }
         s.push('\n');
     }
-    s
+}
+
+fn show_loss(loss: f64) -> String {
+    if loss == 0.0 { "0".into() } else { format!("{loss:.0e}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let means: Vec<Vec<f64>> = LOSSES.map(|loss| RTTS.map(|rtt| go_back_n(loss, rtt)).to_vec()).to_vec();
+        let text = render(&cells(&means));
+        let read = parse(&text).expect("the table");
+        let near = |(read, mean): (&f64, &f64)| (read - mean).abs() < 6e-5;
+        assert!(read.iter().flatten().zip(means.iter().flatten()).all(near), "{text}");
+        assert_eq!(parse(text.trim_end().rsplit_once("  ").expect("columns").0), None, "a figure is missing");
+    }
 }

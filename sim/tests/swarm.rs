@@ -43,6 +43,8 @@ fn worth_running(passed: &[Passed]) {
     with("connections made anew", 50, |p| p.revived > 0);
     with("completion events", 50, |p| p.completion_events > 0);
     with("messages beyond the end of memory", 10, |p| p.beyond > 0);
+    with("Selective Repeat", 60, |p| p.selective > 0);
+    with("Selective Repeat offered in vain", 15, |p| p.fallen_back > 0);
     with("a switch", 50, |p| p.hops == 2);
     with("leaves and spines", 50, |p| p.hops == 4);
     with("IPv6", 80, |p| p.ipv6);

@@ -28,7 +28,7 @@ use softnic_wire::{Instant, Opcode, PathMtu, Psn, Qpn, TxFrame};
 use timer::RoundTrip;
 
 use crate::congestion::CongestionControl;
-use crate::message::Link;
+use crate::invariants;
 use crate::negotiation::{self, Negotiator, Offer, Verdict, Why};
 use crate::qp::Config;
 use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
@@ -209,6 +209,7 @@ impl Sr {
         }
         if let Some(rtt) = negotiator.rtt() {
             self.rtt.on_first_sample(rtt);
+            self.follow_round_trip();
         }
         self.decide();
     }
@@ -232,7 +233,7 @@ impl Sr {
         if self.requester.is_some() || !self.rc.state.sends() {
             return;
         }
-        let Some(link) = self.rc.link else { return };
+        let Some(mtu) = self.rc.link.as_ref().map(|link| link.mtu) else { return };
         match verdict {
             Verdict::Agreed(agreed) if agreed.extensions.contains(Extensions::SR) => {
                 // An answer that came late, after standard requests were sent, comes too late.
@@ -246,10 +247,10 @@ impl Sr {
                 let window = self.config.window;
                 let requester = Requester::new(self.sq_psn, span, limit, window, ACK_EVERY);
                 self.requester = Some(Box::new(requester));
-                self.rc.requester.queue.publish(link.mtu, Numbering::Apart);
+                self.rc.requester.queue.publish(mtu, Numbering::Apart);
             }
-            Verdict::Agreed(_) => self.fall_back(Why::NothingInCommon, link.mtu),
-            Verdict::Standard(why) => self.fall_back(why, link.mtu),
+            Verdict::Agreed(_) => self.fall_back(Why::NothingInCommon, mtu),
+            Verdict::Standard(why) => self.fall_back(why, mtu),
         }
     }
 
@@ -275,7 +276,7 @@ impl Sr {
         u32::try_from(packets).unwrap_or(u32::MAX).saturating_add(ACK_EVERY + 2)
     }
 
-    /// The round-trip time may have become shorter.
+    /// The shortest round-trip time is another one.
     fn follow_round_trip(&mut self) {
         let (_, limit) = self.reach();
         if let Some(requester) = &mut self.requester {
@@ -333,6 +334,13 @@ impl Sr {
         }
     }
 
+    /// A half that speaks RC did something, and may have stopped the queue pair: then the other one stops, too.
+    fn follow_rc(&mut self, before: QpState) {
+        if before != QpState::Error {
+            self.follow_state(true);
+        }
+    }
+
     fn on_request_failure(&mut self, f: rc::requester::Failure, host: &mut impl Host) {
         self.rc.on_request_failure(f, host);
         self.follow_state(true);
@@ -346,7 +354,6 @@ impl Sr {
     /// Takes a packet of Selective Repeat.
     fn handle_selective(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         self.rc.note_established(host);
-        let Some(link) = self.rc.link else { return false };
         let opcode = packet.bth.opcode;
         if !opcode.is_response() {
             if !opcode.is_known() || !self.rc.state.receives() {
@@ -356,8 +363,8 @@ impl Sr {
             if self.responder.is_none() {
                 self.make_responder();
             }
-            let Some(responder) = &mut self.responder else { return false };
-            if let Err(f) = responder.handle_request(packet, &link, &mut self.rc.responder.receives, rnr, host) {
+            let (Some(responder), Some(link)) = (&mut self.responder, &self.rc.link) else { return false };
+            if let Err(f) = responder.handle_request(packet, link, &mut self.rc.responder.receives, rnr, host) {
                 self.on_response_failure(f, host);
             }
             return true;
@@ -369,16 +376,19 @@ impl Sr {
             }
             return true;
         }
-        let Some(requester) = &mut self.requester else { return false };
+        let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else { return false };
         if !self.rc.state.sends() {
             return false;
         }
+        let shortest = self.rtt.shortest();
         let (base, rtt) = (&mut self.rc.requester, &mut self.rtt);
         let done = match opcode.kind() {
-            Kind::Acknowledge => requester.handle_acknowledgement(now, packet, &link, base, rtt, host),
-            _ => requester.handle_answer(now, packet, &link, base, rtt, host),
+            Kind::Acknowledge => requester.handle_acknowledgement(now, packet, link, base, rtt, host),
+            _ => requester.handle_answer(now, packet, link, base, rtt, host),
         };
-        self.follow_round_trip();
+        if self.rtt.shortest() != shortest {
+            self.follow_round_trip();
+        }
         if let Err(f) = done {
             self.on_request_failure(f, host);
         }
@@ -387,7 +397,8 @@ impl Sr {
     }
 
     /// One packet of an answer or an acknowledgement, if one is owed.
-    fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
+    fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.rc.link else { return false };
         if let Some(responder) = &mut self.responder
             && responder.transmit_acknowledgement(tx, link, &self.rc.responder.receives)
         {
@@ -402,23 +413,46 @@ impl Sr {
             let sent = responder.transmit_answer(now, tx, link, &self.rtt, host);
             if let Some(f) = responder.failure.take() {
                 self.on_response_failure(f, host);
-                return self.transmit_answer(now, tx, link, host);
+                return self.transmit_answer(now, tx, host);
             }
             return sent;
         }
         // The peer's requests are standard ones; no answer of theirs waits for requests that are of the other kind.
         self.rc.release_ack();
-        if !self.rc.responder.has_answer() {
-            return false;
-        }
-        let (sent, stopped) = self.rc.transmit_answer(tx, host);
-        if stopped {
-            self.follow_state(false);
-        }
+        let before = self.rc.state;
+        let sent = self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0;
+        self.follow_rc(before);
         sent
     }
 
+    /// One packet, where at least one of the two halves speaks Selective Repeat.
+    fn transmit_any(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        if self.transmit_answer(now, tx, host) {
+            return true;
+        }
+        if !self.rc.state.sends() {
+            return false;
+        }
+        let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else {
+            let before = self.rc.state;
+            let sent = matches!(self.choice, Choice::Standard(_)) && self.rc.poll_transmit(now, tx, host);
+            self.follow_rc(before);
+            return sent;
+        };
+        let (base, recovery) = (&mut self.rc.requester, &mut self.rc.recovery);
+        match requester.poll_transmit(now, tx, link, base, &self.rtt, recovery, host) {
+            Ok(sent) => sent,
+            Err(f) => {
+                self.on_request_failure(f, host);
+                false
+            }
+        }
+    }
+
     fn check_invariants(&self) {
+        if !invariants::ON {
+            return;
+        }
         if let Some(requester) = &self.requester {
             requester.flight.check_invariants();
         }
@@ -468,9 +502,9 @@ impl QueuePair for Sr {
                 host.counters().rx_malformed += 1;
                 return false;
             }
+            let before = self.rc.state;
             let active = self.rc.handle_packet(now, packet, host);
-            // A standard request may have been refused.
-            self.follow_state(false);
+            self.follow_rc(before);
             active
         };
         self.check_invariants();
@@ -481,28 +515,11 @@ impl QueuePair for Sr {
         if self.transmit_mad(now, tx) {
             return true;
         }
-        let Some(link) = self.rc.link else { return false };
         match self.choice {
             Choice::Standard(_) if self.responder.is_none() => return self.rc.poll_transmit(now, tx, host),
             _ => {}
         }
-        if self.transmit_answer(now, tx, &link, host) {
-            return true;
-        }
-        if !self.rc.state.sends() {
-            return false;
-        }
-        let Some(requester) = &mut self.requester else {
-            return matches!(self.choice, Choice::Standard(_)) && self.rc.poll_transmit(now, tx, host);
-        };
-        let rc = &mut self.rc;
-        let sent = match requester.poll_transmit(now, tx, &link, &mut rc.requester, &self.rtt, &mut rc.recovery, host) {
-            Ok(sent) => sent,
-            Err(f) => {
-                self.on_request_failure(f, host);
-                false
-            }
-        };
+        let sent = self.transmit_any(now, tx, host);
         self.check_invariants();
         sent
     }
@@ -511,7 +528,7 @@ impl QueuePair for Sr {
         let negotiation = self.negotiator.as_ref().and_then(|n| n.poll_timeout());
         let requests = self.requester.as_ref().and_then(|r| r.deadline());
         let answers = self.responder.as_ref().and_then(|r| r.timer.deadline());
-        [self.rc.poll_timeout(), negotiation, requests, answers].into_iter().flatten().min()
+        earliest(earliest(self.rc.poll_timeout(), negotiation), earliest(requests, answers))
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
@@ -520,13 +537,17 @@ impl QueuePair for Sr {
             self.decide();
         }
         if let Some(responder) = &mut self.responder {
-            responder.handle_timeout(now);
+            responder.handle_timeout(now, &self.rtt);
         }
         if self.requester.is_some() {
             self.rc.release_ack();
         }
         match &mut self.requester {
-            None => self.rc.handle_timeout(now, host),
+            None => {
+                let before = self.rc.state;
+                self.rc.handle_timeout(now, host);
+                self.follow_rc(before);
+            }
             Some(_) if !self.rc.state.sends() => {}
             Some(requester) => {
                 if let Err(f) = requester.handle_timeout(now, &mut self.rc.requester, &self.rtt, host) {
@@ -539,5 +560,13 @@ impl QueuePair for Sr {
     fn fail(&mut self, host: &mut impl Host) {
         self.rc.fail(host);
         self.follow_state(true);
+    }
+}
+
+#[inline]
+fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }

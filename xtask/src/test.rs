@@ -5,6 +5,9 @@ use crate::project::{self, CAPTURES_VARIABLE};
 use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
 use crate::{between, guest_tests, interop, pyverbs, setup, soak, tshark, verbs};
 
+const GOODPUT_TABLE: [&str; 8] =
+    ["cargo", "run", "--release", "--locked", "-p", "softnic-sim", "--example", "goodput_table"];
+
 const STEPS: &[Step] = &[
     Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
     Step::new("clippy", || {
@@ -47,9 +50,7 @@ const STEPS: &[Step] = &[
         cargo_test(&test, &[("SOFTNIC_SEEDS", "1500")])
     }),
     Step::new("planted bugs are found", soak::run_short),
-    Step::new("table of goodput", || {
-        shell(&["cargo", "run", "--release", "--locked", "-p", "softnic-sim", "--example", "goodput_table"])
-    }),
+    Step::new("table of goodput", || shell(&GOODPUT_TABLE)),
     Step::new("captures of hardware", hardware_captures),
     Step::new("tshark", compare_with_tshark),
     Step::new("Linux Soft-RoCE", interop::run_short),
@@ -57,6 +58,7 @@ const STEPS: &[Step] = &[
     Step::new("VLAN and an older kernel", guest_tests::run_short),
     Step::new("verbs programs", verbs::run_short),
     Step::new("rdma-core's own tests", pyverbs::run_as_layer),
+    Step::long("table of goodput, all seeds", || shell(&[&GOODPUT_TABLE[..], &["--", "sr", "--all"]].concat())),
     Step::long("miri", miri),
     Step::long("cargo-fuzz", fuzz),
 ];

@@ -10,6 +10,7 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::recv_queue::SrqId;
+use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
@@ -58,6 +59,8 @@ pub struct Options {
     pub mr_access: Access,
     /// Its program sleeps until an event comes.
     pub prompt_acks: bool,
+    /// Selective Repeat, which each host offers the other.
+    pub sr: [Option<SrConfig>; 2],
 }
 
 impl Default for Options {
@@ -81,6 +84,7 @@ impl Default for Options {
             access: all,
             mr_access: all,
             prompt_acks: false,
+            sr: [None; 2],
         }
     }
 }
@@ -223,8 +227,8 @@ impl World {
             let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
-            let prompt_acks = options.prompt_acks;
-            let init = QpInit { srq, prompt_acks, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
+            let (prompt_acks, sr) = (options.prompt_acks, options.sr[h]);
+            let init = QpInit { srq, prompt_acks, sr, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
             let qpn = nic.create_qp(&init).unwrap();
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });

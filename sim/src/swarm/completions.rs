@@ -147,7 +147,7 @@ impl Swarm {
             expect_bytes(&theirs.read(target), &m.data, "a completed WRITE")?;
             theirs.expect(target, Content::Exact(m.data.clone()));
             // Who was written to may use the memory for something else now: nothing that was under way twice may come back.
-            if matches!(m.op, SendOp::Write { .. }) && self.random.chance(0.5) {
+            if matches!(m.op, SendOp::Write { .. }) && self.random.chance(0.5) && !m.read_back {
                 theirs.wipe(target, SCRIBBLE);
             }
         }

@@ -171,6 +171,8 @@ impl Swarm {
             return Err(format!("message {index} arrived, and access had been refused"));
         }
         fits(m, c, None, m.data.len())?;
+        self.check_written_before(peer, index)?;
+        let m = &self.qps[peer].messages[index];
         if c.opcode == WcOpcode::RecvWriteImm {
             let target = m.target.ok_or("a WRITE without a target")?;
             expect_bytes(&self.grounds[ground].read(target), &m.data, "a WRITE with immediate")?;

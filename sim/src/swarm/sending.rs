@@ -23,6 +23,8 @@ pub(super) struct Message {
     pub(super) changes: Option<usize>,
     /// It must be refused: its key is good for nothing, or not for all of its bytes.
     pub(super) refused: bool,
+    /// A READ behind it brings back what it wrote.
+    pub(super) read_back: bool,
     pub(super) to: Option<Destination>,
     /// The queue pairs that got it, for transports that do not promise that once.
     pub(super) delivered: Vec<usize>,
@@ -102,6 +104,9 @@ impl Swarm {
     fn draft_rc(&mut self, q: usize) -> Result<Draft, String> {
         let data = self.any_data(self.world.max_len);
         if let Some(draft) = self.reach_beyond(q, &data) {
+            return Ok(draft);
+        }
+        if let Some(draft) = self.read_back(q) {
             return Ok(draft);
         }
         // Windows end with the connection that they were made for.
@@ -255,6 +260,7 @@ impl Swarm {
             through,
             changes,
             refused,
+            read_back: false,
             to,
             delivered,
             signaled,

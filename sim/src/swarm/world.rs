@@ -33,6 +33,8 @@ pub struct World {
     pub(super) rc: usize,
     pub(super) uc: usize,
     pub(super) ud: usize,
+    /// The chance that an end of a reliable connection offers Selective Repeat.
+    pub(super) sr: f64,
     /// The chance that a connection is between two queue pairs of one NIC.
     pub(super) loopback: f64,
     /// The chance that a queue pair takes its receives from its host's shared queue.
@@ -138,6 +140,8 @@ impl World {
             rc,
             uc,
             ud,
+            // Of its own stream: worlds without it stay what they were.
+            sr: [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 56).below(4) as usize],
             loopback: [0.0, 0.3, 1.0][r.below(3) as usize],
             shared: [0.0, 0.5, 1.0][r.below(3) as usize],
             by_limit: r.chance(0.5),

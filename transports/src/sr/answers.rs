@@ -90,6 +90,12 @@ impl Responder {
         match self.emit(tx, link, n, &job, ack_req, host) {
             Some(true) => {}
             Some(false) => return false,
+            // Whether the requester misses it is not known: it may have said that it does not, and the memory was free to go.
+            None if lost.is_some() => {
+                if !self.transmit_doubt(tx, link, job.request) {
+                    return false;
+                }
+            }
             None => {
                 self.refuse_late(job.request, host);
                 return false;
@@ -103,6 +109,7 @@ impl Responder {
             }
             None => self.flight.on_sent(),
         }
+        self.timer.on_sent(now);
         self.start_timer(now, rtt);
         true
     }
@@ -173,9 +180,12 @@ impl Responder {
     }
 
     /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, rtt: &RoundTrip) {
         match self.timer.expire(now) {
-            Some(Expired::Low) => self.flight.probe(),
+            Some(Expired::Low) => {
+                self.flight.probe();
+                self.start_timer(now, rtt);
+            }
             Some(Expired::High) => {
                 self.silent += 1;
                 if self.silent <= PATIENCE {

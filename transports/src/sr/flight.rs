@@ -190,8 +190,7 @@ impl Flight {
 
     fn note_transmission(&mut self, n: u64) {
         if self.in_flight == 0 {
-            // Whatever was under way has come or counts as lost.
-            (self.judged, self.newest) = (self.sent, self.sent);
+            self.judge_all();
         }
         let (at, entry) = (self.place(n), self.sent as usize & (self.log.len() - 1));
         self.order[at] = self.sent;
@@ -278,7 +277,11 @@ impl Flight {
             (false, 0) => expected,
             (false, bits) => selective.first + u64::from(bits),
         };
-        Progress { came, lost: self.judge(end) }
+        let lost = self.judge(end);
+        if self.in_flight == 0 {
+            self.judge_all();
+        }
+        Progress { came, lost }
     }
 
     /// A packet has come: no more under way, nor lost.
@@ -293,7 +296,8 @@ impl Flight {
             // It was late, not lost: packets overtake each other here. Of one that was sent again before, the acknowledgement may have
             // been lost.
             if !self.resent_twice.get(n) {
-                self.tolerance = (2 * self.tolerance + 1).min(MAX_TOLERANCE);
+                // What is tolerated must be remembered.
+                self.tolerance = (2 * self.tolerance + 1).min(MAX_TOLERANCE).min(self.log.len() as u32 / 4);
                 self.tolerant_until = self.next;
             }
         } else if t.wrapping_sub(self.newest) as i32 >= 0 {
@@ -304,22 +308,35 @@ impl Flight {
     /// What was sent before the newest that has come, and has not come itself, is lost; of packets from `end` on the peer said nothing.
     fn judge(&mut self, end: u64) -> u32 {
         let mut lost = 0;
-        while (self.newest.wrapping_sub(self.judged) as i32) > self.tolerance as i32 + 1 {
-            let t = self.judged;
-            let low = self.log[t as usize & (self.log.len() - 1)];
-            let ahead = u64::from(low.wrapping_sub(self.una as u32));
-            // What is acknowledged wholly is behind `una`; what was sent again since has its own transmission.
-            if ahead < self.next - self.una && self.order[self.place(self.una + ahead)] == t {
-                let n = self.una + ahead;
+        loop {
+            let overtaken = self.newest.wrapping_sub(self.judged) as i32 - 1;
+            if overtaken < 0 {
+                return lost;
+            }
+            if let Some(n) = self.under_way(self.judged) {
                 // What was sent again is told of as soon as it comes; what is new, together with others.
-                if n >= end && !self.resent.get(n) && !self.acked.get(n) {
-                    break;
+                if overtaken <= self.tolerance as i32 || n >= end && !self.resent.get(n) {
+                    return lost;
                 }
                 lost += u32::from(self.mark_lost(n));
             }
-            self.judged = t.wrapping_add(1);
+            self.judged = self.judged.wrapping_add(1);
         }
-        lost
+    }
+
+    /// The packet that transmission `t` carried, if it is still under way by it.
+    fn under_way(&self, t: u32) -> Option<u64> {
+        let low = self.log[t as usize & (self.log.len() - 1)];
+        let ahead = u64::from(low.wrapping_sub(self.una as u32));
+        // What is acknowledged wholly is behind `una`; what was sent again since has its own transmission.
+        let n = self.una + ahead;
+        let still = ahead < self.next - self.una && self.order[self.place(n)] == t;
+        (still && !self.acked.get(n) && !self.lost.get(n)).then_some(n)
+    }
+
+    /// Whatever was under way has come or counts as lost.
+    fn judge_all(&mut self) {
+        (self.judged, self.newest) = (self.sent, self.sent);
     }
 
     /// A packet counts as lost from now on, if it is under way; whether it was.
@@ -334,15 +351,23 @@ impl Flight {
         true
     }
 
-    /// Nothing was heard for a short while: the oldest packet counts as lost. What the peer says to it tells about the others.
+    /// Nothing was heard for a short while: the oldest packet under way counts as lost, to which the peer has an answer in any case, and
+    /// so does the newest, of whose loss nothing behind it tells. What the peer says to them tells about the others.
     pub(super) fn probe(&mut self) {
-        let mut n = self.una;
-        while let Some(missing) = self.acked.first_clear(n, self.next) {
-            if !self.lost.get(missing) {
-                self.mark_lost(missing);
-                return;
-            }
-            n = missing + 1;
+        let under_way = |n: &u64| !self.acked.get(*n) && !self.lost.get(*n);
+        let (oldest, newest) = ((self.una..self.next).find(under_way), (self.una..self.next).rfind(under_way));
+        for n in [oldest, newest].into_iter().flatten() {
+            self.mark_lost(n);
+        }
+        self.ask_again();
+    }
+
+    /// All that is not lost has come, as selective acknowledgements said, and the one that says that it was carried out did not: the
+    /// oldest packet is sent once more, and draws another.
+    fn ask_again(&mut self) {
+        if self.lost_count == 0 && self.una < self.next && self.acked.take(self.una) {
+            self.lost.set(self.una);
+            (self.lost_count, self.lost_from) = (1, self.una);
         }
     }
 
@@ -353,7 +378,8 @@ impl Flight {
             self.mark_lost(missing);
             n = missing + 1;
         }
-        (self.judged, self.newest) = (self.sent, self.sent);
+        self.judge_all();
+        self.ask_again();
     }
 
     /// Checks what must hold between two calls.

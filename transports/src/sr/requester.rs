@@ -108,13 +108,15 @@ impl Requester {
         if !again {
             base.window.next = self.numbers.psn(n + 1);
         }
-        let slot = *base.queue.at(position);
-        base.rd_atomic += u32::from(!again && slot.awaits_data());
-        let ack_req = self.wants_ack(base, n, &slot, again);
+        let slot = base.queue.at(position);
+        let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
+        base.rd_atomic += u32::from(!again && awaits_data);
+        // Data answers for itself.
+        let ack_req = self.must_ask(again) || !awaits_data && ends && base.next_new(false).is_none();
         if self.emit(tx, link, n, position, ack_req, base, host).is_err() {
             if !again {
                 base.window.next = self.numbers.psn(n);
-                base.rd_atomic -= u32::from(slot.awaits_data());
+                base.rd_atomic -= u32::from(awaits_data);
             }
             base.break_at(position, Status::LocProtErr, recovery)?;
             return Ok(false);
@@ -135,6 +137,7 @@ impl Requester {
         if let Some(cc) = &mut base.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
         }
+        self.timer.on_sent(now);
         self.start_timer(now, base, rtt);
         Ok(true)
     }
@@ -163,16 +166,10 @@ impl Requester {
         Some((self.flight.next(), position))
     }
 
-    /// Whether packet `n` asks for an acknowledgement. Data answers for itself.
-    fn wants_ack(&self, base: &mut Base, n: u64, slot: &Slot, again: bool) -> bool {
-        // Where the flight ends, whatever ends it, nothing more may go before something is heard.
-        if again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full() {
-            return true;
-        }
-        if slot.awaits_data() {
-            return false;
-        }
-        slot.ends_with(n) && base.next_new(false).is_none()
+    /// Whether a packet asks for an acknowledgement, whatever it is: where the flight ends nothing more may go before something is heard.
+    #[inline]
+    fn must_ask(&self, again: bool) -> bool {
+        again || self.since_ack_req + 1 >= self.ack_every || self.flight.is_nearly_full()
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -248,7 +245,9 @@ impl Requester {
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
             Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
-            Syndrome::Nak(code) if !old => self.handle_nak(expected, code, host),
+            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => self.handle_nak(expected, code, host),
+            // Its data is here; the peer does not know.
+            Syndrome::Nak(_) => self.answers.demand(),
             _ => {}
         }
         self.settle(link, base, host)
@@ -310,9 +309,11 @@ impl Requester {
             base.rnr_retries += 1;
         }
         self.flight.mark_lost(n);
-        base.rnr_until = Some(now + timer.duration());
+        let until = now + timer.duration();
+        base.rnr_until = Some(until);
         // While the peer is left alone it cannot answer.
         self.timer.stop();
+        self.timer.on_sent(until);
         Ok(())
     }
 
@@ -334,6 +335,14 @@ impl Requester {
         if n < self.flight.next() {
             self.refused = Some((n, status));
         }
+    }
+
+    /// Whether data is missing that answers request `n`.
+    fn awaits_data(&self, n: u64, link: &Link, base: &mut Base) -> bool {
+        let Some(position) = base.queue.locate(n) else { return false };
+        let slot = base.queue.at(position);
+        let mut answers = slot.answers..slot.answers + u64::from(link.mtu.packets(slot.len));
+        slot.awaits_data() && answers.any(|a| self.answers.judge(a) != Arrival::Duplicate)
     }
 
     /// Takes a READ response or the value of an atomic.
@@ -409,6 +418,9 @@ impl Requester {
         base.window.una = self.numbers.psn(done);
         base.una = done;
         base.complete_done(link, host)?;
+        if self.flight.is_empty() && base.rd_atomic == 0 {
+            self.timer.stop();
+        }
         match self.refused {
             Some((n, status)) if n <= done => Err(Failure::Work(status)),
             _ => Ok(()),
@@ -455,7 +467,11 @@ impl Requester {
                 self.answers.demand();
                 self.start_timer(now, base, rtt);
             }
-            Expired::Low => self.flight.probe(),
+            Expired::Low => {
+                self.flight.probe();
+                // Perhaps it may not go yet, because of others that are under way: then those are waited for.
+                self.start_timer(now, base, rtt);
+            }
             Expired::High => self.flight.give_up(),
         }
         Ok(())

@@ -412,6 +412,18 @@ impl Responder {
         self.failure = Some(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
     }
 
+    /// Writes a NAK for request `n`, whose answer cannot be given a second time. The requester fails if it needs it, else it says so.
+    pub(super) fn transmit_doubt(&mut self, tx: &mut TxFrame<'_>, link: &Link, n: u64) -> bool {
+        let due = self.arrivals.is_due();
+        let syndrome = Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR);
+        let said = Said { responses: false, expected: n, syndrome, msn: self.used };
+        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said);
+        if due {
+            self.arrivals.demand();
+        }
+        sent
+    }
+
     /// Writes the acknowledgement that is due.
     pub(super) fn transmit_acknowledgement(&mut self, tx: &mut TxFrame<'_>, link: &Link, receives: &Receives) -> bool {
         let (expected, syndrome) = match self.nak.take() {
@@ -420,7 +432,12 @@ impl Responder {
             None => return false,
         };
         let said = Said { responses: false, expected, syndrome, msn: self.used };
-        acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said)
+        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said);
+        if matches!(syndrome, Syndrome::Nak(_)) {
+            // What was refused is not acknowledged later, nor what is behind it.
+            self.arrivals.fall_silent();
+        }
+        sent
     }
 
     /// The peer acknowledges answers.

@@ -62,6 +62,8 @@ pub(super) enum Expired {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Timer {
     deadline: Option<(Instant, bool)>,
+    /// When a packet left last, or will where the peer must be left alone before.
+    sent: Instant,
     /// Low timeouts since something was heard; each doubles the next.
     silent: u32,
 }
@@ -81,15 +83,23 @@ impl Timer {
         self.silent = 0;
     }
 
+    /// A packet leaves: what will be heard of it and of all before it is heard within the low timeout.
+    #[inline]
+    pub(super) fn on_sent(&mut self, now: Instant) {
+        self.sent = now;
+    }
+
     /// Starts the clock anew, `from` now or later: `in_flight` packets are under way; `tail`, there are none to send behind them.
     #[inline]
     pub(super) fn start(&mut self, from: Instant, in_flight: u32, tail: bool, rtt: &RoundTrip, high: Option<Duration>) {
         let long = high.unwrap_or(DEFAULT_HIGH);
         // While others are under way behind a packet, they tell of its loss earlier than any clock.
         let short = if in_flight < FEW || tail { rtt.low() } else { None };
-        let short = short.map(|low| low * (1 << self.silent.min(10)));
+        // However short it is at first, the long one has its turn: a peer that is gone must be noticed.
+        let short = short.and_then(|low| low.checked_mul(1u32.checked_shl(self.silent)?));
         self.deadline = Some(match (short, high) {
-            (Some(short), _) if short < long => (from + short, false),
+            // From the last packet on, however much is heard of those before it.
+            (Some(short), _) if short < long => ((self.sent + short).max(from), false),
             (_, Some(high)) => (from + high, true),
             // Nobody wants to hear of it; asking goes on.
             (_, None) => (from + long, false),
@@ -103,7 +113,7 @@ impl Timer {
             return None;
         }
         self.deadline = None;
-        self.silent += 1;
+        self.silent = self.silent.saturating_add(1);
         Some(if high { Expired::High } else { Expired::Low })
     }
 }
@@ -121,6 +131,7 @@ mod tests {
         let mut now = Instant::from_nanos(0);
         let mut waits = Vec::new();
         for _ in 0..5 {
+            timer.on_sent(now);
             timer.start(now, 1, false, &rtt, Some(200 * MS));
             let at = timer.deadline().unwrap();
             assert_eq!(timer.expire(now), None);
@@ -131,8 +142,41 @@ mod tests {
         assert_eq!(waits[..3], [low(45), low(90), low(180)]);
         assert_eq!(waits[3..], [(200 * MS, Some(Expired::High)); 2]);
         timer.on_progress();
+        timer.on_sent(now);
         timer.start(now, 1, false, &rtt, Some(200 * MS));
         assert_eq!(timer.deadline(), Some(now + 45 * MS));
+    }
+
+    #[test]
+    fn what_is_heard_of_others_does_not_put_off_the_low_timeout_of_the_last() {
+        let (mut timer, mut rtt) = (Timer::default(), RoundTrip::default());
+        rtt.on_sample(40 * MS);
+        let sent = Instant::from_nanos(0);
+        timer.on_sent(sent);
+        for heard in [0, 39, 44] {
+            timer.start(sent + heard * MS, 1, true, &rtt, Some(200 * MS));
+            assert_eq!(timer.deadline(), Some(sent + 45 * MS));
+        }
+        timer.start(sent + 50 * MS, 1, true, &rtt, Some(200 * MS));
+        assert_eq!(timer.deadline(), Some(sent + 50 * MS), "not before now");
+        timer.start(sent + 50 * MS, 30, false, &rtt, Some(200 * MS));
+        assert_eq!(timer.deadline(), Some(sent + 250 * MS), "the high one runs from what was heard last");
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_meets_the_high_timeout_however_short_the_round_trip_was() {
+        let (mut timer, mut rtt) = (Timer::default(), RoundTrip::default());
+        rtt.on_sample(Duration::from_micros(1));
+        let mut now = Instant::from_nanos(0);
+        let expired = (0..64).map(|_| {
+            timer.start(now, 1, true, &rtt, Some(1000 * MS));
+            now = timer.deadline().unwrap();
+            timer.expire(now).unwrap()
+        });
+        let expired: Vec<_> = expired.collect();
+        let low = expired.iter().take_while(|e| **e == Expired::Low).count();
+        assert!(low < 20 && expired[low..].iter().all(|e| *e == Expired::High), "{expired:?}");
+        assert!(now < Instant::from_nanos(0) + 64 * 1000 * MS);
     }
 
     #[test]

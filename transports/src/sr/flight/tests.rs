@@ -101,12 +101,18 @@ fn where_packets_overtake_each_other_more_are_awaited_for_a_while() {
 }
 
 #[test]
-fn a_probe_takes_the_oldest_and_giving_up_takes_all() {
+fn a_probe_takes_the_oldest_and_the_newest_and_giving_up_takes_all() {
     let mut f = sent(5);
     f.probe();
-    assert_eq!(resend_all(&mut f, 100), [0]);
+    assert_eq!(resend_all(&mut f, 100), [0, 4]);
     f.probe();
-    assert_eq!(f.next_lost(), Some(0), "again, if that too was lost");
+    assert_eq!(resend_all(&mut f, 200), [0, 4], "again, if those too were lost");
+    let mut lone = sent(1);
+    lone.probe();
+    assert_eq!(resend_all(&mut lone, 100), [0]);
+    lone.probe();
+    lone.probe();
+    assert_eq!((lone.in_flight(), resend_all(&mut lone, 200)), (0, vec![0]));
     acknowledge(&mut f, 300, 1, &[3]);
     f.give_up();
     assert_eq!((f.in_flight(), resend_all(&mut f, 300)), (0, vec![1, 2, 4]));
