@@ -273,6 +273,7 @@ impl Node for Nic {
             each!(&mut slot.qp, qp => qp.handle_timeout(now, &mut self.shared));
             if let (AnyQp::Sr(qp), Some(peer)) = (&slot.qp, slot.peer)
                 && qp.choice() == Choice::Standard(Why::Silent)
+                && !slot.fell_back
             {
                 self.silent_peers.note_silent(peer);
             }
@@ -280,6 +281,7 @@ impl Node for Nic {
                 shim.handle_timeout(now);
                 self.deliver_held(now, index);
             }
+            self.tell_of_fallback(index);
             self.activate(index);
         }
     }
