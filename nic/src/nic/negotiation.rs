@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use softnic_transports::negotiation;
 use softnic_transports::qp::PayloadMode;
-use softnic_transports::sr::Choice;
 use softnic_transports::ud::QKEY_GSI;
 use softnic_transports::{Event, QueuePair};
 use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation};
@@ -62,7 +61,7 @@ impl Nic {
     pub(super) fn tell_of_fallback(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
         if let (AnyQp::Sr(qp), Some(peer), false) = (&slot.qp, slot.peer, slot.fell_back)
-            && let Choice::Standard(why) = qp.choice()
+            && let Some(why) = qp.fell_back()
         {
             slot.fell_back = true;
             self.shared.events.push_back(Event::FellBack(qp.qpn(), peer, why));

@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use softnic_nic::QpKind;
 use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::{Event, RecvWr, SendOp, Status};
-use softnic_runtime::api::{Context, OpenOptions, Progress, QpOptions, Transport};
+use softnic_nic::{QpAttr, QpKind};
+use softnic_runtime::api::{Connection, Context, OpenOptions, Progress, QpOptions, Transport};
+use softnic_wire::Psn;
 
 use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, post, side, write};
 
@@ -69,26 +71,72 @@ fn a_peer_that_does_not_wish_for_it_is_spoken_to_by_the_standard_and_the_program
     }
 }
 
-#[test]
-fn a_peer_that_says_nothing_is_waited_for_and_then_spoken_to_by_the_standard() {
+/// Two NICs with a queue pair each, not connected; the second side's wishes for Selective Repeat.
+fn unconnected() -> [Side; 2] {
     let options = OpenOptions { progress: Some(Progress::Inline), ..OpenOptions::default() };
     let [a, b] = Context::open_pair([&options, &options]).unwrap().map(side);
-    let sr = QpOptions { transport: SR, ..QpOptions::new(QpKind::Rc, &a.cq) };
-    let a = Side { qp: a.pd.create_qp(&sr).unwrap(), ..a };
-    let b_address = b.context.addresses()[0];
-    // The queue pair there is another one, which is never made ready: its NIC keeps the offer.
+    let sr = QpOptions { transport: SR, ..QpOptions::new(QpKind::Rc, &b.cq) };
+    let qp = b.pd.create_qp(&sr).unwrap();
+    [a, Side { qp, ..b }]
+}
+
+fn connection(me: &Side, peer: &Side) -> Connection {
+    let address = peer.context.addresses()[0];
     let path = std::thread::scope(|s| {
-        let path = s.spawn(|| a.context.path_to(b_address, 1));
+        let path = s.spawn(|| me.context.path_to(address, 1));
         while !path.is_finished() {
-            b.context.progress();
+            peer.context.progress();
             std::thread::yield_now();
         }
         path.join().unwrap().unwrap()
     });
-    let psn = softnic_wire::Psn::new(1);
-    a.qp.connect(&softnic_runtime::api::Connection::new(path, b.qp.qpn(), psn, psn)).unwrap();
-    expect(&a, Choice::Standard(Why::Silent));
-    assert_eq!(a.context.poll_event(), Some(Event::FellBack(a.qp.qpn(), b_address, Why::Silent)));
+    Connection::new(path, peer.qp.qpn(), Psn::new(1), Psn::new(1))
+}
+
+fn next_event(side: &Side) -> Event {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = side.context.poll_event() {
+            return event;
+        }
+        assert!(start.elapsed() < LIMIT, "no event");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_program_that_only_receives_is_told_too() {
+    let [a, b] = unconnected();
+    let c = connection(&b, &a);
+    b.qp.init(c.access).unwrap();
+    // Ready to receive, as servers of perftest, and no more than that.
+    b.qp.modify(&QpAttr {
+        state: Some(QpState::ReadyToReceive),
+        path: Some(c.path.attr.path(&b.context.port()).unwrap()),
+        mtu: Some(c.mtu),
+        dest_qp: Some(c.dest_qp),
+        rq_psn: Some(c.rq_psn),
+        max_dest_rd_atomic: Some(1),
+        min_rnr_timer: Some(1),
+        ..QpAttr::default()
+    })
+    .unwrap();
+    a.qp.connect(&connection(&a, &b)).unwrap();
+    let event = next_event(&b);
+    assert!(matches!(event, Event::FellBack(qpn, ..) if qpn == b.qp.qpn()), "{event:?}");
+    let bytes = filled(&a, 3);
+    write(&a, &b, 7, SIZE).unwrap();
+    assert_eq!(completion(&a, || ()).status, Status::Success);
+    assert_eq!(contents(&b), bytes);
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_waited_for_and_then_spoken_to_by_the_standard() {
+    let [a, b] = unconnected();
+    // The queue pair there is never made ready: its NIC keeps the offer.
+    b.qp.connect(&connection(&b, &a)).unwrap();
+    expect(&b, Choice::Standard(Why::Silent));
+    assert_eq!(next_event(&b), Event::FellBack(b.qp.qpn(), a.context.addresses()[0], Why::Silent));
 }
 
 #[test]
