@@ -40,7 +40,7 @@ const SERVER: Case =
 
 pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
     let wrong = |why: String| Err(Error::Failed(why));
-    let launcher = pair.server.spawn(None, &SERVER.words("softnic0", 0, None))?;
+    let launcher = pair.server.spawn([None; 2], &SERVER.words("softnic0", 0, None))?;
     let begin = Instant::now();
     while !pair.server.listens(&SERVER)? {
         if let Some(ended) = pair.server.ended()? {
