@@ -19,7 +19,7 @@ mod timers;
 pub use address::{AddressAttr, AddressError};
 pub use cq::{CqError, Notify};
 pub use memory::Buffer;
-pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, next_key};
+pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, negotiated_qp, next_key};
 pub use node::Node;
 pub use qp::{ModifyError, QpAttr, QpInit, QpKind};
 pub use regions::{MrError, WindowType};

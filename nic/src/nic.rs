@@ -10,6 +10,7 @@ mod transmit;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
 use softnic_transports::completion::CqId;

@@ -202,6 +202,8 @@ pub(crate) struct Slot {
     pub(crate) shim: Option<Box<dyn softnic_transports::shim::Shim>>,
     /// The peer offers extensions, which this queue pair does not take: to be refused.
     pub(crate) offer: Option<Box<(IpAddr, Negotiation)>>,
+    /// The program was told that the peer speaks no extension.
+    pub(crate) fell_back: bool,
 }
 
 /// The attributes by name, to say which are missing or too many.
@@ -329,7 +331,19 @@ impl Slot {
         };
         let attr = QpAttr::default();
         let pkey = bth::DEFAULT_PKEY;
-        Slot { qp, init: *init, attr, peer: None, port: 0, pkey, queued: None, debt: 0, shim: None, offer: None }
+        Slot {
+            qp,
+            init: *init,
+            attr,
+            peer: None,
+            port: 0,
+            pkey,
+            queued: None,
+            debt: 0,
+            shim: None,
+            offer: None,
+            fell_back: false,
+        }
     }
 
     /// Changes state by the rules. A change that is refused changes nothing. `silent`: the peer has never answered an offer.
@@ -346,6 +360,7 @@ impl Slot {
             (_, Reset) => {
                 each!(&mut self.qp, qp => qp.reset());
                 (self.peer, self.attr, self.shim, self.offer) = (None, QpAttr::default(), None, None);
+                self.fell_back = false;
             }
             (_, Error) => each!(&mut self.qp, qp => qp.fail(host)),
             (_, Init) => each!(&mut self.qp, qp => qp.init()),

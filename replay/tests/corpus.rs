@@ -125,6 +125,9 @@ const CORPUS: &[Row] = &[
     ("rc_send_inv.pcap", 0, 3, 3, 0, 0, 0),
     ("rc_send_mtu1024.pcap", 0, 15, 9, 0, 0, 0),
     ("rc_write_mtu1024.pcap", 0, 15, 9, 0, 0, 0),
+    // Connections of Selective Repeat are not replayed.
+    ("sr_read_loss.pcap", 2, 0, 0, 0, 0, 0),
+    ("sr_write_loss.pcap", 2, 0, 0, 0, 0, 0),
     ("uc_send_mtu1024.pcap", 0, 13, 0, 0, 0, 0),
     ("uc_write_mtu1024.pcap", 0, 14, 0, 0, 0, 0),
     ("ud_send.pcap", 0, 4, 0, 0, 0, 0),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFlags, epoll};
-use softnic_nic::Owner;
+use softnic_nic::{Owner, negotiated_qp};
 use softnic_wire::{Layout, Qpn, TxFrame, bth};
 
 use crate::engine::Io;
@@ -71,6 +71,8 @@ fn owner(frame: &[u8], bits: u32, me: u32) -> Option<u32> {
     let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return Some(me) };
     match header.dest_qp() {
         Qpn::MULTICAST => None,
+        // What is negotiated for a queue pair goes to QP1, and is taken where the queue pair is.
+        Qpn::GSI => Some(Owner::of(negotiated_qp(frame, &layout).unwrap_or(Qpn::GSI), bits)),
         qpn => Some(Owner::of(qpn, bits)),
     }
 }
@@ -156,11 +158,14 @@ mod tests {
     use super::*;
     use crate::MemoryWire;
     use crate::io::MAX_FRAME;
+    use softnic_nic::transports::negotiation::{self, vendor};
+    use softnic_wire::mad::Status;
     use softnic_wire::template::Addresses;
     use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
+    use vendor::{Extensions, Kind, Negotiation};
 
-    fn frame_to(qpn: Qpn) -> Vec<u8> {
-        let path = Path {
+    fn path() -> Path {
+        Path {
             src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
             dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
             tags: [None; 2],
@@ -169,7 +174,10 @@ mod tests {
             flow_label: 0,
             hop_limit: 64,
             src_port: 50_000,
-        };
+        }
+    }
+
+    fn frame_to(qpn: Qpn) -> Vec<u8> {
         let fields = PacketFields {
             opcode: Opcode::RC_SEND_ONLY,
             psn: Psn::new(qpn.value()),
@@ -180,7 +188,7 @@ mod tests {
         };
         let mut bytes = [0; MAX_FRAME];
         let mut tx = TxFrame::new(&mut bytes);
-        Template::new(&path, qpn, 0xffff).build(&mut tx, &fields, &ExtHeaders::default(), &[7; 8]).unwrap();
+        Template::new(&path(), qpn, 0xffff).build(&mut tx, &fields, &ExtHeaders::default(), &[7; 8]).unwrap();
         let len = tx.len();
         bytes[..len].to_vec()
     }
@@ -204,6 +212,48 @@ mod tests {
         assert_eq!(received(&mut engines[0]), [frames[0].clone(), frames[3].clone()]);
         assert_eq!(received(&mut engines[2]), [frames[2].clone(), frames[3].clone()]);
         assert!(engines.iter_mut().all(|e| received(e).is_empty() && e.lost() == 0));
+    }
+
+    /// A MAD to QP1 about the queue pair `qpn` of the receiver's.
+    fn mad_about(qpn: u32, kind: Kind) -> Vec<u8> {
+        let refused = matches!(kind, Kind::Answer(status) if status != Status::SUCCESS);
+        let mad = Negotiation {
+            transaction_id: 0x1234_5678_9a00_0000 | u64::from(qpn),
+            kind,
+            version: vendor::VERSION,
+            sender_qpn: 0x00_0007,
+            // One who refuses sends back what he got.
+            receiver_qpn: if refused { 0x00_0007 } else { qpn },
+            extensions: Extensions::SR,
+            lowar_r: 0,
+            lowar_c: 0,
+            sr_window: 64,
+        };
+        let mut bytes = [0; MAX_FRAME];
+        let mut tx = TxFrame::new(&mut bytes);
+        assert!(negotiation::write(&mut tx, &Template::new(&path(), Qpn::GSI, 0xffff), &mad));
+        let len = tx.len();
+        bytes[..len].to_vec()
+    }
+
+    #[test]
+    fn what_is_negotiated_by_mads_to_qp1_reaches_the_engine_that_owns_the_queue_pair() {
+        let (mut peers, ours): (Vec<_>, Vec<Io>) =
+            (0..2).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
+        let mut engines = Steering::among(ours, 1).unwrap();
+        let kinds = [Kind::Offer, Kind::Answer(Status::SUCCESS), Kind::Answer(Status::UNSUPPORTED_METHOD_ATTRIB)];
+        for came_in in [0, 1] {
+            for kind in kinds {
+                let frames = [0x00_0005, 0x80_0005].map(|qpn| mad_about(qpn, kind));
+                let mut rest = frames.iter();
+                peers[came_in].transmit(8, &mut |tx| rest.next().is_some_and(|f| tx.put_frame(f).is_ok())).unwrap();
+                let mut got = [Vec::new(), Vec::new()];
+                for engine in [came_in, 1 - came_in] {
+                    got[engine] = received(&mut engines[engine]);
+                }
+                assert_eq!(got, frames.map(|f| vec![f]), "{kind:?} at engine {came_in}");
+            }
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use softnic_fault_injector::{Spec, units};
-use softnic_runtime::api::{DeviceSpec, OpenOptions, Progress};
+use softnic_runtime::api::{self, DeviceSpec, OpenOptions, Progress, TransportError};
 use softnic_wire::PathMtu;
 
 use crate::Common;
@@ -33,6 +33,7 @@ use session::Setup;
   softnic perf                                         # a table of all transports, no set-up, no root
   softnic perf write_bw --size 64K --duration 5
   softnic perf send_lat --transport ud --size 64 --json
+  softnic perf write_bw --transport sr --fault loss=1e-2
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
   softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
@@ -55,9 +56,10 @@ pub(crate) struct Args {
     /// TCP port of the server
     #[arg(long, default_value_t = 18515, value_name = "N")]
     port: u16,
-    /// Transport [default: rc]
-    #[arg(long, value_enum)]
-    transport: Option<Transport>,
+    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat, negotiated with the peer; sr:PACKETS sets its window), uc (unreliable
+    /// connection), ud (datagrams) [default: rc]
+    #[arg(long, value_parser = transport_arg, value_name = "rc|sr|uc|ud")]
+    transport: Option<(Transport, Option<u32>)>,
     /// Congestion control: none is all there is so far
     #[arg(long, default_value = "none", value_parser = ["none"])]
     cc: String,
@@ -125,6 +127,19 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
+fn transport_arg(s: &str) -> Result<(Transport, Option<u32>), String> {
+    match s {
+        "uc" => Ok((Transport::Uc, None)),
+        "ud" => Ok((Transport::Ud, None)),
+        _ => match s.parse() {
+            Ok(api::Transport::Rc) => Ok((Transport::Rc, None)),
+            Ok(api::Transport::Sr { window }) => Ok((Transport::Sr, window)),
+            Err(TransportError::Unknown(s)) => Err(format!("there is no transport '{s}': choose rc, sr, uc or ud")),
+            Err(e) => Err(e.to_string()),
+        },
+    }
+}
+
 fn mtu_arg(s: &str) -> Result<u32, String> {
     let mtu = s.parse().ok().and_then(PathMtu::from_bytes);
     mtu.map(PathMtu::bytes).ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
@@ -141,7 +156,7 @@ fn duration_arg(s: &str) -> Result<Duration, String> {
 
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
-        let transport = self.transport.unwrap_or(Transport::Rc);
+        let (transport, window) = self.transport.unwrap_or((Transport::Rc, None));
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
         let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });
         let sizes = match self.all_sizes {
@@ -156,6 +171,8 @@ impl Args {
         let plan = Plan {
             op,
             transport,
+            window,
+            negotiated: None,
             sizes,
             amount,
             qps: self.qps.unwrap_or(1),
@@ -179,7 +196,7 @@ impl Args {
         if let Some(op) = self.op.filter(|&op| op != plan.op) {
             return differ("operation", op.name().into(), plan.op.name().into());
         }
-        if let Some(t) = self.transport.filter(|&t| t != plan.transport) {
+        if let Some((t, _)) = self.transport.filter(|&(t, _)| t != plan.transport) {
             return differ("transport", t.name().into(), plan.transport.name().into());
         }
         if let Some(size) = self.size.filter(|&size| plan.sizes != [size]) {

@@ -52,6 +52,10 @@ fn check_fields(v: &Value, transport: &str, op: &str, bytes: u64, iterations: u6
     assert_eq!((v["transport"].as_str(), v["op"].as_str()), (Some(transport), Some(op)));
     assert_eq!((v["bytes"].as_u64(), v["iterations"].as_u64()), (Some(bytes), Some(iterations)), "{v}");
     assert!(v["counters"].is_object());
+    // A peer that got no core for long counts as silent.
+    let negotiated = v["negotiated"].as_str();
+    assert!(if transport == "sr" { matches!(negotiated, Some("sr" | "rc")) } else { negotiated.is_none() }, "{v}");
+    let more = usize::from(transport == "sr");
     let positive = |v: &Value, names: &[&str]| {
         names.iter().for_each(|name| assert!(v[name].as_f64().is_some_and(|x| x > 0.0), "{name} of {v}"));
     };
@@ -59,11 +63,11 @@ fn check_fields(v: &Value, transport: &str, op: &str, bytes: u64, iterations: u6
         positive(&v["lat_us"], &["min", "typical", "avg", "p99", "p999", "max", "stdev"]);
         let at = |name: &str| v["lat_us"][name].as_f64().unwrap_or(0.0);
         assert!(at("min") <= at("avg") && at("avg") <= at("max"), "{v}");
-        assert_eq!(v.as_object().map(serde_json::Map::len), Some(6), "nothing else: {v}");
+        assert_eq!(v.as_object().map(serde_json::Map::len), Some(6 + more), "nothing else: {v}");
     } else {
         positive(v, &["bw_peak_gbps", "bw_avg_gbps", "msg_rate_mpps"]);
         assert!(v["bw_peak_gbps"].as_f64() >= v["bw_avg_gbps"].as_f64());
-        assert_eq!(v.as_object().map(serde_json::Map::len), Some(8), "nothing else: {v}");
+        assert_eq!(v.as_object().map(serde_json::Map::len), Some(8 + more), "nothing else: {v}");
     }
 }
 
@@ -71,6 +75,7 @@ fn check_fields(v: &Value, transport: &str, op: &str, bytes: u64, iterations: u6
 fn every_operation_of_every_transport_and_the_data_is_right() {
     let all = [
         ("rc", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"][..]),
+        ("sr", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"]),
         ("uc", &["write_bw", "send_bw", "write_lat", "send_lat"]),
         ("ud", &["send_bw", "send_lat"]),
     ];
@@ -83,7 +88,22 @@ fn every_operation_of_every_transport_and_the_data_is_right() {
     }
     for op in ["atomic_bw", "atomic_lat"] {
         check_fields(&json(&[op, "--iters", "200", "--verify"]), "rc", op, 8, 200);
+        check_fields(&json(&[op, "--transport", "sr", "--iters", "200", "--verify"]), "sr", op, 8, 200);
     }
+}
+
+#[test]
+fn what_was_lost_is_sent_again_selectively_and_the_run_says_what_was_negotiated() {
+    for op in ["write_bw", "read_bw", "send_bw"] {
+        let fault = "loss=0.01,reorder=0.02:4";
+        let args = [op, "--transport", "sr:512", "--size", "20000", "--iters", "300", "--verify", "--fault", fault];
+        let v = json(&args);
+        check_fields(&v, "sr", op, 20000, 300);
+        assert!(v["negotiated"] == "rc" || counter(&v, "packet_seq_err") == 0, "nobody goes back: {v}");
+    }
+    let text = perf(&["send_lat", "--transport", "sr", "--iters", "20"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.lines().next().is_some_and(|line| line.contains("; sr")), "{text}");
 }
 
 #[test]
@@ -175,6 +195,7 @@ fn mistakes_get_one_line() {
         (&["read_bw", "--transport", "uc"][..], "uc has no read_bw"),
         (&["write_lat", "--transport", "ud"], "only send"),
         (&["send_bw", "--transport", "ud", "--size", "5000"], "at most"),
+        (&["write_lat", "--transport", "sr", "--size", "5000"], "send_lat"),
         (&["raw", "--size", "5000"], "MTU"),
         (&["raw", "--verify"], "--verify"),
         (&["atomic_bw", "--size", "16"], "8 bytes"),
@@ -387,6 +408,7 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
     let writes = ["write_bw", "write_lat"];
     let expected = [
         row("rc", writes, 65536),
+        row("sr", writes, 65536),
         row("uc", writes, 65536),
         row("ud", ["send_bw", "send_lat"], 4096),
         row("raw", ["raw", "raw_lat"], 4096),
@@ -394,7 +416,7 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
     assert_eq!(cells, expected.concat());
     let text = perf(&["--duration", "50ms"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    for transport in ["rc", "uc", "ud", "raw"] {
+    for transport in ["rc", "sr", "uc", "ud", "raw"] {
         assert!(text.lines().any(|line| line.starts_with(transport) && line.contains("_lat 64)")), "{text}");
     }
 }

@@ -1,10 +1,12 @@
 //! Asynchronous events: what a program is told that belongs to none of its work requests (IBA 11.6.3).
 
 use std::fmt;
+use std::net::IpAddr;
 
 use softnic_wire::Qpn;
 
 use crate::completion::CqId;
+use crate::negotiation::Why;
 use crate::recv_queue::SrqId;
 
 /// An event, by the name that verbs give it.
@@ -22,6 +24,8 @@ pub enum Event {
     QpReqErr(Qpn),
     /// The peer asked for memory that it may not touch, and the queue pair is in the error state.
     QpAccessErr(Qpn),
+    /// The queue pair offered an extension of RC and speaks the standard with its peer, at this address. Verbs have no name for it.
+    FellBack(Qpn, IpAddr, Why),
     /// A completion found no room.
     CqErr(CqId),
     /// A shared receive queue has fewer receives than its limit.
@@ -40,6 +44,7 @@ impl Event {
         match *self {
             Event::CommEst(qpn) | Event::LastWqeReached(qpn) | Event::SqDrained(qpn) => Some(qpn),
             Event::QpFatal(qpn) | Event::QpReqErr(qpn) | Event::QpAccessErr(qpn) => Some(qpn),
+            Event::FellBack(qpn, ..) => Some(qpn),
             Event::CqErr(_) | Event::SrqLimit(_) | Event::PortActive | Event::PortErr | Event::GidChange => None,
         }
     }
@@ -55,6 +60,7 @@ impl fmt::Display for Event {
             Event::QpFatal(_) => "QP_FATAL",
             Event::QpReqErr(_) => "QP_REQ_ERR",
             Event::QpAccessErr(_) => "QP_ACCESS_ERR",
+            Event::FellBack(..) => "FELL_BACK",
             Event::CqErr(_) => "CQ_ERR",
             Event::SrqLimit(_) => "SRQ_LIMIT",
             Event::PortActive => "PORT_ACTIVE",

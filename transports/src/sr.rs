@@ -192,6 +192,15 @@ impl Sr {
         self.choice
     }
 
+    /// Why the peer is spoken to by the standard, as soon as that is known: also where no requests can be sent yet, or ever.
+    pub fn fell_back(&self) -> Option<Why> {
+        match self.negotiator.as_ref()?.verdict()? {
+            Verdict::Agreed(agreed) if agreed.extensions.contains(Extensions::SR) => None,
+            Verdict::Agreed(_) => Some(Why::NothingInCommon),
+            Verdict::Standard(why) => Some(why),
+        }
+    }
+
     // ---- the negotiation ----
 
     /// A MAD of the negotiation came, from this address; for this queue pair, as it says.

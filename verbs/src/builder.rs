@@ -141,6 +141,7 @@ pub(crate) fn request(init: &mut ibv_qp_init_attr_ex) -> Result<Request<'_>, Err
         qp_type: init.qp_type,
         sig_all: init.sq_sig_all != 0,
         extended,
+        transport: queue_pair::usual_transport(),
     })
 }
 

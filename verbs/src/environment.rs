@@ -3,13 +3,15 @@
 use std::env;
 
 use softnic_fault_injector::Spec;
-use softnic_runtime::api::{DeviceSpec, OpenOptions};
+use softnic_runtime::api::{DeviceSpec, OpenOptions, Transport};
 
 /// What the environment says.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) devices: Vec<DeviceSpec>,
     pub(crate) options: OpenOptions,
+    /// Of RC queue pairs, unless their program says otherwise.
+    pub(crate) transport: Transport,
 }
 
 /// A variable that is set to something.
@@ -36,7 +38,10 @@ impl Environment {
                 );
             }
         };
-        known("SOFTNIC_TRANSPORT", "rc")?;
+        let transport = match variable("SOFTNIC_TRANSPORT")? {
+            Some(name) => name.parse().map_err(|e| format!("SOFTNIC_TRANSPORT: {e}"))?,
+            None => Transport::Rc,
+        };
         known("SOFTNIC_CC", "none")?;
         let fault = match variable("SOFTNIC_FAULT")? {
             Some(spec) => Some(spec.parse::<Spec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
@@ -51,7 +56,8 @@ impl Environment {
             None => Vec::new(),
         };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
-        Ok(Environment { devices, options: OpenOptions { cpus, fault, seed, pcap, ..OpenOptions::default() } })
+        let options = OpenOptions { cpus, fault, seed, pcap, ..OpenOptions::default() };
+        Ok(Environment { devices, options, transport })
     }
 }
 

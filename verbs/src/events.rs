@@ -34,10 +34,11 @@ const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
 const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
 const IBV_EVENT_GID_CHANGE: c_int = 18;
 
-/// An event as verbs number it, and whom it is about; about the port if nobody.
-pub(crate) fn of(event: Event) -> (c_int, Option<Subject>) {
+/// An event as verbs number it, and whom it is about; about the port if nobody. `None` for one that verbs do not know.
+pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
     let qp = |kind, qpn: softnic_wire::Qpn| (kind, Some(Subject::Qp(qpn.value())));
-    match event {
+    Some(match event {
+        Event::FellBack(..) => return None,
         Event::CommEst(qpn) => qp(IBV_EVENT_COMM_EST, qpn),
         Event::LastWqeReached(qpn) => qp(IBV_EVENT_QP_LAST_WQE_REACHED, qpn),
         Event::SqDrained(qpn) => qp(IBV_EVENT_SQ_DRAINED, qpn),
@@ -49,7 +50,7 @@ pub(crate) fn of(event: Event) -> (c_int, Option<Subject>) {
         Event::PortActive => (IBV_EVENT_PORT_ACTIVE, None),
         Event::PortErr => (IBV_EVENT_PORT_ERR, None),
         Event::GidChange => (IBV_EVENT_GID_CHANGE, None),
-    }
+    })
 }
 
 /// Events that a program took and has not acknowledged: their object may not go meanwhile.

@@ -1,10 +1,12 @@
 //! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, mpsc};
 use std::time::Duration;
 
 use softnic_nic::transports::Event;
+use softnic_nic::transports::negotiation::Why;
 use softnic_runtime::api::{self, DeviceSpec, EventSink, FirstData, OpenError, OpenOptions};
 
 use crate::abi::c_int;
@@ -70,7 +72,10 @@ impl Owners {
         if let (Event::CommEst(qpn), Some(manager)) = (event, self.first_data.get()) {
             manager.came(qpn);
         }
-        let (kind, subject) = events::of(event);
+        if let Event::FellBack(_, peer, why) = event {
+            say_once_that(peer, why);
+        }
+        let Some((kind, subject)) = events::of(event) else { return };
         match subject {
             // The port's number.
             None => lock(&self.contexts).iter().for_each(|queue| queue.push(kind, 1)),
@@ -80,6 +85,18 @@ impl Owners {
                 }
             }
         }
+    }
+}
+
+/// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
+fn say_once_that(peer: IpAddr, why: Why) {
+    static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
+    if lock(&SAID).insert(peer) {
+        let does = match why {
+            Why::Refused | Why::NothingInCommon => "does not speak sr",
+            Why::Silent | Why::KnownSilent => "says nothing about sr",
+        };
+        eprintln!("softnic: {peer} {does}: rc is used");
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::{Mutex as Lock, MutexGuard};
 
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::{MAX_INLINE, MAX_SGE, QpKind};
-use softnic_runtime::api::{QpOptions, QueuePair};
+use softnic_runtime::api::{QpOptions, QueuePair, Transport};
 
 use crate::abi::*;
 use crate::builder;
 use crate::builder::{Builder, BuilderTable};
 use crate::completion::Cq;
 use crate::context::ContextPtr;
+use crate::device::environment;
 use crate::domain::Pd;
 use crate::errno::{Errno, pointer, status};
 use crate::events::{Subject, Unacknowledged};
@@ -88,10 +89,12 @@ pub(crate) struct Request<'a> {
     pub(crate) qp_type: c_int,
     pub(crate) sig_all: bool,
     pub(crate) extended: bool,
+    /// What an RC queue pair recovers from loss by.
+    pub(crate) transport: Transport,
 }
 
 pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
-    let Request { pd, qp_context, cqs, srq, cap, qp_type, sig_all, extended } = request;
+    let Request { pd, qp_context, cqs, srq, cap, qp_type, sig_all, extended, transport } = request;
     let kind = match qp_type {
         IBV_QPT_RC => QpKind::Rc,
         IBV_QPT_UC => QpKind::Uc,
@@ -131,6 +134,7 @@ pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
         srq: srq.map(|srq| srq.ours.queue.clone()),
         caps,
         sig_all,
+        transport,
     };
     let qp = pd.ours.domain.create_qp(&options)?;
     // A queue that was not asked for has no length.
@@ -179,6 +183,11 @@ pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
     Ok(qp)
 }
 
+/// What RC queue pairs recover from loss by where their program does not say.
+pub(crate) fn usual_transport() -> Transport {
+    environment().map_or(Transport::Rc, |environment| environment.transport)
+}
+
 /// `ibv_create_qp`.
 pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_qp_init_attr) -> *mut ibv_qp {
     let request = Request {
@@ -190,6 +199,7 @@ pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_qp_init_attr) ->
         qp_type: init.qp_type,
         sig_all: init.sq_sig_all != 0,
         extended: false,
+        transport: usual_transport(),
     };
     pointer(|| make(request))
 }
@@ -274,7 +284,8 @@ pub(crate) extern "C" fn query(qp: &Qp, attr: &mut ibv_qp_attr, _mask: c_int, in
     })
 }
 
-/// `ibv_query_qp_data_in_order`: no promise. Packets are placed in order, but a peer may send a message again.
+/// `ibv_query_qp_data_in_order`: no promise. By the standard's transport packets are placed in order, but a peer may send a message again;
+/// by Selective Repeat they are placed as they come.
 pub(crate) extern "C" fn data_in_order(_qp: &Qp, _op: c_int, _flags: u32) -> c_int {
     0
 }

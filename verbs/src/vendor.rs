@@ -2,6 +2,9 @@
 
 use std::ffi::CStr;
 
+use softnic_nic::transports::sr::Choice;
+use softnic_runtime::api::Transport;
+
 use crate::abi::*;
 use crate::builder::request;
 use crate::context::ContextPtr;
@@ -43,21 +46,29 @@ pub(crate) extern "C" fn create_qp(
     dv: Option<&softnicdv_qp_init_attr>,
 ) -> *mut ibv_qp {
     pointer(|| {
+        let mut wish = None;
         if let Some(dv) = dv {
             if dv.comp_mask != 0 {
                 return Err(Errno::EINVAL);
             }
             if !dv.transport.is_null() {
                 // SAFETY: it is a string, by the contract.
-                let name = unsafe { CStr::from_ptr(dv.transport) };
-                let usual = transport(init.qp_type).ok_or(Errno::EOPNOTSUPP)?;
-                if name.to_bytes() != usual.as_bytes() {
-                    return Err(Errno::EOPNOTSUPP);
-                }
+                let name = unsafe { CStr::from_ptr(dv.transport) }.to_str().map_err(|_| Errno::EOPNOTSUPP)?;
+                wish = Some(wished(init.qp_type, name).ok_or(Errno::EOPNOTSUPP)?);
             }
         }
-        queue_pair::make(request(init)?)
+        let mut request = request(init)?;
+        request.transport = wish.unwrap_or(request.transport);
+        queue_pair::make(request)
     })
+}
+
+/// What a program wishes for, if queue pairs of that type have it.
+fn wished(qp_type: c_int, name: &str) -> Option<Transport> {
+    match qp_type {
+        IBV_QPT_RC => name.parse().ok(),
+        _ => (transport(qp_type)? == name).then_some(Transport::Rc),
+    }
 }
 
 /// The transport of queue pairs of a type.
@@ -73,7 +84,13 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 /// `softnicdv_query_qp`.
 pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_int {
     let mut name = [0; 32];
-    let transport = transport(qp.base.qp_type).unwrap_or_default().as_bytes();
+    let transport = match qp.ours.qp.sr_choice() {
+        Some(Choice::Selective) => "sr",
+        // The peer has not answered yet.
+        Some(Choice::Waiting) => "",
+        Some(Choice::Standard(_)) | None => transport(qp.base.qp_type).unwrap_or_default(),
+    };
+    let transport = transport.as_bytes();
     name[..transport.len()].copy_from_slice(transport);
     *attr = softnicdv_qp_attr { comp_mask: 0, transport: name };
     0

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use softnic_transports::negotiation;
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::ud::QKEY_GSI;
+use softnic_transports::{Event, QueuePair};
 use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation};
 use softnic_wire::mad::{self, MAD_LEN, Method, Status};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, Template, TxFrame, icrc};
@@ -27,17 +28,9 @@ impl Nic {
             self.shared.counters.rx_icrc_encapsulated += 1;
             return true;
         }
-        let Ok(header) = mad::Repr::parse(&frame[at..at + MAD_LEN]) else { return true };
-        let parsed = Negotiation::parse(&frame[at..at + MAD_LEN]);
-        let refused = header.method == Method::GET_RESP && header.status != Status::SUCCESS;
-        // A transaction id ends with the number of the queue pair that offered. One who refuses may send back anything else.
-        let qpn = match &parsed {
-            _ if refused => Qpn::new((header.transaction_id & 0x00ff_ffff) as u32),
-            Ok(said) => Qpn::new(said.receiver_qpn),
-            Err(_) => {
-                self.shared.counters.rx_malformed += 1;
-                return true;
-            }
+        let Some(Said { qpn, transaction_id, offer: parsed }) = Said::read(&frame[at..at + MAD_LEN]) else {
+            self.shared.counters.rx_malformed += 1;
+            return true;
         };
         self.silent_peers.note_heard(src);
         let Some((index, slot, shared)) = self.slot(qpn) else {
@@ -49,9 +42,9 @@ impl Nic {
             return true;
         }
         match (&mut slot.qp, parsed) {
-            (AnyQp::Sr(qp), _) if refused => qp.handle_refusal(now, header.transaction_id),
-            (AnyQp::Sr(qp), Ok(said)) => qp.handle_mad(now, src, &said),
-            (AnyQp::Rc(_), Ok(said)) if said.kind == Kind::Offer => {
+            (AnyQp::Sr(qp), None) => qp.handle_refusal(now, transaction_id),
+            (AnyQp::Sr(qp), Some(said)) => qp.handle_mad(now, src, &said),
+            (AnyQp::Rc(_), Some(said)) if said.kind == Kind::Offer => {
                 slot.offer = Some(Box::new((src, said)));
                 if slot.peer.is_some() {
                     self.refusals.push_back(index);
@@ -59,8 +52,20 @@ impl Nic {
             }
             _ => {}
         }
+        self.tell_of_fallback(index);
         self.activate(index);
         true
+    }
+
+    /// Tells the program, once, that a queue pair offered an extension and speaks the standard.
+    pub(super) fn tell_of_fallback(&mut self, index: u32) {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        if let (AnyQp::Sr(qp), Some(peer), false) = (&slot.qp, slot.peer, slot.fell_back)
+            && let Some(why) = qp.fell_back()
+        {
+            slot.fell_back = true;
+            self.shared.events.push_back(Event::FellBack(qp.qpn(), peer, why));
+        }
     }
 
     /// Writes the refusal of an offer to a queue pair of the standard kind: its peer need not wait.
@@ -87,6 +92,34 @@ impl Nic {
             ..said
         };
         negotiation::write(tx, &Template::new(&path, Qpn::GSI, slot.pkey), &answer)
+    }
+}
+
+/// The queue pair of the receiver's that a frame is about, if it is one to QP1 by which extensions are negotiated. Nothing else of
+/// the frame is looked at: this is for whoever has several NICs behind one address.
+pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
+    let at = mad_of(frame, layout)?;
+    Said::read(&frame[at..at + MAD_LEN]).map(|said| said.qpn)
+}
+
+/// What a MAD of our class says.
+struct Said {
+    /// Whom it is for.
+    qpn: Qpn,
+    transaction_id: u64,
+    /// An offer or an answer; `None` from one who refuses, because he knows nothing of it.
+    offer: Option<Negotiation>,
+}
+
+impl Said {
+    fn read(mad: &[u8]) -> Option<Said> {
+        let mad::Repr { method, status, transaction_id, .. } = mad::Repr::parse(mad).ok()?;
+        if method == Method::GET_RESP && status != Status::SUCCESS {
+            // A transaction id ends with the number of the queue pair that offered. One who refuses may send back anything else.
+            return Some(Said { qpn: Qpn::new((transaction_id & 0x00ff_ffff) as u32), transaction_id, offer: None });
+        }
+        let said = Negotiation::parse(mad).ok()?;
+        Some(Said { qpn: Qpn::new(said.receiver_qpn), transaction_id, offer: Some(said) })
     }
 }
 

@@ -136,6 +136,7 @@ impl Nic {
         if slot.peer.is_some() && slot.offer.is_some() {
             self.refusals.push_back(index);
         }
+        self.tell_of_fallback(index);
         // What waited may go now.
         self.activate(index);
         Ok(())

@@ -3,7 +3,6 @@
 use softnic_transports::QueuePair;
 use softnic_transports::negotiation::Why;
 use softnic_transports::prefetch::prefetch;
-use softnic_transports::sr::Choice;
 use softnic_wire::{Instant, TxFrame};
 
 use super::{Nic, Shared};
@@ -272,7 +271,8 @@ impl Node for Nic {
             let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
             each!(&mut slot.qp, qp => qp.handle_timeout(now, &mut self.shared));
             if let (AnyQp::Sr(qp), Some(peer)) = (&slot.qp, slot.peer)
-                && qp.choice() == Choice::Standard(Why::Silent)
+                && qp.fell_back() == Some(Why::Silent)
+                && !slot.fell_back
             {
                 self.silent_peers.note_silent(peer);
             }
@@ -280,6 +280,7 @@ impl Node for Nic {
                 shim.handle_timeout(now);
                 self.deliver_held(now, index);
             }
+            self.tell_of_fallback(index);
             self.activate(index);
         }
     }

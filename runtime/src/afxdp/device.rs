@@ -28,6 +28,25 @@ struct Channels {
     combined: u32,
 }
 
+/// ethtool's older question for the link, which every driver answers.
+const ETHTOOL_GSET: u32 = 0x1;
+
+/// `struct ethtool_cmd`, as far as it is looked at: the speed in Mbit/s, in two halves.
+#[repr(C)]
+#[derive(Default)]
+struct LinkSettings {
+    cmd: u32,
+    supported: u32,
+    advertising: u32,
+    speed: u16,
+    port: [u8; 6],
+    packets: [u32; 2],
+    speed_hi: u16,
+    mdix: [u8; 2],
+    lp_advertising: u32,
+    reserved: [u32; 2],
+}
+
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
@@ -41,6 +60,8 @@ pub struct Device {
     pub mtu: usize,
     /// Its receive queues.
     pub rx_queues: u32,
+    /// What its link carries in bits a second, if it says so.
+    pub rate: Option<u64>,
 }
 
 impl Device {
@@ -61,7 +82,7 @@ impl Device {
         let mac = asker.mac().map_err(AfXdpError::when("ask for the MAC address"))?;
         let mac = mac.ok_or_else(|| AfXdpError::NotEthernet(name.into()))?;
         let rx_queues = asker.rx_queues().or_else(|| queues_of_sysfs(name, ifindex)).unwrap_or(1);
-        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues })
+        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues, rate: asker.rate() })
     }
 }
 
@@ -131,5 +152,14 @@ impl Asker {
         // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_channels`.
         unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut channels).cast()) }.ok()?;
         Some(channels.rx + channels.combined).filter(|&n| n > 0)
+    }
+
+    fn rate(&self) -> Option<u64> {
+        let mut link = LinkSettings { cmd: ETHTOOL_GSET, ..LinkSettings::default() };
+        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_cmd`.
+        unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut link).cast()) }.ok()?;
+        let mbps = u32::from(link.speed_hi) << 16 | u32::from(link.speed);
+        // All ones, in either width, are a link whose speed nobody knows.
+        (!matches!(mbps, 0 | 0xffff | u32::MAX)).then(|| u64::from(mbps) * 1_000_000)
     }
 }

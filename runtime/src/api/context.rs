@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     order: Mutex<()>,
     next_engine: AtomicUsize,
     description: String,
+    /// Of its line, in bits a second.
+    pub(super) rate: u64,
 }
 
 impl Inner {
@@ -44,11 +46,12 @@ impl Inner {
         events: Arc<Events>,
         network: Network,
         description: String,
+        rate: u64,
     ) -> Inner {
         let (order, next_engine) = (Mutex::new(()), AtomicUsize::new(0));
         // A NIC works without it.
         let status = status::serve(&engines, &description).ok();
-        Inner { status, _watchers: watchers, engines, inline, events, network, order, next_engine, description }
+        Inner { status, _watchers: watchers, engines, inline, events, network, order, next_engine, description, rate }
     }
 
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {

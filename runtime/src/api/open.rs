@@ -94,6 +94,11 @@ pub enum OpenError {
     TooShort(usize),
 }
 
+/// What a line carries in bits a second, where nobody knows it.
+const USUAL_RATE: u64 = 10_000_000_000;
+/// The same of a wire in memory.
+const MEMORY_RATE: u64 = 100_000_000_000;
+
 /// The longest payload that fits frames of `max_frame` bytes.
 fn mtu_of(max_frame: usize) -> Option<PathMtu> {
     // Ethernet with a tag; the rest is what `path_mtu` deducts.
@@ -106,6 +111,8 @@ pub(super) struct Parts {
     pub(super) port: Port,
     pub(super) network: Option<HostNetwork>,
     pub(super) description: String,
+    /// Of the line, in bits a second.
+    pub(super) rate: u64,
 }
 
 impl Context {
@@ -139,7 +146,7 @@ impl Parts {
                 }
                 let port = Port { mac: own.mac, addresses: own.addresses.clone(), mtu: PathMtu::B4096 };
                 let io: Io = Box::new(Dgram::bind(spec)?);
-                Parts { ios: vec![io], port, network: None, description: device.to_string() }
+                Parts { ios: vec![io], port, network: None, description: device.to_string(), rate: USUAL_RATE }
             }
         };
         parts.with_faults(options)
@@ -155,7 +162,8 @@ impl Parts {
         let one = |n: u8, io: Io| {
             let own = OwnAddresses::of_host(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
-            Parts { ios: vec![io], port, network: None, description: format!("mem, end {n}") }
+            let description = format!("mem, end {n}");
+            Parts { ios: vec![io], port, network: None, description, rate: MEMORY_RATE }
         };
         Ok([one(1, a), one(2, Box::new(b))])
     }
@@ -172,6 +180,7 @@ impl Parts {
             let plural = if queues.len() == 1 { "queue" } else { "queues" };
             description += &format!(" ({native}, {copies}, {} {plural})", queues.len());
         }
+        let rate = queues.first().and_then(|queue| queue.device().rate).unwrap_or(USUAL_RATE);
         let of_interface = port.mtu;
         let multi_buffer = queues.iter().all(AfXdp::multi_buffer);
         for queue in queues {
@@ -183,7 +192,7 @@ impl Parts {
             let (mtu, wanted) = (port.mtu.bytes(), of_interface.bytes());
             description += &format!(", path MTU {mtu} instead of {wanted}: for that AF_XDP needs Linux 6.6");
         }
-        Ok(Parts { ios, port, network: Some(host), description })
+        Ok(Parts { ios, port, network: Some(host), description, rate })
     }
 
     /// A device's faults, each queue's own.
@@ -198,7 +207,7 @@ impl Parts {
     }
 
     fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
-        let Parts { ios, port, network, mut description } = self;
+        let Parts { ios, port, network, mut description, rate } = self;
         let events = Arc::new(Events::new(options.on_event.clone())?);
         let count = ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
@@ -235,7 +244,7 @@ impl Parts {
                 Network::Kernel { host, start, follower }
             }
         };
-        Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, network, description)))
+        Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, network, description, rate)))
     }
 }
 
@@ -304,7 +313,7 @@ mod tests {
             let io: Io = Box::new(Cut(MemoryWire::pair().unwrap().0, Arc::clone(&cut)));
             let own = OwnAddresses::of_host(1);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B1024 };
-            let parts = Parts { ios: vec![io], port, network: None, description: String::new() };
+            let parts = Parts { ios: vec![io], port, network: None, description: String::new(), rate: USUAL_RATE };
             let options = OpenOptions { progress: Some(progress), ..OpenOptions::default() };
             let context = parts.open(&options).unwrap();
             let (pd, cq) = (context.alloc_pd(), context.create_cq(8).unwrap());

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use softnic_nic::posting::{check_recv, check_send};
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
@@ -19,6 +20,7 @@ use super::completion_queue::CompletionQueue;
 use super::context::ProtectionDomain;
 use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
+use super::transport::Transport;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::host_network::{HostNetworkError, Membership};
 
@@ -37,13 +39,24 @@ pub struct QpOptions {
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
+    /// What an RC queue pair recovers from loss by; others have no choice.
+    pub transport: Transport,
 }
 
 impl QpOptions {
-    /// One completion queue for both, room for 128 work requests each way with one element, no inline data, all sends signaled.
+    /// One completion queue for both, room for 128 work requests each way with one element, no inline data, all sends signaled,
+    /// the standard's recovery from loss.
     pub fn new(kind: QpKind, cq: &CompletionQueue) -> QpOptions {
         let caps = Caps { max_send_wr: 128, max_recv_wr: 128, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-        QpOptions { kind, send_cq: cq.clone(), recv_cq: cq.clone(), srq: None, caps, sig_all: true }
+        QpOptions {
+            kind,
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            caps,
+            sig_all: true,
+            transport: Transport::Rc,
+        }
     }
 }
 
@@ -155,11 +168,12 @@ impl ProtectionDomain {
             None if options.kind == QpKind::Gsi => &context.engines()[0],
             None => context.pick_engine(),
         };
-        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all } = options;
+        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport } = options;
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
+            sr: transport.config(context.rate),
             ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
         };
         let mut core = engine.control();
@@ -208,6 +222,12 @@ impl QueuePair {
         self.0.engine.control().nic().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
     }
 
+    /// What its requests are sent by, where Selective Repeat was wished for; `None` for others. A peer that has it answers within a
+    /// round trip, and so does one that knows nothing of it; one that says nothing is waited for. What is posted meanwhile waits.
+    pub fn sr_choice(&self) -> Option<Choice> {
+        self.0.engine.control().nic().sr_choice(self.0.qpn)
+    }
+
     /// Changes its state and attributes.
     ///
     /// # Errors
@@ -232,6 +252,10 @@ impl QueuePair {
             Some(_) => SENDS | RECEIVES,
         };
         self.0.posts.store(posts, Ordering::Release);
+        if attr.state == Some(QpState::ReadyToReceive) {
+            // The peer is told what this side speaks, though no work is posted and nobody polls.
+            self.0.engine.wake();
+        }
         // What is flushed need not wait until a frame comes in.
         core.hand_out();
         Ok(())

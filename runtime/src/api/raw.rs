@@ -61,7 +61,7 @@ impl RawPort {
     }
 
     fn from(parts: Parts) -> RawPort {
-        let Parts { ios, port, network, description } = parts;
+        let Parts { ios, port, network, description, .. } = parts;
         RawPort { ios, port, network, description }
     }
 

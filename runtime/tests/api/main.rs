@@ -4,5 +4,6 @@ mod cm;
 mod completions;
 mod context;
 mod memory;
+mod sr;
 mod traffic;
 mod world;

@@ -14,6 +14,7 @@ mod peer;
 #[path = "../common/process.rs"]
 mod process;
 mod queues;
+mod sr;
 mod stop;
 #[path = "../common/veth.rs"]
 mod veth;

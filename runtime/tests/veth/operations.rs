@@ -63,7 +63,7 @@ fn one_sided(w: &World, qps: &[QueuePair; 2]) {
 }
 
 /// A window of type 2B is bound, written through, and gone after a SEND that invalidates it.
-fn window(w: &World, qps: &[QueuePair; 2]) {
+pub(crate) fn window(w: &World, qps: &[QueuePair; 2]) {
     let [a, b] = &w.sides;
     let mw = b.pd.alloc_mw(WindowType::Type2B).unwrap();
     let (addr, rkey) = (b.mr.addr() + HALF as u64, next_key(mw.key()));
@@ -100,11 +100,16 @@ fn inline(w: &World, qps: &[QueuePair; 2]) {
 fn reliable(w: &World, addresses: [IpAddr; 2], mtu: PathMtu) {
     let qps = w.queue_pairs(QpKind::Rc, |_| ());
     w.connect(&qps, addresses, |c| c.mtu = mtu);
-    messages(w, &qps);
-    one_sided(w, &qps);
-    inline(w, &qps);
+    every_reliable(w, &qps);
     // The last, because it ends in an error.
     window(w, &qps);
+}
+
+/// All that a reliable connection can do, but for windows.
+pub(crate) fn every_reliable(w: &World, qps: &[QueuePair; 2]) {
+    messages(w, qps);
+    one_sided(w, qps);
+    inline(w, qps);
 }
 
 /// UC: SEND and WRITE. Nothing is lost on an idle cable, so a WRITE is seen at its end by a SEND behind it.

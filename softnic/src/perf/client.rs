@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::bandwidth::Sender;
 use super::control::{Control, Message, unexpected};
 use super::latency::PingPong;
-use super::plan::{Plan, Transport, Verb};
+use super::plan::{Plan, Verb};
 use super::report::Measured;
 use super::side::{Side, next_line};
 use super::stop;
@@ -43,7 +43,7 @@ pub(crate) fn run(side: &mut Side, control: &mut Control, tell: &mut Tell<'_>) -
         let mut counters = side.counters();
         // Nobody acknowledges these: what counts is what came.
         if let Measured::Bandwidth(rates) = &mut measured
-            && side.plan.transport != Transport::Rc
+            && !side.plan.transport.is_reliable()
         {
             if received < rates.count {
                 counters.insert("lost_messages".into(), rates.count - received);

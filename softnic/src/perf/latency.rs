@@ -169,7 +169,7 @@ impl<'a> PingPong<'a> {
                     return Ok(Came::Stopped);
                 }
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
-                let reliable = self.side.plan.transport == super::plan::Transport::Rc;
+                let reliable = self.side.plan.transport.is_reliable();
                 if self.control.interruptible && !reliable && self.sent > 0 && waited > LOST {
                     let transport = self.side.plan.transport.name();
                     return Err(format!(

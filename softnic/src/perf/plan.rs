@@ -72,11 +72,13 @@ impl Op {
 }
 
 /// How messages travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Transport {
     /// Reliable connection: Go-Back-N, the standard
     Rc,
+    /// Reliable connection: Selective Repeat
+    Sr,
     /// Unreliable connection
     Uc,
     /// Datagrams
@@ -87,6 +89,7 @@ impl Transport {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Transport::Rc => "rc",
+            Transport::Sr => "sr",
             Transport::Uc => "uc",
             Transport::Ud => "ud",
         }
@@ -94,15 +97,20 @@ impl Transport {
 
     pub(crate) fn kind(self) -> QpKind {
         match self {
-            Transport::Rc => QpKind::Rc,
+            Transport::Rc | Transport::Sr => QpKind::Rc,
             Transport::Uc => QpKind::Uc,
             Transport::Ud => QpKind::Ud,
         }
     }
 
+    /// Whether what was sent is received.
+    pub(crate) fn is_reliable(self) -> bool {
+        self.kind() == QpKind::Rc
+    }
+
     fn has(self, verb: Verb) -> bool {
         match self {
-            Transport::Rc => true,
+            Transport::Rc | Transport::Sr => true,
             Transport::Uc => matches!(verb, Verb::Write | Verb::Send | Verb::Raw),
             Transport::Ud => matches!(verb, Verb::Send | Verb::Raw),
         }
@@ -126,6 +134,12 @@ pub(crate) enum Amount {
 pub(crate) struct Plan {
     pub(crate) op: Op,
     pub(crate) transport: Transport,
+    /// The window of Selective Repeat in packets; `None` for the usual one.
+    #[serde(default)]
+    pub(crate) window: Option<u32>,
+    /// What the queue pairs speak, where that had to be negotiated.
+    #[serde(skip)]
+    pub(crate) negotiated: Option<String>,
     /// Bytes of a message, one after the other.
     pub(crate) sizes: Vec<u32>,
     pub(crate) amount: Amount,
@@ -196,6 +210,12 @@ impl Plan {
         if single && longest > mtu {
             let what = if verb == Verb::Raw { "a raw frame" } else { "a datagram" };
             return Err(format!("{what} has at most as many bytes as the MTU, {mtu}, not {longest}"));
+        }
+        // Its packets are placed as they come: only of one is the last byte the last.
+        if self.transport == Transport::Sr && self.op == Op::WriteLat && longest > mtu {
+            return Err(format!(
+                "write_lat waits for the last byte in memory, which under sr may come before others: at most {mtu} bytes, the MTU, or send_lat"
+            ));
         }
         if verb == Verb::Raw && self.verify {
             return Err("raw frames carry nothing to compare: leave --verify out".into());

@@ -108,8 +108,12 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
     let plural = if plan.qps == 1 { "queue pair" } else { "queue pairs" };
     let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
     let verify = if plan.verify { ", data compared" } else { "" };
+    let negotiated = match &plan.negotiated {
+        Some(spoken) if spoken != plan.transport.name() => format!(" (the peer has it not: {spoken})"),
+        _ => String::new(),
+    };
     format!(
-        "{}: {description}; {}{mtu}, depth {depth}, {} {plural}{verify}",
+        "{}: {description}; {}{negotiated}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
         plan.transport.name(),
         plan.qps
@@ -176,6 +180,9 @@ pub(crate) fn print(
 pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
     let transport = if plan.op.verb() == Verb::Raw { "raw" } else { plan.transport.name() };
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
+    if let Some(negotiated) = &plan.negotiated {
+        value["negotiated"] = json!(negotiated);
+    }
     match measured {
         Measured::Bandwidth(r) => {
             value["bytes"] = json!(r.size);

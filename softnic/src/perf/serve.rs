@@ -7,7 +7,7 @@ use softnic_nic::transports::Completion;
 use super::control::{Control, Message, unexpected};
 use super::latency::PingPong;
 use super::pattern::Pattern;
-use super::plan::{Transport, Verb};
+use super::plan::Verb;
 use super::side::{Side, next_line};
 use super::stop;
 
@@ -152,7 +152,7 @@ impl<'a> Receiver<'a> {
     fn collect(&mut self, sent: &[u64]) -> Result<(u64, f64), String> {
         let total: u64 = sent.iter().sum();
         let verb = self.side.plan.op.verb();
-        let reliable = self.side.plan.transport == Transport::Rc;
+        let reliable = self.side.plan.transport.is_reliable();
         let mut received = 0;
         let mut since = Instant::now();
         while since.elapsed() < SILENCE {
@@ -187,7 +187,7 @@ impl<'a> Receiver<'a> {
         for (q, &sent) in sent.iter().enumerate() {
             match side.plan.op.verb() {
                 // A WRITE that was lost leaves what was there before.
-                Verb::Write if side.plan.transport == Transport::Rc => {
+                Verb::Write if side.plan.transport.is_reliable() => {
                     for number in sent.saturating_sub(side.plan.slots() as u64)..sent {
                         self.pattern.compare(&side.mr, side.in_at(q, number), self.size as usize, q, number)?;
                     }

@@ -5,15 +5,17 @@ use std::net::IpAddr;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{
-    AddressHandle, CompletionQueue, Connection, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
+    self, AddressHandle, CompletionQueue, Connection, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
 };
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::control::{Control, Hello, QpInfo, VERSION};
 use super::plan::{GRH, Plan, Transport, Verb};
+use super::stop;
 
 /// The key that datagrams carry.
 const QKEY: u32 = 0x1851_5000;
@@ -68,6 +70,9 @@ impl Side {
         let mr = pd.alloc_mr(len, Access::LOCAL_WRITE | Access::REMOTE).map_err(|e| e.to_string());
         let mr = mr.map_err(made("a memory region"))?;
         let mut options = QpOptions::new(plan.transport.kind(), &cq);
+        if plan.transport == Transport::Sr {
+            options.transport = api::Transport::Sr { window: plan.window };
+        }
         options.caps.max_send_wr = plan.outstanding() as u32 + 1;
         options.caps.max_recv_wr = plan.receives();
         let qps = (0..count).map(|_| pd.create_qp(&options)).collect::<Result<Vec<_>, _>>();
@@ -143,6 +148,28 @@ impl Side {
             }
         }
         Ok(())
+    }
+
+    /// Waits until it is known what the queue pairs speak, where that is negotiated: what is measured does not wait for it.
+    pub(crate) fn negotiate(&mut self) {
+        if self.plan.transport != Transport::Sr {
+            return;
+        }
+        let choice = |qp: &QueuePair| loop {
+            match qp.sr_choice() {
+                Some(Choice::Waiting) if !stop::requested() => {
+                    self.context.progress();
+                    std::thread::yield_now();
+                }
+                choice => return choice == Some(Choice::Selective),
+            }
+        };
+        let (all, selective) = (self.qps.len(), self.qps.iter().filter(|qp| choice(qp)).count());
+        self.plan.negotiated = Some(match selective {
+            0 => "rc".into(),
+            n if n == all => "sr".into(),
+            n => format!("sr on {n} of {all} queue pairs, else rc"),
+        });
     }
 
     /// Where messages that leave are in memory.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::{SendOp, Status};
 
 use super::session::Session;
@@ -65,6 +67,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
         .with(|s| Setup { qps: 2, srq: true, ..s }),
     op("many-qps", "a hundred queue pairs at once, each with a WRITE and a SEND", many::queue_pairs)
         .with(|s| Setup { qps: 100, ..s }),
+    op("sr-refused", "WRITEs of these sizes, after Selective Repeat was offered and refused", selective_refused)
+        .with(|s| Setup { offers_sr: true, ..s }),
     op("rnr", "SENDs and a WRITE with immediate whose receives are posted late", receive_late).basic(),
     op("rnr-exceeded", "a SEND whose receive is never posted", errors::receive_never)
         .with(|s| Setup { rnr_retry: 2, ..s }),
@@ -234,6 +238,15 @@ fn transfers(s: &mut Session, kind: Kind) -> Result<(), Error> {
         transfer(s, kind, n, len, Duration::ZERO)?;
     }
     Ok(())
+}
+
+/// rxe knows nothing of Selective Repeat, and says so: plain RC is spoken, and nobody waited for silence.
+fn selective_refused(s: &mut Session) -> Result<(), Error> {
+    transfers(s, Kind::Write)?;
+    match s.sr_choice() {
+        Some(Choice::Standard(Why::Refused)) => Ok(()),
+        other => Err(Error::Failed(format!("softnic's queue pair ends with {other:?} instead of a refusal"))),
+    }
 }
 
 /// One message, its completions and its data. Its receive is posted `late` after it.

@@ -75,6 +75,8 @@ pub(super) struct Setup {
     pub(super) qps: usize,
     /// Whether the responder's queue pairs share one queue of receives.
     pub(super) srq: bool,
+    /// Whether softnic offers Selective Repeat.
+    pub(super) offers_sr: bool,
 }
 
 /// Every right there is.
@@ -91,7 +93,7 @@ impl Setup {
         // 67 ms, and never 7 retries: rxe does not count those.
         let (timeout, retry_cnt) = (14, 6);
         let (min_rnr_timer, rnr_retry) = (14, 7); // 1 ms, for ever
-        let (service, psn, faults, qps, srq) = (QpKind::Rc, 100, "", 1, false);
+        let (service, psn, faults, qps, srq, offers_sr) = (QpKind::Rc, 100, "", 1, false, false);
         Setup {
             service,
             requester,
@@ -107,6 +109,7 @@ impl Setup {
             faults,
             qps,
             srq,
+            offers_sr,
         }
     }
 

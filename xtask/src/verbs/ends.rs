@@ -142,8 +142,8 @@ impl OnSoftnic {
         }
     }
 
-    /// Starts words under `softnic run`; what they print goes to a file.
-    pub(super) fn spawn(&mut self, fault: Option<&str>, words: &[String]) -> Result<u32, Error> {
+    /// Starts words under `softnic run`, with this transport and these faults; what they print goes to a file.
+    pub(super) fn spawn(&mut self, options: [Option<&str>; 2], words: &[String]) -> Result<u32, Error> {
         let out = File::create(&self.output).map_err(failed(&self.output))?;
         let errors = out.try_clone().map_err(failed(&self.output))?;
         let mut command = Command::new("ip");
@@ -152,7 +152,10 @@ impl OnSoftnic {
         if let Some(file) = &self.pcap {
             command.arg("--pcap").arg(file);
         }
-        command.args(fault.into_iter().flat_map(|f| ["--fault", f])).arg("--").args(words);
+        for (name, value) in ["--transport", "--fault"].into_iter().zip(options) {
+            command.args(value.into_iter().flat_map(|value| [name, value]));
+        }
+        command.arg("--").args(words);
         // Some write where they are when they are told to end.
         if let Some(scratch) = self.output.parent() {
             command.current_dir(scratch);
@@ -176,7 +179,8 @@ impl OnSoftnic {
         }
     }
 
-    fn text(&self) -> String {
+    /// What was printed by what runs, or ran last.
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 }
@@ -199,7 +203,7 @@ fn somebody_listens(pid: u32) -> bool {
 impl End for OnSoftnic {
     fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error> {
         // The only GIDs are RoCEv2's, and the IPv4 address is the first.
-        self.spawn(case.fault, &case.words("softnic0", 0, server)).map(drop)
+        self.spawn([case.transport, case.fault], &case.words("softnic0", 0, server)).map(drop)
     }
 
     fn listens(&mut self, case: &Case) -> Result<bool, Error> {

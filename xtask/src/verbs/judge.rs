@@ -41,6 +41,18 @@ pub(super) fn both(case: &Case, server: &Ended, client: &Ended) -> Result<(), St
     }
 }
 
+/// Whether a program on softnic that wished for another transport got it (`peer` is `None`), or was told once that this peer has it not.
+pub(super) fn transport(case: &Case, text: &str, peer: Option<&str>) -> Result<(), String> {
+    let Some(name) = case.transport else { return Ok(()) };
+    let said: Vec<&str> = text.lines().filter(|line| line.ends_with("rc is used")).collect();
+    match (peer, &said[..]) {
+        (None, []) => Ok(()),
+        (None, [line, ..]) => Err(format!("softnic says: {line}")),
+        (Some(peer), [line]) if *line == format!("softnic: {peer} does not speak {name}: rc is used") => Ok(()),
+        (Some(peer), _) => Err(format!("softnic does not say once that {peer} does not speak {name}: {said:?}")),
+    }
+}
+
 /// Whether the client of a case ended well.
 pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
     client.check("client")?;
@@ -128,7 +140,7 @@ mod tests {
     }
 
     fn case(prints: Prints) -> Case {
-        Case { program: "ib_write_bw", options: "", fault: None, prints, short: true }
+        Case { program: "ib_write_bw", options: "", transport: None, fault: None, prints, short: true }
     }
 
     #[test]
@@ -160,6 +172,19 @@ mod tests {
         let good = ended("test complete\nreturn status 0\n");
         assert_eq!(both(&case(Prints::Status), &good, &good), Ok(()));
         assert!(both(&case(Prints::Status), &ended("return status 0x1"), &good).is_err());
+    }
+
+    #[test]
+    fn a_peer_without_the_transport_is_named_once() {
+        let over_sr = Case { transport: Some("sr"), ..case(Prints::OneRow) };
+        let line = "softnic: 10.0.0.2 does not speak sr: rc is used\n";
+        assert_eq!(transport(&over_sr, "2 20 1.0 1.0\n", None), Ok(()));
+        assert!(transport(&over_sr, line, None).is_err());
+        assert_eq!(transport(&over_sr, line, Some("10.0.0.2")), Ok(()));
+        for wrong in ["", &line.repeat(2), "softnic: 10.0.0.2 says nothing about sr: rc is used"] {
+            assert!(transport(&over_sr, wrong, Some("10.0.0.2")).is_err(), "{wrong}");
+        }
+        assert_eq!(transport(&case(Prints::OneRow), line, None), Ok(()), "nobody wished for anything");
     }
 
     #[test]

@@ -35,12 +35,18 @@ impl Victim {
 }
 
 /// A server that waits for its client: its device is open.
-const SERVER: Case =
-    Case { program: "ibv_rc_pingpong", options: "", fault: None, prints: Prints::PingPong, short: true };
+const SERVER: Case = Case {
+    program: "ibv_rc_pingpong",
+    options: "",
+    transport: None,
+    fault: None,
+    prints: Prints::PingPong,
+    short: true,
+};
 
 pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
     let wrong = |why: String| Err(Error::Failed(why));
-    let launcher = pair.server.spawn(None, &SERVER.words("softnic0", 0, None))?;
+    let launcher = pair.server.spawn([None; 2], &SERVER.words("softnic0", 0, None))?;
     let begin = Instant::now();
     while !pair.server.listens(&SERVER)? {
         if let Some(ended) = pair.server.ended()? {

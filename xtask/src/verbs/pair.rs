@@ -49,7 +49,9 @@ impl Pair {
             let judged = judge::alone(case, &ended, server.address());
             return judged.map_err(|why| Error::Failed(told(&why, &[("program", &ended)])));
         }
-        ends::run(case, &mut self.server, &mut self.client, LIMIT)
+        ends::run(case, &mut self.server, &mut self.client, LIMIT)?;
+        let texts = [&self.server, &self.client].map(OnSoftnic::text);
+        texts.iter().try_for_each(|text| judge::transport(case, text, None)).map_err(Error::Failed)
     }
 
     /// The interface of the server.

@@ -14,8 +14,14 @@ use super::tools::{Case, Prints};
 use crate::guest::Error;
 
 const MESSAGES: u64 = 100;
-const CASE: Case =
-    Case { program: "ibv_rc_pingpong", options: "-n 100 -c", fault: None, prints: Prints::PingPong, short: true };
+const CASE: Case = Case {
+    program: "ibv_rc_pingpong",
+    options: "-n 100 -c",
+    transport: None,
+    fault: None,
+    prints: Prints::PingPong,
+    short: true,
+};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs it with the server's frames recorded, and looks at them.

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::Bench;
 use super::ends::{self, OnRxe, OnSoftnic};
+use super::judge;
 use super::tools::Case;
 use crate::guest::{Error, Guest, Image, Link, Machine, Space, create_folder};
 
@@ -69,6 +70,7 @@ impl Peer {
         match softnic {
             Softnic::Server => ends::run(case, &mut self.ours, &mut self.theirs, LIMIT),
             Softnic::Client => ends::run(case, &mut self.theirs, &mut self.ours, LIMIT),
-        }
+        }?;
+        judge::transport(case, &self.ours.text(), Some(THEIR_ADDRESS)).map_err(Error::Failed)
     }
 }

@@ -48,6 +48,8 @@ pub(super) enum Ready {
 pub(super) struct Case {
     pub(super) program: &'static str,
     pub(super) options: &'static str,
+    /// What softnic's RC queue pairs recover from loss by, unless by the standard.
+    pub(super) transport: Option<&'static str>,
     /// Faults on what both ends send.
     pub(super) fault: Option<&'static str>,
     pub(super) prints: Prints,
@@ -59,7 +61,8 @@ impl Case {
     /// What it is called here.
     pub(super) fn name(&self) -> String {
         let fault = self.fault.map(|f| format!(" with {f}")).unwrap_or_default();
-        match format!("{}{fault}", self.options).trim() {
+        let transport = self.transport.map(|t| format!(" over {t}")).unwrap_or_default();
+        match format!("{}{transport}{fault}", self.options).trim() {
             "" => format!("{}/plain", self.program),
             options => format!("{}/{options}", self.program),
         }
@@ -128,7 +131,7 @@ pub(super) const GROUP_IN_PROC: &str = "030201EF";
 const LARGEST: u32 = 1 << 23;
 
 pub(super) const fn case(program: &'static str, options: &'static str, prints: Prints, short: bool) -> Case {
-    Case { program, options, fault: None, prints, short }
+    Case { program, options, transport: None, fault: None, prints, short }
 }
 
 /// Between two of ours.
@@ -219,7 +222,40 @@ pub(super) fn pair() -> Vec<Case> {
     ] {
         all.push(Case { fault: Some("loss=1e-3,reorder=1e-3:3"), ..case(program, options, prints, short) });
     }
+    all.extend(selective());
     all
+}
+
+/// Over Selective Repeat, which both ends have.
+fn selective() -> Vec<Case> {
+    use Prints::{OneRow, PingPong, Pings, SizesUpTo};
+    let lossy = Some("loss=1e-2");
+    let rough = Some("loss=2e-2,reorder=5e-2:5,dup=2e-2");
+    [
+        ("ib_write_bw", "-a -n 20", None, SizesUpTo(LARGEST), true),
+        ("ib_send_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
+        ("ib_read_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
+        ("ib_write_bw", "-s 65536 -n 500", lossy, OneRow, true),
+        ("ib_send_bw", "-s 65536 -n 500", lossy, OneRow, true),
+        ("ib_read_bw", "-s 65536 -n 500", lossy, OneRow, false),
+        ("ib_write_bw", "-b -q 8 -s 65536 -n 100", rough, OneRow, false),
+        ("ib_send_bw", "-b -q 8 -s 65536 -n 100", rough, OneRow, false),
+        ("ib_send_bw", "--use-srq -q 4 -s 10000 -n 200", lossy, OneRow, false),
+        ("ib_atomic_bw", "-n 500", lossy, OneRow, false),
+        ("ib_send_lat", "-n 500", None, OneRow, false),
+        ("ib_write_lat", "-n 500", None, OneRow, false),
+        ("ibv_rc_pingpong", "-s 65536 -n 200 -c", rough, PingPong, false),
+        ("ibv_srq_pingpong", "-n 200", lossy, PingPong, false),
+        ("rping", "-v -C 100", None, Pings(100), true),
+        ("rping", "-v -C 50", lossy, Pings(50), true),
+        ("rping", "-v -C 50 -S 60000", rough, Pings(50), false),
+    ]
+    .map(|(program, options, fault, prints, short)| Case {
+        transport: Some("sr"),
+        fault,
+        ..case(program, options, prints, short)
+    })
+    .into()
 }
 
 /// Programs that connect by address, with librdmacm.
@@ -262,5 +298,9 @@ pub(super) fn rxe() -> Vec<Case> {
         case("ucmatose", "", Prints::Status, false),
         case("udaddy", "", Prints::Status, false),
         case("ib_write_bw", "-R -s 65536 -n 20", OneRow, false),
+        // It knows nothing of Selective Repeat, and says so.
+        Case { transport: Some("sr"), ..case("ib_write_bw", "-s 65536 -n 20", OneRow, true) },
+        Case { transport: Some("sr"), ..case("ib_send_bw", "-s 65536 -n 20", OneRow, false) },
+        Case { transport: Some("sr"), ..case("rping", "-v -C 10", Prints::Pings(10), false) },
     ]
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::sr::{Choice, SrConfig};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Nic, QpAttr, QpInit, QpKind, WindowType, next_key};
@@ -24,7 +25,8 @@ impl Session {
         }
         let [send_cq, recv_cq] = self.cqs;
         let usual = QpInit::new(setup.service, self.pd, send_cq, recv_cq, caps);
-        let init = QpInit { sig_all: true, srq: self.srq, ..usual };
+        let sr = setup.offers_sr.then(SrConfig::default);
+        let init = QpInit { sig_all: true, srq: self.srq, sr, ..usual };
         let qpns = (0..setup.qps).map(|_| nic.create_qp(&init).map(Qpn::value).map_err(refused));
         let qpns = qpns.collect::<Result<_, _>>()?;
         let key = nic.reg_mr(self.pd, &self.buffer, setup.access(Side::Softnic).1).map_err(refused)?;
@@ -59,6 +61,11 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// What our first queue pair speaks, where it offered Selective Repeat.
+    pub(in crate::interop) fn sr_choice(&self) -> Option<Choice> {
+        self.driver.node.sr_choice(Qpn::new(*self.ours.as_ref()?.qpns.first()?))
     }
 
     pub(super) fn close_ours(&mut self) -> Result<(), Error> {
