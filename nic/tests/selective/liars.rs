@@ -2,8 +2,8 @@
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};
-use softnic_wire::aeth::{Aeth, Credits, NakCode};
 use softnic_wire::ExtHeaders;
+use softnic_wire::aeth::{Aeth, Credits, NakCode};
 
 use super::*;
 
@@ -44,7 +44,16 @@ fn assert_unharmed(w: &mut World) {
 
 #[test]
 fn what_was_never_sent_cannot_be_acknowledged() {
-    for (psn, first, bits) in [(5, 5, 0), (100, 100, 0), (1 << 22, 1 << 22, 0), (-1, -1, 0), (-200, -200, 0), (0, 4, 64), (0, 1 << 22, 64), (0, -50, 40)] {
+    for (psn, first, bits) in [
+        (5, 5, 0),
+        (100, 100, 0),
+        (1 << 22, 1 << 22, 0),
+        (-1, -1, 0),
+        (-200, -200, 0),
+        (0, 4, 64),
+        (0, 1 << 22, 64),
+        (0, -50, 40),
+    ] {
         each(|mut w| {
             outstanding(&mut w);
             let lie = ack(&w, A, psn, GOOD, first, bits, &vec![0xff; bits.div_ceil(8) as usize], SrEth::FURTHEST);
@@ -135,7 +144,9 @@ fn an_answer_that_was_not_asked_for_or_does_not_fit_ends_the_connection() {
 #[test]
 fn a_receive_is_named_by_its_turn_or_not_taken() {
     // A receive that was used up, one far beyond the queue, one that is not posted.
-    for (number, nak) in [(0x00ff_ffff, "NAK1 +0 []"), (0x0080_0000, "NAK1 +0 []"), (1000, "RNR5 +0 []"), (2, "RNR5 +0 []")] {
+    for (number, nak) in
+        [(0x00ff_ffff, "NAK1 +0 []"), (0x0080_0000, "NAK1 +0 []"), (1000, "RNR5 +0 []"), (2, "RNR5 +0 []")]
+    {
         each(|mut w| {
             for i in 0..2 {
                 w.recv(B, 10 + i, 0, MTU);

@@ -201,7 +201,10 @@ fn a_key_is_taken_away_in_its_turn_and_what_was_sent_before_that_still_uses_it()
         w.deliver(B, &frames[0]);
         w.deliver(B, &frames[2]);
         w.deliver(B, &frames[1]);
-        assert_eq!(w.received(B).iter().map(|c| (c.status, c.invalidated)).collect::<Vec<_>>(), [(Status::Success, Some(rkey))]);
+        assert_eq!(
+            w.received(B).iter().map(|c| (c.status, c.invalidated)).collect::<Vec<_>>(),
+            [(Status::Success, Some(rkey))]
+        );
         settle(&mut w);
         assert_eq!(w.sent_status(A), [(1, Status::Success), (2, Status::Success)]);
         assert_eq!(w.read(B, 0, 2 * MTU), pattern(3, 2 * MTU));

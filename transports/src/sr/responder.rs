@@ -241,7 +241,8 @@ impl Responder {
                 }
                 let ahead = self.ahead(sr.number, receives)?;
                 let receive = receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
-                let receive = if planted(Bug::SrWrongReceive) { receives.nth(0, host).unwrap_or(receive) } else { receive };
+                let receive =
+                    if planted(Bug::SrWrongReceive) { receives.nth(0, host).unwrap_or(receive) } else { receive };
                 if u64::from(sr.offset) + u64::from(packet.payload_len) > receive.capacity {
                     host.counters().resp_local_length_error += u64::from(n == self.arrivals.expected());
                     let (code, receive) = (NakCode::INVALID_REQUEST, Some(Status::LocLenErr));

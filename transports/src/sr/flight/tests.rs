@@ -190,7 +190,11 @@ fn when_all_has_come_and_the_peer_did_not_say_that_it_is_done_the_oldest_is_sent
         f.acknowledge(at(250), 2, Selective::NONE, RTT);
         assert!(!f.is_empty() && f.in_flight() == 0 && !f.has_lost());
         for us in [500, 600] {
-            if high { f.give_up() } else { f.probe() }
+            if high {
+                f.give_up()
+            } else {
+                f.probe()
+            }
             f.check_invariants();
             assert_eq!(resend_all(&mut f, us), [2]);
             f.check_invariants();
