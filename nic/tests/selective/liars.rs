@@ -7,15 +7,15 @@ use softnic_wire::aeth::{Aeth, Credits, NakCode};
 
 use super::*;
 
-/// An acknowledgement that expects `psn` and whose bitmap begins with `first`.
-fn ack(w: &World, to: usize, psn: i32, syndrome: Syndrome, first: i32, bits: u32, bitmap: &[u8], flags: u8) -> Vec<u8> {
+/// An acknowledgement to A that expects `psn` and whose bitmap begins with `first`.
+fn ack(w: &World, psn: i32, syndrome: Syndrome, first: i32, bits: u32, bitmap: &[u8]) -> Vec<u8> {
     let number = Psn::new(w.options.psn.wrapping_add_signed(first)).value();
     let ext = ExtHeaders {
-        sr: Some(SrEth { flags, number, offset: bits }),
+        sr: Some(SrEth { flags: SrEth::FURTHEST, number, offset: bits }),
         aeth: Some(Aeth { syndrome, msn: 0 }),
         ..ExtHeaders::default()
     };
-    w.forge(to, 0xd1, psn, false, ext, bitmap)
+    w.forge(A, 0xd1, psn, false, ext, bitmap)
 }
 
 const GOOD: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
@@ -56,7 +56,7 @@ fn what_was_never_sent_cannot_be_acknowledged() {
     ] {
         each(|mut w| {
             outstanding(&mut w);
-            let lie = ack(&w, A, psn, GOOD, first, bits, &vec![0xff; bits.div_ceil(8) as usize], SrEth::FURTHEST);
+            let lie = ack(&w, psn, GOOD, first, bits, &vec![0xff; bits.div_ceil(8) as usize]);
             w.deliver(A, &lie);
             assert!(w.sent(A).is_empty(), "{psn} {first} {bits}");
             assert_unharmed(&mut w);
@@ -71,7 +71,7 @@ fn a_bitmap_may_be_longer_or_shorter_than_it_says_and_reach_beyond_what_was_sent
             let frames = outstanding(&mut w);
             w.deliver_all(B, &frames[1..]);
             w.transmit(B);
-            let lie = ack(&w, A, 0, GOOD, 0, bits, &vec![0xfe; len], SrEth::FURTHEST);
+            let lie = ack(&w, 0, GOOD, 0, bits, &vec![0xfe; len]);
             w.deliver(A, &lie);
             assert!(w.sent(A).is_empty(), "{bits} in {len} bytes");
             assert_unharmed(&mut w);
@@ -83,7 +83,7 @@ fn a_bitmap_may_be_longer_or_shorter_than_it_says_and_reach_beyond_what_was_sent
 fn selective_acknowledgements_alone_complete_nothing() {
     each(|mut w| {
         outstanding(&mut w);
-        let lie = ack(&w, A, 0, GOOD, 0, 4, &[0x0f], SrEth::FURTHEST);
+        let lie = ack(&w, 0, GOOD, 0, 4, &[0x0f]);
         w.deliver(A, &lie);
         assert!(w.sent(A).is_empty());
         // A liar is not believed for ever: nothing comes of it but a connection that ends.
@@ -101,7 +101,7 @@ fn a_nak_for_what_was_never_sent_is_nobody_s() {
     for psn in [5, 77, -3] {
         each(|mut w| {
             outstanding(&mut w);
-            let lie = ack(&w, A, psn, Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR), psn, 0, &[], SrEth::FURTHEST);
+            let lie = ack(&w, psn, Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR), psn, 0, &[]);
             w.deliver(A, &lie);
             assert!(w.sent(A).is_empty(), "{psn}");
             assert_unharmed(&mut w);

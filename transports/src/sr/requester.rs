@@ -243,7 +243,7 @@ impl Requester {
                 let before = base.queue.sends_before(expected);
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
-            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
+            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, rtt, host)?,
             Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => {
                 self.handle_nak(expected, code, host)
             }
@@ -296,6 +296,7 @@ impl Requester {
         n: u64,
         timer: RnrTimer,
         base: &mut Base,
+        rtt: &RoundTrip,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
@@ -311,8 +312,7 @@ impl Requester {
         }
         self.flight.mark_lost(n);
         base.rnr_until = Some(now + timer.duration());
-        // While the peer is left alone it cannot answer.
-        self.timer.stop();
+        self.start_timer(now, base, rtt);
         Ok(())
     }
 
@@ -427,6 +427,7 @@ impl Requester {
     // ---- time ----
 
     fn start_timer(&mut self, now: Instant, base: &Base, rtt: &RoundTrip) {
+        // While the peer is left alone it cannot answer.
         let from = base.rnr_until.map_or(now, |t| t.max(now));
         if !self.flight.is_empty() {
             let tail = self.flight.next() == base.queue.end();
