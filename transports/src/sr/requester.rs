@@ -244,8 +244,10 @@ impl Requester {
                 let before = base.queue.sends_before(expected);
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
-            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
-            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => self.handle_nak(expected, code, host),
+            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, rtt, host)?,
+            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => {
+                self.handle_nak(expected, code, host)
+            }
             // Its data is here; the peer does not know.
             Syndrome::Nak(_) => self.answers.demand(),
             _ => {}
@@ -295,6 +297,7 @@ impl Requester {
         n: u64,
         timer: RnrTimer,
         base: &mut Base,
+        rtt: &RoundTrip,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
@@ -311,9 +314,8 @@ impl Requester {
         self.flight.mark_lost(n);
         let until = now + timer.duration();
         base.rnr_until = Some(until);
-        // While the peer is left alone it cannot answer.
-        self.timer.stop();
         self.timer.on_sent(until);
+        self.start_timer(now, base, rtt);
         Ok(())
     }
 
@@ -410,9 +412,7 @@ impl Requester {
     /// Completes what is done: sent, acknowledged, and its data in.
     fn settle(&mut self, link: &Link, base: &mut Base, host: &mut impl Host) -> Result<(), Failure> {
         let (una, answered) = (self.flight.una(), self.answers.expected());
-        let waits = |slot: &Slot| {
-            slot.awaits_data() && slot.answers + u64::from(link.mtu.packets(slot.len)) > answered
-        };
+        let waits = |slot: &Slot| slot.awaits_data() && slot.answers + u64::from(link.mtu.packets(slot.len)) > answered;
         let waiting = base.queue.iter().take_while(|slot| slot.first < una).find(|slot| waits(slot));
         let done = waiting.map_or(una, |slot| slot.first);
         base.window.una = self.numbers.psn(done);
@@ -430,6 +430,7 @@ impl Requester {
     // ---- time ----
 
     fn start_timer(&mut self, now: Instant, base: &Base, rtt: &RoundTrip) {
+        // While the peer is left alone it cannot answer.
         let from = base.rnr_until.map_or(now, |t| t.max(now));
         if !self.flight.is_empty() {
             let tail = self.flight.next() == base.queue.end();
