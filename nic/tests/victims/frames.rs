@@ -23,7 +23,9 @@ impl Fuzz {
         let (base, key) = (self.w.hosts[B].buffer.addr(), self.w.hosts[B].key);
         match self.below(20) {
             0 => (base + u64::from(at), self.numbers.any()),
-            1 => (base - 1, key),
+            // Just before the beginning; a longer message so far before it that all of its packets are: with Selective Repeat each of them
+            // stands for itself, and what lies inside may be written though the message is refused.
+            1 => (base - if len <= 256 { 1 } else { 4096 }, key),
             2 => (u64::MAX - u64::from(at), key),
             // About as much before the end as is written: it may just reach beyond.
             3 => (self.edge.0 - u64::from(at % (len + 2)), self.edge.1),
