@@ -90,7 +90,7 @@ impl Test {
     /// Whether every test run has it.
     fn is_short(&self) -> bool {
         match self {
-            Test::C(test) => !matches!(test.wire, c_tests::Wire::Slow | c_tests::Wire::Sockets),
+            Test::C(test) => !test.is_on_another_wire(),
             Test::Killed(_) | Test::Recorded => true,
             Test::Pair(case) => case.short,
             Test::Rxe(case, _) => case.short,

@@ -232,7 +232,8 @@ fn selective() -> Vec<Case> {
     let lossy = Some("loss=1e-2");
     let rough = Some("loss=2e-2,reorder=5e-2:5,dup=2e-2");
     [
-        ("ib_write_bw", "-a -n 20", None, SizesUpTo(LARGEST), true),
+        ("ib_write_bw", "-s 65536 -n 200", None, OneRow, true),
+        ("ib_write_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
         ("ib_send_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
         ("ib_read_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
         ("ib_write_bw", "-s 65536 -n 500", lossy, OneRow, true),
