@@ -255,7 +255,8 @@ impl Flight {
         let mut i = 0;
         while i < selective.bits {
             let n = selective.first + u64::from(i);
-            let mut new = if n + 64 > self.una && n < self.next { selective.word(i) & !self.acked.word_at(n) } else { 0 };
+            let mut new =
+                if n + 64 > self.una && n < self.next { selective.word(i) & !self.acked.word_at(n) } else { 0 };
             while new != 0 {
                 let m = n + u64::from(new.trailing_zeros());
                 new &= new - 1;
@@ -394,7 +395,12 @@ impl Flight {
             flying += u32::from(!self.acked.get(n) && !self.lost.get(n));
             lost += u32::from(self.lost.get(n));
         }
-        invariant!((flying, lost) == (self.in_flight, self.lost_count), "{flying} under way, {lost} lost, counted {} and {}", self.in_flight, self.lost_count);
+        invariant!(
+            (flying, lost) == (self.in_flight, self.lost_count),
+            "{flying} under way, {lost} lost, counted {} and {}",
+            self.in_flight,
+            self.lost_count
+        );
     }
 }
 

@@ -241,7 +241,9 @@ impl Requester {
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
             Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
-            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => self.handle_nak(expected, code, host),
+            Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => {
+                self.handle_nak(expected, code, host)
+            }
             // Its data is here; the peer does not know.
             Syndrome::Nak(_) => self.answers.demand(),
             _ => {}
@@ -406,9 +408,7 @@ impl Requester {
     /// Completes what is done: sent, acknowledged, and its data in.
     fn settle(&mut self, link: &Link, base: &mut Base, host: &mut impl Host) -> Result<(), Failure> {
         let (una, answered) = (self.flight.una(), self.answers.expected());
-        let waits = |slot: &Slot| {
-            slot.awaits_data() && slot.answers + u64::from(link.mtu.packets(slot.len)) > answered
-        };
+        let waits = |slot: &Slot| slot.awaits_data() && slot.answers + u64::from(link.mtu.packets(slot.len)) > answered;
         let waiting = base.queue.iter().take_while(|slot| slot.first < una).find(|slot| waits(slot));
         let done = waiting.map_or(una, |slot| slot.first);
         base.window.una = self.numbers.psn(done);

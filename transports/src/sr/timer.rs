@@ -189,6 +189,9 @@ mod tests {
         timer.start(now, 3, true, &rtt, Some(8 * MS));
         assert_eq!(timer.deadline(), Some(now + MS + MS / 8));
         timer.start(now, 30, false, &rtt, None);
-        assert_eq!((timer.deadline(), timer.expire(now + DEFAULT_HIGH)), (Some(now + DEFAULT_HIGH), Some(Expired::Low)));
+        assert_eq!(
+            (timer.deadline(), timer.expire(now + DEFAULT_HIGH)),
+            (Some(now + DEFAULT_HIGH), Some(Expired::Low))
+        );
     }
 }
