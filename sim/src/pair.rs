@@ -136,7 +136,8 @@ impl<'a> Pair<'a> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let init = QpInit { sr: self.config.sr, ..QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps) };
+            let init =
+                QpInit { sr: self.config.sr, ..QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps) };
             qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         self.ready(self.config.kind, &[(A, qpns[A]), (B, qpns[B])])?;

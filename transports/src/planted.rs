@@ -81,6 +81,20 @@ bugs! {
     ResetForgotten = "reset-keeps-half-a-message",
     /// A message of several packets raises no event when its sender asked for one.
     SolicitedLost = "solicited-bit-lost",
+    /// Selective Repeat: a packet of a WRITE that comes early counts as come and is not placed.
+    SrNotPlaced = "sr-early-not-placed",
+    /// Selective Repeat: a READ or atomic is carried out when it comes, whatever is missing before it.
+    SrDataEarly = "sr-data-before-its-turn",
+    /// Selective Repeat: a receive completes when its message is whole, whatever is missing before it.
+    SrCompletesEarly = "sr-receive-before-its-turn",
+    /// Selective Repeat: an atomic that comes again is carried out again.
+    SrAtomicAgain = "sr-atomic-twice",
+    /// Selective Repeat: what was sent again counts as come, and its loss is not noticed.
+    SrResentOnce = "sr-lost-retransmission-unnoticed",
+    /// Selective Repeat: when all has come nobody asks whether it was carried out.
+    SrNotAsked = "sr-last-word-not-asked-for",
+    /// Selective Repeat: a message that comes early takes the receive whose turn it is.
+    SrWrongReceive = "sr-early-send-in-the-wrong-receive",
 }
 
 /// The bug that is planted, by its place in [`Bug::ALL`] plus one.

@@ -360,7 +360,9 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
         self.ping_pong.on_post(now);
         match (self.state, &self.link) {
-            (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => self.requester.queue.publish(link.mtu, Numbering::Standard),
+            (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => {
+                self.requester.queue.publish(link.mtu, Numbering::Standard)
+            }
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
             (QpState::Error, _) => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}

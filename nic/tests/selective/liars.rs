@@ -2,20 +2,20 @@
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};
-use softnic_wire::aeth::{Aeth, Credits, NakCode};
 use softnic_wire::ExtHeaders;
+use softnic_wire::aeth::{Aeth, Credits, NakCode};
 
 use super::*;
 
-/// An acknowledgement that expects `psn` and whose bitmap begins with `first`.
-fn ack(w: &World, to: usize, psn: i32, syndrome: Syndrome, first: i32, bits: u32, bitmap: &[u8], flags: u8) -> Vec<u8> {
+/// An acknowledgement to A that expects `psn` and whose bitmap begins with `first`.
+fn ack(w: &World, psn: i32, syndrome: Syndrome, first: i32, bits: u32, bitmap: &[u8]) -> Vec<u8> {
     let number = Psn::new(w.options.psn.wrapping_add_signed(first)).value();
     let ext = ExtHeaders {
-        sr: Some(SrEth { flags, number, offset: bits }),
+        sr: Some(SrEth { flags: SrEth::FURTHEST, number, offset: bits }),
         aeth: Some(Aeth { syndrome, msn: 0 }),
         ..ExtHeaders::default()
     };
-    w.forge(to, 0xd1, psn, false, ext, bitmap)
+    w.forge(A, 0xd1, psn, false, ext, bitmap)
 }
 
 const GOOD: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
@@ -44,10 +44,19 @@ fn assert_unharmed(w: &mut World) {
 
 #[test]
 fn what_was_never_sent_cannot_be_acknowledged() {
-    for (psn, first, bits) in [(5, 5, 0), (100, 100, 0), (1 << 22, 1 << 22, 0), (-1, -1, 0), (-200, -200, 0), (0, 4, 64), (0, 1 << 22, 64), (0, -50, 40)] {
+    for (psn, first, bits) in [
+        (5, 5, 0),
+        (100, 100, 0),
+        (1 << 22, 1 << 22, 0),
+        (-1, -1, 0),
+        (-200, -200, 0),
+        (0, 4, 64),
+        (0, 1 << 22, 64),
+        (0, -50, 40),
+    ] {
         each(|mut w| {
             outstanding(&mut w);
-            let lie = ack(&w, A, psn, GOOD, first, bits, &vec![0xff; bits.div_ceil(8) as usize], SrEth::FURTHEST);
+            let lie = ack(&w, psn, GOOD, first, bits, &vec![0xff; bits.div_ceil(8) as usize]);
             w.deliver(A, &lie);
             assert!(w.sent(A).is_empty(), "{psn} {first} {bits}");
             assert_unharmed(&mut w);
@@ -62,7 +71,7 @@ fn a_bitmap_may_be_longer_or_shorter_than_it_says_and_reach_beyond_what_was_sent
             let frames = outstanding(&mut w);
             w.deliver_all(B, &frames[1..]);
             w.transmit(B);
-            let lie = ack(&w, A, 0, GOOD, 0, bits, &vec![0xfe; len], SrEth::FURTHEST);
+            let lie = ack(&w, 0, GOOD, 0, bits, &vec![0xfe; len]);
             w.deliver(A, &lie);
             assert!(w.sent(A).is_empty(), "{bits} in {len} bytes");
             assert_unharmed(&mut w);
@@ -74,7 +83,7 @@ fn a_bitmap_may_be_longer_or_shorter_than_it_says_and_reach_beyond_what_was_sent
 fn selective_acknowledgements_alone_complete_nothing() {
     each(|mut w| {
         outstanding(&mut w);
-        let lie = ack(&w, A, 0, GOOD, 0, 4, &[0x0f], SrEth::FURTHEST);
+        let lie = ack(&w, 0, GOOD, 0, 4, &[0x0f]);
         w.deliver(A, &lie);
         assert!(w.sent(A).is_empty());
         // A liar is not believed for ever: nothing comes of it but a connection that ends.
@@ -92,7 +101,7 @@ fn a_nak_for_what_was_never_sent_is_nobody_s() {
     for psn in [5, 77, -3] {
         each(|mut w| {
             outstanding(&mut w);
-            let lie = ack(&w, A, psn, Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR), psn, 0, &[], SrEth::FURTHEST);
+            let lie = ack(&w, psn, Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR), psn, 0, &[]);
             w.deliver(A, &lie);
             assert!(w.sent(A).is_empty(), "{psn}");
             assert_unharmed(&mut w);
@@ -135,7 +144,9 @@ fn an_answer_that_was_not_asked_for_or_does_not_fit_ends_the_connection() {
 #[test]
 fn a_receive_is_named_by_its_turn_or_not_taken() {
     // A receive that was used up, one far beyond the queue, one that is not posted.
-    for (number, nak) in [(0x00ff_ffff, "NAK1 +0 []"), (0x0080_0000, "NAK1 +0 []"), (1000, "RNR5 +0 []"), (2, "RNR5 +0 []")] {
+    for (number, nak) in
+        [(0x00ff_ffff, "NAK1 +0 []"), (0x0080_0000, "NAK1 +0 []"), (1000, "RNR5 +0 []"), (2, "RNR5 +0 []")]
+    {
         each(|mut w| {
             for i in 0..2 {
                 w.recv(B, 10 + i, 0, MTU);

@@ -96,7 +96,8 @@ fn show_one(w: &World, frame: &[u8]) -> String {
         Syndrome::Reserved(b) => format!("RESERVED{b}"),
     };
     let payload = &frame[p.payload.clone()];
-    let bits: String = (0..sr.offset as usize).map(|i| if payload[i / 8] >> (i % 8) & 1 == 1 { 'x' } else { '.' }).collect();
+    let bits: String =
+        (0..sr.offset as usize).map(|i| if payload[i / 8] >> (i % 8) & 1 == 1 { 'x' } else { '.' }).collect();
     let of = if sr.flags & SrEth::RESPONSES != 0 { "ANSWERS " } else { "" };
     let from = Psn::new(sr.number).distance(p.bth.psn);
     let from = if from == 0 { String::new() } else { format!(" from {from:+}") };

@@ -175,6 +175,29 @@ fn a_send_that_finds_no_receive_waits_and_those_behind_it_keep_their_order() {
 }
 
 #[test]
+fn a_send_whose_memory_may_not_be_read_fails_when_those_before_it_are_done() {
+    each(|mut w| {
+        w.fill(A, 0, &pattern(1, 3 * MTU));
+        let write = w.write_to(B, 0);
+        w.send(A, 1, write, 0, 3 * MTU);
+        let mut sge = w.sge(A, 0, 10);
+        sge.lkey ^= 0x5a00;
+        w.post(A, &wr(2, write, softnic_nic::transports::wr::Data::Gather(&[sge]))).unwrap();
+        w.send(A, 3, write, 0, 10);
+        let frames = fly(&mut w, A);
+        assert_eq!(frames.len(), 3);
+        w.deliver_all(B, &frames[1..]);
+        for _ in 0..6 {
+            settle(&mut w);
+            w.wait_for_timer(A);
+        }
+        let expected = [(1, Status::Success), (2, Status::LocProtErr), (3, Status::WrFlushErr)];
+        assert_eq!(w.sent_status(A), expected);
+        assert_eq!(w.read(B, 0, 3 * MTU), pattern(1, 3 * MTU));
+    });
+}
+
+#[test]
 fn a_key_is_taken_away_in_its_turn_and_what_was_sent_before_that_still_uses_it() {
     each(|mut w| {
         let (pd, buffer) = (w.hosts[B].pd, w.hosts[B].buffer.clone());
@@ -201,7 +224,10 @@ fn a_key_is_taken_away_in_its_turn_and_what_was_sent_before_that_still_uses_it()
         w.deliver(B, &frames[0]);
         w.deliver(B, &frames[2]);
         w.deliver(B, &frames[1]);
-        assert_eq!(w.received(B).iter().map(|c| (c.status, c.invalidated)).collect::<Vec<_>>(), [(Status::Success, Some(rkey))]);
+        assert_eq!(
+            w.received(B).iter().map(|c| (c.status, c.invalidated)).collect::<Vec<_>>(),
+            [(Status::Success, Some(rkey))]
+        );
         settle(&mut w);
         assert_eq!(w.sent_status(A), [(1, Status::Success), (2, Status::Success)]);
         assert_eq!(w.read(B, 0, 2 * MTU), pattern(3, 2 * MTU));

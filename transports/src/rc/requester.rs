@@ -278,7 +278,12 @@ impl Requester {
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    pub(crate) fn break_at(&mut self, position: u32, status: Status, recovery: &mut impl LossRecovery) -> Result<(), Failure> {
+    pub(crate) fn break_at(
+        &mut self,
+        position: u32,
+        status: Status,
+        recovery: &mut impl LossRecovery,
+    ) -> Result<(), Failure> {
         self.broken = Some((position, status));
         // The packets before counted on this one to ask for an answer; sent again, the last of them asks itself.
         if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {

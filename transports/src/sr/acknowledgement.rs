@@ -29,8 +29,7 @@ pub(super) fn emit(tx: &mut TxFrame<'_>, link: &Link, arrivals: &mut Arrivals, n
     let room = room.min(link.mtu.bytes() as usize) / 4 * 4;
     let Told { first, bits, furthest } = arrivals.acknowledge(room as u32 * 8);
     let flag = |there, flag| if there { flag } else { 0 };
-    let flags = flag(said.responses, SrEth::RESPONSES)
-        | flag(furthest, SrEth::FURTHEST);
+    let flags = flag(said.responses, SrEth::RESPONSES) | flag(furthest, SrEth::FURTHEST);
     let ext = ExtHeaders {
         sr: Some(SrEth { flags, number: numbers.psn(first).value(), offset: bits }),
         aeth: Some(Aeth { syndrome: said.syndrome, msn: said.msn & 0x00ff_ffff }),

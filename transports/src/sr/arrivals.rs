@@ -162,7 +162,10 @@ mod tests {
         assert!(!a.is_due(), "the same gap");
         a.take(5, false);
         assert!(a.is_due(), "another");
-        assert_eq!((a.judge(2), a.judge(0), a.judge(4), a.judge(65)), (Arrival::Duplicate, Arrival::Duplicate, Arrival::Early, Arrival::Beyond));
+        assert_eq!(
+            (a.judge(2), a.judge(0), a.judge(4), a.judge(65)),
+            (Arrival::Duplicate, Arrival::Duplicate, Arrival::Early, Arrival::Beyond)
+        );
     }
 
     #[test]

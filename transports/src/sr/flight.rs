@@ -11,6 +11,7 @@ use softnic_wire::Instant;
 
 use super::bitmap::Bitmap;
 use crate::invariants::invariant;
+use crate::planted::{Bug, planted};
 
 /// Points in time of sending again that are remembered; enough for two round trips.
 const MARKS: usize = 32;
@@ -342,7 +343,8 @@ impl Flight {
 
     /// A packet counts as lost from now on, if it is under way; whether it was.
     pub(super) fn mark_lost(&mut self, n: u64) -> bool {
-        if n < self.una || n >= self.next || self.acked.get(n) || self.lost.get(n) {
+        let unnoticed = planted(Bug::SrResentOnce) && self.resent.get(n);
+        if n < self.una || n >= self.next || self.acked.get(n) || self.lost.get(n) || unnoticed {
             return false;
         }
         self.lost.set(n);
@@ -366,7 +368,7 @@ impl Flight {
     /// All that is not lost has come, as selective acknowledgements said, and the one that says that it was carried out did not: the
     /// oldest packet is sent once more, and draws another.
     fn ask_again(&mut self) {
-        if self.lost_count == 0 && self.una < self.next && self.acked.take(self.una) {
+        if !planted(Bug::SrNotAsked) && self.lost_count == 0 && self.una < self.next && self.acked.take(self.una) {
             self.lost.set(self.una);
             (self.lost_count, self.lost_from) = (1, self.una);
         }

@@ -240,7 +240,7 @@ impl Requester {
                 let before = base.queue.sends_before(expected);
                 base.credit_limit = credits.count().map(|n| before.wrapping_add(n));
             }
-            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, host)?,
+            Syndrome::RnrNak(timer) if !old => self.handle_rnr(now, expected, timer, base, rtt, host)?,
             Syndrome::Nak(code) if !old || self.awaits_data(expected, link, base) => {
                 self.handle_nak(expected, code, host)
             }
@@ -293,6 +293,7 @@ impl Requester {
         n: u64,
         timer: RnrTimer,
         base: &mut Base,
+        rtt: &RoundTrip,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
@@ -309,9 +310,8 @@ impl Requester {
         self.flight.mark_lost(n);
         let until = now + timer.duration();
         base.rnr_until = Some(until);
-        // While the peer is left alone it cannot answer.
-        self.timer.stop();
         self.timer.on_sent(until);
+        self.start_timer(now, base, rtt);
         Ok(())
     }
 
@@ -426,6 +426,7 @@ impl Requester {
     // ---- time ----
 
     fn start_timer(&mut self, now: Instant, base: &Base, rtt: &RoundTrip) {
+        // While the peer is left alone it cannot answer.
         let from = base.rnr_until.map_or(now, |t| t.max(now));
         if !self.flight.is_empty() {
             let tail = self.flight.next() == base.queue.end();

@@ -156,6 +156,11 @@ impl Responder {
             Arrival::Duplicate => {
                 host.counters().duplicate_request += 1;
                 self.arrivals.on_duplicate(n);
+                if planted(Bug::SrAtomicAgain)
+                    && let Ok(Wanted::Atomic { addr, rkey, op }) = self.read_wanted(packet, link)
+                {
+                    let _ = host.atomic(remote(link, rkey, addr, Access::REMOTE_ATOMIC), op);
+                }
                 return Ok(());
             }
             Arrival::Beyond => return Ok(()),
@@ -174,7 +179,14 @@ impl Responder {
         };
         self.arrivals.take(n, packet.bth.ack_req);
         if early {
+            let next_whole = || self.whole[self.used as usize & (self.whole.len() - 1)].is_some();
             match role {
+                Role::Data if planted(Bug::SrDataEarly) && self.wanted.len() == 1 => {
+                    return self.carry_out(n, role, link, receives, host);
+                }
+                Role::EndsReceive if planted(Bug::SrCompletesEarly) && next_whole() => {
+                    return self.carry_out(n, role, link, receives, host);
+                }
                 Role::Part => {}
                 Role::EndsReceive => self.ends.set(n),
                 Role::Data => self.asks.set(n),
@@ -229,6 +241,8 @@ impl Responder {
                 }
                 let ahead = self.ahead(sr.number, receives)?;
                 let receive = receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
+                let receive =
+                    if planted(Bug::SrWrongReceive) { receives.nth(0, host).unwrap_or(receive) } else { receive };
                 if u64::from(sr.offset) + u64::from(packet.payload_len) > receive.capacity {
                     host.counters().resp_local_length_error += u64::from(n == self.arrivals.expected());
                     let (code, receive) = (NakCode::INVALID_REQUEST, Some(Status::LocLenErr));
@@ -253,7 +267,10 @@ impl Responder {
                 let region = remote(link, reth.rkey, reth.va, Access::REMOTE_WRITE);
                 // All that is left of the message, before a byte of it is written; if this is all of it, writing looks at it anyway.
                 let more = reth.len != packet.payload_len || packet.payload.is_empty();
-                if more && host.check(region, u64::from(reth.len)).is_err() || host.write(region, packet.payload).is_err() {
+                let left_out = planted(Bug::SrNotPlaced) && n != self.arrivals.expected();
+                if more && host.check(region, u64::from(reth.len)).is_err()
+                    || !left_out && host.write(region, packet.payload).is_err()
+                {
                     return Err(Hindrance::ACCESS);
                 }
                 match packet.ext.sr {

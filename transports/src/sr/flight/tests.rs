@@ -185,3 +185,44 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn when_all_has_come_and_the_peer_did_not_say_that_it_is_done_the_oldest_is_sent_once_more() {
+    for high in [false, true] {
+        let mut f = sent(4);
+        acknowledge(&mut f, 100, 0, &[2, 3]);
+        assert_eq!(resend_all(&mut f, 100), [0, 1]);
+        // A READ's data says that all before it was carried out, and nothing of what is behind it.
+        f.acknowledge(at(250), 2, Selective::NONE, RTT);
+        assert!(!f.is_empty() && f.in_flight() == 0 && !f.has_lost());
+        for us in [500, 600] {
+            if high {
+                f.give_up()
+            } else {
+                f.probe()
+            }
+            f.check_invariants();
+            assert_eq!(resend_all(&mut f, us), [2]);
+            f.check_invariants();
+        }
+        assert_eq!(acknowledge(&mut f, 700, 4, &[]).came, 1);
+        assert!(f.is_empty() && f.in_flight() == 0);
+    }
+}
+
+#[test]
+fn however_much_packets_overtake_each_other_there_is_room_for_new_ones_when_all_have_come() {
+    let mut f = Flight::new(64, 32);
+    for round in 0..200u64 {
+        let us = 1000 * round;
+        assert!(f.has_room_for_new(), "round {round}");
+        (0..20).for_each(|_| f.on_sent());
+        // The first is late, not lost: it comes right after it was sent again.
+        let first = f.una();
+        acknowledge(&mut f, us, first, &[first + 19]);
+        resend_all(&mut f, us);
+        acknowledge(&mut f, us + 1, first + 20, &[]);
+        assert!(f.is_empty());
+    }
+    assert!(f.tolerance > 0);
+}
