@@ -171,6 +171,13 @@ pub(crate) enum AnyQp {
     Ud(Box<Ud>),
 }
 
+impl AnyQp {
+    /// Whether it still listens although it is in error.
+    pub(crate) fn owes_answers(&self) -> bool {
+        matches!(self, AnyQp::Sr(qp) if qp.owes_answers())
+    }
+}
+
 /// Calls the same method on whichever transport it is.
 macro_rules! each {
     ($any:expr, $qp:ident => $call:expr) => {

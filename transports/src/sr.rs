@@ -327,7 +327,14 @@ impl Sr {
         self.pass_on_timeout();
     }
 
-    /// The queue pair stopped, for whatever reason: no clock runs any more. What was refused is still told.
+    /// Whether it stopped because it refused a request, and has not given all answers to what was before that: the peer's
+    /// acknowledgements of them are still heard.
+    pub fn owes_answers(&self) -> bool {
+        self.rc.state == QpState::Error && self.responder.as_ref().is_some_and(|r| !r.jobs.is_empty())
+    }
+
+    /// The queue pair stopped, for whatever reason: it asks for nothing more. What was refused is still told, and what was before it
+    /// is still answered, unless it falls silent.
     fn follow_state(&mut self, silent: bool) {
         if self.rc.state != QpState::Error {
             return;
@@ -335,11 +342,8 @@ impl Sr {
         if let Some(requester) = &mut self.requester {
             requester.stop();
         }
-        if let Some(responder) = &mut self.responder {
-            match silent {
-                true => responder.fall_silent(),
-                false => responder.timer.stop(),
-            }
+        if let (Some(responder), true) = (&mut self.responder, silent) {
+            responder.fall_silent();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Answers with data: READ responses in any order, again when they are lost, and when their memory is gone.
 
-use softnic_nic::transports::Status;
 use softnic_nic::transports::qp::QpState;
+use softnic_nic::transports::{SendOp, Status};
 
 use super::*;
 
@@ -65,6 +65,43 @@ fn of_the_answers_only_the_one_that_was_lost_is_sent_again() {
             assert_eq!(w.read(A, 0, 4 * MTU), pattern(9, 4 * MTU));
             assert!(w.counters(B).retransmitted_packets <= if lost == 3 { 2 } else { 1 });
             settle(&mut w);
+            assert_quiet(&mut w);
+        });
+    }
+}
+
+/// Found by the swarm: the responder stopped at the refused request and heard no acknowledgement any more, so it sent no more than
+/// may be under way at a time.
+#[test]
+fn what_is_before_a_refused_request_is_answered_to_its_end_though_answers_are_lost() {
+    for lost in [None, Some(3), Some(99)] {
+        each(|mut w| {
+            let len = 100 * MTU;
+            w.fill(B, 0, &pattern(9, len));
+            let read = w.read_from(B, 0);
+            w.send(A, 1, read, 0, len);
+            let bad = SendOp::Write { remote_addr: w.hosts[B].buffer.addr(), rkey: w.hosts[B].key ^ 0x5a00 };
+            w.send(A, 2, bad, 0, 10);
+            let mut left = lost;
+            for _ in 0..400 {
+                let requests = fly(&mut w, A);
+                w.deliver_all(B, &requests);
+                let mut answers = fly(&mut w, B);
+                if let Some(n) = left {
+                    let before = answers.len();
+                    answers.retain(|f| !show_one(&w, f).contains(&format!("+{n}")));
+                    left = left.filter(|_| answers.len() == before);
+                }
+                w.deliver_all(A, &answers);
+            }
+            assert_eq!(left, None);
+            assert_eq!(w.sent_status(A), [(1, Status::Success), (2, Status::RemAccessErr)], "{lost:?}");
+            assert_eq!(w.read(A, 0, len), pattern(9, len));
+            assert_eq!((w.state(A), w.state(B)), (QpState::Error, QpState::Error));
+            for _ in 0..100 {
+                w.wait_for_timer(B);
+                w.transmit(B);
+            }
             assert_quiet(&mut w);
         });
     }

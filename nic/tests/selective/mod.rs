@@ -1,6 +1,7 @@
 //! Selective Repeat, packet by packet: what is placed and when, what is sent again, what order holds, and peers that lie.
 
 mod answers;
+mod arbitrary;
 mod liars;
 mod loss;
 mod negotiated;

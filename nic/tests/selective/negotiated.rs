@@ -136,7 +136,7 @@ fn standard_requests_are_taken_until_the_first_other_one_and_no_more_then() {
     assert!(w.transmit(B).is_empty());
 }
 
-/// Found by the swarm: the half that spoke RC stopped the queue pair, and the other one's clock ran on for ever.
+/// The half that spoke RC stopped the queue pair, and the other one's clock ran on for ever.
 #[test]
 fn when_one_half_stops_the_queue_pair_no_clock_of_the_other_runs_on() {
     let mut w = halves();

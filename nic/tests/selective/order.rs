@@ -139,6 +139,25 @@ fn access_is_refused_in_its_turn_although_the_packet_came_early() {
     });
 }
 
+/// Each packet is judged by itself: those that lie within the region may be placed before the first one is refused.
+#[test]
+fn a_write_that_begins_before_its_region_is_refused_whatever_of_it_was_placed() {
+    each(|mut w| {
+        w.fill(A, 0, &pattern(1, 3 * MTU));
+        let op = SendOp::Write { remote_addr: w.hosts[B].buffer.addr() - 1, rkey: w.hosts[B].key };
+        w.send(A, 1, op, 0, 3 * MTU);
+        let frames = fly(&mut w, A);
+        w.deliver_all(B, &frames[1..]);
+        assert_eq!(w.read(B, MTU - 1, 2 * MTU), pattern(1, 3 * MTU)[MTU..]);
+        w.deliver(B, &frames[0]);
+        assert_eq!(w.state(B), QpState::Error);
+        settle(&mut w);
+        assert_eq!(w.sent_status(A), [(1, Status::RemAccessErr)]);
+        assert_eq!(w.read(B, 0, MTU - 1), [UNTOUCHED; MTU - 1], "no byte of the packet that was refused");
+        assert_eq!(w.read(B, 3 * MTU - 1, MTU), [UNTOUCHED; MTU]);
+    });
+}
+
 #[test]
 fn a_send_that_finds_no_receive_waits_and_those_behind_it_keep_their_order() {
     each(|mut w| {

@@ -174,7 +174,7 @@ impl Swarm {
         }
         let (peer, kind) = (self.qps[q].peer, self.qps[q].kind);
         let ways = if kind == QpKind::Rc { 3 } else { 2 };
-        let (way, n) = (self.random.below(ways), data.len() as u64);
+        let (way, n, mut data) = (self.random.below(ways), data.len() as u64, data);
         let ground = &self.grounds[self.qps[peer].ground];
         let (first, end) = (ground.buffer.addr(), ground.buffer.addr() + ground.buffer.len() as u64);
         let key = ground.key;
@@ -182,7 +182,13 @@ impl Swarm {
             0 => (first, ground.no_access[self.random.below(2) as usize]),
             1 if way < 2 => (first, ground.read_only),
             2 => (end + 1 - n, key),
-            3 => (first - 1, key),
+            3 => {
+                // Selective Repeat judges each packet by itself: all but the first one would be within the region, and may be placed.
+                if self.qps[q].offers {
+                    data = &data[..data.len().min(self.world.mtu.bytes() as usize)];
+                }
+                (first - 1, key)
+            }
             _ => match self.usable_window(q, 0).filter(|_| n <= WINDOW as u64 && !self.qps[q].reborn) {
                 Some(w) => (self.windows[w].base + WINDOW as u64 + 1 - n, self.windows[w].key),
                 None => (end, key),
