@@ -40,6 +40,12 @@ fn check_ext(name: &str, v: &Value) {
             assert!(v["value"].as_u64().is_some_and(|n| n < 32));
             assert!(v["msn"].as_u64().is_some_and(|n| n <= U24));
         }
+        "sr" => integers(v, &[("flags", 0xff), ("number", U24), ("offset", U32)]),
+        "sack" => {
+            assert!(["requests", "responses"].contains(&v["of"].as_str().unwrap()), "{v}");
+            assert!(v["expected"].as_u64().is_some_and(|n| n <= U24) && v["first"].as_u64().is_some_and(|n| n <= U24));
+            assert!(v["bits"].is_u64() && v["missing"].is_array() && v["received"].is_u64(), "{v}");
+        }
         "cm" => {
             assert!(v["type"].is_string() && v["tid"].is_u64(), "{v}");
         }
