@@ -139,6 +139,27 @@ fn access_is_refused_in_its_turn_although_the_packet_came_early() {
     });
 }
 
+/// The bitmap of the NAK does not hold all that has come. The acknowledgement that would tell the rest would say, too, that the refused
+/// request was carried out.
+#[test]
+fn no_acknowledgement_follows_a_refusal() {
+    let sr = softnic_nic::transports::sr::SrConfig { window: 4096, rate: 10_000_000_000 };
+    let mut w = agreed(Options { sr: [Some(sr); 2], ..both_offer() });
+    let (va, rkey) = (w.hosts[B].buffer.addr(), w.hosts[B].key);
+    let reth = |rkey| softnic_wire::ExtHeaders {
+        reth: Some(softnic_wire::ext::Reth { va, rkey, len: 8 }),
+        ..softnic_wire::ExtHeaders::default()
+    };
+    let far = w.forge(B, 0xca, 3000, false, reth(rkey), &[1; 8]);
+    w.deliver(B, &far);
+    w.transmit(B);
+    let refused = w.forge(B, 0xcc, 0, true, reth(rkey ^ 0x5a00), &[]);
+    w.deliver(B, &refused);
+    assert_eq!(w.state(B), QpState::Error);
+    let said = shown(&mut w, B);
+    assert!(said.len() == 1 && said[0].starts_with("NAK2 +0"), "{said:?}");
+}
+
 /// Each packet is judged by itself: those that lie within the region may be placed before the first one is refused.
 #[test]
 fn a_write_that_begins_before_its_region_is_refused_whatever_of_it_was_placed() {
