@@ -6,6 +6,7 @@
 //! an answer of the negotiation is.
 
 mod acknowledgement;
+mod agreement;
 mod answers;
 mod arrivals;
 mod bitmap;
@@ -20,17 +21,17 @@ use std::net::IpAddr;
 use requester::Requester;
 use responder::{Made, Responder};
 use softnic_wire::aeth::Syndrome;
-use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{self, Extensions};
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::sr::SrEth;
-use softnic_wire::{Instant, Opcode, PathMtu, Psn, Qpn, TxFrame};
+use softnic_wire::{Instant, Opcode, Psn, Qpn, TxFrame};
 use timer::RoundTrip;
 
 use crate::congestion::CongestionControl;
 use crate::invariants;
-use crate::negotiation::{self, Negotiator, Offer, Verdict, Why};
+use crate::negotiation::{Negotiator, Offer, Why};
 use crate::qp::Config;
+use crate::rc::requester::earlier;
 use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
 use crate::recovery::GoBackN;
 use crate::send_queue::Numbering;
@@ -40,10 +41,6 @@ use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
 const ACK_EVERY: u32 = 16;
 /// Receives of a shared queue that one queue pair may hold for messages that come out of order.
 const RECEIVES_AHEAD: u32 = 64;
-/// The least that a bandwidth-delay product is taken for, in packets: more than one acknowledgement is under way.
-const LEAST_IN_FLIGHT: u32 = 2 * ACK_EVERY;
-/// What Ethernet adds around a frame: preamble, FCS, gap.
-const AROUND: u64 = 24;
 /// The longest window: old and new PSNs must be told apart.
 pub const MAX_WINDOW: u32 = 1 << 21;
 
@@ -84,8 +81,6 @@ pub struct Sr {
     /// An offer that came before.
     early: Option<(IpAddr, vendor::Negotiation)>,
     choice: Choice,
-    /// How far ahead the peer lets us send.
-    peer_window: u32,
     rtt: RoundTrip,
     rq_psn: Psn,
     max_dest_rd_atomic: u8,
@@ -105,7 +100,6 @@ impl Sr {
             negotiator: None,
             early: None,
             choice: Choice::Waiting,
-            peer_window: 0,
             rtt: RoundTrip::default(),
             rq_psn: Psn::new(0),
             max_dest_rd_atomic: 0,
@@ -191,119 +185,6 @@ impl Sr {
     pub fn choice(&self) -> Choice {
         self.choice
     }
-
-    /// Why the peer is spoken to by the standard, as soon as that is known: also where no requests can be sent yet, or ever.
-    pub fn fell_back(&self) -> Option<Why> {
-        match self.negotiator.as_ref()?.verdict()? {
-            Verdict::Agreed(agreed) if agreed.extensions.contains(Extensions::SR) => None,
-            Verdict::Agreed(_) => Some(Why::NothingInCommon),
-            Verdict::Standard(why) => Some(why),
-        }
-    }
-
-    // ---- the negotiation ----
-
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
-    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &vendor::Negotiation) {
-        let Some(negotiator) = &mut self.negotiator else {
-            if mad.kind == vendor::Kind::Offer {
-                self.early = Some((from, *mad));
-            }
-            return;
-        };
-        match mad.kind {
-            vendor::Kind::Offer => negotiator.handle_offer(now, mad),
-            vendor::Kind::Answer(Status::SUCCESS) => negotiator.handle_answer(now, mad),
-            vendor::Kind::Answer(_) => negotiator.handle_refusal(now, mad.transaction_id),
-        }
-        if let Some(rtt) = negotiator.rtt() {
-            self.rtt.on_first_sample(rtt);
-            self.follow_round_trip();
-        }
-        self.decide();
-    }
-
-    /// The peer does not know what was offered by this transaction id.
-    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
-        if let Some(negotiator) = &mut self.negotiator {
-            negotiator.handle_refusal(now, transaction_id);
-        }
-        self.decide();
-    }
-
-    /// Whether an offer of this transaction id is its own.
-    pub fn offered(&self, transaction_id: u64) -> bool {
-        self.negotiator.is_some() && self.transaction_id == transaction_id
-    }
-
-    /// Follows the verdict of the negotiation, as soon as there is one and requests can be sent.
-    fn decide(&mut self) {
-        let Some(verdict) = self.negotiator.as_ref().and_then(|n| n.verdict()) else { return };
-        if self.requester.is_some() || !self.rc.state.sends() {
-            return;
-        }
-        let Some(mtu) = self.rc.link.as_ref().map(|link| link.mtu) else { return };
-        match verdict {
-            Verdict::Agreed(agreed) if agreed.extensions.contains(Extensions::SR) => {
-                // An answer that came late, after standard requests were sent, comes too late.
-                if matches!(self.choice, Choice::Standard(_)) && !self.rc.requester.is_untouched() {
-                    return;
-                }
-                self.peer_window = agreed.sr_window;
-                self.choice = Choice::Selective;
-                self.rc.requester.queue.unpublish();
-                let (span, limit) = self.reach();
-                let window = self.config.window;
-                let requester = Requester::new(self.sq_psn, span, limit, window, ACK_EVERY);
-                self.requester = Some(Box::new(requester));
-                self.rc.requester.queue.publish(mtu, Numbering::Apart);
-            }
-            Verdict::Agreed(_) => self.fall_back(Why::NothingInCommon, mtu),
-            Verdict::Standard(why) => self.fall_back(why, mtu),
-        }
-    }
-
-    fn fall_back(&mut self, why: Why, mtu: PathMtu) {
-        if self.choice == Choice::Waiting {
-            self.rc.requester.queue.publish(mtu, Numbering::Standard);
-        }
-        self.choice = Choice::Standard(why);
-    }
-
-    /// How far ahead may be sent, and how much may be under way.
-    fn reach(&self) -> (u32, u32) {
-        let span = self.config.window.min(self.peer_window.max(64));
-        (span, self.bandwidth_delay().clamp(LEAST_IN_FLIGHT, (span / 4).max(LEAST_IN_FLIGHT)))
-    }
-
-    /// One bandwidth-delay product in packets; and those that leave while an acknowledgement is awaited that comes every few packets.
-    fn bandwidth_delay(&self) -> u32 {
-        let (Some(rtt), Some(link)) = (self.rtt.shortest(), &self.rc.link) else { return u32::MAX };
-        let frame = link.template.frame_len(softnic_wire::ext::Reth::LEN, link.mtu.bytes() as usize);
-        let bits = (frame as u64 + AROUND) * 8;
-        let packets = u128::from(self.config.rate) * rtt.as_nanos() / 1_000_000_000 / u128::from(bits);
-        u32::try_from(packets).unwrap_or(u32::MAX).saturating_add(ACK_EVERY + 2)
-    }
-
-    /// The shortest round-trip time is another one.
-    fn follow_round_trip(&mut self) {
-        let (_, limit) = self.reach();
-        if let Some(requester) = &mut self.requester {
-            requester.flight.set_limit(limit);
-        }
-        if let Some(responder) = &mut self.responder {
-            responder.flight.set_limit(limit);
-        }
-    }
-
-    /// Writes the MAD of the negotiation that is due.
-    fn transmit_mad(&mut self, now: Instant, tx: &mut TxFrame<'_>) -> bool {
-        let (Some(negotiator), Some(link)) = (&mut self.negotiator, &self.rc.link) else { return false };
-        let Some(mad) = negotiator.poll_transmit(now) else { return false };
-        negotiation::write(tx, &link.template, &mad)
-    }
-
-    // ---- both halves ----
 
     fn pass_on_timeout(&mut self) {
         if let (Some(responder), Some(timeout)) = (&mut self.responder, self.rc.requester.timeout) {
@@ -541,7 +422,7 @@ impl QueuePair for Sr {
         let negotiation = self.negotiator.as_ref().and_then(|n| n.poll_timeout());
         let requests = self.requester.as_ref().and_then(|r| r.deadline());
         let answers = self.responder.as_ref().and_then(|r| r.timer.deadline());
-        earliest(earliest(self.rc.poll_timeout(), negotiation), earliest(requests, answers))
+        earlier(earlier(self.rc.poll_timeout(), negotiation), earlier(requests, answers))
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
@@ -573,13 +454,5 @@ impl QueuePair for Sr {
     fn fail(&mut self, host: &mut impl Host) {
         self.rc.fail(host);
         self.follow_state(true);
-    }
-}
-
-#[inline]
-fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

@@ -74,6 +74,25 @@ fn an_offer_that_comes_before_its_receiver_is_ready_counts() {
     assert_eq!(talk(&mut w), ["SR_SEND_ONLY", "SR_SEND_ONLY"]);
 }
 
+#[test]
+fn who_only_receives_answers_as_far_ahead_as_the_peer_s_bitmap_goes() {
+    let o = both_offer();
+    let mut w = World::unconnected(o);
+    for h in [A, B] {
+        w.modify(h, &init_attr(&o));
+        let rtr = rtr_attr(&o, w.path(h), w.hosts[1 - h].qpn);
+        w.modify(h, &rtr);
+    }
+    w.modify(A, &rts_attr(&o));
+    settle(&mut w);
+    let read = w.read_from(B, 0);
+    w.send(A, 1, read, 0, 200 * MTU);
+    let request = fly(&mut w, A);
+    w.deliver_all(B, &request);
+    // A quarter of the window of 256, where no round trip was measured.
+    assert_eq!(w.transmit(B).len(), 64);
+}
+
 /// All that B says about extensions is lost, so A speaks RC; B heard A's offer and speaks Selective Repeat.
 fn halves() -> World {
     let mut w = World::new(both_offer());
