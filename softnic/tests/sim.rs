@@ -353,7 +353,8 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--rtt", "40"], "is no time"),
         (&["--mtu", "1500"], "is no path MTU"),
         (&["--op", "flush"], "possible values: write, send, read, atomic"),
-        (&["--transport", "sr"], "possible values: rc, uc, ud"),
+        (&["--transport", "xp"], "there is no transport 'xp': choose rc, sr, uc or ud"),
+        (&["--transport", "sr:many"], "'many' is no number of packets: sr:16384"),
     ] {
         let (code, said) = refusal(args);
         assert_eq!(code, Some(2), "{args:?}");
@@ -361,6 +362,7 @@ fn wrong_arguments_get_one_clear_line() {
     }
     for (args, line) in [
         (&["--op", "atomic", "--size", "16"][..], "an atomic is of 8 bytes"),
+        (&["--transport", "sr:3"], "the window of sr must be from 64 to 2097152 packets"),
         (&["--transport", "uc", "--op", "read"], "uc has no READs and no atomics"),
         (&["--transport", "uc", "--op", "atomic"], "uc has no READs and no atomics"),
         (&["--transport", "ud", "--op", "write"], "ud has SENDs only"),
