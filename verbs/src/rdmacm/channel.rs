@@ -52,6 +52,11 @@ pub(crate) struct Queue {
     fd: OwnedFd,
 }
 
+/// Channels that were destroyed, so many at most: a thread may still wait for an event of one, as that of `rping` does when its program
+/// ends.
+static GONE: Mutex<VecDeque<Box<Channel>>> = Mutex::new(VecDeque::new());
+const MOST_GONE: usize = 16;
+
 impl Queue {
     fn entries(&self) -> MutexGuard<'_, VecDeque<Entry>> {
         self.entries.lock().unwrap_or_else(|p| p.into_inner())
@@ -140,7 +145,15 @@ pub(crate) extern "C" fn destroy(channel: *mut Channel) {
     // SAFETY: it is from `create`, and the program does not use it any more.
     let channel = unsafe { Box::from_raw(channel) };
     let left: Vec<Entry> = channel.queue.entries().drain(..).collect();
+    if !left.is_empty() {
+        channel.queue.show(&VecDeque::new());
+    }
     left.into_iter().for_each(Entry::refuse);
+    let mut gone = GONE.lock().unwrap_or_else(|p| p.into_inner());
+    gone.push_back(channel);
+    if gone.len() > MOST_GONE {
+        gone.pop_front();
+    }
 }
 
 /// `rdma_get_cm_event`.
