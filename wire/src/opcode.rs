@@ -250,6 +250,12 @@ impl Opcode {
     /// A UD SEND with immediate data.
     pub const UD_SEND_ONLY_WITH_IMMEDIATE: Opcode = Opcode(0x65);
 
+    /// The opcode of Selective Repeat that does what this one of RC does.
+    #[inline]
+    pub const fn selective(self) -> Opcode {
+        Opcode(0xc0 | self.0 & 0x1f)
+    }
+
     /// The opcode's service.
     #[inline]
     pub const fn service(self) -> Service {

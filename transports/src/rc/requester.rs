@@ -7,6 +7,7 @@ mod packet;
 
 use std::time::Duration;
 
+pub(crate) use packet::data_request;
 use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 
 use super::{Update, ack_timeout};

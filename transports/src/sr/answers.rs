@@ -131,7 +131,7 @@ impl Responder {
         let (opcode, payload_len, region) = match job.answer {
             Answer::Atomic { found } => {
                 ext.atomic_ack = Some(found);
-                (Some(Opcode(Opcode::RC_ATOMIC_ACKNOWLEDGE.0 | 0xc0)), 0, None)
+                (Some(Opcode::RC_ATOMIC_ACKNOWLEDGE.selective()), 0, None)
             }
             Answer::Read { addr, rkey, len } => {
                 let position: Position = message::position(index, job.packets);

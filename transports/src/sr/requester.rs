@@ -4,9 +4,8 @@
 //! the oldest packet whose work request is not done to the next new one.
 
 use softnic_wire::aeth::{Credits, NakCode, RnrTimer, Syndrome};
-use softnic_wire::ext::{AtomicEth, Reth};
 use softnic_wire::opcode::{Kind, Service};
-use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, Psn, TxFrame};
+use softnic_wire::{Instant, PacketFields, Psn, TxFrame};
 
 use super::acknowledgement::{self, Said};
 use super::arrivals::{Arrival, Arrivals};
@@ -17,7 +16,7 @@ use crate::congestion::Feedback;
 use crate::memory::AccessError;
 use crate::message::{self, Link, Which};
 use crate::qp::PayloadMode;
-use crate::rc::requester::{Failure, RNR_RETRY_FOREVER, Requester as Base};
+use crate::rc::requester::{Failure, RNR_RETRY_FOREVER, Requester as Base, data_request};
 use crate::recovery::LossRecovery;
 use crate::send_queue::Slot;
 use crate::{Host, Inbound, SendOp, Status};
@@ -189,23 +188,8 @@ impl Requester {
             let which = Which { service: Service::Sr, index: (n - slot.first) as u32, psn, ack_req };
             return message::emit(tx, link, which, slot, &base.queue.source(position, slot), host);
         }
-        let mut ext = ExtHeaders::default();
-        let opcode = match slot.op {
-            SendOp::Read { remote_addr, rkey } => {
-                ext.reth = Some(Reth { va: remote_addr, rkey, len: slot.len });
-                Opcode::RC_RDMA_READ_REQUEST
-            }
-            SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
-                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: swap, compare });
-                Opcode::RC_COMPARE_SWAP
-            }
-            SendOp::FetchAdd { remote_addr, rkey, add } => {
-                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: add, compare: 0 });
-                Opcode::RC_FETCH_ADD
-            }
-            _ => return Err(AccessError::Key),
-        };
-        let opcode = Opcode(opcode.0 | 0xc0);
+        let (opcode, ext) = data_request(slot, 0).ok_or(AccessError::Key)?;
+        let opcode = opcode.selective();
         let fields = PacketFields { opcode, psn, ack_req, solicited: false, becn: false, payload_len: 0 };
         let built = match link.payload {
             PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]),

@@ -246,7 +246,8 @@ fn selective() -> Vec<Case> {
         ("ib_send_lat", "-n 500", None, OneRow, false),
         ("ib_write_lat", "-n 500", None, OneRow, false),
         ("ibv_rc_pingpong", "-s 65536 -n 200 -c", rough, PingPong, false),
-        ("ibv_srq_pingpong", "-n 200", lossy, PingPong, false),
+        // Not ibv_srq_pingpong with loss: its client ends when it has counted enough, whatever is still missing of the server's messages.
+        ("ibv_srq_pingpong", "-n 200", None, PingPong, false),
         ("rping", "-v -C 100", None, Pings(100), true),
         ("rping", "-v -C 50", lossy, Pings(50), true),
         ("rping", "-v -C 50 -S 60000", rough, Pings(50), false),

@@ -20,23 +20,7 @@ impl Requester {
         (index, psn): (u32, Psn),
         slot: &Slot,
     ) -> Result<(), AccessError> {
-        let mut ext = ExtHeaders::default();
-        let opcode = match slot.op {
-            SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
-                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: swap, compare });
-                Opcode::RC_COMPARE_SWAP
-            }
-            SendOp::FetchAdd { remote_addr, rkey, add } => {
-                ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: add, compare: 0 });
-                Opcode::RC_FETCH_ADD
-            }
-            SendOp::Read { remote_addr, rkey } => {
-                let offset = index * link.mtu.bytes();
-                ext.reth = Some(Reth { va: remote_addr.wrapping_add(u64::from(offset)), rkey, len: slot.len - offset });
-                Opcode::RC_RDMA_READ_REQUEST
-            }
-            _ => return Err(AccessError::Key),
-        };
+        let (opcode, ext) = data_request(slot, index * link.mtu.bytes()).ok_or(AccessError::Key)?;
         let fields = PacketFields { opcode, psn, ack_req: true, solicited: false, becn: false, payload_len: 0 };
         let built = match link.payload {
             PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]),
@@ -80,4 +64,25 @@ impl Requester {
         let which = Which { service: Service::Rc, index: (n - slot.first) as u32, psn, ack_req };
         message::emit(tx, link, which, slot, &self.queue.source(position, slot), host)
     }
+}
+
+/// The request of a READ, from its byte `offset` on, or of an atomic; `None` for other operations.
+pub(crate) fn data_request(slot: &Slot, offset: u32) -> Option<(Opcode, ExtHeaders)> {
+    let mut ext = ExtHeaders::default();
+    let opcode = match slot.op {
+        SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
+            ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: swap, compare });
+            Opcode::RC_COMPARE_SWAP
+        }
+        SendOp::FetchAdd { remote_addr, rkey, add } => {
+            ext.atomic = Some(AtomicEth { va: remote_addr, rkey, swap_add: add, compare: 0 });
+            Opcode::RC_FETCH_ADD
+        }
+        SendOp::Read { remote_addr, rkey } => {
+            ext.reth = Some(Reth { va: remote_addr.wrapping_add(u64::from(offset)), rkey, len: slot.len - offset });
+            Opcode::RC_RDMA_READ_REQUEST
+        }
+        _ => return None,
+    };
+    Some((opcode, ext))
 }
