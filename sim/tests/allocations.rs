@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
 use softnic_sim::topology::Topology;
-use softnic_sim::{Op, Options, QpKind};
+use softnic_sim::{Op, Options, QpKind, Sr};
 use softnic_wire::Instant;
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
@@ -79,6 +79,23 @@ fn loss_recovery_allocates_nothing_per_packet() {
         qps: 4,
         ..Options::default()
     });
+}
+
+#[test]
+fn selective_repeat_allocates_nothing_per_packet() {
+    for (op, size, count) in
+        [(Op::Write, 65536, 100), (Op::Send, 5000, 2000), (Op::Read, 4096, 6000), (Op::Atomic, 8, 20_000)]
+    {
+        packets_are_free(&Options {
+            sr: Some(Sr::default()),
+            op,
+            size,
+            count,
+            rtt: Duration::from_micros(10),
+            faults: "loss=0.01,dup=0.01,reorder=0.01:3".parse().expect("faults"),
+            ..Options::default()
+        });
+    }
 }
 
 #[test]
