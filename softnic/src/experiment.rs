@@ -1,11 +1,16 @@
 //! `softnic experiment`: a paper's evaluation again, in virtual time.
 
+mod burst;
 mod chart;
+mod fct;
 mod goodput;
 mod outcome;
 mod output;
+mod overhead;
 mod paper;
 mod pool;
+mod race;
+mod small;
 mod stats;
 mod transport;
 
@@ -62,11 +67,33 @@ pub(crate) struct Experiment {
     run: fn(&Setting) -> Result<Outcome, String>,
 }
 
-const EXPERIMENTS: [Experiment; 1] = [Experiment {
-    name: "lowar-goodput",
-    about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
-    run: goodput::run,
-}];
+const EXPERIMENTS: [Experiment; 5] = [
+    Experiment {
+        name: "lowar-goodput",
+        about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
+        run: goodput::run,
+    },
+    Experiment {
+        name: "lowar-fct",
+        about: "completion times of flows of 1 MB by loss: mean and 99th percentile (LoWAR, figure 10)",
+        run: fct::run,
+    },
+    Experiment {
+        name: "lowar-burst",
+        about: "goodput by the length of bursts of loss (LoWAR, figure 11)",
+        run: burst::run,
+    },
+    Experiment {
+        name: "lowar-small",
+        about: "goodput of small messages at 0.1 % loss beside that without (LoWAR, figure 12)",
+        run: small::run,
+    },
+    Experiment {
+        name: "lowar-overhead",
+        about: "latency that repair packets and recovering add on a local network (LoWAR, figure 13)",
+        run: overhead::run,
+    },
+];
 
 fn experiment_arg(s: &str) -> Result<&'static Experiment, String> {
     let names = || EXPERIMENTS.iter().map(|e| e.name).collect::<Vec<_>>().join(", ");
@@ -90,6 +117,15 @@ impl Setting {
     fn seeds(&self) -> Vec<u64> {
         let count = self.seeds.unwrap_or(if self.quick { 1 } else { 5 });
         (0..count).map(|i| self.first_seed.wrapping_add(i)).collect()
+    }
+
+    /// What the figures are means of, in words.
+    fn means(&self) -> String {
+        match self.seeds()[..] {
+            [seed] => format!("seed {seed} alone"),
+            [first, .., last] => format!("means of seeds {first} to {last}, ± the standard deviation of a seed"),
+            [] => String::new(),
+        }
     }
 
     /// Those asked for, or the ones of the paper.

@@ -6,12 +6,13 @@ use softnic_fault_injector::{Fault, Spec};
 use softnic_sim::{Options, table};
 use softnic_transports::qp::PayloadMode;
 
+use super::Setting;
 use super::chart::{Panel, Series};
-use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, shown, stated};
+use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated};
 use super::paper::{self, Stated};
+use super::race::{Race, highest, lowest, race};
 use super::stats::{Spread, ratio};
 use super::transport::Transport;
-use super::{Setting, simulate};
 
 const TRANSPORTS: [Transport; 2] = [Transport::Rc, Transport::Sr];
 const LOSSES: [f64; 6] = [0.0, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3];
@@ -72,14 +73,11 @@ impl Point {
 }
 
 /// Means over the seeds, by point.
-struct Measured {
-    points: Vec<(Point, Option<Spread>)>,
-}
+struct Measured(Race<Point, 1>);
 
 impl Measured {
     fn spread(&self, transport: Transport, connections: u32, rtt_ms: u64, loss: f64) -> Option<Spread> {
-        let at = Point { transport, connections, rtt_ms, loss };
-        self.points.iter().find(|(point, _)| *point == at)?.1
+        self.0.spread(Point { transport, connections, rtt_ms, loss }, 0)
     }
 
     fn mean(&self, transport: Transport, connections: u32, rtt_ms: u64, loss: f64) -> Option<f64> {
@@ -108,34 +106,22 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
         }
     }
     let seeds = setting.seeds();
-    let mut jobs = Vec::new();
-    for point in &points {
-        // Nothing is random where nothing is lost.
-        let seeds = if point.loss == 0.0 { &seeds[..1] } else { &seeds };
-        for &seed in seeds {
-            jobs.push((*point, point.options(round_trips, seed)?));
-        }
-    }
-    let of: Vec<Point> = jobs.iter().map(|(point, _)| *point).collect();
-    let goodput = setting.each(jobs, |(_, options)| Ok(simulate(options)?.goodput_gbps))?;
-    let spread = |point: Point| {
-        let all = of.iter().zip(&goodput);
-        Spread::of(all.filter(|(of, _)| **of == point).map(|(_, goodput)| *goodput))
-    };
-    let measured = Measured { points: points.into_iter().map(|point| (point, spread(point))).collect() };
+    // Nothing is random where nothing is lost.
+    let seeds_of = |point: &Point| if point.loss == 0.0 { seeds[..1].to_vec() } else { seeds.clone() };
+    let options = |point: &Point, seed| point.options(round_trips, seed);
+    let measured = Measured(race(setting, &points, seeds_of, options, |report| [report.goodput_gbps])?);
     let mut outcome = Outcome {
         what: format!(
             "Goodput in Gbit/s: 10 Gbit/s, MTU 1024, WRITEs of 1 MiB, {DEPTH} outstanding on each connection, loss in both directions; \
-             means of {} seeds from {} on, ± the standard deviation of a seed; about {round_trips} round trips each.",
-            seeds.len(),
-            seeds[0]
+             {}; about {round_trips} round trips each.",
+            setting.means()
         ),
         figures: figures(&measured),
         goals: goals(&measured, losses, rtts, connections),
         beside: beside(&measured),
         notes: notes(&measured),
-        runs: goodput.iter().flatten().count(),
-        of: goodput.len(),
+        runs: measured.0.runs,
+        of: measured.0.of,
         ..Outcome::default()
     };
     for &connections in connections {
@@ -150,10 +136,6 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
 fn title(connections: u32, rtt_ms: u64) -> String {
     let plural = if connections == 1 { "" } else { "s" };
     format!("RTT {rtt_ms} ms, {connections} connection{plural}")
-}
-
-pub(super) fn percent(loss: f64) -> String {
-    if loss == 0.0 { "0".into() } else { format!("{} %", (loss * 1e7).round() / 1e5) }
 }
 
 fn table_of(m: &Measured, transports: &[Transport], connections: u32, rtt_ms: u64, losses: &[f64]) -> Table {
@@ -171,7 +153,7 @@ fn table_of(m: &Measured, transports: &[Transport], connections: u32, rtt_ms: u6
         for &transport in transports {
             let spread = m.spread(transport, connections, rtt_ms, loss);
             let mean = spread.map(|s| s.mean);
-            row.push(spread.map_or(shown(None, 0), |s| format!("{:.3} ±{:.3}", s.mean, s.deviation)));
+            row.push(spread_shown(spread, 3));
             if transport == Transport::Rc {
                 let formula = Point { transport, connections, rtt_ms, loss }.formula();
                 let cx5 = paper::cx5_goodput(loss, rtt_ms, connections);
@@ -187,7 +169,7 @@ fn table_of(m: &Measured, transports: &[Transport], connections: u32, rtt_ms: u6
 }
 
 fn figures(m: &Measured) -> Figures {
-    let row = |(p, spread): &(Point, Option<Spread>)| {
+    let row = |(p, [spread]): &(Point, [Option<Spread>; 1])| {
         let mean = spread.map(|s| s.mean);
         let is_rc = p.transport == Transport::Rc;
         let cx5 = paper::cx5_goodput(p.loss, p.rtt_ms, p.connections).filter(|_| is_rc).map(|s| s.value);
@@ -217,7 +199,7 @@ fn figures(m: &Measured) -> Figures {
             "paper_cx5_gbps",
             "ratio_to_paper",
         ],
-        rows: m.points.iter().map(row).collect(),
+        rows: m.0.points().map(row).collect(),
     }
 }
 
@@ -257,16 +239,16 @@ fn goals(m: &Measured, losses: &[f64], rtts: &[u64], connections: &[u32]) -> Vec
         goals.push(Goal {
             what: format!("goodput of {MAIN} / (loss-free rc less the repair packets), lowest up to 0.005 %, {rtt_ms} ms, 1 connection"),
             bound: Bound::AtLeast(0.95),
-            measured: kept.reduce(|a, b| Some(a?.min(b?))).flatten(),
+            measured: lowest(kept),
         });
     }
     for &connections in connections {
-        let of_rc = m.points.iter().filter(|(p, _)| (p.transport, p.connections) == (Transport::Rc, connections));
-        let off = of_rc.map(|(p, spread)| spread.map(|s| (s.mean / p.formula() - 1.0).abs()));
+        let of_rc = m.0.points().filter(|(p, _)| (p.transport, p.connections) == (Transport::Rc, connections));
+        let off = of_rc.map(|(p, [spread])| spread.map(|s| (s.mean / p.formula() - 1.0).abs()));
         goals.push(Goal {
             what: format!("rc / Go-Back-N formula, farthest from 1, {connections} connections"),
             bound: Bound::AtMost(0.2),
-            measured: off.reduce(|a, b| Some(a?.max(b?))).flatten(),
+            measured: highest(off),
         });
     }
     goals

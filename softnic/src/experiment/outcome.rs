@@ -2,7 +2,7 @@
 
 use super::chart::Panel;
 use super::paper::Stated;
-use super::stats::ratio;
+use super::stats::{Spread, ratio};
 
 /// All of it.
 #[derive(Debug, Default)]
@@ -37,6 +37,16 @@ pub(super) const NOTHING: &str = "–";
 /// A figure, or that there is none.
 pub(super) fn shown(value: Option<f64>, decimals: usize) -> String {
     value.map_or(NOTHING.into(), |v| format!("{v:.decimals$}"))
+}
+
+/// A mean and the deviation of a seed.
+pub(super) fn spread_shown(spread: Option<Spread>, decimals: usize) -> String {
+    spread.map_or(NOTHING.into(), |s| format!("{:.decimals$} ±{:.decimals$}", s.mean, s.deviation))
+}
+
+/// A chance of loss as the paper writes it.
+pub(super) fn percent(loss: f64) -> String {
+    if loss == 0.0 { "0".into() } else { format!("{} %", (loss * 1e7).round() / 1e5) }
 }
 
 /// A figure of the paper, where its text states one.

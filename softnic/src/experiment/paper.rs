@@ -43,3 +43,24 @@ pub(super) const OVER_CX5: [(f64, u64, u32, Stated); 6] = [
 /// Part of its loss-free goodput, in percent; the round trip is not stated.
 pub(super) const KEPT_BY_16: Stated =
     stated("VI-A, Fig. 9", 87.29, "LoWAR(32, 1), 0.1 %, 16 connections: % of loss-free kept");
+
+/// Mean completion time of a CX-5 over that of LoWAR(32, 1), less one, in percent, by loss.
+pub(super) const FCT_LONGER: [(f64, Stated); 2] = [
+    (1e-4, stated("VI-A, Fig. 10a", 12.0, "CX-5's mean FCT above LoWAR's, 0.01 %: %")),
+    (5e-4, stated("VI-A, Fig. 10a", 97.0, "CX-5's mean FCT above LoWAR's, 0.05 %: %")),
+];
+/// How much shorter the mean gets, in percent, by loss.
+pub(super) const FCT_REDUCED: [(f64, Stated); 2] = [
+    (1e-5, stated("abstract", 3.5, "mean FCT reduced, 0.001 %: %")),
+    (1e-4, stated("abstract", 12.2, "mean FCT reduced, 0.01 %: %")),
+];
+
+/// "approximately", for bursts of up to 8 packets.
+pub(super) const BURST_GOODPUT: Stated = stated("VI-A, Fig. 11", 8.0, "LoWAR(64, 8), bursts of up to 8: Gbit/s");
+
+/// "nearly doubles when two losses span across two coding blocks".
+pub(super) const TWO_BLOCKS: Stated =
+    stated("VI-B, Fig. 13b", 2.0, "recovering latency: two losses in two blocks / one loss");
+/// "similar recovering latency".
+pub(super) const SIXTEEN_LOSSES: Stated =
+    stated("VI-B, Fig. 13c", 1.0, "recovering latency of (128, 16): 16 losses in one block / one loss");
