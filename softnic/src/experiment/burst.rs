@@ -17,7 +17,7 @@ use super::transport::Transport;
 const TRANSPORTS: [Transport; 2] = [Transport::Rc, Transport::Sr];
 /// Packets of a burst; 0 for none at all.
 const LENGTHS: [u32; 8] = [0, 2, 4, 6, 8, 9, 10, 12];
-const LENGTHS_QUICK: [u32; 3] = [0, 8, 12];
+const LENGTHS_QUICK: [u32; 3] = [0, 2, 8];
 /// Chances that a packet of a burst is lost.
 const HIGH: [f64; 2] = [0.3, 0.7];
 /// Chance that a burst begins with a packet.
@@ -27,7 +27,7 @@ const RTT: Duration = Duration::from_millis(40);
 const SIZE: u32 = 1 << 20;
 const DEPTH: u32 = 512;
 const ROUND_TRIPS: f64 = 40.0;
-const ROUND_TRIPS_QUICK: f64 = 10.0;
+const ROUND_TRIPS_QUICK: f64 = 5.0;
 const FEWEST: u64 = 64;
 const MAIN: Transport = Transport::Lowar(64, 8);
 

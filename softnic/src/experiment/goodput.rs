@@ -23,7 +23,7 @@ const SIZE: u32 = 1 << 20;
 const DEPTH: u32 = 512;
 /// Round trips that a run takes, about: the last one, in which nothing new is sent, weighs a fortieth.
 const ROUND_TRIPS: f64 = 40.0;
-const ROUND_TRIPS_QUICK: f64 = 20.0;
+const ROUND_TRIPS_QUICK: f64 = 8.0;
 /// Messages of a run, at least: as many losses at the highest chance of loss.
 const FEWEST: u64 = 64;
 
