@@ -13,6 +13,7 @@ mod race;
 mod small;
 mod stats;
 mod transport;
+mod wire;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -20,12 +21,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use serde_json::json;
+use softnic_fault_injector::units;
+use softnic_runtime::api::DeviceSpec;
 use softnic_sim::{Options, Report};
 
 use crate::Common;
 use crate::perf::stop;
 use outcome::Outcome;
 use transport::{Transport, Transports};
+use wire::Ends;
 
 /// Make a paper's measurements again, in virtual time: tables, CSV, SVG, and the paper's own figures beside ours
 #[derive(Debug, clap::Args)]
@@ -35,6 +39,9 @@ use transport::{Transport, Transports};
   softnic experiment lowar-goodput --out results
   softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
+  softnic experiment lowar-goodput --dev mem               # in real time, at 1 Gbit/s
+  softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
+  softnic experiment lowar-goodput --dev afxdp:eth0 --connect 192.0.2.7
 
 The table goes to stdout, NAME.csv (all figures), NAME-paper.csv (the paper's and ours) and NAME.svg to the folder of --out. The same
 options and seed give the same files, byte for byte, however many cores there are. Ctrl-C ends early, with what is done so far.")]
@@ -57,7 +64,45 @@ pub(crate) struct Args {
     /// Simulations at a time [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Measure in real time instead, between two NICs, with the round trip and the loss emulated: mem (both ends in this process),
+    /// afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]. For lowar-goodput
+    #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads")]
+    dev: Option<DeviceSpec>,
+    /// Serve the other end of a device, one run after the other, until Ctrl-C
+    #[arg(long, requires = "dev", conflicts_with = "connect")]
+    server: bool,
+    /// Where --server runs (its address in the kernel, over which both ends find each other)
+    #[arg(long, requires = "dev", value_name = "ADDR")]
+    connect: Option<String>,
+    /// TCP port of the server
+    #[arg(long, requires = "dev", default_value_t = 18515, value_name = "N")]
+    port: u16,
+    /// Rate of the emulated link on a device
+    #[arg(long, requires = "dev", default_value = "1Gbit", value_parser = units::parse_rate)]
+    rate: u64,
 }
+
+impl Args {
+    /// The device and its other end, where there is one.
+    fn ends(&self, experiment: &Experiment) -> Result<Option<Ends>, String> {
+        let Some(device) = &self.dev else { return Ok(None) };
+        let mem = *device == DeviceSpec::Mem;
+        if experiment.name != ON_A_WIRE {
+            return Err(format!("{} is for virtual time: on a device there is {ON_A_WIRE}", experiment.name));
+        }
+        if mem && self.connect.is_some() {
+            return Err("mem is inside one process: --connect needs --dev afxdp:INTERFACE or dgram:OURS,PEERS".into());
+        }
+        if !mem && self.connect.is_none() {
+            return Err(format!("{device} has another end: say --server there and --connect ADDR here"));
+        }
+        let server = self.connect.clone().map(|host| (host, self.port));
+        Ok(Some(Ends { device: device.clone(), server, rate: self.rate }))
+    }
+}
+
+/// The experiment that can also be made in real time.
+const ON_A_WIRE: &str = "lowar-goodput";
 
 /// One of a paper's measurements.
 #[derive(Debug)]
@@ -158,7 +203,15 @@ fn simulate(options: &Options) -> Result<Report, String> {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    if let (true, Some(device)) = (args.server, &args.dev) {
+        if *device == DeviceSpec::Mem {
+            return Err("mem is inside one process: --server needs --dev afxdp:INTERFACE or dgram:OURS,PEERS".into());
+        }
+        stop::install();
+        return wire::serve(device, args.port, common.seed).map(|()| ExitCode::SUCCESS);
+    }
     let Some(experiment) = args.name else { return written(list(common.json)).map(|()| ExitCode::SUCCESS) };
+    let ends = args.ends(experiment)?;
     output::prepare(&args.out)?;
     stop::install();
     let cores = || std::thread::available_parallelism().map_or(1, Into::into);
@@ -171,20 +224,19 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         threads: args.threads.map_or_else(cores, usize::from),
     };
     let began = Instant::now();
-    let outcome = (experiment.run)(&setting)?;
-    let files = output::write_files(&args.out, experiment.name, &outcome)?;
+    let (name, outcome) = match &ends {
+        None => (experiment.name.to_string(), (experiment.run)(&setting)?),
+        Some(ends) => (format!("{}-wire", experiment.name), wire::run(&setting, ends)?),
+    };
+    let files = output::write_files(&args.out, &name, &outcome)?;
     written(match common.json {
-        true => output::print_json(experiment.name, &outcome, &files),
+        true => output::print_json(&name, &outcome, &files),
         false => output::print_text(&outcome),
     })?;
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
-    eprintln!(
-        "{} runs in {:.1} s, {} at a time; written: {}",
-        outcome.runs,
-        began.elapsed().as_secs_f64(),
-        setting.threads,
-        names.join(", ")
-    );
+    let at_a_time = if ends.is_some() { 1 } else { setting.threads };
+    let seconds = began.elapsed().as_secs_f64();
+    eprintln!("{} runs in {seconds:.1} s, {at_a_time} at a time; written: {}", outcome.runs, names.join(", "));
     if outcome.runs < outcome.of {
         eprintln!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
         return Ok(ExitCode::from(stop::EXIT_CODE));

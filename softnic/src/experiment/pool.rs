@@ -61,7 +61,7 @@ where
 }
 
 /// A bar on a terminal, else a line for each tenth.
-struct Progress<'a> {
+pub(super) struct Progress<'a> {
     name: &'a str,
     count: usize,
     bar: Option<ProgressBar>,
@@ -69,18 +69,18 @@ struct Progress<'a> {
 }
 
 impl Progress<'_> {
-    fn new(name: &str, count: usize) -> Progress<'_> {
+    pub(super) fn new(name: &str, count: usize) -> Progress<'_> {
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}, {eta} left");
         let bar = || ProgressBar::new(count as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let bar = io::stderr().is_terminal().then(bar).map(|bar| bar.with_message("runs"));
         Progress { name, count, bar, tenths: 0 }
     }
 
-    fn tell(&mut self, done: usize) {
+    pub(super) fn tell(&mut self, done: usize) {
         if let Some(bar) = &self.bar {
             return bar.set_position(done as u64);
         }
-        let tenths = done * 10 / self.count;
+        let tenths = done * 10 / self.count.max(1);
         if tenths > self.tenths {
             self.tenths = tenths;
             eprintln!("{}: {done} of {} runs done", self.name, self.count);

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use softnic_sim::{Options, Sr};
 
+use crate::perf::plan;
+
 /// A reliable transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -32,6 +34,15 @@ impl Transport {
         match self {
             Transport::Rc => Ok(options),
             Transport::Sr => Ok(Options { sr: Some(Sr::default()), ..options }),
+            Transport::Lowar(..) => Err(format!("there is no {self} yet")),
+        }
+    }
+
+    /// The same for `softnic perf`.
+    pub(super) fn for_perf(self) -> Result<plan::Transport, String> {
+        match self {
+            Transport::Rc => Ok(plan::Transport::Rc),
+            Transport::Sr => Ok(plan::Transport::Sr),
             Transport::Lowar(..) => Err(format!("there is no {self} yet")),
         }
     }
