@@ -59,6 +59,22 @@ pub struct Counters {
     /// Congestion notifications received.
     pub rp_cnp_handled: u64,
     pub np_ecn_marked_roce_packets: u64,
+    /// Repair packets of LoWAR sent.
+    pub lowar_repairs_sent: u64,
+    /// Repair packets received.
+    pub lowar_repairs_received: u64,
+    /// Packets that were lost and recovered.
+    pub lowar_recovered_packets: u64,
+    /// Packets that waited for one before them.
+    pub lowar_held_packets: u64,
+    /// Blocks that could not be repaired: Go-Back-N does it.
+    pub lowar_failed_blocks: u64,
+    /// Blocks sent without repair packets, because all coding units were in use.
+    pub lowar_unprotected_blocks: u64,
+    /// Packets in the reordering ring whose place was taken.
+    pub lowar_ring_overruns: u64,
+    /// Repair packets that fit nothing: of other packets than came, or damaged by their sender.
+    pub lowar_rejected: u64,
 }
 
 /// Every counter, once.
@@ -103,6 +119,14 @@ macro_rules! all {
             rx_no_group
             rp_cnp_handled
             np_ecn_marked_roce_packets
+            lowar_repairs_sent
+            lowar_repairs_received
+            lowar_recovered_packets
+            lowar_held_packets
+            lowar_failed_blocks
+            lowar_unprotected_blocks
+            lowar_ring_overruns
+            lowar_rejected
         }
     };
 }

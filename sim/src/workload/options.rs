@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use softnic_fault_injector::{Spec, SpecError};
+use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
@@ -51,6 +52,8 @@ pub struct Options {
     pub transport: QpKind,
     /// Selective Repeat, for RC: offered by both sides.
     pub sr: Option<Sr>,
+    /// LoWAR, for RC without Selective Repeat: offered by both sides.
+    pub lowar: Option<Code>,
     /// Congestion control, of RC alone.
     pub cc: Cc,
     /// What the work requests do.
@@ -87,6 +90,7 @@ impl Default for Options {
         Options {
             transport: QpKind::Rc,
             sr: None,
+            lowar: None,
             cc: Cc::None,
             op: Op::Write,
             size: 1 << 20,
