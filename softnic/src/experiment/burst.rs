@@ -14,7 +14,7 @@ use super::race::{Race, lowest, race};
 use super::stats::{Spread, ratio};
 use super::transport::Transport;
 
-const TRANSPORTS: [Transport; 2] = [Transport::Rc, Transport::Sr];
+const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Sr, Transport::Lowar(64, 8)];
 /// Packets of a burst; 0 for none at all.
 const LENGTHS: [u32; 8] = [0, 2, 4, 6, 8, 9, 10, 12];
 const LENGTHS_QUICK: [u32; 3] = [0, 2, 8];

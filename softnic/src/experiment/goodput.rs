@@ -14,7 +14,7 @@ use super::race::{Race, highest, lowest, race};
 use super::stats::{Spread, ratio};
 use super::transport::Transport;
 
-const TRANSPORTS: [Transport; 2] = [Transport::Rc, Transport::Sr];
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1), Transport::Lowar(8, 1)];
 const LOSSES: [f64; 6] = [0.0, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3];
 const RTTS_MS: [u64; 2] = [40, 80];
 const CONNECTIONS: [u32; 2] = [1, 16];

@@ -13,7 +13,7 @@ use super::race::{Race, race};
 use super::stats::{Spread, ratio};
 use super::transport::Transport;
 
-const TRANSPORTS: [Transport; 2] = [Transport::Rc, Transport::Sr];
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1), Transport::Lowar(8, 1)];
 const SIZES: [u32; 10] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 const SIZES_QUICK: [u32; 3] = [64, 1 << 10, 16 << 10];
 const LOSS: f64 = 1e-3;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use softnic_sim::{Options, Sr};
+use softnic_transports::lowar::Code;
 
 use crate::perf::plan;
 
@@ -34,7 +35,10 @@ impl Transport {
         match self {
             Transport::Rc => Ok(options),
             Transport::Sr => Ok(Options { sr: Some(Sr::default()), ..options }),
-            Transport::Lowar(..) => Err(format!("there is no {self} yet")),
+            Transport::Lowar(r, c) => match Code::new(r, c) {
+                Some(code) => Ok(Options { lowar: Some(code), ..options }),
+                None => Err(format!("there is no {self}")),
+            },
         }
     }
 
@@ -80,7 +84,7 @@ impl FromStr for Transports {
 
 fn lowar(r: &str, c: &str) -> Option<Transport> {
     let (r, c) = (r.parse().ok()?, c.parse().ok()?);
-    (r > 0 && (1..=r).contains(&c)).then_some(Transport::Lowar(r, c))
+    Code::new(r, c).map(|code| Transport::Lowar(code.r(), code.c()))
 }
 
 #[cfg(test)]
