@@ -35,6 +35,10 @@ pub struct World {
     pub(super) ud: usize,
     /// The chance that an end of a reliable connection offers Selective Repeat.
     pub(super) sr: f64,
+    /// The chance that it would offer LoWAR.
+    pub(super) lowar: f64,
+    /// Coding units and places in the reordering ring of each host, where there are fewer than usual.
+    pub(super) lowar_buffers: Option<(u16, u32)>,
     /// The chance that a connection is between two queue pairs of one NIC.
     pub(super) loopback: f64,
     /// The chance that a queue pair takes its receives from its host's shared queue.
@@ -124,6 +128,7 @@ impl World {
             let every = downs.chance(0.3).then(|| lasts * 8 + Duration::from_nanos(downs.below(longest)));
             faults.faults.push(Fault::Down(Down { from, lasts, every }));
         }
+        let (lowar, lowar_buffers) = draw_lowar(&mut Random::stream(seed, 58));
         World {
             seed,
             mtu,
@@ -142,6 +147,8 @@ impl World {
             ud,
             // Of its own stream: worlds without it stay what they were.
             sr: [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 56).below(4) as usize],
+            lowar,
+            lowar_buffers,
             loopback: [0.0, 0.3, 1.0][r.below(3) as usize],
             shared: [0.0, 0.5, 1.0][r.below(3) as usize],
             by_limit: r.chance(0.5),
@@ -173,6 +180,13 @@ fn draw_network(r: &mut Random) -> Network {
     let between = [Between::Link, Between::Link, Between::Switch, Between::LeafSpine][r.below(4) as usize];
     let faulty_hop = r.below(between.hops() as u64) as usize;
     Network { between, ipv6: r.chance(0.4), faulty_hop }
+}
+
+/// How many offer LoWAR, and what they have for it: often too little for all.
+fn draw_lowar(r: &mut Random) -> (f64, Option<(u16, u32)>) {
+    let chance = [0.0, 0.8, 1.0, 1.0][r.below(4) as usize];
+    let few = r.chance(0.4).then(|| ([0, 1, 2, 5, 20][r.below(5) as usize], 1 << r.below(5)));
+    (chance, few)
 }
 
 /// What else is wrong with a link: bursts, delay and jitter, a bottleneck.

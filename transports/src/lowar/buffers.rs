@@ -222,6 +222,12 @@ impl Buffers {
     pub fn free_units(&self) -> (usize, usize) {
         (self.encoding.free(), self.decoding.free())
     }
+
+    /// Whether nobody has anything of it: all units are free, each once, and nothing waits in the ring.
+    pub fn are_unused(&self) -> bool {
+        let free = [&self.encoding, &self.decoding].iter().all(|pool| pool.free() == pool.sums.len());
+        free && self.ring.slots.iter().all(|&(place, _)| place == Place::NONE)
+    }
 }
 
 #[cfg(test)]
