@@ -101,13 +101,15 @@ impl Track {
         let Some((place, room, overran)) = lent.buffers.ring.put(frame.len()) else { return false };
         room.copy_from_slice(frame);
         lent.counters.lowar_ring_overruns += u64::from(overran);
-        self.note_kept(psn, place);
+        self.note_kept(psn, place, lent.buffers);
         true
     }
 
-    fn note_kept(&mut self, psn: Psn, place: Place) {
+    /// A packet waits. One that came before its block began anew, and is now recovered, waited already.
+    fn note_kept(&mut self, psn: Psn, place: Place, buffers: &mut Buffers) {
         let before = std::mem::replace(self.waits(psn), place);
         self.count += u16::from(before == Place::NONE);
+        buffers.ring.clear(before);
     }
 }
 
@@ -265,7 +267,7 @@ impl Decoder {
                 block.mark(offset);
                 lent.counters.lowar_recovered_packets += 1;
                 lent.counters.lowar_ring_overruns += u64::from(overran);
-                track.note_kept(base.add(offset), place);
+                track.note_kept(base.add(offset), place, lent.buffers);
                 track.deadline = Some(now + REPAIR_TIMEOUT);
                 track.advance(lent.buffers);
             }
