@@ -17,6 +17,8 @@ pub(super) struct Block {
     sound: bool,
     /// One bit a packet, from `base` on.
     bitmap: [u64; 4],
+    /// The sums that something was added to, one bit each.
+    touched: u64,
     units: [Unit; MAX_DEPTH as usize],
 }
 
@@ -30,14 +32,19 @@ impl Block {
             came: 0,
             sound: true,
             bitmap: [0; 4],
+            touched: 0,
             units: [Unit::NONE; MAX_DEPTH as usize],
         }
     }
 
     /// Begins with the packet `base`.
     #[inline]
-    pub(super) fn begin(&mut self, base: Psn, code: Code) {
-        (self.active, self.base, self.code) = (true, base, code);
+    pub(super) fn begin(&mut self, base: Psn, code: Code, pool: &mut Pool) {
+        if code != self.code {
+            pool.release(&mut self.units);
+        }
+        (self.touched, self.active) = (0, true);
+        (self.base, self.code) = (base, code);
         (self.n, self.came, self.sound, self.bitmap) = (0, 0, true, [0; 4]);
     }
 
@@ -45,11 +52,15 @@ impl Block {
     #[inline]
     pub(super) fn end(&mut self, pool: &mut Pool) {
         if self.active {
-            for unit in &mut self.units[..usize::from(self.code.c())] {
-                pool.release(std::mem::replace(unit, Unit::NONE));
-            }
+            pool.end_block(&mut self.units[..usize::from(self.code.c())]);
             self.active = false;
         }
+    }
+
+    /// Gives back all that it has.
+    pub(super) fn reset(&mut self, pool: &mut Pool) {
+        pool.release(&mut self.units);
+        self.active = false;
     }
 
     #[inline]
@@ -105,9 +116,11 @@ impl Block {
         if !self.sound {
             return;
         }
-        let unit = &mut self.units[offset as usize % usize::from(self.code.c())];
-        if *unit == Unit::NONE {
-            *unit = pool.take().unwrap_or(Unit::NONE);
+        let isn = offset as usize % usize::from(self.code.c());
+        let unit = &mut self.units[isn];
+        if self.touched & 1 << isn == 0 {
+            self.touched |= 1 << isn;
+            pool.renew(unit);
         }
         self.sound = *unit != Unit::NONE && pool.add(*unit, body);
     }
@@ -138,6 +151,6 @@ impl Block {
 
     /// The sum of what came of an interleaving.
     pub(super) fn unit(&self, isn: u8) -> Unit {
-        self.units[usize::from(isn)]
+        if self.touched & 1 << isn == 0 { Unit::NONE } else { self.units[usize::from(isn)] }
     }
 }

@@ -1,7 +1,8 @@
 //! What all connections of a NIC share: coding units, one for each sum that is being made, and the reordering ring.
 //!
-//! Units are given out first in, first out (the paper's appendix): a free queue of their numbers, taken from when a block needs one,
-//! given back to when it is done. The ring holds packets that came early or were recovered. It is never asked for room: who comes takes the
+//! Units are given out first in, first out (the paper's appendix): a free queue of their numbers, from which a connection takes what its
+//! blocks need. It keeps them from block to block, which also keeps them in a near cache, and gives them back when it is reset, or with
+//! every block while few are free. The ring holds packets that came early or were recovered. It is never asked for room: who comes takes the
 //! oldest place, and whose packet stood there finds it gone, which is for him as if it were lost. So arrivals are the ring's clock.
 
 use std::collections::VecDeque;
@@ -61,17 +62,36 @@ impl Pool {
 
     /// An empty unit, if one is free.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Unit> {
+    fn take(&mut self) -> Option<Unit> {
         let n = self.free.pop_front()?;
         self.sums[usize::from(n)] = Sum::default();
         Some(Unit(n))
     }
 
-    /// A unit is not needed any more.
+    /// Makes `unit` an empty one: itself, or one that is free. Without any it is none.
     #[inline]
-    pub(super) fn release(&mut self, unit: Unit) {
-        if unit != Unit::NONE {
-            self.free.push_back(unit.0);
+    pub(super) fn renew(&mut self, unit: &mut Unit) {
+        match self.sums.get_mut(usize::from(unit.0)) {
+            Some(sum) => *sum = Sum::default(),
+            None => *unit = self.take().unwrap_or(Unit::NONE),
+        }
+    }
+
+    /// The block of these units is over. Where others may need them they are given back.
+    #[inline]
+    pub(super) fn end_block(&mut self, units: &mut [Unit]) {
+        if self.free.len() < self.sums.len() / 4 {
+            self.release(units);
+        }
+    }
+
+    /// These units are not needed any more.
+    pub(super) fn release(&mut self, units: &mut [Unit]) {
+        for unit in units {
+            if *unit != Unit::NONE {
+                self.free.push_back(unit.0);
+                *unit = Unit::NONE;
+            }
         }
     }
 
@@ -256,10 +276,13 @@ mod tests {
         let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
         assert!(pool.take().is_none());
         pool.add(b, &body(&[7]));
-        pool.release(b);
-        pool.release(a);
-        assert_eq!(pool.take(), Some(b));
-        assert_eq!(pool.sum(b), (&[][..], 0, 0));
+        pool.release(&mut [b, Unit::NONE, a]);
+        let mut unit = Unit::NONE;
+        pool.renew(&mut unit);
+        assert_eq!((unit, pool.sum(b)), (b, (&[][..], 0, 0)));
+        pool.add(b, &body(&[7]));
+        pool.renew(&mut unit);
+        assert_eq!((unit, pool.sum(b)), (b, (&[][..], 0, 0)), "who has one keeps it");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use softnic_wire::opcode::Opcode;
 use softnic_wire::{Instant, Psn, bth};
 
 use super::block::Block;
-use super::buffers::{Body, Buffers, Place};
+use super::buffers::{Body, Buffers, Place, Pool};
 use super::recovery::{self, Repair};
 use super::{Code, REPAIR_TIMEOUT, Stream, digest_of, psn_of};
 use crate::qp::{PayloadMode, earlier};
@@ -136,6 +136,8 @@ impl Decoder {
     pub(super) fn reset(&mut self, lent: Lent<'_>) {
         for track in &mut self.tracks {
             track.forget(lent.buffers);
+            track.front.reset(&mut lent.buffers.decoding);
+            track.back.reset(&mut lent.buffers.decoding);
             lent.buffers.ring.clear(std::mem::take(&mut track.alarm));
             track.lost = None;
         }
@@ -179,12 +181,12 @@ impl Decoder {
             track.end_blocks(lent.buffers);
         }
         if !track.front.is_active() {
-            track.front.begin(awaited, self.code);
+            track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
         }
         if psn.is_after(track.newest) || early == 0 {
             track.newest = psn;
         }
-        let Some((block, offset)) = choose(track, psn, begins, self.code) else {
+        let Some((block, offset)) = choose(track, psn, begins, self.code, &mut lent.buffers.decoding) else {
             track.give_up(awaited, &mut lent);
             return Verdict::Deliver;
         };
@@ -239,7 +241,7 @@ impl Decoder {
                 return;
             }
             track.lost = None;
-            track.front.begin(awaited, self.code);
+            track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
         }
         if track.lost.is_some() || !track.front.is_active() {
             return;
@@ -332,7 +334,13 @@ impl Decoder {
 
 /// The block that a packet belongs to, and its place in it. `None`: it is of a third one.
 #[inline]
-fn choose(track: &mut Track, psn: Psn, begins: bool, code: Code) -> Option<(&mut Block, u32)> {
+fn choose<'t>(
+    track: &'t mut Track,
+    psn: Psn,
+    begins: bool,
+    code: Code,
+    pool: &mut Pool,
+) -> Option<(&'t mut Block, u32)> {
     let (front, back) = (&mut track.front, &mut track.back);
     let offset = front.offset(psn);
     if !back.is_active() {
@@ -345,7 +353,7 @@ fn choose(track: &mut Track, psn: Psn, begins: bool, code: Code) -> Option<(&mut
             false => front.base.add(u32::from(front.len().unwrap_or(front.code.r()))),
         };
         if !psn.is_before(base) && psn.forward_from(base) < u32::from(code.r()) {
-            back.begin(base, code);
+            back.begin(base, code, pool);
             return Some((back, psn.forward_from(base)));
         }
         return None;

@@ -41,11 +41,17 @@ impl Outgoing {
         }
     }
 
-    fn abandon(&mut self, pool: &mut Pool) {
-        for unit in &mut self.units[..usize::from(self.code.c())] {
-            pool.release(std::mem::replace(unit, Unit::NONE));
-        }
+    fn end(&mut self, pool: &mut Pool) {
+        pool.end_block(&mut self.units[..usize::from(self.code.c())]);
         self.n = 0;
+    }
+
+    /// Begins with the packet `base`.
+    fn begin(&mut self, base: Psn, code: Code, has_first: bool, pool: &mut Pool) {
+        if code != self.code {
+            pool.release(&mut self.units);
+        }
+        (self.base, self.code, self.has_first, self.protected) = (base, code, has_first, true);
     }
 
     /// Repair packets that the block has.
@@ -100,7 +106,8 @@ impl Encoder {
 
     pub(super) fn reset(&mut self, pool: &mut Pool) {
         for stream in &mut self.streams {
-            stream.abandon(pool);
+            pool.release(&mut stream.units);
+            stream.n = 0;
         }
         (self.on, self.due, self.notice, self.wish) = (false, None, false, None);
     }
@@ -116,16 +123,15 @@ impl Encoder {
         let block = &mut self.streams[stream as usize];
         // What is sent again begins a block where it begins, and so does what the receiver then gets.
         if block.n > 0 && (psn != block.next || opcode.begins_message()) {
-            block.abandon(pool);
+            block.end(pool);
         }
         if block.n == 0 {
-            (block.code, block.base, block.protected) = (self.code, psn, true);
-            block.has_first = opcode.begins_message();
+            block.begin(psn, self.code, opcode.begins_message(), pool);
         }
         if block.protected {
             let unit = &mut block.units[usize::from(block.n % block.code.c())];
             if block.n < block.code.c() {
-                *unit = pool.take().unwrap_or(Unit::NONE);
+                pool.renew(unit);
             }
             block.protected = *unit != Unit::NONE && pool.add(*unit, body);
         }
@@ -137,7 +143,7 @@ impl Encoder {
                 self.due = Some(Due { stream, isn: 0 });
             } else {
                 lent.counters.lowar_unprotected_blocks += 1;
-                block.abandon(pool);
+                block.end(pool);
             }
         }
     }
@@ -178,7 +184,7 @@ impl Encoder {
         due.isn += 1;
         // Where there is no room for a repair packet, there is none for the others.
         if due.isn == block.repairs() || !sent {
-            block.abandon(pool);
+            block.end(pool);
             self.due = None;
         }
         sent
