@@ -98,6 +98,12 @@ impl World {
         if uc + ud == 0 {
             rc = rc.max(1);
         }
+        // Of streams of their own: worlds without them stay what they were.
+        let sr = [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 56).below(4) as usize];
+        let (lowar, lowar_buffers, crowd) = draw_lowar(&mut Random::stream(seed, 58));
+        if sr == 0.0 {
+            rc = rc.max(crowd);
+        }
         let sometimes = |r: &mut Random, p: f64| if r.chance(0.4) { p } else { 0.0 };
         // All that can be in front of an answer on the way.
         let queued = Duration::from_nanos(300 * 8_000_000_000_000 / rate) * (1 + (rc + uc + ud) as u32 / 2);
@@ -128,7 +134,6 @@ impl World {
             let every = downs.chance(0.3).then(|| lasts * 8 + Duration::from_nanos(downs.below(longest)));
             faults.faults.push(Fault::Down(Down { from, lasts, every }));
         }
-        let (lowar, lowar_buffers) = draw_lowar(&mut Random::stream(seed, 58));
         World {
             seed,
             mtu,
@@ -145,8 +150,7 @@ impl World {
             rc,
             uc,
             ud,
-            // Of its own stream: worlds without it stay what they were.
-            sr: [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 56).below(4) as usize],
+            sr,
             lowar,
             lowar_buffers,
             loopback: [0.0, 0.3, 1.0][r.below(3) as usize],
@@ -182,11 +186,12 @@ fn draw_network(r: &mut Random) -> Network {
     Network { between, ipv6: r.chance(0.4), faulty_hop }
 }
 
-/// How many offer LoWAR, and what they have for it: often too little for all.
-fn draw_lowar(r: &mut Random) -> (f64, Option<(u16, u32)>) {
+/// How many offer LoWAR, and what they have for it: often too little for all. Sometimes many connections share it.
+fn draw_lowar(r: &mut Random) -> (f64, Option<(u16, u32)>, usize) {
     let chance = [0.0, 0.8, 1.0, 1.0][r.below(4) as usize];
-    let few = r.chance(0.4).then(|| ([0, 1, 2, 5, 20][r.below(5) as usize], 1 << r.below(5)));
-    (chance, few)
+    let few = r.chance(0.4).then(|| ([0, 1, 2, 5, 20, 1024][r.below(6) as usize], 1 << r.below(5)));
+    let crowd = if chance > 0.0 && r.chance(0.4) { 3 + r.below(4) as usize } else { 0 };
+    (chance, few, crowd)
 }
 
 /// What else is wrong with a link: bursts, delay and jitter, a bottleneck.

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::xor::xor;
+use crate::planted::{Bug, planted};
 
 /// Coding units for encoding, and as many for decoding (section V).
 const UNITS: u16 = 1024;
@@ -208,7 +209,8 @@ impl Ring {
             return None;
         }
         let at = place.0 as usize % self.slots.len();
-        (self.slots[at].0 == place).then_some(at)
+        let there = self.slots[at].0;
+        (there == place || planted(Bug::LowarOverrun) && there != Place::NONE).then_some(at)
     }
 }
 

@@ -10,6 +10,7 @@ use super::block::Block;
 use super::buffers::{Body, Buffers, Place, Pool};
 use super::recovery::{self, Repair};
 use super::{Code, REPAIR_TIMEOUT, Stream, digest_of, psn_of};
+use crate::planted::{Bug, planted};
 use crate::qp::{PayloadMode, earlier};
 use crate::shim::{Arrival, Awaited, Lent, Verdict};
 
@@ -81,7 +82,10 @@ impl Track {
     fn forget(&mut self, buffers: &mut Buffers) {
         if self.count > 0 {
             for place in self.waiting.iter_mut() {
-                buffers.ring.clear(std::mem::take(place));
+                let place = std::mem::take(place);
+                if !planted(Bug::LowarRingKept) {
+                    buffers.ring.clear(place);
+                }
             }
         }
         self.end_blocks(buffers);
@@ -137,7 +141,9 @@ impl Decoder {
         for track in &mut self.tracks {
             track.forget(lent.buffers);
             track.front.reset(&mut lent.buffers.decoding);
-            track.back.reset(&mut lent.buffers.decoding);
+            if !planted(Bug::LowarUnitsKept) {
+                track.back.reset(&mut lent.buffers.decoding);
+            }
             lent.buffers.ring.clear(std::mem::take(&mut track.alarm));
             track.lost = None;
         }
@@ -190,6 +196,9 @@ impl Decoder {
             track.give_up(awaited, &mut lent);
             return Verdict::Deliver;
         };
+        if planted(Bug::LowarSwallowed) && block.has(offset) {
+            return Verdict::Consume;
+        }
         let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
         let digest = digest_of(head, tail, self.payload);
         let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
