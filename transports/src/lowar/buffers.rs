@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::xor::xor;
+use crate::planted::{Bug, planted};
 
 /// Coding units for encoding, and as many for decoding (section V).
 const UNITS: u16 = 1024;
@@ -225,7 +226,8 @@ impl Ring {
             return None;
         }
         let at = place.0 as usize % self.slots.len();
-        (self.slots[at].0 == place).then_some(at)
+        let there = self.slots[at].0;
+        (there == place || planted(Bug::LowarOverrun) && there != Place::NONE).then_some(at)
     }
 }
 
@@ -258,6 +260,12 @@ impl Buffers {
     /// Units that are free: for encoding, and for decoding.
     pub fn free_units(&self) -> (usize, usize) {
         (self.encoding.free(), self.decoding.free())
+    }
+
+    /// Whether nobody has anything of it: all units are free, each once, and nothing waits in the ring.
+    pub fn are_unused(&self) -> bool {
+        let free = [&self.encoding, &self.decoding].iter().all(|pool| pool.free() == pool.sums.len());
+        free && self.ring.slots.iter().all(|&(place, _)| place == Place::NONE)
     }
 }
 
