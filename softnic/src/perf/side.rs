@@ -106,7 +106,13 @@ impl Side {
             return Err(format!("the peer has {} queue pairs, we {}", peer.queue_pairs.len(), self.qps.len()));
         }
         let ours = self.context.port().mtu;
-        let asked = self.plan.mtu.or_else(|| self.longest_repaired(ours, peer));
+        let asked = match self.plan.transport {
+            Transport::Lowar => {
+                let longest = ours.bytes().min(peer.max_mtu);
+                self.plan.mtu.or_else(|| longest_repaired(longest, [self.context.link_mtu(), peer.link_mtu]))
+            }
+            _ => self.plan.mtu,
+        };
         let mtu = agreed_mtu(asked, ours, peer.max_mtu)?;
         self.plan.mtu = Some(mtu.bytes());
         // What a datagram may be long, both know only now.
@@ -151,15 +157,6 @@ impl Side {
             }
         }
         Ok(())
-    }
-
-    /// With LoWAR, the longest path MTU with which repair packets fit the links of both ends.
-    fn longest_repaired(&self, ours: PathMtu, peer: &Hello) -> Option<u32> {
-        let links = [self.context.link_mtu(), peer.link_mtu];
-        let fits = |mtu: u32| links.iter().flatten().all(|&link| lowar::link_mtu(mtu) <= link);
-        let longest = ours.bytes().min(peer.max_mtu);
-        let all = PathMtu::ALL.into_iter().rev().map(PathMtu::bytes);
-        (self.plan.transport == Transport::Lowar).then_some(all)?.find(|&mtu| mtu <= longest && fits(mtu))
     }
 
     /// Waits until it is known what the queue pairs speak, where that is negotiated: what is measured does not wait for it.
@@ -327,7 +324,28 @@ pub(crate) fn agreed_mtu(asked: Option<u32>, ours: PathMtu, theirs: u32) -> Resu
     PathMtu::from_bytes(mtu).ok_or_else(|| format!("{mtu} is no path MTU"))
 }
 
+/// The longest path MTU up to `longest` with which LoWAR's repair packets fit the links, of those who say what theirs carry.
+fn longest_repaired(longest: u32, links: [Option<u32>; 2]) -> Option<u32> {
+    let fits = |mtu: u32| links.iter().flatten().all(|&link| lowar::link_mtu(mtu) <= link);
+    PathMtu::ALL.into_iter().rev().map(PathMtu::bytes).find(|&mtu| mtu <= longest && fits(mtu))
+}
+
 /// Waits for the peer's next line while the NIC goes on.
 pub(crate) fn next_line(control: &mut Control, context: &Context) -> Result<super::control::Message, String> {
     control.receive(|| context.progress())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_lowar_the_path_mtu_leaves_room_for_repair_packets_on_both_links() {
+        assert_eq!(longest_repaired(4096, [None, None]), Some(4096));
+        assert_eq!(longest_repaired(1024, [Some(1500), Some(9000)]), Some(1024));
+        assert_eq!(longest_repaired(4096, [Some(4200), Some(4200)]), Some(2048));
+        assert_eq!(longest_repaired(4096, [Some(4216), Some(9000)]), Some(4096));
+        assert_eq!(longest_repaired(1024, [Some(1500), Some(1143)]), Some(512));
+        assert_eq!(longest_repaired(256, [Some(375), None]), None);
+    }
 }
