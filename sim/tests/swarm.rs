@@ -46,7 +46,13 @@ fn worth_running(passed: &[Passed]) {
     with("completion events", 50, |p| p.completion_events > 0);
     with("messages beyond the end of memory", 10, |p| p.beyond > 0);
     with("Selective Repeat", 60, |p| p.selective > 0);
-    with("Selective Repeat offered in vain", 15, |p| p.fallen_back > 0);
+    with("extensions offered in vain", 15, |p| p.fallen_back > 0);
+    with("LoWAR", 60, |p| p.lowar > 0);
+    with("packets that LoWAR recovered", 30, |p| p.recovered > 0);
+    with("blocks that LoWAR could not repair", 20, |p| p.failed_blocks > 0);
+    with("blocks that LoWAR had no unit for", 10, |p| p.unprotected_blocks > 0);
+    with("packets overrun in LoWAR's ring", 3, |p| p.overrun > 0);
+    with("READs of memory that changes", 60, |p| p.changing > 0);
     with("a switch", 50, |p| p.hops == 2);
     with("leaves and spines", 50, |p| p.hops == 4);
     with("IPv6", 80, |p| p.ipv6);

@@ -1,6 +1,7 @@
 //! Shims below queue pairs: frames on their way through them, what they are lent, and the negotiation about them.
 
 use softnic_transports::QueuePair;
+use softnic_transports::lowar::Buffers;
 use softnic_transports::qp::{PayloadMode, earlier};
 use softnic_transports::shim::{Arrival, Awaited, Lent, Verdict};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, Template, TxFrame, icrc};
@@ -131,6 +132,18 @@ impl Nic {
             shim.handle_timeout(now, Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
             self.deliver_held(now, index);
         }
+    }
+
+    /// What LoWAR's queue pairs share, made of another size before there is any of them: to see what happens when it runs out.
+    #[doc(hidden)]
+    pub fn provide_lowar(&mut self, units: u16, packets: u32) {
+        self.buffers.provide_some(self.port.mtu.bytes() as usize, units, packets);
+    }
+
+    /// What LoWAR's queue pairs share.
+    #[doc(hidden)]
+    pub fn lowar_buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// The shim gives back what it was lent, and is gone.

@@ -3,6 +3,7 @@
 mod cm;
 mod completions;
 mod context;
+mod lowar;
 mod memory;
 mod sr;
 mod traffic;

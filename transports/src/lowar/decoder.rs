@@ -10,6 +10,7 @@ use super::block::Block;
 use super::buffers::{Body, Buffers, Place, Pool};
 use super::recovery::{self, Repair};
 use super::{Code, REPAIR_TIMEOUT, Stream, digest_of, psn_of};
+use crate::planted::{Bug, planted};
 use crate::qp::{PayloadMode, earlier};
 use crate::shim::{Arrival, Awaited, Lent, Verdict};
 
@@ -93,7 +94,10 @@ impl Track {
     fn forget(&mut self, buffers: &mut Buffers) {
         if self.count > 0 {
             for place in self.waiting.iter_mut() {
-                buffers.ring.clear(std::mem::take(place));
+                let place = std::mem::take(place);
+                if !planted(Bug::LowarRingKept) {
+                    buffers.ring.clear(place);
+                }
             }
         }
         self.end_blocks(buffers);
@@ -113,13 +117,15 @@ impl Track {
         let Some((place, room, overran)) = lent.buffers.ring.put(frame.len()) else { return false };
         room.copy_from_slice(frame);
         lent.counters.lowar_ring_overruns += u64::from(overran);
-        self.note_kept(psn, place);
+        self.note_kept(psn, place, lent.buffers);
         true
     }
 
-    fn note_kept(&mut self, psn: Psn, place: Place) {
+    /// A packet waits. One that came before its block began anew, and is now recovered, waited already.
+    fn note_kept(&mut self, psn: Psn, place: Place, buffers: &mut Buffers) {
         let before = std::mem::replace(self.waits(psn), place);
         self.count += u16::from(before == Place::NONE);
+        buffers.ring.clear(before);
     }
 }
 
@@ -147,7 +153,9 @@ impl Decoder {
         for track in &mut self.tracks {
             track.forget(lent.buffers);
             track.front.reset(&mut lent.buffers.decoding);
-            track.back.reset(&mut lent.buffers.decoding);
+            if !planted(Bug::LowarUnitsKept) {
+                track.back.reset(&mut lent.buffers.decoding);
+            }
             lent.buffers.ring.clear(std::mem::take(&mut track.alarm));
             track.lost = None;
         }
@@ -224,6 +232,9 @@ impl Decoder {
             track.give_up(awaited, &mut lent);
             return Verdict::DeliverAndPoll;
         };
+        if planted(Bug::LowarSwallowed) && block.has(offset) {
+            return Verdict::Consume;
+        }
         block.add(offset, body, opcode.ends_message(), &mut lent.buffers.decoding);
         if early == 0 {
             if track.count > 0 {
@@ -300,7 +311,7 @@ impl Decoder {
                 block.mark(offset);
                 lent.counters.lowar_recovered_packets += 1;
                 lent.counters.lowar_ring_overruns += u64::from(overran);
-                track.note_kept(base.add(offset), place);
+                track.note_kept(base.add(offset), place, lent.buffers);
                 track.deadline = Some(now + REPAIR_TIMEOUT);
                 track.advance(lent.buffers);
             }

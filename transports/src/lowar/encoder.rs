@@ -161,7 +161,9 @@ impl Encoder {
         if self.due.is_some() {
             return self.transmit_repair(tx, payload, lent);
         }
-        if self.notice || self.wish.is_some() {
+        // Between blocks: the repair packets of one under way would say the opposite, behind it.
+        let notice = self.notice && self.streams.iter().all(|block| block.n == 0);
+        if notice || self.wish.is_some() {
             return self.transmit_negotiation(tx);
         }
         false
