@@ -1,11 +1,17 @@
 //! Congestion control: how much and how fast a queue pair may send.
 
+pub mod dcqcn;
 mod fixed;
+pub(crate) mod notification;
+mod spec;
 mod token_bucket;
 
 use std::time::Duration;
 
+pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use fixed::Fixed;
+pub use notification::INTERVAL as CNP_INTERVAL;
+pub use spec::{Cc, CcError, Units};
 
 use softnic_wire::Instant;
 pub use token_bucket::TokenBucket;

@@ -346,6 +346,11 @@ impl Requester {
         earlier(earlier(self.rnr_until, self.deadline), self.paced_until)
     }
 
+    /// The time until which congestion control lets nothing go may have come.
+    pub(crate) fn end_pause(&mut self, now: Instant) {
+        self.paced_until = self.paced_until.filter(|&t| now < t);
+    }
+
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -355,9 +360,7 @@ impl Requester {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }
-        if self.paced_until.is_some_and(|t| t <= now) {
-            self.paced_until = None;
-        }
+        self.end_pause(now);
         if self.deadline.is_none_or(|t| now < t) {
             return Ok(());
         }
