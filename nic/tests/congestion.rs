@@ -196,6 +196,27 @@ fn a_notified_requester_slows_down_and_a_notified_responder_its_read_responses()
 }
 
 #[test]
+fn a_reset_takes_a_queue_pair_back_to_the_line_rate_and_keeps_its_control() {
+    let mut w = World::new(Options { timeout: 0, ..Options::default() });
+    dcqcn(&mut w, A, 100_000_000);
+    let cnp = w.forge(A, Opcode::CNP.0, 0, false, ExtHeaders::default(), &[0; 16]);
+    w.deliver(A, &cnp);
+    let o = w.options;
+    for h in [A, B] {
+        w.modify(h, &to_state(QpState::Reset));
+        w.modify(h, &init_attr(&o));
+        let rtr = rtr_attr(&o, w.path(h), w.hosts[1 - h].qpn);
+        w.modify(h, &rtr);
+        w.modify(h, &rts_attr(&o));
+    }
+    let op = w.write_to(B, 0);
+    w.send(A, 1, op, 0, 256 * 8);
+    assert_eq!(w.transmit(A).len(), 8, "nothing is paced");
+    w.deliver(A, &cnp);
+    assert_eq!(w.counters(A).rp_cnp_handled, 2);
+}
+
+#[test]
 fn a_paced_responder_that_may_not_send_requests_still_answers_in_its_time() {
     let mut w = World::unconnected(Options { timeout: 0, ..Options::default() });
     let o = w.options;

@@ -47,4 +47,7 @@ pub trait CongestionControl: Send {
 
     /// The next packet may leave at this time: pacing.
     fn next_send(&self) -> Instant;
+
+    /// The queue pair was reset: it begins anew.
+    fn reset(&mut self);
 }

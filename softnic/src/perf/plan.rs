@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use softnic_nic::QpKind;
+use softnic_runtime::api::parse_cc;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -137,6 +138,9 @@ pub(crate) struct Plan {
     /// The window of Selective Repeat in packets; `None` for the usual one.
     #[serde(default)]
     pub(crate) window: Option<u32>,
+    /// Congestion control at both ends, as `--cc` has it; `None` for none.
+    #[serde(default)]
+    pub(crate) cc: Option<String>,
     /// What the queue pairs speak, where that had to be negotiated.
     #[serde(skip)]
     pub(crate) negotiated: Option<String>,
@@ -197,6 +201,12 @@ impl Plan {
         if !self.transport.has(verb) {
             let has = if self.transport == Transport::Uc { "write and send" } else { "send" };
             return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
+        }
+        if let Some(cc) = &self.cc {
+            parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
+            if verb == Verb::Raw || !self.transport.is_reliable() {
+                return Err("only rc and sr have congestion control: leave --cc out".into());
+            }
         }
         if verb == Verb::Atomic && self.sizes != [8] {
             return Err("an atomic works on 8 bytes: leave --size out".into());

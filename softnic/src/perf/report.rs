@@ -108,12 +108,13 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
     let plural = if plan.qps == 1 { "queue pair" } else { "queue pairs" };
     let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
     let verify = if plan.verify { ", data compared" } else { "" };
+    let cc = plan.cc.as_ref().map_or(String::new(), |cc| format!(" with {cc}"));
     let negotiated = match &plan.negotiated {
         Some(spoken) if spoken != plan.transport.name() => format!(" (the peer has it not: {spoken})"),
         _ => String::new(),
     };
     format!(
-        "{}: {description}; {}{negotiated}{mtu}, depth {depth}, {} {plural}{verify}",
+        "{}: {description}; {}{negotiated}{cc}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
         plan.transport.name(),
         plan.qps
@@ -180,6 +181,9 @@ pub(crate) fn print(
 pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
     let transport = if plan.op.verb() == Verb::Raw { "raw" } else { plan.transport.name() };
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
+    if let Some(cc) = &plan.cc {
+        value["cc"] = json!(cc);
+    }
     if let Some(negotiated) = &plan.negotiated {
         value["negotiated"] = json!(negotiated);
     }

@@ -54,6 +54,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
             let plan = Plan {
                 op,
                 transport,
+                cc: None,
                 window: None,
                 negotiated: None,
                 sizes: vec![size],

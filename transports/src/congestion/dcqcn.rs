@@ -254,4 +254,8 @@ impl CongestionControl for Dcqcn {
         let (at, rises) = (self.bucket.next_send(), self.timer_since + self.config.increase_timer);
         if at <= rises { at } else { self.look_ahead() }
     }
+
+    fn reset(&mut self) {
+        *self = Dcqcn::new(self.line, self.config);
+    }
 }

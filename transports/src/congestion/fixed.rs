@@ -32,4 +32,6 @@ impl CongestionControl for Fixed {
     fn next_send(&self) -> Instant {
         self.bucket.next_send()
     }
+
+    fn reset(&mut self) {} // it knows nothing of what was before
 }

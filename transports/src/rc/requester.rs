@@ -144,7 +144,9 @@ impl Requester {
 
     /// Forgets all work, and its timers with it.
     pub(super) fn reset(&mut self) {
-        self.congestion = None;
+        if let Some(cc) = &mut self.congestion {
+            cc.reset();
+        }
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
