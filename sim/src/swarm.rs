@@ -5,6 +5,7 @@
 //! reliable brings each message whole or not at all. Liveness, apart from it: once faults stop, all work completes.
 
 mod completions;
+mod congestion;
 mod ground;
 mod lives;
 mod receiving;
@@ -101,6 +102,10 @@ pub struct Passed {
     pub tail_dropped: u64,
     /// Frames that were marked.
     pub marked: u64,
+    /// Congestion notifications sent, and heeded.
+    pub cnps: u64,
+    /// See above.
+    pub cnps_heeded: u64,
     /// Hash of the run.
     pub digest: u64,
 }
@@ -167,6 +172,8 @@ struct Swarm {
     random: Random,
     /// What has to do with Selective Repeat is drawn from here.
     sr_random: Random,
+    /// And from here what has to do with congestion control.
+    cc_random: Random,
     qps: Vec<Qp>,
     grounds: Vec<Ground>,
     queues: Vec<Queue>,
@@ -263,6 +270,8 @@ impl Swarm {
             lost: links.iter().map(|l| l.lost).sum(),
             tail_dropped: links.iter().map(|l| l.tail_dropped).sum(),
             marked: links.iter().map(|l| l.marked).sum(),
+            cnps: counters.iter().map(|c| c.np_cnp_sent).sum(),
+            cnps_heeded: counters.iter().map(|c| c.rp_cnp_handled).sum(),
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),
             rnr_naks: counters.iter().map(|c| c.rnr_naks_received).sum(),
             digest: self.pair.sim.digest(),

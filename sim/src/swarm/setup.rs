@@ -58,6 +58,7 @@ impl Swarm {
         let mut swarm = Swarm {
             random: Random::stream(world.seed, 51),
             sr_random: Random::stream(world.seed, 57),
+            cc_random: Random::stream(world.seed, 59),
             pair,
             qps: Vec::new(),
             grounds: Vec::new(),
@@ -210,6 +211,7 @@ impl Swarm {
             failed: false,
             dead: false,
         });
+        self.draw_congestion_control(q)?;
         for _ in 0..if kind == QpKind::Rc { self.world.windows } else { 0 } {
             let kind = if self.random.chance(0.5) { WindowType::Type1 } else { WindowType::Type2B };
             let key = self.pair.sim.nic(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;
