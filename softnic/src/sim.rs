@@ -23,7 +23,7 @@ use crate::Common;
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
   softnic sim --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
-  softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,queue=500K,ab.ecn=5K:200K:0.01
+  softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,ab.queue=2M,ab.ecn=5K:200K:0.01
   softnic sim --topology docs/topologies/dumbbell.toml
 
 A script names packets and what happens to them; docs/faults.md has all keys. lost-response.toml:
@@ -249,9 +249,8 @@ pub(crate) fn progress_bar(count: u64) -> ProgressBar {
 
 fn print_json(args: &Args, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
-    let value = json!({
+    let mut value = json!({
         "transport": args.transport.name(),
-        "cc": args.cc.name(),
         "goodput_gbps": r.goodput_gbps,
         "link_utilization": r.link_utilization,
         "fct_ms": {
@@ -265,12 +264,17 @@ fn print_json(args: &Args, r: &Report) -> io::Result<()> {
         // Only transports with forward error correction send or use any.
         "repair_packets": 0,
         "recovered_packets": 0,
-        "np_ecn_marked_roce_packets": r.requester.np_ecn_marked_roce_packets + r.responder.np_ecn_marked_roce_packets,
-        "np_cnp_sent": r.requester.np_cnp_sent + r.responder.np_cnp_sent,
-        "rp_cnp_handled": r.requester.rp_cnp_handled + r.responder.rp_cnp_handled,
         "virtual_ms": r.virtual_ms,
         "digest": format!("{:016x}", r.digest),
     });
+    let (a, b) = (&r.requester, &r.responder);
+    let marks = a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets;
+    if args.cc != Cc::None || marks > 0 {
+        value["cc"] = json!(args.cc.name());
+        value["np_ecn_marked_roce_packets"] = json!(marks);
+        value["np_cnp_sent"] = json!(a.np_cnp_sent + b.np_cnp_sent);
+        value["rp_cnp_handled"] = json!(a.rp_cnp_handled + b.rp_cnp_handled);
+    }
     writeln!(io::stdout(), "{value}")
 }
 

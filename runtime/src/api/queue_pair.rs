@@ -17,7 +17,7 @@ use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::completion_queue::CompletionQueue;
-use super::congestion::Cc;
+use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
 use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
@@ -183,7 +183,7 @@ impl ProtectionDomain {
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
         if *kind == QpKind::Rc {
-            core.nic().set_congestion_control(qpn, cc.make(context.rate))?;
+            core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
         }
         let mtu = core.nic().port().mtu;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);

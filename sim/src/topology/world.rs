@@ -216,7 +216,7 @@ impl<'t> World<'t> {
             };
             bring_up(nic, qpns[side], &connection)?;
             // A reliable connection takes one.
-            let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate));
+            let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
         }
         Ok(qpns)
     }

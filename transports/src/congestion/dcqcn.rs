@@ -51,7 +51,7 @@ impl Default for DcqcnConfig {
             additive: 40_000_000,
             hyper: 400_000_000,
             floor: 10_000_000,
-            burst: Duration::from_micros(20),
+            burst: Duration::ZERO,
         }
     }
 }
@@ -100,7 +100,7 @@ impl Dcqcn {
             by_timer: 0,
             by_bytes: 0,
             bytes: 0,
-            bucket: TokenBucket::with_depth(line, config.burst),
+            bucket: TokenBucket::new(line, 0).with_depth(config.burst),
         }
     }
 

@@ -79,12 +79,16 @@ impl Cc {
         }
     }
 
-    /// A controller for one queue pair, on a line of `rate` bits a second; `None` where there is none.
-    pub fn make(&self, rate: u64) -> Option<Box<dyn CongestionControl>> {
+    /// A controller for one queue pair, on a line of `rate` bits a second; `None` where there is none. A driver that may ask for a packet
+    /// so `late` that its time has long come gets what it missed made up for; one in virtual time is never late.
+    pub fn make(&self, rate: u64, late: Duration) -> Option<Box<dyn CongestionControl>> {
         match *self {
             Cc::None => None,
-            Cc::Fixed { rate, window } => Some(Box::new(Fixed::new(rate, window))),
-            Cc::Dcqcn(config) => Some(Box::new(Dcqcn::new(rate, config))),
+            Cc::Fixed { rate, window } => Some(Box::new(Fixed::new(rate, window).with_burst(late))),
+            Cc::Dcqcn(config) => {
+                let config = DcqcnConfig { burst: config.burst.max(late), ..config };
+                Some(Box::new(Dcqcn::new(rate, config)))
+            }
         }
     }
 }

@@ -47,11 +47,9 @@ impl TokenBucket {
         }
     }
 
-    /// So long after the bucket was full it may be late, and make up for it: its depth, at any rate.
-    pub fn with_depth(rate: u64, depth: Duration) -> TokenBucket {
-        let mut bucket = TokenBucket::new(rate, 0);
-        bucket.depth = depth.as_nanos() << FRACTION_BITS;
-        bucket
+    /// The same with another depth, at any rate: who is so late at most makes up for all of it.
+    pub fn with_depth(self, depth: Duration) -> TokenBucket {
+        TokenBucket { depth: depth.as_nanos() << FRACTION_BITS, ..self }
     }
 
     /// When the next packet may leave.
@@ -141,7 +139,7 @@ mod tests {
     #[test]
     fn who_is_late_makes_up_for_as_much_as_the_depth_at_any_rate() {
         let at = Instant::from_nanos;
-        let mut bucket = TokenBucket::with_depth(8_000_000_000, Duration::from_micros(5));
+        let mut bucket = TokenBucket::new(8_000_000_000, 0).with_depth(Duration::from_micros(5));
         let now = at(1_000_000);
         let burst = |bucket: &mut TokenBucket| {
             let mut n = 0;
@@ -152,7 +150,7 @@ mod tests {
             n
         };
         assert_eq!(burst(&mut bucket), 6, "five microseconds, and the one that is due");
-        let mut slower = TokenBucket::with_depth(1_600_000_000, Duration::from_micros(5));
+        let mut slower = TokenBucket::new(1_600_000_000, 0).with_depth(Duration::from_micros(5));
         assert_eq!(burst(&mut slower), 2);
     }
 }

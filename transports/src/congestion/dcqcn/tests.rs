@@ -157,7 +157,7 @@ fn the_rate_stops_at_the_floor_and_at_the_line() {
 
 #[test]
 fn packets_leave_at_the_rate() {
-    let mut cc = Dcqcn::new(LINE, DcqcnConfig { burst: Duration::ZERO, ..DcqcnConfig::default() });
+    let mut cc = dcqcn();
     notify(&mut cc, us(1000));
     // 4976 bytes and 24 around them at 20 Gbit/s: 2 µs each.
     let mut now = us(1000);
@@ -170,8 +170,7 @@ fn packets_leave_at_the_rate() {
 
 #[test]
 fn a_packet_that_waits_leaves_earlier_when_the_rate_rises_meanwhile() {
-    let config = DcqcnConfig { burst: Duration::ZERO, ..DcqcnConfig::default() };
-    let mut cc = Dcqcn::new(80_000_000, config);
+    let mut cc = Dcqcn::new(80_000_000, DcqcnConfig::default());
     notify(&mut cc, us(0));
     // 1000 bytes at 40 Mbit/s would take 200 µs. In 55 µs 275 bytes are paid for; then come 60 Mbit/s, 412.5 bytes; then 70 Mbit/s,
     // which takes 35.714 µs for the other 312.5.
@@ -265,8 +264,7 @@ proptest! {
     /// Who sends as early as it may, whatever it is told, never sends more than the line's rate and the burst allow; and gets to send.
     #[test]
     fn what_leaves_fits_the_rates_that_there_were(gaps in prop::collection::vec(10u64..500, 1..100)) {
-        let config = DcqcnConfig { burst: Duration::ZERO, ..DcqcnConfig::default() };
-        let mut cc = Dcqcn::new(10 * GBIT, config);
+        let mut cc = Dcqcn::new(10 * GBIT, DcqcnConfig::default());
         notify(&mut cc, Instant::ZERO);
         let (mut now, mut sent, mut allowed, mut last) = (Instant::ZERO, 0.0, 0.0, 0);
         let mut next_cnp = 0;
