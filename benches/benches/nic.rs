@@ -67,7 +67,7 @@ fn round(pair: &mut Pair, clock: Duration) -> [Duration; 2] {
             break;
         }
     }
-    assert_eq!(done, pair.packets(), "every WRITE completes");
+    assert_eq!(done, pair.messages(), "every WRITE completes");
     took
 }
 

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
@@ -39,22 +41,37 @@ pub enum Memory {
     Cold,
 }
 
+/// What a pair is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Connections that send.
+    pub active: usize,
+    /// Connections beside them that send nothing.
+    pub idle: usize,
+    /// Bytes of a message.
+    pub size: usize,
+    /// Where messages come from and go to.
+    pub memory: Memory,
+    /// Path MTU.
+    pub mtu: PathMtu,
+    /// LoWAR below the connections.
+    pub lowar: Option<Code>,
+}
+
 /// A requester and a responder.
 pub struct Pair {
     a: Side,
     b: Side,
     frames: Vec<[u8; FRAME]>,
     lens: [usize; BATCH],
-    /// Queue pairs that send; the others are connected and idle.
-    active: usize,
-    size: usize,
-    memory: Memory,
+    setup: Setup,
     /// Where the next message comes from and goes to.
     at: usize,
     now: Instant,
 }
 
-fn side(host: u8, qps: usize, memory: Memory) -> Side {
+fn side(host: u8, setup: &Setup) -> Side {
+    let qps = setup.active + setup.idle;
     let port = Port {
         mac: MacAddr([2, 0, 0, 0, 0, host]),
         addresses: vec![IpAddr::from([10, 0, 0, host])],
@@ -70,7 +87,7 @@ fn side(host: u8, qps: usize, memory: Memory) -> Side {
     let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random));
     let pd = nic.alloc_pd();
     let cq = nic.create_cq(2 * qps * DEPTH + 64);
-    let len = if memory == Memory::Hot { 2 * FRAME } else { COLD };
+    let len = if setup.memory == Memory::Hot { 2 * FRAME.max(setup.size) } else { COLD };
     let buffer = Buffer::new(0x1000_0000, len);
     // Touched, so that the kernel gave real pages for it.
     for at in (0..len).step_by(4096) {
@@ -78,12 +95,12 @@ fn side(host: u8, qps: usize, memory: Memory) -> Side {
     }
     let key = nic.reg_mr(pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE).unwrap_or(0);
     let caps = Caps { max_send_wr: DEPTH as u32, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-    let init = QpInit::new(QpKind::Rc, pd, cq, cq, caps);
+    let init = QpInit { lowar: setup.lowar, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) };
     let qpns = (0..qps).filter_map(|_| nic.create_qp(&init).ok()).collect();
     Side { nic, cq, qpns, buffer, key }
 }
 
-fn connect(side: &mut Side, peer: &[Qpn], host: u8) {
+fn connect(side: &mut Side, peer: &[Qpn], host: u8, mtu: PathMtu) {
     for (i, &qpn) in side.qpns.clone().iter().enumerate() {
         let path = side.nic.path_to(IpAddr::from([10, 0, 0, host]), MacAddr([2, 0, 0, 0, 0, host]), qpn.value());
         let init = QpAttr {
@@ -96,7 +113,7 @@ fn connect(side: &mut Side, peer: &[Qpn], host: u8) {
         let receive = QpAttr {
             state: Some(QpState::ReadyToReceive),
             path,
-            mtu: Some(PathMtu::B4096),
+            mtu: Some(mtu),
             dest_qp: Some(peer[i]),
             rq_psn: Some(Psn::new(7)),
             max_dest_rd_atomic: Some(1),
@@ -126,36 +143,57 @@ impl Pair {
 
     /// The same with `idle` connections beside them that send nothing.
     pub fn with_idle(active: usize, idle: usize, size: usize, memory: Memory) -> Pair {
-        let qps = active + idle;
-        let (mut a, mut b) = (side(1, qps, memory), side(2, qps, memory));
-        connect(&mut a, &b.qpns, 2);
-        connect(&mut b, &a.qpns, 1);
-        let frames = vec![[0; FRAME]; BATCH];
-        Pair { a, b, frames, lens: [0; BATCH], active, size, memory, at: 0, now: Instant::from_nanos(1) }
+        Pair::of(Setup { active, idle, size, memory, mtu: PathMtu::B4096, lowar: None })
     }
 
-    /// Packets of one round: every queue pair's whole queue.
+    /// Any pair. Where the two sides have something to agree on, they do.
+    pub fn of(setup: Setup) -> Pair {
+        let (mut a, mut b) = (side(1, &setup), side(2, &setup));
+        connect(&mut a, &b.qpns, 2, setup.mtu);
+        connect(&mut b, &a.qpns, 1, setup.mtu);
+        let frames = vec![[0; FRAME]; BATCH];
+        let mut pair = Pair { a, b, frames, lens: [0; BATCH], setup, at: 0, now: Instant::from_nanos(1) };
+        loop {
+            let sent = pair.send();
+            pair.receive(sent);
+            let answers = pair.answer();
+            pair.complete(answers);
+            if sent + answers == 0 {
+                break;
+            }
+        }
+        let agreed = |side: &Side| side.qpns.iter().all(|&q| side.nic.choice(q) == Some(Choice::Agreed));
+        assert!(setup.lowar.is_none() || agreed(&pair.a) && agreed(&pair.b), "the two agree");
+        pair
+    }
+
+    /// Messages of one round: every queue pair's whole queue.
+    pub fn messages(&self) -> usize {
+        self.setup.active * DEPTH
+    }
+
+    /// Packets of one round.
     pub fn packets(&self) -> usize {
-        self.active * DEPTH
+        self.messages() * self.setup.size.div_ceil(self.setup.mtu.bytes() as usize)
     }
 
     /// Where the next message lies: the same place, or one that was not touched for long.
     fn next_place(&mut self) -> u64 {
-        if self.memory == Memory::Cold {
+        if self.setup.memory == Memory::Cold {
             // An odd number of pages further, so that all of them come before one comes again.
-            self.at = (self.at + 37 * 4096) % (COLD - FRAME);
+            self.at = (self.at + 37 * 4096) % (COLD - FRAME.max(self.setup.size));
         }
         self.at as u64
     }
 
-    /// The requester posts as much as its queues hold: a WRITE of one packet each.
+    /// The requester posts as much as its queues hold: a WRITE each.
     #[inline(never)]
     pub fn post(&mut self) {
-        for i in 0..self.active {
+        for i in 0..self.setup.active {
             let qpn = self.a.qpns[i];
             for _ in 0..DEPTH {
                 let offset = self.next_place();
-                let sge = [Sge { addr: self.a.buffer.addr() + offset, len: self.size as u32, lkey: self.a.key }];
+                let sge = [Sge { addr: self.a.buffer.addr() + offset, len: self.setup.size as u32, lkey: self.a.key }];
                 let wr = SendWr {
                     wr_id: 1,
                     op: SendOp::Write { remote_addr: self.b.buffer.addr() + offset, rkey: self.b.key },

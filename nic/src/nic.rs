@@ -5,6 +5,7 @@ mod negotiation;
 mod objects;
 mod queue_pairs;
 mod receive;
+mod shims;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
 use softnic_transports::completion::CqId;
+use softnic_transports::lowar::Buffers;
 use softnic_transports::memory::{AccessError, AtomicOp, Bind, PdId, Region};
 use softnic_transports::negotiation::SilentPeers;
 use softnic_transports::qp::PayloadMode;
@@ -196,6 +198,10 @@ pub struct Nic {
     refusals: VecDeque<u32>,
     /// Who answered no offer.
     silent_peers: SilentPeers,
+    /// What all shims share.
+    buffers: Buffers,
+    /// The MTU of the link; `None` where it carries anything.
+    link_mtu: Option<u32>,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
 }
@@ -236,6 +242,8 @@ impl Nic {
             timers: Timers::default(),
             refusals: VecDeque::new(),
             silent_peers: SilentPeers::default(),
+            buffers: Buffers::default(),
+            link_mtu: None,
             held: vec![0; MAX_FRAME].into(),
         }
     }
@@ -243,6 +251,11 @@ impl Nic {
     /// From now on its queue pairs get numbers that say whose they are.
     pub fn set_owner(&mut self, owner: Owner) {
         self.owner = owner;
+    }
+
+    /// The link carries IP packets of up to so many bytes; without a word it carries anything.
+    pub fn set_link_mtu(&mut self, mtu: u32) {
+        self.link_mtu = Some(mtu);
     }
 
     /// The NIC's counters.

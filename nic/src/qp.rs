@@ -3,17 +3,20 @@
 use std::net::IpAddr;
 
 use softnic_transports::completion::CqId;
+use softnic_transports::lowar::{self, Code, Lowar};
 use softnic_transports::memory::{Access, PdId};
-use softnic_transports::qp::{Caps, Config, QpState};
+use softnic_transports::negotiation::{Agreement, Choice, Offer, Why};
+use softnic_transports::qp::{Caps, Config, PayloadMode, QpState};
 use softnic_transports::rc::{self, Rc, SendAttr, Update};
 use softnic_transports::recovery::GoBackN;
 use softnic_transports::recv_queue::SrqId;
+use softnic_transports::shim::Shim;
 use softnic_transports::sr::{Sr, SrConfig};
 use softnic_transports::uc::{self, Uc};
 use softnic_transports::ud::{QKEY_GSI, Ud};
 use softnic_transports::{Host, QueuePair};
 use softnic_wire::aeth::RnrTimer;
-use softnic_wire::mad::vendor::Negotiation;
+use softnic_wire::mad::vendor::{Extensions, Negotiation};
 use softnic_wire::opcode::Service;
 use softnic_wire::{Path, PathMtu, Psn, Qpn, Template, bth};
 
@@ -65,12 +68,25 @@ pub struct QpInit {
     pub prompt_acks: bool,
     /// Selective Repeat is offered to the peer; for reliable connections.
     pub sr: Option<SrConfig>,
+    /// LoWAR is offered to the peer; for reliable connections without Selective Repeat.
+    pub lowar: Option<Code>,
 }
 
 impl QpInit {
     /// With receives of its own, and sends signaled one by one.
     pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
-        QpInit { kind, pd, send_cq, recv_cq, srq: None, caps, sig_all: false, prompt_acks: false, sr: None }
+        QpInit {
+            kind,
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            caps,
+            sig_all: false,
+            prompt_acks: false,
+            sr: None,
+            lowar: None,
+        }
     }
 }
 
@@ -191,6 +207,16 @@ macro_rules! each {
 }
 pub(crate) use each;
 
+/// What a queue pair's way out is like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    /// The peer has never answered an offer.
+    pub(crate) silent: bool,
+    /// The MTU of the link; `None` where it carries anything.
+    pub(crate) mtu: Option<u32>,
+    pub(crate) payload: PayloadMode,
+}
+
 /// A queue pair in its slot.
 pub(crate) struct Slot {
     pub(crate) qp: AnyQp,
@@ -206,7 +232,10 @@ pub(crate) struct Slot {
     pub(crate) queued: Option<usize>,
     /// Bytes that it sent beyond its last turn.
     pub(crate) debt: u32,
-    pub(crate) shim: Option<Box<dyn softnic_transports::shim::Shim>>,
+    /// What is between it and its frames.
+    pub(crate) shim: Option<Box<dyn Shim>>,
+    /// What it agrees on with its peer about the shim.
+    pub(crate) agreement: Option<Box<Agreement>>,
     /// The peer offers extensions, which this queue pair does not take: to be refused.
     pub(crate) offer: Option<Box<(IpAddr, Negotiation)>>,
     /// The program was told that the peer speaks no extension.
@@ -311,11 +340,15 @@ impl Slot {
     /// A queue pair in the reset state; datagrams are at most `mtu` long. `random` is for what nobody shall guess.
     pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu, random: &mut dyn Generator) -> Slot {
         let ud = || Box::new(Ud::new(config, mtu));
+        // The number is in the transaction id, so that an answer finds its queue pair.
+        let mut transaction_id = || {
+            let unguessable = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32() & 0xff) << 24;
+            unguessable | u64::from(config.qpn.value())
+        };
+        let mut agreement = None;
         let qp = match (init.kind, init.sr) {
             (QpKind::Rc, Some(sr)) => {
-                // The number is in the transaction id, so that an answer finds its queue pair.
-                let unguessable = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32() & 0xff) << 24;
-                let mut sr = Sr::new(config, sr, unguessable | u64::from(config.qpn.value()));
+                let mut sr = Sr::new(config, sr, transaction_id());
                 if init.prompt_acks {
                     sr.set_prompt_acks();
                 }
@@ -325,6 +358,9 @@ impl Slot {
                 let mut rc = Rc::new(config);
                 if init.prompt_acks {
                     rc.set_prompt_acks();
+                }
+                if init.lowar.is_some() {
+                    agreement = Some(Box::new(Agreement::new(config.qpn, transaction_id())));
                 }
                 AnyQp::Rc(Box::new(rc))
             }
@@ -348,13 +384,14 @@ impl Slot {
             queued: None,
             debt: 0,
             shim: None,
+            agreement,
             offer: None,
             fell_back: false,
         }
     }
 
-    /// Changes state by the rules. A change that is refused changes nothing. `silent`: the peer has never answered an offer.
-    pub(crate) fn modify(&mut self, a: &QpAttr, silent: bool, host: &mut impl Host) -> Result<(), ModifyError> {
+    /// Changes state by the rules. A change that is refused changes nothing. What the shim was lent is given back before.
+    pub(crate) fn modify(&mut self, a: &QpAttr, line: Line, host: &mut impl Host) -> Result<(), ModifyError> {
         use QpState::*;
         let from = each!(&self.qp, qp => qp.state());
         let to = a.state.unwrap_or(from);
@@ -368,10 +405,13 @@ impl Slot {
                 each!(&mut self.qp, qp => qp.reset());
                 (self.peer, self.attr, self.shim, self.offer) = (None, QpAttr::default(), None, None);
                 self.fell_back = false;
+                if let Some(agreement) = &mut self.agreement {
+                    agreement.reset();
+                }
             }
             (_, Error) => each!(&mut self.qp, qp => qp.fail(host)),
             (_, Init) => each!(&mut self.qp, qp => qp.init()),
-            (Init, ReadyToReceive) => self.ready_to_receive(silent)?,
+            (Init, ReadyToReceive) => self.ready_to_receive(line)?,
             (ReadyToReceive, ReadyToSend) => self.ready_to_send()?,
             (ReadyToSend, SendQueueDrain) => {
                 each!(&mut self.qp, qp => qp.drain(a.sqd_notify.unwrap_or(false), host));
@@ -383,7 +423,7 @@ impl Slot {
         Ok(())
     }
 
-    fn ready_to_receive(&mut self, silent: bool) -> Result<(), ModifyError> {
+    fn ready_to_receive(&mut self, line: Line) -> Result<(), ModifyError> {
         let a = &self.attr;
         let pkey = self.pkey;
         // Datagrams need none of these.
@@ -400,11 +440,12 @@ impl Slot {
                 let attr =
                     rc::ReceiveAttr { path, dest_qp, mtu, rq_psn, access, min_rnr_timer, max_dest_rd_atomic, pkey };
                 match &mut self.qp {
-                    AnyQp::Sr(qp) => qp.ready_to_receive(&attr, silent),
+                    AnyQp::Sr(qp) => qp.ready_to_receive(&attr, line.silent),
                     AnyQp::Rc(qp) => qp.ready_to_receive(&attr),
                     _ => {}
                 }
                 self.peer = Some(path.addresses.dst());
+                self.offer_lowar(path, mtu, dest_qp, line);
             }
             AnyQp::Uc(qp) => {
                 let (path, mtu, dest_qp, rq_psn) = connection()?;
@@ -414,6 +455,49 @@ impl Slot {
             AnyQp::Ud(qp) => qp.ready_to_receive(),
         }
         Ok(())
+    }
+
+    /// The negotiation of LoWAR begins, if it is wanted, and its shim is there for what the peer may send from now on.
+    fn offer_lowar(&mut self, path: Path, mtu: PathMtu, dest_qp: Qpn, line: Line) {
+        let (Some(code), Some(agreement)) = (self.init.lowar, &mut self.agreement) else { return };
+        let peer = (path.addresses.dst(), dest_qp);
+        let needed = lowar::link_mtu(mtu.bytes());
+        if line.mtu.is_some_and(|mtu| mtu < needed) {
+            agreement.refuse(Why::LinkMtu(needed), peer);
+            return;
+        }
+        let offer = Offer { extensions: Extensions::LOWAR, sr_window: 0, lowar: Some(code) };
+        agreement.begin(offer, peer, line.silent);
+        let template = Template::new(&path, dest_qp, self.pkey);
+        self.shim = Some(Box::new(Lowar::new(code, &template, mtu.bytes() as usize, line.payload)));
+        self.follow_agreement();
+    }
+
+    /// Follows the verdict about the shim: requests wait for it.
+    pub(crate) fn follow_agreement(&mut self) {
+        let (Some(agreement), AnyQp::Rc(qp)) = (&self.agreement, &mut self.qp) else { return };
+        qp.hold_requests(agreement.verdict().is_none() && agreement.negotiator().is_some());
+        if let (Some(agreed), Some(shim)) = (agreement.agreed(Extensions::LOWAR), &mut self.shim) {
+            shim.on_agreement(&agreed);
+        }
+    }
+
+    /// What requests are sent by, where an extension is offered.
+    pub(crate) fn choice(&self) -> Option<Choice> {
+        match (&self.qp, &self.agreement) {
+            (AnyQp::Sr(qp), _) => Some(qp.choice()),
+            (_, Some(agreement)) => Some(agreement.choice(Extensions::LOWAR)),
+            _ => None,
+        }
+    }
+
+    /// Why the standard is spoken, where an extension was offered.
+    pub(crate) fn fell_back_because(&self) -> Option<Why> {
+        match (&self.qp, &self.agreement) {
+            (AnyQp::Sr(qp), _) => qp.fell_back(),
+            (_, Some(agreement)) => agreement.fell_back(Extensions::LOWAR),
+            _ => None,
+        }
     }
 
     fn ready_to_send(&mut self) -> Result<(), ModifyError> {
@@ -443,7 +527,11 @@ impl Slot {
         let template = match (a.path, self.attr.dest_qp) {
             (Some(path), Some(dest_qp)) => {
                 self.peer = Some(path.addresses.dst());
-                Some(Template::new(&path, dest_qp, self.pkey))
+                let template = Template::new(&path, dest_qp, self.pkey);
+                if let Some(shim) = &mut self.shim {
+                    shim.set_template(&template);
+                }
+                Some(template)
             }
             _ => None,
         };
@@ -478,6 +566,6 @@ mod tests {
     #[test]
     fn the_state_of_a_queue_pair_stays_small() {
         let sizes = [size_of::<Slot>(), size_of::<Rc<GoBackN>>(), size_of::<Uc>(), size_of::<Ud>()];
-        assert!(sizes.iter().zip([288, 720, 420, 260]).all(|(&size, limit)| size <= limit), "{sizes:?}");
+        assert!(sizes.iter().zip([296, 720, 420, 260]).all(|(&size, limit)| size <= limit), "{sizes:?}");
     }
 }

@@ -5,6 +5,7 @@ mod network;
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::sr::SrConfig;
@@ -30,6 +31,8 @@ pub struct PairConfig {
     pub kind: QpKind,
     /// Selective Repeat, which they offer each other.
     pub sr: Option<SrConfig>,
+    /// LoWAR, which they offer each other.
+    pub lowar: Option<Code>,
     /// The link, the same in both directions, with independent faults.
     pub link: LinkConfig,
     /// Whether frames carry their payload.
@@ -96,7 +99,7 @@ impl<'a> Pair<'a> {
     pub fn over(network: Network, config: PairConfig) -> Pair<'a> {
         let max_frame = match config.payload {
             PayloadMode::Real => config.mtu.bytes() as usize + HEADERS,
-            PayloadMode::Elided if config.sr.is_some() => WHOLE,
+            PayloadMode::Elided if config.sr.is_some() || config.lowar.is_some() => WHOLE,
             PayloadMode::Elided => HEADERS,
         };
         let mut sim = Simulator::new(max_frame);
@@ -136,8 +139,11 @@ impl<'a> Pair<'a> {
         let mut qpns = [Qpn::new(0); 2];
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let init =
-                QpInit { sr: self.config.sr, ..QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps) };
+            let init = QpInit {
+                sr: self.config.sr,
+                lowar: self.config.lowar,
+                ..QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps)
+            };
             qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         self.ready(self.config.kind, &[(A, qpns[A]), (B, qpns[B])])?;

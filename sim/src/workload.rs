@@ -13,8 +13,9 @@ pub use options::{Cc, Op, Options, SimError, Sr, UNITS};
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::sr::{Choice, MAX_WINDOW, SrConfig};
+use softnic_nic::transports::sr::{MAX_WINDOW, SrConfig};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer, QpKind};
@@ -103,6 +104,7 @@ impl<'a, 'p> Run<'a, 'p> {
         let mut pair = Pair::new(PairConfig {
             kind: o.transport,
             sr: o.sr.map(|sr| SrConfig { window: sr.window.unwrap_or_else(|| sr_window(o)), rate: o.rate }),
+            lowar: o.lowar,
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
@@ -230,7 +232,7 @@ impl<'a, 'p> Run<'a, 'p> {
         self.pair.sim.touch(B);
         for i in 0..self.flows.len() {
             let [a, b] = self.flows[i].qpns;
-            let waits = |pair: &mut Pair<'_>, host, qpn| pair.sim.nic(host).sr_choice(qpn) == Some(Choice::Waiting);
+            let waits = |pair: &mut Pair<'_>, host, qpn| pair.sim.nic(host).choice(qpn) == Some(Choice::Waiting);
             while waits(&mut self.pair, A, a) || waits(&mut self.pair, B, b) {
                 if self.pair.sim.step().is_none() {
                     return;

@@ -27,6 +27,7 @@ impl World {
         let mut pair = Pair::new(PairConfig {
             kind: QpKind::Rc,
             sr: None,
+            lowar: None,
             link: LinkConfig { rate: 10_000_000_000, delay: rtt / 2, faults: "".parse().unwrap() },
             payload: PayloadMode::Real,
             mtu: PathMtu::B1024,

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::negotiation::Agreed;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::shim::{Shim, Verdict};
+use softnic_nic::transports::shim::{Arrival, Awaited, Lent, Shim, Verdict};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic, QpKind};
 use softnic_sim::link::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
-use softnic_wire::{Instant, PathMtu, Qpn, RocePacket, TxFrame};
+use softnic_wire::{Instant, PathMtu, Qpn, RocePacket, Template, TxFrame};
 
 const SIZE: usize = 64 << 10;
 const RTT: Duration = Duration::from_micros(100);
@@ -30,6 +31,7 @@ impl World {
         let mut pair = Pair::new(PairConfig {
             kind: QpKind::Rc,
             sr: None,
+            lowar: None,
             link: LinkConfig { rate: 10_000_000_000, delay: RTT / 2, faults: loss.parse().unwrap() },
             payload: PayloadMode::Real,
             mtu: PathMtu::B1024,
@@ -95,31 +97,39 @@ struct Twice {
 }
 
 impl Shim for Twice {
-    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>) {
+    fn on_agreement(&mut self, _: &Agreed) {}
+
+    fn set_template(&mut self, _: &Template) {}
+
+    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, _: Lent<'_>) {
         let (a, b) = frame.segments();
         self.copy = Some([a, b].concat());
     }
 
-    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>) -> bool {
+    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, _: Lent<'_>) -> bool {
         self.copy.take().is_some_and(|frame| tx.put_frame(&frame).is_ok())
     }
 
-    fn on_receive(&mut self, _: Instant, frame: &[u8]) -> Verdict {
-        let packet = RocePacket::parse(frame).expect("the NIC has checked it");
+    fn on_receive(&mut self, _: Instant, arrival: &Arrival<'_>, _: Awaited, _: Lent<'_>) -> Verdict {
+        let packet = RocePacket::parse(arrival.frame).expect("the NIC has checked it");
         // Requests go through the shim's own queue, as recovered packets would; answers pass.
         if packet.bth.opcode.is_response() {
             return Verdict::Deliver;
         }
         // The copy follows its frame at once; the same PSN later is a retransmission, which the queue pair wants to see.
         if self.last.replace(packet.bth.psn.value()) != Some(packet.bth.psn.value()) {
-            self.held.push_back(frame.to_vec());
+            self.held.push_back(arrival.frame.to_vec());
         } else {
             self.last = None;
         }
         Verdict::Consume
     }
 
-    fn poll_deliver(&mut self, _: Instant, out: &mut [u8]) -> Option<usize> {
+    fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    fn poll_deliver(&mut self, _: Instant, _: Awaited, out: &mut [u8], _: Lent<'_>) -> Option<usize> {
         let frame = self.held.pop_front()?;
         out[..frame.len()].copy_from_slice(&frame);
         Some(frame.len())
@@ -129,7 +139,9 @@ impl Shim for Twice {
         None
     }
 
-    fn handle_timeout(&mut self, _: Instant) {}
+    fn handle_timeout(&mut self, _: Instant, _: Lent<'_>) {}
+
+    fn reset(&mut self, _: Lent<'_>) {}
 }
 
 #[test]

@@ -5,11 +5,11 @@ mod client;
 mod control;
 mod latency;
 mod pattern;
-mod plan;
+pub(crate) mod plan;
 mod raw;
-mod report;
+pub(crate) mod report;
 mod serve;
-mod session;
+pub(crate) mod session;
 mod side;
 pub(crate) mod stop;
 mod table;
@@ -296,7 +296,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             };
             match &args.connect {
                 None => session::in_memory(&setup, &plan, begin, tell),
-                Some(host) => session::connect(&setup, &plan, host, args.port, begin, tell),
+                Some(host) => session::connect(&setup, &plan, host, args.port, Duration::ZERO, begin, tell),
             }
         }
     };

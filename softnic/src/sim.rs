@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError, Sr, UNITS};
+use softnic_transports::lowar::{Code, CodeError};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
@@ -36,9 +37,9 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
     /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat; sr:PACKETS sets its window, by default four bandwidth-delay
-    /// products), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
+    /// products), lowar:R,C (forward error correction: C repair packets behind R packets, as in lowar:32,1), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
     /// arrives, and each message carries its number as immediate data, by which the receiver knows it
-    #[arg(long, default_value = "rc", value_parser = transport_arg, value_name = "rc|sr|uc|ud")]
+    #[arg(long, default_value = "rc", value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
     transport: TransportArg,
     /// What decides how much and how fast each queue pair sends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
@@ -96,6 +97,7 @@ pub(crate) struct Args {
 enum TransportArg {
     Rc,
     Sr(Sr),
+    Lowar(Code),
     Uc,
     Ud,
 }
@@ -110,7 +112,8 @@ fn transport_arg(s: &str) -> Result<TransportArg, String> {
             Ok(window) => Ok(TransportArg::Sr(Sr { window: Some(window) })),
             Err(_) => Err(format!("'{window}' is no number of packets: sr:16384")),
         },
-        _ => Err(format!("there is no transport '{s}': choose rc, sr, uc or ud")),
+        Some(("lowar", code)) => code.parse().map(TransportArg::Lowar).map_err(|e: CodeError| e.to_string()),
+        _ => Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud")),
     }
 }
 
@@ -119,6 +122,7 @@ impl TransportArg {
         match self {
             TransportArg::Rc => "rc",
             TransportArg::Sr(_) => "sr",
+            TransportArg::Lowar(_) => "lowar",
             TransportArg::Uc => "uc",
             TransportArg::Ud => "ud",
         }
@@ -167,12 +171,16 @@ impl Args {
         };
         Options {
             transport: match self.transport {
-                TransportArg::Rc | TransportArg::Sr(_) => QpKind::Rc,
+                TransportArg::Rc | TransportArg::Sr(_) | TransportArg::Lowar(_) => QpKind::Rc,
                 TransportArg::Uc => QpKind::Uc,
                 TransportArg::Ud => QpKind::Ud,
             },
             sr: match self.transport {
                 TransportArg::Sr(sr) => Some(sr),
+                _ => None,
+            },
+            lowar: match self.transport {
+                TransportArg::Lowar(code) => Some(code),
                 _ => None,
             },
             cc: self.cc,

@@ -64,6 +64,22 @@ pub struct Counters {
     pub np_ecn_marked_roce_packets: u64,
     /// Congestion notifications sent.
     pub np_cnp_sent: u64,
+    /// Repair packets of LoWAR sent.
+    pub lowar_repairs_sent: u64,
+    /// Repair packets received.
+    pub lowar_repairs_received: u64,
+    /// Packets that were lost and recovered.
+    pub lowar_recovered_packets: u64,
+    /// Packets that waited for one before them.
+    pub lowar_held_packets: u64,
+    /// Blocks that could not be repaired: Go-Back-N does it.
+    pub lowar_failed_blocks: u64,
+    /// Blocks sent without repair packets, because all coding units were in use.
+    pub lowar_unprotected_blocks: u64,
+    /// Packets in the reordering ring whose place was taken.
+    pub lowar_ring_overruns: u64,
+    /// Repair packets that fit nothing: of other packets than came, or damaged by their sender.
+    pub lowar_rejected: u64,
 }
 
 /// Every counter, once.
@@ -110,6 +126,14 @@ macro_rules! all {
             rp_cnp_ignored
             np_ecn_marked_roce_packets
             np_cnp_sent
+            lowar_repairs_sent
+            lowar_repairs_received
+            lowar_recovered_packets
+            lowar_held_packets
+            lowar_failed_blocks
+            lowar_unprotected_blocks
+            lowar_ring_overruns
+            lowar_rejected
         }
     };
 }

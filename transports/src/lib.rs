@@ -10,6 +10,7 @@ pub mod counters;
 pub mod event;
 pub mod host;
 mod invariants;
+pub mod lowar;
 pub mod memory;
 mod message;
 pub mod negotiation;

@@ -14,10 +14,14 @@ use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, VERSION};
 use softnic_wire::{Instant, Qpn};
 
+use crate::lowar::Code;
+
+mod agreement;
 mod frame;
 mod fuzz;
 mod silent_peers;
 
+pub use agreement::Agreement;
 pub use frame::write;
 #[doc(hidden)]
 pub use fuzz::fuzz_negotiation;
@@ -30,21 +34,25 @@ pub const TRIES: u8 = 3;
 pub const MIN_WAIT: Duration = Duration::from_millis(50);
 
 /// What this side offers for one queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offer {
     /// The extensions that it speaks.
     pub extensions: Extensions,
     /// Selective Repeat: packets that its receive bitmap holds.
     pub sr_window: u32,
+    /// LoWAR: the blocks that it sends.
+    pub lowar: Option<Code>,
 }
 
 /// What both sides speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     /// The extensions, at least one.
     pub extensions: Extensions,
     /// Selective Repeat: how many packets ahead may be sent, the smaller one of both bitmaps; 0 without it.
     pub sr_window: u32,
+    /// LoWAR: the blocks that the peer sends.
+    pub lowar: Option<Code>,
 }
 
 /// How a negotiation ended.
@@ -67,6 +75,19 @@ pub enum Why {
     NothingInCommon,
     /// The peer's address never answered before, so nobody waited for it this time.
     KnownSilent,
+    /// Our own link does not carry the extension's packets: its MTU must be at least this.
+    LinkMtu(u32),
+}
+
+/// What a queue pair's requests are sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The peer has not answered yet; requests wait.
+    Waiting,
+    /// The standard's Go-Back-N, and why.
+    Standard(Why),
+    /// The extension that was offered.
+    Agreed,
 }
 
 /// How our own offer fares.
@@ -248,6 +269,7 @@ impl Negotiator {
     }
 
     fn mad(&self, kind: Kind, transaction_id: u64, extensions: Extensions) -> Negotiation {
+        let code = self.offer.lowar.filter(|_| extensions.contains(Extensions::LOWAR));
         Negotiation {
             transaction_id,
             kind,
@@ -255,8 +277,8 @@ impl Negotiator {
             sender_qpn: self.qpn.value(),
             receiver_qpn: self.peer_qpn.value(),
             extensions,
-            lowar_r: 0,
-            lowar_c: 0,
+            lowar_r: code.map_or(0, Code::r),
+            lowar_c: code.map_or(0, Code::c),
             sr_window: if extensions.contains(Extensions::SR) { self.offer.sr_window } else { 0 },
         }
     }
@@ -277,10 +299,12 @@ impl Negotiator {
 
     /// What we and a MAD of the peer have in common.
     fn common(&self, mad: &Negotiation) -> Agreed {
-        let peer = usable(Offer { extensions: mad.extensions, sr_window: mad.sr_window });
+        let lowar = Code::new(mad.lowar_r, mad.lowar_c);
+        let peer = usable(Offer { extensions: mad.extensions, sr_window: mad.sr_window, lowar });
         Agreed {
             extensions: self.offer.extensions.intersection(peer.extensions),
             sr_window: self.offer.sr_window.min(peer.sr_window),
+            lowar: peer.lowar.filter(|_| self.offer.lowar.is_some()),
         }
     }
 
@@ -303,12 +327,14 @@ impl Negotiator {
     }
 }
 
-/// An offer without what makes no sense: Selective Repeat without a window, a window without Selective Repeat.
+/// An offer without what makes no sense: Selective Repeat without a window, LoWAR without a code, and these without the extension.
 fn usable(offer: Offer) -> Offer {
-    let Offer { extensions, sr_window } = offer;
-    match extensions.contains(Extensions::SR) {
-        true if sr_window > 0 => offer,
-        true => Offer { extensions: Extensions(extensions.0 & !Extensions::SR.0), sr_window },
-        false => Offer { extensions, sr_window: 0 },
+    let Offer { mut extensions, mut sr_window, mut lowar } = offer;
+    if !extensions.contains(Extensions::SR) || sr_window == 0 {
+        (extensions, sr_window) = (extensions.without(Extensions::SR), 0);
     }
+    if !extensions.contains(Extensions::LOWAR) || lowar.is_none() {
+        (extensions, lowar) = (extensions.without(Extensions::LOWAR), None);
+    }
+    Offer { extensions, sr_window, lowar }
 }

@@ -150,3 +150,12 @@ pub trait QueuePair {
     /// Goes to the error state and flushes all work, by wish of the program.
     fn fail(&mut self, host: &mut impl Host);
 }
+
+/// The earlier one of two times, where there is one.
+#[inline]
+pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (one, None) | (None, one) => one,
+    }
+}

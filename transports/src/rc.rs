@@ -106,6 +106,8 @@ pub struct Rc<R> {
     /// Nothing goes ahead of an acknowledgement.
     prompt_acks: bool,
     notification: NotificationPoint,
+    /// Requests wait: for what the peer says about a shim.
+    held: bool,
 }
 
 impl<R: LossRecovery + Default> Rc<R> {
@@ -131,6 +133,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             ping_pong: PingPong::default(),
             prompt_acks: false,
             notification: NotificationPoint::default(),
+            held: false,
         }
     }
 
@@ -141,7 +144,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.requester.reset();
         self.responder.receives.clear();
         self.recovery = R::default();
-        (self.established, self.tell_drained, self.ack_passed) = (false, false, false);
+        (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
         self.ping_pong = PingPong::default();
         self.notification = NotificationPoint::default();
     }
@@ -156,6 +159,22 @@ impl<R: LossRecovery + Default> Rc<R> {
     /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
     pub fn release_ack(&mut self) {
         self.ping_pong.release();
+    }
+
+    /// Lets requests wait, or go again; answers go on.
+    pub fn hold_requests(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// The PSN of the peer's next request.
+    #[inline]
+    pub fn awaited_request(&self) -> Psn {
+        self.responder.expected()
+    }
+
+    /// The PSN of the next READ response, or value of an atomic, while one is owed.
+    pub fn awaited_response(&self) -> Option<Psn> {
+        self.requester.awaited_response()
     }
 
     /// RESET to INIT.
@@ -358,7 +377,7 @@ impl<R: LossRecovery + Default> Rc<R> {
     #[inline]
     fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
-        if !self.state.sends() {
+        if !self.state.sends() || self.held {
             return false;
         }
         let sent = match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {

@@ -16,12 +16,10 @@ mod requester;
 mod responder;
 mod timer;
 
-use std::net::IpAddr;
-
 use requester::Requester;
 use responder::{Made, Responder};
 use softnic_wire::aeth::Syndrome;
-use softnic_wire::mad::vendor::{self, Extensions};
+use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::sr::SrEth;
 use softnic_wire::{Instant, Opcode, Psn, Qpn, TxFrame};
@@ -29,9 +27,8 @@ use timer::RoundTrip;
 
 use crate::congestion::CongestionControl;
 use crate::invariants;
-use crate::negotiation::{Negotiator, Offer, Why};
-use crate::qp::Config;
-use crate::rc::requester::earlier;
+use crate::negotiation::{Agreement, Choice, Offer};
+use crate::qp::{Config, earlier};
 use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
 use crate::recovery::GoBackN;
 use crate::send_queue::Numbering;
@@ -60,26 +57,11 @@ impl Default for SrConfig {
     }
 }
 
-/// What a queue pair's requests are sent by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// The peer has not answered yet; requests wait.
-    Waiting,
-    /// The standard's Go-Back-N, and why.
-    Standard(Why),
-    /// Selective Repeat.
-    Selective,
-}
-
 /// A reliable connection with Selective Repeat where the peer has it.
 pub struct Sr {
     rc: Rc<GoBackN>,
     config: SrConfig,
-    transaction_id: u64,
-    /// From RTR on.
-    negotiator: Option<Negotiator>,
-    /// An offer that came before.
-    early: Option<(IpAddr, vendor::Negotiation)>,
+    agreement: Agreement,
     choice: Choice,
     rtt: RoundTrip,
     rq_psn: Psn,
@@ -96,9 +78,7 @@ impl Sr {
         Sr {
             rc: Rc::with_receives_ahead(c, RECEIVES_AHEAD),
             config,
-            transaction_id,
-            negotiator: None,
-            early: None,
+            agreement: Agreement::new(c.qpn, transaction_id),
             choice: Choice::Waiting,
             rtt: RoundTrip::default(),
             rq_psn: Psn::new(0),
@@ -112,7 +92,8 @@ impl Sr {
     /// To the reset state: all work is forgotten.
     pub fn reset(&mut self) {
         self.rc.reset();
-        (self.negotiator, self.early, self.choice) = (None, None, Choice::Waiting);
+        self.agreement.reset();
+        self.choice = Choice::Waiting;
         (self.requester, self.responder, self.rtt) = (None, None, RoundTrip::default());
     }
 
@@ -125,16 +106,8 @@ impl Sr {
     pub fn ready_to_receive(&mut self, a: &ReceiveAttr, known_silent: bool) {
         self.rc.ready_to_receive(a);
         (self.rq_psn, self.max_dest_rd_atomic) = (a.rq_psn, a.max_dest_rd_atomic);
-        let offer = Offer { extensions: Extensions::SR, sr_window: self.config.window };
-        // Another one for each life of the queue pair; its number stays in the lower bits.
-        self.transaction_id = self.transaction_id.wrapping_add(1 << 24);
-        let mut negotiator = Negotiator::new(offer, (self.rc.qpn(), a.dest_qp), self.transaction_id, known_silent);
-        if let Some((from, mad)) = self.early.take()
-            && from == a.path.addresses.dst()
-        {
-            negotiator.handle_offer(Instant::from_nanos(0), &mad);
-        }
-        self.negotiator = Some(negotiator);
+        let offer = Offer { extensions: Extensions::SR, sr_window: self.config.window, lowar: None };
+        self.agreement.begin(offer, (a.path.addresses.dst(), a.dest_qp), known_silent);
         self.decide();
     }
 
@@ -385,7 +358,7 @@ impl QueuePair for Sr {
         match (self.choice, &self.rc.link) {
             // Numbered when it is known how.
             (Choice::Waiting, _) if self.rc.state != QpState::Error => {}
-            (Choice::Selective, Some(link)) if self.rc.state.sends() => {
+            (Choice::Agreed, Some(link)) if self.rc.state.sends() => {
                 let mtu = link.mtu;
                 self.rc.requester.queue.publish(mtu, Numbering::Apart);
             }
@@ -432,17 +405,15 @@ impl QueuePair for Sr {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let negotiation = self.negotiator.as_ref().and_then(|n| n.poll_timeout());
+        let negotiation = self.agreement.poll_timeout();
         let requests = self.requester.as_ref().and_then(|r| r.deadline());
         let answers = self.responder.as_ref().and_then(|r| r.timer.deadline());
         earlier(earlier(self.rc.poll_timeout(), negotiation), earlier(requests, answers))
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        if let Some(negotiator) = &mut self.negotiator {
-            negotiator.handle_timeout(now);
-            self.decide();
-        }
+        self.agreement.handle_timeout(now);
+        self.decide();
         self.rc.requester.end_pause(now);
         if let Some(responder) = &mut self.responder {
             responder.handle_timeout(now, &self.rtt);

@@ -14,6 +14,7 @@ use crate::device::{self, Device, environment};
 use crate::errno::Errno;
 use crate::events::{self, EventQueue, Subject};
 use crate::fork;
+use crate::queue_pair::usual_transport;
 use crate::rdmacm::devices;
 
 /// NICs that were opened together.
@@ -92,11 +93,16 @@ impl Owners {
 fn say_once_that(peer: IpAddr, why: Why) {
     static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
     if lock(&SAID).insert(peer) {
-        let does = match why {
-            Why::Refused | Why::NothingInCommon => "does not speak sr",
-            Why::Silent | Why::KnownSilent => "says nothing about sr",
-        };
-        eprintln!("softnic: {peer} {does}: rc is used");
+        let transport = usual_transport();
+        match why {
+            Why::Refused | Why::NothingInCommon => eprintln!("softnic: {peer} does not speak {transport}: rc is used"),
+            Why::Silent | Why::KnownSilent => eprintln!("softnic: {peer} says nothing about {transport}: rc is used"),
+            Why::LinkMtu(mtu) => {
+                eprintln!(
+                    "softnic: {transport} needs a link MTU of {mtu} here and at {peer}: set it, or choose a smaller path MTU; rc is used"
+                );
+            }
+        }
     }
 }
 

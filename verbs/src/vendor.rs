@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use softnic_nic::transports::sr::Choice;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_runtime::api::Transport;
 
 use crate::abi::*;
@@ -84,8 +84,8 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 /// `softnicdv_query_qp`.
 pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_int {
     let mut name = [0; 32];
-    let transport = match qp.ours.qp.sr_choice() {
-        Some(Choice::Selective) => "sr",
+    let transport = match qp.ours.qp.choice() {
+        Some(Choice::Agreed) => "sr",
         // The peer has not answered yet.
         Some(Choice::Waiting) => "",
         Some(Choice::Standard(_)) | None => transport(qp.base.qp_type).unwrap_or_default(),

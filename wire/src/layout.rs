@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use crate::bytes::{be16, be32};
+use crate::bytes::{be16, be32, put16};
 use crate::{Error, NotRoce, bth, ethernet, icrc, ipv4, ipv6, udp};
 
 /// What carries the BTH.
@@ -147,6 +147,29 @@ impl Layout {
     #[inline]
     pub fn check_elided(&self) -> Result<(), Error> {
         self.check(usize::MAX)
+    }
+
+    /// Writes the length fields of a packet that ends at `end`, and the header checksum of IPv4.
+    ///
+    /// # Panics
+    /// When the headers are not in `frame`, where [`Layout::locate`] found them.
+    pub fn set_end(&self, frame: &mut [u8], end: usize) {
+        if self.carrier != Carrier::RoceV1 {
+            put16(frame, self.udp + udp::field::LEN, (end - self.udp) as u16);
+        }
+        match self.carrier {
+            Carrier::Ipv4 => {
+                let header = &mut frame[self.network..self.udp];
+                put16(header, ipv4::field::TOTAL_LEN, (end - self.network) as u16);
+                put16(header, ipv4::field::CHECKSUM, 0);
+                let checksum = !ipv4::sum(header);
+                put16(header, ipv4::field::CHECKSUM, checksum);
+            }
+            Carrier::Ipv6 | Carrier::RoceV1 => {
+                let header = &mut frame[self.network..];
+                put16(header, ipv6::field::PAYLOAD_LEN, (end - self.network - ipv6::LEN) as u16);
+            }
+        }
     }
 
     /// Source and destination address. RoCEv1 has GIDs, which are IPv6 addresses in form.

@@ -19,6 +19,7 @@ pub mod icrc;
 pub mod ipv4;
 pub mod ipv6;
 pub mod layout;
+pub mod lowar;
 pub mod mad;
 pub mod opcode;
 pub mod packet;

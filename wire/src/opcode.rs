@@ -42,6 +42,7 @@ pub enum Kind {
     Flush,
     AtomicWrite,
     CongestionNotification,
+    Repair,
     Unknown,
 }
 
@@ -172,6 +173,7 @@ const fn row(op: u8) -> Row {
         0x17 => (K::Send, P::Only, H::IETH),
         0x1c => (K::Flush, P::Only, H::FETH.with(H::RETH)),
         0x1d => (K::AtomicWrite, P::Only, H::RETH),
+        0x1f if op == 0x1f => (K::Repair, P::Only, H::NONE),
         _ => (K::Unknown, P::Only, H::NONE),
     };
     let known = match service(op) {
@@ -245,6 +247,8 @@ impl Opcode {
     pub const RC_FETCH_ADD: Opcode = Opcode(0x14);
     /// The acknowledgement of Selective Repeat.
     pub const SR_ACKNOWLEDGE: Opcode = Opcode(0xd1);
+    /// What LoWAR adds to RC: a Repair Header follows the BTH ([`crate::lowar`]), which counts as payload here.
+    pub const LOWAR: Opcode = Opcode(0x1f);
     /// A UD SEND.
     pub const UD_SEND_ONLY: Opcode = Opcode(0x64);
     /// A UD SEND with immediate data.
@@ -301,7 +305,7 @@ impl Opcode {
     /// Whether a requester sends it.
     #[inline]
     pub fn is_request(self) -> bool {
-        !self.is_response() && !matches!(self.kind(), Kind::Unknown | Kind::CongestionNotification)
+        !self.is_response() && !matches!(self.kind(), Kind::Unknown | Kind::CongestionNotification | Kind::Repair)
     }
 
     /// Whether the packet is the first of its message (or the only one).
@@ -356,6 +360,7 @@ impl Opcode {
             0x17 => "SEND_ONLY_WITH_INVALIDATE",
             0x1c => "FLUSH",
             0x1d => "ATOMIC_WRITE",
+            0x1f => "LOWAR",
             _ => return None,
         })
     }
@@ -417,8 +422,8 @@ mod tests {
     fn every_known_opcode_has_a_name_and_the_count_is_right() {
         let known: Vec<_> = (0..=255).map(Opcode).filter(|o| o.is_known()).collect();
         assert!(known.iter().all(|o| !o.to_string().starts_with("UNKNOWN")));
-        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP, 23 of SR.
-        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1 + 23);
+        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP, 23 of SR, LoWAR's.
+        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1 + 23 + 1);
     }
 
     #[test]

@@ -90,6 +90,14 @@ impl<'a> TxFrame<'a> {
         Ok(())
     }
 
+    /// Puts bytes behind those that were written of a frame whose payload is elided: what of the payload is there after all.
+    pub fn append_to_elided(&mut self, bytes: &[u8]) {
+        let n = bytes.len().min(self.elided).min(self.capacity() - self.len);
+        self.put(self.len, &bytes[..n]);
+        self.len += n;
+        self.elided -= n;
+    }
+
     /// The first segment, whole.
     #[inline]
     pub(crate) fn first_mut(&mut self) -> &mut [u8] {

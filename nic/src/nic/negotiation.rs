@@ -11,7 +11,7 @@ use softnic_wire::mad::{self, MAD_LEN, Method, Status};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, Template, TxFrame, icrc};
 
 use super::Nic;
-use crate::qp::AnyQp;
+use crate::qp::{AnyQp, each};
 
 impl Nic {
     /// Takes a frame to QP1 if it is about extensions; else it is for whoever has QP1 (`false`).
@@ -42,6 +42,14 @@ impl Nic {
             return true;
         }
         match (&mut slot.qp, parsed) {
+            (AnyQp::Rc(_), said) if slot.agreement.is_some() => {
+                let Some(agreement) = &mut slot.agreement else { return true };
+                match said {
+                    None => agreement.handle_refusal(now, transaction_id),
+                    Some(said) => agreement.handle_mad(now, src, &said),
+                }
+                slot.follow_agreement();
+            }
             (AnyQp::Sr(qp), None) => qp.handle_refusal(now, transaction_id),
             (AnyQp::Sr(qp), Some(said)) => qp.handle_mad(now, src, &said),
             (AnyQp::Rc(_), Some(said)) if said.kind == Kind::Offer => {
@@ -60,11 +68,12 @@ impl Nic {
     /// Tells the program, once, that a queue pair offered an extension and speaks the standard.
     pub(super) fn tell_of_fallback(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
-        if let (AnyQp::Sr(qp), Some(peer), false) = (&slot.qp, slot.peer, slot.fell_back)
-            && let Some(why) = qp.fell_back()
+        if let (Some(peer), false) = (slot.peer, slot.fell_back)
+            && let Some(why) = slot.fell_back_because()
         {
             slot.fell_back = true;
-            self.shared.events.push_back(Event::FellBack(qp.qpn(), peer, why));
+            let qpn = each!(&slot.qp, qp => qp.qpn());
+            self.shared.events.push_back(Event::FellBack(qpn, peer, why));
         }
     }
 

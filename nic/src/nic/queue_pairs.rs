@@ -2,16 +2,16 @@
 
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
+use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{Caps, Config, QpState, SharedReceives};
 use softnic_transports::shim::Shim;
-use softnic_transports::sr::Choice;
 use softnic_transports::wr::Data;
 use softnic_transports::{PostError, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_wire::{Instant, Qpn};
 
 use super::objects::{ObjectError, place};
 use super::{Nic, Shared};
-use crate::qp::{AnyQp, ModifyError, QpAttr, QpInit, QpKind, Slot, each};
+use crate::qp::{AnyQp, Line, ModifyError, QpAttr, QpInit, QpKind, Slot, each};
 use crate::srq::Srq;
 
 /// The scatter/gather elements that a queue may be made with.
@@ -44,6 +44,9 @@ impl Nic {
         let qpn = self.take_number(init.kind, index)?;
         let QpInit { pd, send_cq, recv_cq, caps, sig_all, .. } = *init;
         let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, payload: self.payload };
+        if init.lowar.is_some() {
+            self.buffers.provide(self.port.mtu.bytes() as usize);
+        }
         let slot = Slot::new(init, &config, self.port.mtu, &mut *self.random);
         place(&mut self.slots, slot);
         for ready in &mut self.ready {
@@ -87,6 +90,7 @@ impl Nic {
             _ => self.qpns.remove(qpn.value()),
         };
         let index = index.ok_or(ObjectError::NoSuchQp)?;
+        self.reset_shim(index);
         let slot = self.slots[index as usize].take();
         for port in 0..self.ready.len() {
             self.dequeue(index, port);
@@ -130,8 +134,12 @@ impl Nic {
         }
         let port = attr.path.map(|p| self.port_to(p.addresses.dst()));
         let silent = attr.path.is_some_and(|p| self.silent_peers.is_silent(p.addresses.dst()));
+        let line = Line { silent, mtu: self.link_mtu, payload: self.payload };
+        if attr.state == Some(QpState::Reset) {
+            self.index_of(qpn).into_iter().for_each(|index| self.reset_shim(index));
+        }
         let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
-        slot.modify(attr, silent, shared)?;
+        slot.modify(attr, line, shared)?;
         slot.port = port.unwrap_or(slot.port);
         if slot.peer.is_some() && slot.offer.is_some() {
             self.refusals.push_back(index);
@@ -163,12 +171,9 @@ impl Nic {
         Some(each!(&slot.qp, qp => qp.state()))
     }
 
-    /// What the requests of a queue pair are sent by that offers Selective Repeat; `None` for others.
-    pub fn sr_choice(&self, qpn: Qpn) -> Option<Choice> {
-        match &self.slot_of(qpn)?.qp {
-            AnyQp::Sr(qp) => Some(qp.choice()),
-            _ => None,
-        }
+    /// What the requests of a queue pair are sent by that offers an extension of RC; `None` for others.
+    pub fn choice(&self, qpn: Qpn) -> Option<Choice> {
+        self.slot_of(qpn)?.choice()
     }
 
     /// What a queue pair was made with, and all attributes that were set since it left the reset state.
@@ -196,8 +201,11 @@ impl Nic {
 
     /// Puts a shim below a queue pair.
     pub fn set_shim(&mut self, qpn: Qpn, shim: Option<Box<dyn Shim>>) -> Result<(), ObjectError> {
-        let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
-        slot.shim = shim;
+        let index = self.index_of(qpn).ok_or(ObjectError::NoSuchQp)?;
+        self.reset_shim(index);
+        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            slot.shim = shim;
+        }
         Ok(())
     }
 

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use softnic_transports::planted::{Bug, planted};
 use softnic_transports::qp::PayloadMode;
-use softnic_transports::shim::Verdict;
 use softnic_transports::{Inbound, QueuePair};
 use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
@@ -85,14 +84,9 @@ impl Nic {
             counters.rx_icrc_encapsulated += 1;
             return;
         }
-        let active = if let Some(shim) = &mut slot.shim {
-            if shim.on_receive(now, frame) == Verdict::Deliver {
-                self.deliver(now, index, frame, layout);
-            }
-            self.deliver_held(now, index);
-            true
-        } else {
-            self.deliver(now, index, frame, layout)
+        let active = match slot.shim {
+            Some(_) => self.receive_through_shim(now, index, frame, layout),
+            None => self.deliver(now, index, frame, layout),
         };
         if active {
             self.activate(index);
@@ -127,7 +121,7 @@ impl Nic {
     }
 
     /// Hands a frame whose ICRC is right to its queue pair; whether that may have something to send now.
-    fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
+    pub(super) fn deliver(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
         let done = match self.payload {
             PayloadMode::Real => RoceHeaders::read(frame, &layout, |h| self.hand_over(now, index, frame, &layout, h)),
             PayloadMode::Elided => {
@@ -171,25 +165,6 @@ impl Nic {
             ecn_ce,
         };
         each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared))
-    }
-
-    /// Hands over the frames that a shim held back or recovered.
-    pub(super) fn deliver_held(&mut self, now: Instant, index: u32) {
-        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
-        let mut held = std::mem::take(&mut self.held);
-        while let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            let Some(len) = slot.shim.as_mut().and_then(|s| s.poll_deliver(now, &mut held)) else { break };
-            let len = len.min(held.len());
-            let frame = &mut held[..len];
-            let Ok(layout) = Layout::locate(frame) else { continue };
-            // A recovered packet proves itself.
-            if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
-                self.shared.counters.rx_icrc_encapsulated += 1;
-                continue;
-            }
-            self.deliver(now, index, frame, layout);
-        }
-        self.held = held;
     }
 }
 

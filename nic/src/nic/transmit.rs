@@ -147,16 +147,14 @@ impl Nic {
     fn rearm(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
-        if let Some(shim) = &slot.shim {
-            self.timers.arm(index, shim.poll_timeout());
-        }
+        self.timers.arm(index, slot.shim_timeout());
     }
 
     /// One frame of the queue pair in slot `index`, if it has one; and whether it is known to be a connection.
     #[inline]
     fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> (bool, bool) {
         match self.slots.get_mut(index as usize) {
-            Some(Some(Slot { qp: AnyQp::Rc(qp), shim: None, .. })) => {
+            Some(Some(Slot { qp: AnyQp::Rc(qp), shim: None, agreement: None, .. })) => {
                 let sent = qp.poll_transmit(now, tx, &mut self.shared);
                 self.timers.arm(index, qp.poll_timeout());
                 (sent, true)
@@ -170,25 +168,16 @@ impl Nic {
         }
     }
 
-    /// The same for every kind of queue pair, with a shim or without.
+    /// The same for every kind of queue pair.
     #[inline(never)]
     fn transmit_any(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
-        if let Some(shim) = &mut slot.shim
-            && shim.poll_transmit(now, tx)
-        {
-            self.timers.arm(index, shim.poll_timeout());
-            return true;
+        if slot.shim.is_some() || slot.agreement.is_some() {
+            return self.transmit_with_shim(now, index, tx);
         }
         let multicast = self.shared.next_address(slot).is_some_and(|a| a.multicast);
         let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
         self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
-        if let Some(shim) = &mut slot.shim {
-            if sent {
-                shim.on_transmit(now, tx);
-            }
-            self.timers.arm(index, shim.poll_timeout());
-        }
         if sent && multicast && !self.groups.is_empty() {
             self.deliver_to_self(now, tx);
         }
@@ -270,15 +259,12 @@ impl Node for Nic {
         while let Some(index) = self.timers.pop(now) {
             let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
             each!(&mut slot.qp, qp => qp.handle_timeout(now, &mut self.shared));
-            if let (AnyQp::Sr(qp), Some(peer)) = (&slot.qp, slot.peer)
-                && qp.fell_back() == Some(Why::Silent)
-                && !slot.fell_back
-            {
-                self.silent_peers.note_silent(peer);
+            if slot.shim.is_some() || slot.agreement.is_some() {
+                self.shim_timeout(now, index);
             }
-            if let Some(shim) = &mut slot.shim {
-                shim.handle_timeout(now);
-                self.deliver_held(now, index);
+            let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
+            if let (Some(peer), Some(Why::Silent), false) = (slot.peer, slot.fell_back_because(), slot.fell_back) {
+                self.silent_peers.note_silent(peer);
             }
             self.tell_of_fallback(index);
             self.activate(index);

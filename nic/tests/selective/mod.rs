@@ -7,7 +7,8 @@ mod loss;
 mod negotiated;
 mod order;
 
-use softnic_nic::transports::sr::{Choice, SrConfig};
+use softnic_nic::transports::negotiation::Choice;
+use softnic_nic::transports::sr::SrConfig;
 use softnic_wire::Psn;
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::sr::SrEth;
@@ -31,7 +32,7 @@ fn agreed(options: Options) -> World {
         exchange(&mut w);
     }
     for h in [A, B] {
-        assert_eq!(choice(&w, h), Some(Choice::Selective));
+        assert_eq!(choice(&w, h), Some(Choice::Agreed));
     }
     w
 }
@@ -44,7 +45,7 @@ fn each(test: impl Fn(World)) {
 }
 
 fn choice(w: &World, h: usize) -> Option<Choice> {
-    w.hosts[h].nic.sr_choice(w.hosts[h].qpn)
+    w.hosts[h].nic.choice(w.hosts[h].qpn)
 }
 
 /// All frames that wait go over, both ways, and take their time.

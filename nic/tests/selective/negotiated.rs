@@ -68,9 +68,9 @@ fn an_offer_that_comes_before_its_receiver_is_ready_counts() {
     let rtr = rtr_attr(&o, w.path(B), w.hosts[A].qpn);
     w.modify(B, &rtr);
     w.modify(B, &rts_attr(&o));
-    assert_eq!(choice(&w, B), Some(Choice::Selective), "without another word");
+    assert_eq!(choice(&w, B), Some(Choice::Agreed), "without another word");
     settle(&mut w);
-    assert_eq!(choice(&w, A), Some(Choice::Selective));
+    assert_eq!(choice(&w, A), Some(Choice::Agreed));
     assert_eq!(talk(&mut w), ["SR_SEND_ONLY", "SR_SEND_ONLY"]);
 }
 
@@ -102,7 +102,7 @@ fn halves() -> World {
         w.deliver_all(B, &offers);
         w.transmit(B);
     }
-    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(Why::Silent)), Some(Choice::Selective)));
+    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(Why::Silent)), Some(Choice::Agreed)));
     w
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use softnic_nic::posting::{check_recv, check_send};
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
@@ -231,8 +231,8 @@ impl QueuePair {
 
     /// What its requests are sent by, where Selective Repeat was wished for; `None` for others. A peer that has it answers within a
     /// round trip, and so does one that knows nothing of it; one that says nothing is waited for. What is posted meanwhile waits.
-    pub fn sr_choice(&self) -> Option<Choice> {
-        self.0.engine.control().nic().sr_choice(self.0.qpn)
+    pub fn choice(&self) -> Option<Choice> {
+        self.0.engine.control().nic().choice(self.0.qpn)
     }
 
     /// Changes its state and attributes.

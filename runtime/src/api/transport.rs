@@ -14,7 +14,7 @@ pub enum Transport {
     /// The standard's Go-Back-N.
     #[default]
     Rc,
-    /// Selective Repeat where the peer has it, else the standard ([`super::QueuePair::sr_choice`]).
+    /// Selective Repeat where the peer has it, else the standard ([`super::QueuePair::choice`]).
     Sr {
         /// Packets from the oldest missing one to the newest, at most; 16384 by default.
         window: Option<u32>,

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::negotiation::Why;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::{Event, RecvWr, SendOp, Status};
 use softnic_nic::{QpAttr, QpKind};
 use softnic_runtime::api::{Connection, Context, OpenOptions, Progress, QpOptions, Transport};
@@ -32,8 +32,8 @@ fn world(progress: Progress, fault: Option<&str>, transports: [Transport; 2]) ->
 /// answer that came late, so another one is not final.
 fn expect(side: &Side, choice: Choice) {
     let start = Instant::now();
-    while side.qp.sr_choice() != Some(choice) {
-        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", side.qp.sr_choice());
+    while side.qp.choice() != Some(choice) {
+        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", side.qp.choice());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -42,7 +42,7 @@ fn expect(side: &Side, choice: Choice) {
 fn peers_agree_though_no_work_is_posted_and_nobody_polls() {
     for progress in [Progress::Inline, Progress::Dedicated] {
         let [a, b] = world(progress, None, [SR; 2]);
-        [&a, &b].into_iter().for_each(|side| expect(side, Choice::Selective));
+        [&a, &b].into_iter().for_each(|side| expect(side, Choice::Agreed));
         let bytes = filled(&a, 1);
         write(&a, &b, 7, SIZE).unwrap();
         assert_eq!(completion(&a, || ()).status, Status::Success);
@@ -55,7 +55,7 @@ fn a_peer_that_does_not_wish_for_it_is_spoken_to_by_the_standard_and_the_program
     for progress in [Progress::Inline, Progress::Dedicated] {
         let [a, b] = world(progress, None, [Transport::Rc, SR]);
         expect(&b, Choice::Standard(Why::NothingInCommon));
-        assert_eq!(a.qp.sr_choice(), None);
+        assert_eq!(a.qp.choice(), None);
         let address: IpAddr = a.context.addresses()[0];
         let event = b.context.poll_event();
         // Where the peer was slow, its silence was told.
@@ -143,7 +143,7 @@ fn a_peer_that_says_nothing_is_waited_for_and_then_spoken_to_by_the_standard() {
 fn data_is_right_through_faults_and_completions_come_in_order() {
     let fault = "loss=2e-2,reorder=5e-2:5,dup=2e-2";
     let [a, b] = world(Progress::Inline, Some(fault), [SR; 2]);
-    [&a, &b].into_iter().for_each(|side| expect(side, Choice::Selective));
+    [&a, &b].into_iter().for_each(|side| expect(side, Choice::Agreed));
     for round in 0..4 {
         let bytes = filled(&a, round);
         write(&a, &b, 7, SIZE).unwrap();

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::negotiation::Why;
-use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendOp, Status};
 use softnic_runtime::api::{OpenOptions, QpOptions, QueuePair, Transport};
@@ -20,8 +20,8 @@ fn sr(options: &mut QpOptions) {
 /// came late, so another one is not final.
 fn expect(qp: &QueuePair, choice: Choice) {
     let start = Instant::now();
-    while qp.sr_choice() != Some(choice) {
-        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", qp.sr_choice());
+    while qp.choice() != Some(choice) {
+        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", qp.choice());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -38,7 +38,7 @@ fn every_operation_is_right_through_faults_on_both_sides() {
         let [a, b] = &w.sides;
         let qps = w.queue_pairs(QpKind::Rc, sr);
         w.connect(&qps, [w.address(0), w.address(1)], |c| c.timeout = 14);
-        qps.iter().for_each(|qp| expect(qp, Choice::Selective));
+        qps.iter().for_each(|qp| expect(qp, Choice::Agreed));
         for round in 0..4 {
             w.write_and_compare(&qps, 0, HALF, round);
             let data = b.fill(HALF, 90 + round);
@@ -83,7 +83,7 @@ fn peers_agree_at_whichever_queue_their_mads_come_in() {
         }
         across += u32::from(engine(&qps[0]) != engine(&qps[1]));
         w.connect(&qps, [w.address(0), w.address(1)], |_| ());
-        qps.iter().for_each(|qp| expect(qp, Choice::Selective));
+        qps.iter().for_each(|qp| expect(qp, Choice::Agreed));
         w.write_and_compare(&qps, 0, HALF, round);
         every_reliable(&w, &qps);
         w.write_and_compare(&qps, 1, 100_000, round);

@@ -2,7 +2,8 @@
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::SendOp;
-use softnic_nic::transports::sr::{Choice, SrConfig};
+use softnic_nic::transports::negotiation::Choice;
+use softnic_nic::transports::sr::SrConfig;
 
 use super::Swarm;
 use super::ground::expect_bytes;
@@ -28,11 +29,11 @@ impl Swarm {
         for q in (0..self.qps.len()).filter(|&q| self.qps[q].kind == QpKind::Rc) {
             let qp = &self.qps[q];
             let (host, qpn, offers, accepts) = (qp.host, qp.qpn, qp.offers, self.qps[qp.peer].offers);
-            let choice = self.pair.sim.nic(host).sr_choice(qpn);
+            let choice = self.pair.sim.nic(host).choice(qpn);
             let lossy = self.world.lossy || self.world.duplicates;
             let right = match choice {
                 None => !offers,
-                Some(Choice::Selective) => offers && accepts,
+                Some(Choice::Agreed) => offers && accepts,
                 Some(Choice::Standard(_)) => offers && (!accepts || lossy),
                 // It ended before it could be said.
                 Some(Choice::Waiting) => offers && qp.dying,
@@ -40,7 +41,7 @@ impl Swarm {
             if !right {
                 return Err(format!("{qpn:?} of host {host} offers {offers}, its peer {accepts}: {choice:?}"));
             }
-            self.done.selective += u64::from(choice == Some(Choice::Selective));
+            self.done.selective += u64::from(choice == Some(Choice::Agreed));
             self.done.fallen_back += u64::from(matches!(choice, Some(Choice::Standard(_))));
         }
         Ok(())

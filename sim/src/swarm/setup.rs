@@ -40,6 +40,7 @@ impl Swarm {
         let config = PairConfig {
             kind: QpKind::Rc,
             sr: None,
+            lowar: None,
             link: LinkConfig { rate: world.rate, delay: world.rtt / 2, faults: world.faults.clone() },
             payload: PayloadMode::Real,
             mtu: world.mtu,

@@ -7,6 +7,7 @@ use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
 use softnic_fault_injector::{Spec, SpecError};
 pub use softnic_nic::transports::congestion::Cc;
 use softnic_nic::transports::congestion::Units;
+use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
@@ -42,6 +43,8 @@ pub struct Options {
     pub transport: QpKind,
     /// Selective Repeat, for RC: offered by both sides.
     pub sr: Option<Sr>,
+    /// LoWAR, for RC without Selective Repeat: offered by both sides.
+    pub lowar: Option<Code>,
     /// Congestion control at both ends, for RC alone.
     pub cc: Cc,
     /// What the work requests do.
@@ -78,6 +81,7 @@ impl Default for Options {
         Options {
             transport: QpKind::Rc,
             sr: None,
+            lowar: None,
             cc: Cc::None,
             op: Op::Write,
             size: 1 << 20,

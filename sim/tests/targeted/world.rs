@@ -90,6 +90,7 @@ impl World {
         let mut pair = Pair::new(PairConfig {
             kind: QpKind::Rc,
             sr: None,
+            lowar: None,
             link: LinkConfig { rate: 10_000_000_000, delay: RTT / 2, faults },
             payload: PayloadMode::Real,
             mtu: PathMtu::B256,

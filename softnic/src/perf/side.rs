@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::sr::Choice;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{
@@ -159,12 +159,12 @@ impl Side {
             return;
         }
         let choice = |qp: &QueuePair| loop {
-            match qp.sr_choice() {
+            match qp.choice() {
                 Some(Choice::Waiting) if !stop::requested() => {
                     self.context.progress();
                     std::thread::yield_now();
                 }
-                choice => return choice == Some(Choice::Selective),
+                choice => return choice == Some(Choice::Agreed),
             }
         };
         let (all, selective) = (self.qps.len(), self.qps.iter().filter(|qp| choice(qp)).count());

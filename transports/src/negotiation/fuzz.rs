@@ -7,6 +7,7 @@ use softnic_wire::{Instant, Qpn};
 
 use super::vendor::{Extensions, Kind, Negotiation, VERSION};
 use super::{MIN_WAIT, Negotiator, Offer, TRIES, Verdict, Why};
+use crate::lowar::Code;
 
 const QPN: u32 = 0x11;
 const PEER: u32 = 0x22;
@@ -61,7 +62,11 @@ struct World<'a> {
 #[doc(hidden)]
 pub fn fuzz_negotiation(data: &[u8]) -> Verdict {
     let mut input = Input(data);
-    let offer = Offer { extensions: Extensions(u32::from(input.byte() % 32)), sr_window: input.window() };
+    let offer = Offer {
+        extensions: Extensions(u32::from(input.byte() % 32)),
+        sr_window: input.window(),
+        lowar: Code::new(input.byte() % 9, input.byte() % 9),
+    };
     let known_silent = input.one_in(4);
     let known_rtt = match input.byte() {
         0..128 => Duration::ZERO,
@@ -78,7 +83,7 @@ pub fn fuzz_negotiation(data: &[u8]) -> Verdict {
         now: Instant::from_nanos(1),
         tries: 0,
         unanswered: None,
-        peer_said: Offer { extensions: Extensions::NONE, sr_window: 0 },
+        peer_said: Offer { extensions: Extensions::NONE, sr_window: 0, lowar: None },
         heard: false,
     };
     world.check();
@@ -212,14 +217,22 @@ impl World<'_> {
                 let sr = agreed.extensions.contains(Extensions::SR);
                 assert_eq!(agreed.sr_window > 0, sr, "a window is there for Selective Repeat");
                 assert!(agreed.sr_window <= self.offer.sr_window.min(self.peer_said.sr_window));
+                assert_eq!(agreed.lowar.is_some(), agreed.extensions.contains(Extensions::LOWAR));
             }
             Some(Verdict::Standard(Why::Silent)) => assert!(!self.heard && self.tries == TRIES),
             Some(Verdict::Standard(Why::KnownSilent)) => assert!(!self.heard && self.known_silent),
             Some(Verdict::Standard(Why::Refused)) => assert!(self.heard),
             Some(Verdict::Standard(Why::NothingInCommon)) => {
-                let usable = self.offer.extensions.0 & !u32::from(self.offer.sr_window == 0);
-                assert!(self.heard || usable == 0);
+                let mut usable = self.offer.extensions;
+                if self.offer.sr_window == 0 {
+                    usable = usable.without(Extensions::SR);
+                }
+                if self.offer.lowar.is_none() {
+                    usable = usable.without(Extensions::LOWAR);
+                }
+                assert!(self.heard || usable == Extensions::NONE);
             }
+            Some(Verdict::Standard(Why::LinkMtu(_))) => panic!("a negotiator knows of no link"),
         }
     }
 

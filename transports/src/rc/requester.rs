@@ -15,7 +15,7 @@ use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
-use crate::qp::Caps;
+use crate::qp::{Caps, earlier};
 use crate::recovery::{LossRecovery, Window};
 use crate::send_queue::{SendQueue, Slot, completion};
 use crate::{CqOverflow, Host, Status};
@@ -414,14 +414,5 @@ impl Requester {
         }
         self.una = self.number(self.window.next);
         self.window.una = self.window.next;
-    }
-}
-
-/// The earlier of two times, if there is any.
-#[inline]
-pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (one, None) | (None, one) => one,
     }
 }

@@ -87,6 +87,12 @@ impl Responder {
         }
     }
 
+    /// The PSN of the next request.
+    #[inline]
+    pub(super) fn expected(&self) -> Psn {
+        self.expected
+    }
+
     /// Ready to receive, from `psn` on.
     pub(super) fn start(&mut self, psn: Psn, mtu: PathMtu, rnr_timer: RnrTimer, max_dest_rd_atomic: u8) {
         self.expected = psn;

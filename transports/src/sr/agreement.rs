@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 
 use softnic_wire::ext::Reth;
-use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{self, Extensions};
 use softnic_wire::{Instant, PathMtu, TxFrame};
 
 use super::requester::Requester;
-use super::{ACK_EVERY, Choice, Sr};
-use crate::negotiation::{self, Verdict, Why};
+use super::{ACK_EVERY, Sr};
+use crate::negotiation::{Choice, Verdict, Why};
 use crate::send_queue::Numbering;
 
 /// The least that a bandwidth-delay product is taken for, in packets: more than one acknowledgement is under way.
@@ -22,27 +21,13 @@ const LEAST_WINDOW: u32 = 64;
 impl Sr {
     /// Why the peer is spoken to by the standard, as soon as that is known: also where no requests can be sent yet, or ever.
     pub fn fell_back(&self) -> Option<Why> {
-        match self.negotiator.as_ref()?.verdict()? {
-            Verdict::Agreed(agreed) if agreed.extensions.contains(Extensions::SR) => None,
-            Verdict::Agreed(_) => Some(Why::NothingInCommon),
-            Verdict::Standard(why) => Some(why),
-        }
+        self.agreement.fell_back(Extensions::SR)
     }
 
     /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
     pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &vendor::Negotiation) {
-        let Some(negotiator) = &mut self.negotiator else {
-            if mad.kind == vendor::Kind::Offer {
-                self.early = Some((from, *mad));
-            }
-            return;
-        };
-        match mad.kind {
-            vendor::Kind::Offer => negotiator.handle_offer(now, mad),
-            vendor::Kind::Answer(Status::SUCCESS) => negotiator.handle_answer(now, mad),
-            vendor::Kind::Answer(_) => negotiator.handle_refusal(now, mad.transaction_id),
-        }
-        if let Some(rtt) = negotiator.rtt() {
+        self.agreement.handle_mad(now, from, mad);
+        if let Some(rtt) = self.agreement.negotiator().and_then(|n| n.rtt()) {
             self.rtt.on_first_sample(rtt);
             self.follow_round_trip();
         }
@@ -51,15 +36,13 @@ impl Sr {
 
     /// The peer does not know what was offered by this transaction id.
     pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
-        if let Some(negotiator) = &mut self.negotiator {
-            negotiator.handle_refusal(now, transaction_id);
-        }
+        self.agreement.handle_refusal(now, transaction_id);
         self.decide();
     }
 
     /// Follows the verdict of the negotiation, as soon as there is one and requests can be sent.
     pub(super) fn decide(&mut self) {
-        let Some(verdict) = self.negotiator.as_ref().and_then(|n| n.verdict()) else { return };
+        let Some(verdict) = self.agreement.verdict() else { return };
         if self.requester.is_some() || !self.rc.state.sends() {
             return;
         }
@@ -70,7 +53,7 @@ impl Sr {
                 if matches!(self.choice, Choice::Standard(_)) && !self.rc.requester.is_untouched() {
                     return;
                 }
-                self.choice = Choice::Selective;
+                self.choice = Choice::Agreed;
                 self.rc.requester.queue.unpublish();
                 let (span, limit) = self.reach();
                 let window = self.config.window;
@@ -92,10 +75,7 @@ impl Sr {
 
     /// How far ahead the peer lets us send: what its bitmap holds, as soon as it said so.
     fn peer_window(&self) -> u32 {
-        match self.negotiator.as_ref().and_then(|n| n.verdict()) {
-            Some(Verdict::Agreed(agreed)) => agreed.sr_window,
-            _ => 0,
-        }
+        self.agreement.agreed(Extensions::SR).map_or(0, |agreed| agreed.sr_window)
     }
 
     /// How far ahead may be sent, and how much may be under way.
@@ -126,8 +106,7 @@ impl Sr {
 
     /// Writes the MAD of the negotiation that is due.
     pub(super) fn transmit_mad(&mut self, now: Instant, tx: &mut TxFrame<'_>) -> bool {
-        let (Some(negotiator), Some(link)) = (&mut self.negotiator, &self.rc.link) else { return false };
-        let Some(mad) = negotiator.poll_transmit(now) else { return false };
-        negotiation::write(tx, &link.template, &mad)
+        let Some(link) = &self.rc.link else { return false };
+        self.agreement.poll_transmit(now, tx, &link.template)
     }
 }

@@ -1,6 +1,7 @@
 //! Two negotiators over links that lose, double, delay and reorder; an offer that comes before RTR is kept, as a NIC does.
 
 use softnic_fault_injector::random::Random;
+use softnic_transports::lowar::Code;
 use softnic_wire::mad::MAD_LEN;
 
 use super::*;
@@ -98,8 +99,8 @@ fn run(sides: &mut [Side; 2], mut link: impl FnMut(usize, Instant, &Negotiation)
 
 /// What holds whatever the links do.
 fn check(sides: &[Side; 2]) {
-    let in_common = common(sides[0].offer, sides[1].offer);
     for (side, peer) in [(&sides[0], &sides[1]), (&sides[1], &sides[0])] {
+        let in_common = common(side.offer, peer.offer);
         let n = side.negotiator.unwrap();
         let first = side.verdicts[0].0 - side.ready_at;
         assert!(first <= Duration::from_millis(150), "a verdict comes within three tries, not {first:?}");
@@ -116,19 +117,27 @@ fn check(sides: &[Side; 2]) {
     }
 }
 
-/// What two offers have in common, in other words than the code's.
+/// What two offers have in common, as `a` sees it, in other words than the code's.
 fn common(a: Offer, b: Offer) -> Agreed {
     let sr_window = a.sr_window.min(b.sr_window);
-    let mut agreed = Agreed { extensions: Extensions::NONE, sr_window: 0 };
+    let mut agreed = Agreed { extensions: Extensions::NONE, sr_window: 0, lowar: None };
     for bit in 0..32 {
         let one = Extensions(1 << bit);
-        let usable = one != Extensions::SR || sr_window > 0;
+        let usable = match one {
+            Extensions::SR => sr_window > 0,
+            Extensions::LOWAR => a.lowar.is_some() && b.lowar.is_some(),
+            _ => true,
+        };
         if usable && a.extensions.contains(one) && b.extensions.contains(one) {
             agreed.extensions = agreed.extensions.union(one);
         }
     }
     if agreed.extensions.contains(Extensions::SR) {
         agreed.sr_window = sr_window;
+    }
+    // Each side sends blocks of its own kind, so what there is to know are the peer's.
+    if agreed.extensions.contains(Extensions::LOWAR) {
+        agreed.lowar = b.lowar;
     }
     agreed
 }
@@ -197,7 +206,8 @@ fn whatever_the_links_do_nobody_agrees_to_what_the_other_did_not_offer() {
         let mut side = || {
             let extensions = Extensions(random.below(16) as u32 & random.next_u32() | random.below(2) as u32);
             let extensions = if random.chance(0.1) { Extensions(extensions.0 | 0xf0) } else { extensions };
-            let offer = Offer { extensions, sr_window: random.below(70) as u32 };
+            let lowar = Code::new(random.below(70) as u8, random.below(70) as u8);
+            let offer = Offer { extensions, sr_window: random.below(70) as u32, lowar };
             let spread = 1 << random.below(19);
             let ready_at = ms(0) + Duration::from_micros(random.below(spread));
             Side::new(ready_at, offer, random.chance(0.2))

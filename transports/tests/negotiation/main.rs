@@ -15,14 +15,14 @@ const QPN: Qpn = Qpn::new(0x11);
 const PEER: Qpn = Qpn::new(0x22);
 const TRANSACTION: u64 = 0xfeed_0000_0000_0001;
 
-const SR: Offer = Offer { extensions: Extensions::SR, sr_window: 64 };
+const SR: Offer = Offer { extensions: Extensions::SR, sr_window: 64, lowar: None };
 
 fn ms(n: u64) -> Instant {
     Instant::from_nanos(n * 1_000_000)
 }
 
 fn sr(sr_window: u32) -> Option<Verdict> {
-    Some(Verdict::Agreed(Agreed { extensions: Extensions::SR, sr_window }))
+    Some(Verdict::Agreed(Agreed { extensions: Extensions::SR, sr_window, lowar: None }))
 }
 
 fn standard(why: Why) -> Option<Verdict> {

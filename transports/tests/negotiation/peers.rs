@@ -51,7 +51,7 @@ fn the_window_is_the_smaller_one_of_both() {
 #[test]
 fn a_peers_offer_decides_by_itself_and_is_answered_with_what_both_speak() {
     let mut n = Negotiator::new(
-        Offer { extensions: Extensions::SR.union(Extensions::XP), sr_window: 64 },
+        Offer { extensions: Extensions::SR.union(Extensions::XP), sr_window: 64, lowar: None },
         (QPN, PEER),
         TRANSACTION,
         false,
@@ -120,7 +120,7 @@ fn run_after_answer(n: &mut Negotiator) -> Vec<Instant> {
 #[test]
 fn an_old_softnic_that_offers_less_leaves_what_it_knows() {
     let all = Extensions::SR.union(Extensions::LOWAR).union(Extensions::XP);
-    let offer = Offer { extensions: all, sr_window: 64 };
+    let offer = Offer { extensions: all, sr_window: 64, lowar: None };
     let mut n = Negotiator::new(offer, (QPN, PEER), TRANSACTION, false);
     n.poll_transmit(ms(0));
     n.handle_answer(ms(1), &answers(Extensions::SR, 8));
@@ -129,7 +129,7 @@ fn an_old_softnic_that_offers_less_leaves_what_it_knows() {
 
 #[test]
 fn a_softnic_that_offers_nothing_says_so_at_once() {
-    let none = Offer { extensions: Extensions::NONE, sr_window: 64 };
+    let none = Offer { extensions: Extensions::NONE, sr_window: 64, lowar: None };
     let mut old = Negotiator::new(none, (QPN, PEER), TRANSACTION, false);
     assert_eq!((old.verdict(), old.has_something()), (standard(Why::NothingInCommon), false));
     assert!(!old.accepts(Extensions::SR));
@@ -275,10 +275,10 @@ fn selective_repeat_without_a_window_is_none() {
     assert_eq!(by_offer.verdict(), standard(Why::NothingInCommon));
     assert_eq!(answer_of(&mut by_offer), Some((5, Extensions::NONE, 0)));
     // The rest of what it says may be true.
-    let both = Offer { extensions: Extensions::SR.union(Extensions::XP), sr_window: 64 };
+    let both = Offer { extensions: Extensions::SR.union(Extensions::XP), sr_window: 64, lowar: None };
     let mut n = Negotiator::new(both, (QPN, PEER), TRANSACTION, false);
     n.handle_offer(ms(1), &offers(5, Extensions(u32::MAX), 0));
-    assert_eq!(n.verdict(), Some(Verdict::Agreed(Agreed { extensions: Extensions::XP, sr_window: 0 })));
+    assert_eq!(n.verdict(), Some(Verdict::Agreed(Agreed { extensions: Extensions::XP, sr_window: 0, lowar: None })));
     // And ours: without a bitmap it is not offered.
     let mut n = Negotiator::new(Offer { sr_window: 0, ..both }, (QPN, PEER), TRANSACTION, false);
     assert_eq!(n.poll_transmit(ms(0)).map(|mad| mad.extensions), Some(Extensions::XP));

@@ -161,6 +161,11 @@ impl Extensions {
         Extensions(self.0 | other.0)
     }
 
+    /// Those that are not in the other set.
+    pub const fn without(self, other: Extensions) -> Extensions {
+        Extensions(self.0 & !other.0)
+    }
+
     /// Those in both sets: what an answer accepts of an offer.
     pub const fn intersection(self, other: Extensions) -> Extensions {
         Extensions(self.0 & other.0)

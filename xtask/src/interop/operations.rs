@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::negotiation::Why;
-use softnic_nic::transports::sr::Choice;
 use softnic_nic::transports::{SendOp, Status};
 
 use super::session::Session;
@@ -243,7 +243,7 @@ fn transfers(s: &mut Session, kind: Kind) -> Result<(), Error> {
 /// rxe knows nothing of Selective Repeat, and says so: plain RC is spoken, and nobody waited for silence.
 fn selective_refused(s: &mut Session) -> Result<(), Error> {
     transfers(s, Kind::Write)?;
-    match s.sr_choice() {
+    match s.choice() {
         Some(Choice::Standard(Why::Refused)) => Ok(()),
         other => Err(Error::Failed(format!("softnic's queue pair ends with {other:?} instead of a refusal"))),
     }

@@ -32,6 +32,12 @@ impl Requester {
         None
     }
 
+    /// The PSN of the oldest packet whose answer is data that has not come.
+    pub(in crate::rc) fn awaited_response(&self) -> Option<Psn> {
+        let missing = self.first_missing(self.number(self.window.next))?;
+        Some(self.window.una.add((missing - self.una) as u32))
+    }
+
     /// Everything before `una` is acknowledged, but data cannot be acknowledged away: a READ response or an atomic's value
     /// that was skipped is an implied NAK, and its request is sent again (IBA 9.7.5.2.2). Says whether nothing was skipped.
     pub(super) fn acknowledge_requests(

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::sr::{Choice, SrConfig};
+use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Nic, QpAttr, QpInit, QpKind, WindowType, next_key};
@@ -64,8 +65,8 @@ impl Session {
     }
 
     /// What our first queue pair speaks, where it offered Selective Repeat.
-    pub(in crate::interop) fn sr_choice(&self) -> Option<Choice> {
-        self.driver.node.sr_choice(Qpn::new(*self.ours.as_ref()?.qpns.first()?))
+    pub(in crate::interop) fn choice(&self) -> Option<Choice> {
+        self.driver.node.choice(Qpn::new(*self.ours.as_ref()?.qpns.first()?))
     }
 
     pub(super) fn close_ours(&mut self) -> Result<(), Error> {

@@ -1,0 +1,66 @@
+//! What LoWAR adds to RC in the core: WRITEs of 64 KiB at a path MTU of 1024, requester and responder together, without any IO.
+//!
+//! The two take turns, so that what else the machine does hits both; what counts is the ratio. A table follows the measurements.
+#![allow(missing_docs, clippy::print_stdout)]
+
+use std::time::{Duration, Instant};
+
+use softnic_benches::pair::{Memory, Pair, Setup};
+use softnic_nic::transports::lowar::Code;
+use softnic_wire::PathMtu;
+
+const SIZE: usize = 64 << 10;
+const TURNS: usize = 301;
+
+/// One round of all queues; what it took a packet of data, in nanoseconds, at each side.
+fn round(pair: &mut Pair) -> [f64; 2] {
+    let mut took = [Duration::ZERO; 2];
+    let start = Instant::now();
+    pair.post();
+    took[0] += start.elapsed();
+    let mut done = 0;
+    loop {
+        let start = Instant::now();
+        let sent = pair.send();
+        let between = Instant::now();
+        pair.receive(sent);
+        let answers = pair.answer();
+        let end = Instant::now();
+        done += pair.complete(answers);
+        took[0] += between - start + end.elapsed();
+        took[1] += end - between;
+        if sent == 0 && answers == 0 {
+            break;
+        }
+    }
+    assert_eq!(done, pair.messages(), "every WRITE completes");
+    took.map(|t| t.as_nanos() as f64 / pair.packets() as f64)
+}
+
+fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_by(f64::total_cmp);
+    v[v.len() / 2]
+}
+
+fn main() {
+    println!("| code | requester, ns a packet | responder, ns a packet | both, against rc | requester | responder |");
+    println!("|---|---|---|---|---|---|");
+    for code in [None, Code::new(32, 1), Code::new(8, 1), Code::new(64, 8), Code::new(128, 16)] {
+        let setup = |lowar| Setup { active: 1, idle: 0, size: SIZE, memory: Memory::Hot, mtu: PathMtu::B1024, lowar };
+        let (mut plain, mut coded) = (Pair::of(setup(None)), Pair::of(setup(code)));
+        let (mut times, mut ratios): ([Vec<f64>; 2], [Vec<f64>; 3]) = Default::default();
+        for turn in 0..TURNS {
+            let (a, b) = (round(&mut plain), round(&mut coded));
+            if turn > TURNS / 10 {
+                times[0].push(b[0]);
+                times[1].push(b[1]);
+                ratios[0].push((b[0] + b[1]) / (a[0] + a[1]));
+                ratios[1].push(b[0] / a[0]);
+                ratios[2].push(b[1] / a[1]);
+            }
+        }
+        let name = code.map_or("none: rc twice".into(), |code| format!("lowar:{code}"));
+        let ([requester, responder], [both, sends, receives]) = (times.map(median), ratios.map(median));
+        println!("| {name} | {requester:.1} | {responder:.1} | {both:.3} | {sends:.3} | {receives:.3} |");
+    }
+}

@@ -1,0 +1,127 @@
+//! Shims below queue pairs: frames on their way through them, what they are lent, and the negotiation about them.
+
+use softnic_transports::QueuePair;
+use softnic_transports::qp::{PayloadMode, earlier};
+use softnic_transports::shim::{Arrival, Awaited, Lent, Verdict};
+use softnic_wire::{Instant, Layout, Opcode, Qpn, Template, TxFrame, icrc};
+
+use super::Nic;
+use crate::qp::{AnyQp, Slot, each};
+
+impl Slot {
+    /// When its shim, or the negotiation about it, wants to be called.
+    pub(super) fn shim_timeout(&self) -> Option<Instant> {
+        let shim = self.shim.as_ref().and_then(|s| s.poll_timeout());
+        earlier(shim, self.agreement.as_ref().and_then(|a| a.poll_timeout()))
+    }
+
+    /// What it waits for; `response`: also among answers.
+    #[inline]
+    fn awaited(&self, response: bool) -> Awaited {
+        match &self.qp {
+            AnyQp::Rc(qp) => Awaited {
+                request: Some(qp.awaited_request()),
+                response: if response { qp.awaited_response() } else { None },
+            },
+            _ => Awaited::default(),
+        }
+    }
+}
+
+impl Nic {
+    /// One frame of a queue pair with a shim: what the shim adds goes before the next packet.
+    #[inline]
+    pub(super) fn transmit_with_shim(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
+        if let (Some(agreement), Some(path)) = (&mut slot.agreement, slot.attr.path)
+            && agreement.has_something()
+        {
+            let template = Template::new(&path, Qpn::GSI, slot.pkey);
+            let sent = agreement.poll_transmit(now, tx, &template);
+            self.timers.arm(index, slot.shim_timeout());
+            if sent {
+                return true;
+            }
+        }
+        if let Some(shim) = &mut slot.shim {
+            let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
+            if shim.poll_transmit(now, tx, lent) {
+                return true;
+            }
+        }
+        let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
+        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
+        if let (true, Some(shim)) = (sent, &mut slot.shim) {
+            shim.on_transmit(now, tx, Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
+        }
+        sent
+    }
+
+    /// A frame for a queue pair with a shim. Says whether there may be something to send now.
+    pub(super) fn receive_through_shim(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
+        let opcode = Opcode(frame[layout.bth]);
+        let awaited = slot.awaited(opcode.is_response() || opcode == Opcode::LOWAR);
+        let Some(shim) = &mut slot.shim else { return false };
+        let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
+        let arrival = Arrival { frame, bth: layout.bth, end: layout.end };
+        let mut active = false;
+        if shim.on_receive(now, &arrival, awaited, lent) == Verdict::Deliver {
+            active = self.deliver(now, index, frame, layout);
+        }
+        let holds = |slot: &Slot| slot.shim.as_ref().is_some_and(|s| s.holds());
+        match self.slots.get(index as usize) {
+            Some(Some(slot)) if holds(slot) => self.deliver_held(now, index) || active,
+            _ => active,
+        }
+    }
+
+    /// Hands over the frames that a shim held back or recovered, and arms its clock. Says whether there may be something to send now.
+    fn deliver_held(&mut self, now: Instant, index: u32) -> bool {
+        // Taken out for the time, so that the frame does not borrow the NIC that it is delivered to.
+        let mut held = std::mem::take(&mut self.held);
+        let mut active = false;
+        while let Some(Some(slot)) = self.slots.get_mut(index as usize) {
+            let awaited = slot.awaited(true);
+            let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
+            let Some(len) = slot.shim.as_mut().and_then(|s| s.poll_deliver(now, awaited, &mut held, lent)) else {
+                break;
+            };
+            let len = len.min(held.len());
+            let frame = &mut held[..len];
+            let Ok(layout) = Layout::locate(frame) else { continue };
+            // A recovered packet proves itself.
+            if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
+                self.shared.counters.rx_icrc_encapsulated += 1;
+                continue;
+            }
+            active |= self.deliver(now, index, frame, layout);
+        }
+        self.held = held;
+        if let Some(Some(slot)) = self.slots.get(index as usize) {
+            self.timers.arm(index, slot.shim_timeout());
+        }
+        active
+    }
+
+    /// The clock of a shim, or of the negotiation about it.
+    pub(super) fn shim_timeout(&mut self, now: Instant, index: u32) {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        if let Some(agreement) = &mut slot.agreement {
+            agreement.handle_timeout(now);
+            slot.follow_agreement();
+        }
+        if let Some(shim) = &mut slot.shim {
+            shim.handle_timeout(now, Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
+            self.deliver_held(now, index);
+        }
+    }
+
+    /// The shim gives back what it was lent, and is gone.
+    pub(super) fn reset_shim(&mut self, index: u32) {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        if let Some(mut shim) = slot.shim.take() {
+            shim.reset(Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! LoWAR: forward error correction for reliable connections over lossy wide-area networks (the shim layer of its paper).
+//!
+//! The sender adds up the packets of each block of a message, with an interleaving depth, and sends the sums behind the block. The receiver
+//! adds up what comes; where one packet of a sum is missing, it is what remains. What came behind a missing packet waits in the
+//! reordering ring until the block is repaired, so that the queue pair sees no loss. Where a block cannot be repaired, the queue pair gets
+//! what there is, and Go-Back-N does the rest. Data packets are those of RC, unchanged.
+//!
+//! The shim holds no clock and no queue of the connection's: what the queue pair waits for is told with every packet, so that both
+//! never disagree about what has come.
+
+mod block;
+mod buffers;
+mod decoder;
+mod encoder;
+mod recovery;
+mod xor;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use buffers::Body;
+pub use buffers::Buffers;
+use decoder::Decoder;
+use encoder::Encoder;
+use softnic_wire::lowar::{RepairHeader, Type, digest};
+use softnic_wire::opcode::{Kind, Service};
+use softnic_wire::{Instant, Opcode, Psn, Template, TxFrame, bth, icrc};
+
+use crate::negotiation::Agreed;
+use crate::qp::PayloadMode;
+use crate::shim::{Arrival, Awaited, Lent, Shim, Verdict};
+
+/// The deepest interleaving.
+pub const MAX_DEPTH: u8 = 64;
+/// How long packets wait for the repair of one before them, at most, while nothing else comes.
+const REPAIR_TIMEOUT: Duration = Duration::from_millis(4);
+
+/// The (r, c) of the paper: packets in a block, and its interleaving depth, which is the number of its repair packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Code {
+    r: u8,
+    c: u8,
+}
+
+impl Code {
+    /// Blocks of `r` packets with `c` repair packets; `None` unless 1 ≤ c ≤ r and c ≤ [`MAX_DEPTH`].
+    pub const fn new(r: u8, c: u8) -> Option<Code> {
+        if c >= 1 && c <= r && c <= MAX_DEPTH { Some(Code { r, c }) } else { None }
+    }
+
+    /// Packets in a block.
+    #[inline]
+    pub const fn r(self) -> u8 {
+        self.r
+    }
+
+    /// Repair packets of a block.
+    #[inline]
+    pub const fn c(self) -> u8 {
+        self.c
+    }
+}
+
+/// `32,1`.
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.r, self.c)
+    }
+}
+
+/// Why a text is no code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` are no blocks of lowar: it must be R,C as in 32,1, with R packets in a block, at most 255, and C of them repaired, at most R and {MAX_DEPTH}"
+)]
+pub struct CodeError(String);
+
+impl FromStr for Code {
+    type Err = CodeError;
+
+    fn from_str(text: &str) -> Result<Code, CodeError> {
+        let parsed = text.split_once(',').and_then(|(r, c)| Code::new(r.parse().ok()?, c.parse().ok()?));
+        parsed.ok_or_else(|| CodeError(text.into()))
+    }
+}
+
+/// The MTU that a link must have for connections of this path MTU.
+pub const fn link_mtu(path_mtu: u32) -> u32 {
+    path_mtu + RepairHeader::MTU_ROOM
+}
+
+/// A sequence of PSNs: that of the sender's requests, or that of its READ responses, which have the PSNs of the receiver's requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Requests = 0,
+    Responses = 1,
+}
+
+impl Stream {
+    /// That of a packet which is protected; acknowledgements are not, because the next one says the same.
+    #[inline]
+    fn of(opcode: Opcode) -> Option<Stream> {
+        match opcode.kind() {
+            _ if opcode.service() != Service::Rc => None,
+            Kind::ReadResponse | Kind::AtomicAcknowledge => Some(Stream::Responses),
+            Kind::Acknowledge | Kind::Repair | Kind::Unknown => None,
+            _ => Some(Stream::Requests),
+        }
+    }
+
+    fn of_responses(responses: bool) -> Stream {
+        if responses { Stream::Responses } else { Stream::Requests }
+    }
+
+    fn awaited(self, awaited: Awaited) -> Option<Psn> {
+        match self {
+            Stream::Requests => awaited.request,
+            Stream::Responses => awaited.response,
+        }
+    }
+}
+
+/// The LoWAR shim of one queue pair.
+pub struct Lowar {
+    encoder: Encoder,
+    decoder: Decoder,
+    payload: PayloadMode,
+    /// Where the BTH of an own frame begins.
+    bth: usize,
+}
+
+impl Lowar {
+    /// For a queue pair whose frames begin like `template` and carry up to `mtu` bytes of payload. Nothing is sent before the peer agreed.
+    pub fn new(code: Code, template: &Template, mtu: usize, payload: PayloadMode) -> Lowar {
+        Lowar {
+            encoder: Encoder::new(code, template),
+            decoder: Decoder::new(code, mtu, payload),
+            payload,
+            bth: template.headers_len() - bth::LEN,
+        }
+    }
+
+    /// Asks the peer to send other blocks from now on (section IV-C); what it sends is its own decision.
+    pub fn wish(&mut self, code: Code) {
+        self.encoder.wish = Some(code);
+    }
+
+    /// The blocks that are sent, if any are.
+    pub fn sends(&self) -> Option<Code> {
+        self.encoder.sends()
+    }
+}
+
+/// What a packet adds to the digest: its ICRC scattered; of what stands for it where that is elided.
+#[inline]
+fn digest_of(head: &[u8], tail: [u8; icrc::LEN], payload: PayloadMode) -> u32 {
+    match (payload, head.first_chunk::<{ bth::LEN }>()) {
+        (PayloadMode::Elided, Some(&[opcode, .., a, p, s, n])) => {
+            digest(u32::from_be_bytes([a, p, s, n]) ^ u32::from(opcode) << 24)
+        }
+        _ => digest(u32::from_le_bytes(tail)),
+    }
+}
+
+impl Shim for Lowar {
+    fn on_agreement(&mut self, agreed: &Agreed) {
+        self.encoder.start();
+        if let Some(code) = agreed.lowar {
+            self.decoder.set_code(code);
+        }
+    }
+
+    fn set_template(&mut self, template: &Template) {
+        self.encoder.template = *template;
+        self.bth = template.headers_len() - bth::LEN;
+    }
+
+    #[inline]
+    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, lent: Lent<'_>) {
+        let (a, b) = frame.segments();
+        let Some(head) = a.get(self.bth..) else { return };
+        let tail = match (head.last_chunk(), b.last_chunk()) {
+            (_, Some(&tail)) => tail,
+            (Some(&tail), None) if b.is_empty() => tail,
+            // It straddles.
+            _ => {
+                let mut tail = [0; icrc::LEN];
+                let n = b.len();
+                tail[..icrc::LEN - n].copy_from_slice(&a[a.len() - (icrc::LEN - n)..]);
+                tail[icrc::LEN - n..].copy_from_slice(b);
+                tail
+            }
+        };
+        let digest = digest_of(head, tail, self.payload);
+        let body = Body { parts: (head, b), wire_len: frame.wire_len() - self.bth, digest };
+        self.encoder.add(&body, lent);
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, lent: Lent<'_>) -> bool {
+        self.encoder.poll_transmit(tx, self.payload, lent)
+    }
+
+    #[inline]
+    fn on_receive(&mut self, now: Instant, arrival: &Arrival<'_>, awaited: Awaited, lent: Lent<'_>) -> Verdict {
+        let Some(&opcode) = arrival.frame.get(arrival.bth) else { return Verdict::Deliver };
+        let opcode = Opcode(opcode);
+        if opcode == Opcode::LOWAR {
+            self.on_repair_header(now, arrival, awaited, lent);
+            return Verdict::Consume;
+        }
+        match Stream::of(opcode) {
+            Some(stream) => self.decoder.on_data(now, arrival, opcode, stream, stream.awaited(awaited), lent),
+            None => Verdict::Deliver,
+        }
+    }
+
+    #[inline]
+    fn holds(&self) -> bool {
+        self.decoder.holds()
+    }
+
+    fn poll_deliver(&mut self, _: Instant, awaited: Awaited, out: &mut [u8], lent: Lent<'_>) -> Option<usize> {
+        self.decoder.poll_deliver(awaited, out, lent)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.decoder.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant, lent: Lent<'_>) {
+        self.decoder.handle_timeout(now, lent);
+    }
+
+    fn reset(&mut self, lent: Lent<'_>) {
+        self.encoder.reset(&mut lent.buffers.encoding);
+        self.decoder.reset(lent);
+    }
+}
+
+impl Lowar {
+    /// A packet with a Repair Header came.
+    #[inline(never)]
+    fn on_repair_header(&mut self, now: Instant, arrival: &Arrival<'_>, awaited: Awaited, lent: Lent<'_>) {
+        let body = arrival.frame.get(arrival.bth..arrival.end.min(arrival.frame.len())).unwrap_or_default();
+        let header = body.get(bth::LEN..).and_then(|b| b.first_chunk()).and_then(RepairHeader::parse);
+        let (Some(header), Some(base)) = (header, body.first_chunk::<{ bth::LEN }>().map(psn_of)) else {
+            lent.counters.lowar_rejected += 1;
+            return;
+        };
+        let Some(code) = Code::new(header.r, header.c) else {
+            lent.counters.lowar_rejected += 1;
+            return;
+        };
+        match header.kind {
+            Type::Repair => {
+                lent.counters.lowar_repairs_received += 1;
+                let stream = Stream::of_responses(header.responses);
+                let repair = recovery::Repair { header, code, base, arrival };
+                self.decoder.on_repair(now, &repair, stream, stream.awaited(awaited), lent);
+            }
+            Type::Notice => self.decoder.set_code(code),
+            Type::Wish => self.encoder.set_code(code),
+        }
+    }
+}
+
+/// The PSN in a BTH.
+#[inline]
+fn psn_of(bth: &[u8; bth::LEN]) -> Psn {
+    Psn::new(u32::from_be_bytes([0, bth[9], bth[10], bth[11]]))
+}

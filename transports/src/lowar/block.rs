@@ -1,0 +1,156 @@
+//! A block at the receiver: which of its packets have come, and their sums.
+
+use softnic_wire::Psn;
+
+use super::buffers::{Body, Pool, Unit};
+use super::{Code, MAX_DEPTH};
+
+/// A block of one message.
+pub(super) struct Block {
+    active: bool,
+    pub(super) code: Code,
+    pub(super) base: Psn,
+    /// Packets that it has; 0 while that is not known.
+    n: u8,
+    came: u8,
+    /// There were units for all that came.
+    sound: bool,
+    /// One bit a packet, from `base` on.
+    bitmap: [u64; 4],
+    /// The sums that something was added to, one bit each.
+    touched: u64,
+    units: [Unit; MAX_DEPTH as usize],
+}
+
+impl Block {
+    pub(super) fn new(code: Code) -> Block {
+        Block {
+            active: false,
+            code,
+            base: Psn::new(0),
+            n: 0,
+            came: 0,
+            sound: true,
+            bitmap: [0; 4],
+            touched: 0,
+            units: [Unit::NONE; MAX_DEPTH as usize],
+        }
+    }
+
+    /// Begins with the packet `base`.
+    #[inline]
+    pub(super) fn begin(&mut self, base: Psn, code: Code, pool: &mut Pool) {
+        if code != self.code {
+            pool.release(&mut self.units);
+        }
+        (self.touched, self.active) = (0, true);
+        (self.base, self.code) = (base, code);
+        (self.n, self.came, self.sound, self.bitmap) = (0, 0, true, [0; 4]);
+    }
+
+    /// Is over, or given up.
+    #[inline]
+    pub(super) fn end(&mut self, pool: &mut Pool) {
+        if self.active {
+            pool.end_block(&mut self.units[..usize::from(self.code.c())]);
+            self.active = false;
+        }
+    }
+
+    /// Gives back all that it has.
+    pub(super) fn reset(&mut self, pool: &mut Pool) {
+        pool.release(&mut self.units);
+        self.active = false;
+    }
+
+    #[inline]
+    pub(super) fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Packets that it has, as far as that is known.
+    #[inline]
+    pub(super) fn len(&self) -> Option<u8> {
+        (self.n > 0).then_some(self.n)
+    }
+
+    /// How far from its beginning a packet is.
+    #[inline]
+    pub(super) fn offset(&self, psn: Psn) -> u32 {
+        psn.forward_from(self.base)
+    }
+
+    /// Whether a packet at this offset, which begins its message or not, can be one of it.
+    #[inline]
+    pub(super) fn takes(&self, offset: u32, begins_message: bool) -> bool {
+        let end = self.len().unwrap_or(self.code.r());
+        offset < u32::from(end) && !(begins_message && offset > 0)
+    }
+
+    #[inline]
+    pub(super) fn has(&self, offset: u32) -> bool {
+        self.bitmap[offset as usize / 64] & 1 << (offset % 64) != 0
+    }
+
+    /// Whether all of it came, or was recovered.
+    #[inline]
+    pub(super) fn is_complete(&self) -> bool {
+        self.active && self.n > 0 && self.came == self.n
+    }
+
+    /// Whether what is missing can still be recovered.
+    pub(super) fn is_sound(&self) -> bool {
+        self.sound
+    }
+
+    /// A packet came that [`Block::takes`]; `ends_message`: it is the last one of its message.
+    #[inline]
+    pub(super) fn add(&mut self, offset: u32, body: &Body<'_>, ends_message: bool, pool: &mut Pool) {
+        if self.has(offset) {
+            return;
+        }
+        self.mark(offset);
+        if ends_message || offset + 1 == u32::from(self.code.r()) {
+            self.n = offset as u8 + 1;
+        }
+        if !self.sound {
+            return;
+        }
+        let isn = offset as usize % usize::from(self.code.c());
+        let unit = &mut self.units[isn];
+        if self.touched & 1 << isn == 0 {
+            self.touched |= 1 << isn;
+            pool.renew(unit);
+        }
+        self.sound = *unit != Unit::NONE && pool.add(*unit, body);
+    }
+
+    /// A packet came or was recovered.
+    #[inline]
+    pub(super) fn mark(&mut self, offset: u32) {
+        self.bitmap[offset as usize / 64] |= 1 << (offset % 64);
+        self.came += 1;
+    }
+
+    /// The sender says that it has `n` packets; whether that can be.
+    pub(super) fn learn_len(&mut self, n: u8) -> bool {
+        let known = self.len().is_none_or(|known| known == n);
+        let room = known && (u32::from(n)..u32::from(self.code.r())).all(|offset| !self.has(offset));
+        if room {
+            self.n = n;
+        }
+        room
+    }
+
+    /// The packets of a sum that have not come: the first of them, and whether it is the only one.
+    pub(super) fn missing(&self, isn: u8) -> Option<(u32, bool)> {
+        let mut missing = (u32::from(isn)..u32::from(self.n)).step_by(usize::from(self.code.c()));
+        let first = missing.by_ref().find(|&offset| !self.has(offset))?;
+        Some((first, missing.all(|offset| self.has(offset))))
+    }
+
+    /// The sum of what came of an interleaving.
+    pub(super) fn unit(&self, isn: u8) -> Unit {
+        if self.touched & 1 << isn == 0 { Unit::NONE } else { self.units[usize::from(isn)] }
+    }
+}

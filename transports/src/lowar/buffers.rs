@@ -1,0 +1,314 @@
+//! What all connections of a NIC share: coding units, one for each sum that is being made, and the reordering ring.
+//!
+//! Units are given out first in, first out (the paper's appendix): a free queue of their numbers, from which a connection takes what its
+//! blocks need. It keeps them from block to block, which also keeps them in a near cache, and gives them back when it is reset, or with
+//! every block while few are free. The ring holds packets that came early or were recovered. It is never asked for room: who comes takes the
+//! oldest place, and whose packet stood there finds it gone, which is for him as if it were lost. So arrivals are the ring's clock.
+
+use std::collections::VecDeque;
+
+use super::xor::xor;
+
+/// Coding units for encoding, and as many for decoding (section V).
+const UNITS: u16 = 1024;
+/// Packets that the reordering ring holds (section V).
+const RING: u32 = 2048;
+
+/// The number of a coding unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unit(u16);
+
+impl Unit {
+    /// No unit.
+    pub(super) const NONE: Unit = Unit(u16::MAX);
+}
+
+/// A packet from BTH to ICRC, as it lies in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Body<'a> {
+    /// What is there of it, in two pieces.
+    pub(super) parts: (&'a [u8], &'a [u8]),
+    /// Its length on the wire; the same, unless the payload is elided.
+    pub(super) wire_len: usize,
+    /// What it adds to the digest.
+    pub(super) digest: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    len: u16,
+    wire_len: u16,
+    digest: u32,
+}
+
+/// Coding units: sums of packets.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    bytes: Box<[u8]>,
+    sums: Box<[Sum]>,
+    free: VecDeque<u16>,
+    size: usize,
+}
+
+impl Pool {
+    fn new(units: u16, size: usize) -> Pool {
+        Pool {
+            bytes: vec![0; usize::from(units) * size].into(),
+            sums: vec![Sum::default(); usize::from(units)].into(),
+            free: (0..units).collect(),
+            size,
+        }
+    }
+
+    /// An empty unit, if one is free.
+    #[inline]
+    fn take(&mut self) -> Option<Unit> {
+        let n = self.free.pop_front()?;
+        self.sums[usize::from(n)] = Sum::default();
+        Some(Unit(n))
+    }
+
+    /// Makes `unit` an empty one: itself, or one that is free. Without any it is none.
+    #[inline]
+    pub(super) fn renew(&mut self, unit: &mut Unit) {
+        match self.sums.get_mut(usize::from(unit.0)) {
+            Some(sum) => *sum = Sum::default(),
+            None => *unit = self.take().unwrap_or(Unit::NONE),
+        }
+    }
+
+    /// The block of these units is over. Where others may need them they are given back.
+    #[inline]
+    pub(super) fn end_block(&mut self, units: &mut [Unit]) {
+        if self.free.len() < self.sums.len() / 4 {
+            self.release(units);
+        }
+    }
+
+    /// These units are not needed any more.
+    pub(super) fn release(&mut self, units: &mut [Unit]) {
+        for unit in units {
+            if *unit != Unit::NONE {
+                self.free.push_back(unit.0);
+                *unit = Unit::NONE;
+            }
+        }
+    }
+
+    /// Adds a packet. One that is longer than a unit is left out, and says so: no packet of the port's is.
+    #[inline]
+    pub(super) fn add(&mut self, unit: Unit, body: &Body<'_>) -> bool {
+        let (a, b) = body.parts;
+        if a.len() + b.len() > self.size || body.wire_len > usize::from(u16::MAX) {
+            return false;
+        }
+        let at = usize::from(unit.0);
+        let sum = &mut self.sums[at];
+        let room = &mut self.bytes[at * self.size..(at + 1) * self.size];
+        let before = usize::from(sum.len);
+        add_part(room, before, a);
+        if !b.is_empty() {
+            add_part(&mut room[a.len()..], before.saturating_sub(a.len()), b);
+        }
+        sum.len = sum.len.max((a.len() + b.len()) as u16);
+        sum.wire_len = sum.wire_len.max(body.wire_len as u16);
+        sum.digest = sum.digest.wrapping_add(body.digest);
+        true
+    }
+
+    /// The sum, its length on the wire, and the digest. Nothing was added to no unit.
+    #[inline]
+    pub(super) fn sum(&self, unit: Unit) -> (&[u8], usize, u32) {
+        let at = usize::from(unit.0);
+        match self.sums.get(at) {
+            Some(s) => (&self.bytes[at * self.size..][..usize::from(s.len)], usize::from(s.wire_len), s.digest),
+            None => (&[], 0, 0),
+        }
+    }
+
+    /// Units that are free.
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+}
+
+/// Adds `part` to the beginning of `room`, of which `before` bytes hold something.
+#[inline]
+fn add_part(room: &mut [u8], before: usize, part: &[u8]) {
+    let common = before.min(part.len());
+    let (old, new) = part.split_at(common);
+    xor(&mut room[..common], old);
+    room[common..part.len()].copy_from_slice(new);
+}
+
+/// A place in the reordering ring: it is never the same again. 0 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Place(u32);
+
+impl Place {
+    pub(super) const NONE: Place = Place(0);
+}
+
+/// The reordering ring.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    bytes: Box<[u8]>,
+    /// Which place it is, and the bytes in it; [`Place::NONE`] when it was emptied.
+    slots: Box<[(Place, u32)]>,
+    size: usize,
+    next: u32,
+}
+
+impl Ring {
+    fn new(packets: u32, size: usize) -> Ring {
+        Ring {
+            bytes: vec![0; packets as usize * size].into(),
+            slots: vec![(Place::NONE, 0); packets as usize].into(),
+            size,
+            next: 1,
+        }
+    }
+
+    /// The next place, for `len` bytes, whatever stood there; and whether something did. `None` when they do not fit any place.
+    pub(super) fn put(&mut self, len: usize) -> Option<(Place, &mut [u8], bool)> {
+        if len > self.size || self.slots.is_empty() {
+            return None;
+        }
+        let place = Place(self.next);
+        let at = self.next as usize % self.slots.len();
+        // 0 is none; the ring's length is a power of two, so its own number comes next in turn instead.
+        self.next = self.next.checked_add(1).unwrap_or(self.slots.len() as u32);
+        let lost = self.slots[at].0 != Place::NONE;
+        self.slots[at] = (place, len as u32);
+        Some((place, &mut self.bytes[at * self.size..][..len], lost))
+    }
+
+    /// What stands there, if it was not overrun.
+    pub(super) fn get(&self, place: Place) -> Option<&[u8]> {
+        let at = self.index(place)?;
+        Some(&self.bytes[at * self.size..][..self.slots[at].1 as usize])
+    }
+
+    /// Fewer bytes stand there than were asked for.
+    pub(super) fn shorten(&mut self, place: Place, len: usize) {
+        if let Some(at) = self.index(place) {
+            self.slots[at].1 = self.slots[at].1.min(len as u32);
+        }
+    }
+
+    /// Empties the place.
+    pub(super) fn clear(&mut self, place: Place) {
+        if let Some(at) = self.index(place) {
+            self.slots[at] = (Place::NONE, 0);
+        }
+    }
+
+    fn index(&self, place: Place) -> Option<usize> {
+        if place == Place::NONE || self.slots.is_empty() {
+            return None;
+        }
+        let at = place.0 as usize % self.slots.len();
+        (self.slots[at].0 == place).then_some(at)
+    }
+}
+
+/// What all connections of a NIC share.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    pub(super) encoding: Pool,
+    pub(super) decoding: Pool,
+    pub(super) ring: Ring,
+}
+
+impl Buffers {
+    /// Makes room, if there is none yet, for packets of up to `mtu` bytes of payload.
+    pub fn provide(&mut self, mtu: usize) {
+        self.provide_some(mtu, UNITS, RING);
+    }
+
+    /// The same, of another size: to see what happens when it runs out.
+    pub fn provide_some(&mut self, mtu: usize, units: u16, packets: u32) {
+        if self.ring.slots.is_empty() {
+            // BTH, the longest extension headers, ICRC; and for whole frames what stands before them.
+            const BODY: usize = 64;
+            const FRAME: usize = 160;
+            self.encoding = Pool::new(units, mtu + BODY);
+            self.decoding = Pool::new(units, mtu + BODY);
+            self.ring = Ring::new(packets.next_power_of_two(), mtu + FRAME);
+        }
+    }
+
+    /// Units that are free: for encoding, and for decoding.
+    pub fn free_units(&self) -> (usize, usize) {
+        (self.encoding.free(), self.decoding.free())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(bytes: &[u8]) -> Body<'_> {
+        Body { parts: (bytes, &[]), wire_len: bytes.len(), digest: 1 }
+    }
+
+    #[test]
+    fn a_sum_is_as_long_as_the_longest_packet_and_adding_twice_takes_away() {
+        let mut pool = Pool::new(2, 8);
+        let unit = pool.take().unwrap();
+        assert!(pool.add(unit, &body(&[1, 2])));
+        assert!(pool.add(unit, &Body { parts: (&[4], &[8, 16]), wire_len: 3, digest: 5 }));
+        assert_eq!(pool.sum(unit), (&[5u8, 10, 16][..], 3, 6));
+        assert!(pool.add(unit, &body(&[1, 2])));
+        assert_eq!(pool.sum(unit).0, [4, 8, 16]);
+        assert!(!pool.add(unit, &body(&[0; 9])));
+    }
+
+    #[test]
+    fn units_go_round_and_are_empty_when_they_come_again() {
+        let mut pool = Pool::new(2, 4);
+        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+        assert!(pool.take().is_none());
+        pool.add(b, &body(&[7]));
+        pool.release(&mut [b, Unit::NONE, a]);
+        let mut unit = Unit::NONE;
+        pool.renew(&mut unit);
+        assert_eq!((unit, pool.sum(b)), (b, (&[][..], 0, 0)));
+        pool.add(b, &body(&[7]));
+        pool.renew(&mut unit);
+        assert_eq!((unit, pool.sum(b)), (b, (&[][..], 0, 0)), "who has one keeps it");
+    }
+
+    #[test]
+    fn the_ring_overruns_the_oldest_and_says_so() {
+        let mut ring = Ring::new(4, 2);
+        let mut put = |v: u8| {
+            let (place, room, lost) = ring.put(1).unwrap();
+            room[0] = v;
+            (place, lost)
+        };
+        let places: Vec<_> = (0..5).map(&mut put).collect();
+        assert_eq!(places.iter().map(|p| p.1).collect::<Vec<_>>(), [false, false, false, false, true]);
+        assert_eq!(ring.get(places[0].0), None);
+        assert_eq!(ring.get(places[4].0), Some(&[4u8][..]));
+        ring.clear(places[1].0);
+        assert_eq!(ring.get(places[1].0), None);
+        assert!(!ring.put(2).unwrap().2);
+        assert!(ring.put(3).is_none());
+    }
+
+    #[test]
+    fn places_of_a_ring_wrap_without_a_seam() {
+        let mut ring = Ring::new(4, 1);
+        ring.next = u32::MAX - 3;
+        let mut last = Vec::new();
+        for v in 0..12u8 {
+            let (place, room, _) = ring.put(1).unwrap();
+            room[0] = v;
+            last.push((place, v));
+            for &(place, v) in last.iter().rev().take(4) {
+                assert_eq!(ring.get(place), Some(&[v][..]), "{place:?}");
+            }
+        }
+    }
+}
