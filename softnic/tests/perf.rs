@@ -231,6 +231,7 @@ fn mistakes_get_one_line() {
         (&["write_bw", "--dev", "afxdp:no-such-if", "--connect", "127.0.0.1"], "no-such-if"),
         (&["write_bw", "--dev", "dgram:/tmp/a,/tmp/b,ip=10.0.0.1/24"], "--connect"),
         (&["--size", "64"], "what to measure"),
+        (&["send_bw", "--transport", "ud", "--cc", "dcqcn"], "only rc and sr"),
     ] {
         let (code, text) = refusal(args);
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{args:?}: {text}");
@@ -242,7 +243,8 @@ fn mistakes_get_one_line() {
         &["write_bw", "--mtu", "1500"],
         &["write_bw", "--dev", "eth0"],
         &["write_bw", "--fault", "lots"],
-        &["write_bw", "--cc", "dcqcn"],
+        &["write_bw", "--cc", "reno"],
+        &["write_bw", "--cc", "dcqcn:ai=fast"],
         &["write_bw", "--iters", "0"],
         &["write_bw", "--iters", "5", "--duration", "1"],
     ] {
