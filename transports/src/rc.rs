@@ -1,5 +1,6 @@
 //! Reliable connection: requester and responder of one queue pair, with the loss recovery of its choice.
 
+mod congestion;
 mod ping_pong;
 pub(crate) mod requester;
 pub(crate) mod responder;
@@ -12,8 +13,8 @@ use responder::Responder;
 use softnic_wire::aeth::{NakCode, RnrTimer};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
+use crate::congestion::CongestionControl;
 use crate::congestion::notification::NotificationPoint;
-use crate::congestion::{CongestionControl, Feedback};
 use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
@@ -300,54 +301,6 @@ impl<R: LossRecovery + Default> Rc<R> {
     #[inline]
     pub fn prefetch_work(&self) {
         self.requester.queue.prefetch();
-    }
-
-    /// Takes note of the mark of congestion on a packet, and of a notification of it; whether it was one.
-    #[inline]
-    pub(crate) fn note_congestion(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
-        let opcode = packet.bth.opcode;
-        self.notification.on_packet(now, packet.ecn_ce, opcode);
-        if opcode != Opcode::CNP {
-            return false;
-        }
-        match self.requester.congestion {
-            Some(_) => host.counters().rp_cnp_handled += 1,
-            None => host.counters().rp_cnp_ignored += 1,
-        }
-        self.requester.feed_back(now, Feedback::CongestionNotification);
-        true
-    }
-
-    /// Whether a notification is due.
-    #[inline]
-    pub(crate) fn owes_notification(&self) -> bool {
-        self.notification.is_due()
-    }
-
-    /// Writes the notification that is due. It goes before everything else: the sooner, the shorter the queue.
-    pub(crate) fn transmit_notification(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        let receives = self.state.receives();
-        let Some(link) = self.link.as_ref().filter(|_| receives) else {
-            self.notification = NotificationPoint::default();
-            return false;
-        };
-        self.notification.transmit(now, tx, link, host)
-    }
-
-    /// Whether an answer with data must wait: who sends data is who slows down, and of a READ that is its responder.
-    #[inline]
-    pub(crate) fn must_pace_answer(&mut self, now: Instant) -> bool {
-        let until = self.requester.pacing(now);
-        self.requester.paced_until = until.or(self.requester.paced_until);
-        until.is_some()
-    }
-
-    /// An answer with data left.
-    #[inline]
-    pub(crate) fn note_answer_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
-        if let Some(cc) = &mut self.requester.congestion {
-            cc.on_sent(now, tx.wire_len() as u32);
-        }
     }
 
     /// One packet of an answer, if one is owed; and whether nothing else may go now, because the queue pair stopped or the answer waits
