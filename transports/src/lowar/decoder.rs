@@ -189,6 +189,9 @@ impl Decoder {
         if !track.front.is_active() {
             track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
         }
+        if planted(Bug::LowarSwallowed) && track.front.base != psn && psn.is_before(track.newest) {
+            return Verdict::Consume;
+        }
         if psn.is_after(track.newest) || early == 0 {
             track.newest = psn;
         }
@@ -196,9 +199,6 @@ impl Decoder {
             track.give_up(awaited, &mut lent);
             return Verdict::Deliver;
         };
-        if planted(Bug::LowarSwallowed) && block.has(offset) {
-            return Verdict::Consume;
-        }
         let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
         let digest = digest_of(head, tail, self.payload);
         let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
