@@ -53,12 +53,24 @@ impl Track {
         &mut self.waiting[psn.value() as usize % SPAN]
     }
 
+    /// Whether the packet is the next one of its block, nothing is missing, and others follow in the block.
+    #[inline]
+    fn goes_on_with(&self, psn: Psn, opcode: Opcode) -> bool {
+        self.count == 0
+            && self.lost.is_none()
+            && !self.back.is_active()
+            && self.front.goes_on_with(psn)
+            && !opcode.begins_message()
+    }
+
     /// Blocks that are complete are done with.
     #[inline]
     fn advance(&mut self, buffers: &mut Buffers) {
         while self.front.is_complete() {
             self.front.end(&mut buffers.decoding);
-            std::mem::swap(&mut self.front, &mut self.back);
+            if self.back.is_active() {
+                std::mem::swap(&mut self.front, &mut self.back);
+            }
         }
     }
 
@@ -158,13 +170,37 @@ impl Decoder {
         opcode: Opcode,
         stream: Stream,
         awaited: Option<Psn>,
-        mut lent: Lent<'_>,
+        lent: Lent<'_>,
     ) -> Verdict {
         let bytes = arrival.frame.get(arrival.bth..arrival.end.min(arrival.frame.len())).unwrap_or_default();
         let (Some(head), Some(awaited)) = (bytes.first_chunk::<{ bth::LEN }>(), awaited) else {
             return Verdict::Deliver;
         };
         let psn = psn_of(head);
+        let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
+        let digest = digest_of(head, tail, self.payload);
+        let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
+        let track = &mut self.tracks[stream as usize];
+        if psn == awaited && track.goes_on_with(psn, opcode) {
+            track.front.add_next(&body, opcode.ends_message(), &mut lent.buffers.decoding);
+            return Verdict::Deliver;
+        }
+        self.on_other_data(now, arrival, &body, (opcode, psn), stream, awaited, lent)
+    }
+
+    /// A data packet came that does not just go on with its block.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // all of it was read already
+    fn on_other_data(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        body: &Body<'_>,
+        (opcode, psn): (Opcode, Psn),
+        stream: Stream,
+        awaited: Psn,
+        mut lent: Lent<'_>,
+    ) -> Verdict {
         let track = &mut self.tracks[stream as usize];
         let early = psn.distance(awaited);
         // It came before: the queue pair knows what to do.
@@ -197,23 +233,20 @@ impl Decoder {
         }
         let Some((block, offset)) = choose(track, psn, begins, self.code, &mut lent.buffers.decoding) else {
             track.give_up(awaited, &mut lent);
-            return Verdict::Deliver;
+            return Verdict::DeliverAndPoll;
         };
-        let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
-        let digest = digest_of(head, tail, self.payload);
-        let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
-        block.add(offset, &body, opcode.ends_message(), &mut lent.buffers.decoding);
+        block.add(offset, body, opcode.ends_message(), &mut lent.buffers.decoding);
         if early == 0 {
             if track.count > 0 {
                 track.deadline = Some(now + REPAIR_TIMEOUT);
             }
             track.advance(lent.buffers);
-            return Verdict::Deliver;
+            return Verdict::DeliverAndPoll;
         }
         // A packet before it is missing. If that cannot be recovered, it is not waited for.
         if !track.front.is_sound() || !track.keep(psn, arrival.frame, &mut lent) {
             track.give_up(awaited, &mut lent);
-            return Verdict::Deliver;
+            return Verdict::DeliverAndPoll;
         }
         lent.counters.lowar_held_packets += 1;
         track.deadline = Some(now + REPAIR_TIMEOUT);
@@ -318,12 +351,6 @@ impl Decoder {
             return Some(len);
         }
         None
-    }
-
-    /// Whether a packet waits.
-    #[inline]
-    pub(super) fn holds(&self) -> bool {
-        self.tracks.iter().any(|t| t.count > 0 || t.alarm != Place::NONE)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
