@@ -202,8 +202,9 @@ fn draw_network(r: &mut Random) -> Network {
 /// How many offer LoWAR, and what they have for it: often too little for all. Sometimes many connections share it.
 fn draw_lowar(r: &mut Random) -> (f64, Option<(u16, u32)>, usize) {
     let chance = [0.0, 0.8, 1.0, 1.0][r.below(4) as usize];
-    let few = r.chance(0.4).then(|| ([0, 1, 2, 5, 20, 1024][r.below(6) as usize], 1 << r.below(5)));
     let crowd = if chance > 0.0 && r.chance(0.4) { 3 + r.below(4) as usize } else { 0 };
+    let short = if crowd > 0 { 0.8 } else { 0.3 };
+    let few = r.chance(short).then(|| ([0, 2, 5, 20, 1024][r.below(5) as usize], 1 << r.below(5)));
     (chance, few, crowd)
 }
 
