@@ -2,15 +2,22 @@
 //! else the machine does. `docs/performance.md` has the command.
 #![allow(clippy::print_stdout)]
 
-use softnic_benches::pair::{Memory, Pair};
+use softnic_benches::pair::{Memory, Pair, Setup};
+use softnic_wire::PathMtu;
 
 fn main() {
-    let mut args = std::env::args().skip(1).filter_map(|a| a.parse::<usize>().ok());
-    let (Some(qps), Some(size), Some(rounds)) = (args.next(), args.next(), args.next()) else {
-        println!("usage: nic_instructions QPS SIZE ROUNDS [IDLE]\nexample: nic_instructions 1 64 1000 9999");
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize| args.get(i).and_then(|a| a.parse::<usize>().ok());
+    let (Some(active), Some(size), Some(rounds)) = (number(0), number(1), number(2)) else {
+        println!(
+            "usage: nic_instructions QPS SIZE ROUNDS [IDLE [MTU [R,C]]]\nexample: nic_instructions 1 64 1000 9999"
+        );
         return;
     };
-    let mut pair = Pair::with_idle(qps, args.next().unwrap_or(0), size, Memory::Hot);
+    let mtu = number(4).and_then(|n| PathMtu::from_bytes(n as u32)).unwrap_or(PathMtu::B4096);
+    let lowar = args.get(5).and_then(|code| code.parse().ok());
+    let setup = Setup { active, idle: number(3).unwrap_or(0), size, memory: Memory::Hot, mtu, lowar };
+    let mut pair = Pair::of(setup);
     let mut done = 0;
     for _ in 0..rounds {
         pair.post();
@@ -24,5 +31,5 @@ fn main() {
             }
         }
     }
-    println!("{done} packets");
+    println!("{done} messages, {} packets", rounds * pair.packets());
 }

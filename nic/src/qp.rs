@@ -234,6 +234,8 @@ pub(crate) struct Slot {
     pub(crate) debt: u32,
     /// What is between it and its frames.
     pub(crate) shim: Option<Box<dyn Shim>>,
+    /// The shim, or what is agreed on about it, may have something to send.
+    pub(crate) shim_due: bool,
     /// What it agrees on with its peer about the shim.
     pub(crate) agreement: Option<Box<Agreement>>,
     /// The peer offers extensions, which this queue pair does not take: to be refused.
@@ -384,6 +386,7 @@ impl Slot {
             queued: None,
             debt: 0,
             shim: None,
+            shim_due: false,
             agreement,
             offer: None,
             fell_back: false,
@@ -464,6 +467,7 @@ impl Slot {
         let needed = lowar::link_mtu(mtu.bytes());
         if line.mtu.is_some_and(|mtu| mtu < needed) {
             agreement.refuse(Why::LinkMtu(needed), peer);
+            self.follow_agreement();
             return;
         }
         let offer = Offer { extensions: Extensions::LOWAR, sr_window: 0, lowar: Some(code) };
@@ -476,6 +480,7 @@ impl Slot {
     /// Follows the verdict about the shim: requests wait for it.
     pub(crate) fn follow_agreement(&mut self) {
         let (Some(agreement), AnyQp::Rc(qp)) = (&self.agreement, &mut self.qp) else { return };
+        self.shim_due = true;
         qp.hold_requests(agreement.verdict().is_none() && agreement.negotiator().is_some());
         if let (Some(agreed), Some(shim)) = (agreement.agreed(Extensions::LOWAR), &mut self.shim) {
             shim.on_agreement(&agreed);

@@ -8,6 +8,7 @@ mod completions;
 mod congestion;
 mod ground;
 mod lives;
+mod lowar;
 mod receiving;
 mod selective;
 mod sending;
@@ -19,7 +20,9 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use ground::{AreaId, Ground};
+use lowar::Changing;
 use receiving::Queue;
+use selective::Offers;
 use sending::Message;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Counters;
@@ -70,8 +73,20 @@ pub struct Passed {
     pub uc: u64,
     /// Ends of connections whose requests went by Selective Repeat.
     pub selective: u64,
-    /// Those that offered it in vain.
+    /// Ends of connections with LoWAR below them.
+    pub lowar: u64,
+    /// Those that offered one of them in vain.
     pub fallen_back: u64,
+    /// Packets that LoWAR recovered.
+    pub recovered: u64,
+    /// Blocks that it could not repair.
+    pub failed_blocks: u64,
+    /// Blocks that it had no unit for.
+    pub unprotected_blocks: u64,
+    /// Packets of its reordering ring that others overran.
+    pub overrun: u64,
+    /// READs of memory that changed while they were under way.
+    pub changing: u64,
     /// Datagrams received.
     pub ud: u64,
     /// Windows bound or taken away.
@@ -126,8 +141,7 @@ enum Drain {
 /// A queue pair: what it sends, and what it knows of what it was sent.
 struct Qp {
     kind: QpKind,
-    /// It offers Selective Repeat.
-    offers: bool,
+    offers: Offers,
     host: usize,
     qpn: Qpn,
     /// The other end; a datagram queue pair has itself.
@@ -172,6 +186,10 @@ struct Swarm {
     random: Random,
     /// What has to do with Selective Repeat is drawn from here.
     sr_random: Random,
+    /// The same for LoWAR.
+    lowar_random: Random,
+    /// READs under way whose memory changes.
+    changing: Vec<Changing>,
     /// And from here what has to do with congestion control.
     cc_random: Random,
     qps: Vec<Qp>,
@@ -209,6 +227,7 @@ impl Swarm {
             self.drain(hurry)?;
             self.post_receives(hurry)?;
             self.post_sends()?;
+            self.change_memory();
             if faults && self.pair.sim.now() > Time(0).after(self.world.faults_until) {
                 faults = false;
                 self.pair.sim.set_faults_enabled(false);
@@ -262,6 +281,7 @@ impl Swarm {
             ground.check()?;
         }
         self.check_none_lost()?;
+        self.check_all_given_back()?;
         let counters = [0, 1].map(|host| *self.pair.sim.nic(host).counters());
         let links: Vec<_> = (0..self.pair.sim.links()).map(|link| self.pair.sim.link_stats(link)).collect();
         Ok(Passed {
@@ -274,6 +294,10 @@ impl Swarm {
             cnps_heeded: counters.iter().map(|c| c.rp_cnp_handled).sum(),
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),
             rnr_naks: counters.iter().map(|c| c.rnr_naks_received).sum(),
+            recovered: counters.iter().map(|c| c.lowar_recovered_packets).sum(),
+            failed_blocks: counters.iter().map(|c| c.lowar_failed_blocks).sum(),
+            unprotected_blocks: counters.iter().map(|c| c.lowar_unprotected_blocks).sum(),
+            overrun: counters.iter().map(|c| c.lowar_ring_overruns).sum(),
             digest: self.pair.sim.digest(),
             ..self.done
         })

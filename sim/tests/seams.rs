@@ -101,9 +101,10 @@ impl Shim for Twice {
 
     fn set_template(&mut self, _: &Template) {}
 
-    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, _: Lent<'_>) {
+    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, _: Lent<'_>) -> bool {
         let (a, b) = frame.segments();
         self.copy = Some([a, b].concat());
+        true
     }
 
     fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, _: Lent<'_>) -> bool {
@@ -123,10 +124,6 @@ impl Shim for Twice {
             self.last = None;
         }
         Verdict::Consume
-    }
-
-    fn holds(&self) -> bool {
-        !self.held.is_empty()
     }
 
     fn poll_deliver(&mut self, _: Instant, _: Awaited, out: &mut [u8], _: Lent<'_>) -> Option<usize> {

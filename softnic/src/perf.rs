@@ -34,6 +34,7 @@ use session::Setup;
   softnic perf write_bw --size 64K --duration 5
   softnic perf send_lat --transport ud --size 64 --json
   softnic perf write_bw --transport sr --fault loss=1e-2
+  softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
   softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
@@ -57,10 +58,11 @@ pub(crate) struct Args {
     /// TCP port of the server
     #[arg(long, default_value_t = 18515, value_name = "N")]
     port: u16,
-    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat, negotiated with the peer; sr:PACKETS sets its window), uc (unreliable
+    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat, negotiated with the peer; sr:PACKETS sets its window), lowar:R,C
+    /// (forward error correction, negotiated with the peer: C repair packets behind R packets, as in lowar:32,1), uc (unreliable
     /// connection), ud (datagrams) [default: rc]
-    #[arg(long, value_parser = transport_arg, value_name = "rc|sr|uc|ud")]
-    transport: Option<(Transport, Option<u32>)>,
+    #[arg(long, value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
+    transport: Option<(Transport, api::Transport)>,
     /// What decides how fast rc and sr send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
     /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
     #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
@@ -80,7 +82,8 @@ pub(crate) struct Args {
     /// Queue pairs [default: 1]
     #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=16384))]
     qps: Option<u32>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
+    /// bytes more, the longest with which they fit]
     #[arg(long, short = 'm', value_parser = mtu_arg)]
     mtu: Option<u32>,
     /// Work requests outstanding on each queue pair [default: 128]
@@ -129,14 +132,17 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
-fn transport_arg(s: &str) -> Result<(Transport, Option<u32>), String> {
+fn transport_arg(s: &str) -> Result<(Transport, api::Transport), String> {
     match s {
-        "uc" => Ok((Transport::Uc, None)),
-        "ud" => Ok((Transport::Ud, None)),
+        "uc" => Ok((Transport::Uc, api::Transport::Rc)),
+        "ud" => Ok((Transport::Ud, api::Transport::Rc)),
         _ => match s.parse() {
-            Ok(api::Transport::Rc) => Ok((Transport::Rc, None)),
-            Ok(api::Transport::Sr { window }) => Ok((Transport::Sr, window)),
-            Err(TransportError::Unknown(s)) => Err(format!("there is no transport '{s}': choose rc, sr, uc or ud")),
+            Ok(how @ api::Transport::Rc) => Ok((Transport::Rc, how)),
+            Ok(how @ api::Transport::Sr { .. }) => Ok((Transport::Sr, how)),
+            Ok(how @ api::Transport::Lowar(_)) => Ok((Transport::Lowar, how)),
+            Err(TransportError::Unknown(s)) => {
+                Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud"))
+            }
             Err(e) => Err(e.to_string()),
         },
     }
@@ -162,7 +168,12 @@ fn duration_arg(s: &str) -> Result<Duration, String> {
 
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
-        let (transport, window) = self.transport.unwrap_or((Transport::Rc, None));
+        let (transport, how) = self.transport.unwrap_or((Transport::Rc, api::Transport::Rc));
+        let (window, blocks) = match how {
+            api::Transport::Rc => (None, None),
+            api::Transport::Sr { window } => (window, None),
+            api::Transport::Lowar(code) => (None, Some((code.r(), code.c()))),
+        };
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
         let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });
         let sizes = match self.all_sizes {
@@ -178,8 +189,10 @@ impl Args {
             op,
             transport,
             window,
+            blocks,
             cc: self.cc.clone().filter(|cc| cc != "none"),
             negotiated: None,
+            needs_link_mtu: None,
             sizes,
             amount,
             qps: self.qps.unwrap_or(1),

@@ -112,6 +112,7 @@ fn transport_arg(s: &str) -> Result<TransportArg, String> {
             Ok(window) => Ok(TransportArg::Sr(Sr { window: Some(window) })),
             Err(_) => Err(format!("'{window}' is no number of packets: sr:16384")),
         },
+        None if s == "lowar" => transport_arg("lowar:32,1"),
         Some(("lowar", code)) => code.parse().map(TransportArg::Lowar).map_err(|e: CodeError| e.to_string()),
         _ => Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud")),
     }

@@ -353,7 +353,8 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--rtt", "40"], "is no time"),
         (&["--mtu", "1500"], "is no path MTU"),
         (&["--op", "flush"], "possible values: write, send, read, atomic"),
-        (&["--transport", "xp"], "there is no transport 'xp': choose rc, sr, uc or ud"),
+        (&["--transport", "xp"], "there is no transport 'xp': choose rc, sr, lowar:R,C, uc or ud"),
+        (&["--transport", "lowar:8,9"], "`8,9` are no blocks of lowar"),
         (&["--transport", "sr:many"], "'many' is no number of packets: sr:16384"),
     ] {
         let (code, said) = refusal(args);

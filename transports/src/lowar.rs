@@ -152,6 +152,15 @@ impl Lowar {
     }
 }
 
+/// The last bytes of a frame in two pieces.
+#[cold]
+fn straddling(a: &[u8], b: &[u8]) -> [u8; icrc::LEN] {
+    let mut tail = [0; icrc::LEN];
+    let bytes = a.iter().chain(b).rev();
+    tail.iter_mut().rev().zip(bytes).for_each(|(t, byte)| *t = *byte);
+    tail
+}
+
 /// What a packet adds to the digest: its ICRC scattered; of what stands for it where that is elided.
 #[inline]
 fn digest_of(head: &[u8], tail: [u8; icrc::LEN], payload: PayloadMode) -> u32 {
@@ -177,24 +186,16 @@ impl Shim for Lowar {
     }
 
     #[inline]
-    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, lent: Lent<'_>) {
+    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, lent: Lent<'_>) -> bool {
         let (a, b) = frame.segments();
-        let Some(head) = a.get(self.bth..) else { return };
-        let tail = match (head.last_chunk(), b.last_chunk()) {
-            (_, Some(&tail)) => tail,
-            (Some(&tail), None) if b.is_empty() => tail,
-            // It straddles.
-            _ => {
-                let mut tail = [0; icrc::LEN];
-                let n = b.len();
-                tail[..icrc::LEN - n].copy_from_slice(&a[a.len() - (icrc::LEN - n)..]);
-                tail[icrc::LEN - n..].copy_from_slice(b);
-                tail
-            }
+        let (true, Some(head)) = (self.encoder.is_on(), a.get(self.bth..)) else { return false };
+        let tail = match head.last_chunk() {
+            Some(&tail) if b.is_empty() => tail,
+            _ => straddling(a, b),
         };
         let digest = digest_of(head, tail, self.payload);
         let body = Body { parts: (head, b), wire_len: frame.wire_len() - self.bth, digest };
-        self.encoder.add(&body, lent);
+        self.encoder.add(&body, lent)
     }
 
     #[inline]
@@ -214,11 +215,6 @@ impl Shim for Lowar {
             Some(stream) => self.decoder.on_data(now, arrival, opcode, stream, stream.awaited(awaited), lent),
             None => Verdict::Deliver,
         }
-    }
-
-    #[inline]
-    fn holds(&self) -> bool {
-        self.decoder.holds()
     }
 
     fn poll_deliver(&mut self, _: Instant, awaited: Awaited, out: &mut [u8], lent: Lent<'_>) -> Option<usize> {

@@ -95,6 +95,16 @@ bugs! {
     SrNotAsked = "sr-last-word-not-asked-for",
     /// Selective Repeat: a message that comes early takes the receive whose turn it is.
     SrWrongReceive = "sr-early-send-in-the-wrong-receive",
+    /// LoWAR: a packet is recovered of others than those that were added up, and its ICRC is right all the same.
+    LowarDigest = "lowar-digest-unchecked",
+    /// LoWAR: a packet of the reordering ring that another one has overrun is taken for the one that stood there.
+    LowarOverrun = "lowar-overrun-unnoticed",
+    /// LoWAR: what is older than the newest packet counts as come, also when it is sent again because it was lost or turned away.
+    LowarSwallowed = "lowar-again-is-swallowed",
+    /// LoWAR: a queue pair that is gone keeps the coding units of its second block.
+    LowarUnitsKept = "lowar-units-not-given-back",
+    /// LoWAR: what is given up stays in the reordering ring.
+    LowarRingKept = "lowar-ring-not-emptied",
 }
 
 /// The bug that is planted, by its place in [`Bug::ALL`] plus one.

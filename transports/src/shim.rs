@@ -14,7 +14,9 @@ use crate::negotiation::Agreed;
 pub enum Verdict {
     /// The queue pair gets it now.
     Deliver,
-    /// The shim keeps it, or it was the shim's own.
+    /// The same, and [`Shim::poll_deliver`] may have more.
+    DeliverAndPoll,
+    /// The shim keeps it, or it was the shim's own; [`Shim::poll_deliver`] may have others.
     Consume,
 }
 
@@ -54,17 +56,15 @@ pub trait Shim: Send {
     /// The queue pair's frames have these headers from now on.
     fn set_template(&mut self, template: &Template);
 
-    /// A frame of the queue pair is about to leave.
-    fn on_transmit(&mut self, now: Instant, frame: &TxFrame<'_>, lent: Lent<'_>);
+    /// A frame of the queue pair is about to leave. Says whether [`Shim::poll_transmit`] has something now.
+    fn on_transmit(&mut self, now: Instant, frame: &TxFrame<'_>, lent: Lent<'_>) -> bool;
 
-    /// A frame of the shim's own to send before anything else of the queue pair.
+    /// A frame of the shim's own to send before anything else of the queue pair. It is asked for after an agreement, after frames that came,
+    /// and when [`Shim::on_transmit`] says so, until there is none.
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, lent: Lent<'_>) -> bool;
 
     /// A frame for the queue pair was received.
     fn on_receive(&mut self, now: Instant, arrival: &Arrival<'_>, awaited: Awaited, lent: Lent<'_>) -> Verdict;
-
-    /// Whether [`Shim::poll_deliver`] has something, or will have.
-    fn holds(&self) -> bool;
 
     /// A frame that was held back or recovered and is due now, copied to `out`; its length.
     fn poll_deliver(&mut self, now: Instant, awaited: Awaited, out: &mut [u8], lent: Lent<'_>) -> Option<usize>;

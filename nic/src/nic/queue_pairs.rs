@@ -205,6 +205,7 @@ impl Nic {
         self.reset_shim(index);
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             slot.shim = shim;
+            slot.shim_due = slot.shim.is_some();
         }
         Ok(())
     }

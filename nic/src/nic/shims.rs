@@ -1,6 +1,7 @@
 //! Shims below queue pairs: frames on their way through them, what they are lent, and the negotiation about them.
 
 use softnic_transports::QueuePair;
+use softnic_transports::lowar::Buffers;
 use softnic_transports::qp::{PayloadMode, earlier};
 use softnic_transports::shim::{Arrival, Awaited, Lent, Verdict};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, Template, TxFrame, icrc};
@@ -30,30 +31,43 @@ impl Slot {
 
 impl Nic {
     /// One frame of a queue pair with a shim: what the shim adds goes before the next packet.
-    #[inline]
+    #[inline(never)]
     pub(super) fn transmit_with_shim(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
-        if let (Some(agreement), Some(path)) = (&mut slot.agreement, slot.attr.path)
-            && agreement.has_something()
-        {
-            let template = Template::new(&path, Qpn::GSI, slot.pkey);
-            let sent = agreement.poll_transmit(now, tx, &template);
-            self.timers.arm(index, slot.shim_timeout());
-            if sent {
+        if slot.shim_due {
+            if self.transmit_of_shim(now, index, tx) {
                 return true;
             }
+            return self.transmit_with_shim(now, index, tx);
         }
-        if let Some(shim) = &mut slot.shim {
-            let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
-            if shim.poll_transmit(now, tx, lent) {
-                return true;
-            }
-        }
-        let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
-        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
+        let (sent, timeout) = match &mut slot.qp {
+            AnyQp::Rc(qp) => (qp.poll_transmit(now, tx, &mut self.shared), qp.poll_timeout()),
+            other => each!(other, qp => (qp.poll_transmit(now, tx, &mut self.shared), qp.poll_timeout())),
+        };
+        self.timers.arm(index, timeout);
         if let (true, Some(shim)) = (sent, &mut slot.shim) {
-            shim.on_transmit(now, tx, Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
+            let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
+            slot.shim_due = shim.on_transmit(now, tx, lent);
         }
+        sent
+    }
+
+    /// One frame of the shim's own, or of the negotiation about it; without any, nothing is due any more.
+    fn transmit_of_shim(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
+        let mut sent = false;
+        if let Some(agreement) = &mut slot.agreement
+            && agreement.has_something()
+            && let Some(path) = &slot.attr.path
+        {
+            sent = agreement.poll_transmit(now, tx, &Template::new(path, Qpn::GSI, slot.pkey));
+            self.timers.arm(index, agreement.poll_timeout());
+        }
+        if let (false, Some(shim)) = (sent, &mut slot.shim) {
+            let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
+            sent = shim.poll_transmit(now, tx, lent);
+        }
+        slot.shim_due = sent;
         sent
     }
 
@@ -65,14 +79,17 @@ impl Nic {
         let Some(shim) = &mut slot.shim else { return false };
         let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
         let arrival = Arrival { frame, bth: layout.bth, end: layout.end };
-        let mut active = false;
-        if shim.on_receive(now, &arrival, awaited, lent) == Verdict::Deliver {
-            active = self.deliver(now, index, frame, layout);
-        }
-        let holds = |slot: &Slot| slot.shim.as_ref().is_some_and(|s| s.holds());
-        match self.slots.get(index as usize) {
-            Some(Some(slot)) if holds(slot) => self.deliver_held(now, index) || active,
-            _ => active,
+        match shim.on_receive(now, &arrival, awaited, lent) {
+            Verdict::Deliver => self.deliver(now, index, frame, layout),
+            Verdict::DeliverAndPoll => {
+                let active = self.deliver(now, index, frame, layout);
+                self.deliver_held(now, index) || active
+            }
+            Verdict::Consume => {
+                // What came may ask for an answer.
+                slot.shim_due |= opcode == Opcode::LOWAR;
+                self.deliver_held(now, index) || opcode == Opcode::LOWAR
+            }
         }
     }
 
@@ -115,6 +132,18 @@ impl Nic {
             shim.handle_timeout(now, Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
             self.deliver_held(now, index);
         }
+    }
+
+    /// What LoWAR's queue pairs share, made of another size before there is any of them: to see what happens when it runs out.
+    #[doc(hidden)]
+    pub fn provide_lowar(&mut self, units: u16, packets: u32) {
+        self.buffers.provide_some(self.port.mtu.bytes() as usize, units, packets);
+    }
+
+    /// What LoWAR's queue pairs share.
+    #[doc(hidden)]
+    pub fn lowar_buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// The shim gives back what it was lent, and is gone.

@@ -164,17 +164,18 @@ impl Nic {
                 self.timers.arm(index, qp.poll_timeout());
                 (sent, true)
             }
+            Some(Some(slot)) if slot.shim.is_some() || slot.agreement.is_some() => {
+                let connected = slot.peer.is_some();
+                (self.transmit_with_shim(now, index, tx), connected)
+            }
             _ => (self.transmit_any(now, index, tx), false),
         }
     }
 
-    /// The same for every kind of queue pair.
+    /// The same for every kind of queue pair without a shim.
     #[inline(never)]
     fn transmit_any(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
-        if slot.shim.is_some() || slot.agreement.is_some() {
-            return self.transmit_with_shim(now, index, tx);
-        }
         let multicast = self.shared.next_address(slot).is_some_and(|a| a.multicast);
         let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
         self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));

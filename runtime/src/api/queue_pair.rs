@@ -177,7 +177,8 @@ impl ProtectionDomain {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
-            sr: transport.config(context.rate),
+            sr: transport.sr(context.rate),
+            lowar: transport.lowar(),
             ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
         };
         let mut core = engine.control();
@@ -214,6 +215,11 @@ impl ProtectionDomain {
 }
 
 impl QueuePair {
+    /// What it was made to recover from loss by; [`QueuePair::choice`] says whether the peer has it.
+    pub fn transport(&self) -> Transport {
+        self.0.options.transport
+    }
+
     /// Its number.
     pub fn qpn(&self) -> Qpn {
         self.0.qpn
@@ -229,7 +235,7 @@ impl QueuePair {
         self.0.engine.control().nic().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
     }
 
-    /// What its requests are sent by, where Selective Repeat was wished for; `None` for others. A peer that has it answers within a
+    /// What its requests are sent by, where Selective Repeat or LoWAR was wished for; `None` for others. A peer that has it answers within a
     /// round trip, and so does one that knows nothing of it; one that says nothing is waited for. What is posted meanwhile waits.
     pub fn choice(&self) -> Option<Choice> {
         self.0.engine.control().nic().choice(self.0.qpn)

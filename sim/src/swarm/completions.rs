@@ -5,6 +5,7 @@ use softnic_nic::transports::{Completion, Event, SendOp, Status, WcOpcode};
 use softnic_nic::{Notify, QpAttr, QpKind};
 
 use super::ground::{Content, expect_bytes};
+use super::lowar::either;
 use super::{Drain, Qp, Swarm};
 
 /// What the program makes of memory that is its own again: what is sent of it later would be wrong.
@@ -137,7 +138,8 @@ impl Swarm {
         let ground = &mut self.grounds[qp.ground];
         if matches!(m.op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. }) {
             let found: Vec<u8> = m.local.iter().flat_map(|&area| ground.read(area)).collect();
-            expect_bytes(&found, &m.data, "what a READ or atomic brought")?;
+            let expected = m.other.as_ref().map_or(m.data.clone(), |other| either(&found, &m.data, other));
+            expect_bytes(&found, &expected, "what a READ or atomic brought")?;
         }
         for &area in &m.local {
             ground.wipe(area, SCRIBBLE);

@@ -32,6 +32,7 @@ impl Swarm {
         for &q in &connected {
             self.set_state(q, QpState::Reset)?;
         }
+        self.check_unused()?;
         self.pair.draw_psns();
         for (&q, known) in connected.iter().zip(known) {
             if q < self.qps[q].peer {
@@ -50,7 +51,7 @@ impl Swarm {
         Ok(())
     }
 
-    fn set_state(&mut self, q: usize, state: QpState) -> Result<(), String> {
+    pub(super) fn set_state(&mut self, q: usize, state: QpState) -> Result<(), String> {
         let attr = QpAttr { state: Some(state), ..QpAttr::default() };
         let (host, qpn) = (self.qps[q].host, self.qps[q].qpn);
         self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())

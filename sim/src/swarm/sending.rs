@@ -25,6 +25,8 @@ pub(super) struct Message {
     pub(super) refused: bool,
     /// A READ behind it brings back what it wrote.
     pub(super) read_back: bool,
+    /// What a READ may bring as well, byte for byte, because its memory changes.
+    pub(super) other: Option<Vec<u8>>,
     pub(super) to: Option<Destination>,
     /// The queue pairs that got it, for transports that do not promise that once.
     pub(super) delivered: Vec<usize>,
@@ -49,11 +51,13 @@ pub(super) struct Draft {
     pub(super) refused: bool,
     pub(super) fence: bool,
     pub(super) to: Option<Destination>,
+    pub(super) other: Option<Vec<u8>>,
 }
 
 impl Draft {
     pub(super) fn new(op: SendOp, data: Vec<u8>) -> Draft {
-        Draft { op, data, target: None, through: None, changes: None, refused: false, fence: false, to: None }
+        let (target, through, changes, to, other) = (None, None, None, None, None);
+        Draft { op, data, target, through, changes, refused: false, fence: false, to, other }
     }
 }
 
@@ -107,6 +111,9 @@ impl Swarm {
             return Ok(draft);
         }
         if let Some(draft) = self.read_back(q) {
+            return Ok(draft);
+        }
+        if let Some(draft) = self.read_what_changes(q, &data)? {
             return Ok(draft);
         }
         // Windows end with the connection that they were made for.
@@ -215,7 +222,7 @@ impl Swarm {
     }
 
     fn post(&mut self, q: usize, draft: Draft) -> Result<(), String> {
-        let Draft { op, data, target, through, changes, refused, fence, to } = draft;
+        let Draft { op, data, target, through, changes, refused, fence, to, other } = draft;
         let to_where = to.map(|to| self.datagram(self.qps[q].host, to));
         let total = self.total();
         let (r, qp) = (&mut self.random, &mut self.qps[q]);
@@ -229,7 +236,8 @@ impl Swarm {
             let mut rest = &data[..];
             for n in cut(r, data.len(), 16) {
                 let (piece, behind) = rest.split_at(n);
-                let area = ground.room(n, Content::Each(piece.to_vec()))?;
+                let content = if other.is_some() { Content::Any } else { Content::Each(piece.to_vec()) };
+                let area = ground.room(n, content)?;
                 if !takes_data(&op) {
                     ground.fill(area, piece.to_vec());
                 } else if refused {
@@ -261,6 +269,7 @@ impl Swarm {
             changes,
             refused,
             read_back: false,
+            other,
             to,
             delivered,
             signaled,

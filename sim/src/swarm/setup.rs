@@ -6,13 +6,13 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::AhId;
 use softnic_nic::{AddressAttr, Notify, QpInit, QpKind, WindowType};
 use softnic_wire::{MacAddr, Qpn, grh};
 
 use super::ground::{Content, Ground};
 use super::receiving::Queue;
+use super::selective::Offers;
 use super::windows::Window;
 use super::{Cq, Drain, Qp, Swarm, World};
 use crate::link::LinkConfig;
@@ -56,10 +56,17 @@ impl Swarm {
         };
         let mut pair = Pair::over(world.network, config);
         pair.add_loopback();
+        if let Some((units, packets)) = world.lowar_buffers {
+            for host in [0, 1] {
+                pair.sim.nic(host).provide_lowar(units, packets);
+            }
+        }
         let mut swarm = Swarm {
             random: Random::stream(world.seed, 51),
             sr_random: Random::stream(world.seed, 57),
-            cc_random: Random::stream(world.seed, 59),
+            lowar_random: Random::stream(world.seed, 59),
+            changing: Vec::new(),
+            cc_random: Random::stream(world.seed, 61),
             pair,
             qps: Vec::new(),
             grounds: Vec::new(),
@@ -78,13 +85,13 @@ impl Swarm {
         for kind in [QpKind::Rc].repeat(rc).into_iter().chain([QpKind::Uc].repeat(uc)) {
             let first = swarm.random.below(2) as usize;
             let second = if swarm.random.chance(swarm.world.loopback) { first } else { 1 - first };
-            let [sr, others] = swarm.draw_offers(kind);
-            let ends = [swarm.make_qp(kind, first, shared, sr)?, swarm.make_qp(kind, second, shared, others)?];
+            let [ours, theirs] = swarm.draw_offers(kind);
+            let ends = [swarm.make_qp(kind, first, shared, ours)?, swarm.make_qp(kind, second, shared, theirs)?];
             swarm.connect(kind, ends)?;
         }
         for _ in 0..ud {
             let host = swarm.random.below(2) as usize;
-            let q = swarm.make_qp(QpKind::Ud, host, shared, None)?;
+            let q = swarm.make_qp(QpKind::Ud, host, shared, Offers::Nothing)?;
             let end = (host, swarm.qps[q].qpn);
             swarm.pair.ready(QpKind::Ud, &[end]).map_err(|e| e.to_string())?;
             for (members, group) in swarm.members.iter_mut().zip(groups(swarm.world.network.ipv6)) {
@@ -157,13 +164,7 @@ impl Swarm {
         Ok(self.grounds.len() - 1)
     }
 
-    fn make_qp(
-        &mut self,
-        kind: QpKind,
-        host: usize,
-        shared: [usize; 2],
-        sr: Option<SrConfig>,
-    ) -> Result<usize, String> {
+    fn make_qp(&mut self, kind: QpKind, host: usize, shared: [usize; 2], offers: Offers) -> Result<usize, String> {
         let q = self.qps.len();
         let (messages, max_len) = ((self.world.messages * self.world.lives) as usize, self.world.max_len as usize);
         // What it sends from and what it is sent to, each message apart, and a range for each time a window may be bound.
@@ -183,7 +184,8 @@ impl Swarm {
             max_recv_sge: 16,
             max_inline: 64,
         };
-        let init = QpInit { srq: self.queues[queue].srq, sr, ..QpInit::new(kind, pd, send_cq, recv_cq, caps) };
+        let (sr, lowar) = (offers.sr(), offers.lowar());
+        let init = QpInit { srq: self.queues[queue].srq, sr, lowar, ..QpInit::new(kind, pd, send_cq, recv_cq, caps) };
         let qpn = self.pair.sim.nic(host).create_qp(&init).map_err(|e| e.to_string())?;
         if !srq {
             self.queues[queue].owner = Some(qpn);
@@ -191,7 +193,7 @@ impl Swarm {
         self.queues[queue].partial |= kind == QpKind::Uc;
         self.qps.push(Qp {
             kind,
-            offers: sr.is_some(),
+            offers,
             host,
             qpn,
             peer: q,

@@ -184,7 +184,7 @@ impl Swarm {
             2 => (end + 1 - n, key),
             3 => {
                 // Selective Repeat judges each packet by itself: all but the first one would be within the region, and may be placed.
-                if self.qps[q].offers {
+                if self.qps[q].offers.sr().is_some() {
                     data = &data[..data.len().min(self.world.mtu.bytes() as usize)];
                 }
                 (first - 1, key)

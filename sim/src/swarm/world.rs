@@ -36,6 +36,10 @@ pub struct World {
     pub(super) ud: usize,
     /// The chance that an end of a reliable connection offers Selective Repeat.
     pub(super) sr: f64,
+    /// The chance that it would offer LoWAR.
+    pub(super) lowar: f64,
+    /// Coding units and places in the reordering ring of each host, where there are fewer than usual.
+    pub(super) lowar_buffers: Option<(u16, u32)>,
     /// The chance that an end of a reliable connection has congestion control.
     pub(super) cc: f64,
     /// The chance that a connection is between two queue pairs of one NIC.
@@ -97,6 +101,12 @@ impl World {
         if uc + ud == 0 {
             rc = rc.max(1);
         }
+        // Of streams of their own: worlds without them stay what they were.
+        let sr = [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 56).below(4) as usize];
+        let (lowar, lowar_buffers, crowd) = draw_lowar(&mut Random::stream(seed, 58));
+        if sr == 0.0 {
+            rc = rc.max(crowd);
+        }
         let sometimes = |r: &mut Random, p: f64| if r.chance(0.4) { p } else { 0.0 };
         // All that can be in front of an answer on the way.
         let queued = Duration::from_nanos(300 * 8_000_000_000_000 / rate) * (1 + (rc + uc + ud) as u32 / 2);
@@ -106,7 +116,7 @@ impl World {
         // On slow links all retries would be over before an answer can come, on fast ones it may do without.
         let mut patience = if rate < 10_000_000_000 || r.chance(0.5) { queued } else { Duration::ZERO };
         // Of its own stream, as Selective Repeat below.
-        let cc = [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 58).below(4) as usize];
+        let cc = [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 62).below(4) as usize];
         let mut shape = Shape::default();
         if !perfect {
             let all = (2 * (rc + uc) + ud) as u64 * u64::from(messages) * (u64::from(max_len) * 2 + 1000);
@@ -152,8 +162,9 @@ impl World {
             rc,
             uc,
             ud,
-            // Of its own stream: worlds without it stay what they were.
-            sr: [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 56).below(4) as usize],
+            sr,
+            lowar,
+            lowar_buffers,
             cc,
             loopback: [0.0, 0.3, 1.0][r.below(3) as usize],
             shared: [0.0, 0.5, 1.0][r.below(3) as usize],
@@ -186,6 +197,15 @@ fn draw_network(r: &mut Random) -> Network {
     let between = [Between::Link, Between::Link, Between::Switch, Between::LeafSpine][r.below(4) as usize];
     let faulty_hop = r.below(between.hops() as u64) as usize;
     Network { between, ipv6: r.chance(0.4), faulty_hop }
+}
+
+/// How many offer LoWAR, and what they have for it: often too little for all. Sometimes many connections share it.
+fn draw_lowar(r: &mut Random) -> (f64, Option<(u16, u32)>, usize) {
+    let chance = [0.0, 0.8, 1.0, 1.0][r.below(4) as usize];
+    let crowd = if chance > 0.0 && r.chance(0.4) { 3 + r.below(4) as usize } else { 0 };
+    let short = if crowd > 0 { 0.8 } else { 0.3 };
+    let few = r.chance(short).then(|| ([0, 2, 5, 20, 1024][r.below(5) as usize], 1 << r.below(5)));
+    (chance, few, crowd)
 }
 
 /// What else is wrong with a link: bursts, delay and jitter, a bottleneck.

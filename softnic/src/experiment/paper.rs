@@ -3,6 +3,8 @@
 //! Zuo et al., "LoWAR: Enhancing RDMA over Lossy WANs with Transparent Error Correction". What only its charts show is not here: a
 //! curve read by eye is no figure to compare with. "CX-5" is the ConnectX-5 that the paper measured against.
 
+use std::time::Duration;
+
 /// A stated figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Stated {
@@ -20,9 +22,9 @@ const fn stated(place: &'static str, value: f64, what: &'static str) -> Stated {
 pub(super) const CX5_LOSS_FREE: Stated = stated("II-C, Fig. 3a", 9.21, "CX-5, 40 ms, no loss: Gbit/s");
 pub(super) const CX5_AT_1E5: Stated = stated("II-C, Fig. 3a", 2.92, "CX-5, 40 ms, 0.001 %: Gbit/s");
 
-/// What is stated of a CX-5 with one connection at a chance of loss and a round trip in ms.
-pub(super) fn cx5_goodput(loss: f64, rtt_ms: u64, connections: u32) -> Option<Stated> {
-    match (rtt_ms, connections) {
+/// What is stated of a CX-5 at a chance of loss, with a round trip and a number of connections.
+pub(super) fn cx5_goodput(loss: f64, rtt: Duration, connections: u32) -> Option<Stated> {
+    match (rtt.as_millis(), connections) {
         (40, 1) if loss == 0.0 => Some(CX5_LOSS_FREE),
         (40, 1) if loss == 1e-5 => Some(CX5_AT_1E5),
         _ => None,

@@ -42,12 +42,12 @@ impl Transport {
         }
     }
 
-    /// The same for `softnic perf`.
-    pub(super) fn for_perf(self) -> Result<plan::Transport, String> {
+    /// What `softnic perf` calls it, and its blocks.
+    pub(super) fn for_perf(self) -> (plan::Transport, Option<(u8, u8)>) {
         match self {
-            Transport::Rc => Ok(plan::Transport::Rc),
-            Transport::Sr => Ok(plan::Transport::Sr),
-            Transport::Lowar(..) => Err(format!("there is no {self} yet")),
+            Transport::Rc => (plan::Transport::Rc, None),
+            Transport::Sr => (plan::Transport::Sr, None),
+            Transport::Lowar(r, c) => (plan::Transport::Lowar, Some((r, c))),
         }
     }
 }

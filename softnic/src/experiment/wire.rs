@@ -17,7 +17,7 @@ use crate::perf::report::Measured;
 use crate::perf::session::{self, Setup};
 use crate::perf::stop;
 
-const TRANSPORTS: [Transport; 2] = [Transport::Rc, Transport::Sr];
+const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1)];
 /// A tenth of the paper's rate, ten times its loss: as many losses in a round trip.
 const LOSSES: [f64; 5] = [0.0, 1e-4, 5e-4, 1e-3, 5e-3];
 const LOSSES_QUICK: [f64; 2] = [0.0, 1e-3];
@@ -111,12 +111,15 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
     };
     let fault: Spec = spec.parse().map_err(|e| format!("{spec}: {e}"))?;
     let setup = Setup { device: ends.device.clone(), options: open_options(Some(fault), seed), cpus: vec![], seed };
+    let (transport, blocks) = point.transport.for_perf();
     let plan = Plan {
         op: Op::WriteBw,
-        transport: point.transport.for_perf()?,
+        transport,
         window: None,
+        blocks,
         cc: None,
         negotiated: None,
+        needs_link_mtu: None,
         sizes: vec![SIZE],
         amount: Amount::Seconds(seconds),
         qps: 1,

@@ -229,7 +229,7 @@ fn run_end(
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
             let peer = hello_of(control, Some(&context))?;
             side.connect(&peer)?;
-            side.negotiate();
+            side.negotiate(&setup.device, &peer);
             begin(&side.plan, side.context.description())?;
             client::run(&mut side, control, tell)
         }

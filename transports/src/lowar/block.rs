@@ -103,6 +103,29 @@ impl Block {
         self.sound
     }
 
+    /// Whether the packet is the next one, and none is missing before it.
+    #[inline]
+    pub(super) fn goes_on_with(&self, psn: Psn) -> bool {
+        self.active && self.sound && self.base.add(u32::from(self.came)) == psn
+    }
+
+    /// The next packet came, as [`Block::goes_on_with`] says.
+    #[inline]
+    pub(super) fn add_next(&mut self, body: &Body<'_>, ends_message: bool, pool: &mut Pool) {
+        let offset = u32::from(self.came);
+        self.mark(offset);
+        let isn = if self.code.c() == 1 { 0 } else { offset as usize % usize::from(self.code.c()) };
+        let unit = &mut self.units[isn];
+        if self.touched & 1 << isn == 0 {
+            self.touched |= 1 << isn;
+            pool.renew(unit);
+        }
+        self.sound = *unit != Unit::NONE && pool.add(*unit, body);
+        if ends_message || self.came == self.code.r() {
+            self.end(pool);
+        }
+    }
+
     /// A packet came that [`Block::takes`]; `ends_message`: it is the last one of its message.
     #[inline]
     pub(super) fn add(&mut self, offset: u32, body: &Body<'_>, ends_message: bool, pool: &mut Pool) {

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::xor::xor;
+use crate::planted::{Bug, planted};
 
 /// Coding units for encoding, and as many for decoding (section V).
 const UNITS: u16 = 1024;
@@ -45,18 +46,26 @@ struct Sum {
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     bytes: Box<[u8]>,
+    /// Where the first unit begins, and bytes of a unit: all of them lie on cache lines, or each access would be to two.
+    skew: usize,
+    size: usize,
     sums: Box<[Sum]>,
     free: VecDeque<u16>,
-    size: usize,
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 impl Pool {
     fn new(units: u16, size: usize) -> Pool {
+        let size = size.next_multiple_of(LINE);
+        let bytes: Box<[u8]> = vec![0; usize::from(units) * size + LINE].into();
         Pool {
-            bytes: vec![0; usize::from(units) * size].into(),
+            skew: bytes.as_ptr().align_offset(LINE).min(LINE),
+            bytes,
+            size,
             sums: vec![Sum::default(); usize::from(units)].into(),
             free: (0..units).collect(),
-            size,
         }
     }
 
@@ -99,18 +108,18 @@ impl Pool {
     #[inline]
     pub(super) fn add(&mut self, unit: Unit, body: &Body<'_>) -> bool {
         let (a, b) = body.parts;
-        if a.len() + b.len() > self.size || body.wire_len > usize::from(u16::MAX) {
-            return false;
-        }
         let at = usize::from(unit.0);
-        let sum = &mut self.sums[at];
-        let room = &mut self.bytes[at * self.size..(at + 1) * self.size];
-        let before = usize::from(sum.len);
-        add_part(room, before, a);
-        if !b.is_empty() {
-            add_part(&mut room[a.len()..], before.saturating_sub(a.len()), b);
+        let begin = self.skew + at * self.size;
+        let Some(sum) = self.sums.get_mut(at) else { return false };
+        let Some(room) = self.bytes.get_mut(begin..begin + self.size) else { return false };
+        let (before, len) = (usize::from(sum.len), a.len() + b.len());
+        match room.get_mut(..len) {
+            // Nearly always.
+            Some(room) if len <= before && b.is_empty() => xor(room, a),
+            Some(room) => add_parts(room, before, a, b),
+            None => return false,
         }
-        sum.len = sum.len.max((a.len() + b.len()) as u16);
+        sum.len = sum.len.max(len as u16);
         sum.wire_len = sum.wire_len.max(body.wire_len as u16);
         sum.digest = sum.digest.wrapping_add(body.digest);
         true
@@ -121,7 +130,10 @@ impl Pool {
     pub(super) fn sum(&self, unit: Unit) -> (&[u8], usize, u32) {
         let at = usize::from(unit.0);
         match self.sums.get(at) {
-            Some(s) => (&self.bytes[at * self.size..][..usize::from(s.len)], usize::from(s.wire_len), s.digest),
+            Some(s) => {
+                let begin = self.skew + at * self.size;
+                (&self.bytes[begin..begin + usize::from(s.len)], usize::from(s.wire_len), s.digest)
+            }
             None => (&[], 0, 0),
         }
     }
@@ -132,8 +144,14 @@ impl Pool {
     }
 }
 
+/// Adds two pieces, of which `before` bytes reach what is there already; what is longer is put behind it.
+#[inline(never)]
+fn add_parts(room: &mut [u8], before: usize, a: &[u8], b: &[u8]) {
+    add_part(room, before, a);
+    add_part(&mut room[a.len()..], before.saturating_sub(a.len()), b);
+}
+
 /// Adds `part` to the beginning of `room`, of which `before` bytes hold something.
-#[inline]
 fn add_part(room: &mut [u8], before: usize, part: &[u8]) {
     let common = before.min(part.len());
     let (old, new) = part.split_at(common);
@@ -208,7 +226,8 @@ impl Ring {
             return None;
         }
         let at = place.0 as usize % self.slots.len();
-        (self.slots[at].0 == place).then_some(at)
+        let there = self.slots[at].0;
+        (there == place || planted(Bug::LowarOverrun) && there != Place::NONE).then_some(at)
     }
 }
 
@@ -242,6 +261,12 @@ impl Buffers {
     pub fn free_units(&self) -> (usize, usize) {
         (self.encoding.free(), self.decoding.free())
     }
+
+    /// Whether nobody has anything of it: all units are free, each once, and nothing waits in the ring.
+    pub fn are_unused(&self) -> bool {
+        let free = [&self.encoding, &self.decoding].iter().all(|pool| pool.free() == pool.sums.len());
+        free && self.ring.slots.iter().all(|&(place, _)| place == Place::NONE)
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +286,7 @@ mod tests {
         assert_eq!(pool.sum(unit), (&[5u8, 10, 16][..], 3, 6));
         assert!(pool.add(unit, &body(&[1, 2])));
         assert_eq!(pool.sum(unit).0, [4, 8, 16]);
-        assert!(!pool.add(unit, &body(&[0; 9])));
+        assert!(!pool.add(unit, &body(&[0; LINE + 1])));
     }
 
     #[test]

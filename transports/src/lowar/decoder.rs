@@ -10,6 +10,7 @@ use super::block::Block;
 use super::buffers::{Body, Buffers, Place, Pool};
 use super::recovery::{self, Repair};
 use super::{Code, REPAIR_TIMEOUT, Stream, digest_of, psn_of};
+use crate::planted::{Bug, planted};
 use crate::qp::{PayloadMode, earlier};
 use crate::shim::{Arrival, Awaited, Lent, Verdict};
 
@@ -52,12 +53,24 @@ impl Track {
         &mut self.waiting[psn.value() as usize % SPAN]
     }
 
+    /// Whether the packet is the next one of its block, nothing is missing, and others follow in the block.
+    #[inline]
+    fn goes_on_with(&self, psn: Psn, opcode: Opcode) -> bool {
+        self.count == 0
+            && self.lost.is_none()
+            && !self.back.is_active()
+            && self.front.goes_on_with(psn)
+            && !opcode.begins_message()
+    }
+
     /// Blocks that are complete are done with.
     #[inline]
     fn advance(&mut self, buffers: &mut Buffers) {
         while self.front.is_complete() {
             self.front.end(&mut buffers.decoding);
-            std::mem::swap(&mut self.front, &mut self.back);
+            if self.back.is_active() {
+                std::mem::swap(&mut self.front, &mut self.back);
+            }
         }
     }
 
@@ -81,7 +94,10 @@ impl Track {
     fn forget(&mut self, buffers: &mut Buffers) {
         if self.count > 0 {
             for place in self.waiting.iter_mut() {
-                buffers.ring.clear(std::mem::take(place));
+                let place = std::mem::take(place);
+                if !planted(Bug::LowarRingKept) {
+                    buffers.ring.clear(place);
+                }
             }
         }
         self.end_blocks(buffers);
@@ -101,13 +117,15 @@ impl Track {
         let Some((place, room, overran)) = lent.buffers.ring.put(frame.len()) else { return false };
         room.copy_from_slice(frame);
         lent.counters.lowar_ring_overruns += u64::from(overran);
-        self.note_kept(psn, place);
+        self.note_kept(psn, place, lent.buffers);
         true
     }
 
-    fn note_kept(&mut self, psn: Psn, place: Place) {
+    /// A packet waits. One that came before its block began anew, and is now recovered, waited already.
+    fn note_kept(&mut self, psn: Psn, place: Place, buffers: &mut Buffers) {
         let before = std::mem::replace(self.waits(psn), place);
         self.count += u16::from(before == Place::NONE);
+        buffers.ring.clear(before);
     }
 }
 
@@ -135,7 +153,9 @@ impl Decoder {
         for track in &mut self.tracks {
             track.forget(lent.buffers);
             track.front.reset(&mut lent.buffers.decoding);
-            track.back.reset(&mut lent.buffers.decoding);
+            if !planted(Bug::LowarUnitsKept) {
+                track.back.reset(&mut lent.buffers.decoding);
+            }
             lent.buffers.ring.clear(std::mem::take(&mut track.alarm));
             track.lost = None;
         }
@@ -150,13 +170,37 @@ impl Decoder {
         opcode: Opcode,
         stream: Stream,
         awaited: Option<Psn>,
-        mut lent: Lent<'_>,
+        lent: Lent<'_>,
     ) -> Verdict {
         let bytes = arrival.frame.get(arrival.bth..arrival.end.min(arrival.frame.len())).unwrap_or_default();
         let (Some(head), Some(awaited)) = (bytes.first_chunk::<{ bth::LEN }>(), awaited) else {
             return Verdict::Deliver;
         };
         let psn = psn_of(head);
+        let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
+        let digest = digest_of(head, tail, self.payload);
+        let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
+        let track = &mut self.tracks[stream as usize];
+        if psn == awaited && track.goes_on_with(psn, opcode) {
+            track.front.add_next(&body, opcode.ends_message(), &mut lent.buffers.decoding);
+            return Verdict::Deliver;
+        }
+        self.on_other_data(now, arrival, &body, (opcode, psn), stream, awaited, lent)
+    }
+
+    /// A data packet came that does not just go on with its block.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // all of it was read already
+    fn on_other_data(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        body: &Body<'_>,
+        (opcode, psn): (Opcode, Psn),
+        stream: Stream,
+        awaited: Psn,
+        mut lent: Lent<'_>,
+    ) -> Verdict {
         let track = &mut self.tracks[stream as usize];
         let early = psn.distance(awaited);
         // It came before: the queue pair knows what to do.
@@ -181,28 +225,28 @@ impl Decoder {
         if !track.front.is_active() {
             track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
         }
+        if planted(Bug::LowarSwallowed) && track.front.base != psn && psn.is_before(track.newest) {
+            return Verdict::Consume;
+        }
         if psn.is_after(track.newest) || early == 0 {
             track.newest = psn;
         }
         let Some((block, offset)) = choose(track, psn, begins, self.code, &mut lent.buffers.decoding) else {
             track.give_up(awaited, &mut lent);
-            return Verdict::Deliver;
+            return Verdict::DeliverAndPoll;
         };
-        let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
-        let digest = digest_of(head, tail, self.payload);
-        let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
-        block.add(offset, &body, opcode.ends_message(), &mut lent.buffers.decoding);
+        block.add(offset, body, opcode.ends_message(), &mut lent.buffers.decoding);
         if early == 0 {
             if track.count > 0 {
                 track.deadline = Some(now + REPAIR_TIMEOUT);
             }
             track.advance(lent.buffers);
-            return Verdict::Deliver;
+            return Verdict::DeliverAndPoll;
         }
         // A packet before it is missing. If that cannot be recovered, it is not waited for.
         if !track.front.is_sound() || !track.keep(psn, arrival.frame, &mut lent) {
             track.give_up(awaited, &mut lent);
-            return Verdict::Deliver;
+            return Verdict::DeliverAndPoll;
         }
         lent.counters.lowar_held_packets += 1;
         track.deadline = Some(now + REPAIR_TIMEOUT);
@@ -267,7 +311,7 @@ impl Decoder {
                 block.mark(offset);
                 lent.counters.lowar_recovered_packets += 1;
                 lent.counters.lowar_ring_overruns += u64::from(overran);
-                track.note_kept(base.add(offset), place);
+                track.note_kept(base.add(offset), place, lent.buffers);
                 track.deadline = Some(now + REPAIR_TIMEOUT);
                 track.advance(lent.buffers);
             }
@@ -309,12 +353,6 @@ impl Decoder {
         None
     }
 
-    /// Whether a packet waits.
-    #[inline]
-    pub(super) fn holds(&self) -> bool {
-        self.tracks.iter().any(|t| t.count > 0 || t.alarm != Place::NONE)
-    }
-
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let [a, b] = &self.tracks;
         earlier(a.deadline, b.deadline)
@@ -350,7 +388,8 @@ fn choose<'t>(
             true => psn,
             false => front.base.add(u32::from(front.len().unwrap_or(front.code.r()))),
         };
-        if !psn.is_before(base) && psn.forward_from(base) < u32::from(code.r()) {
+        // What is far ahead has no place to wait.
+        if !psn.is_before(base) && psn.forward_from(base) < u32::from(code.r()) && offset < SPAN as u32 {
             back.begin(base, code, pool);
             return Some((back, psn.forward_from(base)));
         }
@@ -359,8 +398,9 @@ fn choose<'t>(
     if psn.is_before(back.base) {
         return front.takes(offset, begins).then_some((front, offset));
     }
+    let far = offset >= SPAN as u32;
     let offset = back.offset(psn);
-    back.takes(offset, begins).then_some((back, offset))
+    (!far && back.takes(offset, begins)).then_some((back, offset))
 }
 
 /// Whether the fields of a repair packet's header fit each other.

@@ -93,6 +93,11 @@ impl Encoder {
         (self.on, self.notice) = (true, !self.on);
     }
 
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.on
+    }
+
     pub(super) fn sends(&self) -> Option<Code> {
         self.on.then_some(self.code)
     }
@@ -112,12 +117,12 @@ impl Encoder {
         (self.on, self.due, self.notice, self.wish) = (false, None, false, None);
     }
 
-    /// A packet of the queue pair leaves.
+    /// A packet of the queue pair leaves; the encoder is on. Says whether repair packets are due.
     #[inline]
-    pub(super) fn add(&mut self, body: &Body<'_>, lent: Lent<'_>) {
-        let Some(head) = body.parts.0.first_chunk::<{ bth::LEN }>() else { return };
+    pub(super) fn add(&mut self, body: &Body<'_>, lent: Lent<'_>) -> bool {
+        let Some(head) = body.parts.0.first_chunk::<{ bth::LEN }>() else { return false };
         let opcode = Opcode(head[0]);
-        let (true, Some(stream)) = (self.on, Stream::of(opcode)) else { return };
+        let Some(stream) = Stream::of(opcode) else { return false };
         let psn = psn_of(head);
         let pool = &mut lent.buffers.encoding;
         let block = &mut self.streams[stream as usize];
@@ -129,7 +134,8 @@ impl Encoder {
             block.begin(psn, self.code, opcode.begins_message(), pool);
         }
         if block.protected {
-            let unit = &mut block.units[usize::from(block.n % block.code.c())];
+            let isn = if block.code.c() == 1 { 0 } else { block.n % block.code.c() };
+            let unit = &mut block.units[usize::from(isn)];
             if block.n < block.code.c() {
                 pool.renew(unit);
             }
@@ -146,6 +152,7 @@ impl Encoder {
                 block.end(pool);
             }
         }
+        self.due.is_some()
     }
 
     /// Writes the next packet with a Repair Header.
@@ -154,7 +161,9 @@ impl Encoder {
         if self.due.is_some() {
             return self.transmit_repair(tx, payload, lent);
         }
-        if self.notice || self.wish.is_some() {
+        // Between blocks: the repair packets of one under way would say the opposite, behind it.
+        let notice = self.notice && self.streams.iter().all(|block| block.n == 0);
+        if notice || self.wish.is_some() {
             return self.transmit_negotiation(tx);
         }
         false

@@ -6,6 +6,7 @@ use softnic_wire::{Layout, Opcode, Psn, bth, icrc};
 use super::buffers::{Buffers, Place, Unit};
 use super::xor::xor;
 use super::{Code, Stream, digest_of, psn_of};
+use crate::planted::{Bug, planted};
 use crate::qp::PayloadMode;
 use crate::shim::Arrival;
 
@@ -123,7 +124,8 @@ fn prove(
         }
         PayloadMode::Elided => (&*body, digest_of(body, [0; icrc::LEN], context.payload)),
     };
-    if packet.len() < headers || rest_digest.wrapping_add(digest) != h.digest {
+    let same = rest_digest.wrapping_add(digest) == h.digest || planted(Bug::LowarDigest);
+    if packet.len() < headers || !same {
         return Err(NotRecovered);
     }
     Ok(len)
