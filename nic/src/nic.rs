@@ -258,6 +258,11 @@ impl Nic {
         self.link_mtu = Some(mtu);
     }
 
+    /// The longest IP packet that the link carries; `None` where that is anything.
+    pub fn link_mtu(&self) -> Option<u32> {
+        self.link_mtu
+    }
+
     /// The NIC's counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters

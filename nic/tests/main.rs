@@ -4,6 +4,7 @@ mod acknowledge;
 mod arbitrary;
 mod arbitrary_kinds;
 mod common;
+mod congestion;
 mod data;
 mod drain;
 mod errors;

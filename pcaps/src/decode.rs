@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use softnic_wire::lowar::{RepairHeader, Type};
 use softnic_wire::{Error, ExtHeaders, Layout, Opcode, Psn, Qpn, bth, icrc};
 
 use crate::sack::bitmap_len;
@@ -123,6 +124,7 @@ fn decode_at(frame: &[u8], layout: Layout) -> Result<Dissection<'_>, Error> {
                 why: "its bitmap has not the bits that its header says",
             })
         }
+        (Some(Opcode::LOWAR), _, Some(len)) => lowar_problem(payload, len),
         _ => None,
     });
     let icrc = match icrc::verify_shared(frame, &layout) {
@@ -154,6 +156,19 @@ fn decode_at(frame: &[u8], layout: Layout) -> Result<Dissection<'_>, Error> {
     })
 }
 
+/// What is wrong with what follows the BTH of a LoWAR packet, as far as it was captured; it is `len` bytes long.
+fn lowar_problem(payload: &[u8], len: usize) -> Option<Error> {
+    let malformed = |why| Some(Error::Malformed { what: "LoWAR packet", why });
+    if len < RepairHeader::LEN {
+        return malformed("too short for its header");
+    }
+    match RepairHeader::parse(payload.first_chunk()?) {
+        None => malformed("it is of no type that there is"),
+        Some(h) if h.kind != Type::Repair && len > RepairHeader::LEN => malformed("something follows its header"),
+        Some(_) => None,
+    }
+}
+
 /// A BTH of which the end may be missing.
 struct PartialBth<'a>(&'a [u8]);
 
@@ -172,6 +187,14 @@ impl PartialBth<'_> {
 }
 
 impl Dissection<'_> {
+    /// The Repair Header of a LoWAR packet, where it was captured and is of a known type.
+    pub fn repair_header(&self) -> Option<RepairHeader> {
+        match self.opcode? {
+            Opcode::LOWAR => RepairHeader::parse(self.payload.first_chunk()?),
+            _ => None,
+        }
+    }
+
     /// Whether all headers of the opcode were captured.
     pub fn headers_complete(&self) -> bool {
         self.psn.is_some() && self.opcode.is_some_and(|op| self.ext.set() == op.headers())

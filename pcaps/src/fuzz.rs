@@ -68,6 +68,7 @@ pub fn check_packet(frame: &[u8], d: &Dissection<'_>) {
             sack.bitmap.is_none_or(|m| m.received + m.missing <= sack.bits && m.first_missing.len() <= sack::SHOWN)
         );
     }
+    let _ = d.repair_header().map(|h| h.to_string());
     if d.icrc == IcrcVerdict::Ok {
         assert_eq!(icrc::verify_shared(frame, &d.layout), Ok(()), "what we call right is what a NIC would accept");
     }

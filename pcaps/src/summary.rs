@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use softnic_wire::aeth::Syndrome;
+use softnic_wire::lowar::Type;
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::{Error, Opcode, PathMtu, Qpn};
 
@@ -36,6 +37,8 @@ pub struct Flow {
     pub naks: BTreeMap<u8, u64>,
     /// Receiver-not-ready NAKs.
     pub rnr_naks: u64,
+    /// Repair packets of LoWAR, which are no payload.
+    pub repairs: u64,
     /// Congestion notifications.
     pub cnps: u64,
     /// Packets marked congestion experienced.
@@ -165,7 +168,10 @@ impl Flow {
 
     fn add(&mut self, d: &Dissection<'_>, opcode: Opcode, mtu: Option<PathMtu>) -> Option<Order> {
         self.packets += 1;
-        self.payload_bytes += d.payload_len.unwrap_or(0) as u64;
+        match opcode {
+            Opcode::LOWAR => self.repairs += u64::from(d.repair_header().is_some_and(|h| h.kind == Type::Repair)),
+            _ => self.payload_bytes += d.payload_len.unwrap_or(0) as u64,
+        }
         self.icrc_bad += u64::from(d.icrc == IcrcVerdict::Bad);
         self.ecn_ce += u64::from(d.traffic_class & 3 == 3);
         self.cnps += u64::from(opcode == Opcode::CNP);

@@ -1,6 +1,6 @@
 //! The packets of a capture, as a NIC could take them, and what cannot be replayed of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use softnic_pcaps::decode::{self, Dissection, IcrcVerdict};
 use softnic_pcaps::{Frame, Payload, Reader, link};
+use softnic_wire::mad::vendor::Negotiation;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, ExtHeaders, Layout, Opcode, Psn, Qpn, ethernet, icrc, ipv4};
 
@@ -32,6 +33,8 @@ pub enum Skip {
     Cnp,
     /// Of a connection that has agreed on Selective Repeat: there is no second implementation to hold against ours.
     SelectiveRepeat,
+    /// Of a connection on which LoWAR repairs losses: what was lost for the capture was not for the receiver.
+    Lowar,
     /// An opcode of a service that our NIC does not have, or of none.
     Opcode,
     /// Answers to requests that are not in the capture.
@@ -53,6 +56,7 @@ impl Skip {
             Skip::Management => "qp1",
             Skip::Cnp => "cnp",
             Skip::SelectiveRepeat => "sr",
+            Skip::Lowar => "lowar",
             Skip::Opcode => "opcode",
             Skip::NoRequests => "no_requests",
             Skip::NoConnection => "no_connection",
@@ -72,6 +76,7 @@ impl fmt::Display for Skip {
             Skip::Management => "to QP1, of no exchange that begins in the capture",
             Skip::Cnp => "congestion notifications",
             Skip::SelectiveRepeat => "of Selective Repeat (sr): such connections are not replayed",
+            Skip::Lowar => "of LoWAR (lowar): such connections are not replayed",
             Skip::Opcode => "with an opcode that our NIC does not have",
             Skip::NoRequests => "answers without any request in the capture",
             Skip::NoConnection => "of no connection that can be rebuilt",
@@ -120,6 +125,8 @@ pub(crate) struct Capture {
     pub(crate) management: Vec<Packet>,
     /// Why reading ended before the end of the file.
     pub(crate) fault: Option<softnic_pcaps::Error>,
+    /// Queue pairs that LoWAR packets go to, by their sender and their address.
+    lowar: BTreeSet<(IpAddr, IpAddr, Qpn)>,
     start: Option<i128>,
     last_time: u64,
 }
@@ -132,13 +139,33 @@ impl Capture {
         loop {
             match reader.next_frame() {
                 Ok(Some(frame)) => capture.add(&frame),
-                Ok(None) => return Ok(capture),
+                Ok(None) => break,
                 Err(e) => {
                     capture.fault = Some(e);
-                    return Ok(capture);
+                    break;
                 }
             }
         }
+        capture.leave_out_lowar();
+        Ok(capture)
+    }
+
+    /// Skips all packets of connections that have packets of LoWAR, both ways as far as offers and answers tell who the other side is.
+    fn leave_out_lowar(&mut self) {
+        let mut of_lowar = std::mem::take(&mut self.lowar);
+        for p in &self.management {
+            let Ok(said) = Negotiation::parse(p.payload()) else { continue };
+            let there = (p.src, p.dst, Qpn::new(said.receiver_qpn));
+            let back = (p.dst, p.src, Qpn::new(said.sender_qpn));
+            if of_lowar.contains(&there) || of_lowar.contains(&back) {
+                of_lowar.extend([there, back]);
+            }
+        }
+        let (skipped, kept) = std::mem::take(&mut self.packets)
+            .into_iter()
+            .partition(|p: &Packet| of_lowar.contains(&(p.src, p.dst, p.dest_qp)));
+        self.packets = kept;
+        skipped.iter().for_each(|_| self.skip(Skip::Lowar));
     }
 
     pub(crate) fn skip(&mut self, why: Skip) {
@@ -167,7 +194,12 @@ impl Capture {
             Ok(p) if p.opcode.service() == Service::Ud && p.dest_qp == Qpn::GSI => {
                 self.management.push(p);
             }
-            Ok(p) => self.packets.push(p),
+            Ok(p) => {
+                if p.opcode == Opcode::LOWAR {
+                    self.lowar.insert((p.src, p.dst, p.dest_qp));
+                }
+                self.packets.push(p);
+            }
             Err(why) => self.skip(why),
         }
     }

@@ -189,7 +189,8 @@ impl Report {
 
     /// Whether all that was replayed is the messages of connection managers, about connections that cannot be.
     fn only_set_up(&self) -> bool {
-        self.skipped.contains_key(&Skip::SelectiveRepeat) && self.flows.iter().all(|f| f.responder_qp == Qpn::GSI)
+        let extension = [Skip::SelectiveRepeat, Skip::Lowar].iter().any(|skip| self.skipped.contains_key(skip));
+        extension && self.flows.iter().all(|f| f.responder_qp == Qpn::GSI)
     }
 
     /// The exit code of `softnic replay`: 0, 1 or 2.

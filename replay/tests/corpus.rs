@@ -107,6 +107,9 @@ const CORPUS: &[Row] = &[
     ("loss_send_middle_nak.pcap", 0, 21, 4, 0, 0, 0),
     ("loss_send_random10pct.pcap", 0, 23, 4, 0, 0, 0),
     ("loss_write_first_nak.pcap", 0, 30, 4, 0, 0, 0),
+    // Connections of LoWAR are not replayed.
+    ("lowar_read_loss.pcap", 2, 0, 0, 0, 0, 0),
+    ("lowar_write_loss.pcap", 2, 0, 0, 0, 0, 0),
     ("pingpong_rc_ipv4.pcap", 0, 18, 6, 0, 0, 0),
     ("pingpong_srq_ipv4.pcap", 0, 8, 8, 0, 0, 0),
     ("pingpong_ud_ipv4.pcap", 0, 6, 0, 0, 0, 0),

@@ -59,6 +59,8 @@ fn worth_running(passed: &[Passed]) {
     with("frames lost", 100, |p| p.lost > 0);
     with("full queues", 5, |p| p.tail_dropped > 0);
     with("marks", 10, |p| p.marked > 0);
+    with("congestion notifications", 20, |p| p.cnps > 0);
+    with("congestion notifications that were heeded", 20, |p| p.cnps_heeded > 0);
     // Where a queue can be full that may happen, but so rarely that more would be a bug.
     let gave_up = passed.iter().filter(|p| p.gave_up > 0).count();
     assert!(gave_up * 200 <= passed.len(), "{gave_up} worlds of {} ran out of retries", passed.len());

@@ -2,6 +2,7 @@
 
 mod counters;
 mod devinfo;
+mod experiment;
 mod inspect;
 mod install;
 mod perf;
@@ -40,6 +41,7 @@ struct Common {
 enum Command {
     Counters(counters::Args),
     Devinfo(devinfo::Args),
+    Experiment(experiment::Args),
     Inspect(inspect::Args),
     Install(install::Args),
     Perf(Box<perf::Args>),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Counters(args) => counters::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
+        Command::Experiment(args) => experiment::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Install(args) => install::run(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),

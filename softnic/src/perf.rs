@@ -5,11 +5,11 @@ mod client;
 mod control;
 mod latency;
 mod pattern;
-mod plan;
+pub(crate) mod plan;
 mod raw;
-mod report;
+pub(crate) mod report;
 mod serve;
-mod session;
+pub(crate) mod session;
 mod side;
 pub(crate) mod stop;
 mod table;
@@ -34,6 +34,8 @@ use session::Setup;
   softnic perf write_bw --size 64K --duration 5
   softnic perf send_lat --transport ud --size 64 --json
   softnic perf write_bw --transport sr --fault loss=1e-2
+  softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
+  softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
   softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
@@ -56,13 +58,15 @@ pub(crate) struct Args {
     /// TCP port of the server
     #[arg(long, default_value_t = 18515, value_name = "N")]
     port: u16,
-    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat, negotiated with the peer; sr:PACKETS sets its window), uc (unreliable
+    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat, negotiated with the peer; sr:PACKETS sets its window), lowar:R,C
+    /// (forward error correction, negotiated with the peer: C repair packets behind R packets, as in lowar:32,1), uc (unreliable
     /// connection), ud (datagrams) [default: rc]
-    #[arg(long, value_parser = transport_arg, value_name = "rc|sr|uc|ud")]
-    transport: Option<(Transport, Option<u32>)>,
-    /// Congestion control: none is all there is so far
-    #[arg(long, default_value = "none", value_parser = ["none"])]
-    cc: String,
+    #[arg(long, value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
+    transport: Option<(Transport, api::Transport)>,
+    /// What decides how fast rc and sr send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
+    /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
+    #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
+    cc: Option<String>,
     /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
     #[arg(long, short = 's', value_parser = size_arg)]
     size: Option<u32>,
@@ -78,7 +82,8 @@ pub(crate) struct Args {
     /// Queue pairs [default: 1]
     #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=16384))]
     qps: Option<u32>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear]
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
+    /// bytes more, the longest with which they fit]
     #[arg(long, short = 'm', value_parser = mtu_arg)]
     mtu: Option<u32>,
     /// Work requests outstanding on each queue pair [default: 128]
@@ -127,17 +132,24 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
-fn transport_arg(s: &str) -> Result<(Transport, Option<u32>), String> {
+fn transport_arg(s: &str) -> Result<(Transport, api::Transport), String> {
     match s {
-        "uc" => Ok((Transport::Uc, None)),
-        "ud" => Ok((Transport::Ud, None)),
+        "uc" => Ok((Transport::Uc, api::Transport::Rc)),
+        "ud" => Ok((Transport::Ud, api::Transport::Rc)),
         _ => match s.parse() {
-            Ok(api::Transport::Rc) => Ok((Transport::Rc, None)),
-            Ok(api::Transport::Sr { window }) => Ok((Transport::Sr, window)),
-            Err(TransportError::Unknown(s)) => Err(format!("there is no transport '{s}': choose rc, sr, uc or ud")),
+            Ok(how @ api::Transport::Rc) => Ok((Transport::Rc, how)),
+            Ok(how @ api::Transport::Sr { .. }) => Ok((Transport::Sr, how)),
+            Ok(how @ api::Transport::Lowar(_)) => Ok((Transport::Lowar, how)),
+            Err(TransportError::Unknown(s)) => {
+                Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud"))
+            }
             Err(e) => Err(e.to_string()),
         },
     }
+}
+
+fn cc_arg(s: &str) -> Result<String, String> {
+    api::parse_cc(s).map(|_| s.into()).map_err(|e| e.to_string())
 }
 
 fn mtu_arg(s: &str) -> Result<u32, String> {
@@ -156,7 +168,12 @@ fn duration_arg(s: &str) -> Result<Duration, String> {
 
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
-        let (transport, window) = self.transport.unwrap_or((Transport::Rc, None));
+        let (transport, how) = self.transport.unwrap_or((Transport::Rc, api::Transport::Rc));
+        let (window, blocks) = match how {
+            api::Transport::Rc => (None, None),
+            api::Transport::Sr { window } => (window, None),
+            api::Transport::Lowar(code) => (None, Some((code.r(), code.c()))),
+        };
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
         let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });
         let sizes = match self.all_sizes {
@@ -172,7 +189,10 @@ impl Args {
             op,
             transport,
             window,
+            blocks,
+            cc: self.cc.clone().filter(|cc| cc != "none"),
             negotiated: None,
+            needs_link_mtu: None,
             sizes,
             amount,
             qps: self.qps.unwrap_or(1),
@@ -198,6 +218,10 @@ impl Args {
         }
         if let Some((t, _)) = self.transport.filter(|&(t, _)| t != plan.transport) {
             return differ("transport", t.name().into(), plan.transport.name().into());
+        }
+        let plain = |cc: &Option<String>| cc.clone().unwrap_or("none".into());
+        if self.cc.is_some() && plain(&self.cc) != plain(&plan.cc) {
+            return differ("--cc", plain(&self.cc), plain(&plan.cc));
         }
         if let Some(size) = self.size.filter(|&size| plan.sizes != [size]) {
             return differ("size", size.to_string(), format!("{:?}", plan.sizes));
@@ -253,7 +277,7 @@ impl Args {
             return Err("raw frames pass by what records captures: leave --pcap out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
-        let more = more || self.transport.is_some() || self.pcap.is_some() || self.fault.is_some();
+        let more = more || self.transport.is_some() || self.cc.is_some() || self.pcap.is_some() || self.fault.is_some();
         if !apart && self.op.is_none() && more {
             return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());
         }
@@ -285,7 +309,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             };
             match &args.connect {
                 None => session::in_memory(&setup, &plan, begin, tell),
-                Some(host) => session::connect(&setup, &plan, host, args.port, begin, tell),
+                Some(host) => session::connect(&setup, &plan, host, args.port, Duration::ZERO, begin, tell),
             }
         }
     };

@@ -54,8 +54,13 @@ fn check_fields(v: &Value, transport: &str, op: &str, bytes: u64, iterations: u6
     assert!(v["counters"].is_object());
     // A peer that got no core for long counts as silent.
     let negotiated = v["negotiated"].as_str();
-    assert!(if transport == "sr" { matches!(negotiated, Some("sr" | "rc")) } else { negotiated.is_none() }, "{v}");
-    let more = usize::from(transport == "sr");
+    let more = match transport {
+        "sr" | "lowar" => {
+            assert!(negotiated.is_some_and(|spoken| spoken == transport || spoken == "rc"), "{v}");
+            1 + usize::from(transport == "lowar")
+        }
+        _ => usize::from(negotiated.is_some()),
+    };
     let positive = |v: &Value, names: &[&str]| {
         names.iter().for_each(|name| assert!(v[name].as_f64().is_some_and(|x| x > 0.0), "{name} of {v}"));
     };
@@ -76,6 +81,7 @@ fn every_operation_of_every_transport_and_the_data_is_right() {
     let all = [
         ("rc", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"][..]),
         ("sr", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"]),
+        ("lowar", &["write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"]),
         ("uc", &["write_bw", "send_bw", "write_lat", "send_lat"]),
         ("ud", &["send_bw", "send_lat"]),
     ];
@@ -89,6 +95,7 @@ fn every_operation_of_every_transport_and_the_data_is_right() {
     for op in ["atomic_bw", "atomic_lat"] {
         check_fields(&json(&[op, "--iters", "200", "--verify"]), "rc", op, 8, 200);
         check_fields(&json(&[op, "--transport", "sr", "--iters", "200", "--verify"]), "sr", op, 8, 200);
+        check_fields(&json(&[op, "--transport", "lowar:4,4", "--iters", "200", "--verify"]), "lowar", op, 8, 200);
     }
 }
 
@@ -104,6 +111,22 @@ fn what_was_lost_is_sent_again_selectively_and_the_run_says_what_was_negotiated(
     let text = perf(&["send_lat", "--transport", "sr", "--iters", "20"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.lines().next().is_some_and(|line| line.contains("; sr")), "{text}");
+}
+
+#[test]
+fn what_was_lost_is_repaired_and_the_run_says_with_which_blocks() {
+    for op in ["write_bw", "read_bw", "send_bw"] {
+        let fault = "loss=0.01,reorder=0.01:2,dup=0.01";
+        let args = [op, "--transport", "lowar:8,2", "--size", "100000", "--iters", "300", "--verify", "--fault", fault];
+        let v = json(&args);
+        check_fields(&v, "lowar", op, 100_000, 300);
+        assert_eq!(v["code"], "8,2");
+        let recovered = counter(&v, "lowar_recovered_packets") > 0;
+        assert!(v["negotiated"] == "rc" || op != "read_bw" || recovered, "what comes to the client: {v}");
+    }
+    let text = perf(&["send_lat", "--transport", "lowar", "--iters", "20"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.lines().next().is_some_and(|line| line.contains("; lowar:32,1")), "{text}");
 }
 
 #[test]
@@ -196,6 +219,10 @@ fn mistakes_get_one_line() {
         (&["write_lat", "--transport", "ud"], "only send"),
         (&["send_bw", "--transport", "ud", "--size", "5000"], "at most"),
         (&["write_lat", "--transport", "sr", "--size", "5000"], "send_lat"),
+        (&["write_bw", "--transport", "lowar:0,1"], "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
+        (&["write_bw", "--transport", "lowar:8,9"], "`8,9` are no blocks of lowar"),
+        (&["write_bw", "--transport", "lowar:x"], "`x` are no blocks of lowar"),
+        (&["write_bw", "--transport", "lowr"], "there is no transport 'lowr': choose rc, sr, lowar:R,C, uc or ud"),
         (&["raw", "--size", "5000"], "MTU"),
         (&["raw", "--verify"], "--verify"),
         (&["atomic_bw", "--size", "16"], "8 bytes"),
@@ -204,6 +231,7 @@ fn mistakes_get_one_line() {
         (&["write_bw", "--dev", "afxdp:no-such-if", "--connect", "127.0.0.1"], "no-such-if"),
         (&["write_bw", "--dev", "dgram:/tmp/a,/tmp/b,ip=10.0.0.1/24"], "--connect"),
         (&["--size", "64"], "what to measure"),
+        (&["send_bw", "--transport", "ud", "--cc", "dcqcn"], "only rc and sr"),
     ] {
         let (code, text) = refusal(args);
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{args:?}: {text}");
@@ -215,7 +243,8 @@ fn mistakes_get_one_line() {
         &["write_bw", "--mtu", "1500"],
         &["write_bw", "--dev", "eth0"],
         &["write_bw", "--fault", "lots"],
-        &["write_bw", "--cc", "dcqcn"],
+        &["write_bw", "--cc", "reno"],
+        &["write_bw", "--cc", "dcqcn:ai=fast"],
         &["write_bw", "--iters", "0"],
         &["write_bw", "--iters", "5", "--duration", "1"],
     ] {
@@ -409,6 +438,7 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
     let expected = [
         row("rc", writes, 65536),
         row("sr", writes, 65536),
+        row("lowar", writes, 65536),
         row("uc", writes, 65536),
         row("ud", ["send_bw", "send_lat"], 4096),
         row("raw", ["raw", "raw_lat"], 4096),
@@ -416,7 +446,7 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
     assert_eq!(cells, expected.concat());
     let text = perf(&["--duration", "50ms"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    for transport in ["rc", "sr", "uc", "ud", "raw"] {
+    for transport in ["rc", "sr", "lowar:32,1", "uc", "ud", "raw"] {
         assert!(text.lines().any(|line| line.starts_with(transport) && line.contains("_lat 64)")), "{text}");
     }
 }

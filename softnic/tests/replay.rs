@@ -127,6 +127,28 @@ fn a_connection_of_selective_repeat_that_managers_set_up_is_not_replayed_either(
     assert_eq!(out[1].status.code(), Some(0), "RC beside it is replayed: {}", stdout(&out[1]));
 }
 
+/// What was lost for the capture was not for the receiver: of such a connection nothing is replayed, though its data packets are RC's.
+#[test]
+fn connections_of_lowar_are_named_as_what_is_not_replayed() {
+    let lowar = std::fs::read(corpus("lowar_write_loss.pcap")).unwrap();
+    let rc = std::fs::read(corpus("rc_atomic.pcap")).unwrap();
+    let path = std::env::temp_dir().join(format!("softnic-replay-lowar-{}.pcap", std::process::id()));
+    for (file, code) in [(lowar.clone(), 2), ([&rc[..], &lowar[24..]].concat(), 0)] {
+        std::fs::write(&path, file).unwrap();
+        let out = replay(&[path.to_str().unwrap()]);
+        let json = replay(&["--json", path.to_str().unwrap()]);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((out.status.code(), json.status.code()), (Some(code), Some(code)), "{}", stdout(&out));
+        assert!(
+            stdout(&out).contains("skipped: 30 of LoWAR (lowar): such connections are not replayed"),
+            "{}",
+            stdout(&out)
+        );
+        let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+        assert_eq!(value["skipped"]["lowar"], 30);
+    }
+}
+
 /// Of a capture the packets to QP1.
 fn without_data(file: &[u8]) -> Vec<u8> {
     let mut out = file[..24].to_vec();

@@ -17,8 +17,8 @@ bool softnicdv_is_supported(struct ibv_device *device);
 
 struct softnicdv_qp_init_attr {
 	uint64_t comp_mask;	/* 0 */
-	/* As the QP type says: "rc", "uc" or "ud"; for IBV_QPT_RC also "sr" or "sr:PACKETS", Selective Repeat with that window where the
-	 * peer has it. NULL for the default. */
+	/* As the QP type says: "rc", "uc" or "ud"; for IBV_QPT_RC also, where the peer has it, "sr" or "sr:PACKETS", Selective Repeat with
+	 * that window, and "lowar:R,C", C repair packets behind R packets. NULL for the default. */
 	const char *transport;
 };
 
@@ -29,7 +29,7 @@ struct ibv_qp *softnicdv_create_qp(struct ibv_context *context, struct ibv_qp_in
 
 struct softnicdv_qp_attr {
 	uint64_t comp_mask;
-	char transport[32];	/* the one in force: "sr" where the peer agreed; "" while it has not answered (from RTS on) */
+	char transport[32];	/* the one in force: "sr" or "lowar" where the peer agreed; "" while it has not answered (from RTS on) */
 };
 
 int softnicdv_query_qp(struct ibv_qp *qp, struct softnicdv_qp_attr *attr);

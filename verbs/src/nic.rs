@@ -36,6 +36,8 @@ pub(crate) struct Owners {
     objects: Mutex<HashMap<Subject, (Arc<EventQueue>, usize)>>,
     /// The connection manager, if there is one, wants to know of first data.
     first_data: OnceLock<FirstData>,
+    /// The interface that the NIC is on, if it is on one.
+    interface: Option<String>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -74,7 +76,7 @@ impl Owners {
             manager.came(qpn);
         }
         if let Event::FellBack(_, peer, why) = event {
-            say_once_that(peer, why);
+            self.say_once_that(peer, why);
         }
         let Some((kind, subject)) = events::of(event) else { return };
         match subject {
@@ -89,17 +91,35 @@ impl Owners {
     }
 }
 
-/// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
-fn say_once_that(peer: IpAddr, why: Why) {
-    static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
-    if lock(&SAID).insert(peer) {
+impl Owners {
+    fn of(spec: &DeviceSpec) -> Owners {
+        let interface = match spec {
+            DeviceSpec::AfXdp { interface } => Some(interface.clone()),
+            DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
+        };
+        Owners { interface, ..Owners::default() }
+    }
+
+    /// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
+    fn say_once_that(&self, peer: IpAddr, why: Why) {
+        static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
+        if !lock(&SAID).insert(peer) {
+            return;
+        }
         let transport = usual_transport();
-        match why {
-            Why::Refused | Why::NothingInCommon => eprintln!("softnic: {peer} does not speak {transport}: rc is used"),
-            Why::Silent | Why::KnownSilent => eprintln!("softnic: {peer} says nothing about {transport}: rc is used"),
-            Why::LinkMtu(mtu) => {
+        match (why, &self.interface) {
+            (Why::Refused | Why::NothingInCommon, _) => {
+                eprintln!("softnic: {peer} does not speak {transport}: rc is used");
+            }
+            (Why::Silent | Why::KnownSilent, _) => {
+                eprintln!("softnic: {peer} says nothing about {transport}: rc is used");
+            }
+            (Why::LinkMtu(mtu), Some(interface)) => eprintln!(
+                "softnic: {transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used"
+            ),
+            (Why::LinkMtu(mtu), None) => {
                 eprintln!(
-                    "softnic: {transport} needs a link MTU of {mtu} here and at {peer}: set it, or choose a smaller path MTU; rc is used"
+                    "softnic: {transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"
                 );
             }
         }
@@ -126,7 +146,7 @@ impl Nics {
 
     fn open(spec: &DeviceSpec, options: &OpenOptions) -> Result<Nics, OpenError> {
         let told = || {
-            let owners: Arc<Owners> = Arc::default();
+            let owners = Arc::new(Owners::of(spec));
             let to = Arc::clone(&owners);
             let on_event = Some(EventSink::new(move |event| to.tell(event)));
             (owners, OpenOptions { on_event, ..options.clone() })

@@ -85,7 +85,7 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_int {
     let mut name = [0; 32];
     let transport = match qp.ours.qp.choice() {
-        Some(Choice::Agreed) => "sr",
+        Some(Choice::Agreed) => qp.ours.qp.transport().name(),
         // The peer has not answered yet.
         Some(Choice::Waiting) => "",
         Some(Choice::Standard(_)) | None => transport(qp.base.qp_type).unwrap_or_default(),

@@ -167,7 +167,7 @@ fn rebuilt(frame: &[u8], p: &RocePacket) {
     assert_eq!(q.layout.addresses(again), Some((src, dst)));
     assert_eq!(q.ext, p.ext);
     assert_eq!(again[q.payload.clone()], frame[p.payload.clone()]);
-    let (pad, mig_req, tver, fecn) = (q.bth.pad, true, 0, false);
+    let (pad, mig_req, tver, fecn) = (q.bth.pad, !p.bth.becn, 0, false);
     assert_eq!(q.bth, bth::Repr { pad, mig_req, tver, fecn, ..p.bth });
 }
 

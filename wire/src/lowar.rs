@@ -42,6 +42,15 @@ impl Type {
         }
     }
 
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Type::Repair => "repair",
+            Type::Notice => "notice",
+            Type::Wish => "wish",
+        }
+    }
+
     /// From the wire.
     pub const fn from_value(v: u8) -> Option<Type> {
         match v {
@@ -122,12 +131,7 @@ impl RepairHeader {
 
 impl fmt::Display for RepairHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            Type::Repair => "repair",
-            Type::Notice => "notice",
-            Type::Wish => "wish",
-        };
-        write!(f, "lowar {what} ({},{})", self.r, self.c)?;
+        write!(f, "lowar {} ({},{})", self.kind.name(), self.r, self.c)?;
         if self.kind == Type::Repair {
             write!(f, " isn {} of {} packets last {}", self.isn, self.n, self.last_len)?;
             for (set, name) in [(self.has_first, " first"), (self.has_last, " last"), (self.responses, " of responses")]

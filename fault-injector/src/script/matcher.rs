@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use softnic_wire::{Layout, Psn, Qpn, bth};
+use softnic_wire::{Layout, Opcode, Psn, Qpn, bth};
 
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
 
@@ -64,7 +64,12 @@ impl Matcher {
         let (opcode, qpn, psn) = (header.opcode(), header.dest_qp(), header.psn());
         let seen = self.qps.as_mut().and_then(|qps| {
             let next = (qps.len() as u32 + 1, psn);
-            if qps.len() < MAX_QPS { Some(*qps.entry(qpn).or_insert(next)) } else { qps.get(&qpn).copied() }
+            // What a Repair Header stands in has the PSN of a block, or none: no count of packets begins with it.
+            if opcode != Opcode::LOWAR && qps.len() < MAX_QPS {
+                Some(*qps.entry(qpn).or_insert(next))
+            } else {
+                qps.get(&qpn).copied()
+            }
         });
         let packet = u64::from(qpn.value()) << 32 | u64::from(psn.value()) << 8 | u64::from(opcode.0);
         let mut iteration = None;
@@ -125,7 +130,7 @@ impl Passes {
 mod tests {
     use super::*;
     use softnic_wire::template::Addresses;
-    use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Template, TxFrame};
+    use softnic_wire::{ExtHeaders, MacAddr, PacketFields, Path, Template, TxFrame};
 
     /// A packet without payload or extension headers.
     fn frame(opcode: u8, qpn: u32, psn: u32) -> Vec<u8> {
@@ -178,6 +183,15 @@ mod tests {
         assert_eq!(drop("nth = 3"), [2]);
         assert_eq!(drop("opcode = 8\nqpn = \"#1\"\npsn = \"+1\"\nnth = 2"), [4], "nth counts what matches all of it");
         assert_eq!(drop("opcode = 8\niteration = 1\nnth = 2"), [3]);
+    }
+
+    #[test]
+    fn a_count_of_packets_does_not_begin_with_a_notice_of_lowar() {
+        let packets = [(Opcode::LOWAR.0, 5, 0), (MIDDLE, 5, 40), (MIDDLE, 5, 41), (Opcode::LOWAR.0, 5, 40)];
+        let drop = |keys: &str| dropped(&format!("[[event]]\naction = \"drop\"\n{keys}"), &packets);
+        assert_eq!(drop("qpn = \"#1\"\npsn = \"+1\""), [2]);
+        assert_eq!(drop("psn = \"+0\""), [1, 3], "a repair packet has the PSN of its block");
+        assert_eq!(drop("psn = \"+0\"\nopcode = 7"), [1]);
     }
 
     #[test]

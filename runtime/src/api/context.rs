@@ -193,6 +193,11 @@ impl Context {
         self.0.engines[0].control().nic().port().clone()
     }
 
+    /// The longest IP packet that its link carries: LoWAR needs more than the path MTU ([`super::Transport::Lowar`]).
+    pub fn link_mtu(&self) -> Option<u32> {
+        self.0.engines[0].control().nic().link_mtu()
+    }
+
     /// Its addresses: the GID table.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.port().addresses

@@ -12,6 +12,7 @@ use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Nic, NicConfig, Owner, Port};
 use softnic_wire::PathMtu;
+use softnic_wire::ethernet::{self, MAX_TAGS};
 
 use follow::set_link;
 
@@ -105,6 +106,11 @@ fn mtu_of(max_frame: usize) -> Option<PathMtu> {
     crate::host_network::path_mtu(max_frame.saturating_sub(18) as u32)
 }
 
+/// The longest IP packet that fits frames of `max_frame` bytes: they have Ethernet, and two tags at most.
+fn link_mtu_of(max_frame: usize) -> u32 {
+    max_frame.saturating_sub(ethernet::LEN + MAX_TAGS * ethernet::TAG_LEN) as u32
+}
+
 /// What a NIC is put together from.
 pub(super) struct Parts {
     pub(super) ios: Vec<Io>,
@@ -113,6 +119,8 @@ pub(super) struct Parts {
     pub(super) description: String,
     /// Of the line, in bits a second.
     pub(super) rate: u64,
+    /// The longest IP packet that it carries.
+    pub(super) link_mtu: u32,
 }
 
 impl Context {
@@ -146,7 +154,8 @@ impl Parts {
                 }
                 let port = Port { mac: own.mac, addresses: own.addresses.clone(), mtu: PathMtu::B4096 };
                 let io: Io = Box::new(Dgram::bind(spec)?);
-                Parts { ios: vec![io], port, network: None, description: device.to_string(), rate: USUAL_RATE }
+                let (description, link_mtu) = (device.to_string(), link_mtu_of(io.max_frame()));
+                Parts { ios: vec![io], port, network: None, description, rate: USUAL_RATE, link_mtu }
             }
         };
         parts.with_faults(options)
@@ -162,8 +171,8 @@ impl Parts {
         let one = |n: u8, io: Io| {
             let own = OwnAddresses::of_host(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
-            let description = format!("mem, end {n}");
-            Parts { ios: vec![io], port, network: None, description, rate: MEMORY_RATE }
+            let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(io.max_frame()));
+            Parts { ios: vec![io], port, network: None, description, rate: MEMORY_RATE, link_mtu }
         };
         Ok([one(1, a), one(2, Box::new(b))])
     }
@@ -181,18 +190,22 @@ impl Parts {
             description += &format!(" ({native}, {copies}, {} {plural})", queues.len());
         }
         let rate = queues.first().and_then(|queue| queue.device().rate).unwrap_or(USUAL_RATE);
-        let of_interface = port.mtu;
+        let (of_interface, mut link_mtu) = (port.mtu, host.interface().mtu);
         let multi_buffer = queues.iter().all(AfXdp::multi_buffer);
         for queue in queues {
             let longest = queue.max_frame();
             port.mtu = port.mtu.min(mtu_of(longest).ok_or(OpenError::TooShort(longest))?);
+            if longest < queue.device().mtu + ethernet::LEN {
+                // Its memory bears less than its MTU.
+                link_mtu = link_mtu.min(link_mtu_of(longest));
+            }
             ios.push(Box::new(queue) as Io);
         }
         if port.mtu < of_interface && !multi_buffer {
             let (mtu, wanted) = (port.mtu.bytes(), of_interface.bytes());
             description += &format!(", path MTU {mtu} instead of {wanted}: for that AF_XDP needs Linux 6.6");
         }
-        Ok(Parts { ios, port, network: Some(host), description, rate })
+        Ok(Parts { ios, port, network: Some(host), description, rate, link_mtu })
     }
 
     /// A device's faults, each queue's own.
@@ -207,14 +220,15 @@ impl Parts {
     }
 
     fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
-        let Parts { ios, port, network, mut description, rate } = self;
+        let Parts { ios, port, network, mut description, rate, link_mtu } = self;
         let events = Arc::new(Events::new(options.on_event.clone())?);
         let count = ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
         let mut engines = Vec::new();
         for (index, io) in Steering::among(ios, bits)?.into_iter().enumerate() {
             let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
-            let nic = Nic::new(config, Box::new(OsRandom::new()?));
+            let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
+            nic.set_link_mtu(link_mtu);
             let mut driver = Driver::new(nic, io, Neighbours::new(&port));
             if let Some(path) = &options.pcap {
                 record(&mut driver, path, index)?;
@@ -313,7 +327,9 @@ mod tests {
             let io: Io = Box::new(Cut(MemoryWire::pair().unwrap().0, Arc::clone(&cut)));
             let own = OwnAddresses::of_host(1);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B1024 };
-            let parts = Parts { ios: vec![io], port, network: None, description: String::new(), rate: USUAL_RATE };
+            let link_mtu = link_mtu_of(io.max_frame());
+            let parts =
+                Parts { ios: vec![io], port, network: None, description: String::new(), rate: USUAL_RATE, link_mtu };
             let options = OpenOptions { progress: Some(progress), ..OpenOptions::default() };
             let context = parts.open(&options).unwrap();
             let (pd, cq) = (context.alloc_pd(), context.create_cq(8).unwrap());

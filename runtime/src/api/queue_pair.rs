@@ -17,6 +17,7 @@ use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::completion_queue::CompletionQueue;
+use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
 use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
@@ -41,6 +42,8 @@ pub struct QpOptions {
     pub sig_all: bool,
     /// What an RC queue pair recovers from loss by; others have no choice.
     pub transport: Transport,
+    /// What decides how fast an RC queue pair sends; others send as fast as they can.
+    pub cc: Cc,
 }
 
 impl QpOptions {
@@ -56,6 +59,7 @@ impl QpOptions {
             caps,
             sig_all: true,
             transport: Transport::Rc,
+            cc: Cc::None,
         }
     }
 }
@@ -168,16 +172,20 @@ impl ProtectionDomain {
             None if options.kind == QpKind::Gsi => &context.engines()[0],
             None => context.pick_engine(),
         };
-        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport } = options;
+        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport, cc } = options;
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
-            sr: transport.config(context.rate),
+            sr: transport.sr(context.rate),
+            lowar: transport.lowar(),
             ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
         };
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
+        if *kind == QpKind::Rc {
+            core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
+        }
         let mtu = core.nic().port().mtu;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
@@ -207,6 +215,11 @@ impl ProtectionDomain {
 }
 
 impl QueuePair {
+    /// What it was made to recover from loss by; [`QueuePair::choice`] says whether the peer has it.
+    pub fn transport(&self) -> Transport {
+        self.0.options.transport
+    }
+
     /// Its number.
     pub fn qpn(&self) -> Qpn {
         self.0.qpn
@@ -222,7 +235,7 @@ impl QueuePair {
         self.0.engine.control().nic().query_qp(self.0.qpn).map(|(_, attr)| attr).unwrap_or_default()
     }
 
-    /// What its requests are sent by, where Selective Repeat was wished for; `None` for others. A peer that has it answers within a
+    /// What its requests are sent by, where Selective Repeat or LoWAR was wished for; `None` for others. A peer that has it answers within a
     /// round trip, and so does one that knows nothing of it; one that says nothing is waited for. What is posted meanwhile waits.
     pub fn choice(&self) -> Option<Choice> {
         self.0.engine.control().nic().choice(self.0.qpn)

@@ -2,7 +2,9 @@
 
 mod cm;
 mod completions;
+mod congestion;
 mod context;
+mod lowar;
 mod memory;
 mod sr;
 mod traffic;

@@ -7,6 +7,7 @@ mod errors;
 mod faults;
 mod fork;
 mod link;
+mod lowar;
 mod many;
 mod multicast;
 mod operations;

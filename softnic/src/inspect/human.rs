@@ -99,6 +99,9 @@ impl Printer {
         if let Some(sack) = sack {
             write!(out, ", {sack}")?;
         }
+        if let Some(header) = p.repair_header() {
+            write!(out, ", {header}")?;
+        }
         if let Some(line) = mad_line(p) {
             write!(out, ", {line}")?;
         }
@@ -198,7 +201,9 @@ impl fmt::Display for Remarks<'_> {
         for (&code, n) in &self.0.naks {
             write!(f, "  {n} nak {}", NakCode(code))?;
         }
-        for (n, what) in [(self.0.icrc_bad, "bad icrc"), (self.0.cnps, "cnp"), (self.0.ecn_ce, "ce")] {
+        let others =
+            [(self.0.repairs, "repair"), (self.0.icrc_bad, "bad icrc"), (self.0.cnps, "cnp"), (self.0.ecn_ce, "ce")];
+        for (n, what) in others {
             if n > 0 {
                 write!(f, "  {n} {what}")?;
             }

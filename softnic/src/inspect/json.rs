@@ -10,12 +10,14 @@ use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
+use softnic_wire::lowar::RepairHeader;
 use softnic_wire::mad::cm::Message;
+use softnic_wire::mad::vendor::{Kind, Negotiation};
 use softnic_wire::opcode::HeaderSet;
 use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::Shown;
-use super::mad::cm_message;
+use super::mad::{cm_message, negotiation};
 
 pub(super) struct Printer;
 
@@ -100,6 +102,7 @@ impl Printer {
             "out_of_sequence": s.total(|f| f.out_of_sequence),
             "naks": s.total(Flow::nak_total),
             "rnr_naks": s.total(|f| f.rnr_naks),
+            "repairs": s.total(|f| f.repairs),
             "bytes": s.bytes,
             "seconds": s.seconds(),
             "rate_gbps": s.bits_per_second() / 1e9,
@@ -122,6 +125,7 @@ fn flow(key: &FlowKey, f: &Flow) -> Value {
         "out_of_sequence": f.out_of_sequence,
         "naks": naks,
         "rnr_naks": f.rnr_naks,
+        "repairs": f.repairs,
         "cnps": f.cnps,
         "ecn_ce": f.ecn_ce,
         "icrc_bad": f.icrc_bad,
@@ -153,6 +157,12 @@ fn ext(p: &Dissection<'_>) -> Value {
     put(HeaderSet::ATOMIC_ACK, "atomic_ack", e.atomic_ack.map(Into::into));
     put(HeaderSet::IMM, "imm", e.imm.map(Into::into));
     put(HeaderSet::IETH, "ieth", e.ieth.map(Into::into));
+    if p.opcode == Some(Opcode::LOWAR) {
+        all.insert("lowar".into(), p.repair_header().map_or(Value::Null, |h| lowar(&h)));
+    }
+    if let Some(n) = negotiation(p) {
+        all.insert("negotiation".into(), offer_or_answer(&n));
+    }
     if let Some((tid, m)) = cm_message(p) {
         all.insert("cm".into(), cm(tid, &m));
     }
@@ -169,6 +179,41 @@ fn sack(s: &Sack) -> Value {
         "bits": s.bits,
         "missing": s.bitmap.as_ref().map(|b| missing(&b.first_missing)),
         "received": s.bitmap.as_ref().map(|b| b.received),
+    })
+}
+
+/// A Repair Header: of a repair packet, or of a notice or wish about the blocks to come.
+fn lowar(h: &RepairHeader) -> Value {
+    json!({
+        "type": h.kind.name(),
+        "r": h.r,
+        "c": h.c,
+        "isn": h.isn,
+        "n": h.n,
+        "has_first": h.has_first,
+        "has_last": h.has_last,
+        "responses": h.responses,
+        "last_length": h.last_len,
+        "digest": h.digest,
+    })
+}
+
+fn offer_or_answer(n: &Negotiation) -> Value {
+    let (kind, status) = match n.kind {
+        Kind::Offer => ("offer", None),
+        Kind::Answer(status) => ("answer", Some(status.0)),
+    };
+    json!({
+        "type": kind,
+        "status": status,
+        "tid": n.transaction_id,
+        "version": n.version,
+        "sender_qpn": n.sender_qpn,
+        "receiver_qpn": n.receiver_qpn,
+        "extensions": n.extensions.to_string(),
+        "lowar_r": n.lowar_r,
+        "lowar_c": n.lowar_c,
+        "sr_window": n.sr_window,
     })
 }
 

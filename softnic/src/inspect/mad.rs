@@ -14,11 +14,13 @@ pub(super) fn cm_message(p: &Dissection<'_>) -> Option<(u64, Message)> {
     Some((header.transaction_id, message))
 }
 
+/// What a MAD of our own class says about extensions.
+pub(super) fn negotiation(p: &Dissection<'_>) -> Option<Negotiation> {
+    let to_gsi = p.dest_qp == Some(Qpn::GSI) && p.opcode == Some(Opcode::UD_SEND_ONLY);
+    Negotiation::parse(p.payload).ok().filter(|_| to_gsi)
+}
+
 /// A MAD to QP1 in one line: CM messages and our own negotiation.
 pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
-    if let Some((_, m)) = cm_message(p) {
-        return Some(m.to_string());
-    }
-    let to_gsi = p.dest_qp == Some(Qpn::GSI) && p.opcode == Some(Opcode::UD_SEND_ONLY);
-    Negotiation::parse(p.payload).ok().filter(|_| to_gsi).map(|n| n.to_string())
+    cm_message(p).map(|(_, m)| m.to_string()).or_else(|| negotiation(p).map(|n| n.to_string()))
 }

@@ -34,6 +34,9 @@ pub(crate) struct Hello {
     pub(crate) mac: [u8; 6],
     /// The longest payload that its device carries.
     pub(crate) max_mtu: u32,
+    /// The longest IP packet that its link carries, where it says so.
+    #[serde(default)]
+    pub(crate) link_mtu: Option<u32>,
     pub(crate) queue_pairs: Vec<QpInfo>,
     pub(crate) memory: u64,
     pub(crate) rkey: u32,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use softnic_nic::QpKind;
+use softnic_nic::transports::lowar::Code;
+use softnic_runtime::api::{self, parse_cc};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -79,6 +81,8 @@ pub(crate) enum Transport {
     Rc,
     /// Reliable connection: Selective Repeat
     Sr,
+    /// Reliable connection: forward error correction
+    Lowar,
     /// Unreliable connection
     Uc,
     /// Datagrams
@@ -90,6 +94,7 @@ impl Transport {
         match self {
             Transport::Rc => "rc",
             Transport::Sr => "sr",
+            Transport::Lowar => "lowar",
             Transport::Uc => "uc",
             Transport::Ud => "ud",
         }
@@ -97,7 +102,7 @@ impl Transport {
 
     pub(crate) fn kind(self) -> QpKind {
         match self {
-            Transport::Rc | Transport::Sr => QpKind::Rc,
+            Transport::Rc | Transport::Sr | Transport::Lowar => QpKind::Rc,
             Transport::Uc => QpKind::Uc,
             Transport::Ud => QpKind::Ud,
         }
@@ -110,7 +115,7 @@ impl Transport {
 
     fn has(self, verb: Verb) -> bool {
         match self {
-            Transport::Rc | Transport::Sr => true,
+            Transport::Rc | Transport::Sr | Transport::Lowar => true,
             Transport::Uc => matches!(verb, Verb::Write | Verb::Send | Verb::Raw),
             Transport::Ud => matches!(verb, Verb::Send | Verb::Raw),
         }
@@ -137,9 +142,18 @@ pub(crate) struct Plan {
     /// The window of Selective Repeat in packets; `None` for the usual one.
     #[serde(default)]
     pub(crate) window: Option<u32>,
+    /// The blocks of LoWAR: packets, and repair packets behind them.
+    #[serde(default)]
+    pub(crate) blocks: Option<(u8, u8)>,
+    /// Congestion control at both ends, as `--cc` has it; `None` for none.
+    #[serde(default)]
+    pub(crate) cc: Option<String>,
     /// What the queue pairs speak, where that had to be negotiated.
     #[serde(skip)]
     pub(crate) negotiated: Option<String>,
+    /// The MTU that a link must have for what was wished, where it has less.
+    #[serde(skip)]
+    pub(crate) needs_link_mtu: Option<u32>,
     /// Bytes of a message, one after the other.
     pub(crate) sizes: Vec<u32>,
     pub(crate) amount: Amount,
@@ -171,6 +185,29 @@ pub(crate) const GRH: usize = 40;
 const LONGEST: u32 = 8 << 20;
 
 impl Plan {
+    /// What its queue pairs recover from loss by, where the peer has it.
+    pub(crate) fn recovery(&self) -> api::Transport {
+        match (self.transport, self.code()) {
+            (Transport::Sr, _) => api::Transport::Sr { window: self.window },
+            (Transport::Lowar, Some(code)) => api::Transport::Lowar(code),
+            _ => api::Transport::Rc,
+        }
+    }
+
+    /// The blocks of LoWAR, where they are blocks.
+    pub(crate) fn code(&self) -> Option<Code> {
+        let (r, c) = self.blocks?;
+        Code::new(r, c)
+    }
+
+    /// Its transport, with what was chosen of it.
+    pub(crate) fn transport_text(&self) -> String {
+        match self.code() {
+            Some(code) => format!("{}:{code}", self.transport.name()),
+            None => self.transport.name().into(),
+        }
+    }
+
     /// All sizes of `-a`.
     pub(crate) fn all_sizes(op: Op, transport: Transport, mtu: u32) -> Vec<u32> {
         let longest = match (op.verb(), transport) {
@@ -194,9 +231,18 @@ impl Plan {
     /// What is wrong with it, if anything.
     pub(crate) fn check(&self) -> Result<(), String> {
         let verb = self.op.verb();
+        if (self.transport == Transport::Lowar) != self.code().is_some() {
+            return Err("lowar has blocks of R packets with C of them repaired, and nothing else has".into());
+        }
         if !self.transport.has(verb) {
             let has = if self.transport == Transport::Uc { "write and send" } else { "send" };
             return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
+        }
+        if let Some(cc) = &self.cc {
+            parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
+            if verb == Verb::Raw || !self.transport.is_reliable() {
+                return Err("only rc and sr have congestion control: leave --cc out".into());
+            }
         }
         if verb == Verb::Atomic && self.sizes != [8] {
             return Err("an atomic works on 8 bytes: leave --size out".into());

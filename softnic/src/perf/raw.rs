@@ -27,7 +27,8 @@ const LOST: Duration = Duration::from_millis(100);
 pub(crate) fn hello(port: &RawPort, plan: &Plan, address: IpAddr) -> Hello {
     let max_mtu = port.port().mtu.bytes();
     let (mac, plan) = (port.port().mac.0, plan.clone());
-    Hello { version: VERSION, plan, address, mac, max_mtu, queue_pairs: Vec::new(), memory: 0, rkey: 0 }
+    let queue_pairs = Vec::new();
+    Hello { version: VERSION, plan, address, mac, max_mtu, link_mtu: None, queue_pairs, memory: 0, rkey: 0 }
 }
 
 /// One end.

@@ -108,14 +108,17 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
     let plural = if plan.qps == 1 { "queue pair" } else { "queue pairs" };
     let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
     let verify = if plan.verify { ", data compared" } else { "" };
-    let negotiated = match &plan.negotiated {
-        Some(spoken) if spoken != plan.transport.name() => format!(" (the peer has it not: {spoken})"),
-        _ => String::new(),
+    let cc = plan.cc.as_ref().map_or(String::new(), |cc| format!(" with {cc}"));
+    let negotiated = match (&plan.negotiated, plan.needs_link_mtu) {
+        (Some(spoken), _) if spoken == plan.transport.name() => String::new(),
+        (Some(spoken), Some(mtu)) => format!(" (needs a link MTU of {mtu}: {spoken})"),
+        (Some(spoken), None) => format!(" (the peer has it not: {spoken})"),
+        (None, _) => String::new(),
     };
     format!(
-        "{}: {description}; {}{negotiated}{mtu}, depth {depth}, {} {plural}{verify}",
+        "{}: {description}; {}{negotiated}{cc}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
-        plan.transport.name(),
+        plan.transport_text(),
         plan.qps
     )
 }
@@ -166,8 +169,14 @@ pub(crate) fn print(
             t.quantile(0.999)
         )?,
     }
-    let trouble =
-        ["retransmitted_packets", "local_ack_timeout_err", "lost_frames", "lost_messages", "rx_icrc_encapsulated"];
+    let trouble = [
+        "retransmitted_packets",
+        "lowar_recovered_packets",
+        "local_ack_timeout_err",
+        "lost_frames",
+        "lost_messages",
+        "rx_icrc_encapsulated",
+    ];
     let trouble: Vec<String> =
         trouble.iter().filter_map(|name| Some(format!("{name} {}", counters.get(*name)?))).collect();
     if !trouble.is_empty() {
@@ -180,6 +189,12 @@ pub(crate) fn print(
 pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
     let transport = if plan.op.verb() == Verb::Raw { "raw" } else { plan.transport.name() };
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
+    if let Some(code) = plan.code() {
+        value["code"] = json!(code.to_string());
+    }
+    if let Some(cc) = &plan.cc {
+        value["cc"] = json!(cc);
+    }
     if let Some(negotiated) = &plan.negotiated {
         value["negotiated"] = json!(negotiated);
     }

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort};
 
@@ -16,6 +16,8 @@ use super::stop;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long after a refusal a server that will come is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
 /// Makes the server's PSNs others than the client's.
 const SERVER: u64 = 1 << 32;
 
@@ -100,18 +102,19 @@ pub(crate) fn in_memory(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell:
     })
 }
 
-/// The client of a server elsewhere.
+/// The client of a server elsewhere, which may take `patience` to be there.
 pub(crate) fn connect(
     setup: &Setup,
     plan: &Plan,
     host: &str,
     port: u16,
+    patience: Duration,
     begin: &mut Begin<'_>,
     tell: &mut Tell<'_>,
 ) -> Result<(), String> {
     let end = End::open(setup, plan.op.verb() == Verb::Raw)?;
     pin(setup, 0);
-    let mut control = Control::tcp(dial(host, port)?).map_err(|e| e.to_string())?;
+    let mut control = Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())?;
     let result = run_end(end, setup, plan, &mut control, begin, tell);
     if let Err(reason) = &result {
         // It may be gone already.
@@ -120,20 +123,28 @@ pub(crate) fn connect(
     result
 }
 
-fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let addresses = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?;
+    let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?.collect();
     let mut last = format!("{host} has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT) {
-            Ok(stream) => return Ok(stream),
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-                last = format!("nobody listens at {address}: start `softnic perf --server --dev …` there first");
+    let began = Instant::now();
+    loop {
+        let mut refused = false;
+        for address in &addresses {
+            match TcpStream::connect_timeout(address, CONNECT) {
+                Ok(stream) => return Ok(stream),
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                    refused = true;
+                    last = format!("nobody listens at {address}: start `softnic perf --server --dev …` there first");
+                }
+                Err(e) => last = format!("cannot connect to {address}: {e}"),
             }
-            Err(e) => last = format!("cannot connect to {address}: {e}"),
         }
+        if !refused || began.elapsed() >= patience || stop::requested() {
+            return Err(last);
+        }
+        std::thread::sleep(AGAIN);
     }
-    Err(last)
 }
 
 /// Serves one client.
@@ -218,7 +229,7 @@ fn run_end(
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
             let peer = hello_of(control, Some(&context))?;
             side.connect(&peer)?;
-            side.negotiate();
+            side.negotiate(&setup.device, &peer);
             begin(&side.plan, side.context.description())?;
             client::run(&mut side, control, tell)
         }

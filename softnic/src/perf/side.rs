@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use softnic_nic::QpKind;
+use softnic_nic::transports::lowar;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{
-    self, AddressHandle, CompletionQueue, Connection, Context, MemoryRegion, ProtectionDomain, QpOptions, QueuePair,
+    self, AddressHandle, CompletionQueue, Connection, Context, DeviceSpec, MemoryRegion, ProtectionDomain, QpOptions,
+    QueuePair,
 };
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -70,8 +72,9 @@ impl Side {
         let mr = pd.alloc_mr(len, Access::LOCAL_WRITE | Access::REMOTE).map_err(|e| e.to_string());
         let mr = mr.map_err(made("a memory region"))?;
         let mut options = QpOptions::new(plan.transport.kind(), &cq);
-        if plan.transport == Transport::Sr {
-            options.transport = api::Transport::Sr { window: plan.window };
+        options.transport = plan.recovery();
+        if let Some(cc) = &plan.cc {
+            options.cc = api::parse_cc(cc).map_err(|e| e.to_string())?;
         }
         options.caps.max_send_wr = plan.outstanding() as u32 + 1;
         options.caps.max_recv_wr = plan.receives();
@@ -93,6 +96,7 @@ impl Side {
             address,
             mac: port.mac.0,
             max_mtu: port.mtu.bytes(),
+            link_mtu: self.context.link_mtu(),
             queue_pairs: self.qps.iter().zip(&self.psns).map(info).collect(),
             memory: self.mr.addr(),
             rkey: self.mr.rkey(),
@@ -104,7 +108,15 @@ impl Side {
         if peer.queue_pairs.len() != self.qps.len() {
             return Err(format!("the peer has {} queue pairs, we {}", peer.queue_pairs.len(), self.qps.len()));
         }
-        let mtu = agreed_mtu(self.plan.mtu, self.context.port().mtu, peer.max_mtu)?;
+        let ours = self.context.port().mtu;
+        let asked = match self.plan.transport {
+            Transport::Lowar => {
+                let longest = ours.bytes().min(peer.max_mtu);
+                self.plan.mtu.or_else(|| longest_repaired(longest, [self.context.link_mtu(), peer.link_mtu]))
+            }
+            _ => self.plan.mtu,
+        };
+        let mtu = agreed_mtu(asked, ours, peer.max_mtu)?;
         self.plan.mtu = Some(mtu.bytes());
         // What a datagram may be long, both know only now.
         self.plan.check()?;
@@ -151,8 +163,8 @@ impl Side {
     }
 
     /// Waits until it is known what the queue pairs speak, where that is negotiated: what is measured does not wait for it.
-    pub(crate) fn negotiate(&mut self) {
-        if self.plan.transport != Transport::Sr {
+    pub(crate) fn negotiate(&mut self, device: &DeviceSpec, peer: &Hello) {
+        if self.plan.recovery() == api::Transport::Rc {
             return;
         }
         let choice = |qp: &QueuePair| loop {
@@ -164,12 +176,35 @@ impl Side {
                 choice => return choice == Some(Choice::Agreed),
             }
         };
-        let (all, selective) = (self.qps.len(), self.qps.iter().filter(|qp| choice(qp)).count());
-        self.plan.negotiated = Some(match selective {
+        let (all, agreed) = (self.qps.len(), self.qps.iter().filter(|qp| choice(qp)).count());
+        let wished = self.plan.transport.name();
+        self.plan.negotiated = Some(match agreed {
             0 => "rc".into(),
-            n if n == all => "sr".into(),
-            n => format!("sr on {n} of {all} queue pairs, else rc"),
+            n if n == all => wished.into(),
+            n => format!("{wished} on {n} of {all} queue pairs, else rc"),
         });
+        self.explain_link_mtu(device, peer);
+    }
+
+    /// Says which MTU to set where a link is the reason that there is no LoWAR.
+    fn explain_link_mtu(&mut self, device: &DeviceSpec, peer: &Hello) {
+        let (Transport::Lowar, Some(mtu)) = (self.plan.transport, self.plan.mtu) else { return };
+        let needed = lowar::link_mtu(mtu);
+        let short = |link: Option<u32>| link.is_some_and(|link| link < needed);
+        let whose = match (short(self.context.link_mtu()), short(peer.link_mtu)) {
+            (true, true) => "at both ends",
+            (true, false) => "here",
+            (false, true) => "at the peer",
+            (false, false) => return,
+        };
+        self.plan.needs_link_mtu = Some(needed);
+        let interface = match device {
+            DeviceSpec::AfXdp { interface } if whose != "at the peer" => interface,
+            _ => "INTERFACE",
+        };
+        eprintln!(
+            "softnic: with path MTU {mtu} lowar needs a link MTU of {needed} {whose}: `ip link set dev {interface} mtu {needed}`, or leave --mtu out; rc is used"
+        );
     }
 
     /// Where messages that leave are in memory.
@@ -292,7 +327,28 @@ pub(crate) fn agreed_mtu(asked: Option<u32>, ours: PathMtu, theirs: u32) -> Resu
     PathMtu::from_bytes(mtu).ok_or_else(|| format!("{mtu} is no path MTU"))
 }
 
+/// The longest path MTU up to `longest` with which LoWAR's repair packets fit the links, of those who say what theirs carry.
+fn longest_repaired(longest: u32, links: [Option<u32>; 2]) -> Option<u32> {
+    let fits = |mtu: u32| links.iter().flatten().all(|&link| lowar::link_mtu(mtu) <= link);
+    PathMtu::ALL.into_iter().rev().map(PathMtu::bytes).find(|&mtu| mtu <= longest && fits(mtu))
+}
+
 /// Waits for the peer's next line while the NIC goes on.
 pub(crate) fn next_line(control: &mut Control, context: &Context) -> Result<super::control::Message, String> {
     control.receive(|| context.progress())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_lowar_the_path_mtu_leaves_room_for_repair_packets_on_both_links() {
+        assert_eq!(longest_repaired(4096, [None, None]), Some(4096));
+        assert_eq!(longest_repaired(1024, [Some(1500), Some(9000)]), Some(1024));
+        assert_eq!(longest_repaired(4096, [Some(4200), Some(4200)]), Some(2048));
+        assert_eq!(longest_repaired(4096, [Some(4216), Some(9000)]), Some(4096));
+        assert_eq!(longest_repaired(1024, [Some(1500), Some(1143)]), Some(512));
+        assert_eq!(longest_repaired(256, [Some(375), None]), None);
+    }
 }

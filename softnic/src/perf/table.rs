@@ -17,9 +17,10 @@ const EACH: Duration = Duration::from_millis(800);
 /// What a row measures: bandwidth, latency, message rate, each with its size.
 type Cells = [(Op, u32); 3];
 
-const ROWS: [(&str, Transport, Cells); 5] = [
+const ROWS: [(&str, Transport, Cells); 6] = [
     ("rc", Transport::Rc, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
     ("sr", Transport::Sr, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
+    ("lowar:32,1", Transport::Lowar, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
     ("uc", Transport::Uc, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
     ("ud", Transport::Ud, [(Op::SendBw, 4096), (Op::SendLat, 64), (Op::SendBw, 64)]),
     ("raw", Transport::Rc, [(Op::Raw, 4096), (Op::RawLat, 64), (Op::Raw, 64)]),
@@ -54,8 +55,11 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
             let plan = Plan {
                 op,
                 transport,
+                cc: None,
                 window: None,
+                blocks: (transport == Transport::Lowar).then_some((32, 1)),
                 negotiated: None,
+                needs_link_mtu: None,
                 sizes: vec![size],
                 amount: Amount::Seconds(each.unwrap_or(EACH).as_secs_f64()),
                 qps: 1,

@@ -46,6 +46,23 @@ fn check_ext(name: &str, v: &Value) {
             assert!(v["expected"].as_u64().is_some_and(|n| n <= U24) && v["first"].as_u64().is_some_and(|n| n <= U24));
             assert!(v["bits"].is_u64() && v["missing"].is_array() && v["received"].is_u64(), "{v}");
         }
+        "lowar" => {
+            assert!(["repair", "notice", "wish"].contains(&v["type"].as_str().unwrap()), "{v}");
+            for name in ["r", "c", "isn", "n"] {
+                assert!(v[name].as_u64().is_some_and(|n| n <= 0xff), "{name} of {v}");
+            }
+            for name in ["has_first", "has_last", "responses"] {
+                assert!(v[name].is_boolean(), "{name} of {v}");
+            }
+            assert!(v["last_length"].as_u64().is_some_and(|n| n <= 0xffff), "{v}");
+            assert!(v["digest"].as_u64().is_some_and(|n| n <= U32), "{v}");
+            assert_eq!(v.as_object().unwrap().len(), 10, "{v}");
+        }
+        "negotiation" => {
+            assert!(["offer", "answer"].contains(&v["type"].as_str().unwrap()), "{v}");
+            assert!(v["tid"].is_u64() && v["extensions"].is_string() && v["sr_window"].is_u64(), "{v}");
+            assert!(v["lowar_r"].is_u64() && v["lowar_c"].is_u64(), "{v}");
+        }
         "cm" => {
             assert!(v["type"].is_string() && v["tid"].is_u64(), "{v}");
         }

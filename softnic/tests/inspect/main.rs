@@ -5,5 +5,6 @@ mod human;
 mod json;
 mod links;
 mod live;
+mod lowar;
 mod program;
 mod sr;

@@ -40,15 +40,13 @@ struct Sum {
     len: u16,
     wire_len: u16,
     digest: u32,
-    /// Where it begins in its unit: as far behind a cache line as its first packet did, so that the lines of both are the same.
-    skew: u8,
 }
 
 /// Coding units: sums of packets.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     bytes: Box<[u8]>,
-    /// Where the first unit begins, and bytes of a unit: all of them lie on cache lines.
+    /// Where the first unit begins, and bytes of a unit: all of them lie on cache lines, or each access would be to two.
     skew: usize,
     size: usize,
     sums: Box<[Sum]>,
@@ -60,7 +58,7 @@ const LINE: usize = 64;
 
 impl Pool {
     fn new(units: u16, size: usize) -> Pool {
-        let size = size.next_multiple_of(LINE) + LINE;
+        let size = size.next_multiple_of(LINE);
         let bytes: Box<[u8]> = vec![0; usize::from(units) * size + LINE].into();
         Pool {
             skew: bytes.as_ptr().align_offset(LINE).min(LINE),
@@ -115,11 +113,7 @@ impl Pool {
         let Some(sum) = self.sums.get_mut(at) else { return false };
         let Some(room) = self.bytes.get_mut(begin..begin + self.size) else { return false };
         let (before, len) = (usize::from(sum.len), a.len() + b.len());
-        if before == 0 {
-            sum.skew = (a.as_ptr().addr() % LINE) as u8;
-        }
-        let begin = usize::from(sum.skew);
-        match room.get_mut(begin..begin + len) {
+        match room.get_mut(..len) {
             // Nearly always.
             Some(room) if len <= before && b.is_empty() => xor(room, a),
             Some(room) => add_parts(room, before, a, b),
@@ -137,7 +131,7 @@ impl Pool {
         let at = usize::from(unit.0);
         match self.sums.get(at) {
             Some(s) => {
-                let begin = self.skew + at * self.size + usize::from(s.skew);
+                let begin = self.skew + at * self.size;
                 (&self.bytes[begin..begin + usize::from(s.len)], usize::from(s.wire_len), s.digest)
             }
             None => (&[], 0, 0),
@@ -292,7 +286,7 @@ mod tests {
         assert_eq!(pool.sum(unit), (&[5u8, 10, 16][..], 3, 6));
         assert!(pool.add(unit, &body(&[1, 2])));
         assert_eq!(pool.sum(unit).0, [4, 8, 16]);
-        assert!(!pool.add(unit, &body(&[0; 3 * LINE])));
+        assert!(!pool.add(unit, &body(&[0; LINE + 1])));
     }
 
     #[test]

@@ -71,12 +71,17 @@ int main(void)
 	both(e, (const char *[]){"sr", "sr"}, "sr");
 	PART("with a window");
 	both(e, (const char *[]){"sr:128", "sr"}, "sr");
+	PART("both wish for LoWAR, each with blocks of its own");
+	both(e, (const char *[]){"lowar:32,1", "lowar:8,2"}, "lowar");
+	both(e, (const char *[]){"lowar", "lowar"}, "lowar");
 	PART("one does not");
+	both(e, (const char *[]){"lowar:32,1", "rc"}, "rc");
+	both(e, (const char *[]){"lowar:32,1", "sr"}, "rc");
 	both(e, (const char *[]){"sr", "rc"}, "rc");
 	both(e, (const char *[]){"rc", "sr"}, "rc");
 	PART("what there is not");
-	static const char *none[] = {"", "sr:1", "sr:x", "uc", "tcp"};
-	for (int i = 0; i < 5; i++)
+	static const char *none[] = {"", "sr:1", "sr:x", "uc", "tcp", "lowar:8,9", "lowar:0,1"};
+	for (int i = 0; i < 7; i++)
 		REFUSED(make(&e[0], IBV_QPT_RC, none[i]), EOPNOTSUPP);
 	REFUSED(make(&e[0], IBV_QPT_UD, "sr"), EOPNOTSUPP);
 	OK(ibv_destroy_qp(MADE(make(&e[0], IBV_QPT_UD, "ud"))));

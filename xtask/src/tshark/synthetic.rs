@@ -9,6 +9,7 @@ use softnic_wire::aeth::{Aeth, Syndrome};
 use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::icrc::{self, Icrc};
+use softnic_wire::lowar;
 use softnic_wire::opcode::{HeaderSet, Kind};
 use softnic_wire::sr::SrEth;
 use softnic_wire::template::Addresses;
@@ -80,7 +81,10 @@ fn every_packet(path: &Path, values: &mut Values, each: &mut Each<'_>) -> io::Re
                 payload_len,
             };
             // A pattern that no dissector of what lies above takes for its own; a CNP has 16 bytes of zero.
-            let payload = vec![if opcode == Opcode::CNP { 0 } else { 0x5a }; payload_len];
+            let mut payload = vec![if opcode == Opcode::CNP { 0 } else { 0x5a }; payload_len];
+            if opcode == Opcode::LOWAR {
+                payload[0] = lowar::Type::Repair.value();
+            }
             let mut room = [0; 512];
             let mut tx = TxFrame::new(&mut room);
             let built = template.build(&mut tx, &fields, &headers(opcode, payload_len, values), &payload);
@@ -97,6 +101,8 @@ fn payload_lens(opcode: Opcode) -> &'static [usize] {
         Kind::Acknowledge if opcode == Opcode::SR_ACKNOWLEDGE => &[0, 1, 2, 3, 4],
         Kind::AtomicWrite => &[8],
         Kind::CongestionNotification => &[16],
+        // A Repair Header and a sum.
+        Kind::Repair => &[12, 61, 62, 63, 64],
         _ => &[0],
     }
 }

@@ -223,7 +223,37 @@ pub(super) fn pair() -> Vec<Case> {
         all.push(Case { fault: Some("loss=1e-3,reorder=1e-3:3"), ..case(program, options, prints, short) });
     }
     all.extend(selective());
+    all.extend(repaired());
     all
+}
+
+/// Over LoWAR, which both ends have.
+fn repaired() -> Vec<Case> {
+    use Prints::{OneRow, Pings, SizesUpTo};
+    let lossy = Some("loss=1e-3");
+    let rough = Some("loss=1e-2,reorder=1e-2:3,dup=1e-2");
+    [
+        ("ib_write_bw", "-s 65536 -n 200", None, OneRow, true),
+        ("ib_write_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
+        ("ib_send_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
+        ("ib_read_bw", "-a -n 20", None, SizesUpTo(LARGEST), false),
+        ("ib_write_bw", "-m 1024 -s 65536 -n 500", lossy, OneRow, true),
+        ("ib_send_bw", "-m 1024 -s 65536 -n 500", lossy, OneRow, true),
+        ("ib_read_bw", "-m 1024 -s 65536 -n 500", lossy, OneRow, true),
+        ("ib_write_bw", "-m 1024 -b -q 8 -s 65536 -n 100", rough, OneRow, false),
+        ("ib_send_bw", "-m 1024 -s 65536 -n 200", rough, OneRow, false),
+        ("ib_read_bw", "-m 1024 -s 65536 -n 200", rough, OneRow, false),
+        ("ib_send_lat", "-n 500", None, OneRow, false),
+        ("rping", "-v -C 100", None, Pings(100), true),
+        ("rping", "-v -C 50", rough, Pings(50), true),
+        ("rping", "-v -C 50 -S 60000", rough, Pings(50), false),
+    ]
+    .map(|(program, options, fault, prints, short)| Case {
+        transport: Some("lowar:32,1"),
+        fault,
+        ..case(program, options, prints, short)
+    })
+    .into()
 }
 
 /// Over Selective Repeat, which both ends have.
@@ -304,5 +334,7 @@ pub(super) fn rxe() -> Vec<Case> {
         Case { transport: Some("sr"), ..case("ib_write_bw", "-s 65536 -n 20", OneRow, true) },
         Case { transport: Some("sr"), ..case("ib_send_bw", "-s 65536 -n 20", OneRow, false) },
         Case { transport: Some("sr"), ..case("rping", "-v -C 10", Prints::Pings(10), false) },
+        // Nor of LoWAR.
+        Case { transport: Some("lowar:32,1"), ..case("ib_write_bw", "-m 1024 -s 65536 -n 20", OneRow, true) },
     ]
 }

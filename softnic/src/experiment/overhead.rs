@@ -1,0 +1,355 @@
+//! `lowar-overhead`: what repair packets and recovering add to the latency of 1 MB on a local network.
+
+use std::time::Duration;
+
+use softnic_fault_injector::{Script, Spec};
+use softnic_sim::{Options, table};
+use softnic_transports::qp::PayloadMode;
+
+use super::Setting;
+use super::chart::{Panel, Series};
+use super::outcome::{Beside, Figures, Outcome, Table, shown};
+use super::paper;
+use super::race::{Race, race};
+use super::stats::{Spread, ratio};
+use super::transport::Transport;
+
+const TRANSPORTS: [Transport; 9] = [
+    Transport::Rc,
+    Transport::Sr,
+    Transport::Lowar(8, 1),
+    Transport::Lowar(16, 1),
+    Transport::Lowar(32, 1),
+    Transport::Lowar(64, 1),
+    Transport::Lowar(128, 1),
+    Transport::Lowar(64, 8),
+    Transport::Lowar(128, 16),
+];
+/// The text says "a 10Gbps LAN" and no more.
+const RTT: Duration = Duration::from_micros(10);
+/// Local ACK timeout, 4.2 ms: nothing is acknowledged while a block of 128 waits for its repair, and the usual one of four round trips is
+/// shorter than that.
+const TIMEOUT: u8 = 10;
+const SIZE: u32 = 1 << 20;
+const PACKETS: u64 = 1024;
+/// Places within a block that a loss is tried at.
+const PLACES: u64 = 8;
+/// The lost packets of figure 13c.
+const BURST: u64 = 16;
+const DEEP: Transport = Transport::Lowar(128, 16);
+
+/// Which packets of the message are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Nothing,
+    /// One of a block in the middle.
+    Middle,
+    /// One of the last block.
+    Last,
+    /// One of each of the last two blocks.
+    LastTwo,
+    /// Sixteen in a row of the last block.
+    Burst,
+}
+
+impl Lost {
+    const ALL: [Lost; 5] = [Lost::Nothing, Lost::Middle, Lost::Last, Lost::LastTwo, Lost::Burst];
+
+    fn name(self) -> &'static str {
+        match self {
+            Lost::Nothing => "nothing",
+            Lost::Middle => "one of a middle block",
+            Lost::Last => "one of the last block",
+            Lost::LastTwo => "one of each of the last two blocks",
+            Lost::Burst => "16 in a row of the last block",
+        }
+    }
+
+    /// The packets, counted from 0, with blocks of `r`, when `place` of [`PLACES`] is tried.
+    fn packets(self, r: u64, place: u64) -> Vec<u64> {
+        let at = r * (2 * place + 1) / (2 * PLACES);
+        match self {
+            Lost::Nothing => vec![],
+            Lost::Middle => vec![PACKETS / 2 + at],
+            Lost::Last => vec![PACKETS - r + at],
+            Lost::LastTwo => vec![PACKETS - 2 * r + at, PACKETS - r + at],
+            Lost::Burst => {
+                let first = PACKETS - r + r.saturating_sub(BURST) * place / (PLACES - 1);
+                (first..(first + BURST).min(PACKETS)).collect()
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    transport: Transport,
+    lost: Lost,
+}
+
+impl Point {
+    /// Packets of a block; without blocks there is no last one, and what is lost there tells the same.
+    fn block(&self) -> u64 {
+        match self.transport {
+            Transport::Lowar(r, _) => r.into(),
+            _ => 32,
+        }
+    }
+
+    fn options(&self, place: u64, seed: u64) -> Result<Options, String> {
+        // Before a connection with an extension there is its negotiation, to another queue pair.
+        let qpn = if self.transport == Transport::Rc { "#1" } else { "#2" };
+        let event = |packet: u64| {
+            // A repair packet has the PSN of its block's first packet, and must not go with it.
+            let opcode = match self.transport {
+                Transport::Sr => "",
+                _ if packet + 1 == PACKETS => ", opcode = \"RC_RDMA_WRITE_LAST\"",
+                _ => ", opcode = \"RC_RDMA_WRITE_MIDDLE\"",
+            };
+            format!(
+                r#"{{ action = "drop", direction = "ab", qpn = "{qpn}", psn = "+{packet}", iteration = 1{opcode} }}"#
+            )
+        };
+        let events: Vec<String> = self.lost.packets(self.block(), place).into_iter().map(event).collect();
+        let script = match &events[..] {
+            [] => Script::default(),
+            events => Script::parse(&format!("event = [{}]", events.join(", "))).map_err(|e| e.to_string())?,
+        };
+        self.transport.on(Options {
+            size: SIZE,
+            count: 1,
+            depth: 1,
+            rtt: RTT,
+            timeout: Some(TIMEOUT),
+            faults: Spec { script, ..Spec::default() },
+            payload: PayloadMode::Elided,
+            seed,
+            ..Options::default()
+        })
+    }
+}
+
+type Measured = Race<Point, 3>;
+/// Microseconds from the post to the completion.
+const LATENCY: usize = 0;
+/// Packets that were sent again.
+const AGAIN: usize = 1;
+/// Packets that the script dropped.
+const DROPPED: usize = 2;
+
+pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
+    let mut transports = setting.transports(&TRANSPORTS);
+    // What the others are held against.
+    if !transports.contains(&Transport::Rc) {
+        transports.insert(0, Transport::Rc);
+    }
+    let mut points = Vec::new();
+    for &transport in &transports {
+        // With fewer repair packets than losses nothing is recovered.
+        let fits = |point: &Point| match point.transport {
+            Transport::Lowar(_, c) => point.lost != Lost::Burst || u64::from(c) >= BURST,
+            _ => true,
+        };
+        points.extend(Lost::ALL.map(|lost| Point { transport, lost }).into_iter().filter(fits));
+    }
+    // Nothing is random here: instead of seeds the places of the loss are tried.
+    let places = |point: &Point| if point.lost == Lost::Nothing { vec![0] } else { (0..PLACES).collect() };
+    let options = |point: &Point, place| point.options(place, setting.first_seed);
+    let m = race(setting, &points, places, options, |report| {
+        let dropped = report.applied_events.iter().sum::<u64>() as f64;
+        [report.completion_times.mean_ms() * 1e3, report.retransmitted_packets as f64, dropped]
+    })?;
+    for (point, figures) in m.points() {
+        let wanted = point.lost.packets(point.block(), 0).len() as f64;
+        if let Some(dropped) = figures[DROPPED].filter(|dropped| dropped.mean != wanted) {
+            return Err(format!("{}: {} packets were lost instead of {wanted}", point.transport, dropped.mean));
+        }
+    }
+    Ok(Outcome {
+        what: "Latency of a WRITE of 1 MiB in µs, from post to completion: 10 Gbit/s, RTT 10 µs, MTU 1024, virtual time: what is computed takes none. \
+               Recovering: means of eight places of the loss within its block."
+            .into(),
+        tables: vec![lossless(&m, &transports), recovering(&m, &transports)],
+        figures: figures(&m),
+        panels: vec![lossless_panel(&m, &transports), recovering_panel(&m, &transports)],
+        beside: vec![
+            Beside { stated: paper::TWO_BLOCKS, ours: over_one(&m, Transport::Lowar(32, 1), Lost::LastTwo) },
+            Beside { stated: paper::SIXTEEN_LOSSES, ours: over_one(&m, DEEP, Lost::Burst) },
+        ],
+        notes: notes(&m),
+        runs: m.runs,
+        of: m.of,
+        ..Outcome::default()
+    })
+}
+
+fn at(m: &Measured, transport: Transport, lost: Lost, figure: usize) -> Option<f64> {
+    m.mean(Point { transport, lost }, figure)
+}
+
+/// How much later than without any loss over the same transport.
+fn recovery(m: &Measured, transport: Transport, lost: Lost) -> Option<f64> {
+    difference(at(m, transport, lost, LATENCY), at(m, transport, Lost::Nothing, LATENCY))
+}
+
+/// In whole picoseconds: what is less came from adding up.
+fn difference(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(((a? - b?) * 1e6).round() / 1e6 + 0.0)
+}
+
+/// The same over that of one loss in the last block.
+fn over_one(m: &Measured, transport: Transport, lost: Lost) -> Option<f64> {
+    ratio(recovery(m, transport, lost), recovery(m, transport, Lost::Last))
+}
+
+/// How much later than rc where nothing is lost.
+fn added(m: &Measured, transport: Transport) -> Option<f64> {
+    difference(at(m, transport, Lost::Nothing, LATENCY), at(m, Transport::Rc, Lost::Nothing, LATENCY))
+}
+
+/// What the repair packets of a message take on the line, in µs: as long as data packets, and 24 bytes more at most.
+fn repair_time(transport: Transport) -> Option<f64> {
+    let Transport::Lowar(r, c) = transport else { return None };
+    let packets = PACKETS.div_ceil(r.into()) * u64::from(c);
+    Some(packets as f64 * RTT.as_secs_f64() / table::bdp(RTT) * 1e6)
+}
+
+fn lossless(m: &Measured, transports: &[Transport]) -> Table {
+    let row = |&transport: &Transport| {
+        let (added, repairs) = (added(m, transport), repair_time(transport));
+        vec![
+            transport.to_string(),
+            shown(at(m, transport, Lost::Nothing, LATENCY), 2),
+            shown(added, 2),
+            shown(repairs, 2),
+            shown(ratio(added, repairs), 2),
+            "not stated".into(),
+        ]
+    };
+    Table {
+        title: "Lossless latency, µs (figure 13a)".into(),
+        columns: ["transport", "1 MiB", "more than rc", "repairs on the line", "ratio", "paper"]
+            .map(String::from)
+            .into(),
+        rows: transports.iter().map(row).collect(),
+    }
+}
+
+fn recovering(m: &Measured, transports: &[Transport]) -> Table {
+    let mut columns = vec!["transport".to_string()];
+    let lost = [Lost::Middle, Lost::Last, Lost::LastTwo, Lost::Burst];
+    columns.extend(lost.map(|l| l.name().to_string()));
+    columns.push("sent again".into());
+    let row = |&transport: &Transport| {
+        let mut row = vec![transport.to_string()];
+        row.extend(lost.map(|l| shown(recovery(m, transport, l), 2)));
+        let again = lost.map(|l| at(m, transport, l, AGAIN).map_or("–".into(), |n| format!("{n:.0}")));
+        row.push(again.join(" / "));
+        row
+    };
+    Table {
+        title:
+            "Recovering latency, µs more than where nothing is lost (figures 13b, 13c); packets sent again in each case"
+                .into(),
+        columns,
+        rows: transports.iter().map(row).collect(),
+    }
+}
+
+fn figures(m: &Measured) -> Figures {
+    let row = |(p, figures): &(Point, [Option<Spread>; 3])| {
+        let of = |i: usize| figures[i].map(|s| s.mean);
+        vec![
+            p.transport.to_string().into(),
+            p.lost.name().into(),
+            of(DROPPED).into(),
+            of(LATENCY).into(),
+            figures[LATENCY].map(|s| s.deviation).into(),
+            added(m, p.transport).filter(|_| p.lost == Lost::Nothing).into(),
+            recovery(m, p.transport, p.lost).filter(|_| p.lost != Lost::Nothing).into(),
+            of(AGAIN).into(),
+        ]
+    };
+    Figures {
+        columns: vec![
+            "transport",
+            "lost",
+            "lost_packets",
+            "latency_us",
+            "deviation_us",
+            "more_than_rc_us",
+            "recovering_us",
+            "sent_again",
+        ],
+        rows: m.points().map(row).collect(),
+    }
+}
+
+fn lossless_panel(m: &Measured, transports: &[Transport]) -> Panel {
+    let series = |name: &str, of: &dyn Fn(Transport) -> Option<f64>| Series {
+        name: name.into(),
+        values: transports.iter().map(|&transport| of(transport)).collect(),
+    };
+    Panel {
+        title: "Lossless latency of 1 MiB, more than rc".into(),
+        x: "transport",
+        y: "µs",
+        places: transports.iter().map(Transport::to_string).collect(),
+        series: vec![series("measured", &|t| added(m, t)), series("repairs on the line", &repair_time)],
+        logarithmic: false,
+    }
+}
+
+fn recovering_panel(m: &Measured, transports: &[Transport]) -> Panel {
+    let coded: Vec<Transport> = transports.iter().copied().filter(|t| matches!(t, Transport::Lowar(..))).collect();
+    let series = |lost: Lost| Series {
+        name: lost.name().replace(" of the last", ", last").replace(" of each, last two blocks", " each, last two"),
+        values: coded.iter().map(|&transport| recovery(m, transport, lost)).collect(),
+    };
+    Panel {
+        title: "Recovering latency of 1 MiB, more than without loss".into(),
+        x: "transport",
+        y: "µs",
+        places: coded.iter().map(Transport::to_string).collect(),
+        series: vec![series(Lost::Middle), series(Lost::Last), series(Lost::LastTwo)],
+        logarithmic: false,
+    }
+}
+
+fn notes(m: &Measured) -> Vec<String> {
+    let mut notes = vec![
+        "The paper tells of latency with encoding alone and with decoding as well, which hardly differ. In virtual time nothing that is computed takes any: both are the same here. What a packet \
+         costs the CPU is measured by the benchmarks (docs/performance.md), not by this."
+            .to_string(),
+    ];
+    if let (Some(one), Some(middle)) =
+        (recovery(m, Transport::Lowar(32, 1), Lost::Last), recovery(m, Transport::Lowar(32, 1), Lost::Middle))
+    {
+        notes.push(format!(
+            "In the paper recovering takes longer with larger blocks, and twice as long for two of them, because its hardware drains its reordering buffer packet by packet. Here the buffer is drained in no \
+             time, so a loss in the middle of a message delays its end by {middle:.2} µs, and one in the last block by the wait for the repair packets behind it: {one:.2} µs with (32, 1)."
+        ));
+    }
+    notes.push("Not stated in the text: any of figure 13's latencies in µs, the round trip of the LAN. CPU utilization (13d) is that of other hardware.".into());
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lost_packets_are_of_the_blocks_that_they_should_be() {
+        for place in 0..PLACES {
+            for r in [8, 16, 32, 64, 128] {
+                let block = |packet: u64| (packet < PACKETS).then_some(packet / r);
+                let last = PACKETS / r - 1;
+                let blocks = |lost: Lost| lost.packets(r, place).into_iter().map(block).collect::<Vec<_>>();
+                assert_eq!(blocks(Lost::Middle), [Some(PACKETS / 2 / r)]);
+                assert_eq!(blocks(Lost::Last), [Some(last)]);
+                assert_eq!(blocks(Lost::LastTwo), [Some(last - 1), Some(last)]);
+                assert!(r < BURST || blocks(Lost::Burst) == [Some(last); BURST as usize]);
+            }
+        }
+    }
+}
