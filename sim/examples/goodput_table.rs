@@ -1,0 +1,113 @@
+//! The tables of goodput by loss and round-trip time, and of flow completion times, held against those that were reviewed.
+//!
+//! `cargo run --release -p softnic-sim --example goodput_table` checks them, of `sr` with a part of the runs; `-- --all` makes all of
+//! them, `-- --update` does and writes the tables anew. `rc`, `sr` and `flows` name one of them.
+#![allow(clippy::print_stdout)] // printing is what it is for
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use softnic_sim::table::{self, Run, flows, selective};
+
+/// How far a cell of `rc` may be from the formula.
+const TOLERANCE: f64 = 0.2;
+const RC: &str = "goodput-rc.txt";
+const SR: &str = "goodput-sr.txt";
+const FLOWS: &str = "flows.txt";
+
+fn main() -> ExitCode {
+    match tables(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("goodput_table: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tables(arguments: &[String]) -> Result<(), String> {
+    let (mut all, mut update, mut named) = (false, false, Vec::new());
+    for argument in arguments {
+        match &**argument {
+            "--all" => all = true,
+            "--update" => update = true,
+            table @ ("rc" | "sr" | "flows") => named.push(table),
+            other => return Err(format!("there is no table '{other}': choose rc, sr, flows, --all, --update")),
+        }
+    }
+    for table in if named.is_empty() { vec!["rc", "sr", "flows"] } else { named } {
+        match table {
+            "rc" => go_back_n(update)?,
+            "sr" => selective_repeat(all || update, update)?,
+            _ => completion_times(update)?,
+        }
+    }
+    Ok(())
+}
+
+fn go_back_n(update: bool) -> Result<(), String> {
+    let cells = table::cells(&table::means(&measure("rc", &table::runs(false))?));
+    hold(RC, &table::render(&cells), update)?;
+    let far: Vec<_> = cells.iter().flatten().filter(|c| (c.ratio() - 1.0).abs() > TOLERANCE).collect();
+    if far.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{} cells are more than 20 % from the formula: {far:?}", far.len()))
+}
+
+fn selective_repeat(all: bool, update: bool) -> Result<(), String> {
+    let read = |name| std::fs::read_to_string(path(name)).ok();
+    let no_table = |name| format!("sim/snapshots/{name} is no such table: make it with --update");
+    let rc = read(RC).and_then(|text| table::parse(&text)).ok_or_else(|| no_table(RC))?;
+    let runs = selective::runs();
+    // What is not made now is what it was when it was reviewed.
+    let reviewed = read(SR).and_then(|text| selective::parse(&text));
+    let mut goodput = match (all, reviewed) {
+        (false, None) => return Err(no_table(SR)),
+        (_, reviewed) => reviewed.unwrap_or_else(|| vec![0.0; runs.len()]),
+    };
+    let (places, made): (Vec<_>, Vec<_>) =
+        runs.into_iter().enumerate().filter(|(_, run)| all || selective::is_quick(run)).unzip();
+    for (place, value) in places.into_iter().zip(measure("sr", &made)?) {
+        goodput[place] = selective::rounded(value);
+    }
+    hold(SR, &selective::render(&rc, &goodput), update)?;
+    none(&selective::missed(&rc, &goodput))
+}
+
+fn completion_times(update: bool) -> Result<(), String> {
+    let progress = |done| eprintln!("flows: {done} runs done");
+    let rows = flows::measure(threads(), &progress).map_err(|e| e.to_string())?;
+    hold(FLOWS, &flows::render(&rows), update)?;
+    none(&flows::missed(&rows))
+}
+
+fn none(missed: &[String]) -> Result<(), String> {
+    if missed.is_empty() { Ok(()) } else { Err(format!("sr misses what it aims at:\n{}", missed.join("\n"))) }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+fn measure(name: &str, runs: &[Run]) -> Result<Vec<f64>, String> {
+    let progress = |done| eprintln!("{name}: {done} of {} runs done", runs.len());
+    table::measure(runs, threads(), &progress).map_err(|e| e.to_string())
+}
+
+fn path(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "snapshots", name].iter().collect()
+}
+
+/// Prints a table; it must be the one that was reviewed, or becomes it.
+fn hold(name: &str, text: &str, update: bool) -> Result<(), String> {
+    println!("{text}");
+    let path = path(name);
+    if update {
+        return std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()));
+    }
+    if std::fs::read_to_string(&path).is_ok_and(|reviewed| reviewed == text) {
+        return Ok(());
+    }
+    Err(format!("not what sim/snapshots/{name} says. If the change is meant, review it and run this with --update"))
+}

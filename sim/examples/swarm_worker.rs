@@ -1,0 +1,78 @@
+//! Runs the swarm over a range of seeds and says of each, in a line, how it went: what `cargo xtask soak` starts on every core.
+//!
+//! `swarm_worker FIRST COUNT [BUG]`. A seed that panics ends the process, and one that never ends is ended: who reads the lines
+//! knows which seed was next.
+#![allow(clippy::print_stdout)] // what it prints is what it is for
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use softnic_sim::swarm::run_seed;
+
+/// Far beyond what any seed takes, with debug assertions and on a busy machine.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Seeds that are done.
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize| arguments.get(i).and_then(|s| s.parse::<u64>().ok());
+    let (Some(first), Some(count)) = (number(0), number(1)) else {
+        eprintln!("usage: swarm_worker FIRST COUNT [BUG]");
+        std::process::exit(2);
+    };
+    if let Some(bug) = arguments.get(2)
+        && let Err(why) = plant(bug)
+    {
+        eprintln!("{why}");
+        std::process::exit(2);
+    }
+    std::thread::spawn(watch);
+    // Who starts it can tell now a seed that ended the process from a process that never began.
+    say("ready");
+    for seed in first..first.saturating_add(count) {
+        match run_seed(seed) {
+            Ok(passed) => say(&format!("passed {seed} {}", passed.messages)),
+            Err(broken) => say(&format!("broken {seed} {}", broken.what())),
+        }
+        DONE.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends the process when it is gone who started it.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{}", line.replace('\n', " ")).and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// Ends the process when a seed takes too long.
+fn watch() {
+    let (mut seen, mut since) = (0, Instant::now());
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let done = DONE.load(Ordering::Relaxed);
+        if done != seen {
+            (seen, since) = (done, Instant::now());
+        } else if since.elapsed() > LONGEST {
+            eprintln!("liveness: it did not end within {} s", LONGEST.as_secs());
+            std::process::exit(3);
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+fn plant(name: &str) -> Result<(), String> {
+    use softnic_nic::transports::planted::{self, Bug};
+    let bug = Bug::ALL.iter().find(|b| b.name() == name).ok_or_else(|| format!("there is no bug '{name}'"))?;
+    planted::plant(Some(*bug));
+    Ok(())
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+fn plant(_: &str) -> Result<(), String> {
+    Err("built without the feature planted-bugs".into())
+}
