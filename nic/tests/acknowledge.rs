@@ -264,6 +264,7 @@ impl CongestionControl for Slow {
     fn next_send(&self) -> Instant {
         self.next
     }
+    fn reset(&mut self) {}
 }
 
 #[test]

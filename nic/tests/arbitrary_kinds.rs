@@ -40,6 +40,10 @@ fn no_frame_panics_hangs_or_writes_where_it_may_not_whatever_queue_pair_it_meets
             ("bad queue pairs", c.rx_bad_qp),
             ("malformed packets", c.rx_malformed),
             ("failed sends", c.req_cqe_error),
+            ("packets that LoWAR recovered", c.lowar_recovered_packets),
+            ("packets that LoWAR kept", c.lowar_held_packets),
+            ("blocks that LoWAR gave up", c.lowar_failed_blocks),
+            ("lies in Repair Headers", c.lowar_rejected),
         ] {
             assert!(count > 10, "seed {seed}: {count} {name}\n{c:#?}");
         }

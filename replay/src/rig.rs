@@ -9,7 +9,7 @@ use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
 use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind, WindowType, next_key};
-use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, RocePacket, TxFrame};
+use softnic_wire::{Instant, MacAddr, Opcode, PathMtu, Psn, Qpn, RocePacket, TxFrame};
 
 /// The shortest there is: when the capture shows that the peer's timer ran out, ours has too.
 const TIMEOUT: u8 = 1;
@@ -211,7 +211,10 @@ impl Rig {
                 return None;
             }
             let frame = tx.segments().0.to_vec();
-            if let Ok(packet) = RocePacket::parse(&frame) {
+            // Congestion notifications of the capture are skipped too: when they come is each NIC's own affair.
+            if let Ok(packet) = RocePacket::parse(&frame)
+                && packet.bth.opcode != Opcode::CNP
+            {
                 return Some(Sent { packet, frame });
             }
         }

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Frame, explain, load, play, write};
+use common::{Frame, explain, load, play, simulate, write};
 use proptest::prelude::*;
 use softnic_pcaps::{LinkType, PcapWriter};
 use softnic_replay::{Options, Skip, Verdict, replay};
+use softnic_sim::Options as Sim;
 use softnic_wire::{Layout, icrc};
 
 fn src_is_first(frames: &[Frame]) -> impl Fn(&Frame) -> bool + use<> {
@@ -87,6 +88,16 @@ fn tags_and_other_link_layers_make_no_difference() {
     }
     let report = replay(&raw[..], &Options::default()).unwrap();
     assert_eq!(report.counts(), play(&frames).counts(), "{}", explain(&report));
+}
+
+#[test]
+fn marks_of_congestion_change_nothing() {
+    let options = Sim { size: 20_000, count: 20, ..Sim::default() };
+    let mut frames = simulate(&options);
+    let marked: usize = frames.iter_mut().map(|f| usize::from(softnic_wire::transit::mark_ce(&mut f.data))).sum();
+    assert!(marked > 400, "{marked}");
+    let report = play(&frames);
+    assert_eq!(report.exit_code(), 0, "{}", explain(&report));
 }
 
 #[test]

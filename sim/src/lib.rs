@@ -5,6 +5,7 @@
 
 mod connect;
 pub mod digest;
+pub mod fairness;
 pub mod link;
 pub mod node;
 pub mod pair;
@@ -23,4 +24,4 @@ pub use report::Report;
 pub use simulator::Simulator;
 pub use softnic_nic::QpKind;
 pub use time::Time;
-pub use workload::{Cc, Op, Options, SimError, Sr, run};
+pub use workload::{Cc, Op, Options, SimError, Sr, UNITS, run};

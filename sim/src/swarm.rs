@@ -5,6 +5,7 @@
 //! reliable brings each message whole or not at all. Liveness, apart from it: once faults stop, all work completes.
 
 mod completions;
+mod congestion;
 mod ground;
 mod lives;
 mod lowar;
@@ -116,6 +117,10 @@ pub struct Passed {
     pub tail_dropped: u64,
     /// Frames that were marked.
     pub marked: u64,
+    /// Congestion notifications sent, and heeded.
+    pub cnps: u64,
+    /// See above.
+    pub cnps_heeded: u64,
     /// Hash of the run.
     pub digest: u64,
 }
@@ -185,6 +190,8 @@ struct Swarm {
     lowar_random: Random,
     /// READs under way whose memory changes.
     changing: Vec<Changing>,
+    /// And from here what has to do with congestion control.
+    cc_random: Random,
     qps: Vec<Qp>,
     grounds: Vec<Ground>,
     queues: Vec<Queue>,
@@ -283,6 +290,8 @@ impl Swarm {
             lost: links.iter().map(|l| l.lost).sum(),
             tail_dropped: links.iter().map(|l| l.tail_dropped).sum(),
             marked: links.iter().map(|l| l.marked).sum(),
+            cnps: counters.iter().map(|c| c.np_cnp_sent).sum(),
+            cnps_heeded: counters.iter().map(|c| c.rp_cnp_handled).sum(),
             retransmitted: counters.iter().map(|c| c.retransmitted_packets).sum(),
             rnr_naks: counters.iter().map(|c| c.rnr_naks_received).sum(),
             recovered: counters.iter().map(|c| c.lowar_recovered_packets).sum(),

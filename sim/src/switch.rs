@@ -126,6 +126,11 @@ impl Switch {
         self.ports.get(port).map_or_else(PortStats::default, |p| p.stats)
     }
 
+    /// Bytes that wait before a port now.
+    pub fn queued(&self, port: usize) -> u64 {
+        self.ports.get(port).map_or(0, |p| p.bytes)
+    }
+
     /// What became of frames that no queue saw.
     pub fn counters(&self) -> SwitchCounters {
         self.counters

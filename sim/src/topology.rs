@@ -15,9 +15,9 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::{MacAddr, PathMtu};
 
 use crate::switch::Prefix;
-use crate::workload::Op;
+use crate::workload::{Cc, Op};
 
-pub use flows::run;
+pub use flows::{Sample, run, run_observed};
 pub use fuzz::fuzz_topology;
 pub use parse::TopologyError;
 pub use report::{FlowReport, PortReport, TopologyReport};
@@ -87,6 +87,10 @@ pub struct Flow {
     pub depth: u32,
     /// When the first is posted.
     pub start: Duration,
+    /// Nothing more is posted from then on, however many are left.
+    pub stop: Option<Duration>,
+    /// Congestion control at both ends.
+    pub cc: Cc,
 }
 
 /// A network with its flows.

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use delivery::UnderWay;
 use options::check;
-pub use options::{Cc, Op, Options, SimError, Sr};
+pub use options::{Cc, Op, Options, SimError, Sr, UNITS};
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
@@ -150,10 +149,9 @@ impl<'a, 'p> Run<'a, 'p> {
                 };
             }
             let qpns = pair.connect()?;
-            if let Cc::Fixed { rate, window } = o.cc {
-                let cc = Box::new(Fixed::new(rate, window));
+            for host in [A, B].into_iter().filter(|_| o.cc != Cc::None) {
                 // Only RC takes one, and that was checked.
-                let _ = pair.sim.nic(A).set_congestion_control(qpns[A], Some(cc));
+                let _ = pair.sim.nic(host).set_congestion_control(qpns[host], o.cc.make(o.rate, Duration::ZERO));
             }
             let to = if o.transport == QpKind::Ud {
                 let (ip, mac) = pair.network.address(B);

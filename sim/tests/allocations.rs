@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
+use softnic_nic::transports::lowar::Code;
 use softnic_sim::topology::Topology;
 use softnic_sim::{Op, Options, QpKind, Sr};
 use softnic_wire::Instant;
@@ -95,6 +96,25 @@ fn selective_repeat_allocates_nothing_per_packet() {
             faults: "loss=0.01,dup=0.01,reorder=0.01:3".parse().expect("faults"),
             ..Options::default()
         });
+    }
+}
+
+#[test]
+fn lowar_allocates_nothing_per_packet() {
+    for faults in ["", "loss=0.01,dup=0.01,reorder=0.01:3"] {
+        for (op, size, count) in
+            [(Op::Write, 65536, 100), (Op::Send, 5000, 2000), (Op::Read, 4096, 6000), (Op::Atomic, 8, 20_000)]
+        {
+            packets_are_free(&Options {
+                lowar: Code::new(16, 4),
+                op,
+                size,
+                count,
+                rtt: Duration::from_micros(10),
+                faults: faults.parse().expect("faults"),
+                ..Options::default()
+            });
+        }
     }
 }
 

@@ -177,6 +177,7 @@ impl CongestionControl for FixedWindow {
     fn next_send(&self) -> Instant {
         Instant::ZERO
     }
+    fn reset(&mut self) {}
 }
 
 #[test]
@@ -213,6 +214,7 @@ impl CongestionControl for Paced {
     fn next_send(&self) -> Instant {
         self.0
     }
+    fn reset(&mut self) {}
 }
 
 #[test]

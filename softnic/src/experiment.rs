@@ -2,6 +2,7 @@
 
 mod burst;
 mod chart;
+mod fairness;
 mod fct;
 mod goodput;
 mod outcome;
@@ -39,6 +40,7 @@ use wire::Ends;
   softnic experiment lowar-goodput --out results
   softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
+  softnic experiment cc-fairness --quick                   # DCQCN: rates of flows over time
   softnic experiment lowar-goodput --dev mem               # in real time, at 1 Gbit/s
   softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
   softnic experiment lowar-goodput --dev afxdp:eth0 --connect 192.0.2.7
@@ -112,7 +114,7 @@ pub(crate) struct Experiment {
     run: fn(&Setting) -> Result<Outcome, String>,
 }
 
-const EXPERIMENTS: [Experiment; 5] = [
+const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
@@ -137,6 +139,11 @@ const EXPERIMENTS: [Experiment; 5] = [
         name: "lowar-overhead",
         about: "latency that repair packets and recovering add on a local network (LoWAR, figure 13)",
         run: overhead::run,
+    },
+    Experiment {
+        name: "cc-fairness",
+        about: "two and four flows through one bottleneck, with DCQCN and without: rates, queue, fairness (DCQCN)",
+        run: fairness::run,
     },
 ];
 

@@ -35,6 +35,7 @@ use session::Setup;
   softnic perf send_lat --transport ud --size 64 --json
   softnic perf write_bw --transport sr --fault loss=1e-2
   softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
+  softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
   softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
@@ -62,9 +63,10 @@ pub(crate) struct Args {
     /// connection), ud (datagrams) [default: rc]
     #[arg(long, value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
     transport: Option<(Transport, api::Transport)>,
-    /// Congestion control: none is all there is so far
-    #[arg(long, default_value = "none", value_parser = ["none"])]
-    cc: String,
+    /// What decides how fast rc and sr send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
+    /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
+    #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
+    cc: Option<String>,
     /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
     #[arg(long, short = 's', value_parser = size_arg)]
     size: Option<u32>,
@@ -146,6 +148,10 @@ fn transport_arg(s: &str) -> Result<(Transport, api::Transport), String> {
     }
 }
 
+fn cc_arg(s: &str) -> Result<String, String> {
+    api::parse_cc(s).map(|_| s.into()).map_err(|e| e.to_string())
+}
+
 fn mtu_arg(s: &str) -> Result<u32, String> {
     let mtu = s.parse().ok().and_then(PathMtu::from_bytes);
     mtu.map(PathMtu::bytes).ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
@@ -184,6 +190,7 @@ impl Args {
             transport,
             window,
             blocks,
+            cc: self.cc.clone().filter(|cc| cc != "none"),
             negotiated: None,
             needs_link_mtu: None,
             sizes,
@@ -211,6 +218,10 @@ impl Args {
         }
         if let Some((t, _)) = self.transport.filter(|&(t, _)| t != plan.transport) {
             return differ("transport", t.name().into(), plan.transport.name().into());
+        }
+        let plain = |cc: &Option<String>| cc.clone().unwrap_or("none".into());
+        if self.cc.is_some() && plain(&self.cc) != plain(&plan.cc) {
+            return differ("--cc", plain(&self.cc), plain(&plan.cc));
         }
         if let Some(size) = self.size.filter(|&size| plan.sizes != [size]) {
             return differ("size", size.to_string(), format!("{:?}", plan.sizes));
@@ -266,7 +277,7 @@ impl Args {
             return Err("raw frames pass by what records captures: leave --pcap out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
-        let more = more || self.transport.is_some() || self.pcap.is_some() || self.fault.is_some();
+        let more = more || self.transport.is_some() || self.cc.is_some() || self.pcap.is_some() || self.fault.is_some();
         if !apart && self.op.is_none() && more {
             return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use softnic_fault_injector::Spec;
-use softnic_runtime::api::Transport;
+use softnic_runtime::api::{Transport, parse_cc};
 
 use crate::Common;
 use devices::Devices;
@@ -29,6 +29,7 @@ const NOT_STARTED: u8 = 125;
   softnic run --dev mem -- ./my_test                             # softnic0 and softnic1, joined in memory: no root, no network
   softnic run --dev afxdp:eth0 --transport sr -- ib_send_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --transport lowar:32,1 -- ib_write_bw -d softnic0 10.0.0.2
+  softnic run --dev afxdp:eth0 --cc dcqcn -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --fault loss=1e-3 --pcap lossy.pcap -- ib_send_bw -d softnic0 10.0.0.2
 
 The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
@@ -45,8 +46,9 @@ pub(crate) struct Args {
     /// an MTU of the path MTU and 120 more); a peer that has it not is named on stderr [default: rc]
     #[arg(long, value_name = "rc|sr|lowar:R,C")]
     transport: Option<String>,
-    /// Congestion control: none is all there is so far
-    #[arg(long)]
+    /// What decides how fast its RC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
+    /// like, bytes in flight, as in fixed:2Gbit:256K [default: none]
+    #[arg(long, value_name = "none|dcqcn|fixed:RATE")]
     cc: Option<String>,
     /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
     #[arg(long, value_name = "SPEC")]
@@ -176,11 +178,7 @@ fn check_transport(name: &str) -> Result<(), String> {
 }
 
 fn check_congestion_control(name: &str) -> Result<(), String> {
-    match name {
-        "none" => Ok(()),
-        "dcqcn" | "swift" | "eqds" => Err(format!("congestion control `{name}` is not there yet: leave --cc out")),
-        _ => Err(format!("there is no congestion control `{name}`: it must be none")),
-    }
+    parse_cc(name).map(|_| ()).map_err(|e| format!("--cc: {e}"))
 }
 
 fn check_cpus(list: &str) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
-use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError, Sr};
+use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError, Sr, UNITS};
 use softnic_transports::lowar::{Code, CodeError};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
@@ -24,6 +24,7 @@ use crate::Common;
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
   softnic sim --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
+  softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,ab.queue=2M,ab.ecn=5K:200K:0.01
   softnic sim --topology docs/topologies/dumbbell.toml
 
 A script names packets and what happens to them; docs/faults.md has all keys. lost-response.toml:
@@ -40,9 +41,10 @@ pub(crate) struct Args {
     /// arrives, and each message carries its number as immediate data, by which the receiver knows it
     #[arg(long, default_value = "rc", value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
     transport: TransportArg,
-    /// What decides how much and how fast each queue pair sends: none, or a rate on the wire and, if you like, bytes of payload in
-    /// flight, as in fixed:2Gbit or fixed:2Gbit:256K
-    #[arg(long, default_value = "none", value_parser = cc_arg)]
+    /// What decides how much and how fast each queue pair sends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
+    /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
+    /// fixed:2Gbit or fixed:2Gbit:256K
+    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
     cc: Cc,
     /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
     #[arg(long, value_enum)]
@@ -155,18 +157,7 @@ fn mtu_arg(s: &str) -> Result<PathMtu, String> {
 }
 
 fn cc_arg(s: &str) -> Result<Cc, String> {
-    if s == "none" {
-        return Ok(Cc::None);
-    }
-    let Some(spec) = s.strip_prefix("fixed:") else {
-        return Err(format!("'{s}' is no congestion control: none, or fixed:RATE[:WINDOW] as in fixed:2Gbit:256K"));
-    };
-    let (rate, window) = spec.split_once(':').map_or((spec, None), |(rate, window)| (rate, Some(window)));
-    let window = window.map_or(Ok(u64::MAX), units::parse_size)?;
-    if window == 0 {
-        return Err("with a window of 0 nothing would ever leave".into());
-    }
-    Ok(Cc::Fixed { rate: units::parse_rate(rate)?, window })
+    Cc::parse(s, &UNITS).map_err(|e| e.to_string())
 }
 
 impl Args {
@@ -267,7 +258,7 @@ pub(crate) fn progress_bar(count: u64) -> ProgressBar {
 
 fn print_json(args: &Args, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
-    let value = json!({
+    let mut value = json!({
         "transport": args.transport.name(),
         "goodput_gbps": r.goodput_gbps,
         "link_utilization": r.link_utilization,
@@ -285,6 +276,14 @@ fn print_json(args: &Args, r: &Report) -> io::Result<()> {
         "virtual_ms": r.virtual_ms,
         "digest": format!("{:016x}", r.digest),
     });
+    let (a, b) = (&r.requester, &r.responder);
+    let marks = a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets;
+    if args.cc != Cc::None || marks > 0 {
+        value["cc"] = json!(args.cc.name());
+        value["np_ecn_marked_roce_packets"] = json!(marks);
+        value["np_cnp_sent"] = json!(a.np_cnp_sent + b.np_cnp_sent);
+        value["rp_cnp_handled"] = json!(a.rp_cnp_handled + b.rp_cnp_handled);
+    }
     writeln!(io::stdout(), "{value}")
 }
 
@@ -320,6 +319,11 @@ fn print_table(args: &Args, r: &Report) -> io::Result<()> {
             ab.tail_dropped + ba.tail_dropped,
             ab.marked + ba.marked
         )?;
+    }
+    let (marks, cnps) = (a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets, a.np_cnp_sent + b.np_cnp_sent);
+    if marks > 0 {
+        let handled = a.rp_cnp_handled + b.rp_cnp_handled;
+        writeln!(out, "congestion        {marks:>12} marks came, {cnps} CNPs sent, {handled} heeded")?;
     }
     writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
     writeln!(out, "digest            {:016x}", r.digest)

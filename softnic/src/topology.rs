@@ -60,6 +60,7 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             "from": t.hosts[flow.from],
             "to": t.hosts[flow.to],
             "transport": "rc",
+            "cc": flow.cc.name(),
             "goodput_gbps": f.goodput_gbps,
             "fct_ms": fct(&f.completion_times),
             "completed": f.completed,
@@ -92,6 +93,8 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         "retransmitted_packets": r.retransmitted_packets,
         "dropped": r.ports.iter().map(|p| p.stats.dropped).sum::<u64>(),
         "marked": r.ports.iter().map(|p| p.stats.marked).sum::<u64>(),
+        "np_cnp_sent": r.cnps_sent,
+        "rp_cnp_handled": r.cnps_handled,
         "lost": r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>(),
         "discarded": r.discarded,
         "ports": ports.collect::<Vec<_>>(),
@@ -149,6 +152,10 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let lost = r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>();
     if lost + r.discarded > 0 {
         writeln!(out, "beside queues     {lost:>12} frames lost on links, {} discarded by switches", r.discarded)?;
+    }
+    if r.marks_received > 0 {
+        let (marks, sent, handled) = (r.marks_received, r.cnps_sent, r.cnps_handled);
+        writeln!(out, "congestion        {marks:>12} marks came, {sent} CNPs sent, {handled} heeded")?;
     }
     writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
     writeln!(out, "digest            {:016x}", r.digest)

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-const NAMES: [&str; 5] = ["lowar-goodput", "lowar-fct", "lowar-burst", "lowar-small", "lowar-overhead"];
+const NAMES: [&str; 6] = ["lowar-goodput", "lowar-fct", "lowar-burst", "lowar-small", "lowar-overhead", "cc-fairness"];
 
 fn softnic(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
@@ -217,6 +217,30 @@ fn small_messages_keep_their_goodput_with_lowar_and_the_same_seed_gives_the_same
     let kept = |t| figure(&rows, &[("transport", t), ("bytes", "16384"), ("loss", "0.001")], "kept_percent");
     assert!(kept("rc") < 70.0 && kept("lowar:32,1") > 95.0, "{} {}", kept("rc"), kept("lowar:32,1"));
     assert_well_formed(&one.0[1]);
+}
+
+#[test]
+fn flows_with_dcqcn_share_a_bottleneck_fairly_and_their_rates_are_in_the_files() {
+    let folder = Folder::new("fairness");
+    let text = quick(&folder, "cc-fairness", &[]);
+    assert_eq!((text.matches("goal reached").count(), text.matches("goal MISSED").count()), (6, 0), "{text}");
+    let rows = csv(&folder.read("cc-fairness.csv"));
+    let of = |cc: &str, flows: &str, figure: &str| -> Vec<f64> {
+        let fits = |row: &&HashMap<String, String>| row["cc"] == cc && row["flows"] == flows && row["figure"] == figure;
+        rows.iter().filter(fits).map(|row| number(row, "value")).collect()
+    };
+    for flows in ["2", "4"] {
+        let n: usize = flows.parse().expect("a number");
+        assert!(of("dcqcn", flows, "jain")[0] > 0.98 && of("dcqcn", flows, "share_gbps").len() == n);
+        assert!(of("none", flows, "mean_queue_bytes")[0] > 10.0 * of("dcqcn", flows, "mean_queue_bytes")[0]);
+        let (rates, queue) = (of("dcqcn", flows, "rate_gbps"), of("dcqcn", flows, "queue_bytes"));
+        assert!(rates.len() == n * queue.len() && queue.len() > 100, "{} and {}", rates.len(), queue.len());
+        assert!(rates.iter().all(|r| (0.0..40.1).contains(r)), "never above the line's rate");
+    }
+    assert_well_formed(&folder.read("cc-fairness.svg"));
+    let out = experiment(&["cc-fairness", "--transports", "sr", "--out", folder.path()]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.code() == Some(1) && said.contains("leave --transports out"), "{said}");
 }
 
 #[test]

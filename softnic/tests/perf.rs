@@ -219,10 +219,6 @@ fn mistakes_get_one_line() {
         (&["write_lat", "--transport", "ud"], "only send"),
         (&["send_bw", "--transport", "ud", "--size", "5000"], "at most"),
         (&["write_lat", "--transport", "sr", "--size", "5000"], "send_lat"),
-        (&["write_bw", "--transport", "lowar:0,1"], "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
-        (&["write_bw", "--transport", "lowar:8,9"], "`8,9` are no blocks of lowar"),
-        (&["write_bw", "--transport", "lowar:x"], "`x` are no blocks of lowar"),
-        (&["write_bw", "--transport", "lowr"], "there is no transport 'lowr': choose rc, sr, lowar:R,C, uc or ud"),
         (&["raw", "--size", "5000"], "MTU"),
         (&["raw", "--verify"], "--verify"),
         (&["atomic_bw", "--size", "16"], "8 bytes"),
@@ -231,6 +227,7 @@ fn mistakes_get_one_line() {
         (&["write_bw", "--dev", "afxdp:no-such-if", "--connect", "127.0.0.1"], "no-such-if"),
         (&["write_bw", "--dev", "dgram:/tmp/a,/tmp/b,ip=10.0.0.1/24"], "--connect"),
         (&["--size", "64"], "what to measure"),
+        (&["send_bw", "--transport", "ud", "--cc", "dcqcn"], "only rc and sr"),
     ] {
         let (code, text) = refusal(args);
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{args:?}: {text}");
@@ -242,11 +239,22 @@ fn mistakes_get_one_line() {
         &["write_bw", "--mtu", "1500"],
         &["write_bw", "--dev", "eth0"],
         &["write_bw", "--fault", "lots"],
-        &["write_bw", "--cc", "dcqcn"],
+        &["write_bw", "--cc", "reno"],
+        &["write_bw", "--cc", "dcqcn:ai=fast"],
         &["write_bw", "--iters", "0"],
         &["write_bw", "--iters", "5", "--duration", "1"],
     ] {
         assert_eq!(refusal(args).0, Some(2), "{args:?}");
+    }
+    for (transport, word) in [
+        ("lowar:0,1", "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
+        ("lowar:8,9", "`8,9` are no blocks of lowar"),
+        ("lowar:x", "`x` are no blocks of lowar"),
+        ("lowr", "there is no transport 'lowr': choose rc, sr, lowar:R,C, uc or ud"),
+    ] {
+        let (code, text) = refusal(&["write_bw", "--transport", transport]);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(word), "{text}");
     }
 }
 

@@ -167,10 +167,22 @@ fn an_installed_program_has_its_library_in_lib() {
 fn options_reach_the_library_by_the_environment_and_win_over_it() {
     let place = Place::new();
     let script = "echo $SOFTNIC_DEV/$SOFTNIC_FAULT/$SOFTNIC_TRANSPORT/$SOFTNIC_CC/$SOFTNIC_CPUS/$SOFTNIC_SEED; echo $SOFTNIC_PCAP";
-    let options =
-        ["--fault", "loss=1e-3", "--transport", "rc", "--cc", "none", "--cpu", "0", "--seed", "7", "--pcap", "a.pcap"];
+    let options = [
+        "--fault",
+        "loss=1e-3",
+        "--transport",
+        "rc",
+        "--cc",
+        "dcqcn:f=3",
+        "--cpu",
+        "0",
+        "--seed",
+        "7",
+        "--pcap",
+        "a.pcap",
+    ];
     let whole = place.0.join("a.pcap");
-    assert_eq!(place.shell(&options, script), format!("mem/loss=1e-3/rc/none/0/7\n{}", whole.display()));
+    assert_eq!(place.shell(&options, script), format!("mem/loss=1e-3/rc/dcqcn:f=3/0/7\n{}", whole.display()));
     assert!(!whole.exists(), "it is the library's to make");
     let dgram = "dgram:x,y,ip=10.0.0.1/24";
     assert_eq!(place.shell(&["--dev", dgram], "echo \"$SOFTNIC_DEV\""), format!("mem;{dgram}"));
@@ -223,7 +235,8 @@ fn mistakes_are_told_before_the_program_starts() {
         (&["--dev", "mem", "--transport", "sr:3"], &["`3`", "from 64 to"]),
         (&["--dev", "mem", "--transport", "ud"], &["the program itself"]),
         (&["--dev", "mem", "--transport", "tcp"], &["`tcp`", "rc", "sr"]),
-        (&["--dev", "mem", "--cc", "dcqcn"], &["`dcqcn`", "not there yet"]),
+        (&["--dev", "mem", "--cc", "swift"], &["--cc", "'swift'", "not there yet"]),
+        (&["--dev", "mem", "--cc", "reno"], &["--cc", "'reno'", "dcqcn"]),
         (&["--dev", "mem", "--cpu", "0,x"], &["0,x", "numbers"]),
         (&["--dev", "mem", "--cpu", "99999"], &["core 99999"]),
         (&["--dev", "mem", "--pcap", "no/such/folder/a.pcap"], &["a.pcap"]),

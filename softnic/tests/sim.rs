@@ -416,7 +416,10 @@ fn a_fixed_rate_and_a_window_bound_what_a_queue_pair_sends() {
 #[test]
 fn a_congestion_control_that_cannot_be_is_refused_with_one_line() {
     for (cc, why) in [
-        ("dcqcn?", "is no congestion control"),
+        ("dcqcn?", "there is no congestion control 'dcqcn?'"),
+        ("dcqcn:fast=1", "dcqcn has no setting 'fast'"),
+        ("dcqcn:ai=slow", "slow"),
+        ("swift", "is not there yet"),
         ("fixed:fast", "fast"),
         ("fixed:1Gbit:0", "nothing would ever leave"),
         ("fixed:1Gbit:x", "x"),
@@ -427,4 +430,28 @@ fn a_congestion_control_that_cannot_be_is_refused_with_one_line() {
     }
     let said = String::from_utf8(sim(&["--transport", "uc", "--cc", "fixed:1Gbit"]).stderr).expect("UTF-8");
     assert!(said.contains("--cc is for rc"), "{said}");
+}
+
+#[test]
+fn dcqcn_keeps_a_bottleneck_full_and_its_queue_short() {
+    for transport in ["rc", "sr"] {
+        for op in ["write", "read"] {
+            let run = |cc: &str| {
+                let way = if op == "read" { "ba" } else { "ab" };
+                let fault = format!("{way}.rate=5Gbit,{way}.queue=2M,{way}.ecn=5K:200K:0.01");
+                let flow = ["--op", op, "--size", "64K", "--count", "2000", "--depth", "64", "--rtt", "10us"];
+                let v = json(&[&flow[..], &["--transport", transport, "--cc", cc, "--fault", &fault]].concat());
+                assert_eq!((v["completed"].as_u64(), v["cc"].as_str()), (Some(2000), cc.split(':').next()), "{v}");
+                v
+            };
+            let (without, with) = (run("none"), run("dcqcn"));
+            let [marks, sent] = ["np_ecn_marked_roce_packets", "np_cnp_sent"].map(|k| with[k].as_u64().expect(k));
+            assert!(sent > 10 && sent <= marks && with["rp_cnp_handled"].as_u64() > Some(10), "{with}");
+            assert_eq!(without["rp_cnp_handled"], 0);
+            // sr has no more than a bandwidth-delay product under way, so its queue is short anyway.
+            let unheeded = without["np_ecn_marked_roce_packets"].as_u64().expect("marks");
+            assert!(if transport == "rc" { marks * 5 < unheeded } else { marks <= unheeded }, "{with} {without}");
+            assert!(with["goodput_gbps"].as_f64() > Some(3.0), "{with}");
+        }
+    }
 }

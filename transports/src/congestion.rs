@@ -1,11 +1,17 @@
 //! Congestion control: how much and how fast a queue pair may send.
 
+pub mod dcqcn;
 mod fixed;
+pub(crate) mod notification;
+mod spec;
 mod token_bucket;
 
 use std::time::Duration;
 
+pub use dcqcn::{Dcqcn, DcqcnConfig};
 pub use fixed::Fixed;
+pub use notification::INTERVAL as CNP_INTERVAL;
+pub use spec::{Cc, CcError, Units};
 
 use softnic_wire::Instant;
 pub use token_bucket::TokenBucket;
@@ -41,4 +47,7 @@ pub trait CongestionControl: Send {
 
     /// The next packet may leave at this time: pacing.
     fn next_send(&self) -> Instant;
+
+    /// The queue pair was reset: it begins anew.
+    fn reset(&mut self);
 }

@@ -56,9 +56,14 @@ pub struct Counters {
     pub rx_bad_qkey: u64,
     /// Datagrams to a multicast group that nobody here is in.
     pub rx_no_group: u64,
-    /// Congestion notifications received.
+    /// Congestion notifications that a queue pair's congestion control was told of.
     pub rp_cnp_handled: u64,
+    /// Those to queue pairs that have none.
+    pub rp_cnp_ignored: u64,
+    /// Packets that came with the mark of congestion.
     pub np_ecn_marked_roce_packets: u64,
+    /// Congestion notifications sent.
+    pub np_cnp_sent: u64,
     /// Repair packets of LoWAR sent.
     pub lowar_repairs_sent: u64,
     /// Repair packets received.
@@ -118,7 +123,9 @@ macro_rules! all {
             rx_bad_qkey
             rx_no_group
             rp_cnp_handled
+            rp_cnp_ignored
             np_ecn_marked_roce_packets
+            np_cnp_sent
             lowar_repairs_sent
             lowar_repairs_received
             lowar_recovered_packets

@@ -99,7 +99,7 @@ bugs! {
     LowarDigest = "lowar-digest-unchecked",
     /// LoWAR: a packet of the reordering ring that another one has overrun is taken for the one that stood there.
     LowarOverrun = "lowar-overrun-unnoticed",
-    /// LoWAR: what a block has is not handed over again, though the queue pair had to turn it away the first time.
+    /// LoWAR: what is older than the newest packet counts as come, also when it is sent again because it was lost or turned away.
     LowarSwallowed = "lowar-again-is-swallowed",
     /// LoWAR: a queue pair that is gone keeps the coding units of its second block.
     LowarUnitsKept = "lowar-units-not-given-back",

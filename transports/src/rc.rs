@@ -1,5 +1,6 @@
 //! Reliable connection: requester and responder of one queue pair, with the loss recovery of its choice.
 
+mod congestion;
 mod ping_pong;
 pub(crate) mod requester;
 pub(crate) mod responder;
@@ -12,7 +13,8 @@ use responder::Responder;
 use softnic_wire::aeth::{NakCode, RnrTimer};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
-use crate::congestion::{CongestionControl, Feedback};
+use crate::congestion::CongestionControl;
+use crate::congestion::notification::NotificationPoint;
 use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
@@ -104,6 +106,7 @@ pub struct Rc<R> {
     ping_pong: PingPong,
     /// Nothing goes ahead of an acknowledgement.
     prompt_acks: bool,
+    notification: NotificationPoint,
     /// Requests wait: for what the peer says about a shim.
     held: bool,
 }
@@ -130,6 +133,7 @@ impl<R: LossRecovery + Default> Rc<R> {
             ack_passed: false,
             ping_pong: PingPong::default(),
             prompt_acks: false,
+            notification: NotificationPoint::default(),
             held: false,
         }
     }
@@ -143,6 +147,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.recovery = R::default();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
         self.ping_pong = PingPong::default();
+        self.notification = NotificationPoint::default();
     }
 
     /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes. Where nobody polls, a reply that
@@ -298,12 +303,21 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.requester.queue.prefetch();
     }
 
-    /// One packet of an answer, if one is owed; and whether it came to light that the queue pair must stop.
+    /// One packet of an answer, if one is owed; and whether nothing else may go now, because the queue pair stopped or the answer waits
+    /// for its turn.
     #[inline]
-    pub(crate) fn transmit_answer(&mut self, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
+    pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
+        let data = self.responder.owes_data();
+        // What is owed beside the data comes after it.
+        if data && self.must_pace_answer(now) {
+            return (false, true);
+        }
         let Some(link) = &self.link else { return (false, false) };
         self.ack_passed = false;
         let sent = self.responder.poll_transmit(tx, link, host);
+        if sent && data {
+            self.note_answer_sent(now, tx);
+        }
         let failure = self.responder.failure.take();
         let stopped = failure.is_some();
         if let Some(f) = failure {
@@ -402,14 +416,12 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
         let is_response = opcode.is_response();
-        if opcode != Opcode::CNP {
-            self.note_established(host);
+        if self.note_congestion(now, packet, host) {
+            return true;
         }
+        self.note_established(host);
         let Some(link) = &self.link else { return false };
-        if opcode == Opcode::CNP {
-            host.counters().rp_cnp_handled += 1;
-            self.requester.feed_back(now, Feedback::CongestionNotification);
-        } else if is_response {
+        if is_response {
             if !self.state.sends() {
                 return false;
             }
@@ -442,10 +454,13 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         }
         self.check_invariants();
         // Requests change nothing for our own requests.
-        is_response || opcode == Opcode::CNP || self.responder.has_answer()
+        is_response || self.responder.has_answer() || self.owes_notification()
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        if self.owes_notification() && self.transmit_notification(now, tx, host) {
+            return true;
+        }
         // The reply to a message goes before the acknowledgement of that message: its reader waits for the reply. One packet only, so
         // that a long message does not keep the acknowledgement.
         if self.responder.owes_ack_only() && !self.ack_passed && !self.prompt_acks {
@@ -460,8 +475,8 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         }
         // Other answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
         if self.responder.has_answer() {
-            let (sent, stopped) = self.transmit_answer(tx, host);
-            if sent || stopped {
+            let (sent, ends) = self.transmit_answer(now, tx, host);
+            if sent || ends {
                 return sent;
             }
         }
@@ -477,6 +492,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         self.ping_pong.holds(now);
+        self.requester.end_pause(now);
         if !self.state.sends() {
             return;
         }

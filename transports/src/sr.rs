@@ -277,7 +277,14 @@ impl Sr {
             return true;
         }
         if let Some(responder) = &mut self.responder {
+            if responder.has_answers() && self.rc.must_pace_answer(now) {
+                return false;
+            }
+            let Some(link) = &self.rc.link else { return false };
             let sent = responder.transmit_answer(now, tx, link, &self.rtt, host);
+            if sent {
+                self.rc.note_answer_sent(now, tx);
+            }
             if let Some(f) = responder.failure.take() {
                 self.on_response_failure(f, host);
                 return self.transmit_answer(now, tx, host);
@@ -287,9 +294,14 @@ impl Sr {
         // The peer's requests are standard ones; no answer of theirs waits for requests that are of the other kind.
         self.rc.release_ack();
         let before = self.rc.state;
-        let sent = self.rc.responder.has_answer() && self.rc.transmit_answer(tx, host).0;
+        let sent = self.rc.responder.has_answer() && self.rc.transmit_answer(now, tx, host).0;
         self.follow_rc(before);
         sent
+    }
+
+    /// Whether an answer with data is to be sent.
+    fn has_answers(&self) -> bool {
+        self.responder.as_ref().map_or_else(|| self.rc.responder.owes_data(), |r| r.has_answers())
     }
 
     /// One packet, where at least one of the two halves speaks Selective Repeat.
@@ -297,7 +309,7 @@ impl Sr {
         if self.transmit_answer(now, tx, host) {
             return true;
         }
-        if !self.rc.state.sends() {
+        if !self.rc.state.sends() || self.has_answers() && self.rc.requester.pacing(now).is_some() {
             return false;
         }
         let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else {
@@ -361,7 +373,8 @@ impl QueuePair for Sr {
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
         let active = if opcode.service() == Service::Sr {
-            self.handle_selective(now, packet, host)
+            self.rc.note_congestion(now, packet, host);
+            self.handle_selective(now, packet, host) || self.rc.owes_notification()
         } else {
             // Of each kind of requests, and of their answers, one is spoken.
             let other = if opcode.is_response() { self.requester.is_some() } else { self.responder.is_some() };
@@ -379,7 +392,7 @@ impl QueuePair for Sr {
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        if self.transmit_mad(now, tx) {
+        if self.transmit_mad(now, tx) || self.rc.owes_notification() && self.rc.transmit_notification(now, tx, host) {
             return true;
         }
         match self.choice {
@@ -401,6 +414,7 @@ impl QueuePair for Sr {
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         self.agreement.handle_timeout(now);
         self.decide();
+        self.rc.requester.end_pause(now);
         if let Some(responder) = &mut self.responder {
             responder.handle_timeout(now, &self.rtt);
         }

@@ -4,6 +4,7 @@ use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
+use crate::congestion::notification::NotificationPoint;
 use crate::memory::{Access, Region};
 use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
@@ -39,6 +40,7 @@ pub struct Uc {
     dropping: bool,
     /// Where the WRITE that is under way goes.
     target: (u64, u32),
+    notification: NotificationPoint,
 }
 
 /// What becomes of a packet that cannot be taken.
@@ -62,13 +64,14 @@ impl Uc {
             message: Reassembly::new(PathMtu::B256),
             dropping: false,
             target: (0, 0),
+            notification: NotificationPoint::default(),
         }
     }
 
     /// To the reset state: all work is forgotten.
     pub fn reset(&mut self) {
         self.common.reset();
-        self.link = None;
+        (self.link, self.notification) = (None, NotificationPoint::default());
     }
 
     /// RESET to INIT.
@@ -245,19 +248,24 @@ impl QueuePair for Uc {
         self.common.post_recv(wr, host)
     }
 
-    fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        self.notification.on_packet(now, packet.ecn_ce, packet.bth.opcode);
         if packet.bth.opcode == Opcode::CNP {
-            host.counters().rp_cnp_handled += 1;
+            host.counters().rp_cnp_ignored += 1; // it has no congestion control
         } else if self.common.state.receives() {
             self.common.note_arrival(host);
             self.receive(packet, host);
         }
         self.common.check_invariants();
-        false // nobody is answered
+        self.notification.is_due() // else nobody is answered
     }
 
-    fn poll_transmit(&mut self, _now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
+        if self.notification.is_due() && self.common.state.receives() && self.notification.transmit(now, tx, link, host)
+        {
+            return true;
+        }
         self.common.send_next(tx, host, |tx, due, host| {
             let which = Which { service: Service::Uc, index: due.index, psn: due.psn, ack_req: false };
             message::emit(tx, link, which, due.slot, due.source, host).map_err(|_| Status::LocProtErr)

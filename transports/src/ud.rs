@@ -156,7 +156,7 @@ impl QueuePair for Ud {
 
     fn handle_packet(&mut self, _now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         if packet.bth.opcode == Opcode::CNP {
-            host.counters().rp_cnp_handled += 1;
+            host.counters().rp_cnp_ignored += 1; // it has no congestion control
         } else if self.common.state.receives() {
             self.receive(packet, host);
         }

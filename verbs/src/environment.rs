@@ -3,7 +3,7 @@
 use std::env;
 
 use softnic_fault_injector::Spec;
-use softnic_runtime::api::{DeviceSpec, OpenOptions, Transport};
+use softnic_runtime::api::{Cc, DeviceSpec, OpenOptions, Transport, parse_cc};
 
 /// What the environment says.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct Environment {
     pub(crate) options: OpenOptions,
     /// Of RC queue pairs, unless their program says otherwise.
     pub(crate) transport: Transport,
+    /// The same.
+    pub(crate) cc: Cc,
 }
 
 /// A variable that is set to something.
@@ -42,7 +44,10 @@ impl Environment {
             Some(name) => name.parse().map_err(|e| format!("SOFTNIC_TRANSPORT: {e}"))?,
             None => Transport::Rc,
         };
-        known("SOFTNIC_CC", "none")?;
+        let cc = match variable("SOFTNIC_CC")? {
+            Some(name) => parse_cc(&name).map_err(|e| format!("SOFTNIC_CC: {e}"))?,
+            None => Cc::None,
+        };
         let fault = match variable("SOFTNIC_FAULT")? {
             Some(spec) => Some(spec.parse::<Spec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
             None => None,
@@ -57,15 +62,7 @@ impl Environment {
         };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
         let options = OpenOptions { cpus, fault, seed, pcap, ..OpenOptions::default() };
-        Ok(Environment { devices, options, transport })
-    }
-}
-
-/// A variable that has one value only so far.
-fn known(name: &str, only: &str) -> Result<(), String> {
-    match variable(name)? {
-        Some(value) if value != only => Err(format!("{name}: there is no `{value}`, only {only}")),
-        _ => Ok(()),
+        Ok(Environment { devices, options, transport, cc })
     }
 }
 

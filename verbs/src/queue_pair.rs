@@ -7,7 +7,7 @@ use std::sync::{Mutex as Lock, MutexGuard};
 
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::{MAX_INLINE, MAX_SGE, QpKind};
-use softnic_runtime::api::{QpOptions, QueuePair, Transport};
+use softnic_runtime::api::{Cc, QpOptions, QueuePair, Transport};
 
 use crate::abi::*;
 use crate::builder;
@@ -135,6 +135,7 @@ pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
         caps,
         sig_all,
         transport,
+        cc: environment().map_or(Cc::None, |environment| environment.cc),
     };
     let qp = pd.ours.domain.create_qp(&options)?;
     // A queue that was not asked for has no length.

@@ -4,6 +4,7 @@
 
 use core::fmt::{self, Display, Write};
 
+use crate::lowar::RepairHeader;
 use crate::segment::{MAX_MESSAGE, MessageKind, Reassembly, Segmentation};
 use crate::template::Addresses;
 use crate::{
@@ -72,6 +73,22 @@ pub fn frame(data: &[u8]) {
             rebuilt(frame, p);
         }
     }
+}
+
+/// What is behind the BTH of a packet of LoWAR: what was understood is written again to the same bytes, but for flags without a meaning.
+pub fn repair_header(data: &[u8]) {
+    let Some(b) = data.first_chunk::<{ RepairHeader::LEN }>() else { return };
+    let Some(header) = RepairHeader::parse(b) else {
+        assert!(!(1..=3).contains(&b[0]), "a type that there is");
+        return;
+    };
+    let mut again = [0xa5; RepairHeader::LEN];
+    header.emit(&mut again);
+    let mut known = *b;
+    known[1] &= 0xe0;
+    assert_eq!(again, known);
+    assert_eq!(RepairHeader::parse(&again), Some(header));
+    assert!(printed(&header) > 0);
 }
 
 /// Every view at the front of the bytes: after `new_checked` no accessor may panic.
@@ -150,7 +167,7 @@ fn rebuilt(frame: &[u8], p: &RocePacket) {
     assert_eq!(q.layout.addresses(again), Some((src, dst)));
     assert_eq!(q.ext, p.ext);
     assert_eq!(again[q.payload.clone()], frame[p.payload.clone()]);
-    let (pad, mig_req, tver, fecn) = (q.bth.pad, true, 0, false);
+    let (pad, mig_req, tver, fecn) = (q.bth.pad, !p.bth.becn, 0, false);
     assert_eq!(q.bth, bth::Repr { pad, mig_req, tver, fecn, ..p.bth });
 }
 

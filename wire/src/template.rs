@@ -206,6 +206,24 @@ impl Template {
         t
     }
 
+    /// The same headers with other DSCP and ECN bits: congestion notifications have a class of their own.
+    pub fn with_traffic_class(&self, class: u8) -> Template {
+        let mut t = *self;
+        let word = |w: &[u8; 4]| u32::from(u16::from_be_bytes([w[0], w[1]]));
+        match self.carrier {
+            Carrier::Ipv4 => {
+                t.first_word[1] = class;
+                // A sum with end-around carry: the old word is taken off by adding its complement.
+                t.checksum_base += (0xffff - word(&self.first_word)) + word(&t.first_word);
+            }
+            Carrier::Ipv6 | Carrier::RoceV1 => {
+                t.first_word[0] = self.first_word[0] & 0xf0 | class >> 4;
+                t.first_word[1] = class << 4 | self.first_word[1] & 0x0f;
+            }
+        }
+        t
+    }
+
     /// Bytes from the Ethernet header to the end of the BTH.
     #[inline]
     pub fn headers_len(&self) -> usize {
@@ -243,7 +261,8 @@ impl Template {
         let header = &mut first[bth_at..bth_at + bth::LEN];
         let mut view = bth::Packet::new_unchecked(header);
         view.set_opcode(p.opcode);
-        view.set_flags(p.solicited, true, pad as u8, 0);
+        // MigReq is set on everything but a CNP, as hardware has it.
+        view.set_flags(p.solicited, !p.becn, pad as u8, 0);
         view.set_ack_req(p.ack_req);
         view.set_psn(p.psn);
         let ext_at = bth_at + bth::LEN;

@@ -44,7 +44,8 @@ proptest! {
         prop_assert_eq!(p.bth.opcode, c.fields.opcode);
         prop_assert_eq!((p.bth.dest_qp, p.bth.pkey, p.bth.psn), (c.dest_qp, c.pkey, c.fields.psn));
         prop_assert_eq!((p.bth.ack_req, p.bth.solicited), (c.fields.ack_req, c.fields.solicited));
-        prop_assert_eq!((p.bth.fecn, p.bth.becn, p.bth.mig_req, p.bth.tver), (false, c.fields.becn, true, 0));
+        let becn = c.fields.becn;
+        prop_assert_eq!((p.bth.fecn, p.bth.becn, p.bth.mig_req, p.bth.tver), (false, becn, !becn, 0));
         prop_assert_eq!(p.ext, c.ext);
         prop_assert_eq!(&frame[p.payload.clone()], &c.payload[..]);
         let pad = &frame[p.payload.end..frame.len() - 4];
@@ -54,6 +55,19 @@ proptest! {
             prop_assert!(ipv4::Packet::new_checked(&frame[c.network()..]).unwrap().verify_checksum());
         }
         prop_assert_eq!(&frame[c.udp() + 6..c.udp() + 8], &[0, 0], "UDP checksum is 0");
+    }
+
+    #[test]
+    fn another_traffic_class_gives_the_frame_of_a_path_that_has_it(c in any_case(100), class: u8) {
+        let build = |t: softnic_wire::Template| {
+            let mut room = vec![0; 1000];
+            let mut tx = TxFrame::new(&mut room);
+            t.build(&mut tx, &c.fields, &c.ext, &c.payload).unwrap();
+            tx.segments().0.to_vec()
+        };
+        let path = softnic_wire::Path { traffic_class: class, ..c.path };
+        let expected = build(softnic_wire::Template::new(&path, c.dest_qp, c.pkey));
+        prop_assert_eq!(build(c.template().with_traffic_class(class)), expected);
     }
 
     #[test]

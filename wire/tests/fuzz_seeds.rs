@@ -10,10 +10,11 @@ use softnic_wire::opcode::Service;
 use softnic_wire::{Layout, Opcode, fuzz, icrc, mad};
 
 type Body = fn(&[u8]);
-const BODIES: [(&str, Body); 5] = [
+const BODIES: [(&str, Body); 6] = [
     ("frame", fuzz::frame),
     ("ext_headers", fuzz::ext_headers),
     ("grh", fuzz::grh),
+    ("repair_header", fuzz::repair_header),
     ("segmentation", fuzz::segmentation),
     ("mad", mad::fuzz_mad),
 ];

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::recv_queue::SrqId;
@@ -61,6 +62,8 @@ pub struct Options {
     pub prompt_acks: bool,
     /// Selective Repeat, which each host offers the other.
     pub sr: [Option<SrConfig>; 2],
+    /// LoWAR, which each host offers the other.
+    pub lowar: [Option<Code>; 2],
 }
 
 impl Default for Options {
@@ -85,6 +88,7 @@ impl Default for Options {
             mr_access: all,
             prompt_acks: false,
             sr: [None; 2],
+            lowar: [None; 2],
         }
     }
 }
@@ -227,8 +231,9 @@ impl World {
             let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
-            let (prompt_acks, sr) = (options.prompt_acks, options.sr[h]);
-            let init = QpInit { srq, prompt_acks, sr, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
+            let (prompt_acks, sr, lowar) = (options.prompt_acks, options.sr[h], options.lowar[h]);
+            let init =
+                QpInit { srq, prompt_acks, sr, lowar, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
             let qpn = nic.create_qp(&init).unwrap();
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });

@@ -4,6 +4,7 @@ use softnic_nic::transports::ud::QKEY_GSI;
 use softnic_nic::{AddressAttr, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Deth, Reth};
+use softnic_wire::lowar::{RepairHeader, Type, digest};
 use softnic_wire::mad::MAD_LEN;
 use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation};
 use softnic_wire::opcode::HeaderSet as H;
@@ -46,7 +47,10 @@ impl Fuzz {
     pub(super) fn frame(&mut self, v: usize) -> Vec<u8> {
         let Victim { kind, psn, open, .. } = self.victims[v];
         let connected = matches!(kind, QpKind::Rc | QpKind::Uc);
-        let selective = self.victims[v].selective;
+        let (selective, lowar) = (self.victims[v].selective, self.victims[v].lowar);
+        if lowar && self.chance(25) {
+            return self.repair(v);
+        }
         let service = match kind {
             QpKind::Rc if selective => 0xc0,
             QpKind::Rc => 0x00,
@@ -80,7 +84,7 @@ impl Fuzz {
             2..4 => (service ^ 0xc0) & 0xc0 | low,
             _ => service | low,
         };
-        let near = if selective { 40 } else { 5 };
+        let near = if selective || lowar { 40 } else { 5 };
         let at = if self.chance(near) { psn + self.below(7) as i32 - 3 } else { psn };
         self.victims[v].psn += 1;
         self.packet(v, opcode, at, len, reth_len)
@@ -172,18 +176,57 @@ impl Fuzz {
         }
     }
 
-    /// The peer offers Selective Repeat.
+    /// A repair packet for a victim, of one packet that its peer might send, which then is as if it had come; or one that lies.
+    fn repair(&mut self, v: usize) -> Vec<u8> {
+        let Victim { qpn, looped, psn, sent, .. } = self.victims[v];
+        let responses = self.chance(30);
+        let (opcode, psn) = match responses {
+            true => (0x10, sent - self.below(4) as i32),
+            false => ([0x04, 0x0a, 0x0b, 0x00, 0x06][self.below(5) as usize], psn + self.below(3) as i32),
+        };
+        let inner = self.packet(v, opcode, psn, 256, 256);
+        let Ok(layout) = Layout::locate(&inner) else { return inner };
+        let Some((body, &tail)) = inner.get(layout.bth..).and_then(|b| Some((b, b.last_chunk()?))) else {
+            return inner;
+        };
+        let mut bytes = [0; RepairHeader::LEN];
+        let header = RepairHeader {
+            kind: Type::Repair,
+            has_first: true,
+            has_last: Opcode(opcode).ends_message(),
+            responses,
+            isn: 0,
+            r: if Opcode(opcode).ends_message() { 4 } else { 1 },
+            c: 1,
+            n: 1,
+            last_len: body.len() as u16,
+            digest: digest(u32::from_le_bytes(tail)),
+        };
+        header.emit(&mut bytes);
+        let mut payload = [&bytes, body].concat();
+        if self.chance(50) {
+            let at = self.below(RepairHeader::LEN as u32) as usize;
+            payload[at] = if self.chance(50) { self.below(10) as u8 } else { self.below(256) as u8 };
+        }
+        let (ip, mac) = address(B);
+        let path = self.w.hosts[if looped { B } else { A }].nic.path_to(ip, mac, 5).unwrap();
+        let template = Template::new(&path, qpn, bth::DEFAULT_PKEY);
+        self.w.forge_with(&template, Opcode::LOWAR.0, psn, false, ExtHeaders::default(), &payload)
+    }
+
+    /// The peer offers Selective Repeat, or LoWAR.
     pub(super) fn offer_frame(&mut self, v: usize) -> Vec<u8> {
+        let lowar = self.victims[v].lowar;
         let offer = Negotiation {
             transaction_id: u64::from(self.numbers.any()),
             kind: Kind::Offer,
             version: vendor::VERSION,
             sender_qpn: 0x1000 + v as u32,
             receiver_qpn: self.victims[v].qpn.value(),
-            extensions: Extensions::SR,
-            lowar_r: 0,
-            lowar_c: 0,
-            sr_window: self.below(300),
+            extensions: if lowar { Extensions::LOWAR } else { Extensions::SR },
+            lowar_r: if lowar { [4, 8, 1, 0][self.below(4) as usize] } else { 0 },
+            lowar_c: if lowar { self.below(4) as u8 } else { 0 },
+            sr_window: if lowar { 0 } else { self.below(300) },
         };
         let mut mad = [0; MAD_LEN];
         offer.emit(&mut mad);

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::{Buffer, Nic, Node, QpInit, QpKind};
@@ -40,8 +41,8 @@ pub const STATES: [QpState; 7] = [
     QpState::Error,
 ];
 /// The kind of each victim, whether its receives are shared, and whether its frames go back to its own NIC. The last ones offer
-/// Selective Repeat.
-const VICTIMS: [(QpKind, bool, bool); 12] = [
+/// Selective Repeat, then LoWAR.
+const VICTIMS: [(QpKind, bool, bool); 15] = [
     (QpKind::Rc, false, false),
     (QpKind::Rc, true, false),
     (QpKind::Rc, false, true),
@@ -54,8 +55,14 @@ const VICTIMS: [(QpKind, bool, bool); 12] = [
     (QpKind::Rc, false, false),
     (QpKind::Rc, true, false),
     (QpKind::Rc, false, true),
+    (QpKind::Rc, false, false),
+    (QpKind::Rc, true, false),
+    (QpKind::Rc, false, true),
 ];
 const FIRST_SELECTIVE: usize = 9;
+const FIRST_LOWAR: usize = 12;
+/// Coding units and places in the ring: few, so that they run out, and for a fuzzer's sake.
+const LOWAR_ROOM: (u16, u32) = (8, 8);
 const CAPS: Caps = Caps { max_send_wr: 8, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline: 32 };
 
 pub struct Victim {
@@ -66,6 +73,8 @@ pub struct Victim {
     looped: bool,
     /// It offers Selective Repeat.
     selective: bool,
+    /// It offers LoWAR.
+    lowar: bool,
     /// Receives that it completed since it was connected.
     used: u32,
     /// wr_ids whose completion is due, in order; a send that is not signaled may stay silent.
@@ -126,6 +135,7 @@ impl Fuzz {
         let options = Options { psn, timeout: 4, retry_cnt: 7, cq, buffer: MEMORY, srq: true, ..Options::default() };
         let mut w = World::new(Options { caps: CAPS, ..options });
         let b = &mut w.hosts[B];
+        b.nic.provide_lowar(LOWAR_ROOM.0, LOWAR_ROOM.1);
         let other = b.nic.alloc_pd();
         let edge = Buffer::new(0x3000_0000, 4096);
         let edge_key = b.nic.reg_mr(b.pd, &edge, options.mr_access).unwrap();
@@ -157,7 +167,8 @@ impl Fuzz {
                 kind,
                 shared,
                 looped,
-                selective: v >= FIRST_SELECTIVE,
+                selective: (FIRST_SELECTIVE..FIRST_LOWAR).contains(&v),
+                lowar: v >= FIRST_LOWAR,
                 used: 0,
                 sends,
                 receives,
@@ -174,8 +185,11 @@ impl Fuzz {
     fn make(&mut self, v: usize) -> Qpn {
         let (kind, shared, _) = VICTIMS[v];
         let Host { nic, pd, send_cq, recv_cq, srq, .. } = &mut self.w.hosts[B];
-        let sr = (v >= FIRST_SELECTIVE).then_some(SrConfig { window: 128, rate: 10_000_000_000 });
-        let init = QpInit { srq: srq.filter(|_| shared), sr, ..QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS) };
+        let selective = (FIRST_SELECTIVE..FIRST_LOWAR).contains(&v);
+        let sr = selective.then_some(SrConfig { window: 128, rate: 10_000_000_000 });
+        let lowar = Code::new(4, 2).filter(|_| v >= FIRST_LOWAR);
+        let init =
+            QpInit { srq: srq.filter(|_| shared), sr, lowar, ..QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS) };
         let qpn = nic.create_qp(&init).unwrap();
         if kind == QpKind::Ud {
             nic.attach_multicast(qpn, group()).unwrap();

@@ -40,7 +40,7 @@ impl Fuzz {
         let dest = if looped { qpn } else { Qpn::new(0x1000 + v as u32) };
         let steps = [init_attr(&o), rtr_attr(&o, path, dest), rts_attr(&o)];
         let n = if self.chance(60) { 3 } else { self.below(4) as usize };
-        // The peer speaks Selective Repeat too, mostly, and says so before or after the victim is ready to hear it.
+        // The peer speaks what the victim offers too, mostly, and says so before or after the victim is ready to hear it.
         let offers = self.chance(80).then(|| self.below(4) as usize);
         for (i, attr) in steps[..n].iter().enumerate() {
             if offers == Some(i) {
@@ -54,7 +54,7 @@ impl Fuzz {
     }
 
     fn offer(&mut self, v: usize) {
-        if self.victims[v].selective && !self.victims[v].looped {
+        if (self.victims[v].selective || self.victims[v].lowar) && !self.victims[v].looped {
             let mut frame = self.offer_frame(v);
             self.w.hosts[B].nic.handle_frame(self.w.now, Nic::WIRE, &mut frame);
         }

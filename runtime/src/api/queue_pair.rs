@@ -17,6 +17,7 @@ use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::completion_queue::CompletionQueue;
+use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
 use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
@@ -41,6 +42,8 @@ pub struct QpOptions {
     pub sig_all: bool,
     /// What an RC queue pair recovers from loss by; others have no choice.
     pub transport: Transport,
+    /// What decides how fast an RC queue pair sends; others send as fast as they can.
+    pub cc: Cc,
 }
 
 impl QpOptions {
@@ -56,6 +59,7 @@ impl QpOptions {
             caps,
             sig_all: true,
             transport: Transport::Rc,
+            cc: Cc::None,
         }
     }
 }
@@ -168,7 +172,7 @@ impl ProtectionDomain {
             None if options.kind == QpKind::Gsi => &context.engines()[0],
             None => context.pick_engine(),
         };
-        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport } = options;
+        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport, cc } = options;
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
@@ -179,6 +183,9 @@ impl ProtectionDomain {
         };
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
+        if *kind == QpKind::Rc {
+            core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
+        }
         let mtu = core.nic().port().mtu;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);

@@ -2,6 +2,7 @@
 
 mod cm;
 mod completions;
+mod congestion;
 mod context;
 mod lowar;
 mod memory;

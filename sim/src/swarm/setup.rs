@@ -66,6 +66,7 @@ impl Swarm {
             sr_random: Random::stream(world.seed, 57),
             lowar_random: Random::stream(world.seed, 59),
             changing: Vec::new(),
+            cc_random: Random::stream(world.seed, 61),
             pair,
             qps: Vec::new(),
             grounds: Vec::new(),
@@ -213,6 +214,7 @@ impl Swarm {
             failed: false,
             dead: false,
         });
+        self.draw_congestion_control(q)?;
         for _ in 0..if kind == QpKind::Rc { self.world.windows } else { 0 } {
             let kind = if self.random.chance(0.5) { WindowType::Type1 } else { WindowType::Type2B };
             let key = self.pair.sim.nic(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;

@@ -8,6 +8,7 @@ use softnic_fault_injector::{Direction, Fault, Red, Spec};
 use softnic_nic::transports::rc::ack_timeout;
 use softnic_wire::{PathMtu, Psn};
 
+use super::congestion::SLOWEST;
 use crate::pair::{Between, Network, timeout_code};
 
 /// The world of a seed.
@@ -39,6 +40,8 @@ pub struct World {
     pub(super) lowar: f64,
     /// Coding units and places in the reordering ring of each host, where there are fewer than usual.
     pub(super) lowar_buffers: Option<(u16, u32)>,
+    /// The chance that an end of a reliable connection has congestion control.
+    pub(super) cc: f64,
     /// The chance that a connection is between two queue pairs of one NIC.
     pub(super) loopback: f64,
     /// The chance that a queue pair takes its receives from its host's shared queue.
@@ -112,10 +115,16 @@ impl World {
         let messages = (1 + r.below(60) as u32).min(4 + 400_000 / max_len);
         // On slow links all retries would be over before an answer can come, on fast ones it may do without.
         let mut patience = if rate < 10_000_000_000 || r.chance(0.5) { queued } else { Duration::ZERO };
+        // Of its own stream, as Selective Repeat below.
+        let cc = [0.0, 0.0, 0.7, 1.0][Random::stream(seed, 62).below(4) as usize];
         let mut shape = Shape::default();
         if !perfect {
             let all = (2 * (rc + uc) + ud) as u64 * u64::from(messages) * (u64::from(max_len) * 2 + 1000);
             shape = draw_shape(&mut Random::stream(seed, 54), rate, rtt, all);
+            let slow = shape.faults.iter().any(|f| matches!(f, Fault::Rate(_)));
+            if cc > 0.0 && !slow {
+                draw_marks(&mut Random::stream(seed, 60), &mut shape, rate, all);
+            }
         }
         faults.extend(shape.faults);
         let mut faults = Spec { faults, ..Spec::default() };
@@ -123,6 +132,9 @@ impl World {
         let packet = Duration::from_nanos((u64::from(mtu.bytes()) + 200) * 8_000_000_000 / rate);
         patience += packet * 4 * (network.between.hops() as u32 - 1);
         patience += (faults.shape(Direction::Ab).longest() + shape.queued) * 2;
+        if cc > 0.0 {
+            patience += packet * SLOWEST as u32 * 2;
+        }
         let timeout = timeout_code(rtt * 4 + patience);
         let mut downs = Random::stream(seed, 55);
         // It takes two or three of seven retries: that is too much where others need them.
@@ -153,6 +165,7 @@ impl World {
             sr,
             lowar,
             lowar_buffers,
+            cc,
             loopback: [0.0, 0.3, 1.0][r.below(3) as usize],
             shared: [0.0, 0.5, 1.0][r.below(3) as usize],
             by_limit: r.chance(0.5),
@@ -189,8 +202,9 @@ fn draw_network(r: &mut Random) -> Network {
 /// How many offer LoWAR, and what they have for it: often too little for all. Sometimes many connections share it.
 fn draw_lowar(r: &mut Random) -> (f64, Option<(u16, u32)>, usize) {
     let chance = [0.0, 0.8, 1.0, 1.0][r.below(4) as usize];
-    let few = r.chance(0.4).then(|| ([0, 1, 2, 5, 20, 1024][r.below(6) as usize], 1 << r.below(5)));
     let crowd = if chance > 0.0 && r.chance(0.4) { 3 + r.below(4) as usize } else { 0 };
+    let short = if crowd > 0 { 0.8 } else { 0.3 };
+    let few = r.chance(short).then(|| ([0, 2, 5, 20, 1024][r.below(5) as usize], 1 << r.below(5)));
     (chance, few, crowd)
 }
 
@@ -241,4 +255,16 @@ fn draw_shape(r: &mut Random, rate: u64, rtt: Duration, all: u64) -> Shape {
         }
     }
     shape
+}
+
+/// Worlds with congestion control have, more often than others, something for it to do: a bottleneck that marks and loses nothing.
+fn draw_marks(r: &mut Random, shape: &mut Shape, rate: u64, all: u64) {
+    if !r.chance(0.6) {
+        return;
+    }
+    let slow = rate / (1 + r.below(4));
+    let (min, max) = [(0, 1_000), (0, 20_000), (5_000, 200_000)][r.below(3) as usize];
+    shape.queued = Duration::from_nanos((u128::from(all) * 8_000_000_000 / u128::from(slow)) as u64);
+    shape.faults.push(Fault::Rate(slow));
+    shape.faults.push(Fault::Ecn(Red { min, max, chance: [0.01, 0.3, 1.0][r.below(3) as usize] }));
 }

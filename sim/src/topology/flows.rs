@@ -1,6 +1,7 @@
 //! Runs the flows of a topology to their end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use softnic_fault_injector::random::Random;
 use softnic_nic::Buffer;
@@ -45,8 +46,41 @@ struct Running {
     times: CompletionTimes,
 }
 
+/// How things stand at a point in time.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// When.
+    pub at: Time,
+    /// Bytes that each host has sent so far, everything on the wire counted.
+    pub sent: Vec<u64>,
+    /// Bytes that wait before each port of the switches, in the order of [`TopologyReport::ports`].
+    pub queues: Vec<u64>,
+}
+
 /// Runs to the end; the same topology and seed give the same run. `progress` is told now and then how many work requests are done.
 pub fn run(topology: &Topology, seed: u64, progress: &mut dyn FnMut(u64)) -> Result<TopologyReport, SimError> {
+    run_with(topology, seed, progress, None)
+}
+
+/// The same, and `observe` is shown how things stand once in each `every`; it changes nothing.
+pub fn run_observed(
+    topology: &Topology,
+    seed: u64,
+    every: Duration,
+    observe: &mut dyn FnMut(Sample),
+) -> Result<TopologyReport, SimError> {
+    run_with(topology, seed, &mut |_| {}, Some((every.max(Duration::from_nanos(1)), observe)))
+}
+
+/// How often somebody wants to see how things stand.
+type Observer<'o> = Option<(Duration, &'o mut dyn FnMut(Sample))>;
+
+fn run_with(
+    topology: &Topology,
+    seed: u64,
+    progress: &mut dyn FnMut(u64),
+    observer: Observer<'_>,
+) -> Result<TopologyReport, SimError> {
     let mut world = World::new(topology, seed);
     let mut flows = Vec::new();
     let mut fill = Random::stream(seed, 4);
@@ -58,7 +92,7 @@ pub fn run(topology: &Topology, seed: u64, progress: &mut dyn FnMut(u64)) -> Res
         of_host[flow.from].push(i);
     }
     let mut run = Run { world, flows, of_host, all: CompletionTimes::default(), stalled: false };
-    run.drive(progress);
+    run.drive(progress, observer);
     run.verify()?;
     Ok(run.report())
 }
@@ -124,23 +158,38 @@ struct Run<'t> {
 }
 
 impl Run<'_> {
-    fn drive(&mut self, progress: &mut dyn FnMut(u64)) {
+    fn drive(&mut self, progress: &mut dyn FnMut(u64), mut observer: Observer<'_>) {
         for i in 0..self.flows.len() {
             for _ in 0..self.flows[i].flow.depth * 2 {
                 self.post_receive(i);
             }
             let (start, from) = (self.flows[i].start, self.flows[i].flow.from);
             self.world.sim.wake_at(start, from);
+            if let Some(stop) = self.flows[i].flow.stop {
+                self.world.sim.wake_at(Time::default().after(stop), from);
+            }
         }
-        let total: u64 = self.flows.iter().map(|f| f.flow.count).sum();
+        let mut total: u64 = self.flows.iter().map(|f| f.flow.count).sum();
         let hosts = self.world.sides.len();
+        let mut next_look = observer.as_ref().map(|(every, _)| Time::default().after(*every));
+        if let Some(at) = next_look {
+            self.world.sim.wake_at(at, 0);
+        }
         let (mut ended, mut events) = (0, 0u64);
         while ended < total {
             let Some(node) = self.world.sim.step() else {
                 self.stalled = true;
                 break;
             };
+            if let (Some((every, observe)), Some(at)) = (&mut observer, next_look)
+                && self.world.sim.now() >= at
+            {
+                observe(self.sample(at));
+                next_look = Some(at.after(*every));
+                self.world.sim.wake_at(at.after(*every), 0);
+            }
             if node < hosts {
+                total -= self.stop_flows(node);
                 ended += self.collect(node);
             }
             events += 1;
@@ -149,6 +198,28 @@ impl Run<'_> {
             }
         }
         progress(ended);
+    }
+
+    fn sample(&mut self, at: Time) -> Sample {
+        let hosts = 0..self.world.sides.len();
+        let sent = hosts.map(|h| self.world.uplink(h).map_or(0, |l| self.world.sim.link_stats(l).wire_bytes)).collect();
+        let ports = self.world.ports.clone().into_iter();
+        let queues = ports.map(|p| self.world.switch(p.switch).map_or(0, |s| s.queued(p.port))).collect();
+        Sample { at, sent, queues }
+    }
+
+    /// The flows of a host whose time is over post nothing more; how many work requests will not be posted.
+    fn stop_flows(&mut self, host: usize) -> u64 {
+        let now = self.world.sim.now();
+        let mut left_out = 0;
+        for &i in &self.of_host[host] {
+            let f = &mut self.flows[i];
+            if f.flow.stop.is_some_and(|stop| Time::default().after(stop) <= now) {
+                left_out += f.flow.count - f.posted;
+                f.flow.count = f.posted;
+            }
+        }
+        left_out
     }
 
     /// Takes what completed at a host, posts as much again, and what is to start now. How many ended.
@@ -297,11 +368,14 @@ impl Run<'_> {
         let goodput_gbps = per_second(self.flows.iter().map(bits).sum(), end - begin) / 1e9;
         let t = self.world.topology;
         let (mut tx_packets, mut retransmitted_packets, mut marks_received, mut discarded) = (0, 0, 0, 0);
+        let (mut cnps_sent, mut cnps_handled) = (0, 0);
         for host in 0..t.hosts.len() {
             let c = *self.world.sim.nic(host).counters();
             tx_packets += c.sent_requests + c.retransmitted_packets;
             retransmitted_packets += c.retransmitted_packets;
             marks_received += c.np_ecn_marked_roce_packets;
+            cnps_sent += c.np_cnp_sent;
+            cnps_handled += c.rp_cnp_handled;
         }
         for switch in 0..t.switches.len() {
             let Some(c) = self.world.switch(switch).map(|s| s.counters()) else { continue };
@@ -330,6 +404,8 @@ impl Run<'_> {
             tx_packets,
             retransmitted_packets,
             marks_received,
+            cnps_sent,
+            cnps_handled,
             lost_before_switches,
             discarded,
             stalled: self.stalled,

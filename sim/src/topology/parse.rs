@@ -12,7 +12,7 @@ use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
 use super::{Flow, Kind, Link, Place, Topology};
-use crate::workload::Op;
+use crate::workload::{Cc, Op, UNITS};
 
 /// Why a topology was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +67,7 @@ const TOP: [&str; 17] = [
     "flow",
 ];
 const LINK: [&str; 4] = ["between", "rate", "delay", "fault"];
-const FLOW: [&str; 8] = ["from", "to", "op", "size", "count", "depth", "start", "transport"];
+const FLOW: [&str; 10] = ["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "transport"];
 
 /// Switches that addresses can tell apart, and hosts in all.
 const MAX_SWITCHES: u64 = 250;
@@ -247,6 +247,8 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         count: keys.integer("count", 1..=1 << 40)?.unwrap_or(1),
         depth: keys.integer("depth", 1..=1 << 16)?.unwrap_or(16) as u32,
         start: keys.parsed("start", time)?.unwrap_or_default(),
+        stop: keys.parsed("stop", time)?,
+        cc: keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default(),
     })
 }
 

@@ -56,6 +56,10 @@ pub struct TopologyReport {
     pub retransmitted_packets: u64,
     /// Frames that came marked.
     pub marks_received: u64,
+    /// Congestion notifications that hosts sent, and that a congestion control heard.
+    pub cnps_sent: u64,
+    /// See above.
+    pub cnps_handled: u64,
     /// Frames that the links of the hosts lost, on their way to a switch.
     pub lost_before_switches: u64,
     /// Frames that a switch dropped for other reasons than a full queue.

@@ -199,6 +199,7 @@ impl<'t> World<'t> {
             let [own, other] = [side, peer].map(|s| kind.attached(hosts[s]).0);
             let routed = own != other && matches!(kind, Kind::LeafSpine { .. });
             let next_hop = if routed { Kind::switch_mac(own) } else { mac };
+            let rate = self.line_rate(hosts[side]);
             let nic = self.sim.nic(hosts[side]);
             let connection = Connection {
                 kind: QpKind::Rc,
@@ -214,8 +215,26 @@ impl<'t> World<'t> {
                 max_rd_atomic: 16,
             };
             bring_up(nic, qpns[side], &connection)?;
+            // A reliable connection takes one.
+            let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
         }
         Ok(qpns)
+    }
+
+    /// The rate of a host's link.
+    fn line_rate(&self, host: usize) -> u64 {
+        let of_host = |l: &&super::Link| l.a == Place::Host(host) || l.b == Place::Host(host);
+        self.topology.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
+    }
+
+    /// The link by which a host sends.
+    pub(super) fn uplink(&self, host: usize) -> Option<usize> {
+        let way = |(i, l): (usize, &super::Link)| match Place::Host(host) {
+            end if l.a == end => Some(2 * i),
+            end if l.b == end => Some(2 * i + 1),
+            _ => None,
+        };
+        self.topology.links.iter().enumerate().find_map(way)
     }
 
     /// By default four of the longest round trips, every queue on the way full and every link the slowest.

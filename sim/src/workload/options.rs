@@ -3,7 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
 use softnic_fault_injector::{Spec, SpecError};
+pub use softnic_nic::transports::congestion::Cc;
+use softnic_nic::transports::congestion::Units;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
@@ -23,20 +26,8 @@ pub enum Op {
     Atomic,
 }
 
-/// What decides how much and how fast a queue pair sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cc {
-    /// Nothing: as fast as the link takes it.
-    #[default]
-    None,
-    /// A rate in bits a second on the wire, and bytes of payload in flight.
-    Fixed {
-        /// The rate.
-        rate: u64,
-        /// The window.
-        window: u64,
-    },
-}
+/// How rates, sizes and times are written: as in a SPEC.
+pub const UNITS: Units = Units { rate: parse_rate, size: parse_size, time: parse_time };
 
 /// How Selective Repeat is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,7 +45,7 @@ pub struct Options {
     pub sr: Option<Sr>,
     /// LoWAR, for RC without Selective Repeat: offered by both sides.
     pub lowar: Option<Code>,
-    /// Congestion control, of RC alone.
+    /// Congestion control at both ends, for RC alone.
     pub cc: Cc,
     /// What the work requests do.
     pub op: Op,
@@ -168,7 +159,7 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
         return Err(SimError::Options("the window of sr must be from 64 to 2097152 packets"));
     }
     if o.cc != Cc::None && o.transport != QpKind::Rc {
-        return Err(SimError::Options("congestion control needs acknowledgements: --cc is for rc"));
+        return Err(SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"));
     }
     let answered = matches!(o.op, Op::Read | Op::Atomic);
     let why = match o.transport {

@@ -58,6 +58,11 @@ impl Panel {
     }
 }
 
+/// Places that are named along x; of more, some are.
+const MAX_LABELS: usize = 14;
+/// A line through more points than these is drawn without dots.
+const MAX_DOTS: usize = 40;
+
 /// Places of categories: a mark at each, none between.
 #[derive(Clone)]
 struct Places(usize);
@@ -73,7 +78,7 @@ impl Ranged for Places {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        (0..self.0).map(|i| i as f64).collect()
+        (0..self.0).step_by(self.0.div_ceil(MAX_LABELS).max(1)).map(|i| i as f64).collect()
     }
 
     fn range(&self) -> std::ops::Range<f64> {
@@ -119,7 +124,9 @@ fn draw(out: &mut String, panels: &[Panel]) -> Result<(), Box<dyn std::error::Er
             for piece in all.split(Option::is_none).filter(|p| p.len() > 1) {
                 chart.draw_series(LineSeries::new(piece.iter().flatten().copied(), colour.stroke_width(2)))?;
             }
-            chart.draw_series(all.iter().flatten().map(|&point| Circle::new(point, 3, colour.filled())))?;
+            if all.len() <= MAX_DOTS {
+                chart.draw_series(all.iter().flatten().map(|&point| Circle::new(point, 3, colour.filled())))?;
+            }
             let (x, y) = (WIDTH as i32 - 140, 44 + 20 * i as i32);
             area.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], colour.filled()))?;
             area.draw(&Text::new(series.name.clone(), (x + 18, y + 1), ("sans-serif", 13)))?;

@@ -117,6 +117,7 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
         transport,
         window: None,
         blocks,
+        cc: None,
         negotiated: None,
         needs_link_mtu: None,
         sizes: vec![SIZE],

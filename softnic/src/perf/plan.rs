@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use softnic_nic::QpKind;
 use softnic_nic::transports::lowar::Code;
-use softnic_runtime::api;
+use softnic_runtime::api::{self, parse_cc};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -145,6 +145,9 @@ pub(crate) struct Plan {
     /// The blocks of LoWAR: packets, and repair packets behind them.
     #[serde(default)]
     pub(crate) blocks: Option<(u8, u8)>,
+    /// Congestion control at both ends, as `--cc` has it; `None` for none.
+    #[serde(default)]
+    pub(crate) cc: Option<String>,
     /// What the queue pairs speak, where that had to be negotiated.
     #[serde(skip)]
     pub(crate) negotiated: Option<String>,
@@ -234,6 +237,12 @@ impl Plan {
         if !self.transport.has(verb) {
             let has = if self.transport == Transport::Uc { "write and send" } else { "send" };
             return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
+        }
+        if let Some(cc) = &self.cc {
+            parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
+            if verb == Verb::Raw || !self.transport.is_reliable() {
+                return Err("only rc and sr have congestion control: leave --cc out".into());
+            }
         }
         if verb == Verb::Atomic && self.sizes != [8] {
             return Err("an atomic works on 8 bytes: leave --size out".into());

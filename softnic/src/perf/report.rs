@@ -108,6 +108,7 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
     let plural = if plan.qps == 1 { "queue pair" } else { "queue pairs" };
     let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
     let verify = if plan.verify { ", data compared" } else { "" };
+    let cc = plan.cc.as_ref().map_or(String::new(), |cc| format!(" with {cc}"));
     let negotiated = match (&plan.negotiated, plan.needs_link_mtu) {
         (Some(spoken), _) if spoken == plan.transport.name() => String::new(),
         (Some(spoken), Some(mtu)) => format!(" (needs a link MTU of {mtu}: {spoken})"),
@@ -115,7 +116,7 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
         (None, _) => String::new(),
     };
     format!(
-        "{}: {description}; {}{negotiated}{mtu}, depth {depth}, {} {plural}{verify}",
+        "{}: {description}; {}{negotiated}{cc}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
         plan.transport_text(),
         plan.qps
@@ -190,6 +191,9 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
     if let Some(code) = plan.code() {
         value["code"] = json!(code.to_string());
+    }
+    if let Some(cc) = &plan.cc {
+        value["cc"] = json!(cc);
     }
     if let Some(negotiated) = &plan.negotiated {
         value["negotiated"] = json!(negotiated);

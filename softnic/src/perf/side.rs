@@ -73,6 +73,9 @@ impl Side {
         let mr = mr.map_err(made("a memory region"))?;
         let mut options = QpOptions::new(plan.transport.kind(), &cq);
         options.transport = plan.recovery();
+        if let Some(cc) = &plan.cc {
+            options.cc = api::parse_cc(cc).map_err(|e| e.to_string())?;
+        }
         options.caps.max_send_wr = plan.outstanding() as u32 + 1;
         options.caps.max_recv_wr = plan.receives();
         let qps = (0..count).map(|_| pd.create_qp(&options)).collect::<Result<Vec<_>, _>>();

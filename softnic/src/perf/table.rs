@@ -55,6 +55,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
             let plan = Plan {
                 op,
                 transport,
+                cc: None,
                 window: None,
                 blocks: (transport == Transport::Lowar).then_some((32, 1)),
                 negotiated: None,

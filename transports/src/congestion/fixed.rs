@@ -1,5 +1,7 @@
 //! A rate and a window that stay as they are: to pace by hand, and to measure what a controller is worth.
 
+use std::time::Duration;
+
 use softnic_wire::Instant;
 
 use super::{CongestionControl, Feedback, TokenBucket};
@@ -15,6 +17,11 @@ impl Fixed {
     /// `rate` bits a second on the wire; `window` bytes of payload in flight.
     pub fn new(rate: u64, window: u64) -> Fixed {
         Fixed { bucket: TokenBucket::new(rate, 0), window }
+    }
+
+    /// What leaves too late is made up for within this time.
+    pub fn with_burst(self, burst: Duration) -> Fixed {
+        Fixed { bucket: self.bucket.with_depth(burst), ..self }
     }
 }
 
@@ -32,4 +39,6 @@ impl CongestionControl for Fixed {
     fn next_send(&self) -> Instant {
         self.bucket.next_send()
     }
+
+    fn reset(&mut self) {} // it knows nothing of what was before
 }

@@ -1,5 +1,7 @@
 //! Pacing by a token bucket: a rate, and how much may leave at once after a pause.
 
+use std::time::Duration;
+
 use softnic_wire::Instant;
 
 /// Bytes that a frame takes on a wire beside those from its Ethernet header to its ICRC: preamble, FCS, gap.
@@ -31,6 +33,23 @@ impl TokenBucket {
     pub fn set_rate(&mut self, rate: u64) {
         let per_byte = ((8_000_000_000u128) << FRACTION_BITS) / u128::from(rate.max(1));
         self.per_byte = u64::try_from(per_byte).unwrap_or(u64::MAX);
+    }
+
+    /// Another rate from now on, also for what is still to be paid for.
+    pub fn change_rate(&mut self, now: Instant, rate: u64) {
+        let old = u128::from(self.per_byte).max(1);
+        self.set_rate(rate);
+        // What may leave at once may do so at any rate; only the wait behind it is longer or shorter.
+        let due = (u128::from(now.as_nanos()) << FRACTION_BITS) + self.depth;
+        let wait = self.full.saturating_sub(due);
+        if wait > 0 {
+            self.full = due + wait.saturating_mul(u128::from(self.per_byte)).div_ceil(old);
+        }
+    }
+
+    /// The same with another depth, at any rate: who is so late at most makes up for all of it.
+    pub fn with_depth(self, depth: Duration) -> TokenBucket {
+        TokenBucket { depth: depth.as_nanos() << FRACTION_BITS, ..self }
     }
 
     /// When the next packet may leave.
@@ -102,5 +121,36 @@ mod tests {
         assert_eq!(bucket.next_send(), at(1000));
         bucket.on_sent(at(1000), 976);
         assert_eq!(bucket.next_send(), at(3000));
+    }
+
+    #[test]
+    fn a_rate_that_changes_at_once_holds_for_the_wait_that_is_left() {
+        let at = Instant::from_nanos;
+        let mut bucket = TokenBucket::new(8_000_000_000, 0);
+        bucket.on_sent(at(0), 976); // a microsecond
+        bucket.change_rate(at(250), 4_000_000_000);
+        assert_eq!(bucket.next_send(), at(250 + 1500), "three quarters of it at half the rate");
+        bucket.change_rate(at(1000), 8_000_000_000);
+        assert_eq!(bucket.next_send(), at(1000 + 375));
+        bucket.change_rate(at(2000), 1_000_000);
+        assert_eq!(bucket.next_send(), at(1375), "what is paid stays paid");
+    }
+
+    #[test]
+    fn who_is_late_makes_up_for_as_much_as_the_depth_at_any_rate() {
+        let at = Instant::from_nanos;
+        let mut bucket = TokenBucket::new(8_000_000_000, 0).with_depth(Duration::from_micros(5));
+        let now = at(1_000_000);
+        let burst = |bucket: &mut TokenBucket| {
+            let mut n = 0;
+            while bucket.next_send() <= now {
+                bucket.on_sent(now, 976);
+                n += 1;
+            }
+            n
+        };
+        assert_eq!(burst(&mut bucket), 6, "five microseconds, and the one that is due");
+        let mut slower = TokenBucket::new(1_600_000_000, 0).with_depth(Duration::from_micros(5));
+        assert_eq!(burst(&mut slower), 2);
     }
 }

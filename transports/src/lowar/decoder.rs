@@ -225,6 +225,9 @@ impl Decoder {
         if !track.front.is_active() {
             track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
         }
+        if planted(Bug::LowarSwallowed) && track.front.base != psn && psn.is_before(track.newest) {
+            return Verdict::Consume;
+        }
         if psn.is_after(track.newest) || early == 0 {
             track.newest = psn;
         }
@@ -232,9 +235,6 @@ impl Decoder {
             track.give_up(awaited, &mut lent);
             return Verdict::DeliverAndPoll;
         };
-        if planted(Bug::LowarSwallowed) && block.has(offset) {
-            return Verdict::Consume;
-        }
         block.add(offset, body, opcode.ends_message(), &mut lent.buffers.decoding);
         if early == 0 {
             if track.count > 0 {
@@ -388,7 +388,8 @@ fn choose<'t>(
             true => psn,
             false => front.base.add(u32::from(front.len().unwrap_or(front.code.r()))),
         };
-        if !psn.is_before(base) && psn.forward_from(base) < u32::from(code.r()) {
+        // What is far ahead has no place to wait.
+        if !psn.is_before(base) && psn.forward_from(base) < u32::from(code.r()) && offset < SPAN as u32 {
             back.begin(base, code, pool);
             return Some((back, psn.forward_from(base)));
         }
@@ -397,8 +398,9 @@ fn choose<'t>(
     if psn.is_before(back.base) {
         return front.takes(offset, begins).then_some((front, offset));
     }
+    let far = offset >= SPAN as u32;
     let offset = back.offset(psn);
-    back.takes(offset, begins).then_some((back, offset))
+    (!far && back.takes(offset, begins)).then_some((back, offset))
 }
 
 /// Whether the fields of a repair packet's header fit each other.

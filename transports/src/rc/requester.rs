@@ -144,7 +144,9 @@ impl Requester {
 
     /// Forgets all work, and its timers with it.
     pub(super) fn reset(&mut self) {
-        self.congestion = None;
+        if let Some(cc) = &mut self.congestion {
+            cc.reset();
+        }
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
@@ -346,6 +348,11 @@ impl Requester {
         earlier(earlier(self.rnr_until, self.deadline), self.paced_until)
     }
 
+    /// The time until which congestion control lets nothing go may have come.
+    pub(crate) fn end_pause(&mut self, now: Instant) {
+        self.paced_until = self.paced_until.filter(|&t| now < t);
+    }
+
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -355,9 +362,7 @@ impl Requester {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }
-        if self.paced_until.is_some_and(|t| t <= now) {
-            self.paced_until = None;
-        }
+        self.end_pause(now);
         if self.deadline.is_none_or(|t| now < t) {
             return Ok(());
         }

@@ -133,6 +133,12 @@ impl Responder {
         self.answer.is_some() || self.data.is_due()
     }
 
+    /// Whether what goes next is an answer with data.
+    #[inline]
+    pub(crate) fn owes_data(&self) -> bool {
+        self.data.is_due()
+    }
+
     /// Whether all that is owed is to say what has come.
     #[inline]
     pub(super) fn owes_ack_only(&self) -> bool {

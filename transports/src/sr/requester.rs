@@ -437,9 +437,7 @@ impl Requester {
         if base.rnr_until.is_some_and(|t| t <= now) {
             base.rnr_until = None;
         }
-        if base.paced_until.is_some_and(|t| t <= now) {
-            base.paced_until = None;
-        }
+        base.end_pause(now);
         let Some(expired) = self.timer.expire(now) else { return Ok(()) };
         if expired == Expired::High {
             host.counters().local_ack_timeout_err += 1;

@@ -118,7 +118,9 @@ impl Receiver {
         if verdict != Verdict::Consume {
             self.hand(frame.to_vec());
         }
-        self.hand_held();
+        if verdict != Verdict::Deliver {
+            self.hand_held();
+        }
     }
 
     pub(crate) fn receive_all<'f>(&mut self, frames: impl IntoIterator<Item = &'f Vec<u8>>) {

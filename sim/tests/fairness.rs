@@ -1,0 +1,99 @@
+//! Flows through one bottleneck: with DCQCN they come to fair shares and a short queue, without it the queue fills.
+
+use std::time::Duration;
+
+use softnic_sim::fairness::{Fairness, Outcome, jain};
+use softnic_sim::{Cc, UNITS};
+
+fn cc(name: &str) -> Cc {
+    Cc::parse(name, &UNITS).unwrap()
+}
+
+fn run(fairness: &Fairness) -> Outcome {
+    let o = fairness.run().unwrap();
+    assert_eq!(o.failed, 0);
+    assert_eq!(o.rates.len(), fairness.flows);
+    assert!(o.rates.iter().all(|r| r.len() == o.times.len()) && o.queue.len() == o.times.len());
+    o
+}
+
+#[test]
+fn two_and_four_flows_come_to_fair_shares_of_a_full_link_with_a_short_queue_and_no_loss() {
+    for (flows, read) in [(2, false), (4, false), (2, true), (4, true)] {
+        let o = run(&Fairness { read, ..Fairness::new(flows, cc("dcqcn")) });
+        let what = format!("{flows} flows, read {read}: shares {:?}, queue {:.0}", o.shares, o.mean_queue);
+        assert!(
+            o.jain > 0.98 && o.utilization > 0.95 && o.utilization < 1.001,
+            "{what}, {} of the link",
+            o.utilization
+        );
+        assert!(o.mean_queue < 100_000.0 && o.max_queue < 1_000_000, "{what}, at most {}", o.max_queue);
+        assert_eq!((o.dropped, o.retransmitted), (0, 0), "{what}");
+        assert!(o.cnps_sent > 50 && o.marked >= o.cnps_sent, "{what}: {} CNPs for {} marks", o.cnps_sent, o.marked);
+        // One may be on its way when all is over.
+        assert!(o.cnps_sent - o.cnps_handled <= 1, "{what}: {} of {}", o.cnps_handled, o.cnps_sent);
+    }
+}
+
+#[test]
+fn who_stays_takes_what_those_who_leave_give_back() {
+    let o = run(&Fairness::new(2, cc("dcqcn")));
+    let mean = |flow: usize, ms: std::ops::Range<u64>| {
+        let inside = |t: &Duration| ms.contains(&(t.as_micros() as u64 / 1000));
+        let at: Vec<f64> = o.times.iter().zip(&o.rates[flow]).filter(|(t, _)| inside(t)).map(|(_, r)| *r).collect();
+        at.iter().sum::<f64>() / at.len() as f64
+    };
+    assert!(mean(0, 2..10) > 39.0, "alone at first, at the line's rate");
+    assert_eq!(mean(1, 2..10), 0.0);
+    // The first leaves after 70 ms, the second after 80: it rises by 40 Mbit/s in each 55 µs.
+    assert!(mean(0, 72..80) < 0.1, "gone");
+    assert!(mean(1, 76..80) > mean(1, 60..70) + 3.0, "{} after {}", mean(1, 76..80), mean(1, 60..70));
+}
+
+#[test]
+fn without_congestion_control_the_queue_fills_or_overflows() {
+    let two = run(&Fairness::new(2, Cc::None));
+    assert!(two.mean_queue > 1_500_000.0, "all that the two have outstanding waits there: {}", two.mean_queue);
+    assert_eq!(two.cnps_handled, 0, "nobody heeds the {} CNPs", two.cnps_sent);
+    assert!(two.cnps_sent > 1000);
+    let four = run(&Fairness::new(4, Cc::None));
+    assert!(four.dropped > 1000 && four.retransmitted > 1000, "{} dropped", four.dropped);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_one_other_marks() {
+    let short = |seed| {
+        let f = Fairness {
+            together: Duration::from_millis(5),
+            apart: Duration::from_millis(1),
+            seed,
+            ..Fairness::new(2, cc("dcqcn"))
+        };
+        run(&f)
+    };
+    let [a, again, b] = [short(1), short(1), short(2)];
+    assert_eq!((a.digest, &a.rates, &a.queue), (again.digest, &again.rates, &again.queue));
+    assert_ne!(a.digest, b.digest);
+}
+
+#[test]
+fn settings_reach_the_flows() {
+    let at = |name| {
+        let f = Fairness {
+            apart: Duration::from_millis(2),
+            together: Duration::from_millis(6),
+            ..Fairness::new(2, cc(name))
+        };
+        run(&f).utilization
+    };
+    // After the first cuts, a rate that hardly rises leaves the link empty.
+    let (slow, quick) = (at("dcqcn:ai=1Mbit,hai=1Mbit"), at("dcqcn:ai=400Mbit"));
+    assert!(slow < 0.5 && quick > 0.8, "{slow} and {quick}");
+}
+
+#[test]
+fn jains_index_is_one_for_equal_shares_and_one_nth_for_one_alone() {
+    assert_eq!((jain(&[3.0; 4]), jain(&[5.0, 0.0, 0.0, 0.0]), jain(&[])), (1.0, 0.25, 1.0));
+    // 36 / (2 · 20)
+    assert_eq!(jain(&[2.0, 4.0]), 0.9);
+}

@@ -1,0 +1,222 @@
+//! `cc-fairness`: flows that share a bottleneck, with DCQCN and without: their rates and its queue over time, and how fair the shares are.
+
+use std::time::Duration;
+
+use softnic_sim::fairness::{Fairness, Outcome as Shared};
+use softnic_sim::{Cc, UNITS};
+
+use super::Setting;
+use super::chart::{Panel, Series};
+use super::outcome::{Bound, Figure, Figures, Goal, Outcome, Table, shown, spread_shown};
+use super::stats::Spread;
+
+const FLOWS: [usize; 2] = [2, 4];
+const CONTROLS: [&str; 2] = ["none", "dcqcn"];
+
+/// A number of flows under a congestion control.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    flows: usize,
+    cc: &'static str,
+}
+
+/// Points with the runs that were made of them, by seed.
+type Runs = Vec<(Point, Vec<(u64, Shared)>)>;
+
+type Measure = fn(&Shared) -> f64;
+
+/// What is measured once a run, with its name in files.
+const MEASURES: [(&str, Measure); 9] = [
+    ("jain", |o| o.jain),
+    ("utilization", |o| o.utilization),
+    ("mean_queue_bytes", |o| o.mean_queue),
+    ("max_queue_bytes", |o| o.max_queue as f64),
+    ("marked", |o| o.marked as f64),
+    ("dropped", |o| o.dropped as f64),
+    ("retransmitted_packets", |o| o.retransmitted as f64),
+    ("np_cnp_sent", |o| o.cnps_sent as f64),
+    ("rp_cnp_handled", |o| o.cnps_handled as f64),
+];
+
+pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
+    if setting.transports.is_some() {
+        return Err("cc-fairness is about congestion control, over rc: leave --transports out".into());
+    }
+    let points: Vec<Point> = FLOWS.iter().flat_map(|&flows| CONTROLS.map(|cc| Point { flows, cc })).collect();
+    let jobs: Vec<(Point, u64)> =
+        points.iter().flat_map(|&p| setting.seeds().into_iter().map(move |s| (p, s))).collect();
+    let together = Duration::from_millis(if setting.quick { 60 } else { 150 });
+    let results = setting.each(jobs.clone(), move |&(point, seed)| {
+        let cc = Cc::parse(point.cc, &UNITS).map_err(|e| e.to_string())?;
+        let run = Fairness { together, seed, ..Fairness::new(point.flows, cc) }.run().map_err(|e| e.to_string())?;
+        if run.failed > 0 { Err(format!("{} work requests failed", run.failed)) } else { Ok(run) }
+    })?;
+    let (of, mut runs) = (jobs.len(), Runs::new());
+    for ((point, seed), result) in jobs.into_iter().zip(results) {
+        if runs.last().is_none_or(|(p, _)| *p != point) {
+            runs.push((point, Vec::new()));
+        }
+        if let (Some((_, of_point)), Some(result)) = (runs.last_mut(), result) {
+            of_point.push((seed, result));
+        }
+    }
+    Ok(Outcome {
+        what: format!(
+            "Flows of 64 KiB WRITEs through one port of a switch: 40 Gbit/s, marks from 5 to 200 KB with up to 1 %, a queue of 4 MiB, MTU 1024; each from a host of its own, 10 ms apart, {} ms all together, then leaving 10 ms apart. Shares are of the second half of the time together; {}.",
+            together.as_millis(),
+            setting.means()
+        ),
+        tables: vec![table_of(&runs)],
+        figures: figures(&runs),
+        panels: panels(&runs),
+        goals: goals(&runs),
+        notes: notes(),
+        runs: runs.iter().map(|(_, of_point)| of_point.len()).sum(),
+        of,
+        ..Outcome::default()
+    })
+}
+
+fn spread(of_point: &[(u64, Shared)], measure: &str) -> Option<Spread> {
+    let (_, of) = MEASURES.iter().find(|(name, _)| *name == measure)?;
+    Spread::of(of_point.iter().map(|(_, run)| Some(of(run))))
+}
+
+fn mean(runs: &Runs, point: Point, measure: &str) -> Option<f64> {
+    let (_, of_point) = runs.iter().find(|(p, _)| *p == point)?;
+    Some(spread(of_point, measure)?.mean)
+}
+
+fn table_of(runs: &Runs) -> Table {
+    let row = |(point, of_point): &(Point, Vec<(u64, Shared)>)| {
+        let plain = |measure| shown(spread(of_point, measure).map(|s| s.mean), 0);
+        vec![
+            point.flows.to_string(),
+            point.cc.into(),
+            spread_shown(spread(of_point, "jain"), 4),
+            spread_shown(spread(of_point, "utilization"), 3),
+            shown(spread(of_point, "mean_queue_bytes").map(|s| s.mean / 1e3), 1),
+            shown(spread(of_point, "max_queue_bytes").map(|s| s.mean / 1e3), 1),
+            plain("marked"),
+            plain("np_cnp_sent"),
+            plain("dropped"),
+            plain("retransmitted_packets"),
+        ]
+    };
+    let columns = [
+        "flows",
+        "cc",
+        "Jain's index",
+        "link used",
+        "queue KB",
+        "longest KB",
+        "marked",
+        "CNPs",
+        "dropped",
+        "sent again",
+    ];
+    Table {
+        title: "Shares, queue and losses".into(),
+        columns: columns.map(String::from).into(),
+        rows: runs.iter().map(row).collect(),
+    }
+}
+
+/// One figure a row: those of a run, and of the first seed's run rates and queue over time.
+fn figures(runs: &Runs) -> Figures {
+    let mut rows = Vec::new();
+    for (point, of_point) in runs {
+        for (i, (seed, run)) in of_point.iter().enumerate() {
+            let mut add = |what: &str, flow: Option<usize>, time: Option<Duration>, value: f64| {
+                rows.push(vec![
+                    point.cc.into(),
+                    (point.flows as f64).into(),
+                    (*seed as f64).into(),
+                    what.into(),
+                    flow.map_or(Figure::Missing, |f| Figure::Number((f + 1) as f64)),
+                    time.map(|t| t.as_secs_f64() * 1e3).into(),
+                    value.into(),
+                ]);
+            };
+            for (name, of) in MEASURES {
+                add(name, None, None, of(run));
+            }
+            for (flow, share) in run.shares.iter().enumerate() {
+                add("share_gbps", Some(flow), None, *share);
+            }
+            if i > 0 {
+                continue;
+            }
+            for (at, &time) in run.times.iter().enumerate() {
+                for (flow, rates) in run.rates.iter().enumerate() {
+                    add("rate_gbps", Some(flow), Some(time), rates[at]);
+                }
+                add("queue_bytes", None, Some(time), run.queue[at] as f64);
+            }
+        }
+    }
+    Figures { columns: vec!["cc", "flows", "seed", "figure", "flow", "time_ms", "value"], rows }
+}
+
+/// Rates of each point, and all queues, of the first seed.
+fn panels(runs: &Runs) -> Vec<Panel> {
+    let first = || runs.iter().filter_map(|(point, of_point)| Some((point, &of_point.first()?.1)));
+    let places = |run: &Shared| run.times.iter().map(|t| format!("{:.0}", t.as_secs_f64() * 1e3)).collect::<Vec<_>>();
+    let rates = |(point, run): (&Point, &Shared)| Panel {
+        title: format!("{} flows, {}: rates", point.flows, point.cc),
+        x: "ms",
+        y: "Gbit/s",
+        places: places(run),
+        series: (0..point.flows)
+            .map(|f| Series {
+                name: format!("flow {}", f + 1),
+                values: run.rates[f].iter().map(|r| Some(*r)).collect(),
+            })
+            .collect(),
+        logarithmic: false,
+    };
+    let longest = first().map(|(_, run)| places(run)).max_by_key(Vec::len).unwrap_or_default();
+    let queue = |(point, run): (&Point, &Shared)| Series {
+        name: format!("{} flows, {}", point.flows, point.cc),
+        values: run.queue.iter().map(|&q| Some((q as f64 / 1e3).max(0.1))).collect(),
+    };
+    let queues = Panel {
+        title: "Queue of the bottleneck".into(),
+        x: "ms",
+        y: "KB (0.1: empty)",
+        places: longest,
+        series: first().map(queue).collect(),
+        logarithmic: true,
+    };
+    let mut all: Vec<Panel> = first().filter(|(point, _)| point.cc == "dcqcn").map(rates).collect();
+    all.push(queues);
+    all
+}
+
+fn goals(runs: &Runs) -> Vec<Goal> {
+    let of = |flows| {
+        let point = Point { flows, cc: "dcqcn" };
+        let goal = |what: &str, bound, measure| Goal {
+            what: format!("{flows} flows with dcqcn: {what}"),
+            bound,
+            measured: mean(runs, point, measure),
+        };
+        [
+            goal("Jain's index", Bound::AtLeast(0.98), "jain"),
+            goal("part of the link used", Bound::AtLeast(0.9), "utilization"),
+            goal("frames dropped", Bound::AtMost(0.0), "dropped"),
+        ]
+    };
+    FLOWS.into_iter().flat_map(of).collect()
+}
+
+fn notes() -> Vec<String> {
+    [
+        "Settings are those of DCQCN's paper (Zhu et al., SIGCOMM 2015): g 1/256, timers of 55 µs, 10 MB, F 5, 40 Mbit/s, CNPs 50 µs apart, marks from 5 to 200 KB up to 1 %. Hyper increase is ten times the additive one.",
+        "The paper shows flows that come to equal shares. It was not at hand when this was written: no figure of it stands beside ours, and the goals are our own.",
+        "The paper's switches pause senders (PFC) before they drop. Ours have none: the queue of 4 MiB is long enough that nothing is dropped with DCQCN.",
+        "After a flow joins at the line's rate, all are cut to well below their shares, because α is still 1; they then rise by 40 Mbit/s in each 55 µs, 0.7 Gbit/s in a millisecond.",
+    ]
+    .map(String::from)
+    .into()
+}
