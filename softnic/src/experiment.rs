@@ -41,7 +41,7 @@ use wire::Ends;
   softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
   softnic experiment cc-fairness --quick                   # DCQCN: rates of flows over time
-  softnic experiment lowar-goodput --dev mem               # in real time, at 1 Gbit/s
+  softnic experiment lowar-goodput --dev mem               # in real time, at 200 Mbit/s
   softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
   softnic experiment lowar-goodput --dev afxdp:eth0 --connect 192.0.2.7
 
@@ -79,8 +79,8 @@ pub(crate) struct Args {
     /// TCP port of the server
     #[arg(long, requires = "dev", default_value_t = 18515, value_name = "N")]
     port: u16,
-    /// Rate of the emulated link on a device
-    #[arg(long, requires = "dev", default_value = "1Gbit", value_parser = units::parse_rate)]
+    /// Rate of the emulated link on a device, at most 800Mbit
+    #[arg(long, requires = "dev", default_value = "200Mbit", value_parser = units::parse_rate)]
     rate: u64,
 }
 
@@ -97,6 +97,12 @@ impl Args {
         }
         if !mem && self.connect.is_none() {
             return Err(format!("{device} has another end: say --server there and --connect ADDR here"));
+        }
+        if self.rate > wire::MAX_RATE {
+            return Err(
+                "--rate is at most 800Mbit: with a round trip of 40 ms a device's fault injector keeps no more frames"
+                    .into(),
+            );
         }
         let server = self.connect.clone().map(|host| (host, self.port));
         Ok(Some(Ends { device: device.clone(), server, rate: self.rate }))

@@ -276,6 +276,7 @@ fn wrong_arguments_get_one_clear_line() {
         (&["lowar-fct", "--dev", "mem"], 1, "lowar-fct is for virtual time: on a device there is lowar-goodput"),
         (&["lowar-goodput", "--dev", "mem", "--connect", "::1"], 1, "mem is inside one process"),
         (&["--dev", "mem", "--server"], 1, "mem is inside one process"),
+        (&["lowar-goodput", "--dev", "mem", "--rate", "1Gbit"], 1, "--rate is at most 800Mbit"),
         (&["lowar-goodput", "--dev", "afxdp:nothing0"], 1, "say --server there and --connect ADDR here"),
         (&["lowar-fct", "--out", out], 1, "choose another folder with --out"),
         (&["lowar-fct", "--out", "/proc/nothing"], 1, "/proc/nothing: No such file"),
