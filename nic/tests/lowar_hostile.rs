@@ -56,7 +56,7 @@ impl Wire {
             timeout: 8,
             retry_cnt: 7,
             rnr_retry: 7,
-            ipv6: seed % 3 == 0,
+            ipv6: seed.is_multiple_of(3),
             ..Options::default()
         };
         let mut w = World::unconnected(Options { lowar: [None; 2], ..options });

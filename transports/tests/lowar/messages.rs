@@ -77,7 +77,7 @@ pub(crate) fn template(ipv6: bool) -> Template {
 pub(crate) fn build(template: &Template, opcode: Opcode, psn: Psn, ext: &ExtHeaders, payload: &[u8]) -> Vec<u8> {
     let mut buffer = [0; 5000];
     let mut tx = TxFrame::new(&mut buffer);
-    let (ack_req, payload_len) = (psn.value() % 3 == 0, payload.len());
+    let (ack_req, payload_len) = (psn.value().is_multiple_of(3), payload.len());
     let fields = PacketFields { opcode, psn, ack_req, solicited: false, becn: false, payload_len };
     template.build(&mut tx, &fields, ext, payload).unwrap();
     let (a, b) = tx.segments();
@@ -188,7 +188,7 @@ pub(crate) fn lay_out(
     let (mut requests, mut responses) = (requests, responses);
     let mut all = Vec::new();
     while !requests.is_empty() || !responses.is_empty() {
-        let from = if random() % 2 == 0 { &mut requests } else { &mut responses };
+        let from = if random().is_multiple_of(2) { &mut requests } else { &mut responses };
         all.extend(from.pop_front());
     }
     all
