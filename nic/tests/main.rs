@@ -14,6 +14,7 @@ mod hostile;
 mod local_operations;
 mod loopback;
 mod loss;
+mod lowar;
 mod lowar_hostile;
 mod mixed;
 mod multicast;

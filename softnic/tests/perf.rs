@@ -219,10 +219,6 @@ fn mistakes_get_one_line() {
         (&["write_lat", "--transport", "ud"], "only send"),
         (&["send_bw", "--transport", "ud", "--size", "5000"], "at most"),
         (&["write_lat", "--transport", "sr", "--size", "5000"], "send_lat"),
-        (&["write_bw", "--transport", "lowar:0,1"], "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
-        (&["write_bw", "--transport", "lowar:8,9"], "`8,9` are no blocks of lowar"),
-        (&["write_bw", "--transport", "lowar:x"], "`x` are no blocks of lowar"),
-        (&["write_bw", "--transport", "lowr"], "there is no transport 'lowr': choose rc, sr, lowar:R,C, uc or ud"),
         (&["raw", "--size", "5000"], "MTU"),
         (&["raw", "--verify"], "--verify"),
         (&["atomic_bw", "--size", "16"], "8 bytes"),
@@ -249,6 +245,16 @@ fn mistakes_get_one_line() {
         &["write_bw", "--iters", "5", "--duration", "1"],
     ] {
         assert_eq!(refusal(args).0, Some(2), "{args:?}");
+    }
+    for (transport, word) in [
+        ("lowar:0,1", "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
+        ("lowar:8,9", "`8,9` are no blocks of lowar"),
+        ("lowar:x", "`x` are no blocks of lowar"),
+        ("lowr", "there is no transport 'lowr': choose rc, sr, lowar:R,C, uc or ud"),
+    ] {
+        let (code, text) = refusal(&["write_bw", "--transport", transport]);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains(word), "{text}");
     }
 }
 

@@ -141,11 +141,6 @@ impl Lowar {
         }
     }
 
-    /// Asks the peer to send other blocks from now on (section IV-C); what it sends is its own decision.
-    pub fn wish(&mut self, code: Code) {
-        self.encoder.wish = Some(code);
-    }
-
     /// The blocks that are sent, if any are.
     pub fn sends(&self) -> Option<Code> {
         self.encoder.sends()
@@ -178,6 +173,10 @@ impl Shim for Lowar {
         if let Some(code) = agreed.lowar {
             self.decoder.set_code(code);
         }
+    }
+
+    fn wish(&mut self, code: Code) {
+        self.encoder.wish = Some(code);
     }
 
     fn set_template(&mut self, template: &Template) {

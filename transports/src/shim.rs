@@ -6,7 +6,7 @@
 use softnic_wire::{Instant, Psn, Template, TxFrame};
 
 use crate::Counters;
-use crate::lowar::Buffers;
+use crate::lowar::{Buffers, Code};
 use crate::negotiation::Agreed;
 
 /// What a shim does with a frame that was received.
@@ -52,6 +52,9 @@ pub struct Arrival<'a> {
 pub trait Shim: Send {
     /// The peer agreed to what was offered for the shim.
     fn on_agreement(&mut self, agreed: &Agreed);
+
+    /// The peer is to be asked to send other blocks; what it sends is its own decision. For shims without blocks this is nothing.
+    fn wish(&mut self, _: Code) {}
 
     /// The queue pair's frames have these headers from now on.
     fn set_template(&mut self, template: &Template);

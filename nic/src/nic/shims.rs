@@ -1,12 +1,13 @@
 //! Shims below queue pairs: frames on their way through them, what they are lent, and the negotiation about them.
 
 use softnic_transports::QueuePair;
-use softnic_transports::lowar::Buffers;
+use softnic_transports::lowar::{Buffers, Code};
+use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{PayloadMode, earlier};
 use softnic_transports::shim::{Arrival, Awaited, Lent, Verdict};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, Template, TxFrame, icrc};
 
-use super::Nic;
+use super::{Nic, ObjectError};
 use crate::qp::{AnyQp, Slot, each};
 
 impl Slot {
@@ -66,6 +67,9 @@ impl Nic {
         if let (false, Some(shim)) = (sent, &mut slot.shim) {
             let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
             sent = shim.poll_transmit(now, tx, lent);
+            if let (true, AnyQp::Rc(qp)) = (sent, &mut slot.qp) {
+                qp.note_answer_sent(now, tx);
+            }
         }
         slot.shim_due = sent;
         sent
@@ -88,6 +92,11 @@ impl Nic {
             Verdict::Consume => {
                 // What came may ask for an answer.
                 slot.shim_due |= opcode == Opcode::LOWAR;
+                let marked = opcode == Opcode::LOWAR && layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
+                if let (true, AnyQp::Rc(qp)) = (marked, &mut slot.qp) {
+                    self.shared.counters.np_ecn_marked_roce_packets += 1;
+                    qp.on_marked_of_shim(now);
+                }
                 self.deliver_held(now, index) || opcode == Opcode::LOWAR
             }
         }
@@ -132,6 +141,22 @@ impl Nic {
             shim.handle_timeout(now, Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters });
             self.deliver_held(now, index);
         }
+    }
+
+    /// Asks the peer of a queue pair with LoWAR to send other blocks from now on (section IV-C of its paper); it follows with its next one.
+    pub fn wish_lowar(&mut self, qpn: Qpn, code: Code) -> Result<(), ObjectError> {
+        let index = self.index_of(qpn).ok_or(ObjectError::NoSuchQp)?;
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return Err(ObjectError::NoSuchQp) };
+        // To a peer that did not agree nothing is said.
+        if slot.choice() != Some(Choice::Agreed) || slot.init.lowar.is_none() {
+            return Err(ObjectError::WrongKind);
+        }
+        if let Some(shim) = &mut slot.shim {
+            shim.wish(code);
+        }
+        slot.shim_due = true;
+        self.activate(index);
+        Ok(())
     }
 
     /// What LoWAR's queue pairs share, made of another size before there is any of them: to see what happens when it runs out.

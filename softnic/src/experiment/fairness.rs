@@ -23,8 +23,10 @@ struct Point {
 /// Points with the runs that were made of them, by seed.
 type Runs = Vec<(Point, Vec<(u64, Shared)>)>;
 
+type Measure = fn(&Shared) -> f64;
+
 /// What is measured once a run, with its name in files.
-const MEASURES: [(&str, fn(&Shared) -> f64); 9] = [
+const MEASURES: [(&str, Measure); 9] = [
     ("jain", |o| o.jain),
     ("utilization", |o| o.utilization),
     ("mean_queue_bytes", |o| o.mean_queue),

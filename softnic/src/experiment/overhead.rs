@@ -330,6 +330,14 @@ fn notes(m: &Measured) -> Vec<String> {
              time, so a loss in the middle of a message delays its end by {middle:.2} µs, and one in the last block by the wait for the repair packets behind it: {one:.2} µs with (32, 1)."
         ));
     }
+    if let (Some(one), Some(all)) = (recovery(m, DEEP, Lost::Last), recovery(m, DEEP, Lost::Burst)) {
+        notes.push(format!(
+            "With (128, 16) one loss waits for the repair packet of its own lane, in the mean the middle one of sixteen ({one:.2} µs), and sixteen losses for the last of them ({all:.2} µs)."
+        ));
+    }
+    notes.push(
+        "Where the last packet of the message is among those lost, which is so at one of the eight places of sixteen in a row, rc waits for its timeout, 4.2 ms here.".into(),
+    );
     notes.push("Not stated in the text: any of figure 13's latencies in µs, the round trip of the LAN. CPU utilization (13d) is that of other hardware.".into());
     notes
 }

@@ -67,6 +67,7 @@ impl FromStr for Transports {
             let transport = match (part, part.strip_prefix("lowar:")) {
                 ("rc", _) => Transport::Rc,
                 ("sr", _) => Transport::Sr,
+                ("lowar", _) => Transport::Lowar(32, 1),
                 (_, Some(r)) => {
                     let c = parts.next().unwrap_or_default();
                     lowar(r, c).ok_or_else(|| format!("'{part},{c}' is no lowar:R,C, as in lowar:32,1"))?
@@ -96,6 +97,7 @@ mod tests {
         let list: Transports = "rc,lowar:32,1, sr,lowar:64,8".parse().unwrap();
         assert_eq!(list.0, [Transport::Rc, Transport::Lowar(32, 1), Transport::Sr, Transport::Lowar(64, 8)]);
         assert_eq!(list.0[3].to_string(), "lowar:64,8");
+        assert_eq!("lowar".parse::<Transports>().unwrap().0, [Transport::Lowar(32, 1)], "as elsewhere");
     }
 
     #[test]

@@ -104,8 +104,10 @@ mod x86 {
 mod tests {
     use super::*;
 
-    fn ways() -> Vec<fn(&mut [u8], &[u8])> {
-        let mut ways: Vec<fn(&mut [u8], &[u8])> = vec![xor, portable];
+    type Way = fn(&mut [u8], &[u8]);
+
+    fn ways() -> Vec<Way> {
+        let mut ways: Vec<Way> = vec![xor, portable];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has the instructions, as was just asked.

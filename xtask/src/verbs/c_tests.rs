@@ -30,6 +30,8 @@ pub(super) enum Wire {
     Slow,
     /// Memory again, and RC queue pairs that speak Selective Repeat.
     Selective,
+    /// And LoWAR.
+    Repaired,
     /// Sockets: two devices that know nothing of each other.
     Sockets,
     /// Whatever these options of `softnic run` say.
@@ -56,7 +58,7 @@ pub(super) fn all() -> Result<Vec<CTest>, String> {
     sources.retain(|path| path.extension().is_some_and(|e| e == "c"));
     sources.sort();
     let mut all = sources.iter().map(|source| CTest::read(source)).collect::<Result<Vec<_>, _>>()?;
-    for wire in [Wire::Slow, Wire::Selective, Wire::Sockets] {
+    for wire in [Wire::Slow, Wire::Selective, Wire::Repaired, Wire::Sockets] {
         let plain = all.iter().filter(|test| test.wire == Wire::Memory);
         all.extend(plain.map(|test| CTest { wire: wire.clone(), ..test.clone() }).collect::<Vec<_>>());
     }
@@ -123,6 +125,7 @@ impl CTest {
             Wire::Memory => words(&["--dev", "mem"]),
             Wire::Slow => words(&["--dev", "mem", "--fault", "delay=300us"]),
             Wire::Selective => words(&["--dev", "mem", "--transport", "sr"]),
+            Wire::Repaired => words(&["--dev", "mem", "--transport", "lowar:8,2"]),
             Wire::Sockets => {
                 // Of its own: a program that closes nothing leaves its sockets there.
                 let folder = scratch.join(format!("{}.wire", self.name));
@@ -136,7 +139,7 @@ impl CTest {
 
     /// Whether it is the same program once more, on another wire.
     pub(super) fn is_on_another_wire(&self) -> bool {
-        matches!(self.wire, Wire::Slow | Wire::Selective | Wire::Sockets)
+        matches!(self.wire, Wire::Slow | Wire::Selective | Wire::Repaired | Wire::Sockets)
     }
 
     /// What it is called here.
@@ -144,6 +147,7 @@ impl CTest {
         match self.wire {
             Wire::Slow => format!("{}/slow", self.name),
             Wire::Selective => format!("{}/over sr", self.name),
+            Wire::Repaired => format!("{}/over lowar", self.name),
             Wire::Sockets => format!("{}/sockets", self.name),
             _ => self.name.clone(),
         }
