@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -271,6 +272,11 @@ fn wrong_arguments_get_one_clear_line() {
         (&["lowar-fct", "--transports", "lowar:8"], 2, "is no lowar:R,C, as in lowar:32,1"),
         (&["lowar-fct", "--seeds", "0"], 2, "0 is not in 1..=1000"),
         (&["lowar-fct", "--threads", "0"], 2, "0 is not in 1..=1024"),
+        (&["lowar-fct", "--connect", "::1"], 2, "--dev <DEVICE>"),
+        (&["lowar-fct", "--dev", "mem"], 1, "lowar-fct is for virtual time: on a device there is lowar-goodput"),
+        (&["lowar-goodput", "--dev", "mem", "--connect", "::1"], 1, "mem is inside one process"),
+        (&["--dev", "mem", "--server"], 1, "mem is inside one process"),
+        (&["lowar-goodput", "--dev", "afxdp:nothing0"], 1, "say --server there and --connect ADDR here"),
         (&["lowar-fct", "--out", out], 1, "choose another folder with --out"),
         (&["lowar-fct", "--out", "/proc/nothing"], 1, "/proc/nothing: No such file"),
     ] {
@@ -319,6 +325,43 @@ fn ctrl_c_prints_and_writes_what_is_done_so_far() {
     assert!(rows.iter().any(|row| row["goodput_mbps"].is_empty()));
     assert_well_formed(&folder.read("lowar-small.svg"));
     assert!(Path::new(folder.path()).is_dir());
+}
+
+#[test]
+fn on_a_wire_in_memory_goodput_is_measured_in_real_time() {
+    let folder = Folder::new("mem");
+    let text = quick(&folder, "lowar-goodput", &["--dev", "mem", "--rate", "50Mbit", "--transports", "rc,lowar:32,1"]);
+    let rows = csv(&folder.read("lowar-goodput-wire.csv"));
+    assert_eq!(rows.len(), 4, "two transports, two chances of loss");
+    for row in rows {
+        let goodput = number(&row, "goodput_gbps");
+        assert!(goodput > 0.0 && goodput < 0.05, "less than the emulated link's rate: {row:?}");
+    }
+    assert!(text.contains("0.05 Gbit/s") && text.contains("mem"), "{text}");
+    assert_well_formed(&folder.read("lowar-goodput-wire.svg"));
+}
+
+#[test]
+fn a_server_serves_all_runs_of_a_client_and_ends_with_ctrl_c() {
+    let folder = Folder::new("dgram");
+    let sockets = ["a", "b"].map(|name| folder.0.join(name).to_str().expect("UTF-8").to_string());
+    let device = |i: usize| format!("dgram:{},{},ip=10.9.1.{}/24", sockets[i], sockets[1 - i], i + 1);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    drop(listener);
+    let mut server = softnic(&["--server", "--dev", &device(0), "--port", &port])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("softnic runs");
+    let mut said = BufReader::new(server.stderr.take().expect("piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("a line");
+    assert!(line.contains("waiting for a client"), "{line}");
+    let client = ["--dev", &device(1), "--connect", "127.0.0.1", "--port", &port, "--rate", "20Mbit"];
+    let _ = quick(&folder, "lowar-goodput", &[&client[..], &["--transports", "rc,sr"]].concat());
+    assert_eq!(csv(&folder.read("lowar-goodput-wire.csv")).len(), 4, "one run after the other");
+    kill(Pid::from_raw(server.id() as i32), Signal::SIGINT).expect("sent");
+    assert!(server.wait().expect("it ends").success());
 }
 
 #[test]

@@ -196,7 +196,10 @@ fn notes() -> Vec<String> {
             "(64, 8) sends 8 repair packets for 64: of {of_line:.2} Gbit/s of payload that the line takes {:.2} are left, which is the paper's \"approximately 8\".",
             of_line * 64.0 / 72.0
         ),
-        "Beyond 8 packets two of a burst can be of the same lane of eight, which one repair packet cannot restore; then it goes back, as rc does.".into(),
+        "Beyond 8 packets two of a burst can be of the same lane of eight, which one repair packet cannot restore; then it goes back, as rc does. The paper says that LoWAR keeps \
+         its resistance there, because a burst may fall into two blocks, and gives no figure; of bursts of 9 to 12 packets among 72 most fall into one, and goodput falls with the chance \
+         that two of a lane are lost."
+            .into(),
         "Not stated in the text: the round trip, and what the CX-5 reached. rc falls with the length only as far as more bursts lose anything: a burst costs it one round trip \
          however long it is."
             .into(),

@@ -253,9 +253,10 @@ fn goals(m: &Measured, losses: &[f64], rtts: &[Duration]) -> Vec<Goal> {
         });
     }
     // With several connections those that lost more end later, and leave the line to fewer at the end, which the formula knows nothing of.
-    let of_rc = m.0.points().filter(|(p, _)| (p.transport, p.connections) == (Transport::Rc, 1));
+    // And it leaves out losses of NAKs and of what is sent again, which are many at 5 %.
+    let of_rc = m.0.points().filter(|(p, _)| (p.transport, p.connections) == (Transport::Rc, 1) && p.rtt != LAN_RTT);
     goals.push(Goal {
-        what: "rc / Go-Back-N formula, farthest from 1, 1 connection".into(),
+        what: "rc / Go-Back-N formula, farthest from 1, 40 and 80 ms, 1 connection".into(),
         bound: Bound::AtMost(0.2),
         measured: highest(of_rc.map(|(p, [spread])| spread.map(|s| (s.mean / p.formula() - 1.0).abs()))),
     });
