@@ -1,5 +1,6 @@
 //! LoWAR, packet by packet: what is recovered without a word to the sender, what is left to Go-Back-N, who speaks it and who does not.
 
+use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::{Choice, Why};
 use softnic_nic::transports::{Event, SendOp, Status};
@@ -401,6 +402,36 @@ fn requests_wait_for_the_verdict_and_answers_do_not() {
     };
     // The answer to the offer, the notice, the WRITE twice.
     assert_eq!((data.len(), repairs.len()), (2, 2));
+}
+
+#[test]
+fn repair_packets_count_for_congestion_control_and_a_mark_on_one_is_told() {
+    let mut w = World::new(with(code(8, 1)));
+    settle(&mut w);
+    let (qpn, rate) = (w.hosts[A].qpn, 1_000_000_000);
+    w.hosts[A].nic.set_congestion_control(qpn, Some(Box::new(Fixed::new(rate, u64::MAX)))).unwrap();
+    let op = w.write_to(B, 0);
+    w.send(A, 7, op, 0, 32 * MTU);
+    let begin = w.now;
+    let (mut bytes, mut marked) = (0, 0);
+    while bytes == 0 || w.sent_status(A).is_empty() {
+        let mut frames = w.transmit(A);
+        for f in &mut frames {
+            bytes += f.len() + 24;
+            if header(&w, f).is_some() && softnic_wire::transit::mark_ce(f) {
+                marked += 1;
+            }
+        }
+        w.deliver_all(B, &frames);
+        let answers = w.transmit(B);
+        w.deliver_all(A, &answers);
+        w.wait(50);
+    }
+    let nanos = w.now.saturating_since(begin).as_nanos() as usize;
+    // The first packet leaves at once, and the last one is not waited for.
+    assert!(nanos >= (bytes - 3 * MTU) * 8, "{bytes} bytes with their gaps in {nanos} ns");
+    assert_eq!((marked, w.counters(B).np_ecn_marked_roce_packets), (4, 4));
+    assert!(w.counters(B).np_cnp_sent > 0 && w.counters(A).rp_cnp_handled == w.counters(B).np_cnp_sent);
 }
 
 #[test]

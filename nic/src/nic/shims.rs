@@ -67,6 +67,9 @@ impl Nic {
         if let (false, Some(shim)) = (sent, &mut slot.shim) {
             let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
             sent = shim.poll_transmit(now, tx, lent);
+            if let (true, AnyQp::Rc(qp)) = (sent, &mut slot.qp) {
+                qp.note_answer_sent(now, tx);
+            }
         }
         slot.shim_due = sent;
         sent
@@ -89,6 +92,11 @@ impl Nic {
             Verdict::Consume => {
                 // What came may ask for an answer.
                 slot.shim_due |= opcode == Opcode::LOWAR;
+                let marked = opcode == Opcode::LOWAR && layout.traffic_class(frame).is_some_and(|c| c & 3 == 3);
+                if let (true, AnyQp::Rc(qp)) = (marked, &mut slot.qp) {
+                    self.shared.counters.np_ecn_marked_roce_packets += 1;
+                    qp.on_marked_of_shim(now);
+                }
                 self.deliver_held(now, index) || opcode == Opcode::LOWAR
             }
         }

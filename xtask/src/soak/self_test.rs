@@ -12,9 +12,10 @@ use crate::steps::Outcome;
 /// Seeds that each bug is given.
 const SEEDS: u64 = 3000;
 /// Bugs that show within a few seeds, and seeds for them: what every test run does, to see that nothing is wrong with the
-/// machinery itself. The first shows as memory that is wrong, the second as work that never ends, the third as a panic; the last is
-/// one of Selective Repeat.
-const SHORT: [Bug; 4] = [Bug::AckWithoutPlacing, Bug::ResendsTooLate, Bug::ClockStops, Bug::SrNotPlaced];
+/// machinery itself. The first shows as memory that is wrong, the second as work that never ends, the third as a panic; the last two
+/// are of Selective Repeat and of LoWAR.
+const SHORT: [Bug; 5] =
+    [Bug::AckWithoutPlacing, Bug::ResendsTooLate, Bug::ClockStops, Bug::SrNotPlaced, Bug::LowarUnitsKept];
 const SHORT_SEEDS: u64 = 50;
 
 /// How a bug was found.
