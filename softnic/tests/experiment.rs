@@ -138,7 +138,8 @@ fn goodput_of_rc_falls_with_loss_while_lowar_keeps_it_and_every_file_can_be_read
     let text = quick(&folder, "lowar-goodput", &["--transports", "rc,lowar:32,1"]);
     let rows = csv(&folder.read("lowar-goodput.csv"));
     let of = |transport: &str| {
-        ["0", "0.00005", "0.0001"].map(|l| figure(&rows, &[("transport", transport), ("loss", l)], "goodput_gbps"))
+        ["0", "0.00005", "0.0001"]
+            .map(|l| figure(&rows, &[("transport", transport), ("rtt_ms", "40"), ("loss", l)], "goodput_gbps"))
     };
     let (rc, lowar) = (of("rc"), of("lowar:32,1"));
     assert!(rc[0] > 2.0 * rc[1] && rc[1] > rc[2], "{rc:?}");

@@ -200,7 +200,7 @@ fn figures(m: &Measured) -> Figures {
         columns: vec![
             "transport",
             "connections",
-            "rtt",
+            "rtt_ms",
             "loss",
             "goodput_gbps",
             "deviation_gbps",
