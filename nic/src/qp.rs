@@ -1,7 +1,10 @@
 //! Queue pairs as the control plane sees them: what they are made with, and the rules of their states.
 
+mod rules;
+
 use std::net::IpAddr;
 
+use rules::check_rules;
 use softnic_transports::completion::CqId;
 use softnic_transports::lowar::{self, Code, Lowar};
 use softnic_transports::memory::{Access, PdId};
@@ -242,100 +245,6 @@ pub(crate) struct Slot {
     pub(crate) offer: Option<Box<(IpAddr, Negotiation)>>,
     /// The program was told that the peer speaks no extension.
     pub(crate) fell_back: bool,
-}
-
-/// The attributes by name, to say which are missing or too many.
-fn given(a: &QpAttr) -> [(&'static str, bool); 16] {
-    [
-        ("pkey_index", a.pkey_index.is_some()),
-        ("port", a.port.is_some()),
-        ("access", a.access.is_some()),
-        ("path", a.path.is_some()),
-        ("path_mtu", a.mtu.is_some()),
-        ("dest_qp", a.dest_qp.is_some()),
-        ("rq_psn", a.rq_psn.is_some()),
-        ("max_dest_rd_atomic", a.max_dest_rd_atomic.is_some()),
-        ("min_rnr_timer", a.min_rnr_timer.is_some()),
-        ("sq_psn", a.sq_psn.is_some()),
-        ("timeout", a.timeout.is_some()),
-        ("retry_cnt", a.retry_cnt.is_some()),
-        ("rnr_retry", a.rnr_retry.is_some()),
-        ("max_rd_atomic", a.max_rd_atomic.is_some()),
-        ("qkey", a.qkey.is_some()),
-        ("sqd_notify", a.sqd_notify.is_some()),
-    ]
-}
-
-/// Which attributes a transition needs and which it allows besides.
-type Rules = (&'static [&'static str], &'static [&'static str]);
-
-/// The rules of the IBTA (11.2.5.2, tables 91 to 94). `None`: there is no such transition.
-fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
-    use QpKind::*;
-    use QpState::*;
-    Some(match (kind, from, to) {
-        (_, _, Reset | Error) => (&[], &[]),
-        (Rc | Uc, Reset, Init) => (&["pkey_index", "port", "access"], &[]),
-        (Ud, Reset, Init) => (&["pkey_index", "port", "qkey"], &[]),
-        // The Q_Key of QP1 is what it is.
-        (Gsi, Reset, Init) => (&["pkey_index", "port"], &[]),
-        (Rc | Uc, Init, Init) => (&[], &["pkey_index", "port", "access"]),
-        (Ud, Init, Init) => (&[], &["pkey_index", "port", "qkey"]),
-        (Gsi, Init, Init) => (&[], &["pkey_index", "port"]),
-        (Rc, Init, ReadyToReceive) => (
-            &["path", "path_mtu", "dest_qp", "rq_psn", "max_dest_rd_atomic", "min_rnr_timer"],
-            &["access", "pkey_index"],
-        ),
-        (Uc, Init, ReadyToReceive) => (&["path", "path_mtu", "dest_qp", "rq_psn"], &["access", "pkey_index"]),
-        (Ud, Init, ReadyToReceive) => (&[], &["pkey_index", "qkey"]),
-        (Gsi, Init, ReadyToReceive) => (&[], &["pkey_index"]),
-        (Rc, ReadyToReceive, ReadyToSend) => {
-            (&["sq_psn", "timeout", "retry_cnt", "rnr_retry", "max_rd_atomic"], &["access", "min_rnr_timer"])
-        }
-        (Uc, ReadyToReceive, ReadyToSend) => (&["sq_psn"], &["access"]),
-        (Ud, ReadyToReceive, ReadyToSend) => (&["sq_psn"], &["qkey"]),
-        (Gsi, ReadyToReceive, ReadyToSend) => (&["sq_psn"], &[]),
-        (_, ReadyToSend, SendQueueDrain) => (&[], &["sqd_notify"]),
-        (Rc, SendQueueDrain, SendQueueDrain) => (
-            &[],
-            &["path", "timeout", "retry_cnt", "rnr_retry", "max_rd_atomic", "access", "min_rnr_timer", "pkey_index"],
-        ),
-        (Uc, SendQueueDrain, SendQueueDrain) => (&[], &["path", "access", "pkey_index"]),
-        (Ud, SendQueueDrain, SendQueueDrain) => (&[], &["pkey_index", "qkey"]),
-        (Gsi, SendQueueDrain, SendQueueDrain) => (&[], &["pkey_index"]),
-        (Rc, ReadyToSend | SendQueueDrain, ReadyToSend) => (&[], &["access", "min_rnr_timer"]),
-        (Uc, ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => (&[], &["access"]),
-        (Ud, ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => (&[], &["qkey"]),
-        (Gsi, ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => (&[], &[]),
-        _ => return None,
-    })
-}
-
-fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
-    let (needed, optional) = rules(kind, from, to).ok_or(ModifyError::Transition { from, to })?;
-    for (name, there) in given(a) {
-        if needed.contains(&name) && !there {
-            return Err(ModifyError::Missing(name));
-        }
-        if there && !needed.contains(&name) && !optional.contains(&name) {
-            return Err(ModifyError::NotAllowed(name));
-        }
-    }
-    for (name, value, limit) in [
-        ("timeout", a.timeout, 31),
-        ("min_rnr_timer", a.min_rnr_timer, 31),
-        ("retry_cnt", a.retry_cnt, 7),
-        ("rnr_retry", a.rnr_retry, 7),
-    ] {
-        if value.is_some_and(|v| v > limit) {
-            return Err(ModifyError::Range(name));
-        }
-    }
-    match a {
-        QpAttr { port: Some(p), .. } if *p != 1 => Err(ModifyError::Range("port")),
-        QpAttr { pkey_index: Some(i), .. } if *i != 0 => Err(ModifyError::Range("pkey_index")),
-        _ => Ok(()),
-    }
 }
 
 impl Slot {
