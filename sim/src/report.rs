@@ -66,7 +66,7 @@ pub struct Report {
     pub stalled: bool,
     /// How the first that failed ended.
     pub first_failure: Option<softnic_transports::Status>,
-    /// Request frames of the requester, those sent again included.
+    /// Request frames of the requester, those sent again and repair packets included.
     pub tx_packets: u64,
     /// Request frames sent again.
     pub retransmitted_packets: u64,

@@ -391,7 +391,7 @@ impl<'a, 'p> Run<'a, 'p> {
             failed: self.failed,
             stalled: self.stalled,
             first_failure: self.first_failure,
-            tx_packets: requester.sent_requests + requester.retransmitted_packets,
+            tx_packets: requester.sent_requests + requester.retransmitted_packets + requester.lowar_repairs_sent,
             retransmitted_packets: requester.retransmitted_packets,
             virtual_ms: self.last_completion as f64 / 1e6,
             digest: self.pair.sim.digest(),

@@ -270,9 +270,8 @@ fn print_json(args: &Args, r: &Report) -> io::Result<()> {
         "failed": r.failed,
         "tx_packets": r.tx_packets,
         "retransmitted_packets": r.retransmitted_packets,
-        // Only transports with forward error correction send or use any.
-        "repair_packets": 0,
-        "recovered_packets": 0,
+        "repair_packets": r.requester.lowar_repairs_sent + r.responder.lowar_repairs_sent,
+        "recovered_packets": r.requester.lowar_recovered_packets + r.responder.lowar_recovered_packets,
         "virtual_ms": r.virtual_ms,
         "digest": format!("{:016x}", r.digest),
     });
@@ -307,6 +306,16 @@ fn print_table(args: &Args, r: &Report) -> io::Result<()> {
         t.max_ms()
     )?;
     writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
+    if matches!(args.transport, TransportArg::Lowar(_)) {
+        let (a, b) = (&r.requester, &r.responder);
+        writeln!(
+            out,
+            "repair packets    {:>12}, {} packets recovered, {} blocks left to Go-Back-N",
+            a.lowar_repairs_sent + b.lowar_repairs_sent,
+            a.lowar_recovered_packets + b.lowar_recovered_packets,
+            a.lowar_failed_blocks + b.lowar_failed_blocks
+        )?;
+    }
     let (a, b) = (&r.requester, &r.responder);
     writeln!(out, "sequence NAKs     {:>12} sent, {} received", b.sent_seq_naks, a.packet_seq_err)?;
     writeln!(out, "timeouts          {:>12}", a.local_ack_timeout_err)?;

@@ -52,6 +52,23 @@ fn the_json_has_every_field_of_the_contract() {
 }
 
 #[test]
+fn lowar_repairs_what_rc_sends_again_and_says_how_much() {
+    let args = ["--size", "256K", "--count", "40", "--depth", "16", "--rtt", "10ms", "--fault", "ab.loss=1e-3"];
+    let (rc, lowar) = (json(&args), json(&[&args[..], &["--transport", "lowar:32,1"]].concat()));
+    let number = |v: &Value, field: &str| v[field].as_u64().unwrap_or_else(|| panic!("{field} of {v}"));
+    assert_eq!((number(&rc, "repair_packets"), number(&rc, "recovered_packets")), (0, 0));
+    assert!(number(&rc, "retransmitted_packets") > 1000, "{rc}");
+    // 256 packets a message are eight blocks.
+    assert_eq!((number(&lowar, "repair_packets"), number(&lowar, "retransmitted_packets")), (40 * 8, 0));
+    assert_eq!(number(&lowar, "tx_packets"), 40 * (256 + 8));
+    let recovered = number(&lowar, "recovered_packets");
+    assert!((3..30).contains(&recovered), "ten are lost, more or less: {recovered}");
+    let out = sim(&[&args[..], &["--transport", "lowar:32,1"]].concat());
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains(&format!("320, {recovered} packets recovered, 0 blocks left to Go-Back-N")), "{text}");
+}
+
+#[test]
 fn a_seed_is_a_run() {
     let with_seed = |seed| json(&[&LOSSY[..], &["--seed", seed]].concat());
     let (a, b, c) = (with_seed("7"), with_seed("7"), with_seed("8"));
