@@ -43,9 +43,10 @@ fn every_capture_is_in_the_index_with_its_packets() {
     let ours = found.keys().filter(|name| name.starts_with("interop_")).count();
     let managers = found.keys().filter(|name| name.starts_with("cm_softnic_")).count();
     let selective = found.keys().filter(|name| name.starts_with("sr_")).count();
+    let repaired = found.keys().filter(|name| name.starts_with("lowar_")).count();
     assert_eq!(
-        (found.len() - ours - managers - selective, managers, selective),
-        (33, 8, 2),
+        (found.len() - ours - managers - selective - repaired, managers, selective, repaired),
+        (33, 8, 2, 3),
         "those of rxe with itself, and with our connection manager; of our NICs with each other"
     );
     // Each operation with each requester; but nothing of rxe gets through a wire that loses everything.

@@ -109,6 +109,7 @@ const CORPUS: &[Row] = &[
     ("loss_write_first_nak.pcap", 0, 30, 4, 0, 0, 0),
     // Connections of LoWAR are not replayed.
     ("lowar_read_loss.pcap", 2, 0, 0, 0, 0, 0),
+    ("lowar_send_loss_ipv6.pcap", 2, 0, 0, 0, 0, 0),
     ("lowar_write_loss.pcap", 2, 0, 0, 0, 0, 0),
     ("pingpong_rc_ipv4.pcap", 0, 18, 6, 0, 0, 0),
     ("pingpong_srq_ipv4.pcap", 0, 8, 8, 0, 0, 0),

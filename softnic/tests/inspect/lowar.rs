@@ -110,7 +110,8 @@ fn the_same_as_json() {
 /// A loss that was repaired: nothing is sent again, and the negotiation is in the capture.
 #[test]
 fn the_captures_of_the_corpus() {
-    for (name, repairs) in [("lowar_write_loss.pcap", 6), ("lowar_read_loss.pcap", 9)] {
+    for (name, repairs) in [("lowar_write_loss.pcap", 6), ("lowar_read_loss.pcap", 9), ("lowar_send_loss_ipv6.pcap", 8)]
+    {
         let all = objects(&run(inspect().arg("--json").arg(corpus(name))).well().stdout);
         let summary = &all.last().unwrap()["summary"];
         assert_eq!(summary["repairs"], repairs, "{name}");
@@ -123,7 +124,7 @@ fn the_captures_of_the_corpus() {
             (&all[2]["ext"]["negotiation"]["type"], &all[2]["ext"]["negotiation"]["status"]),
             (&"answer".into(), &0.into())
         );
-        assert_eq!(all[4]["ext"]["lowar"]["type"], "notice", "{name}");
+        assert_eq!(all[5]["ext"]["lowar"]["type"], "notice", "{name}");
     }
 }
 
