@@ -72,7 +72,7 @@ impl fmt::Display for Code {
 /// Why a text is no code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` are no blocks of lowar: it must be R,C as in 32,1, with R packets in a block, at most 255, and C of them repaired, at most R and {MAX_DEPTH}"
+    "`{0}` are no blocks of lowar: it must be R,C as in 32,1: R packets in a block, at most 255, and C repair packets behind it, at most R and {MAX_DEPTH}"
 )]
 pub struct CodeError(String);
 
