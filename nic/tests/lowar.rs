@@ -21,26 +21,12 @@ fn with(code: Option<Code>) -> Options {
     Options { lowar: [code; 2], ..Options::default() }
 }
 
-/// All frames that wait go over, both ways, until nobody has any.
-fn settle(w: &mut World) {
-    for _ in 0..100 {
-        let frames = [w.transmit(A), w.transmit(B)];
-        if frames.iter().all(Vec::is_empty) {
-            return;
-        }
-        w.wait(ONE_WAY);
-        w.deliver_all(B, &frames[A]);
-        w.deliver_all(A, &frames[B]);
-    }
-    panic!("the two never become quiet");
-}
-
 /// Each test begins far from the wrap of PSNs, and wraps in its middle; over IPv4 and IPv6.
 fn each(options: Options, test: impl Fn(World)) {
     for psn in FIRST_PSNS {
         for ipv6 in [false, true] {
             let mut w = World::new(Options { psn, ipv6, ..options });
-            settle(&mut w);
+            w.settle(ONE_WAY);
             assert_eq!([A, B].map(|h| choice(&w, h)), [Some(Choice::Agreed); 2]);
             test(w);
         }
@@ -76,7 +62,7 @@ fn write(w: &mut World, wr_id: u64, packets: usize) -> Vec<Vec<u8>> {
 }
 
 fn assert_written(w: &mut World, wr_id: u64, packets: usize) {
-    settle(w);
+    w.settle(ONE_WAY);
     assert_eq!(w.sent_status(A), [(wr_id, Status::Success)]);
     assert_eq!(w.read(B, 0, packets * MTU - 100), pattern(wr_id as u32, packets * MTU - 100));
 }
@@ -250,7 +236,7 @@ fn sends_immediates_reads_and_atomics_are_recovered_whole() {
                 }
             }
         }
-        settle(&mut w);
+        w.settle(ONE_WAY);
         assert_eq!(w.sent_status(A), [1, 2, 3, 4, 5].map(|id| (id, Status::Success)));
         let received: Vec<_> = w.received(B).iter().map(|c| (c.wr_id, c.byte_len, c.imm)).collect();
         assert_eq!(received, [(0, 700, None), (1, 100, Some(0xcafe)), (2, 600, Some(0xfeed))]);
@@ -271,7 +257,7 @@ fn sends_immediates_reads_and_atomics_are_recovered_whole() {
 fn data_packets_are_those_of_rc_byte_for_byte() {
     let frames = |options| {
         let mut w = World::new(options);
-        settle(&mut w);
+        w.settle(ONE_WAY);
         let (data, repairs) = {
             let all = write(&mut w, 7, 20);
             apart(&w, all)
@@ -296,7 +282,7 @@ fn data_packets_are_those_of_rc_byte_for_byte() {
 #[test]
 fn each_side_sends_blocks_of_its_own_kind() {
     let mut w = World::new(Options { lowar: [code(8, 2), code(4, 1)], ..Options::default() });
-    settle(&mut w);
+    w.settle(ONE_WAY);
     for (from, to, repairs) in [(A, B, 4), (B, A, 4)] {
         w.fill(from, 0, &pattern(3, 16 * MTU));
         let op = w.write_to(to, 30_000);
@@ -312,9 +298,9 @@ fn each_side_sends_blocks_of_its_own_kind() {
             // A block of eight: four more have to come before its sum is worth anything.
             assert_eq!(w.counters(to).lowar_recovered_packets, 0);
         }
-        settle(&mut w);
+        w.settle(ONE_WAY);
         w.wait(200_000_000);
-        settle(&mut w);
+        w.settle(ONE_WAY);
         assert_eq!(w.sent_status(from), [(1, Status::Success)]);
         assert_eq!(w.read(to, 30_000, 16 * MTU), pattern(3, 16 * MTU));
     }
@@ -348,7 +334,7 @@ fn a_wish_of_the_receiver_changes_the_blocks_and_a_notice_says_so() {
 fn a_peer_without_it_gets_plain_rc_and_no_repair_packet() {
     for lowar in [[code(8, 1), None], [None, code(8, 1)]] {
         let mut w = World::new(Options { lowar, ..Options::default() });
-        settle(&mut w);
+        w.settle(ONE_WAY);
         let offered = if lowar[A].is_some() { A } else { B };
         assert_eq!(choice(&w, offered), Some(Choice::Standard(Why::NothingInCommon)));
         let fell_back = |e: &Event| matches!(e, Event::FellBack(_, _, Why::NothingInCommon));
@@ -378,7 +364,7 @@ fn a_link_that_is_too_short_for_repair_packets_is_refused_with_the_mtu_it_needs(
                 w.modify(h, &attr);
             }
         }
-        settle(&mut w);
+        w.settle(ONE_WAY);
         assert_eq!([A, B].map(|h| choice(&w, h)), choices.map(Some));
         let frames = write(&mut w, 7, 9);
         // Behind the Ethernet header.
@@ -407,7 +393,7 @@ fn requests_wait_for_the_verdict_and_answers_do_not() {
 #[test]
 fn repair_packets_count_for_congestion_control_and_a_mark_on_one_is_told() {
     let mut w = World::new(with(code(8, 1)));
-    settle(&mut w);
+    w.settle(ONE_WAY);
     let (qpn, rate) = (w.hosts[A].qpn, 1_000_000_000);
     w.hosts[A].nic.set_congestion_control(qpn, Some(Box::new(Fixed::new(rate, u64::MAX)))).unwrap();
     let op = w.write_to(B, 0);
@@ -437,7 +423,7 @@ fn repair_packets_count_for_congestion_control_and_a_mark_on_one_is_told() {
 #[test]
 fn units_and_places_come_back_when_a_queue_pair_is_reset_or_destroyed() {
     let mut w = World::new(with(code(8, 4)));
-    settle(&mut w);
+    w.settle(ONE_WAY);
     let free = |w: &World, h: usize| w.hosts[h].nic.lowar_buffers().free_units();
     let all = free(&w, A);
     assert_eq!(all, (1024, 1024));

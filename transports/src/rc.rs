@@ -316,7 +316,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.ack_passed = false;
         let sent = self.responder.poll_transmit(tx, link, host);
         if sent && data {
-            self.note_answer_sent(now, tx);
+            self.count_for_pacing(now, tx);
         }
         let failure = self.responder.failure.take();
         let stopped = failure.is_some();

@@ -283,7 +283,7 @@ impl Sr {
             let Some(link) = &self.rc.link else { return false };
             let sent = responder.transmit_answer(now, tx, link, &self.rtt, host);
             if sent {
-                self.rc.note_answer_sent(now, tx);
+                self.rc.count_for_pacing(now, tx);
             }
             if let Some(f) = responder.failure.take() {
                 self.on_response_failure(f, host);

@@ -41,11 +41,8 @@ impl Nic {
             }
             return self.transmit_with_shim(now, index, tx);
         }
-        let (sent, timeout) = match &mut slot.qp {
-            AnyQp::Rc(qp) => (qp.poll_transmit(now, tx, &mut self.shared), qp.poll_timeout()),
-            other => each!(other, qp => (qp.poll_transmit(now, tx, &mut self.shared), qp.poll_timeout())),
-        };
-        self.timers.arm(index, timeout);
+        let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
+        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
         if let (true, Some(shim)) = (sent, &mut slot.shim) {
             let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
             slot.shim_due = shim.on_transmit(now, tx, lent);
@@ -68,7 +65,7 @@ impl Nic {
             let lent = Lent { buffers: &mut self.buffers, counters: &mut self.shared.counters };
             sent = shim.poll_transmit(now, tx, lent);
             if let (true, AnyQp::Rc(qp)) = (sent, &mut slot.qp) {
-                qp.note_answer_sent(now, tx);
+                qp.count_for_pacing(now, tx);
             }
         }
         slot.shim_due = sent;
@@ -116,7 +113,7 @@ impl Nic {
             let len = len.min(held.len());
             let frame = &mut held[..len];
             let Ok(layout) = Layout::locate(frame) else { continue };
-            // A recovered packet proves itself.
+            // Whatever the shim made of it, it has to prove itself.
             if self.payload == PayloadMode::Real && icrc::verify(frame, &layout).is_err() {
                 self.shared.counters.rx_icrc_encapsulated += 1;
                 continue;
@@ -130,8 +127,8 @@ impl Nic {
         active
     }
 
-    /// The clock of a shim, or of the negotiation about it.
-    pub(super) fn shim_timeout(&mut self, now: Instant, index: u32) {
+    /// Time has passed for a shim, or for the negotiation about it.
+    pub(super) fn handle_shim_timeout(&mut self, now: Instant, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
         if let Some(agreement) = &mut slot.agreement {
             agreement.handle_timeout(now);

@@ -261,7 +261,7 @@ impl Node for Nic {
             let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
             each!(&mut slot.qp, qp => qp.handle_timeout(now, &mut self.shared));
             if slot.shim.is_some() || slot.agreement.is_some() {
-                self.shim_timeout(now, index);
+                self.handle_shim_timeout(now, index);
             }
             let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
             if let (Some(peer), Some(Why::Silent), false) = (slot.peer, slot.fell_back_because(), slot.fell_back) {

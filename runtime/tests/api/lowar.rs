@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::{RecvWr, SendOp, Status};
 use softnic_runtime::api::{Context, OpenOptions, Progress, QpOptions, Transport};
 
-use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, post, side, write};
+use crate::world::{LIMIT, Side, connect, rounds, side};
 
 /// Each side sends blocks of its own.
 fn world(progress: Progress, fault: &str) -> [Side; 2] {
@@ -36,31 +35,7 @@ fn world(progress: Progress, fault: &str) -> [Side; 2] {
 fn what_is_lost_is_repaired_and_the_data_is_right() {
     for progress in [Progress::Inline, Progress::Dedicated] {
         let [a, b] = world(progress, "loss=1e-2");
-        for round in 0..8 {
-            let bytes = filled(&a, round);
-            write(&a, &b, 7, SIZE).unwrap();
-            assert_eq!(completion(&a, || ()).status, Status::Success);
-            assert!(contents(&b) == bytes, "WRITE in round {round}");
-            let bytes = filled(&b, 100 + round);
-            let op = SendOp::Read { remote_addr: b.mr.addr(), rkey: b.mr.rkey() };
-            post(&a.qp, op, &[a.mr.sge(0, SIZE)]).unwrap();
-            assert_eq!(completion(&a, || ()).status, Status::Success);
-            assert!(contents(&a) == bytes, "READ in round {round}");
-            for i in 0..100 {
-                b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 5000)], deadline: None }).unwrap();
-            }
-            for i in 0..100 {
-                post(&a.qp, SendOp::SendImm { imm: i }, &[a.mr.sge(0, 40 * i as usize)]).unwrap();
-            }
-            for i in 0..100 {
-                let got = completion(&b, || {
-                    a.context.progress();
-                });
-                let expected = (u64::from(i), Status::Success, 40 * i, Some(i));
-                assert_eq!((got.wr_id, got.status, got.byte_len, got.imm), expected);
-                assert_eq!(completion(&a, || ()).status, Status::Success);
-            }
-        }
+        rounds(&a, &b, 8);
         for side in [&a, &b] {
             let counters = side.context.counters();
             assert!(counters.lowar_repairs_sent > 0 && counters.lowar_recovered_packets > 0, "{counters:?}");

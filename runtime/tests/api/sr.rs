@@ -3,15 +3,14 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::negotiation::{Choice, Why};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Event, RecvWr, SendOp, Status};
+use softnic_nic::transports::{Event, Status};
 use softnic_nic::{QpAttr, QpKind};
 use softnic_runtime::api::{Connection, Context, OpenOptions, Progress, QpOptions, Transport};
 use softnic_wire::Psn;
 
-use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, post, side, write};
+use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, rounds, side, write};
 
 const SR: Transport = Transport::Sr { window: None };
 
@@ -144,31 +143,7 @@ fn data_is_right_through_faults_and_completions_come_in_order() {
     let fault = "loss=2e-2,reorder=5e-2:5,dup=2e-2";
     let [a, b] = world(Progress::Inline, Some(fault), [SR; 2]);
     [&a, &b].into_iter().for_each(|side| expect(side, Choice::Agreed));
-    for round in 0..4 {
-        let bytes = filled(&a, round);
-        write(&a, &b, 7, SIZE).unwrap();
-        assert_eq!(completion(&a, || ()).status, Status::Success);
-        assert!(contents(&b) == bytes, "WRITE in round {round}");
-        let bytes = filled(&b, 100 + round);
-        let op = SendOp::Read { remote_addr: b.mr.addr(), rkey: b.mr.rkey() };
-        post(&a.qp, op, &[a.mr.sge(0, SIZE)]).unwrap();
-        assert_eq!(completion(&a, || ()).status, Status::Success);
-        assert!(contents(&a) == bytes, "READ in round {round}");
-        for i in 0..100 {
-            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 5000)], deadline: None }).unwrap();
-        }
-        for i in 0..100 {
-            post(&a.qp, SendOp::SendImm { imm: i }, &[a.mr.sge(0, 40 * i as usize)]).unwrap();
-        }
-        for i in 0..100 {
-            let got = completion(&b, || {
-                a.context.progress();
-            });
-            let expected = (u64::from(i), Status::Success, 40 * i, Some(i));
-            assert_eq!((got.wr_id, got.status, got.byte_len, got.imm), expected);
-            assert_eq!(completion(&a, || ()).status, Status::Success);
-        }
-    }
+    rounds(&a, &b, 4);
     let counters = a.context.counters();
     assert!(counters.retransmitted_packets > 0, "{counters:?}");
     assert_eq!(counters.packet_seq_err, 0, "nobody goes back: {counters:?}");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, PostError, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{Completion, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_runtime::api::{
     CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, ProtectionDomain, QpOptions, QueuePair,
 };
@@ -99,4 +99,33 @@ pub(crate) fn contents(side: &Side) -> Vec<u8> {
 /// Somewhere that nobody is: only its address and key matter.
 pub(crate) fn side_of(a: &Side) -> Side {
     Side { context: a.context.clone(), pd: a.pd.clone(), cq: a.cq.clone(), qp: a.qp.clone(), mr: a.mr.clone() }
+}
+
+/// Rounds of a WRITE, a READ and a hundred SENDs from `a` to `b`: data compared, completions in order.
+pub(crate) fn rounds(a: &Side, b: &Side, count: u8) {
+    for round in 0..count {
+        let bytes = filled(a, round);
+        write(a, b, 7, SIZE).unwrap();
+        assert_eq!(completion(a, || ()).status, Status::Success);
+        assert!(contents(b) == bytes, "WRITE in round {round}");
+        let bytes = filled(b, 100 + round);
+        let op = SendOp::Read { remote_addr: b.mr.addr(), rkey: b.mr.rkey() };
+        post(&a.qp, op, &[a.mr.sge(0, SIZE)]).unwrap();
+        assert_eq!(completion(a, || ()).status, Status::Success);
+        assert!(contents(a) == bytes, "READ in round {round}");
+        for i in 0..100 {
+            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 5000)], deadline: None }).unwrap();
+        }
+        for i in 0..100 {
+            post(&a.qp, SendOp::SendImm { imm: i }, &[a.mr.sge(0, 40 * i as usize)]).unwrap();
+        }
+        for i in 0..100 {
+            let got = completion(b, || {
+                a.context.progress();
+            });
+            let expected = (u64::from(i), Status::Success, 40 * i, Some(i));
+            assert_eq!((got.wr_id, got.status, got.byte_len, got.imm), expected);
+            assert_eq!(completion(a, || ()).status, Status::Success);
+        }
+    }
 }

@@ -2,62 +2,29 @@
 //! packets, and a peer that has it not.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
+use softnic_nic::transports::Event;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::{Choice, Why};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, SendOp, Status};
 use softnic_runtime::api::{OpenOptions, QpOptions, QueuePair, Transport};
 use softnic_wire::PathMtu;
 
-use crate::operations::every_reliable;
+use crate::operations::{every_reliable, expect, reads_writes_and_atomics};
 use crate::veth::{Veth, left_out};
-use crate::world::{HALF, LIMIT, World, post};
+use crate::world::{HALF, World};
 
 fn lowar(r: u8, c: u8) -> impl Fn(&mut QpOptions) {
     move |options| options.transport = Transport::Lowar(Code::new(r, c).unwrap())
 }
 
-/// Waits until that is what its requests are sent by; the NICs see to it themselves. A verdict may change from silence to an answer that
-/// came late, so another one is not final.
-fn expect(qp: &QueuePair, choice: Choice) {
-    let start = Instant::now();
-    while qp.choice() != Some(choice) {
-        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", qp.choice());
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// All operations with these faults at both ends; says how many packets were recovered at each.
 fn through(w: &World, addresses: [IpAddr; 2], what: &str) -> [u64; 2] {
-    let [a, b] = &w.sides;
+    let [_a, _b] = &w.sides;
     let qps = w.queue_pairs(QpKind::Rc, lowar(16, 2));
     w.connect(&qps, addresses, |c| c.timeout = 14);
     qps.iter().for_each(|qp| expect(qp, Choice::Agreed));
-    for round in 0..4 {
-        w.write_and_compare(&qps, 0, HALF, round);
-        let data = b.fill(HALF, 90 + round);
-        a.clear();
-        let op = SendOp::Read { remote_addr: b.mr.addr(), rkey: b.mr.rkey() };
-        post(&qps[0], 1, op, Data::Gather(&[a.mr.sge(HALF, HALF)]));
-        w.success(0, 1);
-        assert!(a.received(HALF) == data, "READ with {what}");
-    }
-    // Numbers add up whatever is lost: each is carried out once.
-    b.mr.write_at(0, &[0; 8]);
-    let op = SendOp::FetchAdd { remote_addr: b.mr.addr(), rkey: b.mr.rkey(), add: 1 };
-    for i in 0..100 {
-        post(&qps[0], i, op, Data::Gather(&[a.mr.sge(HALF, 8)]));
-    }
-    for i in 0..100 {
-        let done = w.completion(0);
-        assert_eq!((done.status, done.wr_id), (Status::Success, i));
-    }
-    let mut sum = [0; 8];
-    b.mr.read_at(0, &mut sum);
-    assert_eq!(u64::from_ne_bytes(sum), 100, "with {what}");
+    reads_writes_and_atomics(w, &qps, what);
     every_reliable(w, &qps);
     w.sides.each_ref().map(|side| side.context.counters().lowar_recovered_packets)
 }

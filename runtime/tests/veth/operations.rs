@@ -1,9 +1,11 @@
 //! Every operation at every path MTU, over IPv4 and IPv6, with the data compared.
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendOp, SendWr, Status};
 use softnic_nic::{QpKind, WindowType};
@@ -11,7 +13,7 @@ use softnic_runtime::api::QueuePair;
 use softnic_wire::PathMtu;
 
 use crate::veth::{left_out, longest_mtu, path_mtus};
-use crate::world::{HALF, World, post, send_wr};
+use crate::world::{HALF, LIMIT, World, post, send_wr};
 
 /// A message of several packets at every path MTU, with an odd end.
 const LEN: usize = 3 * 4096 + 77;
@@ -103,6 +105,43 @@ fn reliable(w: &World, addresses: [IpAddr; 2], mtu: PathMtu) {
     every_reliable(w, &qps);
     // The last, because it ends in an error.
     window(w, &qps);
+}
+
+/// Waits until that is what the requests of a queue pair are sent by; the NICs see to it themselves. A verdict may change from silence to an
+/// answer that came late, so another one is not final.
+pub(crate) fn expect(qp: &QueuePair, choice: Choice) {
+    let start = Instant::now();
+    while qp.choice() != Some(choice) {
+        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", qp.choice());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// WRITEs, READs and atomics from the first side, whatever goes wrong on the wire: `what`.
+pub(crate) fn reads_writes_and_atomics(w: &World, qps: &[QueuePair; 2], what: &str) {
+    let [a, b] = &w.sides;
+    for round in 0..4 {
+        w.write_and_compare(qps, 0, HALF, round);
+        let data = b.fill(HALF, 90 + round);
+        a.clear();
+        let op = SendOp::Read { remote_addr: b.mr.addr(), rkey: b.mr.rkey() };
+        post(&qps[0], 1, op, Data::Gather(&[a.mr.sge(HALF, HALF)]));
+        w.success(0, 1);
+        assert!(a.received(HALF) == data, "READ with {what}");
+    }
+    // Numbers add up whatever is lost: each is carried out once.
+    b.mr.write_at(0, &[0; 8]);
+    let op = SendOp::FetchAdd { remote_addr: b.mr.addr(), rkey: b.mr.rkey(), add: 1 };
+    for i in 0..100 {
+        post(&qps[0], i, op, Data::Gather(&[a.mr.sge(HALF, 8)]));
+    }
+    for i in 0..100 {
+        let done = w.completion(0);
+        assert_eq!((done.status, done.wr_id), (Status::Success, i));
+    }
+    let mut sum = [0; 8];
+    b.mr.read_at(0, &mut sum);
+    assert_eq!(u64::from_ne_bytes(sum), 100, "with {what}");
 }
 
 /// All that a reliable connection can do, but for windows.

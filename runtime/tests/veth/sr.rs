@@ -1,29 +1,14 @@
 //! Selective Repeat between namespaces: every operation under faults, at several queues, and with a peer that has it not.
 
-use std::time::{Duration, Instant};
-
 use softnic_nic::QpKind;
-use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::negotiation::Why;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::negotiation::{Choice, Why};
 use softnic_runtime::api::{OpenOptions, QpOptions, QueuePair, Transport};
 
-use crate::operations::{every_reliable, window};
-use crate::world::{HALF, LIMIT, World, post};
+use crate::operations::{every_reliable, expect, reads_writes_and_atomics, window};
+use crate::world::{HALF, World};
 
 fn sr(options: &mut QpOptions) {
     options.transport = Transport::Sr { window: None };
-}
-
-/// Waits until that is what its requests are sent by; the NICs see to it themselves. A verdict may change from silence to an answer that
-/// came late, so another one is not final.
-fn expect(qp: &QueuePair, choice: Choice) {
-    let start = Instant::now();
-    while qp.choice() != Some(choice) {
-        assert!(start.elapsed() < LIMIT, "{:?} instead of {choice:?}", qp.choice());
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -35,32 +20,11 @@ fn every_operation_is_right_through_faults_on_both_sides() {
         let options =
             [0, 1].map(|s| OpenOptions { fault: fault.clone(), seed: 10 * i as u64 + s, ..OpenOptions::default() });
         let Some(w) = World::with(1, 1500, options) else { return };
-        let [a, b] = &w.sides;
+        let [a, _b] = &w.sides;
         let qps = w.queue_pairs(QpKind::Rc, sr);
         w.connect(&qps, [w.address(0), w.address(1)], |c| c.timeout = 14);
         qps.iter().for_each(|qp| expect(qp, Choice::Agreed));
-        for round in 0..4 {
-            w.write_and_compare(&qps, 0, HALF, round);
-            let data = b.fill(HALF, 90 + round);
-            a.clear();
-            let op = SendOp::Read { remote_addr: b.mr.addr(), rkey: b.mr.rkey() };
-            post(&qps[0], 1, op, Data::Gather(&[a.mr.sge(HALF, HALF)]));
-            w.success(0, 1);
-            assert!(a.received(HALF) == data, "READ with {fault:?}");
-        }
-        // Numbers add up whatever is lost: each is carried out once.
-        b.mr.write_at(0, &[0; 8]);
-        let op = SendOp::FetchAdd { remote_addr: b.mr.addr(), rkey: b.mr.rkey(), add: 1 };
-        for i in 0..100 {
-            post(&qps[0], i, op, Data::Gather(&[a.mr.sge(HALF, 8)]));
-        }
-        for i in 0..100 {
-            let done = w.completion(0);
-            assert_eq!((done.status, done.wr_id), (Status::Success, i));
-        }
-        let mut sum = [0; 8];
-        b.mr.read_at(0, &mut sum);
-        assert_eq!(u64::from_ne_bytes(sum), 100, "with {fault:?}");
+        reads_writes_and_atomics(&w, &qps, &format!("{fault:?}"));
         every_reliable(&w, &qps);
         let counters = a.context.counters();
         assert!(counters.retransmitted_packets > 0, "{fault:?}: {counters:?}");

@@ -114,13 +114,7 @@ impl Block {
     pub(super) fn add_next(&mut self, body: &Body<'_>, ends_message: bool, pool: &mut Pool) {
         let offset = u32::from(self.came);
         self.mark(offset);
-        let isn = if self.code.c() == 1 { 0 } else { offset as usize % usize::from(self.code.c()) };
-        let unit = &mut self.units[isn];
-        if self.touched & 1 << isn == 0 {
-            self.touched |= 1 << isn;
-            pool.renew(unit);
-        }
-        self.sound = *unit != Unit::NONE && pool.add(*unit, body);
+        self.add_to_sum(offset, body, pool);
         if ends_message || self.came == self.code.r() {
             self.end(pool);
         }
@@ -136,10 +130,16 @@ impl Block {
         if ends_message || offset + 1 == u32::from(self.code.r()) {
             self.n = offset as u8 + 1;
         }
-        if !self.sound {
-            return;
+        if self.sound {
+            self.add_to_sum(offset, body, pool);
         }
-        let isn = offset as usize % usize::from(self.code.c());
+    }
+
+    /// Adds a packet to the sum of its place; without a unit for that, nothing of the block can be recovered.
+    #[inline]
+    fn add_to_sum(&mut self, offset: u32, body: &Body<'_>, pool: &mut Pool) {
+        // A division less where there is one sum only.
+        let isn = if self.code.c() == 1 { 0 } else { offset as usize % usize::from(self.code.c()) };
         let unit = &mut self.units[isn];
         if self.touched & 1 << isn == 0 {
             self.touched |= 1 << isn;

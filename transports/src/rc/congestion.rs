@@ -56,7 +56,7 @@ impl<R: LossRecovery + Default> Rc<R> {
 
     /// An answer with data left, or a packet of a shim: what follows it waits its turn.
     #[inline]
-    pub fn note_answer_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
+    pub fn count_for_pacing(&mut self, now: Instant, tx: &TxFrame<'_>) {
         if let Some(cc) = &mut self.requester.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
         }

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::negotiation::{Choice, Why};
 use softnic_nic::transports::{SendOp, Status};
 
 use super::session::Session;
