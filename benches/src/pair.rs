@@ -11,8 +11,8 @@ use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
-use softnic_nic::{Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
-use softnic_wire::{Instant, MacAddr, PathMtu, Psn, Qpn, TxFrame};
+use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
+use softnic_wire::{Instant, MacAddr, Node, PathMtu, Psn, Qpn, TxFrame};
 
 /// Frames that go over at once, as a driver would do it.
 pub const BATCH: usize = 32;

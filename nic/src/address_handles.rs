@@ -8,7 +8,7 @@ use softnic_wire::Template;
 pub(crate) struct AddressHandle {
     pub(crate) pd: PdId,
     pub(crate) template: Template,
-    /// The port of the [`Node`](crate::Node) by which they leave.
+    /// The port of the [`Node`](softnic_wire::Node) by which they leave.
     pub(crate) port: usize,
     /// They go to a group, of which this NIC's own queue pairs may be members.
     pub(crate) multicast: bool,

@@ -1,6 +1,6 @@
 //! The NIC core: everything between verbs and frames, free of IO and clocks.
 //!
-//! A [`Nic`] is a [`Node`]: a driver hands it frames and time, asks it for frames, and calls it when its timer is due. The
+//! A [`Nic`] is a [`Node`](softnic_wire::Node): a driver hands it frames and time, asks it for frames, and calls it when its timer is due. The
 //! runtime, the simulator and the replayer drive the same code.
 
 pub mod address;
@@ -8,7 +8,6 @@ mod address_handles;
 pub mod cq;
 pub mod memory;
 pub mod nic;
-pub mod node;
 pub mod posting;
 pub mod qp;
 pub mod regions;
@@ -20,7 +19,6 @@ pub use address::{AddressAttr, AddressError};
 pub use cq::{CqError, Notify};
 pub use memory::Buffer;
 pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, negotiated_qp, next_key};
-pub use node::Node;
 pub use qp::{ModifyError, QpAttr, QpInit, QpKind};
 pub use regions::{MrError, WindowType};
 pub use softnic_transports as transports;

@@ -172,7 +172,7 @@ struct Group {
 
 /// A software RDMA NIC.
 ///
-/// As a [`Node`](crate::Node) it has two ports: [`Nic::WIRE`], and [`Nic::LOOPBACK`] for frames among its own queue pairs,
+/// As a [`Node`](softnic_wire::Node) it has two ports: [`Nic::WIRE`], and [`Nic::LOOPBACK`] for frames among its own queue pairs,
 /// which the driver hands back at the same port, through a fault injector if it likes, or by [`Nic::loop_back`].
 pub struct Nic {
     port: Port,

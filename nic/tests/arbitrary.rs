@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use crate::common::*;
+use softnic_nic::Buffer;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendOp, Status};
-use softnic_nic::{Buffer, Node};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Reth};
 use softnic_wire::sr::SrEth;
-use softnic_wire::{Aeth, ExtHeaders, Qpn, Template, bth};
+use softnic_wire::{Aeth, ExtHeaders, Node, Qpn, Template, bth};
 
 const FRAMES: u32 = 50_000;
 /// Of the victim's buffer the frames name only this part, and receives lie only in the next.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::common::*;
+use softnic_nic::QpKind;
 use softnic_nic::transports::Status;
 use softnic_nic::transports::congestion::{CNP_INTERVAL, Cc, DcqcnConfig};
 use softnic_nic::transports::qp::{PayloadMode, QpState};
 use softnic_nic::transports::sr::SrConfig;
-use softnic_nic::{Node, QpKind};
 use softnic_wire::transit::mark_ce;
-use softnic_wire::{ExtHeaders, Opcode, RoceHeaders};
+use softnic_wire::{ExtHeaders, Node, Opcode, RoceHeaders};
 
 const SR: [Option<SrConfig>; 2] = [Some(SrConfig { window: 1024, rate: 10_000_000_000 }); 2];
 

@@ -8,9 +8,9 @@ use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Event, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{CqError, Node, Notify, QpKind};
+use softnic_nic::{CqError, Notify, QpKind};
 use softnic_wire::ext::Reth;
-use softnic_wire::{ExtHeaders, Opcode, Qpn};
+use softnic_wire::{ExtHeaders, Node, Opcode, Qpn};
 
 const OK: Status = Status::Success;
 

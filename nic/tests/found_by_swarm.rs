@@ -4,8 +4,8 @@ use crate::common::{A, B, Options, World, wr};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Event, SendOp, SendWr, Status};
-use softnic_nic::{Nic, Node, QpAttr, QpKind};
-use softnic_wire::TxFrame;
+use softnic_nic::{Nic, QpAttr, QpKind};
+use softnic_wire::{Node, TxFrame};
 
 /// One frame of `h` by a port, and no more.
 fn transmit_one(w: &mut World, h: usize, port: usize) -> Option<Vec<u8>> {

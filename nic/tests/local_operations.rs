@@ -6,7 +6,8 @@ use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{MrError, Node, QpKind, WindowType};
+use softnic_nic::{MrError, QpKind, WindowType};
+use softnic_wire::Node;
 
 const OK: Status = Status::Success;
 const FLUSHED: Status = Status::WrFlushErr;

@@ -5,8 +5,8 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Datagram;
 use softnic_nic::transports::{SendOp, Status};
-use softnic_nic::{AddressAttr, Nic, Node, QpKind, WindowType};
-use softnic_wire::Qpn;
+use softnic_nic::{AddressAttr, Nic, QpKind, WindowType};
+use softnic_wire::{Node, Qpn};
 
 const OK: Status = Status::Success;
 

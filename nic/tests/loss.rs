@@ -1,9 +1,9 @@
 //! What is lost, doubled or overtaken on the wire: what is sent again, when, and that nothing arrives twice.
 
 use crate::common::*;
-use softnic_nic::Node;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status, WcOpcode};
+use softnic_wire::Node;
 
 /// Bytes of a message of four packets.
 const LEN: usize = 3 * 256 + 5;

@@ -1,14 +1,13 @@
 //! LoWAR over a wire that loses, doubles and keeps, beside a peer that lies in the Repair Header, and with too few coding units and places
 //! in the ring: all work ends well, each byte is what was sent, and all that was lent comes back.
 
-use softnic_nic::Node;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Counters, SendOp, Status};
 use softnic_wire::lowar::RepairHeader;
-use softnic_wire::{ExtHeaders, Layout, Opcode};
+use softnic_wire::{ExtHeaders, Layout, Node, Opcode};
 
 use crate::common::*;
 

@@ -7,10 +7,10 @@ use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Datagram;
 use softnic_nic::transports::{SendOp, Status};
-use softnic_nic::{AddressAttr, Nic, Node, QpKind};
+use softnic_nic::{AddressAttr, Nic, QpKind};
 use softnic_wire::ext::Deth;
 use softnic_wire::grh::{self, Grh};
-use softnic_wire::{ExtHeaders, MacAddr, Qpn, Template, bth};
+use softnic_wire::{ExtHeaders, MacAddr, Node, Qpn, Template, bth};
 
 const OK: Status = Status::Success;
 /// IPv4 and IPv6.

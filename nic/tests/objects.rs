@@ -9,8 +9,8 @@ use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendOp, Sge, Status};
-use softnic_nic::{Buffer, CqError, MrError, Node, QpInit, QpKind};
-use softnic_wire::{PathMtu, Qpn};
+use softnic_nic::{Buffer, CqError, MrError, QpInit, QpKind};
+use softnic_wire::{Node, PathMtu, Qpn};
 
 const REMOTE: Access = Access::REMOTE_WRITE;
 

@@ -1,9 +1,9 @@
 //! An acknowledgement waits for a moment where the program answers every message at once, and nowhere else.
 
 use crate::common::*;
-use softnic_nic::Node;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};
+use softnic_wire::Node;
 
 /// The time that a program has, in nanoseconds.
 const PATIENCE: u64 = 20_000;

@@ -1,14 +1,13 @@
 //! Messages that arrive: how they are cut, what is placed where, and what completes.
 
 use crate::common::*;
-use softnic_nic::Node;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::opcode::Service;
 use softnic_wire::segment::{MessageKind, Segmentation};
-use softnic_wire::{Layout, PathMtu, Psn, RoceHeaders, TxFrame};
+use softnic_wire::{Layout, Node, PathMtu, Psn, RoceHeaders, TxFrame};
 
 const IMM: u32 = 0x0102_0304;
 /// Where the bytes of a test begin in a buffer, so that a byte too early would be seen.

@@ -1,13 +1,13 @@
 //! Unreliable connections: packets as they should be, no answer ever, and a loss that costs one message and no more.
 
 use crate::common::*;
+use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
-use softnic_nic::{Node, QpKind};
 use softnic_wire::ext::Reth;
-use softnic_wire::{ExtHeaders, PathMtu};
+use softnic_wire::{ExtHeaders, Node, PathMtu};
 
 fn uc() -> Options {
     Options { kind: QpKind::Uc, ..Options::default() }

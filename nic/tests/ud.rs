@@ -6,10 +6,10 @@ use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::ud::QKEY_GSI;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
-use softnic_nic::{AddressAttr, AddressError, Nic, Node, QpAttr, QpInit, QpKind};
+use softnic_nic::{AddressAttr, AddressError, Nic, QpAttr, QpInit, QpKind};
 use softnic_wire::ext::Deth;
 use softnic_wire::grh::{self, Grh};
-use softnic_wire::{ExtHeaders, PathMtu, Qpn};
+use softnic_wire::{ExtHeaders, Node, PathMtu, Qpn};
 
 const OK: Status = Status::Success;
 const FLUSHED: Status = Status::WrFlushErr;

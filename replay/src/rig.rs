@@ -8,8 +8,8 @@ use softnic_nic::transports::memory::{Access, Bind, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
-use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind, WindowType, next_key};
-use softnic_wire::{Instant, MacAddr, Opcode, PathMtu, Psn, Qpn, RocePacket, TxFrame};
+use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind, WindowType, next_key};
+use softnic_wire::{Instant, MacAddr, Node, Opcode, PathMtu, Psn, Qpn, RocePacket, TxFrame};
 
 /// The shortest there is: when the capture shows that the peer's timer ran out, ours has too.
 const TIMEOUT: u8 = 1;

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use softnic_nic::{Nic, Node};
+use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
-use softnic_wire::{Error, Instant, Layout, MacAddr, TxFrame};
+use softnic_wire::{Error, Instant, Layout, MacAddr, Node, TxFrame};
 
 use crate::io::{MAX_FRAME, PacketIo};
 use crate::neighbours::{NeighbourError, Neighbours};

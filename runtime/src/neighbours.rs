@@ -13,8 +13,8 @@ use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetFrame, EthernetProtocol, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
     Icmpv6Repr, IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr,
 };
-use softnic_nic::{Node, Port};
-use softnic_wire::{Instant, MacAddr, TxFrame};
+use softnic_nic::Port;
+use softnic_wire::{Instant, MacAddr, Node, TxFrame};
 
 use frames::checksums;
 pub use fuzz::fuzz_neighbours;

@@ -1,7 +1,7 @@
 //! What a simulated network is made of: hosts and switches.
 
-use softnic_nic::{Nic, Node};
-use softnic_wire::{Instant, TxFrame};
+use softnic_nic::Nic;
+use softnic_wire::{Instant, Node, TxFrame};
 
 use crate::simulator::Simulator;
 use crate::switch::Switch;

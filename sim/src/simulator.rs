@@ -5,8 +5,7 @@ use std::collections::BinaryHeap;
 
 use softnic_fault_injector::slots::Slots;
 use softnic_fault_injector::{Direction, Fate};
-use softnic_nic::Node;
-use softnic_wire::TxFrame;
+use softnic_wire::{Node, TxFrame};
 
 use crate::digest::Digest;
 use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};

@@ -8,11 +8,10 @@ use softnic_fault_injector::Policy;
 use softnic_fault_injector::random::Random;
 use softnic_fault_injector::red::Verdict;
 use softnic_fault_injector::slots::{SlotId, Slots};
-use softnic_nic::Node;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, mark_ce, take_hop};
-use softnic_wire::{Instant, MacAddr, TxFrame, ipv4, ipv6};
+use softnic_wire::{Instant, MacAddr, Node, TxFrame, ipv4, ipv6};
 
 use tables::{FlowKey, MacTable, Routes};
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use softnic_fault_injector::{Direction, Policy, Red, Spec};
-use softnic_nic::Node;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_sim::link::End;
 use softnic_sim::switch::{NextHop, Prefix, Switch, SwitchConfig};
 use softnic_sim::{LinkConfig, Simulator};
 use softnic_wire::template::Addresses;
 use softnic_wire::{
-    ExtHeaders, Instant, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth, icrc, ipv4,
+    ExtHeaders, Instant, Layout, MacAddr, Node, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth, icrc,
+    ipv4,
 };
 
 const OWN: MacAddr = MacAddr([2, 1, 0, 0, 0, 0]);

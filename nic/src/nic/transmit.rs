@@ -3,11 +3,10 @@
 use softnic_transports::QueuePair;
 use softnic_transports::negotiation::Why;
 use softnic_transports::prefetch::prefetch;
-use softnic_wire::{Instant, TxFrame};
+use softnic_wire::{Instant, Node, TxFrame};
 
 use super::{Nic, Shared};
 use crate::address_handles::AddressHandle;
-use crate::node::Node;
 use crate::qp::{AnyQp, Slot, each};
 
 /// Bytes that a queue pair sends in its turn: four of the longest frames, so that with thousands of queue pairs fetching the

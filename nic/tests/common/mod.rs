@@ -14,11 +14,11 @@ use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Node, Port, QpAttr, QpInit, QpKind};
+use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::{
-    Error, ExtHeaders, Instant, Layout, MacAddr, Opcode, PacketFields, Path, PathMtu, Psn, Qpn, RocePacket, Template,
-    TxFrame, bth, icrc,
+    Error, ExtHeaders, Instant, Layout, MacAddr, Node, Opcode, PacketFields, Path, PathMtu, Psn, Qpn, RocePacket,
+    Template, TxFrame, bth, icrc,
 };
 
 /// The host whose sends most tests look at.

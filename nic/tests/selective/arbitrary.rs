@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use softnic_nic::Node;
 use softnic_nic::QpAttr;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendOp, Status};
+use softnic_wire::Node;
 use softnic_wire::opcode::HeaderSet;
 
 use super::*;

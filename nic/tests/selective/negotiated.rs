@@ -1,9 +1,9 @@
 //! Before the first packet: who offers what and when, peers that know only RC, and halves that speak differently.
 
-use softnic_nic::Node;
 use softnic_nic::transports::negotiation::Why;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};
+use softnic_wire::Node;
 
 use super::*;
 

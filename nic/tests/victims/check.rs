@@ -2,7 +2,8 @@
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, Status};
-use softnic_nic::{CqError, Node, QpKind};
+use softnic_nic::{CqError, QpKind};
+use softnic_wire::Node;
 
 use super::{Fuzz, MEMORY, RECEIVES, WRITABLE};
 use crate::common::*;

@@ -18,9 +18,9 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::sr::SrConfig;
-use softnic_nic::{Buffer, Nic, Node, QpInit, QpKind};
+use softnic_nic::{Buffer, Nic, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
-use softnic_wire::{Opcode, Psn, Qpn};
+use softnic_wire::{Node, Opcode, Psn, Qpn};
 
 use crate::common::*;
 pub use numbers::Numbers;

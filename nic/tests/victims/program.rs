@@ -5,8 +5,8 @@ use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr};
-use softnic_nic::{AddressAttr, Nic, Node, Notify, QpAttr, QpKind, WindowType};
-use softnic_wire::{MacAddr, Qpn};
+use softnic_nic::{AddressAttr, Nic, Notify, QpAttr, QpKind, WindowType};
+use softnic_wire::{MacAddr, Node, Qpn};
 
 use super::{Fuzz, RECEIVES, VICTIMS, Victim, WRITABLE, group};
 use crate::common::*;

@@ -1,6 +1,6 @@
 //! The trait of anything that has ports and timers: a host NIC, a switch, a bump in the wire.
 
-use softnic_wire::{Instant, TxFrame};
+use crate::{Instant, TxFrame};
 
 /// A Node. It takes frames and time as arguments and hands out frames; it reads no clock and opens no socket.
 pub trait Node {
