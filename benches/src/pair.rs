@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::Access;
@@ -95,7 +96,8 @@ fn side(host: u8, setup: &Setup) -> Side {
     }
     let key = nic.reg_mr(pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE).unwrap_or(0);
     let caps = Caps { max_send_wr: DEPTH as u32, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-    let init = QpInit { lowar: setup.lowar, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) };
+    let transport = setup.lowar.map_or(Transport::Rc, Transport::Lowar);
+    let init = QpInit { transport, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) };
     let qpns = (0..qps).filter_map(|_| nic.create_qp(&init).ok()).collect();
     Side { nic, cq, qpns, buffer, key }
 }

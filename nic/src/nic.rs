@@ -202,12 +202,16 @@ pub struct Nic {
     buffers: Buffers,
     /// The MTU of the link; `None` where it carries anything.
     link_mtu: Option<u32>,
+    /// The rate of the link in bits a second.
+    link_rate: u64,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
 }
 
 /// The longest frame there is: path MTU 4096 with every header.
 const MAX_FRAME: usize = 4096 + 256;
+/// The rate of a link that nobody told: 10 Gbit/s.
+const DEFAULT_LINK_RATE: u64 = 10_000_000_000;
 
 impl Nic {
     /// The port to the network.
@@ -244,6 +248,7 @@ impl Nic {
             silent_peers: SilentPeers::default(),
             buffers: Buffers::default(),
             link_mtu: None,
+            link_rate: DEFAULT_LINK_RATE,
             held: vec![0; MAX_FRAME].into(),
         }
     }
@@ -256,6 +261,11 @@ impl Nic {
     /// The link carries IP packets of up to so many bytes; without a word it carries anything.
     pub fn set_link_mtu(&mut self, mtu: u32) {
         self.link_mtu = Some(mtu);
+    }
+
+    /// The link carries so many bits a second; unless told, 10 Gbit/s are taken for it. For queue pairs that are made after this.
+    pub fn set_link_rate(&mut self, rate: u64) {
+        self.link_rate = rate;
     }
 
     /// The longest IP packet that the link carries; `None` where that is anything.

@@ -2,11 +2,9 @@
 
 use softnic_transports::qp::Caps;
 use softnic_transports::wr::Data;
-use softnic_transports::{PostError, RecvWr, SendOp, SendWr};
+use softnic_transports::{PostError, QpKind, RecvWr, SendOp, SendWr};
 use softnic_wire::PathMtu;
 use softnic_wire::segment::MAX_MESSAGE;
-
-use crate::qp::QpKind;
 
 /// Whether a queue pair of this kind and these capabilities can take a send work request. `mtu` is the port's.
 pub fn check_send(kind: QpKind, caps: &Caps, mtu: PathMtu, wr: &SendWr<'_>) -> Result<(), PostError> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use rules::check_rules;
 use softnic_transports::completion::CqId;
-use softnic_transports::lowar::{self, Code, Lowar};
+use softnic_transports::lowar::{self, Lowar};
 use softnic_transports::memory::{Access, PdId};
 use softnic_transports::negotiation::{Agreement, Choice, Offer, Why};
 use softnic_transports::qp::{Caps, Config, PayloadMode, QpState};
@@ -17,44 +17,20 @@ use softnic_transports::shim::Shim;
 use softnic_transports::sr::{Sr, SrConfig};
 use softnic_transports::uc::{self, Uc};
 use softnic_transports::ud::{QKEY_GSI, Ud};
-use softnic_transports::{Host, QueuePair};
+use softnic_transports::{Host, QpKind, QueuePair, Transport};
 use softnic_wire::aeth::RnrTimer;
 use softnic_wire::mad::vendor::{Extensions, Negotiation};
-use softnic_wire::opcode::Service;
 use softnic_wire::{Path, PathMtu, Psn, Qpn, Template, bth};
 
 use crate::table::Generator;
 
-/// What kind of queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum QpKind {
-    /// Reliable connection.
-    #[default]
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-    /// QP1, for management datagrams; a NIC has one at most.
-    Gsi,
-}
-
-impl QpKind {
-    /// The service that its packets belong to.
-    pub(crate) fn service(self) -> Service {
-        match self {
-            QpKind::Rc => Service::Rc,
-            QpKind::Uc => Service::Uc,
-            QpKind::Ud | QpKind::Gsi => Service::Ud,
-        }
-    }
-}
-
 /// What a queue pair is made with.
 #[derive(Debug, Clone, Copy)]
 pub struct QpInit {
-    /// What kind it is.
-    pub kind: QpKind,
+    /// Its transport.
+    pub transport: Transport,
+    /// It is QP1.
+    pub gsi: bool,
     /// Its protection domain.
     pub pd: PdId,
     /// Where sends complete.
@@ -69,17 +45,19 @@ pub struct QpInit {
     pub sig_all: bool,
     /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
     pub prompt_acks: bool,
-    /// Selective Repeat is offered to the peer; for reliable connections.
-    pub sr: Option<SrConfig>,
-    /// LoWAR is offered to the peer; for reliable connections without Selective Repeat.
-    pub lowar: Option<Code>,
 }
 
 impl QpInit {
-    /// With receives of its own, and sends signaled one by one.
+    /// Of the standard's transport of that kind, with receives of its own, and sends signaled one by one.
     pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
+        let transport = match kind {
+            QpKind::Rc => Transport::Rc,
+            QpKind::Uc => Transport::Uc,
+            QpKind::Ud | QpKind::Gsi => Transport::Ud,
+        };
         QpInit {
-            kind,
+            transport,
+            gsi: kind == QpKind::Gsi,
             pd,
             send_cq,
             recv_cq,
@@ -87,9 +65,12 @@ impl QpInit {
             caps,
             sig_all: false,
             prompt_acks: false,
-            sr: None,
-            lowar: None,
         }
+    }
+
+    /// The kind of queue pair that it is to a program.
+    pub fn kind(&self) -> QpKind {
+        if self.gsi { QpKind::Gsi } else { self.transport.kind() }
     }
 }
 
@@ -248,39 +229,40 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// A queue pair in the reset state; datagrams are at most `mtu` long. `random` is for what nobody shall guess.
-    pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu, random: &mut dyn Generator) -> Slot {
-        let ud = || Box::new(Ud::new(config, mtu));
+    /// A queue pair in the reset state, on a link of this rate in bits a second; datagrams are at most `mtu` long. `random` is for what
+    /// nobody shall guess.
+    pub(crate) fn new(init: &QpInit, config: &Config, mtu: PathMtu, rate: u64, random: &mut dyn Generator) -> Slot {
         // The number is in the transaction id, so that an answer finds its queue pair.
         let mut transaction_id = || {
             let unguessable = u64::from(random.next_u32()) << 32 | u64::from(random.next_u32() & 0xff) << 24;
             unguessable | u64::from(config.qpn.value())
         };
         let mut agreement = None;
-        let qp = match (init.kind, init.sr) {
-            (QpKind::Rc, Some(sr)) => {
-                let mut sr = Sr::new(config, sr, transaction_id());
+        let qp = match init.transport {
+            Transport::Sr { window } => {
+                let mut sr = Sr::new(config, SrConfig { window, rate }, transaction_id());
                 if init.prompt_acks {
                     sr.set_prompt_acks();
                 }
                 AnyQp::Sr(Box::new(sr))
             }
-            (QpKind::Rc, None) => {
+            Transport::Rc | Transport::Lowar(_) => {
                 let mut rc = Rc::new(config);
                 if init.prompt_acks {
                     rc.set_prompt_acks();
                 }
-                if init.lowar.is_some() {
+                if init.transport != Transport::Rc {
                     agreement = Some(Box::new(Agreement::new(config.qpn, transaction_id())));
                 }
                 AnyQp::Rc(Box::new(rc))
             }
-            (QpKind::Uc, _) => AnyQp::Uc(Box::new(Uc::new(config))),
-            (QpKind::Ud, _) => AnyQp::Ud(ud()),
-            (QpKind::Gsi, _) => {
-                let mut gsi = ud();
-                gsi.set_qkey(QKEY_GSI);
-                AnyQp::Ud(gsi)
+            Transport::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
+            Transport::Ud => {
+                let mut ud = Box::new(Ud::new(config, mtu));
+                if init.gsi {
+                    ud.set_qkey(QKEY_GSI);
+                }
+                AnyQp::Ud(ud)
             }
         };
         let attr = QpAttr::default();
@@ -307,7 +289,7 @@ impl Slot {
         use QpState::*;
         let from = each!(&self.qp, qp => qp.state());
         let to = a.state.unwrap_or(from);
-        check_rules(self.init.kind, from, to, a)?;
+        check_rules(self.init.kind(), from, to, a)?;
         if (from, to) == (SendQueueDrain, SendQueueDrain) && !each!(&mut self.qp, qp => qp.is_drained()) {
             return Err(ModifyError::NotDrained);
         }
@@ -371,7 +353,7 @@ impl Slot {
 
     /// The negotiation of LoWAR begins, if it is wanted, and its shim is there for what the peer may send from now on.
     fn offer_lowar(&mut self, path: Path, mtu: PathMtu, dest_qp: Qpn, line: Line) {
-        let (Some(code), Some(agreement)) = (self.init.lowar, &mut self.agreement) else { return };
+        let (Transport::Lowar(code), Some(agreement)) = (self.init.transport, &mut self.agreement) else { return };
         let peer = (path.addresses.dst(), dest_qp);
         let needed = lowar::link_mtu(mtu.bytes());
         if line.mtu.is_some_and(|mtu| mtu < needed) {

@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use crate::common::*;
 use softnic_nic::QpKind;
-use softnic_nic::transports::Status;
 use softnic_nic::transports::congestion::{CNP_INTERVAL, Cc, DcqcnConfig};
 use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::sr::SrConfig;
+use softnic_nic::transports::{Status, Transport};
 use softnic_wire::transit::mark_ce;
 use softnic_wire::{ExtHeaders, Node, Opcode, RoceHeaders};
 
-const SR: [Option<SrConfig>; 2] = [Some(SrConfig { window: 1024, rate: 10_000_000_000 }); 2];
+const SR: [Option<Transport>; 2] = [Some(Transport::Sr { window: 1024 }); 2];
 
 /// Every kind of connection that answers a mark.
 fn kinds() -> [Options; 4] {
     let rc = Options::default();
-    [rc, Options { ipv6: true, ..rc }, Options { sr: SR, ..rc }, Options { kind: QpKind::Uc, ..rc }]
+    [rc, Options { ipv6: true, ..rc }, Options { offers: SR, ..rc }, Options { kind: QpKind::Uc, ..rc }]
 }
 
 /// With the negotiation behind them.
@@ -160,9 +159,9 @@ fn without_payload_a_cnp_has_the_length_of_a_whole_one() {
 
 #[test]
 fn a_notified_requester_slows_down_and_a_notified_responder_its_read_responses() {
-    for sr in [[None; 2], SR] {
+    for offers in [[None; 2], SR] {
         for read in [false, true] {
-            let mut w = world(Options { sr, timeout: 0, ..Options::default() });
+            let mut w = world(Options { offers, timeout: 0, ..Options::default() });
             let (sender, other) = if read { (B, A) } else { (A, B) };
             // 800 Mbit/s: a frame of 256 bytes and what is around it takes some 3.4 µs; after a notification twice that.
             dcqcn(&mut w, sender, 800_000_000);
@@ -189,7 +188,7 @@ fn a_notified_requester_slows_down_and_a_notified_responder_its_read_responses()
             }
             // One leaves at once, seven wait for some 6.7 µs each.
             let took = w.now.saturating_since(start).as_micros();
-            assert!((40..60).contains(&took), "sr {} read {read}: {took} µs", sr[0].is_some());
+            assert!((40..60).contains(&took), "sr {} read {read}: {took} µs", offers[0].is_some());
             w.deliver_all(other, &frames);
             w.run();
             assert_eq!(w.sent_status(A), [(1, Status::Success)]);

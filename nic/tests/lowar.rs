@@ -3,7 +3,7 @@
 use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::{Choice, Why};
-use softnic_nic::transports::{Event, SendOp, Status};
+use softnic_nic::transports::{Event, SendOp, Status, Transport};
 use softnic_wire::lowar::{RepairHeader, Type};
 use softnic_wire::{Opcode, bth};
 
@@ -18,7 +18,7 @@ fn code(r: u8, c: u8) -> Option<Code> {
 }
 
 fn with(code: Option<Code>) -> Options {
-    Options { lowar: [code; 2], ..Options::default() }
+    Options { offers: [code.map(Transport::Lowar); 2], ..Options::default() }
 }
 
 /// Each test begins far from the wrap of PSNs, and wraps in its middle; over IPv4 and IPv6.
@@ -281,7 +281,8 @@ fn data_packets_are_those_of_rc_byte_for_byte() {
 
 #[test]
 fn each_side_sends_blocks_of_its_own_kind() {
-    let mut w = World::new(Options { lowar: [code(8, 2), code(4, 1)], ..Options::default() });
+    let mut w =
+        World::new(Options { offers: [code(8, 2), code(4, 1)].map(|c| c.map(Transport::Lowar)), ..Options::default() });
     w.settle(ONE_WAY);
     for (from, to, repairs) in [(A, B, 4), (B, A, 4)] {
         w.fill(from, 0, &pattern(3, 16 * MTU));
@@ -333,7 +334,7 @@ fn a_wish_of_the_receiver_changes_the_blocks_and_a_notice_says_so() {
 #[test]
 fn a_peer_without_it_gets_plain_rc_and_no_repair_packet() {
     for lowar in [[code(8, 1), None], [None, code(8, 1)]] {
-        let mut w = World::new(Options { lowar, ..Options::default() });
+        let mut w = World::new(Options { offers: lowar.map(|c| c.map(Transport::Lowar)), ..Options::default() });
         w.settle(ONE_WAY);
         let offered = if lowar[A].is_some() { A } else { B };
         assert_eq!(choice(&w, offered), Some(Choice::Standard(Why::NothingInCommon)));

@@ -5,7 +5,7 @@ use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Counters, SendOp, Status};
+use softnic_nic::transports::{Counters, SendOp, Status, Transport};
 use softnic_wire::lowar::RepairHeader;
 use softnic_wire::{ExtHeaders, Layout, Node, Opcode};
 
@@ -46,10 +46,10 @@ impl Wire {
         let mut random = Box::new(generator(seed));
         let mut code = || {
             let r = [1, 2, 4, 8, 32][random() as usize % 5];
-            Code::new(r, 1 + (random() % u32::from(r.min(6))) as u8)
+            Code::new(r, 1 + (random() % u32::from(r.min(6))) as u8).map(Transport::Lowar)
         };
         let options = Options {
-            lowar: [code(), code()],
+            offers: [code(), code()],
             psn: FIRST_PSNS[seed as usize % 4],
             buffer: 4 * OPERATIONS * SLOT,
             timeout: 8,
@@ -58,7 +58,7 @@ impl Wire {
             ipv6: seed.is_multiple_of(3),
             ..Options::default()
         };
-        let mut w = World::unconnected(Options { lowar: [None; 2], ..options });
+        let mut w = World::unconnected(Options { offers: [None; 2], ..options });
         if let Some((units, places)) = room {
             w.hosts.iter_mut().for_each(|h| h.nic.provide_lowar(units, places));
         }
@@ -67,7 +67,7 @@ impl Wire {
             let Host { nic, pd, send_cq, recv_cq, qpn, .. } = &mut w.hosts[h];
             nic.destroy_qp(*qpn).unwrap();
             let init = softnic_nic::QpInit {
-                lowar: options.lowar[h],
+                transport: options.offers[h].unwrap_or_default(),
                 ..softnic_nic::QpInit::new(options.kind, *pd, *send_cq, *recv_cq, options.caps)
             };
             *qpn = nic.create_qp(&init).unwrap();

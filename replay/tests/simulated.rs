@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Frame, explain, play, simulate};
-use softnic_sim::{Op, Options as Sim, QpKind};
+use softnic_sim::{Op, Options as Sim, Transport};
 use softnic_wire::opcode::Kind;
 
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
@@ -69,8 +69,10 @@ fn our_own_captures_have_no_difference_whatever_faults_come_together() {
 
 #[test]
 fn unreliable_services_are_compared_packet_by_packet() {
-    for (seed, transport, op) in [(1, QpKind::Uc, Op::Write), (2, QpKind::Uc, Op::Send), (3, QpKind::Ud, Op::Send)] {
-        let size = if transport == QpKind::Ud { 700 } else { 5000 };
+    for (seed, transport, op) in
+        [(1, Transport::Uc, Op::Write), (2, Transport::Uc, Op::Send), (3, Transport::Ud, Op::Send)]
+    {
+        let size = if transport == Transport::Ud { 700 } else { 5000 };
         let frames = simulate(&Sim { transport, op, size, ..options(seed) });
         let report = play(&frames);
         assert_eq!(report.exit_code(), 0, "{}", explain(&report));

@@ -20,7 +20,6 @@ pub(crate) mod queue_pair;
 pub(crate) mod raw;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
-pub(crate) mod transport;
 
 pub use address_handle::AddressHandle;
 pub use cm::{CmConnection, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData};
@@ -36,4 +35,5 @@ pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
-pub use transport::{Transport, TransportError};
+
+pub use softnic_nic::transports::{Transport, TransportError};

@@ -22,6 +22,6 @@ pub use softnic_fault_injector::time;
 pub use link::LinkConfig;
 pub use report::Report;
 pub use simulator::Simulator;
-pub use softnic_nic::QpKind;
+pub use softnic_nic::transports::Transport;
 pub use time::Time;
-pub use workload::{Cc, Op, Options, SimError, Sr, UNITS, run};
+pub use workload::{Cc, Op, Options, SimError, UNITS, run};

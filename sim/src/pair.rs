@@ -4,12 +4,12 @@ mod network;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::connect::{Connection, bring_up};
@@ -27,12 +27,8 @@ pub const B: usize = 1;
 /// What two hosts are connected with.
 #[derive(Debug, Clone)]
 pub struct PairConfig {
-    /// What kind of queue pairs [`Pair::connect`] makes.
-    pub kind: QpKind,
-    /// Selective Repeat, which they offer each other.
-    pub sr: Option<SrConfig>,
-    /// LoWAR, which they offer each other.
-    pub lowar: Option<Code>,
+    /// The transport of the queue pairs that [`Pair::connect`] makes.
+    pub transport: Transport,
     /// The link, the same in both directions, with independent faults.
     pub link: LinkConfig,
     /// Whether frames carry their payload.
@@ -99,7 +95,7 @@ impl<'a> Pair<'a> {
     pub fn over(network: Network, config: PairConfig) -> Pair<'a> {
         let max_frame = match config.payload {
             PayloadMode::Real => config.mtu.bytes() as usize + HEADERS,
-            PayloadMode::Elided if config.sr.is_some() || config.lowar.is_some() => WHOLE,
+            PayloadMode::Elided if config.transport.extension() != Extensions::NONE => WHOLE,
             PayloadMode::Elided => HEADERS,
         };
         let mut sim = Simulator::new(max_frame);
@@ -109,6 +105,7 @@ impl<'a> Pair<'a> {
                 NicConfig { port: Port { mac, addresses: vec![ip], mtu: config.mtu }, payload: config.payload };
             let mut keys = Random::stream(config.seed, 100 + host as u64);
             let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
+            nic.set_link_rate(config.link.rate);
             let pd = nic.alloc_pd();
             let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
             sim.add_node(AnyNode::Host(Box::new(nic)));
@@ -140,13 +137,12 @@ impl<'a> Pair<'a> {
         for host in [A, B] {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
             let init = QpInit {
-                sr: self.config.sr,
-                lowar: self.config.lowar,
-                ..QpInit::new(self.config.kind, pd, send_cq, recv_cq, self.config.caps)
+                transport: self.config.transport,
+                ..QpInit::new(self.config.transport.kind(), pd, send_cq, recv_cq, self.config.caps)
             };
             qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
-        self.ready(self.config.kind, &[(A, qpns[A]), (B, qpns[B])])?;
+        self.ready(self.config.transport.kind(), &[(A, qpns[A]), (B, qpns[B])])?;
         Ok(qpns)
     }
 

@@ -22,12 +22,11 @@ use std::fmt;
 use ground::{AreaId, Ground};
 use lowar::Changing;
 use receiving::Queue;
-use selective::Offers;
 use sending::Message;
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::Counters;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::wr::AhId;
+use softnic_nic::transports::{Counters, Transport};
 use softnic_nic::{Notify, QpKind};
 use softnic_wire::Qpn;
 use windows::Window;
@@ -141,7 +140,7 @@ enum Drain {
 /// A queue pair: what it sends, and what it knows of what it was sent.
 struct Qp {
     kind: QpKind,
-    offers: Offers,
+    offers: Transport,
     host: usize,
     qpn: Qpn,
     /// The other end; a datagram queue pair has itself.

@@ -12,7 +12,7 @@ use softnic_fault_injector::{Fault, Spec};
 use softnic_transports::qp::PayloadMode;
 
 use crate::report::Report;
-use crate::workload::{Options, SimError, Sr, run};
+use crate::workload::{Options, SimError, run};
 
 /// Chances of loss, one a row.
 pub const LOSSES: [f64; 6] = [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
@@ -49,8 +49,7 @@ pub struct Run {
 
 impl Run {
     fn options(&self) -> Options {
-        Options {
-            sr: self.selective.then(Sr::default),
+        let options = Options {
             size: SIZE as u32,
             count: (self.packets * MTU).div_ceil(SIZE),
             depth: 256,
@@ -60,7 +59,8 @@ impl Run {
             payload: PayloadMode::Elided,
             seed: self.seed,
             ..Options::default()
-        }
+        };
+        if self.selective { options.over_wide_sr() } else { options }
     }
 }
 

@@ -9,16 +9,14 @@ use std::time::Duration;
 
 use delivery::UnderWay;
 use options::check;
-pub use options::{Cc, Op, Options, SimError, Sr, UNITS};
-use softnic_fault_injector::Direction;
+pub use options::{Cc, Op, Options, SimError, UNITS};
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::sr::{MAX_WINDOW, SrConfig};
 use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{AddressAttr, Buffer, QpKind};
+use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
+use softnic_nic::{AddressAttr, Buffer};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Qpn, grh};
 
@@ -102,13 +100,11 @@ pub fn run(
 impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
         let mut pair = Pair::new(PairConfig {
-            kind: o.transport,
-            sr: o.sr.map(|sr| SrConfig { window: sr.window.unwrap_or_else(|| sr_window(o)), rate: o.rate }),
-            lowar: o.lowar,
+            transport: o.transport,
             link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
             payload: o.payload,
             mtu: o.mtu,
-            timeout: o.timeout.unwrap_or_else(|| timeout_code(longest_round_trip(o) * 4)),
+            timeout: o.timeout.unwrap_or_else(|| timeout_code(o.longest_round_trip() * 4)),
             retry_cnt: o.retry,
             rnr_retry: 7,
             min_rnr_timer: 12,
@@ -124,7 +120,7 @@ impl<'a, 'p> Run<'a, 'p> {
             seed: o.seed,
             first_psn: None,
         });
-        let header = if o.transport == QpKind::Ud { grh::LEN } else { 0 };
+        let header = if o.transport == Transport::Ud { grh::LEN } else { 0 };
         let size = u64::from(o.size).max(1);
         let stride = [size, size + header as u64];
         let slots = (MAX_BUFFER / size / u64::from(o.qps)).clamp(1, u64::from(o.depth));
@@ -153,7 +149,7 @@ impl<'a, 'p> Run<'a, 'p> {
                 // Only RC takes one, and that was checked.
                 let _ = pair.sim.nic(host).set_congestion_control(qpns[host], o.cc.make(o.rate, Duration::ZERO));
             }
-            let to = if o.transport == QpKind::Ud {
+            let to = if o.transport == Transport::Ud {
                 let (ip, mac) = pair.network.address(B);
                 let attr = AddressAttr::new(ip, mac, 0, qpns[A].value());
                 let ah = pair.sim.nic(A).create_ah(pair.sides[A].pd, &attr)?;
@@ -243,7 +239,7 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     fn is_reliable(&self) -> bool {
-        self.options.transport == QpKind::Rc
+        self.options.transport.is_reliable()
     }
 
     /// Whether messages use up receives. Those that nobody acknowledges do, to tell that they came.
@@ -343,7 +339,7 @@ impl<'a, 'p> Run<'a, 'p> {
         flow.outstanding -= 1;
         if c.status == Status::Success {
             self.sent += 1;
-            if self.options.transport != QpKind::Rc {
+            if !self.options.transport.is_reliable() {
                 return; // done when it arrives
             }
             self.done += 1;
@@ -427,20 +423,6 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         Ok(())
     }
-}
-
-/// Four bandwidth-delay products in packets, as a power of two.
-fn sr_window(o: &Options) -> u32 {
-    // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
-    let bits = u128::from(o.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
-    let packets = u128::from(o.rate) * longest_round_trip(o).as_nanos() / 1_000_000_000 / bits;
-    let window = u32::try_from(packets * 4 + 256).unwrap_or(MAX_WINDOW);
-    window.clamp(1024, MAX_WINDOW).next_power_of_two().min(MAX_WINDOW)
-}
-
-/// The round trip with the most that the faults' delay, jitter and queues add.
-fn longest_round_trip(o: &Options) -> Duration {
-    [Direction::Ab, Direction::Ba].iter().fold(o.rtt, |rtt, d| rtt.saturating_add(o.faults.shape(*d).longest()))
 }
 
 fn fill_randomly(buffer: &Buffer, random: &mut Random) {

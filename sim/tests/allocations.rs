@@ -7,7 +7,7 @@ use std::time::Duration;
 use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
 use softnic_nic::transports::lowar::Code;
 use softnic_sim::topology::Topology;
-use softnic_sim::{Op, Options, QpKind, Sr};
+use softnic_sim::{Op, Options, Transport};
 use softnic_wire::Instant;
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
@@ -87,15 +87,15 @@ fn selective_repeat_allocates_nothing_per_packet() {
     for (op, size, count) in
         [(Op::Write, 65536, 100), (Op::Send, 5000, 2000), (Op::Read, 4096, 6000), (Op::Atomic, 8, 20_000)]
     {
-        packets_are_free(&Options {
-            sr: Some(Sr::default()),
+        let options = Options {
             op,
             size,
             count,
             rtt: Duration::from_micros(10),
             faults: "loss=0.01,dup=0.01,reorder=0.01:3".parse().expect("faults"),
             ..Options::default()
-        });
+        };
+        packets_are_free(&options.over_wide_sr());
     }
 }
 
@@ -106,7 +106,7 @@ fn lowar_allocates_nothing_per_packet() {
             [(Op::Write, 65536, 100), (Op::Send, 5000, 2000), (Op::Read, 4096, 6000), (Op::Atomic, 8, 20_000)]
         {
             packets_are_free(&Options {
-                lowar: Code::new(16, 4),
+                transport: Transport::Lowar(Code::new(16, 4).expect("a code")),
                 op,
                 size,
                 count,
@@ -122,7 +122,7 @@ fn lowar_allocates_nothing_per_packet() {
 fn unreliable_connections_allocate_nothing_per_packet() {
     for (op, faults) in [(Op::Write, ""), (Op::Send, "loss=0.01,dup=0.01,reorder=0.01:3")] {
         packets_are_free(&Options {
-            transport: QpKind::Uc,
+            transport: Transport::Uc,
             op,
             size: 5000,
             count: 2000,
@@ -138,7 +138,7 @@ fn unreliable_connections_allocate_nothing_per_packet() {
 fn datagrams_allocate_nothing_each() {
     for faults in ["", "loss=0.01,dup=0.01,reorder=0.01:3"] {
         packets_are_free(&Options {
-            transport: QpKind::Ud,
+            transport: Transport::Ud,
             op: Op::Send,
             size: 1000,
             count: 10_000,

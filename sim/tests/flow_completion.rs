@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use softnic_fault_injector::{Script, Spec};
-use softnic_sim::{Op, Options, Report, Sr, run};
+use softnic_sim::{Op, Options, Report, run};
 use softnic_transports::qp::PayloadMode;
 
 const RTTS: [Duration; 4] =
@@ -24,7 +24,6 @@ fn flows(op: Op, packets: u64, rtt: Duration, events: &[String]) -> Report {
         _ => Script::parse(&format!("event = [{}]", events.join(", "))).expect("a script"),
     };
     let options = Options {
-        sr: Some(Sr::default()),
         op,
         size: packets as u32 * 1024,
         count: FLOWS,
@@ -34,7 +33,7 @@ fn flows(op: Op, packets: u64, rtt: Duration, events: &[String]) -> Report {
         payload: PayloadMode::Elided,
         ..Options::default()
     };
-    let report = run(&options, None, &mut |_| {}).expect("it runs");
+    let report = run(&options.over_wide_sr(), None, &mut |_| {}).expect("it runs");
     assert_eq!((report.completed, report.failed), (FLOWS, 0));
     assert_eq!(report.applied_events, vec![1; events.len()], "each event for one packet: {events:?}");
     report

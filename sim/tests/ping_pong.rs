@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, QpKind};
+use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_sim::link::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
 use softnic_wire::{PathMtu, Qpn};
@@ -25,9 +25,7 @@ struct World {
 impl World {
     fn new(rtt: Duration) -> World {
         let mut pair = Pair::new(PairConfig {
-            kind: QpKind::Rc,
-            sr: None,
-            lowar: None,
+            transport: Transport::Rc,
             link: LinkConfig { rate: 10_000_000_000, delay: rtt / 2, faults: "".parse().unwrap() },
             payload: PayloadMode::Real,
             mtu: PathMtu::B1024,

@@ -10,8 +10,8 @@ use softnic_nic::transports::negotiation::Agreed;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::shim::{Arrival, Awaited, Lent, Shim, Verdict};
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, Nic, QpKind};
+use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
+use softnic_nic::{Buffer, Nic};
 use softnic_sim::link::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
 use softnic_wire::{Instant, PathMtu, Qpn, RocePacket, Template, TxFrame};
@@ -29,9 +29,7 @@ struct World {
 impl World {
     fn new(loss: &str) -> World {
         let mut pair = Pair::new(PairConfig {
-            kind: QpKind::Rc,
-            sr: None,
-            lowar: None,
+            transport: Transport::Rc,
             link: LinkConfig { rate: 10_000_000_000, delay: RTT / 2, faults: loss.parse().unwrap() },
             payload: PayloadMode::Real,
             mtu: PathMtu::B1024,

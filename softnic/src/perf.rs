@@ -133,13 +133,13 @@ fn size_arg(s: &str) -> Result<u32, String> {
 }
 
 fn transport_arg(s: &str) -> Result<(Transport, api::Transport), String> {
-    match s {
-        "uc" => Ok((Transport::Uc, api::Transport::Rc)),
-        "ud" => Ok((Transport::Ud, api::Transport::Rc)),
-        _ => match s.parse() {
+    match () {
+        () => match s.parse() {
             Ok(how @ api::Transport::Rc) => Ok((Transport::Rc, how)),
             Ok(how @ api::Transport::Sr { .. }) => Ok((Transport::Sr, how)),
             Ok(how @ api::Transport::Lowar(_)) => Ok((Transport::Lowar, how)),
+            Ok(how @ api::Transport::Uc) => Ok((Transport::Uc, how)),
+            Ok(how @ api::Transport::Ud) => Ok((Transport::Ud, how)),
             Err(TransportError::Unknown(s)) => {
                 Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud"))
             }
@@ -170,9 +170,9 @@ impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
         let (transport, how) = self.transport.unwrap_or((Transport::Rc, api::Transport::Rc));
         let (window, blocks) = match how {
-            api::Transport::Rc => (None, None),
-            api::Transport::Sr { window } => (window, None),
+            api::Transport::Sr { window } => (Some(window), None),
             api::Transport::Lowar(code) => (None, Some((code.r(), code.c()))),
+            _ => (None, None),
         };
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
         let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });

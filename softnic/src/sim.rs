@@ -8,8 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
-use softnic_sim::{Cc, Op, Options, QpKind, Report, SimError, Sr, UNITS};
-use softnic_transports::lowar::{Code, CodeError};
+use softnic_sim::{Cc, Op, Options, Report, SimError, Transport, UNITS};
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
@@ -39,8 +38,8 @@ pub(crate) struct Args {
     /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat; sr:PACKETS sets its window, by default four bandwidth-delay
     /// products), lowar:R,C (forward error correction: C repair packets behind R packets, as in lowar:32,1), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
     /// arrives, and each message carries its number as immediate data, by which the receiver knows it
-    #[arg(long, default_value = "rc", value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
-    transport: TransportArg,
+    #[arg(long, default_value = "rc", value_name = Transport::SYNTAX)]
+    transport: Transport,
     /// What decides how much and how fast each queue pair sends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
     /// fixed:2Gbit or fixed:2Gbit:256K
@@ -93,43 +92,6 @@ pub(crate) struct Args {
     topology: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TransportArg {
-    Rc,
-    Sr(Sr),
-    Lowar(Code),
-    Uc,
-    Ud,
-}
-
-fn transport_arg(s: &str) -> Result<TransportArg, String> {
-    match s.split_once(':') {
-        None if s == "rc" => Ok(TransportArg::Rc),
-        None if s == "sr" => Ok(TransportArg::Sr(Sr::default())),
-        None if s == "uc" => Ok(TransportArg::Uc),
-        None if s == "ud" => Ok(TransportArg::Ud),
-        Some(("sr", window)) => match window.parse() {
-            Ok(window) => Ok(TransportArg::Sr(Sr { window: Some(window) })),
-            Err(_) => Err(format!("'{window}' is no number of packets: sr:16384")),
-        },
-        None if s == "lowar" => transport_arg("lowar:32,1"),
-        Some(("lowar", code)) => code.parse().map(TransportArg::Lowar).map_err(|e: CodeError| e.to_string()),
-        _ => Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud")),
-    }
-}
-
-impl TransportArg {
-    fn name(self) -> &'static str {
-        match self {
-            TransportArg::Rc => "rc",
-            TransportArg::Sr(_) => "sr",
-            TransportArg::Lowar(_) => "lowar",
-            TransportArg::Uc => "uc",
-            TransportArg::Ud => "ud",
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum OpArg {
     Write,
@@ -162,7 +124,7 @@ fn cc_arg(s: &str) -> Result<Cc, String> {
 
 impl Args {
     fn options(&self, seed: u64) -> Options {
-        let datagrams = self.transport == TransportArg::Ud;
+        let datagrams = self.transport == Transport::Ud;
         let op = match self.op {
             None if datagrams => Op::Send,
             None | Some(OpArg::Write) => Op::Write,
@@ -171,19 +133,7 @@ impl Args {
             Some(OpArg::Atomic) => Op::Atomic,
         };
         Options {
-            transport: match self.transport {
-                TransportArg::Rc | TransportArg::Sr(_) | TransportArg::Lowar(_) => QpKind::Rc,
-                TransportArg::Uc => QpKind::Uc,
-                TransportArg::Ud => QpKind::Ud,
-            },
-            sr: match self.transport {
-                TransportArg::Sr(sr) => Some(sr),
-                _ => None,
-            },
-            lowar: match self.transport {
-                TransportArg::Lowar(code) => Some(code),
-                _ => None,
-            },
+            transport: self.transport,
             cc: self.cc,
             op,
             size: self.size.unwrap_or(match op {
@@ -306,7 +256,7 @@ fn print_table(args: &Args, r: &Report) -> io::Result<()> {
         t.max_ms()
     )?;
     writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
-    if matches!(args.transport, TransportArg::Lowar(_)) {
+    if matches!(args.transport, Transport::Lowar(_)) {
         let (a, b) = (&r.requester, &r.responder);
         writeln!(
             out,

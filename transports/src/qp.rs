@@ -1,11 +1,42 @@
 //! The trait of a queue pair: what every transport offers to the NIC.
 
+use softnic_wire::opcode::Service;
 use softnic_wire::{ExtHeaders, Instant, Qpn, TxFrame, bth, grh};
 
 use crate::completion::CqId;
 use crate::memory::PdId;
 use crate::recv_queue::SrqId;
 use crate::{Host, PostError, RecvWr, SendWr};
+
+/// The kinds of queue pairs that a program can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum QpKind {
+    /// Reliable connection.
+    #[default]
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// QP1, for management datagrams; a NIC has one at most.
+    Gsi,
+}
+
+impl QpKind {
+    /// The service that its packets belong to.
+    pub const fn service(self) -> Service {
+        match self {
+            QpKind::Rc => Service::Rc,
+            QpKind::Uc => Service::Uc,
+            QpKind::Ud | QpKind::Gsi => Service::Ud,
+        }
+    }
+
+    /// Whether it has one peer, not one for each work request.
+    pub const fn is_connected(self) -> bool {
+        matches!(self, QpKind::Rc | QpKind::Uc)
+    }
+}
 
 /// Queue pair states (IBA 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -38,6 +38,10 @@ use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
 const ACK_EVERY: u32 = 16;
 /// Receives of a shared queue that one queue pair may hold for messages that come out of order.
 const RECEIVES_AHEAD: u32 = 64;
+/// The shortest window.
+pub const MIN_WINDOW: u32 = 64;
+/// The window where nobody says which: for a round trip of up to 3 ms at 10 Gbit/s and a path MTU of 1024.
+pub const DEFAULT_WINDOW: u32 = 1 << 14;
 /// The longest window: old and new PSNs must be told apart.
 pub const MAX_WINDOW: u32 = 1 << 21;
 
@@ -48,13 +52,6 @@ pub struct SrConfig {
     pub window: u32,
     /// The line's rate in bits a second: with the round-trip time it says how many packets may be under way.
     pub rate: u64,
-}
-
-impl Default for SrConfig {
-    /// For a round trip of up to 3 ms at 10 Gbit/s and a path MTU of 1024.
-    fn default() -> SrConfig {
-        SrConfig { window: 1 << 14, rate: 10_000_000_000 }
-    }
 }
 
 /// A reliable connection with Selective Repeat where the peer has it.
@@ -74,7 +71,7 @@ pub struct Sr {
 impl Sr {
     /// In the reset state. Answers of the negotiation are known by the transaction id.
     pub fn new(c: &Config, config: SrConfig, transaction_id: u64) -> Sr {
-        let config = SrConfig { window: config.window.clamp(64, MAX_WINDOW), ..config };
+        let config = SrConfig { window: config.window.clamp(MIN_WINDOW, MAX_WINDOW), ..config };
         Sr {
             rc: Rc::with_receives_ahead(c, RECEIVES_AHEAD),
             config,

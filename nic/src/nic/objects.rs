@@ -8,7 +8,7 @@ use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
 use softnic_transports::recv_queue::SrqId;
 use softnic_transports::wr::AhId;
-use softnic_transports::{Completion, Event, PostError, RecvWr};
+use softnic_transports::{Completion, Event, PostError, QpKind, RecvWr};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};
@@ -17,7 +17,6 @@ use crate::address::{AddressAttr, AddressError};
 use crate::address_handles::AddressHandle;
 use crate::cq::{Cq, CqError, Notify};
 use crate::memory::Buffer;
-use crate::qp::QpKind;
 use crate::regions::{MrError, WindowType};
 use crate::srq::Srq;
 
@@ -300,7 +299,7 @@ impl Nic {
             return Err(ObjectError::NotMulticast);
         }
         let (index, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
-        if slot.init.kind != QpKind::Ud {
+        if slot.init.kind() != QpKind::Ud {
             return Err(ObjectError::WrongKind);
         }
         match self.groups.iter_mut().find(|g| g.address == group) {

@@ -6,12 +6,12 @@ use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{Caps, Config, QpState, SharedReceives};
 use softnic_transports::shim::Shim;
 use softnic_transports::wr::Data;
-use softnic_transports::{PostError, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
+use softnic_transports::{PostError, QpKind, QueuePair, RecvWr, SendFlags, SendOp, SendWr, Transport};
 use softnic_wire::{Instant, Qpn};
 
 use super::objects::{ObjectError, place};
 use super::{Nic, Shared};
-use crate::qp::{AnyQp, Line, ModifyError, QpAttr, QpInit, QpKind, Slot, each};
+use crate::qp::{AnyQp, Line, ModifyError, QpAttr, QpInit, Slot, each};
 use crate::srq::Srq;
 
 /// The scatter/gather elements that a queue may be made with.
@@ -41,13 +41,13 @@ impl Nic {
             }
         };
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
-        let qpn = self.take_number(init.kind, index)?;
+        let qpn = self.take_number(init.kind(), index)?;
         let QpInit { pd, send_cq, recv_cq, caps, sig_all, .. } = *init;
         let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, payload: self.payload };
-        if init.lowar.is_some() {
+        if matches!(init.transport, Transport::Lowar(_)) {
             self.buffers.provide(self.port.mtu.bytes() as usize);
         }
-        let slot = Slot::new(init, &config, self.port.mtu, &mut *self.random);
+        let slot = Slot::new(init, &config, self.port.mtu, self.link_rate, &mut *self.random);
         place(&mut self.slots, slot);
         for ready in &mut self.ready {
             ready.reserve(self.slots.len());

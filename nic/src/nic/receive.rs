@@ -145,7 +145,7 @@ impl Nic {
         }
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
-        let service = slot.init.kind.service();
+        let service = slot.init.kind().service();
         let selective = opcode.service() == Service::Sr && matches!(slot.qp, AnyQp::Sr(_));
         let fits = opcode.service() == service || opcode == Opcode::CNP || selective;
         if !fits || packet.bth.tver != 0 {

@@ -1,10 +1,10 @@
 //! Shims below queue pairs: frames on their way through them, what they are lent, and the negotiation about them.
 
-use softnic_transports::QueuePair;
 use softnic_transports::lowar::{Buffers, Code};
 use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{PayloadMode, earlier};
 use softnic_transports::shim::{Arrival, Awaited, Lent, Verdict};
+use softnic_transports::{QueuePair, Transport};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, Template, TxFrame, icrc};
 
 use super::{Nic, ObjectError};
@@ -145,7 +145,7 @@ impl Nic {
         let index = self.index_of(qpn).ok_or(ObjectError::NoSuchQp)?;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return Err(ObjectError::NoSuchQp) };
         // To a peer that did not agree nothing is said.
-        if slot.choice() != Some(Choice::Agreed) || slot.init.lowar.is_none() {
+        if slot.choice() != Some(Choice::Agreed) || !matches!(slot.init.transport, Transport::Lowar(_)) {
             return Err(ObjectError::WrongKind);
         }
         if let Some(shim) = &mut slot.shim {

@@ -1,8 +1,9 @@
 //! The rules of state changes: which attributes each needs, and which it allows (IBA 11.2.5.2).
 
+use softnic_transports::QpKind;
 use softnic_transports::qp::QpState;
 
-use super::{ModifyError, QpAttr, QpKind};
+use super::{ModifyError, QpAttr};
 
 /// The attributes by name, to say which are missing or too many.
 fn given(a: &QpAttr) -> [(&'static str, bool); 16] {

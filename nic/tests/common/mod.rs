@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{
+    Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport,
+};
 use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::{
@@ -60,10 +60,8 @@ pub struct Options {
     pub mr_access: Access,
     /// Its program sleeps until an event comes.
     pub prompt_acks: bool,
-    /// Selective Repeat, which each host offers the other.
-    pub sr: [Option<SrConfig>; 2],
-    /// LoWAR, which each host offers the other.
-    pub lowar: [Option<Code>; 2],
+    /// The extension of RC that each host offers the other.
+    pub offers: [Option<Transport>; 2],
 }
 
 impl Default for Options {
@@ -87,8 +85,7 @@ impl Default for Options {
             access: all,
             mr_access: all,
             prompt_acks: false,
-            sr: [None; 2],
-            lowar: [None; 2],
+            offers: [None; 2],
         }
     }
 }
@@ -231,9 +228,9 @@ impl World {
             let key = nic.reg_mr(pd, &buffer, options.mr_access).unwrap();
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
-            let (prompt_acks, sr, lowar) = (options.prompt_acks, options.sr[h], options.lowar[h]);
-            let init =
-                QpInit { srq, prompt_acks, sr, lowar, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
+            let usual = QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps);
+            let transport = options.offers[h].unwrap_or(usual.transport);
+            let init = QpInit { srq, prompt_acks: options.prompt_acks, transport, ..usual };
             let qpn = nic.create_qp(&init).unwrap();
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });

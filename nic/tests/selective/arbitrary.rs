@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use softnic_nic::QpAttr;
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendOp, Status};
 use softnic_wire::Node;
@@ -42,9 +42,9 @@ struct Wire {
 
 impl Wire {
     fn new(seed: u32, forged: u32) -> Wire {
-        let sr = SrConfig { window: [64, 256][seed as usize % 2], rate: 10_000_000_000 };
+        let sr = Transport::Sr { window: [64, 256][seed as usize % 2] };
         let options = Options {
-            sr: [Some(sr); 2],
+            offers: [Some(sr); 2],
             psn: FIRST_PSNS[seed as usize % 4],
             buffer: MEMORY,
             max_rd_atomic: 4,

@@ -7,8 +7,8 @@ mod loss;
 mod negotiated;
 mod order;
 
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::sr::SrConfig;
 use softnic_wire::Psn;
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::sr::SrEth;
@@ -21,8 +21,7 @@ const ONE_WAY: u64 = 500_000;
 const MTU: usize = 256;
 
 fn both_offer() -> Options {
-    let sr = SrConfig { window: 256, rate: 10_000_000_000 };
-    Options { sr: [Some(sr); 2], ..Options::default() }
+    Options { offers: [Some(Transport::Sr { window: 256 }); 2], ..Options::default() }
 }
 
 /// Two hosts that agreed on Selective Repeat.

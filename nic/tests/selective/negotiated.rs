@@ -27,7 +27,7 @@ fn talk(w: &mut World) -> [String; 2] {
 
 #[test]
 fn with_a_peer_that_offers_nothing_rc_is_spoken() {
-    let mut w = World::new(Options { sr: [both_offer().sr[0], None], ..both_offer() });
+    let mut w = World::new(Options { offers: [both_offer().offers[0], None], ..both_offer() });
     assert_eq!(choice(&w, A), Some(Choice::Waiting));
     exchange(&mut w);
     exchange(&mut w);
@@ -37,7 +37,7 @@ fn with_a_peer_that_offers_nothing_rc_is_spoken() {
 
 #[test]
 fn with_a_peer_that_says_nothing_rc_is_spoken_after_a_while_and_what_was_posted_before_goes_then() {
-    let mut w = World::new(Options { sr: [both_offer().sr[0], None], ..both_offer() });
+    let mut w = World::new(Options { offers: [both_offer().offers[0], None], ..both_offer() });
     w.recv(B, 8, 0, 100);
     w.send(A, 7, SendOp::Send, 0, 100);
     let mut offers = w.transmit(A).len();

@@ -143,8 +143,8 @@ fn access_is_refused_in_its_turn_although_the_packet_came_early() {
 /// request was carried out.
 #[test]
 fn no_acknowledgement_follows_a_refusal() {
-    let sr = softnic_nic::transports::sr::SrConfig { window: 4096, rate: 10_000_000_000 };
-    let mut w = agreed(Options { sr: [Some(sr); 2], ..both_offer() });
+    let sr = softnic_nic::transports::Transport::Sr { window: 4096 };
+    let mut w = agreed(Options { offers: [Some(sr); 2], ..both_offer() });
     let (va, rkey) = (w.hosts[B].buffer.addr(), w.hosts[B].key);
     let reth = |rkey| softnic_wire::ExtHeaders {
         reth: Some(softnic_wire::ext::Reth { va, rkey, len: 8 }),

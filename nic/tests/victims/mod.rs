@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::{Buffer, Nic, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::{Node, Opcode, Psn, Qpn};
@@ -186,10 +186,13 @@ impl Fuzz {
         let (kind, shared, _) = VICTIMS[v];
         let Host { nic, pd, send_cq, recv_cq, srq, .. } = &mut self.w.hosts[B];
         let selective = (FIRST_SELECTIVE..FIRST_LOWAR).contains(&v);
-        let sr = selective.then_some(SrConfig { window: 128, rate: 10_000_000_000 });
-        let lowar = Code::new(4, 2).filter(|_| v >= FIRST_LOWAR);
-        let init =
-            QpInit { srq: srq.filter(|_| shared), sr, lowar, ..QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS) };
+        let usual = QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS);
+        let transport = match Code::new(4, 2) {
+            Some(code) if v >= FIRST_LOWAR => Transport::Lowar(code),
+            _ if selective => Transport::Sr { window: 128 },
+            _ => usual.transport,
+        };
+        let init = QpInit { srq: srq.filter(|_| shared), transport, ..usual };
         let qpn = nic.create_qp(&init).unwrap();
         if kind == QpKind::Ud {
             nic.attach_multicast(qpn, group()).unwrap();

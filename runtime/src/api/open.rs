@@ -229,6 +229,7 @@ impl Parts {
             let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
             let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
             nic.set_link_mtu(link_mtu);
+            nic.set_link_rate(rate);
             let mut driver = Driver::new(nic, io, Neighbours::new(&port));
             if let Some(path) = &options.pcap {
                 record(&mut driver, path, index)?;

@@ -16,12 +16,12 @@ use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
+use super::Transport;
 use super::completion_queue::CompletionQueue;
 use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
 use super::path::{Network, PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
-use super::transport::Transport;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::host_network::{HostNetworkError, Membership};
 
@@ -173,13 +173,13 @@ impl ProtectionDomain {
             None => context.pick_engine(),
         };
         let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport, cc } = options;
+        let usual = QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps);
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
-            sr: transport.sr(context.rate),
-            lowar: transport.lowar(),
-            ..QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps)
+            transport: if *kind == QpKind::Rc { *transport } else { usual.transport },
+            ..usual
         };
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;

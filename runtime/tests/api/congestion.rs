@@ -22,7 +22,7 @@ fn world(cc: &str, transport: Transport, fault: Option<&str>) -> [Side; 2] {
 
 #[test]
 fn a_fixed_rate_is_not_exceeded() {
-    for transport in [Transport::Rc, Transport::Sr { window: None }] {
+    for transport in [Transport::Rc, Transport::SR] {
         let [a, b] = world("fixed:80Mbit", transport, None);
         let bytes = filled(&a, 1);
         let start = Instant::now();
@@ -36,9 +36,7 @@ fn a_fixed_rate_is_not_exceeded() {
 
 #[test]
 fn marks_are_told_by_notifications_and_those_are_heeded_by_who_asked_for_it() {
-    for (cc, transport) in
-        [("dcqcn", Transport::Rc), ("dcqcn:f=2", Transport::Sr { window: None }), ("none", Transport::Rc)]
-    {
+    for (cc, transport) in [("dcqcn", Transport::Rc), ("dcqcn:f=2", Transport::SR), ("none", Transport::Rc)] {
         // The queue holds all that is outstanding, and marks all that finds another before it.
         let [a, b] = world(cc, transport, Some("rate=500Mbit,queue=4M,ecn=0:1K:1"));
         let bytes = filled(&a, 3);

@@ -12,7 +12,7 @@ use softnic_wire::Psn;
 
 use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, rounds, side, write};
 
-const SR: Transport = Transport::Sr { window: None };
+const SR: Transport = Transport::SR;
 
 fn world(progress: Progress, fault: Option<&str>, transports: [Transport; 2]) -> [Side; 2] {
     let fault = fault.map(|spec| spec.parse().unwrap());

@@ -8,7 +8,7 @@ use crate::operations::{every_reliable, expect, reads_writes_and_atomics, window
 use crate::world::{HALF, World};
 
 fn sr(options: &mut QpOptions) {
-    options.transport = Transport::Sr { window: None };
+    options.transport = Transport::SR;
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! Extensions in the swarm, and Selective Repeat among them: who offers what, what must come of that, and the order that it keeps although packets are placed early.
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::SendOp;
-use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::sr::SrConfig;
+use softnic_nic::transports::{SendOp, Transport};
 
 use super::Swarm;
 use super::ground::expect_bytes;
@@ -16,42 +14,24 @@ const READ_BACK: f64 = 0.08;
 const BOTH: f64 = 0.05;
 const WINDOWS: [u32; 5] = [64, 100, 256, 1024, 4096];
 
-/// What a queue pair offers its peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Offers {
-    Nothing,
-    Sr(SrConfig),
-    Lowar(Code),
-}
-
-impl Offers {
-    pub(super) fn sr(self) -> Option<SrConfig> {
-        if let Offers::Sr(config) = self { Some(config) } else { None }
-    }
-
-    pub(super) fn lowar(self) -> Option<Code> {
-        if let Offers::Lowar(code) = self { Some(code) } else { None }
-    }
-}
-
 impl Swarm {
-    /// What the two ends of a connection offer each other.
-    pub(super) fn draw_offers(&mut self, kind: QpKind) -> [Offers; 2] {
-        let (chance, rate) = (self.world.sr, self.world.rate);
+    /// The transports that the two ends of a connection offer each other; `Transport::Rc` where an end offers nothing.
+    pub(super) fn draw_offers(&mut self, kind: QpKind) -> [Transport; 2] {
+        let chance = self.world.sr;
         let r = &mut self.sr_random;
         let sr = [0, 1].map(|_| {
             let window = WINDOWS[r.below(WINDOWS.len() as u64) as usize];
-            (kind == QpKind::Rc && r.chance(chance)).then_some(SrConfig { window, rate })
+            (kind == QpKind::Rc && r.chance(chance)).then_some(Transport::Sr { window })
         });
         if kind != QpKind::Rc {
-            return [Offers::Nothing; 2];
+            return [Transport::Rc; 2];
         }
         let lowar = self.draw_lowar();
         [0, 1].map(|end| match (lowar[end], sr[end]) {
-            (Some(code), None) => Offers::Lowar(code),
-            (Some(code), Some(_)) if self.lowar_random.chance(BOTH) => Offers::Lowar(code),
-            (_, Some(config)) => Offers::Sr(config),
-            (None, None) => Offers::Nothing,
+            (Some(code), None) => Transport::Lowar(code),
+            (Some(code), Some(_)) if self.lowar_random.chance(BOTH) => Transport::Lowar(code),
+            (_, Some(sr)) => sr,
+            (None, None) => Transport::Rc,
         })
     }
 
@@ -62,7 +42,7 @@ impl Swarm {
             let (host, qpn, ours, theirs) = (qp.host, qp.qpn, qp.offers, self.qps[qp.peer].offers);
             let choice = self.pair.sim.nic(host).choice(qpn);
             let lossy = self.world.lossy || self.world.duplicates;
-            let offers = ours != Offers::Nothing;
+            let offers = ours != Transport::Rc;
             let accepts = std::mem::discriminant(&ours) == std::mem::discriminant(&theirs);
             let right = match choice {
                 None => !offers,
@@ -76,9 +56,9 @@ impl Swarm {
             }
             let agreed = u64::from(choice == Some(Choice::Agreed));
             match ours {
-                Offers::Sr(_) => self.done.selective += agreed,
-                Offers::Lowar(_) => self.done.lowar += agreed,
-                Offers::Nothing => {}
+                Transport::Sr { .. } => self.done.selective += agreed,
+                Transport::Lowar(_) => self.done.lowar += agreed,
+                _ => {}
             }
             self.done.fallen_back += u64::from(matches!(choice, Some(Choice::Standard(_))));
         }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use softnic_fault_injector::random::Random;
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
@@ -12,7 +13,6 @@ use softnic_wire::{MacAddr, Qpn, grh};
 
 use super::ground::{Content, Ground};
 use super::receiving::Queue;
-use super::selective::Offers;
 use super::windows::Window;
 use super::{Cq, Drain, Qp, Swarm, World};
 use crate::link::LinkConfig;
@@ -38,9 +38,7 @@ impl Swarm {
         let caps =
             Caps { max_send_wr: world.depth, max_recv_wr: 16, max_send_sge: 16, max_recv_sge: 16, max_inline: 64 };
         let config = PairConfig {
-            kind: QpKind::Rc,
-            sr: None,
-            lowar: None,
+            transport: Transport::Rc,
             link: LinkConfig { rate: world.rate, delay: world.rtt / 2, faults: world.faults.clone() },
             payload: PayloadMode::Real,
             mtu: world.mtu,
@@ -91,7 +89,7 @@ impl Swarm {
         }
         for _ in 0..ud {
             let host = swarm.random.below(2) as usize;
-            let q = swarm.make_qp(QpKind::Ud, host, shared, Offers::Nothing)?;
+            let q = swarm.make_qp(QpKind::Ud, host, shared, Transport::Rc)?;
             let end = (host, swarm.qps[q].qpn);
             swarm.pair.ready(QpKind::Ud, &[end]).map_err(|e| e.to_string())?;
             for (members, group) in swarm.members.iter_mut().zip(groups(swarm.world.network.ipv6)) {
@@ -164,7 +162,7 @@ impl Swarm {
         Ok(self.grounds.len() - 1)
     }
 
-    fn make_qp(&mut self, kind: QpKind, host: usize, shared: [usize; 2], offers: Offers) -> Result<usize, String> {
+    fn make_qp(&mut self, kind: QpKind, host: usize, shared: [usize; 2], offers: Transport) -> Result<usize, String> {
         let q = self.qps.len();
         let (messages, max_len) = ((self.world.messages * self.world.lives) as usize, self.world.max_len as usize);
         // What it sends from and what it is sent to, each message apart, and a range for each time a window may be bound.
@@ -184,8 +182,9 @@ impl Swarm {
             max_recv_sge: 16,
             max_inline: 64,
         };
-        let (sr, lowar) = (offers.sr(), offers.lowar());
-        let init = QpInit { srq: self.queues[queue].srq, sr, lowar, ..QpInit::new(kind, pd, send_cq, recv_cq, caps) };
+        let usual = QpInit::new(kind, pd, send_cq, recv_cq, caps);
+        let transport = if kind == QpKind::Rc { offers } else { usual.transport };
+        let init = QpInit { srq: self.queues[queue].srq, transport, ..usual };
         let qpn = self.pair.sim.nic(host).create_qp(&init).map_err(|e| e.to_string())?;
         if !srq {
             self.queues[queue].owner = Some(qpn);

@@ -1,7 +1,7 @@
 //! Memory windows of the swarm: bound, used by the peer, taken away and bound anew; and keys used that are good for nothing.
 
-use softnic_nic::transports::SendOp;
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::{SendOp, Transport};
 use softnic_nic::{QpKind, WindowType, next_key};
 
 use super::Swarm;
@@ -184,7 +184,7 @@ impl Swarm {
             2 => (end + 1 - n, key),
             3 => {
                 // Selective Repeat judges each packet by itself: all but the first one would be within the region, and may be placed.
-                if self.qps[q].offers.sr().is_some() {
+                if matches!(self.qps[q].offers, Transport::Sr { .. }) {
                     data = &data[..data.len().min(self.world.mtu.bytes() as usize)];
                 }
                 (first - 1, key)

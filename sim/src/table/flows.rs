@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::{RATE, SIZE, each, show_loss};
-use crate::workload::{Options, SimError, Sr};
+use crate::workload::{Options, SimError};
 use softnic_fault_injector::{Fault, Spec};
 use softnic_transports::qp::PayloadMode;
 
@@ -27,8 +27,7 @@ pub struct Row {
 /// Runs all flows on `threads` threads; `progress` is told how many of the rows are done.
 pub fn measure(threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Result<Vec<Row>, SimError> {
     let which = LOSSES.iter().flat_map(|&loss| [(loss, false), (loss, true)]);
-    let options = which.clone().map(|(loss, selective)| Options {
-        sr: selective.then(Sr::default),
+    let options = |loss| Options {
         size: SIZE as u32,
         count: FLOWS,
         depth: 1,
@@ -37,8 +36,9 @@ pub fn measure(threads: usize, progress: &(dyn Fn(usize) + Sync)) -> Result<Vec<
         faults: Spec { faults: vec![Fault::Loss(loss)], ..Spec::default() },
         payload: PayloadMode::Elided,
         ..Options::default()
-    });
-    let ms = each(&options.collect::<Vec<_>>(), threads, progress, |report| {
+    };
+    let all = which.clone().map(|(loss, sr)| if sr { options(loss).over_wide_sr() } else { options(loss) });
+    let ms = each(&all.collect::<Vec<_>>(), threads, progress, |report| {
         let times = report.completion_times;
         [times.mean_ms(), times.quantile_ms(0.9), times.quantile_ms(0.99), times.max_ms()]
     })?;

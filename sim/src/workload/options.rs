@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
-use softnic_fault_injector::{Spec, SpecError};
+use softnic_fault_injector::{Direction, Spec, SpecError};
+use softnic_nic::transports::Transport;
 pub use softnic_nic::transports::congestion::Cc;
 use softnic_nic::transports::congestion::Units;
-use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
@@ -29,22 +29,11 @@ pub enum Op {
 /// How rates, sizes and times are written: as in a SPEC.
 pub const UNITS: Units = Units { rate: parse_rate, size: parse_size, time: parse_time };
 
-/// How Selective Repeat is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sr {
-    /// Packets from the oldest missing one to the newest; by default four bandwidth-delay products.
-    pub window: Option<u32>,
-}
-
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The kind of queue pairs: RC, UC or UD.
-    pub transport: QpKind,
-    /// Selective Repeat, for RC: offered by both sides.
-    pub sr: Option<Sr>,
-    /// LoWAR, for RC without Selective Repeat: offered by both sides.
-    pub lowar: Option<Code>,
+    /// The transport of both sides.
+    pub transport: Transport,
     /// Congestion control at both ends, for RC alone.
     pub cc: Cc,
     /// What the work requests do.
@@ -79,9 +68,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            transport: QpKind::Rc,
-            sr: None,
-            lowar: None,
+            transport: Transport::Rc,
             cc: Cc::None,
             op: Op::Write,
             size: 1 << 20,
@@ -97,6 +84,24 @@ impl Default for Options {
             payload: PayloadMode::Real,
             seed: 1,
         }
+    }
+}
+
+impl Options {
+    /// The same run over Selective Repeat with a window that never limits it: four bandwidth-delay products.
+    pub fn over_wide_sr(self) -> Options {
+        // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
+        let bits = u128::from(self.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
+        let packets = u128::from(self.rate) * self.longest_round_trip().as_nanos() / 1_000_000_000 / bits;
+        let window = u32::try_from(packets * 4 + 256).unwrap_or(MAX_WINDOW);
+        let window = window.clamp(1024, MAX_WINDOW).next_power_of_two().min(MAX_WINDOW);
+        Options { transport: Transport::Sr { window }, ..self }
+    }
+
+    /// The round trip with the most that the faults' delay, jitter and queues add.
+    pub(super) fn longest_round_trip(&self) -> Duration {
+        let add = |rtt: Duration, d: &Direction| rtt.saturating_add(self.faults.shape(*d).longest());
+        [Direction::Ab, Direction::Ba].iter().fold(self.rtt, add)
     }
 }
 
@@ -153,16 +158,11 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
 
 /// What the transport has no words for.
 fn check_transport(o: &Options) -> Result<(), SimError> {
-    if let Some(Sr { window: Some(w) }) = o.sr
-        && !(64..=MAX_WINDOW).contains(&w)
-    {
-        return Err(SimError::Options("the window of sr must be from 64 to 2097152 packets"));
-    }
-    if o.cc != Cc::None && o.transport != QpKind::Rc {
+    if o.cc != Cc::None && !o.transport.is_reliable() {
         return Err(SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"));
     }
     let answered = matches!(o.op, Op::Read | Op::Atomic);
-    let why = match o.transport {
+    let why = match o.transport.kind() {
         QpKind::Rc => return Ok(()),
         QpKind::Uc if answered => "uc has no READs and no atomics: choose --op write or --op send",
         QpKind::Ud if o.op != Op::Send => "ud has SENDs only: choose --op send",

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softnic_fault_injector::{Fate, Script, Spec};
+use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::qp::{PayloadMode, QpState};
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
-use softnic_nic::{Buffer, QpKind};
+use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_sim::link::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
 use softnic_sim::time::Time;
@@ -88,9 +88,7 @@ impl World {
         let script = if script.is_empty() { Script::default() } else { Script::parse(script).expect("a script") };
         let faults = Spec { script, ..Spec::default() };
         let mut pair = Pair::new(PairConfig {
-            kind: QpKind::Rc,
-            sr: None,
-            lowar: None,
+            transport: Transport::Rc,
             link: LinkConfig { rate: 10_000_000_000, delay: RTT / 2, faults },
             payload: PayloadMode::Real,
             mtu: PathMtu::B256,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use softnic_sim::{Options, Sr};
+use softnic_sim::Options;
 use softnic_transports::lowar::Code;
 
 use crate::perf::plan;
@@ -34,9 +34,9 @@ impl Transport {
     pub(super) fn on(self, options: Options) -> Result<Options, String> {
         match self {
             Transport::Rc => Ok(options),
-            Transport::Sr => Ok(Options { sr: Some(Sr::default()), ..options }),
+            Transport::Sr => Ok(options.over_wide_sr()),
             Transport::Lowar(r, c) => match Code::new(r, c) {
-                Some(code) => Ok(Options { lowar: Some(code), ..options }),
+                Some(code) => Ok(Options { transport: softnic_transports::Transport::Lowar(code), ..options }),
                 None => Err(format!("there is no {self}")),
             },
         }

@@ -188,7 +188,7 @@ impl Plan {
     /// What its queue pairs recover from loss by, where the peer has it.
     pub(crate) fn recovery(&self) -> api::Transport {
         match (self.transport, self.code()) {
-            (Transport::Sr, _) => api::Transport::Sr { window: self.window },
+            (Transport::Sr, _) => self.window.map_or(api::Transport::SR, |window| api::Transport::Sr { window }),
             (Transport::Lowar, Some(code)) => api::Transport::Lowar(code),
             _ => api::Transport::Rc,
         }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::sr::SrConfig;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Nic, QpAttr, QpInit, QpKind, WindowType, next_key};
@@ -26,8 +26,8 @@ impl Session {
         }
         let [send_cq, recv_cq] = self.cqs;
         let usual = QpInit::new(setup.service, self.pd, send_cq, recv_cq, caps);
-        let sr = setup.offers_sr.then(SrConfig::default);
-        let init = QpInit { sig_all: true, srq: self.srq, sr, ..usual };
+        let transport = if setup.offers_sr { Transport::SR } else { usual.transport };
+        let init = QpInit { sig_all: true, srq: self.srq, transport, ..usual };
         let qpns = (0..setup.qps).map(|_| nic.create_qp(&init).map(Qpn::value).map_err(refused));
         let qpns = qpns.collect::<Result<_, _>>()?;
         let key = nic.reg_mr(self.pd, &self.buffer, setup.access(Side::Softnic).1).map_err(refused)?;
