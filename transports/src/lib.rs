@@ -19,7 +19,6 @@ pub mod planted;
 pub mod prefetch;
 pub mod qp;
 pub mod rc;
-pub mod recovery;
 pub mod recv_queue;
 mod send_queue;
 pub mod shim;

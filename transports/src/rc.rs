@@ -1,6 +1,7 @@
-//! Reliable connection: requester and responder of one queue pair, with the loss recovery of its choice.
+//! Reliable connection: requester and responder of one queue pair, with Go-Back-N.
 
 mod congestion;
+mod go_back_n;
 mod ping_pong;
 pub(crate) mod requester;
 pub(crate) mod responder;
@@ -19,7 +20,6 @@ use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
-use crate::recovery::LossRecovery;
 use crate::send_queue::Numbering;
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
@@ -87,7 +87,7 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
 }
 
 /// A queue pair of a reliable connection.
-pub struct Rc<R> {
+pub struct Rc {
     qpn: Qpn,
     pd: PdId,
     payload: PayloadMode,
@@ -95,7 +95,6 @@ pub struct Rc<R> {
     pub(crate) link: Option<Link>,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
-    pub(crate) recovery: R,
     /// A packet came since the queue pair is ready to receive.
     established: bool,
     /// The program waits to hear that the send queue is drained.
@@ -111,14 +110,14 @@ pub struct Rc<R> {
     held: bool,
 }
 
-impl<R: LossRecovery + Default> Rc<R> {
+impl Rc {
     /// In the reset state.
-    pub fn new(c: &Config) -> Rc<R> {
+    pub fn new(c: &Config) -> Rc {
         Rc::with_receives_ahead(c, 1)
     }
 
     /// The same, where messages may come out of order: so many receives of a shared queue are taken ahead at most.
-    pub(crate) fn with_receives_ahead(c: &Config, ahead: u32) -> Rc<R> {
+    pub(crate) fn with_receives_ahead(c: &Config, ahead: u32) -> Rc {
         Rc {
             qpn: c.qpn,
             pd: c.pd,
@@ -127,7 +126,6 @@ impl<R: LossRecovery + Default> Rc<R> {
             link: None,
             requester: Requester::new(&c.caps, c.send_cq, c.sig_all),
             responder: Responder::new(c, ahead),
-            recovery: R::default(),
             established: false,
             tell_drained: false,
             ack_passed: false,
@@ -144,7 +142,6 @@ impl<R: LossRecovery + Default> Rc<R> {
         self.link = None;
         self.requester.reset();
         self.responder.receives.clear();
-        self.recovery = R::default();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
         self.ping_pong = PingPong::default();
         self.notification = NotificationPoint::default();
@@ -292,7 +289,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         if ON {
             self.responder.check_invariants();
             if self.state.sends() {
-                self.requester.check_invariants(&self.recovery);
+                self.requester.check_invariants();
             }
         }
     }
@@ -333,7 +330,7 @@ impl<R: LossRecovery + Default> Rc<R> {
         if !self.state.sends() || self.held {
             return false;
         }
-        let sent = match self.requester.poll_transmit(now, tx, link, &mut self.recovery, host) {
+        let sent = match self.requester.poll_transmit(now, tx, link, host) {
             Ok(sent) => sent,
             Err(f) => {
                 self.on_request_failure(f, host);
@@ -368,7 +365,7 @@ impl<R: LossRecovery + Default> Rc<R> {
     }
 }
 
-impl<R: LossRecovery + Default> QueuePair for Rc<R> {
+impl QueuePair for Rc {
     fn qpn(&self) -> Qpn {
         self.qpn
     }
@@ -427,9 +424,9 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
             }
             let done = match packet.ext.aeth {
                 Some(aeth) if opcode == Opcode::RC_ACKNOWLEDGE => {
-                    self.requester.handle_aeth(now, packet.bth.psn, aeth, link, &mut self.recovery, host)
+                    self.requester.handle_aeth(now, packet.bth.psn, aeth, link, host)
                 }
-                _ => self.requester.handle_data(now, packet, link, &mut self.recovery, host),
+                _ => self.requester.handle_data(now, packet, link, host),
             };
             if let Err(f) = done {
                 self.on_request_failure(f, host);
@@ -438,7 +435,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         } else if self.state.receives() {
             self.ping_pong.on_request();
             let before = self.responder.messages();
-            let done = self.responder.handle_request(packet, link, &mut self.recovery, host);
+            let done = self.responder.handle_request(packet, link, host);
             if self.responder.messages() != before {
                 match opcode.kind().is_answered_by_data() {
                     true => self.ping_pong.on_data_request(),
@@ -496,7 +493,7 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
         if !self.state.sends() {
             return;
         }
-        if let Err(f) = self.requester.handle_timeout(now, &mut self.recovery, host) {
+        if let Err(f) = self.requester.handle_timeout(now, host) {
             self.on_request_failure(f, host);
         }
         self.check_invariants();

@@ -30,7 +30,6 @@ use crate::invariants;
 use crate::negotiation::{Agreement, Choice, Offer};
 use crate::qp::{Config, earlier};
 use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
-use crate::recovery::GoBackN;
 use crate::send_queue::Numbering;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
 
@@ -56,7 +55,7 @@ pub struct SrConfig {
 
 /// A reliable connection with Selective Repeat where the peer has it.
 pub struct Sr {
-    rc: Rc<GoBackN>,
+    rc: Rc,
     config: SrConfig,
     agreement: Agreement,
     choice: Choice,
@@ -315,8 +314,8 @@ impl Sr {
             self.follow_rc(before);
             return sent;
         };
-        let (base, recovery) = (&mut self.rc.requester, &mut self.rc.recovery);
-        match requester.poll_transmit(now, tx, link, base, &self.rtt, recovery, host) {
+        let base = &mut self.rc.requester;
+        match requester.poll_transmit(now, tx, link, base, &self.rtt, host) {
             Ok(sent) => sent,
             Err(f) => {
                 self.on_request_failure(f, host);

@@ -5,10 +5,9 @@ use softnic_wire::{Instant, Opcode, TxFrame};
 use super::Rc;
 use crate::congestion::Feedback;
 use crate::congestion::notification::NotificationPoint;
-use crate::recovery::LossRecovery;
 use crate::{Host, Inbound};
 
-impl<R: LossRecovery + Default> Rc<R> {
+impl Rc {
     /// Takes note of the mark of congestion on a packet, and of a notification of it; whether it was one.
     #[inline]
     pub(crate) fn note_congestion(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {

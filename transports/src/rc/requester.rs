@@ -10,13 +10,13 @@ use std::time::Duration;
 pub(crate) use packet::data_request;
 use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 
+use super::go_back_n::{GoBackN, Window};
 use super::{Update, ack_timeout};
 use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
 use crate::qp::{Caps, earlier};
-use crate::recovery::{LossRecovery, Window};
 use crate::send_queue::{SendQueue, Slot, completion};
 use crate::{CqOverflow, Host, Status};
 
@@ -56,6 +56,7 @@ pub(super) struct Limits {
 pub(crate) struct Requester {
     pub(crate) queue: SendQueue,
     pub(crate) window: Window,
+    go_back_n: GoBackN,
     /// The number of the packet at the window's beginning, counted as in the send queue.
     pub(crate) una: u64,
     cq: CqId,
@@ -102,6 +103,7 @@ impl Requester {
         Requester {
             queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline),
             window: Window { una: Psn::new(0), next: Psn::new(0) },
+            go_back_n: GoBackN::default(),
             una: 0,
             cq,
             sig_all,
@@ -133,7 +135,7 @@ impl Requester {
         let Limits { timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.queue.clear();
         (self.max_rd_atomic, self.rd_atomic, self.implied_nak) = (u32::from(max_rd_atomic), 0, None);
-        self.window = Window { una: psn, next: psn };
+        (self.window, self.go_back_n) = (Window { una: psn, next: psn }, GoBackN::default());
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
@@ -194,10 +196,9 @@ impl Requester {
         now: Instant,
         tx: &mut TxFrame<'_>,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        if let Some(position) = self.next_plain(recovery) {
+        if let Some(position) = self.next_plain() {
             let psn = self.window.next;
             let n = self.number(psn);
             let slot = self.queue.at(position);
@@ -211,7 +212,7 @@ impl Requester {
                 return Ok(true);
             }
         }
-        self.poll_transmit_any(now, tx, link, recovery, host)
+        self.poll_transmit_any(now, tx, link, host)
     }
 
     /// The same for every packet.
@@ -221,30 +222,30 @@ impl Requester {
         now: Instant,
         tx: &mut TxFrame<'_>,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        let Some((psn, position, resent)) = self.choose(now, link, recovery, host)? else { return Ok(false) };
+        let Some((psn, position, resent)) = self.choose(now, link, host)? else { return Ok(false) };
         let n = self.number(psn);
         let slot = self.queue.at(position);
         let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
         let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
         if resent {
-            recovery.on_resent(self.window, psns);
+            self.go_back_n.on_resent(self.window, psns);
         } else {
             self.window.next = psn.add(psns);
             self.rd_atomic += u32::from(awaits_data);
         }
-        let ack_req = awaits_data || self.wants_ack(position, ends, link, resent, recovery);
+        let ack_req = awaits_data || self.wants_ack(position, ends, link, resent);
         if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {
             if !resent {
                 self.window.next = psn;
                 self.rd_atomic -= u32::from(awaits_data);
             }
-            self.break_at(position, Status::LocProtErr, recovery)?;
+            self.break_at(position, Status::LocProtErr)?;
+            self.ask_before_broken();
             // Another packet may be due instead, and nobody would ask again.
-            return self.poll_transmit_any(now, tx, link, recovery, host);
+            return self.poll_transmit_any(now, tx, link, host);
         }
         let counters = host.counters();
         if resent {
@@ -281,18 +282,16 @@ impl Requester {
 
     /// The work request at `position` cannot be carried out. It fails once it is the oldest: what was posted before it may still
     /// succeed, and completions keep their order.
-    pub(crate) fn break_at(
-        &mut self,
-        position: u32,
-        status: Status,
-        recovery: &mut impl LossRecovery,
-    ) -> Result<(), Failure> {
+    pub(crate) fn break_at(&mut self, position: u32, status: Status) -> Result<(), Failure> {
         self.broken = Some((position, status));
-        // The packets before counted on this one to ask for an answer; sent again, the last of them asks itself.
-        if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {
-            recovery.on_timeout(self.window);
-        }
         self.check_broken()
+    }
+
+    /// A work request broke. The packets before it counted on it to ask for an answer; sent again, the last of them asks itself.
+    pub(super) fn ask_before_broken(&mut self) {
+        if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {
+            self.go_back_n.on_timeout(self.window);
+        }
     }
 
     pub(crate) fn check_broken(&self) -> Result<(), Failure> {
@@ -308,12 +307,7 @@ impl Requester {
     }
 
     /// Carries out the local operations whose turn it is: all before them is sent, and with a fence all data has come.
-    pub(crate) fn run_local(
-        &mut self,
-        link: &Link,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
+    pub(crate) fn run_local(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         while let Some((position, slot)) = self.queue.next_local() {
             let due = slot.first == self.number(self.window.next) && !(slot.fence && self.rd_atomic > 0);
             if !due || self.draining || self.broken.is_some() {
@@ -321,7 +315,7 @@ impl Requester {
             }
             match slot.execute(link.qpn, link.pd, host) {
                 Ok(()) => self.queue.set_executed(position),
-                Err(status) => self.break_at(position, status, recovery)?,
+                Err(status) => self.break_at(position, status)?,
             }
             self.complete_done(link, host)?;
         }
@@ -353,12 +347,7 @@ impl Requester {
         self.paced_until = self.paced_until.filter(|&t| now < t);
     }
 
-    pub(super) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
+    pub(super) fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) -> Result<(), Failure> {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }
@@ -368,7 +357,7 @@ impl Requester {
         }
         host.counters().local_ack_timeout_err += 1;
         self.count_retry(host)?;
-        recovery.on_timeout(self.window);
+        self.go_back_n.on_timeout(self.window);
         self.feed_back(now, Feedback::Timeout);
         // The next one starts when what is sent again leaves: others may have their turn first.
         self.deadline = None;
@@ -376,7 +365,7 @@ impl Requester {
     }
 
     /// Checks what must hold between two calls.
-    pub(super) fn check_invariants(&self, recovery: &impl LossRecovery) {
+    pub(super) fn check_invariants(&self) {
         if !ON {
             return;
         }
@@ -385,10 +374,14 @@ impl Requester {
         invariant!(self.window.len() <= MAX_WINDOW, "a window of {} PSNs", self.window.len());
         invariant!(next <= self.queue.end(), "packet {next} was sent of {} that there are", self.queue.end());
         invariant!(self.answer_due <= next, "an answer is due to what was not sent");
-        invariant!(recovery.next_resend(self.window).is_none_or(|p| self.window.contains(p)), "resent from outside");
+        invariant!(
+            self.go_back_n.next_resend(self.window).is_none_or(|p| self.window.contains(p)),
+            "resent from outside"
+        );
         // An answer is owed: either the clock runs, or it will when what is to be sent, again or first, has left.
         let owed = self.answer_due > self.una && self.timeout.is_some();
-        let waits = self.deadline.is_some() || recovery.next_resend(self.window).is_some() || next < self.queue.end();
+        let waits =
+            self.deadline.is_some() || self.go_back_n.next_resend(self.window).is_some() || next < self.queue.end();
         invariant!(!owed || waits, "an answer is owed, no clock runs, and nothing more will be sent");
         // What takes a walk over the queue: always when it is short, else now and then.
         if !self.una.is_multiple_of(64) && self.queue.end() - self.una > 64 {

@@ -8,12 +8,12 @@ use softnic_wire::opcode::Kind;
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, PathMtu, Psn, TxFrame};
 
+use super::go_back_n::{PsnOrder, SequenceNak};
 use crate::invariants::invariant;
 use crate::memory::{Access, Region};
 use crate::message::Link;
 use crate::planted::{Bug, planted};
 use crate::qp::{Config, PayloadMode};
-use crate::recovery::{Arrival, LossRecovery};
 use crate::recv_queue::Receives;
 use crate::{CqOverflow, Host, Inbound, Status};
 
@@ -53,6 +53,7 @@ impl From<CqOverflow> for Failure {
 pub(crate) struct Responder {
     pub(crate) receives: Receives,
     expected: Psn,
+    sequence_nak: SequenceNak,
     /// Messages completed, 24 bits (IBA 9.7.7.1).
     msn: u32,
     message: Reassembly,
@@ -75,6 +76,7 @@ impl Responder {
         Responder {
             receives: Receives::new(c, ahead),
             expected: Psn::new(0),
+            sequence_nak: SequenceNak::default(),
             msn: 0,
             message: Reassembly::new(PathMtu::B256),
             target: WriteTarget { addr: 0, rkey: 0 },
@@ -95,7 +97,7 @@ impl Responder {
 
     /// Ready to receive, from `psn` on.
     pub(super) fn start(&mut self, psn: Psn, mtu: PathMtu, rnr_timer: RnrTimer, max_dest_rd_atomic: u8) {
-        self.expected = psn;
+        (self.expected, self.sequence_nak) = (psn, SequenceNak::default());
         self.data = DataAnswers::new(max_dest_rd_atomic);
         self.msn = 0;
         if !(planted(Bug::ResetForgotten) && self.message.received().is_some()) {
@@ -150,12 +152,11 @@ impl Responder {
         &mut self,
         packet: &Inbound<'_>,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
-        match recovery.on_arrival(packet.bth.psn, self.expected) {
-            Arrival::InOrder => {}
-            Arrival::Duplicate => {
+        match self.sequence_nak.on_arrival(packet.bth.psn, self.expected) {
+            PsnOrder::InOrder => {}
+            PsnOrder::Duplicate => {
                 // The acknowledgement was lost, or the requester gave up waiting for it (IBA 9.7.5.1.4).
                 host.counters().duplicate_request += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
@@ -168,7 +169,7 @@ impl Responder {
                 }
                 return Ok(());
             }
-            Arrival::Early { nak } => {
+            PsnOrder::Early { nak } => {
                 host.counters().out_of_sequence += 1;
                 if nak {
                     self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
@@ -181,7 +182,7 @@ impl Responder {
                 return Ok(());
             }
         }
-        self.execute(packet, link, recovery, host)
+        self.execute(packet, link, host)
     }
 
     /// The acknowledgement of a SEND or WRITE was lost.
@@ -198,16 +199,10 @@ impl Responder {
     }
 
     /// Carries out the request that is due.
-    fn execute(
-        &mut self,
-        packet: &Inbound<'_>,
-        link: &Link,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
+    fn execute(&mut self, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
         let opcode = packet.bth.opcode;
         if opcode.kind().is_answered_by_data() {
-            return self.execute_data(packet, link, recovery, host);
+            return self.execute_data(packet, link, host);
         }
         let before = self.message;
         let Ok(place) = self.message.accept(opcode, packet.payload_len, packet.ext.reth.map(|r| r.len)) else {
@@ -217,7 +212,7 @@ impl Responder {
         // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
         if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.receives.head(host).is_none() {
             self.message = if planted(Bug::RnrForgotten) { self.message } else { before };
-            recovery.on_receiver_not_ready();
+            self.sequence_nak.on_receiver_not_ready();
             host.counters().out_of_buffer += 1;
             self.answer = Some(Answer::Nak { psn: packet.bth.psn, syndrome: Syndrome::RnrNak(self.rnr_timer) });
             return Ok(());
@@ -240,7 +235,7 @@ impl Responder {
         // A NAK that still waits was for this very packet, which has come meanwhile.
         if packet.bth.ack_req || self.answer.is_some() {
             self.answer = Some(Answer::Ack);
-            self.ask_for_dropped(recovery);
+            self.ask_for_dropped();
         }
         if !place.complete {
             return Ok(());
@@ -261,10 +256,10 @@ impl Responder {
 
     /// What was dropped as too early in this batch will not come by itself: the requester must hear of the gap, although
     /// the packet before it has come by now.
-    fn ask_for_dropped(&mut self, recovery: &mut impl LossRecovery) {
+    fn ask_for_dropped(&mut self) {
         if self.dropped.is_some_and(|p| !p.is_before(self.expected)) {
-            // Tells the recovery too, so that there is still one NAK for this gap.
-            let _ = recovery.on_arrival(self.expected.next(), self.expected);
+            // Told to `sequence_nak` too, so that there is still one NAK for this gap.
+            let _ = self.sequence_nak.on_arrival(self.expected.next(), self.expected);
             self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
         }
     }

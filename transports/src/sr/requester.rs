@@ -17,7 +17,6 @@ use crate::memory::AccessError;
 use crate::message::{self, Link, Which};
 use crate::qp::PayloadMode;
 use crate::rc::requester::{Failure, RNR_RETRY_FOREVER, Requester as Base, data_request};
-use crate::recovery::LossRecovery;
 use crate::send_queue::Slot;
 use crate::{Host, Inbound, SendOp, Status};
 
@@ -85,14 +84,13 @@ impl Requester {
         link: &Link,
         base: &mut Base,
         rtt: &RoundTrip,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
         if base.is_waiting(now) {
             return Ok(false);
         }
         base.rnr_until = None;
-        base.run_local(link, recovery, host)?;
+        base.run_local(link, host)?;
         let has_something = self.flight.has_lost() || self.flight.next() != base.queue.end();
         base.paced_until = base.pacing(now).filter(|_| has_something);
         if base.paced_until.is_some() {
@@ -117,7 +115,7 @@ impl Requester {
                 base.window.next = self.numbers.psn(n);
                 base.rd_atomic -= u32::from(awaits_data);
             }
-            base.break_at(position, Status::LocProtErr, recovery)?;
+            base.break_at(position, Status::LocProtErr)?;
             return Ok(false);
         }
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };

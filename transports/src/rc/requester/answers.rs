@@ -7,7 +7,6 @@ use super::{Failure, RNR_RETRY_FOREVER, Requester, completion};
 use crate::congestion::Feedback;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
-use crate::recovery::LossRecovery;
 use crate::{Host, Status};
 
 impl Requester {
@@ -18,14 +17,13 @@ impl Requester {
         psn: Psn,
         aeth: Aeth,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         match aeth.syndrome {
             Syndrome::Ack(credits) => {
                 let covers = self.window.contains(psn);
                 if covers {
-                    self.acknowledge_requests(now, psn.next(), link, recovery, host)?;
+                    self.acknowledge_requests(now, psn.next(), link, host)?;
                 } else {
                     host.counters().stale_acks += 1;
                 }
@@ -43,33 +41,26 @@ impl Requester {
                     return Ok(());
                 }
                 // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
-                if !self.acknowledge_requests(now, psn, link, recovery, host)? {
+                if !self.acknowledge_requests(now, psn, link, host)? {
                     return Ok(()); // an answer before it is missing, and asked for again first
                 }
-                self.handle_nak(now, psn, code, recovery, host)
+                self.handle_nak(now, psn, code, host)
             }
             Syndrome::RnrNak(timer) => {
                 if !self.window.contains(psn) {
                     host.counters().stale_acks += 1;
                     return Ok(());
                 }
-                if !self.acknowledge_requests(now, psn, link, recovery, host)? {
+                if !self.acknowledge_requests(now, psn, link, host)? {
                     return Ok(());
                 }
-                self.handle_rnr(now, psn, timer, recovery, host)
+                self.handle_rnr(now, psn, timer, host)
             }
             Syndrome::Reserved(_) => Ok(()),
         }
     }
 
-    fn handle_nak(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        code: NakCode,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
+    fn handle_nak(&mut self, now: Instant, psn: Psn, code: NakCode, host: &mut impl Host) -> Result<(), Failure> {
         let status = match code {
             NakCode::PSN_SEQUENCE_ERROR => {
                 host.counters().packet_seq_err += 1;
@@ -78,7 +69,7 @@ impl Requester {
                     return Ok(());
                 }
                 self.count_retry(host)?;
-                recovery.on_sequence_nak(psn);
+                self.go_back_n.on_sequence_nak(psn);
                 self.feed_back(now, Feedback::Loss);
                 // The clock starts anew when what is sent again leaves.
                 self.deadline = None;
@@ -98,14 +89,7 @@ impl Requester {
         Err(Failure::Work(status))
     }
 
-    fn handle_rnr(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        timer: RnrTimer,
-        recovery: &mut impl LossRecovery,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
+    fn handle_rnr(&mut self, now: Instant, psn: Psn, timer: RnrTimer, host: &mut impl Host) -> Result<(), Failure> {
         host.counters().rnr_naks_received += 1;
         if self.is_waiting(now) {
             return Ok(()); // said twice
@@ -117,7 +101,7 @@ impl Requester {
             }
             self.rnr_retries += 1;
         }
-        recovery.on_sequence_nak(psn);
+        self.go_back_n.on_sequence_nak(psn);
         self.rnr_until = Some(now + timer.duration());
         self.arm(now);
         Ok(())
@@ -129,7 +113,6 @@ impl Requester {
         now: Instant,
         una: Psn,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         let packets = una.forward_from(self.window.una);
@@ -139,7 +122,7 @@ impl Requester {
         self.window.una = una;
         self.una += u64::from(packets);
         (self.retries, self.rnr_retries) = (0, 0);
-        recovery.on_acknowledged(self.window);
+        self.go_back_n.on_acknowledged(self.window);
         if self.answer_due > self.una && !planted(Bug::ClockStops) {
             self.arm(now);
         } else {

@@ -8,7 +8,6 @@ use crate::congestion::Feedback;
 use crate::memory::{Access, AccessError, Region};
 use crate::message::Link;
 use crate::planted::{Bug, planted};
-use crate::recovery::LossRecovery;
 use crate::send_queue::{Slot, Source};
 use crate::{Host, Inbound, Memory, SendOp, Status};
 
@@ -45,21 +44,20 @@ impl Requester {
         now: Instant,
         una: Psn,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
         let Some(missing) = self.first_missing(self.number(una)) else {
-            self.acknowledge(now, una, link, recovery, host)?;
+            self.acknowledge(now, una, link, host)?;
             return Ok(true);
         };
         let psn = self.window.una.add((missing - self.una) as u32);
-        self.acknowledge(now, psn, link, recovery, host)?;
+        self.acknowledge(now, psn, link, host)?;
         // What was under way behind the skipped answer implies the same again, and is to be ignored.
         if self.implied_nak != Some(missing) {
             self.implied_nak = Some(missing);
             host.counters().implied_nak_seq_err += 1;
             self.count_retry(host)?;
-            recovery.on_sequence_nak(psn);
+            self.go_back_n.on_sequence_nak(psn);
             self.feed_back(now, Feedback::Loss);
             self.deadline = None;
         }
@@ -72,7 +70,6 @@ impl Requester {
         now: Instant,
         packet: &Inbound<'_>,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
@@ -80,7 +77,7 @@ impl Requester {
             host.counters().stale_acks += 1;
             return Ok(());
         }
-        if !self.acknowledge_requests(now, psn, link, recovery, host)? {
+        if !self.acknowledge_requests(now, psn, link, host)? {
             return Ok(());
         }
         let n = self.number(psn);
@@ -107,7 +104,7 @@ impl Requester {
         if placed.is_err() {
             return Err(Failure::Work(Status::LocProtErr));
         }
-        self.acknowledge(now, psn.next(), link, recovery, host)
+        self.acknowledge(now, psn.next(), link, host)
     }
 
     /// Scatters bytes over the memory that a READ or atomic names.

@@ -6,7 +6,6 @@ use super::{ACK_BATCH, ACK_EVERY, Failure, MAX_WINDOW, Requester};
 use crate::Host;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
-use crate::recovery::LossRecovery;
 use crate::send_queue::Slot;
 
 impl Requester {
@@ -43,8 +42,8 @@ impl Requester {
 
     /// The next packet to send again: its PSN and work request, unless that cannot be read any more.
     #[inline]
-    fn next_again(&mut self, recovery: &impl LossRecovery) -> Option<(Psn, u32)> {
-        let psn = recovery.next_resend(self.window)?;
+    fn next_again(&mut self) -> Option<(Psn, u32)> {
+        let psn = self.go_back_n.next_resend(self.window)?;
         let position = self.queue.locate(self.number(psn))?;
         (!self.is_broken(position)).then_some((psn, position))
     }
@@ -68,14 +67,14 @@ impl Requester {
     /// The work request of the next packet in the plainest case, which is that of most packets: a SEND or WRITE that nothing
     /// stands in the way of. `None` says nothing.
     #[inline]
-    pub(super) fn next_plain(&mut self, recovery: &impl LossRecovery) -> Option<u32> {
+    pub(super) fn next_plain(&mut self) -> Option<u32> {
         let hindered = self.rnr_until.is_some()
             || self.congestion.is_some()
             || self.broken.is_some()
             || self.draining
             || self.queue.has_locals()
             || self.window.len() >= MAX_WINDOW
-            || recovery.next_resend(self.window).is_some();
+            || self.go_back_n.next_resend(self.window).is_some();
         if hindered {
             return None;
         }
@@ -93,23 +92,26 @@ impl Requester {
         &mut self,
         now: Instant,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<Option<(Psn, u32, bool)>, Failure> {
         if self.is_waiting(now) {
             return Ok(None);
         }
         self.rnr_until = None;
-        self.paced_until = self.pacing(now).filter(|_| self.has_something(recovery));
+        self.paced_until = self.pacing(now).filter(|_| self.has_something());
         if self.paced_until.is_some() {
             return Ok(None);
         }
-        self.run_local(link, recovery, host)?;
-        if let Some((psn, position)) = self.next_again(recovery) {
+        let broken = self.broken.is_some();
+        self.run_local(link, host)?;
+        if self.broken.is_some() != broken {
+            self.ask_before_broken();
+        }
+        if let Some((psn, position)) = self.next_again() {
             return Ok(Some((psn, position, true)));
         }
         // What must be sent again cannot be read any more, and nothing may go before it.
-        let stuck = recovery.next_resend(self.window).is_some();
+        let stuck = self.go_back_n.next_resend(self.window).is_some();
         if stuck || !self.is_unanswerable() && !self.fits_window(link.mtu) {
             return Ok(None);
         }
@@ -119,27 +121,20 @@ impl Requester {
         // What was sent counted on a successor to ask for an answer, which may not begin any more (SQD). Sent again, the last
         // of it asks itself.
         if !self.window.is_empty() && self.is_unanswerable() {
-            recovery.on_timeout(self.window);
-            return Ok(self.next_again(recovery).map(|(psn, position)| (psn, position, true)));
+            self.go_back_n.on_timeout(self.window);
+            return Ok(self.next_again().map(|(psn, position)| (psn, position, true)));
         }
         Ok(None)
     }
 
     /// Whether there is any packet to send, now or later.
-    fn has_something(&self, recovery: &impl LossRecovery) -> bool {
-        recovery.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
+    fn has_something(&self) -> bool {
+        self.go_back_n.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
     }
 
     /// AckReq pacing: the last packet that can leave always asks; before that, every few packets.
     #[inline]
-    pub(super) fn wants_ack(
-        &mut self,
-        position: u32,
-        ends: bool,
-        link: &Link,
-        resent: bool,
-        recovery: &impl LossRecovery,
-    ) -> bool {
+    pub(super) fn wants_ack(&mut self, position: u32, ends: bool, link: &Link, resent: bool) -> bool {
         let known = match resent {
             true => (ends || self.since_ack_req + 1 >= ACK_EVERY).then_some(true),
             false => self.wants_ack_plain(position, ends),
@@ -148,8 +143,8 @@ impl Requester {
             return known;
         }
         // Nothing new may go while something is to be sent again, also when that cannot be read any more.
-        let more = match recovery.next_resend(self.window) {
-            Some(_) => self.next_again(recovery).is_some(),
+        let more = match self.go_back_n.next_resend(self.window) {
+            Some(_) => self.next_again().is_some(),
             None => self.fits_window(link.mtu) && self.next_new(false).is_some(),
         };
         !more

@@ -13,7 +13,6 @@ use crate::memory::{Access, AtomicOp, Region};
 use crate::message::{self, Link};
 use crate::planted::{Bug, planted};
 use crate::qp::PayloadMode;
-use crate::recovery::LossRecovery;
 use crate::{Host, Inbound};
 
 /// An answer under way.
@@ -103,7 +102,6 @@ impl Responder {
         &mut self,
         packet: &Inbound<'_>,
         link: &Link,
-        recovery: &mut impl LossRecovery,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
@@ -151,7 +149,7 @@ impl Responder {
         if self.answer.is_some() {
             // A NAK that still waits was for this very packet, which has come meanwhile.
             self.answer = None;
-            self.ask_for_dropped(recovery);
+            self.ask_for_dropped();
         }
         Ok(())
     }
