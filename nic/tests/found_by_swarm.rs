@@ -1,4 +1,4 @@
-//! What the swarm of `softnic-sim` found, packet by packet.
+//! What the swarm of `softnic-swarm` found, packet by packet.
 
 use crate::common::{A, B, Options, World, wr};
 use softnic_nic::transports::qp::QpState;

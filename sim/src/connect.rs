@@ -6,7 +6,7 @@ use softnic_nic::{ModifyError, Nic, QpAttr, QpKind};
 use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 /// The Q_Key of all datagram queue pairs.
-pub(crate) const QKEY: u32 = 0x0047_11aa;
+pub const QKEY: u32 = 0x0047_11aa;
 
 /// What a queue pair is connected with; each kind takes the part that it has.
 #[derive(Debug, Clone, Copy)]

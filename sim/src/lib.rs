@@ -5,20 +5,18 @@
 
 mod connect;
 pub mod digest;
-pub mod fairness;
 pub mod link;
 pub mod node;
 pub mod pair;
 pub mod report;
 pub mod simulator;
-pub mod swarm;
 pub mod switch;
-pub mod table;
 pub mod topology;
 pub mod workload;
 
 pub use softnic_fault_injector::time;
 
+pub use connect::QKEY;
 pub use link::LinkConfig;
 pub use report::Report;
 pub use simulator::Simulator;

@@ -128,7 +128,7 @@ impl Kind {
     }
 
     /// The names of the switches.
-    pub(crate) fn switches(self) -> Vec<String> {
+    pub fn switches(self) -> Vec<String> {
         match self {
             Kind::Dumbbell { .. } => vec!["s0".into(), "s1".into()],
             Kind::Star { .. } => vec!["s0".into()],
@@ -148,7 +148,7 @@ impl Kind {
     }
 
     /// The two ends of every link, those of the hosts first.
-    pub(crate) fn links(self) -> Vec<(Place, Place)> {
+    pub fn links(self) -> Vec<(Place, Place)> {
         let hosts = (0..self.hosts()).map(|h| (Place::Host(h), Place::Switch(self.attached(h).0)));
         let between = match self {
             Kind::Star { .. } => vec![],

@@ -6,7 +6,7 @@ use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with
 use crate::{between, guest_tests, interop, pyverbs, setup, soak, tshark, verbs};
 
 const GOODPUT_TABLE: [&str; 8] =
-    ["cargo", "run", "--release", "--locked", "-p", "softnic-sim", "--example", "goodput_table"];
+    ["cargo", "run", "--release", "--locked", "-p", "softnic-swarm", "--example", "goodput_table"];
 
 const STEPS: &[Step] = &[
     Step::new("format", || shell(&["cargo", "fmt", "--all", "--check"])),
@@ -40,7 +40,7 @@ const STEPS: &[Step] = &[
             "test",
             "--release",
             "-p",
-            "softnic-sim",
+            "softnic-swarm",
             "--test",
             "swarm",
             "--locked",

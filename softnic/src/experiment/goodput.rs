@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use softnic_fault_injector::{Fault, Spec};
-use softnic_sim::{Options, table};
+use softnic_sim::Options;
+use softnic_swarm::table;
 use softnic_transports::qp::PayloadMode;
 
 use super::Setting;

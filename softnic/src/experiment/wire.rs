@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::Spec;
 use softnic_runtime::api::{DeviceSpec, OpenOptions};
-use softnic_sim::table;
+use softnic_swarm::table;
 
 use super::Setting;
 use super::chart::{Panel, Series};

@@ -26,7 +26,7 @@ impl Failures {
 
     pub(super) fn add(&mut self, seed: u64, why: &str) -> Result<(), String> {
         let again = format!(
-            "SOFTNIC_SEED={seed} cargo test --release -p softnic-sim --test swarm --features invariants every_seed"
+            "SOFTNIC_SEED={seed} cargo test --release -p softnic-swarm --test swarm --features invariants every_seed"
         );
         self.line(&format!("{seed}\t{}\t{again}", one_line(why, usize::MAX)))
     }

@@ -1,4 +1,4 @@
-//! Processes that run seeds (`sim/examples/swarm_worker.rs`). A seed that panics takes its process with it, in the very build that
+//! Processes that run seeds (`swarm/examples/swarm_worker.rs`). A seed that panics takes its process with it, in the very build that
 //! is shipped, which does not unwind: it counts as that seed's failure, and another process goes on behind it.
 
 use std::io::{BufRead, BufReader, Read};
@@ -28,7 +28,7 @@ impl Worker {
             "--release",
             "--locked",
             "-p",
-            "softnic-sim",
+            "softnic-swarm",
             "--example",
             "swarm_worker",
             "--features",

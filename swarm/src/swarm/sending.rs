@@ -3,12 +3,12 @@
 use softnic_nic::QpKind;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{SendFlags, SendOp, SendWr};
+use softnic_sim::QKEY;
+use softnic_sim::pair::Between;
 use softnic_wire::Qpn;
 
 use super::ground::{AreaId, Content, cut};
 use super::{Drain, Swarm};
-use crate::connect::QKEY;
-use crate::pair::Between;
 
 /// A message from posting to completion.
 pub(super) struct Message {

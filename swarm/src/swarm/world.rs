@@ -6,10 +6,10 @@ use softnic_fault_injector::random::Random;
 use softnic_fault_injector::spec::{BurstLen, Down};
 use softnic_fault_injector::{Direction, Fault, Red, Spec};
 use softnic_nic::transports::rc::ack_timeout;
+use softnic_sim::pair::{Between, Network, timeout_code};
 use softnic_wire::{PathMtu, Psn};
 
 use super::congestion::SLOWEST;
-use crate::pair::{Between, Network, timeout_code};
 
 /// The world of a seed.
 #[derive(Debug, Clone)]

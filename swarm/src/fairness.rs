@@ -6,10 +6,9 @@ use std::time::Duration;
 use softnic_fault_injector::red::Red;
 use softnic_fault_injector::{Policy, Spec};
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_sim::topology::{Flow, Kind, Link, Topology, run_observed};
+use softnic_sim::workload::{Cc, Op, SimError};
 use softnic_wire::PathMtu;
-
-use crate::topology::{Flow, Kind, Link, Topology, run_observed};
-use crate::workload::{Cc, Op, SimError};
 
 /// What is to be found out.
 #[derive(Debug, Clone)]

@@ -28,12 +28,11 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::wr::AhId;
 use softnic_nic::transports::{Counters, Transport};
 use softnic_nic::{Notify, QpKind};
+use softnic_sim::pair::Pair;
+use softnic_sim::time::Time;
 use softnic_wire::Qpn;
 use windows::Window;
 pub use world::World;
-
-use crate::pair::Pair;
-use crate::time::Time;
 
 /// What went wrong, and in which world.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ impl fmt::Display for Broken {
         let seed = self.world.seed;
         writeln!(f, "seed {seed} at {} ps: {}\n{:#?}", self.at.0, self.what, self.world)?;
         writeln!(f, "{:?}\n{:?}", self.counters[0], self.counters[1])?;
-        write!(f, "again: SOFTNIC_SEED={seed} cargo test --release -p softnic-sim --test swarm")
+        write!(f, "again: SOFTNIC_SEED={seed} cargo test --release -p softnic-swarm --test swarm")
     }
 }
 

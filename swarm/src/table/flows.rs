@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::{RATE, SIZE, each, show_loss};
-use crate::workload::{Options, SimError};
 use softnic_fault_injector::{Fault, Spec};
+use softnic_sim::workload::{Options, SimError};
 use softnic_transports::qp::PayloadMode;
 
 const LOSSES: [f64; 4] = [0.0, 1e-5, 1e-4, 1e-3];

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnic_sim::swarm::run_seed;
+use softnic_swarm::run_seed;
 
 /// Far beyond what any seed takes, with debug assertions and on a busy machine.
 const LONGEST: Duration = Duration::from_secs(120);

@@ -9,14 +9,14 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::AhId;
 use softnic_nic::{AddressAttr, Notify, QpInit, QpKind, WindowType};
+use softnic_sim::link::LinkConfig;
+use softnic_sim::pair::{Pair, PairConfig};
 use softnic_wire::{MacAddr, Qpn, grh};
 
 use super::ground::{Content, Ground};
 use super::receiving::Queue;
 use super::windows::Window;
 use super::{Cq, Drain, Qp, Swarm, World};
-use crate::link::LinkConfig;
-use crate::pair::{Pair, PairConfig};
 
 /// Bytes of a window.
 pub(super) const WINDOW: usize = 4096;

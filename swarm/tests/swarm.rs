@@ -1,9 +1,9 @@
-//! Many seeds, each a world of its own: see `softnic_sim::swarm` for what must hold.
+//! Many seeds, each a world of its own: see `swarm/src/swarm.rs` for what must hold.
 //!
-//! A failing seed is printed with its world. `SOFTNIC_SEED=N cargo test -p softnic-sim --test swarm` runs that one alone;
+//! A failing seed is printed with its world. `SOFTNIC_SEED=N cargo test -p softnic-swarm --test swarm` runs that one alone;
 //! `SOFTNIC_SEEDS=M` runs that many instead of the usual few hundred (add `--release`), with both set from that seed on.
 
-use softnic_sim::swarm::{Passed, run_seed};
+use softnic_swarm::{Passed, run_seed};
 
 /// Seeds that once failed; they stay. 1: a send queue never drained, because its last packet had asked for no answer. 40088:
 /// a datagram to the NIC itself left by the wire, because its queue pair had its turn there. Of Selective Repeat: 328, an answer

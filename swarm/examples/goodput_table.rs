@@ -1,13 +1,13 @@
 //! The tables of goodput by loss and round-trip time, and of flow completion times, held against those that were reviewed.
 //!
-//! `cargo run --release -p softnic-sim --example goodput_table` checks them, of `sr` with a part of the runs; `-- --all` makes all of
+//! `cargo run --release -p softnic-swarm --example goodput_table` checks them, of `sr` with a part of the runs; `-- --all` makes all of
 //! them, `-- --update` does and writes the tables anew. `rc`, `sr` and `flows` name one of them.
 #![allow(clippy::print_stdout)] // printing is what it is for
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use softnic_sim::table::{self, Run, flows, selective};
+use softnic_swarm::table::{self, Run, flows, selective};
 
 /// How far a cell of `rc` may be from the formula.
 const TOLERANCE: f64 = 0.2;
@@ -57,7 +57,7 @@ fn go_back_n(update: bool) -> Result<(), String> {
 
 fn selective_repeat(all: bool, update: bool) -> Result<(), String> {
     let read = |name| std::fs::read_to_string(path(name)).ok();
-    let no_table = |name| format!("sim/snapshots/{name} is no such table: make it with --update");
+    let no_table = |name| format!("swarm/snapshots/{name} is no such table: make it with --update");
     let rc = read(RC).and_then(|text| table::parse(&text)).ok_or_else(|| no_table(RC))?;
     let runs = selective::runs();
     // What is not made now is what it was when it was reviewed.
@@ -109,5 +109,5 @@ fn hold(name: &str, text: &str, update: bool) -> Result<(), String> {
     if std::fs::read_to_string(&path).is_ok_and(|reviewed| reviewed == text) {
         return Ok(());
     }
-    Err(format!("not what sim/snapshots/{name} says. If the change is meant, review it and run this with --update"))
+    Err(format!("not what swarm/snapshots/{name} says. If the change is meant, review it and run this with --update"))
 }

@@ -1,0 +1,143 @@
+//! The extensions that two NICs negotiate, and their settings: each extension has bytes of its own in the MAD.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::lowar::LowarSettings;
+use crate::sr::SrSettings;
+
+/// A set of extensions to a connected transport: offered or accepted. Bits without a name are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Extensions(pub u32);
+
+/// An extension as MADs are shown: its bit, its name, and its settings in words.
+struct Listed {
+    bit: Extensions,
+    name: &'static str,
+    show: fn(&Settings, &mut fmt::Formatter<'_>) -> fmt::Result,
+}
+
+/// By their bits, the lowest first.
+const LIST: [Listed; 4] = [
+    Listed { bit: Extensions::SR, name: "sr", show: show::<SrSettings> },
+    Listed { bit: Extensions::LOWAR, name: "lowar", show: show::<LowarSettings> },
+    Listed { bit: Extensions::XP, name: "xp", show: |_, _| Ok(()) },
+    Listed { bit: Extensions::SDR, name: "sdr", show: |_, _| Ok(()) },
+];
+
+fn show<T: ExtensionSettings + fmt::Display>(settings: &Settings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, " {}", settings.get::<T>())
+}
+
+impl Extensions {
+    /// None: a transport of the standard.
+    pub const NONE: Extensions = Extensions(0);
+    /// Selective Repeat.
+    pub const SR: Extensions = Extensions(1 << 0);
+    /// LoWAR forward error correction.
+    pub const LOWAR: Extensions = Extensions(1 << 1);
+    /// XP, best effort with deadlines (OptiNIC).
+    pub const XP: Extensions = Extensions(1 << 2);
+    /// SDR, bitmaps of partial completion.
+    pub const SDR: Extensions = Extensions(1 << 3);
+
+    /// Whether all of `other` are in this set.
+    pub const fn contains(self, other: Extensions) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Those in either set.
+    pub const fn union(self, other: Extensions) -> Extensions {
+        Extensions(self.0 | other.0)
+    }
+
+    /// Those that are not in the other set.
+    pub const fn without(self, other: Extensions) -> Extensions {
+        Extensions(self.0 & !other.0)
+    }
+
+    /// Those in both sets: what an answer accepts of an offer.
+    pub const fn intersection(self, other: Extensions) -> Extensions {
+        Extensions(self.0 & other.0)
+    }
+
+    /// Writes the settings of the extensions in this set, those of the highest bit first.
+    pub(super) fn show_settings(self, settings: &Settings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        LIST.iter().rev().filter(|l| self.contains(l.bit)).try_for_each(|l| (l.show)(settings, f))
+    }
+}
+
+impl fmt::Display for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("none");
+        }
+        let mut rest = self.0;
+        let mut comma = "";
+        for Listed { bit, name, .. } in LIST {
+            if self.contains(bit) {
+                write!(f, "{comma}{name}")?;
+                comma = ",";
+                rest &= !bit.0;
+            }
+        }
+        if rest != 0 { write!(f, "{comma}{rest:#x}") } else { Ok(()) }
+    }
+}
+
+/// The settings of one extension as bytes of the MAD.
+pub trait ExtensionSettings: Sized {
+    /// Its bytes among those of all extensions.
+    const RANGE: Range<usize>;
+
+    /// Reads exactly these bytes.
+    fn parse(bytes: &[u8]) -> Self;
+
+    /// Writes exactly these bytes.
+    fn emit(&self, bytes: &mut [u8]);
+}
+
+/// The settings of all extensions; zero where an extension is not negotiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Settings([u8; Settings::LEN]);
+
+impl Settings {
+    /// Bytes that extensions have for their settings in all.
+    pub const LEN: usize = 32;
+
+    /// No settings.
+    pub const NONE: Settings = Settings([0; Settings::LEN]);
+
+    /// As they stand in a MAD.
+    pub(super) const fn from_bytes(bytes: [u8; Settings::LEN]) -> Settings {
+        Settings(bytes)
+    }
+
+    /// As they stand in a MAD.
+    pub(super) const fn as_bytes(&self) -> &[u8; Settings::LEN] {
+        &self.0
+    }
+
+    /// The settings of one extension.
+    pub fn get<T: ExtensionSettings>(&self) -> T {
+        T::parse(&self.0[T::RANGE])
+    }
+
+    /// These, and the settings of one more extension.
+    pub fn with<T: ExtensionSettings>(mut self, settings: T) -> Settings {
+        settings.emit(&mut self.0[T::RANGE]);
+        self
+    }
+
+    /// These, without the bytes of one extension.
+    pub fn without(mut self, range: Range<usize>) -> Settings {
+        self.0[range].fill(0);
+        self
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::NONE
+    }
+}
