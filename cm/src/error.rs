@@ -1,8 +1,8 @@
-//! Why a command is refused.
+//! FallbackReason a command is refused.
 
 use crate::State;
 
-/// Why a command is refused; nothing has changed then.
+/// FallbackReason a command is refused; nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The id was never given out, or all is over with it.

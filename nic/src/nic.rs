@@ -15,13 +15,12 @@ pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
 use softnic_transports::completion::CqId;
-use softnic_transports::lowar::Buffers;
 use softnic_transports::memory::{AccessError, AtomicOp, Bind, PdId, Region};
-use softnic_transports::negotiation::SilentPeers;
+use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::recv_queue::{RecvQueue, SrqId};
 use softnic_transports::wr::AhId;
-use softnic_transports::{Completion, CompletionSink, Counters, CqOverflow, Event, Host, Memory};
+use softnic_transports::{Completion, CompletionSink, Counters, CqOverflow, Event, Host, Memory, ShimPools};
 use softnic_wire::icrc::Icrc;
 use softnic_wire::{MacAddr, Path, PathMtu, Qpn, Template};
 
@@ -194,12 +193,12 @@ pub struct Nic {
     /// Bytes that the first of each list may still send in its turn; 0 when that has not begun.
     turn_left: [u32; 2],
     timers: Timers,
-    /// Queue pairs whose peer offers extensions that they refuse.
-    refusals: VecDeque<u32>,
-    /// Who answered no offer.
+    /// Peers that answered no offer of extensions.
     silent_peers: SilentPeers,
-    /// What all shims share.
-    buffers: Buffers,
+    /// How far away peers are.
+    round_trips: RoundTrips,
+    /// The memory that all shims share.
+    pools: ShimPools,
     /// The MTU of the link; `None` where it carries anything.
     link_mtu: Option<u32>,
     /// The rate of the link in bits a second.
@@ -244,9 +243,9 @@ impl Nic {
             ready: [VecDeque::new(), VecDeque::new()],
             turn_left: [0; 2],
             timers: Timers::default(),
-            refusals: VecDeque::new(),
             silent_peers: SilentPeers::default(),
-            buffers: Buffers::default(),
+            round_trips: RoundTrips::default(),
+            pools: ShimPools::default(),
             link_mtu: None,
             link_rate: DEFAULT_LINK_RATE,
             held: vec![0; MAX_FRAME].into(),

@@ -3,7 +3,7 @@
 use crate::common::*;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::wr::Data;
@@ -41,7 +41,7 @@ fn names_are_those_of_verbs() {
         (Event::QpFatal(qpn), "QP_FATAL"),
         (Event::QpReqErr(qpn), "QP_REQ_ERR"),
         (Event::QpAccessErr(qpn), "QP_ACCESS_ERR"),
-        (Event::FellBack(qpn, [10, 0, 0, 2].into(), Why::Silent), "FELL_BACK"),
+        (Event::FellBack(qpn, [10, 0, 0, 2].into(), FallbackReason::Silent), "FELL_BACK"),
         (Event::CqErr(CqId(0)), "CQ_ERR"),
         (Event::SrqLimit(SrqId(0)), "SRQ_LIMIT"),
         (Event::PortActive, "PORT_ACTIVE"),

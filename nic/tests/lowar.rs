@@ -1,8 +1,8 @@
 //! LoWAR, packet by packet: what is recovered without a word to the sender, what is left to Go-Back-N, who speaks it and who does not.
 
 use softnic_nic::transports::congestion::Fixed;
-use softnic_nic::transports::lowar::Code;
-use softnic_nic::transports::negotiation::{Choice, Why};
+use softnic_nic::transports::lowar::{Code, Lowar};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_nic::transports::{Event, SendOp, Status, Transport};
 use softnic_wire::lowar::{RepairHeader, Type};
 use softnic_wire::{Opcode, bth};
@@ -311,7 +311,7 @@ fn each_side_sends_blocks_of_its_own_kind() {
 fn a_wish_of_the_receiver_changes_the_blocks_and_a_notice_says_so() {
     each(with(code(8, 1)), |mut w| {
         let (qpn, wish) = (w.hosts[B].qpn, Code::new(4, 2).unwrap());
-        w.hosts[B].nic.wish_lowar(qpn, wish).unwrap();
+        w.hosts[B].nic.with_shim(qpn, |lowar: &mut Lowar| lowar.request_code(wish)).unwrap();
         let wishes = w.transmit(B);
         assert_eq!(header(&w, &wishes[0]).map(|h| (h.kind, h.r, h.c)), Some((Type::Wish, 4, 2)));
         w.deliver_all(A, &wishes);
@@ -337,8 +337,8 @@ fn a_peer_without_it_gets_plain_rc_and_no_repair_packet() {
         let mut w = World::new(Options { offers: lowar.map(|c| c.map(Transport::Lowar)), ..Options::default() });
         w.settle(ONE_WAY);
         let offered = if lowar[A].is_some() { A } else { B };
-        assert_eq!(choice(&w, offered), Some(Choice::Standard(Why::NothingInCommon)));
-        let fell_back = |e: &Event| matches!(e, Event::FellBack(_, _, Why::NothingInCommon));
+        assert_eq!(choice(&w, offered), Some(Choice::Standard(FallbackReason::NothingInCommon)));
+        let fell_back = |e: &Event| matches!(e, Event::FellBack(_, _, FallbackReason::NothingInCommon));
         assert_eq!(w.events(offered).iter().filter(|e| fell_back(e)).count(), 1);
         let (data, repairs) = {
             let all = write(&mut w, 7, 9);
@@ -353,7 +353,13 @@ fn a_peer_without_it_gets_plain_rc_and_no_repair_packet() {
 #[test]
 fn a_link_that_is_too_short_for_repair_packets_is_refused_with_the_mtu_it_needs() {
     for (mtu, choices) in [
-        (MTU as u32 + 119, [Choice::Standard(Why::LinkMtu(MTU as u32 + 120)), Choice::Standard(Why::NothingInCommon)]),
+        (
+            MTU as u32 + 119,
+            [
+                Choice::Standard(FallbackReason::LinkMtu(MTU as u32 + 120)),
+                Choice::Standard(FallbackReason::NothingInCommon),
+            ],
+        ),
         (MTU as u32 + 120, [Choice::Agreed; 2]),
     ] {
         let options = with(code(8, 1));
@@ -425,14 +431,14 @@ fn repair_packets_count_for_congestion_control_and_a_mark_on_one_is_told() {
 fn units_and_places_come_back_when_a_queue_pair_is_reset_or_destroyed() {
     let mut w = World::new(with(code(8, 4)));
     w.settle(ONE_WAY);
-    let free = |w: &World, h: usize| w.hosts[h].nic.lowar_buffers().free_units();
-    let all = free(&w, A);
+    let free = |w: &mut World, h: usize| w.hosts[h].nic.shim_pools().lowar.free_units();
+    let all = free(&mut w, A);
     assert_eq!(all, (1024, 1024));
     let frames = write(&mut w, 7, 6);
     w.deliver_all(B, &frames[2..4]);
-    assert!(free(&w, A).0 < 1024 && free(&w, B).1 < 1024);
+    assert!(free(&mut w, A).0 < 1024 && free(&mut w, B).1 < 1024);
     w.modify(B, &to_state(softnic_nic::transports::qp::QpState::Reset));
     let qpn = w.hosts[A].qpn;
     w.hosts[A].nic.destroy_qp(qpn).unwrap();
-    assert_eq!((free(&w, A), free(&w, B)), (all, all));
+    assert_eq!((free(&mut w, A), free(&mut w, B)), (all, all));
 }

@@ -60,7 +60,7 @@ impl Wire {
         };
         let mut w = World::unconnected(Options { offers: [None; 2], ..options });
         if let Some((units, places)) = room {
-            w.hosts.iter_mut().for_each(|h| h.nic.provide_lowar(units, places));
+            w.hosts.iter_mut().for_each(|h| h.nic.shim_pools().lowar.provide_some(4096, units, places));
         }
         // Made anew, now that the room is there.
         for h in [A, B] {
@@ -242,7 +242,7 @@ impl Wire {
         let [a, b] = [A, B].map(|h| self.w.counters(h));
         for h in [A, B] {
             self.w.modify(h, &to_state(QpState::Reset));
-            assert!(self.w.hosts[h].nic.lowar_buffers().are_unused());
+            assert!(self.w.hosts[h].nic.shim_pools().lowar.are_unused());
         }
         Counters {
             lowar_recovered_packets: a.lowar_recovered_packets + b.lowar_recovered_packets,

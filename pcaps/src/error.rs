@@ -1,8 +1,8 @@
-//! Why a capture file cannot be read, or cannot be read further.
+//! FallbackReason a capture file cannot be read, or cannot be read further.
 
 use std::io;
 
-/// Why a capture could not be read. What stood before the fault has been handed out already.
+/// FallbackReason a capture could not be read. What stood before the fault has been handed out already.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is not a single byte.

@@ -48,7 +48,7 @@ struct Data {
     again: bool,
 }
 
-/// Why an answer cannot be explained.
+/// FallbackReason an answer cannot be explained.
 enum Stuck {
     /// Our NIC refused a request.
     Refused(Ours),

@@ -72,7 +72,7 @@ pub(crate) struct Engine {
     /// Programs that sleep until a completion comes: then the engine's own thread must run.
     sleeping_programs: Arc<AtomicU32>,
     stop: AtomicBool,
-    /// Why it stopped by itself.
+    /// FallbackReason it stopped by itself.
     failure: OnceLock<String>,
 }
 
@@ -198,7 +198,7 @@ impl Engine {
         all
     }
 
-    /// Why it stopped by itself, if it did.
+    /// FallbackReason it stopped by itself, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }

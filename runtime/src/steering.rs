@@ -160,9 +160,10 @@ mod tests {
     use crate::io::MAX_FRAME;
     use softnic_nic::transports::negotiation::{self, vendor};
     use softnic_wire::mad::Status;
+    use softnic_wire::sr::SrSettings;
     use softnic_wire::template::Addresses;
     use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
-    use vendor::{Extensions, Kind, Negotiation};
+    use vendor::{Extensions, Kind, Negotiation, Settings};
 
     fn path() -> Path {
         Path {
@@ -225,9 +226,7 @@ mod tests {
             // One who refuses sends back what he got.
             receiver_qpn: if refused { 0x00_0007 } else { qpn },
             extensions: Extensions::SR,
-            lowar_r: 0,
-            lowar_c: 0,
-            sr_window: 64,
+            settings: Settings::NONE.with(SrSettings { window: 64 }),
         };
         let mut bytes = [0; MAX_FRAME];
         let mut tx = TxFrame::new(&mut bytes);

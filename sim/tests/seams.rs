@@ -7,8 +7,9 @@ use std::time::Duration;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Agreed;
+use softnic_nic::transports::qp::ExpectedPsns;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::shim::{Arrival, Awaited, Lent, Shim, Verdict};
+use softnic_nic::transports::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{Buffer, Nic};
@@ -99,21 +100,27 @@ impl Shim for Twice {
 
     fn set_template(&mut self, _: &Template) {}
 
-    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, _: Lent<'_>) -> bool {
+    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, _: ShimResources<'_>) -> bool {
         let (a, b) = frame.segments();
         self.copy = Some([a, b].concat());
         true
     }
 
-    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, _: Lent<'_>) -> bool {
+    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, _: ShimResources<'_>) -> bool {
         self.copy.take().is_some_and(|frame| tx.put_frame(&frame).is_ok())
     }
 
-    fn on_receive(&mut self, _: Instant, arrival: &Arrival<'_>, _: Awaited, _: Lent<'_>) -> Verdict {
+    fn on_receive(
+        &mut self,
+        _: Instant,
+        arrival: &ReceivedFrame<'_>,
+        _: ExpectedPsns,
+        _: ShimResources<'_>,
+    ) -> ShimAction {
         let packet = RocePacket::parse(arrival.frame).expect("the NIC has checked it");
         // Requests go through the shim's own queue, as recovered packets would; answers pass.
         if packet.bth.opcode.is_response() {
-            return Verdict::Deliver;
+            return ShimAction::Deliver;
         }
         // The copy follows its frame at once; the same PSN later is a retransmission, which the queue pair wants to see.
         if self.last.replace(packet.bth.psn.value()) != Some(packet.bth.psn.value()) {
@@ -121,10 +128,10 @@ impl Shim for Twice {
         } else {
             self.last = None;
         }
-        Verdict::Consume
+        ShimAction::Consume
     }
 
-    fn poll_deliver(&mut self, _: Instant, _: Awaited, out: &mut [u8], _: Lent<'_>) -> Option<usize> {
+    fn poll_deliver(&mut self, _: Instant, _: ExpectedPsns, out: &mut [u8], _: ShimResources<'_>) -> Option<usize> {
         let frame = self.held.pop_front()?;
         out[..frame.len()].copy_from_slice(&frame);
         Some(frame.len())
@@ -134,9 +141,9 @@ impl Shim for Twice {
         None
     }
 
-    fn handle_timeout(&mut self, _: Instant, _: Lent<'_>) {}
+    fn handle_timeout(&mut self, _: Instant, _: ShimResources<'_>) {}
 
-    fn reset(&mut self, _: Lent<'_>) {}
+    fn reset(&mut self, _: ShimResources<'_>) {}
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use softnic_wire::Qpn;
 
 use crate::completion::CqId;
-use crate::negotiation::Why;
+use crate::negotiation::FallbackReason;
 use crate::recv_queue::SrqId;
 
 /// An event, by the name that verbs give it.
@@ -24,8 +24,8 @@ pub enum Event {
     QpReqErr(Qpn),
     /// The peer asked for memory that it may not touch, and the queue pair is in the error state.
     QpAccessErr(Qpn),
-    /// The queue pair offered an extension of RC and speaks the standard with its peer, at this address. Verbs have no name for it.
-    FellBack(Qpn, IpAddr, Why),
+    /// The queue pair offered an extension and speaks the standard with its peer, at this address. Verbs have no name for it.
+    FellBack(Qpn, IpAddr, FallbackReason),
     /// A completion found no room.
     CqErr(CqId),
     /// A shared receive queue has fewer receives than its limit.

@@ -7,6 +7,7 @@
 pub mod completion;
 pub mod congestion;
 pub mod counters;
+mod endpoint;
 pub mod event;
 pub mod host;
 mod invariants;
@@ -18,6 +19,7 @@ pub mod negotiation;
 pub mod planted;
 pub mod prefetch;
 pub mod qp;
+mod queue_pairs;
 pub mod rc;
 pub mod recv_queue;
 mod send_queue;
@@ -31,10 +33,12 @@ pub mod wr;
 
 pub use completion::{Completion, CompletionSink, CqOverflow, Status, WcOpcode};
 pub use counters::Counters;
+pub use endpoint::Endpoint;
 pub use event::Event;
 pub use host::Host;
 pub use memory::{Access, AccessError, Memory, Region};
 pub use qp::{Inbound, QpKind, QpState, QueuePair};
+pub use queue_pairs::{AnyQp, ShimPools};
 pub use softnic_wire::Instant;
 pub use transport::{Transport, TransportError};
 pub use wr::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -23,13 +23,14 @@ use buffers::Body;
 pub use buffers::Buffers;
 use decoder::Decoder;
 use encoder::Encoder;
-use softnic_wire::lowar::{RepairHeader, Type, digest};
+use softnic_wire::lowar::{LowarSettings, RepairHeader, Type, digest};
+use softnic_wire::mad::vendor::{ExtensionSettings, Extensions, Settings};
 use softnic_wire::opcode::{Kind, Service};
-use softnic_wire::{Instant, Opcode, Psn, Template, TxFrame, bth, icrc};
+use softnic_wire::{Instant, Opcode, PathMtu, Psn, Template, TxFrame, bth, icrc};
 
-use crate::negotiation::Agreed;
-use crate::qp::PayloadMode;
-use crate::shim::{Arrival, Awaited, Lent, Shim, Verdict};
+use crate::negotiation::{Agreed, Extension, FallbackReason, Offer};
+use crate::qp::{ExpectedPsns, PathProps, PayloadMode};
+use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
 
 /// The deepest interleaving.
 pub const MAX_DEPTH: u8 = 64;
@@ -69,7 +70,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// Why a text is no code.
+/// FallbackReason a text is no code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` are no blocks of lowar: it must be R,C as in 32,1: R packets in a block, at most 255, and C repair packets behind it, at most R and {MAX_DEPTH}"
@@ -88,6 +89,26 @@ impl FromStr for Code {
 /// The MTU that a link must have for connections of this path MTU.
 pub const fn link_mtu(path_mtu: u32) -> u32 {
     path_mtu + RepairHeader::MTU_ROOM
+}
+
+/// What the negotiation needs to know.
+pub(crate) const EXTENSION: Extension = Extension {
+    bit: Extensions::LOWAR,
+    range: LowarSettings::RANGE,
+    is_usable: |settings| {
+        let LowarSettings { r, c } = settings.get();
+        Code::new(r, c).is_some()
+    },
+};
+
+/// The offer of a queue pair that sends these blocks; a link whose MTU has no room for repair packets is a reason to offer nothing.
+pub(crate) fn offer(code: Code, mtu: PathMtu, props: &PathProps) -> Result<Offer, FallbackReason> {
+    let needed = link_mtu(mtu.bytes());
+    if props.link_mtu.is_some_and(|mtu| mtu < needed) {
+        return Err(FallbackReason::LinkMtu(needed));
+    }
+    let settings = Settings::NONE.with(LowarSettings { r: code.r, c: code.c });
+    Ok(Offer { extensions: Extensions::LOWAR, settings })
 }
 
 /// A sequence of PSNs: that of the sender's requests, or that of its READ responses, which have the PSNs of the receiver's requests.
@@ -113,10 +134,10 @@ impl Stream {
         if responses { Stream::Responses } else { Stream::Requests }
     }
 
-    fn awaited(self, awaited: Awaited) -> Option<Psn> {
+    fn expected(self, expected: ExpectedPsns) -> Option<Psn> {
         match self {
-            Stream::Requests => awaited.request,
-            Stream::Responses => awaited.response,
+            Stream::Requests => expected.request,
+            Stream::Responses => expected.response,
         }
     }
 }
@@ -139,6 +160,11 @@ impl Lowar {
             payload,
             bth: template.headers_len() - bth::LEN,
         }
+    }
+
+    /// Asks the peer to send other blocks from now on (section IV-C of the paper); it follows with its next block.
+    pub fn request_code(&mut self, code: Code) {
+        self.encoder.request_code = Some(code);
     }
 
     /// The blocks that are sent, if any are.
@@ -170,13 +196,10 @@ fn digest_of(head: &[u8], tail: [u8; icrc::LEN], payload: PayloadMode) -> u32 {
 impl Shim for Lowar {
     fn on_agreement(&mut self, agreed: &Agreed) {
         self.encoder.start();
-        if let Some(code) = agreed.lowar {
+        let LowarSettings { r, c } = agreed.settings.get();
+        if let Some(code) = Code::new(r, c) {
             self.decoder.set_code(code);
         }
-    }
-
-    fn wish(&mut self, code: Code) {
-        self.encoder.wish = Some(code);
     }
 
     fn set_template(&mut self, template: &Template) {
@@ -185,7 +208,7 @@ impl Shim for Lowar {
     }
 
     #[inline]
-    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, lent: Lent<'_>) -> bool {
+    fn on_transmit(&mut self, _: Instant, frame: &TxFrame<'_>, resources: ShimResources<'_>) -> bool {
         let (a, b) = frame.segments();
         let (true, Some(head)) = (self.encoder.is_on(), a.get(self.bth..)) else { return false };
         let tail = match head.last_chunk() {
@@ -194,66 +217,84 @@ impl Shim for Lowar {
         };
         let digest = digest_of(head, tail, self.payload);
         let body = Body { parts: (head, b), wire_len: frame.wire_len() - self.bth, digest };
-        self.encoder.add(&body, lent)
+        self.encoder.add(&body, resources)
     }
 
     #[inline]
-    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, lent: Lent<'_>) -> bool {
-        self.encoder.poll_transmit(tx, self.payload, lent)
+    fn poll_transmit(&mut self, _: Instant, tx: &mut TxFrame<'_>, resources: ShimResources<'_>) -> bool {
+        self.encoder.poll_transmit(tx, self.payload, resources)
     }
 
     #[inline]
-    fn on_receive(&mut self, now: Instant, arrival: &Arrival<'_>, awaited: Awaited, lent: Lent<'_>) -> Verdict {
-        let Some(&opcode) = arrival.frame.get(arrival.bth) else { return Verdict::Deliver };
+    fn on_receive(
+        &mut self,
+        now: Instant,
+        received: &ReceivedFrame<'_>,
+        expected: ExpectedPsns,
+        resources: ShimResources<'_>,
+    ) -> ShimAction {
+        let Some(&opcode) = received.frame.get(received.bth) else { return ShimAction::Deliver };
         let opcode = Opcode(opcode);
         if opcode == Opcode::LOWAR {
-            self.on_repair_header(now, arrival, awaited, lent);
-            return Verdict::Consume;
+            self.on_repair_header(now, received, expected, resources);
+            return ShimAction::Consume;
         }
         match Stream::of(opcode) {
-            Some(stream) => self.decoder.on_data(now, arrival, opcode, stream, stream.awaited(awaited), lent),
-            None => Verdict::Deliver,
+            Some(stream) => self.decoder.on_data(now, received, opcode, stream, stream.expected(expected), resources),
+            None => ShimAction::Deliver,
         }
     }
 
-    fn poll_deliver(&mut self, _: Instant, awaited: Awaited, out: &mut [u8], lent: Lent<'_>) -> Option<usize> {
-        self.decoder.poll_deliver(awaited, out, lent)
+    fn poll_deliver(
+        &mut self,
+        _: Instant,
+        expected: ExpectedPsns,
+        out: &mut [u8],
+        resources: ShimResources<'_>,
+    ) -> Option<usize> {
+        self.decoder.poll_deliver(expected, out, resources)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.decoder.poll_timeout()
     }
 
-    fn handle_timeout(&mut self, now: Instant, lent: Lent<'_>) {
-        self.decoder.handle_timeout(now, lent);
+    fn handle_timeout(&mut self, now: Instant, resources: ShimResources<'_>) {
+        self.decoder.handle_timeout(now, resources);
     }
 
-    fn reset(&mut self, lent: Lent<'_>) {
-        self.encoder.reset(&mut lent.buffers.encoding);
-        self.decoder.reset(lent);
+    fn reset(&mut self, resources: ShimResources<'_>) {
+        self.encoder.reset(&mut resources.pools.lowar.encoding);
+        self.decoder.reset(resources);
     }
 }
 
 impl Lowar {
     /// A packet with a Repair Header came.
     #[inline(never)]
-    fn on_repair_header(&mut self, now: Instant, arrival: &Arrival<'_>, awaited: Awaited, lent: Lent<'_>) {
-        let body = arrival.frame.get(arrival.bth..arrival.end.min(arrival.frame.len())).unwrap_or_default();
+    fn on_repair_header(
+        &mut self,
+        now: Instant,
+        received: &ReceivedFrame<'_>,
+        expected: ExpectedPsns,
+        resources: ShimResources<'_>,
+    ) {
+        let body = received.frame.get(received.bth..received.end.min(received.frame.len())).unwrap_or_default();
         let header = body.get(bth::LEN..).and_then(|b| b.first_chunk()).and_then(RepairHeader::parse);
         let (Some(header), Some(base)) = (header, body.first_chunk::<{ bth::LEN }>().map(psn_of)) else {
-            lent.counters.lowar_rejected += 1;
+            resources.counters.lowar_rejected += 1;
             return;
         };
         let Some(code) = Code::new(header.r, header.c) else {
-            lent.counters.lowar_rejected += 1;
+            resources.counters.lowar_rejected += 1;
             return;
         };
         match header.kind {
             Type::Repair => {
-                lent.counters.lowar_repairs_received += 1;
+                resources.counters.lowar_repairs_received += 1;
                 let stream = Stream::of_responses(header.responses);
-                let repair = recovery::Repair { header, code, base, arrival };
-                self.decoder.on_repair(now, &repair, stream, stream.awaited(awaited), lent);
+                let repair = recovery::Repair { header, code, base, received };
+                self.decoder.on_repair(now, &repair, stream, stream.expected(expected), resources);
             }
             Type::Notice => self.decoder.set_code(code),
             Type::Wish => self.encoder.set_code(code),

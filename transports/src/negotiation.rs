@@ -1,9 +1,11 @@
-//! Which extensions of RC a queue pair speaks with its peer: offers, answers, and the verdict that follows from them.
+//! Which extensions a connected queue pair speaks with its peer: offers, answers, and the outcome that follows from them.
 //!
 //! Both sides offer when they become ready to receive, in a MAD to the peer's QP1 ([`vendor::Negotiation`]). Who offers an
 //! extension takes its packets from then on, whatever becomes of the MADs. So either MAD of the peer is enough to decide: its
 //! offer says what it takes, its answer says what it takes of ours. A peer that refuses, says nothing, or has nothing in common
 //! with us gets standard packets.
+//!
+//! What an extension is set to stands in bytes of its own ([`vendor::Settings`]), which nobody but the extension reads.
 //!
 //! A [`Negotiator`] is one queue pair's part in it, from RTR on. Its caller sees to it that only MADs from the peer's address get
 //! here, keeps an offer that came before RTR, and remembers who never answers ([`SilentPeers`]).
@@ -11,37 +13,41 @@
 use core::time::Duration;
 
 use softnic_wire::mad::Status;
-use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, VERSION};
+use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
 use softnic_wire::{Instant, Qpn};
 
-use crate::lowar::Code;
-
 mod agreement;
+mod extension;
 mod frame;
 mod fuzz;
+mod round_trips;
 mod silent_peers;
 
 pub use agreement::Agreement;
+pub(crate) use extension::Extension;
 pub use frame::write;
 #[doc(hidden)]
 pub use fuzz::fuzz_negotiation;
+pub use round_trips::RoundTrips;
 pub use silent_peers::SilentPeers;
 pub use softnic_wire::mad::vendor;
 
-/// Offers that a peer gets before it counts as silent.
-pub const TRIES: u8 = 3;
-/// How long an answer is waited for, at least; longer where the round trip is known to be more than half of it.
+/// Offers that a peer gets before it counts as silent, at least.
+pub const MIN_TRIES: u8 = 3;
+/// How long the first offer waits for an answer, at least; longer where the round trip is known to be more than half of it. Each
+/// further offer waits twice as long as the one before.
 pub const MIN_WAIT: Duration = Duration::from_millis(50);
+/// How long all offers together wait, at least: one side may become ready to receive long before the other, and the round trip
+/// may be long without anybody knowing.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What this side offers for one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offer {
     /// The extensions that it speaks.
     pub extensions: Extensions,
-    /// Selective Repeat: packets that its receive bitmap holds.
-    pub sr_window: u32,
-    /// LoWAR: the blocks that it sends.
-    pub lowar: Option<Code>,
+    /// Their settings.
+    pub settings: Settings,
 }
 
 /// What both sides speak.
@@ -49,25 +55,23 @@ pub struct Offer {
 pub struct Agreed {
     /// The extensions, at least one.
     pub extensions: Extensions,
-    /// Selective Repeat: how many packets ahead may be sent, the smaller one of both bitmaps; 0 without it.
-    pub sr_window: u32,
-    /// LoWAR: the blocks that the peer sends.
-    pub lowar: Option<Code>,
+    /// The peer's settings of these extensions.
+    pub settings: Settings,
 }
 
 /// How a negotiation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NegotiationOutcome {
     /// The peer takes packets of these extensions.
     Agreed(Agreed),
-    /// Plain RC.
-    Standard(Why),
+    /// The transport of the standard.
+    Standard(FallbackReason),
 }
 
-/// Why it is plain RC.
+/// FallbackReason a queue pair that offered an extension speaks the standard with its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Why {
-    /// The peer answered with an error: it knows nothing of this, as Linux.
+pub enum FallbackReason {
+    /// The peer answered with an error: it knows nothing of the negotiation, as Linux.
     Refused,
     /// The peer said nothing.
     Silent,
@@ -85,7 +89,7 @@ pub enum Choice {
     /// The peer has not answered yet; requests wait.
     Waiting,
     /// The standard's Go-Back-N, and why.
-    Standard(Why),
+    Standard(FallbackReason),
     /// The extension that was offered.
     Agreed,
 }
@@ -123,21 +127,21 @@ pub struct Negotiator {
     known_rtt: Duration,
     rtt: Option<Duration>,
     answer: Option<Answer>,
-    verdict: Option<Verdict>,
+    outcome: Option<NegotiationOutcome>,
 }
 
 impl Negotiator {
     /// For the queue pairs `qpns`, ours and the peer's, when ours becomes ready to receive.
     ///
     /// `transaction_id` is one that no other negotiation of this NIC has in flight, and hard to guess. With `known_silent` the
-    /// peer's address never answered before: one offer still goes out, but the verdict stands at once. It stands at once, too,
+    /// peer's address never answered before: one offer still goes out, but the outcome stands at once. It stands at once, too,
     /// where nothing is offered: then peers are only told so.
     pub fn new(offer: Offer, qpns: (Qpn, Qpn), transaction_id: u64, known_silent: bool) -> Negotiator {
-        let offer = usable(offer);
+        let offer = extension::usable(offer);
         let nothing = offer.extensions == Extensions::NONE;
-        let verdict = match (nothing, known_silent) {
-            (true, _) => Some(Verdict::Standard(Why::NothingInCommon)),
-            (false, true) => Some(Verdict::Standard(Why::KnownSilent)),
+        let outcome = match (nothing, known_silent) {
+            (true, _) => Some(NegotiationOutcome::Standard(FallbackReason::NothingInCommon)),
+            (false, true) => Some(NegotiationOutcome::Standard(FallbackReason::KnownSilent)),
             (false, false) => None,
         };
         Negotiator {
@@ -151,7 +155,7 @@ impl Negotiator {
             known_rtt: Duration::ZERO,
             rtt: None,
             answer: None,
-            verdict,
+            outcome,
         }
     }
 
@@ -172,7 +176,7 @@ impl Negotiator {
             self.asked = now;
         }
         self.tries += 1;
-        self.asking = match self.verdict {
+        self.asking = match self.outcome {
             None => Asking::Waiting(now + self.wait()),
             Some(_) => Asking::Over,
         };
@@ -193,7 +197,7 @@ impl Negotiator {
         }
         let common = self.common(mad);
         self.answer = Some(Answer { transaction_id: mad.transaction_id, extensions: common.extensions });
-        if !matches!(self.verdict, Some(Verdict::Agreed(_))) {
+        if !matches!(self.outcome, Some(NegotiationOutcome::Agreed(_))) {
             self.decide(common);
         }
     }
@@ -220,7 +224,7 @@ impl Negotiator {
         if self.is_ours(transaction_id) {
             self.take_rtt(now);
             if self.is_undecided() {
-                self.end(Verdict::Standard(Why::Refused));
+                self.end(NegotiationOutcome::Standard(FallbackReason::Refused));
             }
         }
     }
@@ -239,17 +243,17 @@ impl Negotiator {
         if self.poll_timeout().is_none_or(|until| now < until) {
             return;
         }
-        if self.tries < TRIES {
+        if self.tries < MIN_TRIES || now.saturating_since(self.asked) < PATIENCE {
             self.asking = Asking::Due;
         } else {
-            self.end(Verdict::Standard(Why::Silent));
+            self.end(NegotiationOutcome::Standard(FallbackReason::Silent));
         }
     }
 
-    /// The verdict; `None` while it is waited for. From plain RC it may become an agreement later, never the other way.
+    /// The outcome; `None` while it is waited for. From plain RC it may become an agreement later, never the other way.
     #[inline]
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.verdict
+    pub fn outcome(&self) -> Option<NegotiationOutcome> {
+        self.outcome
     }
 
     /// The round trip of our offer and what came back, if it went out once: else nobody knows which one was answered.
@@ -258,18 +262,19 @@ impl Negotiator {
     }
 
     /// Whether packets of all these extensions are taken from the peer: we offered them, so it may send them at any time,
-    /// also when its answer got lost and our verdict is plain RC.
+    /// also when its answer got lost and our outcome is plain RC.
     #[inline]
     pub fn accepts(&self, extensions: Extensions) -> bool {
         self.offer.extensions.contains(extensions)
     }
 
+    /// How long the offer that goes out now waits.
     fn wait(&self) -> Duration {
-        MIN_WAIT.max(self.known_rtt.saturating_mul(2))
+        let first = MIN_WAIT.max(self.known_rtt.saturating_mul(2));
+        first.saturating_mul(1 << (self.tries - 1).min(16))
     }
 
     fn mad(&self, kind: Kind, transaction_id: u64, extensions: Extensions) -> Negotiation {
-        let code = self.offer.lowar.filter(|_| extensions.contains(Extensions::LOWAR));
         Negotiation {
             transaction_id,
             kind,
@@ -277,9 +282,7 @@ impl Negotiator {
             sender_qpn: self.qpn.value(),
             receiver_qpn: self.peer_qpn.value(),
             extensions,
-            lowar_r: code.map_or(0, Code::r),
-            lowar_c: code.map_or(0, Code::c),
-            sr_window: if extensions.contains(Extensions::SR) { self.offer.sr_window } else { 0 },
+            settings: extension::settings_of(extensions, self.offer.settings),
         }
     }
 
@@ -294,30 +297,29 @@ impl Negotiator {
 
     /// Whether nothing but silence has decided yet.
     fn is_undecided(&self) -> bool {
-        matches!(self.verdict, None | Some(Verdict::Standard(Why::Silent | Why::KnownSilent)))
+        matches!(
+            self.outcome,
+            None | Some(NegotiationOutcome::Standard(FallbackReason::Silent | FallbackReason::KnownSilent))
+        )
     }
 
     /// What we and a MAD of the peer have in common.
     fn common(&self, mad: &Negotiation) -> Agreed {
-        let lowar = Code::new(mad.lowar_r, mad.lowar_c);
-        let peer = usable(Offer { extensions: mad.extensions, sr_window: mad.sr_window, lowar });
-        Agreed {
-            extensions: self.offer.extensions.intersection(peer.extensions),
-            sr_window: self.offer.sr_window.min(peer.sr_window),
-            lowar: peer.lowar.filter(|_| self.offer.lowar.is_some()),
-        }
+        let peer = extension::usable(Offer { extensions: mad.extensions, settings: mad.settings });
+        let extensions = self.offer.extensions.intersection(peer.extensions);
+        Agreed { extensions, settings: extension::settings_of(extensions, peer.settings) }
     }
 
     fn decide(&mut self, common: Agreed) {
         self.end(match common.extensions {
-            Extensions::NONE => Verdict::Standard(Why::NothingInCommon),
-            _ => Verdict::Agreed(common),
+            Extensions::NONE => NegotiationOutcome::Standard(FallbackReason::NothingInCommon),
+            _ => NegotiationOutcome::Agreed(common),
         });
     }
 
-    fn end(&mut self, verdict: Verdict) {
+    fn end(&mut self, outcome: NegotiationOutcome) {
         self.asking = Asking::Over;
-        self.verdict = Some(verdict);
+        self.outcome = Some(outcome);
     }
 
     fn take_rtt(&mut self, now: Instant) {
@@ -325,16 +327,4 @@ impl Negotiator {
             self.rtt = Some(now - self.asked);
         }
     }
-}
-
-/// An offer without what makes no sense: Selective Repeat without a window, LoWAR without a code, and these without the extension.
-fn usable(offer: Offer) -> Offer {
-    let Offer { mut extensions, mut sr_window, mut lowar } = offer;
-    if !extensions.contains(Extensions::SR) || sr_window == 0 {
-        (extensions, sr_window) = (extensions.without(Extensions::SR), 0);
-    }
-    if !extensions.contains(Extensions::LOWAR) || lowar.is_none() {
-        (extensions, lowar) = (extensions.without(Extensions::LOWAR), None);
-    }
-    Offer { extensions, sr_window, lowar }
 }

@@ -1,11 +1,22 @@
-//! The trait of a queue pair: what every transport offers to the NIC.
+//! The trait of a queue pair: what every transport offers to the NIC, from its creation to its end.
+
+mod attributes;
+mod rules;
+
+pub use attributes::{ModifyError, QpAttr, ReceiveAttr, SendAttr, Update};
+pub(crate) use rules::check_rules;
+
+use std::time::Duration;
 
 use softnic_wire::opcode::Service;
-use softnic_wire::{ExtHeaders, Instant, Qpn, TxFrame, bth, grh};
+use softnic_wire::{ExtHeaders, Instant, Psn, Qpn, TxFrame, bth, grh};
 
 use crate::completion::CqId;
+use crate::congestion::CongestionControl;
 use crate::memory::PdId;
+use crate::negotiation::{Choice, NegotiationOutcome};
 use crate::recv_queue::SrqId;
+use crate::wr::AhId;
 use crate::{Host, PostError, RecvWr, SendWr};
 
 /// The kinds of queue pairs that a program can ask for.
@@ -115,6 +126,8 @@ pub struct Config {
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
+    /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes.
+    pub prompt_acks: bool,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
 }
@@ -146,16 +159,78 @@ pub enum PayloadMode {
     Elided,
 }
 
+/// The link and the peer as far as they are known when a connected queue pair becomes ready to receive.
+#[derive(Debug, Clone, Copy)]
+pub struct PathProps {
+    /// Partition key of its packets.
+    pub pkey: u16,
+    /// The MTU of the link; `None` where it carries packets of any length.
+    pub link_mtu: Option<u32>,
+    /// The rate of the link in bits a second.
+    pub link_rate: u64,
+    /// The peer's address has never answered an offer of extensions.
+    pub known_silent: bool,
+    /// The round trip to the peer, as far as somebody measured it; else zero.
+    pub known_rtt: Duration,
+}
+
+/// The PSNs that a queue pair expects next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExpectedPsns {
+    /// Of the peer's next request; `None` where PSNs say nothing.
+    pub request: Option<Psn>,
+    /// Of the next READ response or value of an atomic; `None` while none is owed.
+    pub response: Option<Psn>,
+}
+
+/// The transport of a queue pair has no congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this transport has no congestion control")]
+pub struct NoCongestionControl;
+
 /// A queue pair of some transport.
 ///
-/// The NIC calls `poll_transmit` until it says `false`, again after each `handle_*` and each doorbell; and `handle_timeout`
-/// when the time of `poll_timeout` has come. Nothing here assumes that packets have one sequence of PSNs.
+/// The NIC moves it through its states by the rules of the IBTA and calls `poll_transmit` until it says `false`, again after each
+/// `handle_*` and each doorbell; and `handle_timeout` when the time of `poll_timeout` has come. Nothing here assumes that packets
+/// have one sequence of PSNs. A transport implements the methods without a body; the others have one for transports that lack
+/// the feature they are about.
 pub trait QueuePair {
     /// The number by which the peer knows it.
     fn qpn(&self) -> Qpn;
 
     /// The state it is in. A queue pair goes to [`QpState::Error`] by itself when it must.
     fn state(&self) -> QpState;
+
+    // ---- life cycle ----
+
+    /// To the reset state: all work is forgotten.
+    fn reset(&mut self);
+
+    /// RESET to INIT.
+    fn init(&mut self);
+
+    /// INIT to RTR. `connection` is there for connected queue pairs.
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, props: &PathProps);
+
+    /// RTR to RTS.
+    fn ready_to_send(&mut self, a: &SendAttr);
+
+    /// RTS to SQD: what was begun is finished, nothing else begins. With `notify` an event says when that is done.
+    fn drain(&mut self, notify: bool, host: &mut impl Host);
+
+    /// SQD or SQE to RTS.
+    fn resume(&mut self);
+
+    /// Whether nothing that was sent is unanswered and no message is half sent.
+    fn is_drained(&mut self) -> bool;
+
+    /// Changes what may change while connected.
+    fn update(&mut self, u: &Update);
+
+    /// Goes to the error state and flushes all work, because the program asked for it.
+    fn fail(&mut self, host: &mut impl Host);
+
+    // ---- work and packets ----
 
     /// Writes a send work request into the queue. Nothing happens before [`QueuePair::ring_doorbell`].
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError>;
@@ -178,8 +253,57 @@ pub trait QueuePair {
     /// Time has passed.
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host);
 
-    /// Goes to the error state and flushes all work, by wish of the program.
-    fn fail(&mut self, host: &mut impl Host);
+    // ---- what not every transport has ----
+
+    /// Whether it takes packets of an extension's service, beside those of its kind.
+    #[inline]
+    fn takes(&self, _: Service) -> bool {
+        false
+    }
+
+    /// Whether it still listens although it is in the error state.
+    #[inline]
+    fn owes_answers(&self) -> bool {
+        false
+    }
+
+    /// Where the datagram goes that it sends next.
+    #[inline]
+    fn next_address(&self) -> Option<AhId> {
+        None
+    }
+
+    /// Puts a congestion controller in charge of what is sent.
+    fn set_congestion_control(&mut self, _: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
+        Err(NoCongestionControl)
+    }
+
+    /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
+    fn release_ack(&mut self) {}
+
+    /// How the negotiation with the peer stands, from RTR on and whenever it may have moved; `None` while the peer has not answered.
+    /// `rtt` is the round trip that it measured.
+    fn on_negotiation(&mut self, _: Option<&NegotiationOutcome>, _: Option<Duration>) {}
+
+    /// What its requests are sent by, where that does not follow from the negotiation alone.
+    fn choice(&self) -> Option<Choice> {
+        None
+    }
+
+    /// The PSNs that it expects next, for a shim below it.
+    fn expected_psns(&self) -> ExpectedPsns {
+        ExpectedPsns::default()
+    }
+
+    /// A frame of the shim below it leaves: congestion control counts it.
+    fn on_shim_sent(&mut self, _: Instant, _: &TxFrame<'_>) {}
+
+    /// A frame of the shim below it came, with the mark of congestion.
+    fn on_shim_marked(&mut self, _: Instant) {}
+
+    /// Hints that what it sends next will be wanted soon.
+    #[inline]
+    fn prefetch_work(&self) {}
 }
 
 /// The earlier one of two times, where there is one.

@@ -11,72 +11,18 @@ use std::time::Duration;
 use ping_pong::PingPong;
 use requester::{Limits, Requester};
 use responder::Responder;
-use softnic_wire::aeth::{NakCode, RnrTimer};
-use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
+use softnic_wire::aeth::NakCode;
+use softnic_wire::{Instant, Opcode, Qpn, Template, TxFrame};
 
 use crate::congestion::CongestionControl;
 use crate::congestion::notification::NotificationPoint;
 use crate::invariants::ON;
-use crate::memory::{Access, PdId};
+use crate::memory::PdId;
 use crate::message::Link;
-use crate::qp::{Config, PayloadMode};
+use crate::negotiation::NegotiationOutcome;
+use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
-
-/// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
-#[derive(Debug, Clone, Copy)]
-pub struct ReceiveAttr {
-    /// The way to the peer.
-    pub path: Path,
-    /// The peer's queue pair.
-    pub dest_qp: Qpn,
-    /// Bytes of payload a packet carries at most.
-    pub mtu: PathMtu,
-    /// The first PSN that the peer will send.
-    pub rq_psn: Psn,
-    /// What the peer may do here.
-    pub access: Access,
-    /// How long a peer shall wait that found no receive.
-    pub min_rnr_timer: RnrTimer,
-    /// READs and atomics of the peer that may be outstanding.
-    pub max_dest_rd_atomic: u8,
-    /// Partition.
-    pub pkey: u16,
-}
-
-/// What it needs to send (IBA 11.2.5.2, RTR to RTS).
-#[derive(Debug, Clone, Copy)]
-pub struct SendAttr {
-    /// The first PSN to send.
-    pub sq_psn: Psn,
-    /// Local ACK timeout code: 4.096 µs · 2^n, 0 for none.
-    pub timeout: u8,
-    /// Retries after timeouts and sequence NAKs; 7 is seven.
-    pub retry_cnt: u8,
-    /// Retries after RNR NAKs; 7 is for ever.
-    pub rnr_retry: u8,
-    /// READs and atomics that may be outstanding.
-    pub max_rd_atomic: u8,
-}
-
-/// What may change while connected; what is `None` stays as it is.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Update {
-    /// What the peer may do here.
-    pub access: Option<Access>,
-    /// How long a peer shall wait that found no receive.
-    pub min_rnr_timer: Option<RnrTimer>,
-    /// Another way to the same peer.
-    pub template: Option<Template>,
-    /// Local ACK timeout code.
-    pub timeout: Option<u8>,
-    /// Retries after timeouts and sequence NAKs.
-    pub retry_cnt: Option<u8>,
-    /// Retries after RNR NAKs.
-    pub rnr_retry: Option<u8>,
-    /// READs and atomics that may be outstanding.
-    pub max_rd_atomic: Option<u8>,
-}
 
 /// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
@@ -103,7 +49,8 @@ pub struct Rc {
     ack_passed: bool,
     /// Whether the acknowledgement that is owed waits for the program's reply.
     ping_pong: PingPong,
-    /// Nothing goes ahead of an acknowledgement.
+    /// Nothing goes ahead of an acknowledgement. Where nobody polls, a reply that comes first gains nothing, and a program that has one
+    /// channel for both may count on hearing that its message arrived before it hears the answer, as with hardware.
     prompt_acks: bool,
     notification: NotificationPoint,
     /// Requests wait: for what the peer says about a shim.
@@ -130,95 +77,10 @@ impl Rc {
             tell_drained: false,
             ack_passed: false,
             ping_pong: PingPong::default(),
-            prompt_acks: false,
+            prompt_acks: c.prompt_acks,
             notification: NotificationPoint::default(),
             held: false,
         }
-    }
-
-    /// To the reset state: all work is forgotten.
-    pub fn reset(&mut self) {
-        self.state = QpState::Reset;
-        self.link = None;
-        self.requester.reset();
-        self.responder.receives.clear();
-        (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
-        self.ping_pong = PingPong::default();
-        self.notification = NotificationPoint::default();
-    }
-
-    /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes. Where nobody polls, a reply that
-    /// comes first gains nothing, and a program that has one channel for both may count on hearing that its message arrived before it
-    /// hears the answer, as with hardware.
-    pub fn set_prompt_acks(&mut self) {
-        self.prompt_acks = true;
-    }
-
-    /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
-    pub fn release_ack(&mut self) {
-        self.ping_pong.release();
-    }
-
-    /// Lets requests wait, or go again; answers go on.
-    pub fn hold_requests(&mut self, held: bool) {
-        self.held = held;
-    }
-
-    /// The PSN of the peer's next request.
-    #[inline]
-    pub fn awaited_request(&self) -> Psn {
-        self.responder.expected()
-    }
-
-    /// The PSN of the next READ response, or value of an atomic, while one is owed.
-    pub fn awaited_response(&self) -> Option<Psn> {
-        self.requester.awaited_response()
-    }
-
-    /// RESET to INIT.
-    pub fn init(&mut self) {
-        self.state = QpState::Init;
-    }
-
-    /// INIT to RTR.
-    pub fn ready_to_receive(&mut self, a: &ReceiveAttr) {
-        self.link = Some(Link {
-            qpn: self.qpn,
-            pd: self.pd,
-            template: Template::new(&a.path, a.dest_qp, a.pkey),
-            mtu: a.mtu,
-            access: a.access,
-            payload: self.payload,
-        });
-        self.responder.start(a.rq_psn, a.mtu, a.min_rnr_timer, a.max_dest_rd_atomic);
-        self.state = QpState::ReadyToReceive;
-    }
-
-    /// RTR to RTS.
-    pub fn ready_to_send(&mut self, a: &SendAttr) {
-        let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
-        self.ping_pong.set_timeout(ack_timeout(timeout));
-        self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
-        self.state = QpState::ReadyToSend;
-    }
-
-    /// RTS to SQD: what was begun is finished, nothing else begins. With `notify` an event says when that is done.
-    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
-        self.state = QpState::SendQueueDrain;
-        self.requester.draining = true;
-        self.tell_drained = notify;
-        self.check_drained(host);
-    }
-
-    /// SQD to RTS.
-    pub fn resume(&mut self) {
-        self.state = QpState::ReadyToSend;
-        self.requester.draining = false;
-    }
-
-    /// Whether nothing that was sent is unanswered and no message is half sent.
-    pub fn is_drained(&mut self) -> bool {
-        self.requester.is_drained()
     }
 
     pub(crate) fn check_drained(&mut self, host: &mut impl Host) {
@@ -226,26 +88,6 @@ impl Rc {
             self.tell_drained = false;
             host.notify(Event::SqDrained(self.qpn));
         }
-    }
-
-    /// Changes what may change while connected.
-    pub fn update(&mut self, u: &Update) {
-        if let Some(link) = &mut self.link {
-            link.access = u.access.unwrap_or(link.access);
-            link.template = u.template.unwrap_or(link.template);
-        }
-        if let Some(timer) = u.min_rnr_timer {
-            self.responder.set_rnr_timer(timer);
-        }
-        if let Some(timeout) = u.timeout {
-            self.ping_pong.set_timeout(ack_timeout(timeout));
-        }
-        self.requester.update(u);
-    }
-
-    /// Puts a congestion controller in charge of what is sent.
-    pub fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) {
-        self.requester.congestion = cc;
     }
 
     /// Falls silent and flushes; `work` is how the oldest send ends.
@@ -292,12 +134,6 @@ impl Rc {
                 self.requester.check_invariants();
             }
         }
-    }
-
-    /// Hints that what it sends next will be wanted soon.
-    #[inline]
-    pub fn prefetch_work(&self) {
-        self.requester.queue.prefetch();
     }
 
     /// One packet of an answer, if one is owed; and whether nothing else may go now, because the queue pair stopped or the answer waits
@@ -372,6 +208,71 @@ impl QueuePair for Rc {
 
     fn state(&self) -> QpState {
         self.state
+    }
+
+    fn reset(&mut self) {
+        self.state = QpState::Reset;
+        self.link = None;
+        self.requester.reset();
+        self.responder.receives.clear();
+        (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
+        self.ping_pong = PingPong::default();
+        self.notification = NotificationPoint::default();
+    }
+
+    fn init(&mut self) {
+        self.state = QpState::Init;
+    }
+
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, _: &PathProps) {
+        let Some(a) = connection else { return };
+        self.link = Some(Link {
+            qpn: self.qpn,
+            pd: self.pd,
+            template: Template::new(&a.path, a.dest_qp, a.pkey),
+            mtu: a.mtu,
+            access: a.access,
+            payload: self.payload,
+        });
+        self.responder.start(a.rq_psn, a.mtu, a.min_rnr_timer, a.max_dest_rd_atomic);
+        self.state = QpState::ReadyToReceive;
+    }
+
+    fn ready_to_send(&mut self, a: &SendAttr) {
+        let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
+        self.ping_pong.set_timeout(ack_timeout(timeout));
+        self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
+        self.state = QpState::ReadyToSend;
+    }
+
+    fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.state = QpState::SendQueueDrain;
+        self.requester.draining = true;
+        self.tell_drained = notify;
+        self.check_drained(host);
+    }
+
+    fn resume(&mut self) {
+        self.state = QpState::ReadyToSend;
+        self.requester.draining = false;
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.requester.is_drained()
+    }
+
+    fn update(&mut self, u: &Update) {
+        if let Some(link) = &mut self.link {
+            link.access = u.access.unwrap_or(link.access);
+            link.template = u.template.unwrap_or(link.template);
+        }
+        if let Some(timer) = u.min_rnr_timer {
+            self.responder.set_rnr_timer(timer);
+        }
+        if let Some(timeout) = u.timeout {
+            self.ping_pong.set_timeout(ack_timeout(timeout));
+        }
+        self.requester.update(u);
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
@@ -501,5 +402,37 @@ impl QueuePair for Rc {
 
     fn fail(&mut self, host: &mut impl Host) {
         self.stop(Status::WrFlushErr, host);
+    }
+
+    fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
+        self.requester.congestion = cc;
+        Ok(())
+    }
+
+    fn release_ack(&mut self) {
+        self.ping_pong.release();
+    }
+
+    #[inline]
+    fn prefetch_work(&self) {
+        self.requester.queue.prefetch();
+    }
+
+    /// Requests wait for what the peer says about a shim; answers go on.
+    fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, _: Option<Duration>) {
+        self.held = outcome.is_none();
+    }
+
+    #[inline]
+    fn expected_psns(&self) -> ExpectedPsns {
+        ExpectedPsns { request: Some(self.responder.expected()), response: self.requester.awaited_response() }
+    }
+
+    fn on_shim_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        self.count_for_pacing(now, tx);
+    }
+
+    fn on_shim_marked(&mut self, now: Instant) {
+        self.notification.on_packet(now, true, Opcode::LOWAR);
     }
 }

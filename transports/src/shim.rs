@@ -3,43 +3,40 @@
 //! A shim sees every frame that a queue pair sends and receives, may add frames of its own, and may hold frames back or
 //! bring back lost ones. The frames are whole, Ethernet to ICRC, so that a recovered frame proves itself by its own ICRC.
 
-use softnic_wire::{Instant, Psn, Template, TxFrame};
+use std::any::Any;
+
+use softnic_wire::{Instant, Template, TxFrame};
 
 use crate::Counters;
-use crate::lowar::{Buffers, Code};
 use crate::negotiation::Agreed;
+use crate::qp::ExpectedPsns;
+use crate::queue_pairs::ShimPools;
 
 /// What a shim does with a frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The queue pair gets it now.
+pub enum ShimAction {
+    /// The queue pair gets the frame now.
     Deliver,
-    /// The same, and [`Shim::poll_deliver`] may have more.
+    /// The queue pair gets the frame now, and [`Shim::poll_deliver`] may have more.
     DeliverAndPoll,
-    /// The shim keeps it, or it was the shim's own; [`Shim::poll_deliver`] may have others.
+    /// The shim keeps the frame; [`Shim::poll_deliver`] may have others.
+    Hold,
+    /// The frame was for the shim itself. It may have frames for the queue pair ([`Shim::poll_deliver`]) and an answer of its own
+    /// ([`Shim::poll_transmit`]) now.
     Consume,
 }
 
-/// What all shims of a NIC share.
-pub struct Lent<'a> {
-    /// Memory for packets and sums of packets.
-    pub buffers: &'a mut Buffers,
+/// Memory and counters that all shims of a NIC share.
+pub struct ShimResources<'a> {
+    /// Memory, for each kind of shim that needs any.
+    pub pools: &'a mut ShimPools,
     /// The NIC's counters.
     pub counters: &'a mut Counters,
 }
 
-/// The PSNs that a queue pair waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Awaited {
-    /// Of the peer's next request; `None` where PSNs say nothing.
-    pub request: Option<Psn>,
-    /// Of the next READ response or value of an atomic; `None` while none is owed.
-    pub response: Option<Psn>,
-}
-
 /// A frame that was received.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrival<'a> {
+pub struct ReceivedFrame<'a> {
     /// The frame, its ICRC right; without its payload where the simulator elided that.
     pub frame: &'a [u8],
     /// Where its BTH begins.
@@ -49,35 +46,44 @@ pub struct Arrival<'a> {
 }
 
 /// A layer below one queue pair.
-pub trait Shim: Send {
+pub trait Shim: Any + Send {
     /// The peer agreed to what was offered for the shim.
     fn on_agreement(&mut self, agreed: &Agreed);
-
-    /// The peer is to be asked to send other blocks; what it sends is its own decision. For shims without blocks this is nothing.
-    fn wish(&mut self, _: Code) {}
 
     /// The queue pair's frames have these headers from now on.
     fn set_template(&mut self, template: &Template);
 
     /// A frame of the queue pair is about to leave. Says whether [`Shim::poll_transmit`] has something now.
-    fn on_transmit(&mut self, now: Instant, frame: &TxFrame<'_>, lent: Lent<'_>) -> bool;
+    fn on_transmit(&mut self, now: Instant, frame: &TxFrame<'_>, resources: ShimResources<'_>) -> bool;
 
-    /// A frame of the shim's own to send before anything else of the queue pair. It is asked for after an agreement, after frames that came,
-    /// and when [`Shim::on_transmit`] says so, until there is none.
-    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, lent: Lent<'_>) -> bool;
+    /// A frame of the shim's own to send before anything else of the queue pair. It is asked for after an agreement, after frames that came
+    /// for the shim, and when [`Shim::on_transmit`] says so, until there is none.
+    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, resources: ShimResources<'_>) -> bool;
 
-    /// A frame for the queue pair was received.
-    fn on_receive(&mut self, now: Instant, arrival: &Arrival<'_>, awaited: Awaited, lent: Lent<'_>) -> Verdict;
+    /// A frame for the queue pair, or for the shim, was received.
+    fn on_receive(
+        &mut self,
+        now: Instant,
+        received: &ReceivedFrame<'_>,
+        expected: ExpectedPsns,
+        resources: ShimResources<'_>,
+    ) -> ShimAction;
 
     /// A frame that was held back or recovered and is due now, copied to `out`; its length.
-    fn poll_deliver(&mut self, now: Instant, awaited: Awaited, out: &mut [u8], lent: Lent<'_>) -> Option<usize>;
+    fn poll_deliver(
+        &mut self,
+        now: Instant,
+        expected: ExpectedPsns,
+        out: &mut [u8],
+        resources: ShimResources<'_>,
+    ) -> Option<usize>;
 
     /// When [`Shim::handle_timeout`] wants to be called.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Time has passed.
-    fn handle_timeout(&mut self, now: Instant, lent: Lent<'_>);
+    fn handle_timeout(&mut self, now: Instant, resources: ShimResources<'_>);
 
-    /// The queue pair begins anew, or is gone: what was lent is given back.
-    fn reset(&mut self, lent: Lent<'_>);
+    /// The queue pair begins anew, or is gone: memory of the pools is given back.
+    fn reset(&mut self, resources: ShimResources<'_>);
 }

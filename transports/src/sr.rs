@@ -6,30 +6,33 @@
 //! an answer of the negotiation is.
 
 mod acknowledgement;
-mod agreement;
+
 mod answers;
 mod arrivals;
 mod bitmap;
 mod flight;
 mod numbers;
+mod outcome;
 mod requester;
 mod responder;
 mod timer;
 
+use std::time::Duration;
+
 use requester::Requester;
 use responder::{Made, Responder};
 use softnic_wire::aeth::Syndrome;
-use softnic_wire::mad::vendor::Extensions;
+use softnic_wire::mad::vendor::{ExtensionSettings, Extensions, Settings};
 use softnic_wire::opcode::{Kind, Service};
-use softnic_wire::sr::SrEth;
+use softnic_wire::sr::{SrEth, SrSettings};
 use softnic_wire::{Instant, Opcode, Psn, Qpn, TxFrame};
 use timer::RoundTrip;
 
 use crate::congestion::CongestionControl;
 use crate::invariants;
-use crate::negotiation::{Agreement, Choice, Offer};
-use crate::qp::{Config, earlier};
-use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
+use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
+use crate::qp::{Config, NoCongestionControl, PathProps, ReceiveAttr, SendAttr, Update, earlier};
+use crate::rc::{self, Rc};
 use crate::send_queue::Numbering;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
 
@@ -44,20 +47,32 @@ pub const DEFAULT_WINDOW: u32 = 1 << 14;
 /// The longest window: old and new PSNs must be told apart.
 pub const MAX_WINDOW: u32 = 1 << 21;
 
-/// What Selective Repeat is set to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SrConfig {
-    /// Packets from the oldest missing one to the newest, at most: four bandwidth-delay products.
-    pub window: u32,
-    /// The line's rate in bits a second: with the round-trip time it says how many packets may be under way.
-    pub rate: u64,
+/// What the negotiation needs to know.
+pub(crate) const EXTENSION: Extension = Extension {
+    bit: Extensions::SR,
+    range: SrSettings::RANGE,
+    is_usable: |settings| settings.get::<SrSettings>().window > 0,
+};
+
+/// The offer of a queue pair with this window.
+pub(crate) fn offer(window: u32) -> Offer {
+    Offer { extensions: Extensions::SR, settings: Settings::NONE.with(SrSettings { window: clamp(window) }) }
+}
+
+/// A window that can be.
+fn clamp(window: u32) -> u32 {
+    window.clamp(MIN_WINDOW, MAX_WINDOW)
 }
 
 /// A reliable connection with Selective Repeat where the peer has it.
 pub struct Sr {
     rc: Rc,
-    config: SrConfig,
-    agreement: Agreement,
+    /// Packets from the oldest missing one to the newest, at most: four bandwidth-delay products, or more.
+    window: u32,
+    /// The rate of the link in bits a second: with the round-trip time it says how many packets may be under way.
+    rate: u64,
+    /// How the negotiation ended.
+    outcome: Option<NegotiationOutcome>,
     choice: Choice,
     rtt: RoundTrip,
     rq_psn: Psn,
@@ -68,13 +83,13 @@ pub struct Sr {
 }
 
 impl Sr {
-    /// In the reset state. Answers of the negotiation are known by the transaction id.
-    pub fn new(c: &Config, config: SrConfig, transaction_id: u64) -> Sr {
-        let config = SrConfig { window: config.window.clamp(MIN_WINDOW, MAX_WINDOW), ..config };
+    /// In the reset state.
+    pub fn new(c: &Config, window: u32) -> Sr {
         Sr {
             rc: Rc::with_receives_ahead(c, RECEIVES_AHEAD),
-            config,
-            agreement: Agreement::new(c.qpn, transaction_id),
+            window: clamp(window),
+            rate: 0,
+            outcome: None,
             choice: Choice::Waiting,
             rtt: RoundTrip::default(),
             rq_psn: Psn::new(0),
@@ -83,76 +98,6 @@ impl Sr {
             requester: None,
             responder: None,
         }
-    }
-
-    /// To the reset state: all work is forgotten.
-    pub fn reset(&mut self) {
-        self.rc.reset();
-        self.agreement.reset();
-        self.choice = Choice::Waiting;
-        (self.requester, self.responder, self.rtt) = (None, None, RoundTrip::default());
-    }
-
-    /// RESET to INIT.
-    pub fn init(&mut self) {
-        self.rc.init();
-    }
-
-    /// INIT to RTR: the negotiation begins. `known_silent`: the peer's address answered none before.
-    pub fn ready_to_receive(&mut self, a: &ReceiveAttr, known_silent: bool) {
-        self.rc.ready_to_receive(a);
-        (self.rq_psn, self.max_dest_rd_atomic) = (a.rq_psn, a.max_dest_rd_atomic);
-        let offer = Offer { extensions: Extensions::SR, sr_window: self.config.window, lowar: None };
-        self.agreement.begin(offer, (a.path.addresses.dst(), a.dest_qp), known_silent);
-        self.decide();
-    }
-
-    /// RTR to RTS.
-    pub fn ready_to_send(&mut self, a: &SendAttr) {
-        self.rc.ready_to_send(a);
-        self.sq_psn = a.sq_psn;
-        self.decide();
-    }
-
-    /// RTS to SQD.
-    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
-        self.rc.drain(notify, host);
-    }
-
-    /// SQD to RTS.
-    pub fn resume(&mut self) {
-        self.rc.resume();
-    }
-
-    /// Whether nothing that was sent is unanswered and no message is half sent.
-    pub fn is_drained(&mut self) -> bool {
-        self.rc.is_drained()
-    }
-
-    /// Changes what may change while connected.
-    pub fn update(&mut self, u: &Update) {
-        self.rc.update(u);
-        self.pass_on_timeout();
-    }
-
-    /// Puts a congestion controller in charge of what is sent.
-    pub fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) {
-        self.rc.set_congestion_control(cc);
-    }
-
-    /// Acknowledgements go at once, and before any request, also where RC is spoken.
-    pub fn set_prompt_acks(&mut self) {
-        self.rc.set_prompt_acks();
-    }
-
-    /// An acknowledgement that waits for the program's reply goes with the next packet.
-    pub fn release_ack(&mut self) {
-        self.rc.release_ack();
-    }
-
-    /// What its requests are sent by.
-    pub fn choice(&self) -> Choice {
-        self.choice
     }
 
     fn pass_on_timeout(&mut self) {
@@ -166,7 +111,7 @@ impl Sr {
         let (span, limit) = self.reach();
         let made = Made {
             first: self.rq_psn,
-            window: self.config.window,
+            window: self.window,
             span,
             limit,
             ack_every: ACK_EVERY,
@@ -175,12 +120,6 @@ impl Sr {
         };
         self.responder = Some(Box::new(Responder::new(&made)));
         self.pass_on_timeout();
-    }
-
-    /// Whether it stopped because it refused a request, and has not given all answers to what was before that: the peer's
-    /// acknowledgements of them are still heard.
-    pub fn owes_answers(&self) -> bool {
-        self.rc.state == QpState::Error && self.responder.as_ref().is_some_and(|r| !r.jobs.is_empty())
     }
 
     /// The queue pair stopped, for whatever reason: it asks for nothing more. What was refused is still told, and what was before it
@@ -346,6 +285,45 @@ impl QueuePair for Sr {
         self.rc.state
     }
 
+    fn reset(&mut self) {
+        self.rc.reset();
+        (self.outcome, self.choice) = (None, Choice::Waiting);
+        (self.requester, self.responder, self.rtt) = (None, None, RoundTrip::default());
+    }
+
+    fn init(&mut self) {
+        self.rc.init();
+    }
+
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, props: &PathProps) {
+        let Some(a) = connection else { return };
+        self.rc.ready_to_receive(connection, props);
+        (self.rq_psn, self.max_dest_rd_atomic, self.rate) = (a.rq_psn, a.max_dest_rd_atomic, props.link_rate);
+    }
+
+    fn ready_to_send(&mut self, a: &SendAttr) {
+        self.rc.ready_to_send(a);
+        self.sq_psn = a.sq_psn;
+        self.decide();
+    }
+
+    fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.rc.drain(notify, host);
+    }
+
+    fn resume(&mut self) {
+        self.rc.resume();
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.rc.is_drained()
+    }
+
+    fn update(&mut self, u: &Update) {
+        self.rc.update(u);
+        self.pass_on_timeout();
+    }
+
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.rc.write_send(wr)
     }
@@ -388,7 +366,7 @@ impl QueuePair for Sr {
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        if self.transmit_mad(now, tx) || self.rc.owes_notification() && self.rc.transmit_notification(now, tx, host) {
+        if self.rc.owes_notification() && self.rc.transmit_notification(now, tx, host) {
             return true;
         }
         match self.choice {
@@ -401,15 +379,12 @@ impl QueuePair for Sr {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let negotiation = self.agreement.poll_timeout();
         let requests = self.requester.as_ref().and_then(|r| r.deadline());
         let answers = self.responder.as_ref().and_then(|r| r.timer.deadline());
-        earlier(earlier(self.rc.poll_timeout(), negotiation), earlier(requests, answers))
+        earlier(self.rc.poll_timeout(), earlier(requests, answers))
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        self.agreement.handle_timeout(now);
-        self.decide();
         self.rc.requester.end_pause(now);
         if let Some(responder) = &mut self.responder {
             responder.handle_timeout(now, &self.rtt);
@@ -435,5 +410,35 @@ impl QueuePair for Sr {
     fn fail(&mut self, host: &mut impl Host) {
         self.rc.fail(host);
         self.follow_state(true);
+    }
+
+    fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
+        self.rc.set_congestion_control(cc)
+    }
+
+    fn release_ack(&mut self) {
+        self.rc.release_ack();
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        Some(self.choice)
+    }
+
+    fn owes_answers(&self) -> bool {
+        self.rc.state == QpState::Error && self.responder.as_ref().is_some_and(|r| !r.jobs.is_empty())
+    }
+
+    #[inline]
+    fn takes(&self, service: Service) -> bool {
+        service == Service::Sr
+    }
+
+    fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, rtt: Option<Duration>) {
+        self.outcome = outcome.copied();
+        if let Some(rtt) = rtt {
+            self.rtt.on_first_sample(rtt);
+            self.follow_round_trip();
+        }
+        self.decide();
     }
 }

@@ -135,7 +135,7 @@ fn choices() -> String {
     listed(|_| true).map(|l| l.syntax).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a text names no transport.
+/// FallbackReason a text names no transport.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
     /// No transport has that name.

@@ -2,32 +2,15 @@
 
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
-use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{Instant, Opcode, PathMtu, Psn, Qpn, Template, TxFrame};
 
 use crate::congestion::notification::NotificationPoint;
 use crate::memory::{Access, Region};
 use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
-use crate::qp::{Config, PayloadMode};
+use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::unreliable::Common;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status};
-
-/// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
-#[derive(Debug, Clone, Copy)]
-pub struct ReceiveAttr {
-    /// The way to the peer.
-    pub path: Path,
-    /// The peer's queue pair.
-    pub dest_qp: Qpn,
-    /// Bytes of payload a packet carries at most.
-    pub mtu: PathMtu,
-    /// The first PSN that the peer will send.
-    pub rq_psn: Psn,
-    /// What the peer may do here.
-    pub access: Access,
-    /// Partition.
-    pub pkey: u16,
-}
 
 /// A queue pair of an unreliable connection.
 pub struct Uc {
@@ -65,59 +48,6 @@ impl Uc {
             dropping: false,
             target: (0, 0),
             notification: NotificationPoint::default(),
-        }
-    }
-
-    /// To the reset state: all work is forgotten.
-    pub fn reset(&mut self) {
-        self.common.reset();
-        (self.link, self.notification) = (None, NotificationPoint::default());
-    }
-
-    /// RESET to INIT.
-    pub fn init(&mut self) {
-        self.common.state = QpState::Init;
-    }
-
-    /// INIT to RTR.
-    pub fn ready_to_receive(&mut self, a: &ReceiveAttr) {
-        self.link = Some(Link {
-            qpn: self.common.qpn,
-            pd: self.common.pd,
-            template: Template::new(&a.path, a.dest_qp, a.pkey),
-            mtu: a.mtu,
-            access: a.access,
-            payload: self.payload,
-        });
-        (self.expected, self.message, self.dropping) = (a.rq_psn, Reassembly::new(a.mtu), false);
-        self.common.state = QpState::ReadyToReceive;
-    }
-
-    /// RTR to RTS.
-    pub fn ready_to_send(&mut self, sq_psn: Psn) {
-        self.common.ready_to_send(sq_psn);
-    }
-
-    /// RTS to SQD: what was begun is finished, nothing else begins. With `notify` an event says when that is done.
-    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
-        self.common.drain(notify, host);
-    }
-
-    /// SQD or SQE to RTS.
-    pub fn resume(&mut self) {
-        self.common.state = QpState::ReadyToSend;
-    }
-
-    /// Whether no message is half sent.
-    pub fn is_drained(&self) -> bool {
-        self.common.is_drained()
-    }
-
-    /// Changes what may change while connected.
-    pub fn update(&mut self, access: Option<Access>, template: Option<Template>) {
-        if let Some(link) = &mut self.link {
-            link.access = access.unwrap_or(link.access);
-            link.template = template.unwrap_or(link.template);
         }
     }
 
@@ -226,6 +156,52 @@ impl QueuePair for Uc {
 
     fn state(&self) -> QpState {
         self.common.state
+    }
+
+    fn reset(&mut self) {
+        self.common.reset();
+        (self.link, self.notification) = (None, NotificationPoint::default());
+    }
+
+    fn init(&mut self) {
+        self.common.state = QpState::Init;
+    }
+
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, _: &PathProps) {
+        let Some(a) = connection else { return };
+        self.link = Some(Link {
+            qpn: self.common.qpn,
+            pd: self.common.pd,
+            template: Template::new(&a.path, a.dest_qp, a.pkey),
+            mtu: a.mtu,
+            access: a.access,
+            payload: self.payload,
+        });
+        (self.expected, self.message, self.dropping) = (a.rq_psn, Reassembly::new(a.mtu), false);
+        self.common.state = QpState::ReadyToReceive;
+    }
+
+    fn ready_to_send(&mut self, a: &SendAttr) {
+        self.common.ready_to_send(a.sq_psn);
+    }
+
+    fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.common.drain(notify, host);
+    }
+
+    fn resume(&mut self) {
+        self.common.state = QpState::ReadyToSend;
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.common.is_drained()
+    }
+
+    fn update(&mut self, u: &Update) {
+        if let Some(link) = &mut self.link {
+            link.access = u.access.unwrap_or(link.access);
+            link.template = u.template.unwrap_or(link.template);
+        }
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {

@@ -1,10 +1,10 @@
 //! Unreliable datagram: one packet a message, each to where its work request says (IBA 9.8.3); QP1 is one of these.
 
 use softnic_wire::ext::Deth;
-use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Psn, Qpn, TxFrame, grh};
+use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Qpn, TxFrame, grh};
 
 use crate::message::{self, Gather};
-use crate::qp::{Config, PayloadMode};
+use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::unreliable::Common;
 use crate::wr::AhId;
 use crate::{Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, WcOpcode};
@@ -31,50 +31,9 @@ impl Ud {
         Ud { common: Common::new(c), payload: c.payload, mtu, qkey: 0 }
     }
 
-    /// To the reset state: all work is forgotten.
-    pub fn reset(&mut self) {
-        self.common.reset();
-    }
-
-    /// RESET to INIT.
-    pub fn init(&mut self) {
-        self.common.state = QpState::Init;
-    }
-
-    /// The key that datagrams to here must carry.
-    pub fn set_qkey(&mut self, qkey: u32) {
-        self.qkey = qkey;
-    }
-
-    /// INIT to RTR.
-    pub fn ready_to_receive(&mut self) {
-        self.common.state = QpState::ReadyToReceive;
-    }
-
-    /// RTR to RTS.
-    pub fn ready_to_send(&mut self, sq_psn: Psn) {
-        self.common.ready_to_send(sq_psn);
-    }
-
-    /// RTS to SQD: nothing begins any more. With `notify` an event says so.
-    pub fn drain(&mut self, notify: bool, host: &mut impl Host) {
-        self.common.drain(notify, host);
-    }
-
-    /// SQD or SQE to RTS.
-    pub fn resume(&mut self) {
-        self.common.state = QpState::ReadyToSend;
-    }
-
-    /// Whether nothing is under way: datagrams are not sent by halves.
-    pub fn is_drained(&self) -> bool {
-        self.common.is_drained()
-    }
-
-    /// Where the next datagram goes.
-    #[inline]
-    pub fn next_address(&self) -> Option<AhId> {
-        self.common.next_datagram().map(|to| to.ah)
+    /// QP1, whose Q_Key is what it is.
+    pub fn gsi(c: &Config, mtu: PathMtu) -> Ud {
+        Ud { qkey: QKEY_GSI, ..Ud::new(c, mtu) }
     }
 
     /// Takes a datagram: into the next receive, behind 40 bytes that say where it came from. Without a receive, with one
@@ -131,6 +90,38 @@ impl QueuePair for Ud {
 
     fn state(&self) -> QpState {
         self.common.state
+    }
+
+    fn reset(&mut self) {
+        self.common.reset();
+    }
+
+    fn init(&mut self) {
+        self.common.state = QpState::Init;
+    }
+
+    fn ready_to_receive(&mut self, _: Option<&ReceiveAttr>, _: &PathProps) {
+        self.common.state = QpState::ReadyToReceive;
+    }
+
+    fn ready_to_send(&mut self, a: &SendAttr) {
+        self.common.ready_to_send(a.sq_psn);
+    }
+
+    fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.common.drain(notify, host);
+    }
+
+    fn resume(&mut self) {
+        self.common.state = QpState::ReadyToSend;
+    }
+
+    fn is_drained(&mut self) -> bool {
+        self.common.is_drained()
+    }
+
+    fn update(&mut self, u: &Update) {
+        self.qkey = u.qkey.unwrap_or(self.qkey);
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
@@ -198,5 +189,10 @@ impl QueuePair for Ud {
 
     fn fail(&mut self, host: &mut impl Host) {
         self.common.fail(None, host);
+    }
+
+    #[inline]
+    fn next_address(&self) -> Option<AhId> {
+        self.common.next_datagram().map(|to| to.ah)
     }
 }

@@ -11,7 +11,7 @@ use crate::send_queue::{Numbering, SendQueue, Slot, Source, completion};
 use crate::wr::Datagram;
 use crate::{CqOverflow, Event, Host, PostError, QpState, RecvWr, SendWr, Status};
 
-/// Why sending must stop.
+/// FallbackReason sending must stop.
 pub(crate) enum Failure {
     /// The oldest work request ends with this status; the rest is flushed.
     Work(Status),

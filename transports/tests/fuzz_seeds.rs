@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use softnic_fault_injector::random::Random;
-use softnic_transports::negotiation::{Verdict, fuzz_negotiation};
+use softnic_transports::negotiation::{NegotiationOutcome, fuzz_negotiation};
 
 /// Runs the body; when it panics the input is printed, so that it can be kept.
-fn run(input: &[u8]) -> Verdict {
+fn run(input: &[u8]) -> NegotiationOutcome {
     let verdict = std::panic::catch_unwind(|| fuzz_negotiation(input));
     verdict.unwrap_or_else(|_| panic!("the fuzz body failed on {input:?}"))
 }
@@ -33,8 +33,8 @@ fn drawn_decisions_reach_every_verdict() {
         let input: Vec<u8> =
             (0..len).map(|_| if small { random.below(16) as u8 } else { random.next_u64() as u8 }).collect();
         let name = match run(&input) {
-            Verdict::Agreed(_) => "agreed".into(),
-            Verdict::Standard(why) => format!("{why:?}"),
+            NegotiationOutcome::Agreed(_) => "agreed".into(),
+            NegotiationOutcome::Standard(why) => format!("{why:?}"),
         };
         *reached.entry(name).or_default() += 1;
     }

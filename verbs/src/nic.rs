@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, mpsc};
 use std::time::Duration;
 
 use softnic_nic::transports::Event;
-use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_runtime::api::{self, DeviceSpec, EventSink, FirstData, OpenError, OpenOptions};
 
 use crate::abi::c_int;
@@ -101,23 +101,23 @@ impl Owners {
     }
 
     /// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
-    fn say_once_that(&self, peer: IpAddr, why: Why) {
+    fn say_once_that(&self, peer: IpAddr, why: FallbackReason) {
         static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
         if !lock(&SAID).insert(peer) {
             return;
         }
         let transport = usual_transport();
         match (why, &self.interface) {
-            (Why::Refused | Why::NothingInCommon, _) => {
+            (FallbackReason::Refused | FallbackReason::NothingInCommon, _) => {
                 eprintln!("softnic: {peer} does not speak {transport}: rc is used");
             }
-            (Why::Silent | Why::KnownSilent, _) => {
+            (FallbackReason::Silent | FallbackReason::KnownSilent, _) => {
                 eprintln!("softnic: {peer} says nothing about {transport}: rc is used");
             }
-            (Why::LinkMtu(mtu), Some(interface)) => eprintln!(
+            (FallbackReason::LinkMtu(mtu), Some(interface)) => eprintln!(
                 "softnic: {transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used"
             ),
-            (Why::LinkMtu(mtu), None) => {
+            (FallbackReason::LinkMtu(mtu), None) => {
                 eprintln!(
                     "softnic: {transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"
                 );

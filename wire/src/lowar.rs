@@ -18,8 +18,37 @@
 //! of them; notice and wish end with it.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::bytes::{be16, be32, put16, put32};
+use crate::mad::vendor::ExtensionSettings;
+
+/// The settings of LoWAR in a negotiation: the blocks that the MAD's sender sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LowarSettings {
+    /// Data packets in a coding block.
+    pub r: u8,
+    /// Interleaving depth: repair packets a block.
+    pub c: u8,
+}
+
+impl ExtensionSettings for LowarSettings {
+    const RANGE: Range<usize> = 0..2;
+
+    fn parse(bytes: &[u8]) -> LowarSettings {
+        LowarSettings { r: bytes[0], c: bytes[1] }
+    }
+
+    fn emit(&self, bytes: &mut [u8]) {
+        (bytes[0], bytes[1]) = (self.r, self.c);
+    }
+}
+
+impl fmt::Display for LowarSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lowar {},{}", self.r, self.c)
+    }
+}
 
 /// What a packet with a Repair Header is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,8 +10,10 @@
 //! | acknowledgement | PSN of the bitmap's first bit | how many bits the bitmap has |
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::bytes::{be24, be32, put24, put32};
+use crate::mad::vendor::ExtensionSettings;
 
 /// Selective Repeat extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,5 +58,30 @@ impl fmt::Display for SrEth {
             f.write_str(" of responses")?;
         }
         if self.flags & Self::FURTHEST != 0 { f.write_str(" furthest") } else { Ok(()) }
+    }
+}
+
+/// The settings of Selective Repeat in a negotiation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SrSettings {
+    /// Window in packets: the length of the bitmap of the MAD's sender.
+    pub window: u32,
+}
+
+impl ExtensionSettings for SrSettings {
+    const RANGE: Range<usize> = 4..8;
+
+    fn parse(bytes: &[u8]) -> SrSettings {
+        SrSettings { window: be32(bytes, 0) }
+    }
+
+    fn emit(&self, bytes: &mut [u8]) {
+        put32(bytes, 0, self.window);
+    }
+}
+
+impl fmt::Display for SrSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "window {}", self.window)
     }
 }

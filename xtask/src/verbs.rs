@@ -255,7 +255,7 @@ impl<T> Default for Lazy<T> {
     }
 }
 
-/// Why everything that needs it has no result.
+/// FallbackReason everything that needs it has no result.
 #[derive(Debug, Clone)]
 enum Skip {
     LeftOut(String),

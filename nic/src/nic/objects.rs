@@ -20,7 +20,7 @@ use crate::memory::Buffer;
 use crate::regions::{MrError, WindowType};
 use crate::srq::Srq;
 
-/// Why an object was not made or destroyed.
+/// FallbackReason an object was not made or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
     /// There is no such protection domain.

@@ -1,17 +1,22 @@
 //! The calls that make, change and use queue pairs.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
-use softnic_transports::qp::{Caps, Config, QpState, SharedReceives};
-use softnic_transports::shim::Shim;
+use softnic_transports::qp::{
+    Caps, Config, ModifyError, NoCongestionControl, PathProps, QpAttr, QpState, SharedReceives,
+};
 use softnic_transports::wr::Data;
-use softnic_transports::{PostError, QpKind, QueuePair, RecvWr, SendFlags, SendOp, SendWr, Transport};
-use softnic_wire::{Instant, Qpn};
+use softnic_transports::{Endpoint, PostError, QpKind, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
+use softnic_wire::mad::vendor::Extensions;
+use softnic_wire::{Instant, Qpn, bth};
 
 use super::objects::{ObjectError, place};
 use super::{Nic, Shared};
-use crate::qp::{AnyQp, Line, ModifyError, QpAttr, QpInit, Slot, each};
+use crate::qp::{QpInit, Slot};
 use crate::srq::Srq;
 
 /// The scatter/gather elements that a queue may be made with.
@@ -42,18 +47,26 @@ impl Nic {
         };
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind(), index)?;
-        let QpInit { pd, send_cq, recv_cq, caps, sig_all, .. } = *init;
-        let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, payload: self.payload };
-        if matches!(init.transport, Transport::Lowar(_)) {
-            self.buffers.provide(self.port.mtu.bytes() as usize);
-        }
-        let slot = Slot::new(init, &config, self.port.mtu, self.link_rate, &mut *self.random);
-        place(&mut self.slots, slot);
+        let QpInit { pd, send_cq, recv_cq, caps, sig_all, prompt_acks, .. } = *init;
+        let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, prompt_acks, payload: self.payload };
+        self.pools.provide(init.transport, self.port.mtu);
+        let transaction_id = self.transaction_id(init, qpn);
+        let endpoint = Endpoint::new(init.transport, init.kind(), &config, self.port.mtu, transaction_id);
+        place(&mut self.slots, Slot::new(init, endpoint));
         for ready in &mut self.ready {
             ready.reserve(self.slots.len());
         }
         self.count_users(init, 1);
         Ok(qpn)
+    }
+
+    /// What ties an answer to the offers of a queue pair: nobody can guess it. The number is in it, so that an answer finds its queue pair.
+    fn transaction_id(&mut self, init: &QpInit, qpn: Qpn) -> u64 {
+        if init.transport.extension() == Extensions::NONE {
+            return 0;
+        }
+        let (high, low) = (self.random.next_u32(), self.random.next_u32());
+        u64::from(high) << 32 | u64::from(low & 0xff) << 24 | u64::from(qpn.value())
     }
 
     /// A number for the queue pair in slot `index`: one that nobody can guess, or the one of QP1.
@@ -99,7 +112,6 @@ impl Nic {
             group.members.retain(|&m| m != index);
         }
         self.groups.retain(|g| !g.members.is_empty());
-        self.refusals.retain(|&i| i != index);
         self.shared.regions.forget_queue_pair(qpn);
         self.forget_events(|event| event.qpn() == Some(qpn));
         if let Some(slot) = slot {
@@ -133,21 +145,31 @@ impl Nic {
             return Err(ModifyError::PathMtu { asked: asked.bytes(), port: self.port.mtu.bytes() });
         }
         let port = attr.path.map(|p| self.port_to(p.addresses.dst()));
-        let silent = attr.path.is_some_and(|p| self.silent_peers.is_silent(p.addresses.dst()));
-        let line = Line { silent, mtu: self.link_mtu, payload: self.payload };
+        let peer = attr.path.map(|p| p.addresses.dst());
+        let props = PathProps {
+            pkey: bth::DEFAULT_PKEY,
+            link_mtu: self.link_mtu,
+            link_rate: self.link_rate,
+            known_silent: peer.is_some_and(|peer| self.silent_peers.is_silent(peer)),
+            known_rtt: peer.map_or(Duration::ZERO, |peer| self.round_trips.of(peer)),
+        };
         if attr.state == Some(QpState::Reset) {
             self.index_of(qpn).into_iter().for_each(|index| self.reset_shim(index));
         }
         let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
-        slot.modify(attr, line, shared)?;
+        slot.endpoint.modify(attr, &props, shared)?;
         slot.port = port.unwrap_or(slot.port);
-        if slot.peer.is_some() && slot.offer.is_some() {
-            self.refusals.push_back(index);
-        }
+        slot.peer = slot.endpoint.peer();
+        slot.told_fallback &= attr.state != Some(QpState::Reset);
         self.tell_of_fallback(index);
         // What waited may go now.
         self.activate(index);
         Ok(())
+    }
+
+    /// The round trip to a peer, as its connection manager measured it: queue pairs that are connected to it later give its answers time.
+    pub fn note_round_trip(&mut self, peer: IpAddr, rtt: Duration) {
+        self.round_trips.note(peer, rtt);
     }
 
     fn slot_of(&self, qpn: Qpn) -> Option<&Slot> {
@@ -157,30 +179,24 @@ impl Nic {
     /// The program will not answer any more on a queue pair: what waits for its answer goes.
     pub fn release_acks(&mut self, qpn: Qpn) {
         let Some((index, slot, _)) = self.slot(qpn) else { return };
-        match &mut slot.qp {
-            AnyQp::Rc(qp) => qp.release_ack(),
-            AnyQp::Sr(qp) => qp.release_ack(),
-            _ => {}
-        }
+        slot.endpoint.qp.release_ack();
         self.activate(index);
     }
 
     /// The state of a queue pair.
     pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
-        let slot = self.slot_of(qpn)?;
-        Some(each!(&slot.qp, qp => qp.state()))
+        Some(self.slot_of(qpn)?.endpoint.qp.state())
     }
 
-    /// What the requests of a queue pair are sent by that offers an extension of RC; `None` for others.
+    /// What the requests of a queue pair are sent by that offers an extension; `None` for others.
     pub fn choice(&self, qpn: Qpn) -> Option<Choice> {
-        self.slot_of(qpn)?.choice()
+        self.slot_of(qpn)?.endpoint.choice()
     }
 
     /// What a queue pair was made with, and all attributes that were set since it left the reset state.
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpInit, QpAttr)> {
         let slot = self.slot_of(qpn)?;
-        let state = each!(&slot.qp, qp => qp.state());
-        Some((slot.init, QpAttr { state: Some(state), ..slot.attr }))
+        Some((slot.init, slot.endpoint.attributes()))
     }
 
     /// Puts a congestion controller in charge of a queue pair.
@@ -190,24 +206,7 @@ impl Nic {
         cc: Option<Box<dyn CongestionControl>>,
     ) -> Result<(), ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
-        // Nobody answers datagrams and unreliable connections, so nobody knows their window.
-        match &mut slot.qp {
-            AnyQp::Rc(qp) => qp.set_congestion_control(cc),
-            AnyQp::Sr(qp) => qp.set_congestion_control(cc),
-            _ => return Err(ObjectError::WrongKind),
-        }
-        Ok(())
-    }
-
-    /// Puts a shim below a queue pair.
-    pub fn set_shim(&mut self, qpn: Qpn, shim: Option<Box<dyn Shim>>) -> Result<(), ObjectError> {
-        let index = self.index_of(qpn).ok_or(ObjectError::NoSuchQp)?;
-        self.reset_shim(index);
-        if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
-            slot.shim = shim;
-            slot.shim_due = slot.shim.is_some();
-        }
-        Ok(())
+        slot.endpoint.qp.set_congestion_control(cc).map_err(|NoCongestionControl| ObjectError::WrongKind)
     }
 
     // ---- work ----
@@ -215,13 +214,13 @@ impl Nic {
     /// Writes a send work request; nothing is sent before the doorbell rings.
     pub fn write_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
         let (_, slot, _) = self.slot(qpn).ok_or(PostError::State)?;
-        each!(&mut slot.qp, qp => qp.write_send(wr))
+        slot.endpoint.qp.write_send(wr)
     }
 
     /// Publishes the send work requests written so far.
     pub fn ring_doorbell(&mut self, now: Instant, qpn: Qpn) {
         let Some((index, slot, shared)) = self.slot(qpn) else { return };
-        each!(&mut slot.qp, qp => qp.ring_doorbell(now, shared));
+        slot.endpoint.qp.ring_doorbell(now, shared);
         self.activate(index);
     }
 
@@ -235,7 +234,7 @@ impl Nic {
     /// Posts a receive.
     pub fn post_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let (_, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
-        each!(&mut slot.qp, qp => qp.post_recv(wr, shared))
+        slot.endpoint.qp.post_recv(wr, shared)
     }
 
     /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of

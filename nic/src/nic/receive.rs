@@ -10,7 +10,6 @@ use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, icrc, ipv4};
 
 use super::Nic;
-use crate::qp::{AnyQp, each};
 
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
@@ -67,7 +66,7 @@ impl Nic {
         };
         let counters = &mut self.shared.counters;
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
-        if !each!(&slot.qp, qp => qp.state()).receives() && !slot.qp.owes_answers() {
+        if !slot.endpoint.qp.state().receives() && !slot.endpoint.qp.owes_answers() {
             counters.rx_bad_qp += 1;
             return;
         }
@@ -84,9 +83,9 @@ impl Nic {
             counters.rx_icrc_encapsulated += 1;
             return;
         }
-        let active = match slot.shim {
-            Some(_) => self.receive_through_shim(now, index, frame, layout),
-            None => self.deliver(now, index, frame, layout),
+        let active = match slot.endpoint.has_shim() {
+            true => self.receive_through_shim(now, index, frame, layout),
+            false => self.deliver(now, index, frame, layout),
         };
         if active {
             self.activate(index);
@@ -111,7 +110,7 @@ impl Nic {
         for i in 0..self.groups[found].members.len() {
             let index = self.groups[found].members[i];
             let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
-            if each!(&slot.qp, qp => qp.state()).receives() {
+            if slot.endpoint.qp.state().receives() {
                 self.deliver(now, index, frame, layout);
                 if planted(Bug::DatagramTwice) && i == 0 {
                     self.deliver(now, index, frame, layout);
@@ -146,8 +145,8 @@ impl Nic {
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
         let service = slot.init.kind().service();
-        let selective = opcode.service() == Service::Sr && matches!(slot.qp, AnyQp::Sr(_));
-        let fits = opcode.service() == service || opcode == Opcode::CNP || selective;
+        let of_packet = opcode.service();
+        let fits = of_packet == service || opcode == Opcode::CNP || slot.endpoint.qp.takes(of_packet);
         if !fits || packet.bth.tver != 0 {
             counters.rx_malformed += 1;
             return false;
@@ -164,7 +163,7 @@ impl Nic {
             grh: grh.as_ref(),
             ecn_ce,
         };
-        each!(&mut slot.qp, qp => qp.handle_packet(now, &inbound, &mut self.shared))
+        slot.endpoint.qp.handle_packet(now, &inbound, &mut self.shared)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The way out: which queue pair sends next, by which port, and when one wants to be woken.
 
 use softnic_transports::QueuePair;
-use softnic_transports::negotiation::Why;
+use softnic_transports::negotiation::FallbackReason;
 use softnic_transports::prefetch::prefetch;
 use softnic_wire::{Instant, Node, TxFrame};
 
 use super::{Nic, Shared};
 use crate::address_handles::AddressHandle;
-use crate::qp::{AnyQp, Slot, each};
+use crate::qp::Slot;
 
 /// Bytes that a queue pair sends in its turn: four of the longest frames, so that with thousands of queue pairs fetching the
 /// state of each is not what a packet costs. A turn ends with the frame that uses it up, and what that was too much is taken
@@ -21,8 +21,7 @@ impl Shared {
     /// The address handle of the datagram that a queue pair sends next.
     #[inline]
     fn next_address(&self, slot: &Slot) -> Option<&AddressHandle> {
-        let AnyQp::Ud(qp) = &slot.qp else { return None };
-        self.ahs.get(qp.next_address()?)
+        self.ahs.get(slot.endpoint.qp.next_address()?)
     }
 }
 
@@ -96,11 +95,11 @@ impl Nic {
         if let Some(slot) = behind(3) {
             prefetch(slot);
         }
-        if let Some(Some(Slot { qp: AnyQp::Rc(qp), .. })) = behind(2) {
-            prefetch(&**qp);
+        if let Some(Some(slot)) = behind(2) {
+            slot.endpoint.qp.prefetch_state();
         }
-        if let Some(Some(Slot { qp: AnyQp::Rc(qp), .. })) = behind(1) {
-            qp.prefetch_work();
+        if let Some(Some(slot)) = behind(1) {
+            slot.endpoint.qp.prefetch_work();
         }
     }
 
@@ -135,49 +134,38 @@ impl Nic {
     /// The port by which a queue pair's next frame leaves: a connection's is always the same, a datagram's its own.
     #[inline]
     fn port_of(&self, slot: &Slot) -> usize {
-        match (slot.peer, &slot.qp) {
-            (Some(_), _) => slot.port,
-            (None, AnyQp::Ud(_)) => self.shared.next_address(slot).map_or(Nic::WIRE, |a| a.port),
-            _ => Nic::WIRE,
+        match slot.peer {
+            Some(_) => slot.port,
+            None => self.shared.next_address(slot).map_or(Nic::WIRE, |a| a.port),
         }
     }
 
     #[inline]
-    fn rearm(&mut self, index: u32) {
+    pub(super) fn rearm(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
-        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
-        self.timers.arm(index, slot.shim_timeout());
+        self.timers.arm(index, slot.endpoint.poll_timeout());
     }
 
-    /// One frame of the queue pair in slot `index`, if it has one; and whether it is known to be a connection.
+    /// One frame of the queue pair in slot `index`, if it has one; and whether it is a connection.
     #[inline]
     fn transmit(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> (bool, bool) {
         match self.slots.get_mut(index as usize) {
-            Some(Some(Slot { qp: AnyQp::Rc(qp), shim: None, agreement: None, .. })) => {
-                let sent = qp.poll_transmit(now, tx, &mut self.shared);
-                self.timers.arm(index, qp.poll_timeout());
+            Some(Some(slot)) if slot.peer.is_some() => {
+                let sent = slot.endpoint.poll_transmit(now, tx, &mut self.shared, &mut self.pools);
+                self.timers.arm(index, slot.endpoint.poll_timeout());
                 (sent, true)
             }
-            Some(Some(Slot { qp: AnyQp::Sr(qp), shim: None, .. })) => {
-                let sent = qp.poll_transmit(now, tx, &mut self.shared);
-                self.timers.arm(index, qp.poll_timeout());
-                (sent, true)
-            }
-            Some(Some(slot)) if slot.shim.is_some() || slot.agreement.is_some() => {
-                let connected = slot.peer.is_some();
-                (self.transmit_with_shim(now, index, tx), connected)
-            }
-            _ => (self.transmit_any(now, index, tx), false),
+            _ => (self.transmit_datagram(now, index, tx), false),
         }
     }
 
-    /// The same for every kind of queue pair without a shim.
+    /// One frame of a queue pair without a peer of its own.
     #[inline(never)]
-    fn transmit_any(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
+    fn transmit_datagram(&mut self, now: Instant, index: u32, tx: &mut TxFrame<'_>) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         let multicast = self.shared.next_address(slot).is_some_and(|a| a.multicast);
-        let sent = each!(&mut slot.qp, qp => qp.poll_transmit(now, tx, &mut self.shared));
-        self.timers.arm(index, each!(&slot.qp, qp => qp.poll_timeout()));
+        let sent = slot.endpoint.poll_transmit(now, tx, &mut self.shared, &mut self.pools);
+        self.timers.arm(index, slot.endpoint.poll_timeout());
         if sent && multicast && !self.groups.is_empty() {
             self.deliver_to_self(now, tx);
         }
@@ -228,11 +216,6 @@ impl Node for Nic {
         if port >= self.ready.len() || !self.up && port == Nic::WIRE {
             return false;
         }
-        if !self.refusals.is_empty() && self.transmit_refusal(port, tx) {
-            self.shared.counters.sent_pkts += 1;
-            self.shared.counters.sent_bytes += tx.wire_len() as u64;
-            return true;
-        }
         while let Some(index) = self.whose_turn(port) {
             let (sent, connected) = self.transmit(now, index, tx);
             if sent {
@@ -258,13 +241,13 @@ impl Node for Nic {
     fn handle_timeout(&mut self, now: Instant) {
         while let Some(index) = self.timers.pop(now) {
             let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
-            each!(&mut slot.qp, qp => qp.handle_timeout(now, &mut self.shared));
-            if slot.shim.is_some() || slot.agreement.is_some() {
-                self.handle_shim_timeout(now, index);
-            }
-            let Some(Some(slot)) = self.slots.get(index as usize) else { continue };
-            if let (Some(peer), Some(Why::Silent), false) = (slot.peer, slot.fell_back_because(), slot.fell_back) {
+            slot.endpoint.handle_timeout(now, &mut self.shared);
+            let silent = slot.endpoint.fallback_reason() == Some(FallbackReason::Silent);
+            if let (Some(peer), true, false) = (slot.peer, silent, slot.told_fallback) {
                 self.silent_peers.note_silent(peer);
+            }
+            if slot.endpoint.has_shim() {
+                self.handle_shim_timeout(now, index);
             }
             self.tell_of_fallback(index);
             self.activate(index);

@@ -1,6 +1,6 @@
 //! Before the first packet: who offers what and when, peers that know only RC, and halves that speak differently.
 
-use softnic_nic::transports::negotiation::Why;
+use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};
 use softnic_wire::Node;
@@ -31,7 +31,7 @@ fn with_a_peer_that_offers_nothing_rc_is_spoken() {
     assert_eq!(choice(&w, A), Some(Choice::Waiting));
     exchange(&mut w);
     exchange(&mut w);
-    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(Why::NothingInCommon)), None));
+    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(FallbackReason::NothingInCommon)), None));
     assert_eq!(talk(&mut w), ["RC_SEND_ONLY", "RC_SEND_ONLY"]);
 }
 
@@ -47,7 +47,7 @@ fn with_a_peer_that_says_nothing_rc_is_spoken_after_a_while_and_what_was_posted_
             offers += w.transmit(A).len();
         }
     }
-    assert_eq!((offers, choice(&w, A)), (3, Some(Choice::Standard(Why::Silent))));
+    assert_eq!((offers, choice(&w, A)), (5, Some(Choice::Standard(FallbackReason::Silent))));
     settle(&mut w);
     assert_eq!((w.sent_status(A), w.received_status(B)), (vec![(7, Status::Success)], vec![(8, Status::Success)]));
 }
@@ -98,11 +98,11 @@ fn halves() -> World {
     let mut w = World::new(both_offer());
     for _ in 0..10 {
         let offers = w.transmit(A);
-        w.wait(60_000_000);
+        w.wait(200_000_000);
         w.deliver_all(B, &offers);
         w.transmit(B);
     }
-    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(Why::Silent)), Some(Choice::Agreed)));
+    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(FallbackReason::Silent)), Some(Choice::Agreed)));
     w
 }
 
@@ -118,16 +118,16 @@ fn an_answer_that_comes_after_standard_requests_comes_too_late() {
     let mut answers = Vec::new();
     for _ in 0..10 {
         let offers = w.transmit(A);
-        w.wait(60_000_000);
+        w.wait(200_000_000);
         w.deliver_all(B, &offers);
         answers.extend(w.transmit(B));
     }
-    assert_eq!(choice(&w, A), Some(Choice::Standard(Why::Silent)));
+    assert_eq!(choice(&w, A), Some(Choice::Standard(FallbackReason::Silent)));
     w.recv(B, 8, 0, 100);
     w.send(A, 7, SendOp::Send, 0, 100);
     settle(&mut w);
     w.deliver_all(A, &answers);
-    assert_eq!(choice(&w, A), Some(Choice::Standard(Why::Silent)));
+    assert_eq!(choice(&w, A), Some(Choice::Standard(FallbackReason::Silent)));
     assert_eq!(w.sent_status(A), [(7, Status::Success)]);
     w.received(B);
     assert_eq!(talk(&mut w), ["RC_SEND_ONLY", "SR_SEND_ONLY"]);

@@ -81,7 +81,7 @@ impl Fuzz {
         for qpn in self.victims.iter().map(|v| v.qpn).chain([*qpn]) {
             nic.destroy_qp(qpn).unwrap();
         }
-        assert!(nic.lowar_buffers().are_unused(), "coding units or places in the ring were lost");
+        assert!(nic.shim_pools().lowar.are_unused(), "coding units or places in the ring were lost");
         nic.destroy_srq(srq.unwrap()).unwrap();
         nic.destroy_cq(*send_cq).unwrap();
         nic.destroy_cq(*recv_cq).unwrap();

@@ -4,11 +4,11 @@ use softnic_nic::transports::ud::QKEY_GSI;
 use softnic_nic::{AddressAttr, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Deth, Reth};
-use softnic_wire::lowar::{RepairHeader, Type, digest};
+use softnic_wire::lowar::{LowarSettings, RepairHeader, Type, digest};
 use softnic_wire::mad::MAD_LEN;
-use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation};
+use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation, Settings};
 use softnic_wire::opcode::HeaderSet as H;
-use softnic_wire::sr::SrEth;
+use softnic_wire::sr::{SrEth, SrSettings};
 use softnic_wire::{Aeth, ExtHeaders, Layout, MacAddr, Opcode, Qpn, Template, bth};
 
 use super::{Fuzz, Victim, WRITABLE, group};
@@ -224,9 +224,13 @@ impl Fuzz {
             sender_qpn: 0x1000 + v as u32,
             receiver_qpn: self.victims[v].qpn.value(),
             extensions: if lowar { Extensions::LOWAR } else { Extensions::SR },
-            lowar_r: if lowar { [4, 8, 1, 0][self.below(4) as usize] } else { 0 },
-            lowar_c: if lowar { self.below(4) as u8 } else { 0 },
-            sr_window: if lowar { 0 } else { self.below(300) },
+            settings: match lowar {
+                true => {
+                    let r = [4, 8, 1, 0][self.below(4) as usize];
+                    Settings::NONE.with(LowarSettings { r, c: self.below(4) as u8 })
+                }
+                false => Settings::NONE.with(SrSettings { window: self.below(300) }),
+            },
         };
         let mut mad = [0; MAD_LEN];
         offer.emit(&mut mad);

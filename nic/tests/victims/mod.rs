@@ -135,7 +135,8 @@ impl Fuzz {
         let options = Options { psn, timeout: 4, retry_cnt: 7, cq, buffer: MEMORY, srq: true, ..Options::default() };
         let mut w = World::new(Options { caps: CAPS, ..options });
         let b = &mut w.hosts[B];
-        b.nic.provide_lowar(LOWAR_ROOM.0, LOWAR_ROOM.1);
+        let mtu = b.nic.port().mtu.bytes() as usize;
+        b.nic.shim_pools().lowar.provide_some(mtu, LOWAR_ROOM.0, LOWAR_ROOM.1);
         let other = b.nic.alloc_pd();
         let edge = Buffer::new(0x3000_0000, 4096);
         let edge_key = b.nic.reg_mr(b.pd, &edge, options.mr_access).unwrap();

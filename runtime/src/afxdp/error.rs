@@ -1,8 +1,8 @@
-//! Why a device cannot be used with AF_XDP, and what to do about it.
+//! FallbackReason a device cannot be used with AF_XDP, and what to do about it.
 
 use std::io;
 
-/// Why there is no AF_XDP socket.
+/// FallbackReason there is no AF_XDP socket.
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpError {
     /// The interface does not exist.

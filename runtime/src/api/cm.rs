@@ -54,7 +54,7 @@ impl fmt::Debug for CmSink {
     }
 }
 
-/// Why a NIC has no connection manager.
+/// FallbackReason a NIC has no connection manager.
 #[derive(Debug, thiserror::Error)]
 pub enum CmOpenError {
     /// Somebody has QP1 already.

@@ -113,7 +113,7 @@ impl Connection {
     }
 }
 
-/// Why a queue pair cannot hear what is sent to a multicast group.
+/// FallbackReason a queue pair cannot hear what is sent to a multicast group.
 #[derive(Debug, thiserror::Error)]
 pub enum MulticastError {
     /// It is not for groups, or the address is none of a group.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use softnic_nic::transports::negotiation::{Choice, Why};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Event, Status};
 use softnic_nic::{QpAttr, QpKind};
@@ -53,7 +53,7 @@ fn peers_agree_though_no_work_is_posted_and_nobody_polls() {
 fn a_peer_that_does_not_wish_for_it_is_spoken_to_by_the_standard_and_the_program_is_told() {
     for progress in [Progress::Inline, Progress::Dedicated] {
         let [a, b] = world(progress, None, [Transport::Rc, SR]);
-        expect(&b, Choice::Standard(Why::NothingInCommon));
+        expect(&b, Choice::Standard(FallbackReason::NothingInCommon));
         assert_eq!(a.qp.choice(), None);
         let address: IpAddr = a.context.addresses()[0];
         let event = b.context.poll_event();
@@ -134,8 +134,8 @@ fn a_peer_that_says_nothing_is_waited_for_and_then_spoken_to_by_the_standard() {
     let [a, b] = unconnected();
     // The queue pair there is never made ready: its NIC keeps the offer.
     b.qp.connect(&connection(&b, &a)).unwrap();
-    expect(&b, Choice::Standard(Why::Silent));
-    assert_eq!(next_event(&b), Event::FellBack(b.qp.qpn(), a.context.addresses()[0], Why::Silent));
+    expect(&b, Choice::Standard(FallbackReason::Silent));
+    assert_eq!(next_event(&b), Event::FellBack(b.qp.qpn(), a.context.addresses()[0], FallbackReason::Silent));
 }
 
 #[test]

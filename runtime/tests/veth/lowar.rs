@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use softnic_nic::QpKind;
 use softnic_nic::transports::Event;
 use softnic_nic::transports::lowar::Code;
-use softnic_nic::transports::negotiation::{Choice, Why};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_runtime::api::{OpenOptions, QpOptions, QueuePair, Transport};
 use softnic_wire::PathMtu;
 
@@ -95,7 +95,7 @@ fn a_peer_that_has_it_not_is_spoken_to_by_the_standard() {
         let [_, theirs] = w.queue_pairs(QpKind::Rc, |_| ());
         let qps = [mine, theirs];
         w.connect(&qps, [w.address(0), w.address(1)], |_| ());
-        expect(&qps[0], Choice::Standard(Why::NothingInCommon));
+        expect(&qps[0], Choice::Standard(FallbackReason::NothingInCommon));
         w.write_and_compare(&qps, 0, HALF, round);
         w.write_and_compare(&qps, 1, HALF, round);
     }
@@ -111,8 +111,8 @@ fn where_repair_packets_do_not_fit_the_link_the_standard_is_spoken_and_the_progr
     let qps = w.queue_pairs(QpKind::Rc, lowar(32, 1));
     w.connect(&qps, addresses, |c| assert_eq!(c.mtu, PathMtu::B1024));
     for side in 0..2 {
-        expect(&qps[side], Choice::Standard(Why::LinkMtu(1144)));
-        w.event(side, Event::FellBack(qps[side].qpn(), addresses[1 - side], Why::LinkMtu(1144)));
+        expect(&qps[side], Choice::Standard(FallbackReason::LinkMtu(1144)));
+        w.event(side, Event::FellBack(qps[side].qpn(), addresses[1 - side], FallbackReason::LinkMtu(1144)));
         w.write_and_compare(&qps, side, HALF, 1);
     }
     // A shorter path MTU leaves room for them.
@@ -129,8 +129,8 @@ fn one_link_that_is_too_short_is_enough_and_the_mtu_that_is_named_suffices() {
     let w = World::on(veth, [OpenOptions::default(), OpenOptions::default()]);
     let qps = w.queue_pairs(QpKind::Rc, lowar(32, 1));
     w.connect(&qps, [w.address(0), w.address(1)], |_| ());
-    expect(&qps[1], Choice::Standard(Why::LinkMtu(1144)));
-    expect(&qps[0], Choice::Standard(Why::NothingInCommon));
+    expect(&qps[1], Choice::Standard(FallbackReason::LinkMtu(1144)));
+    expect(&qps[0], Choice::Standard(FallbackReason::NothingInCommon));
     w.write_and_compare(&qps, 0, HALF, 1);
     w.write_and_compare(&qps, 1, HALF, 1);
     drop(qps);

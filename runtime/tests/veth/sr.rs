@@ -1,7 +1,7 @@
 //! Selective Repeat between namespaces: every operation under faults, at several queues, and with a peer that has it not.
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::negotiation::{Choice, Why};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_runtime::api::{OpenOptions, QpOptions, QueuePair, Transport};
 
 use crate::operations::{every_reliable, expect, reads_writes_and_atomics, window};
@@ -68,7 +68,7 @@ fn a_peer_that_has_it_not_is_spoken_to_by_the_standard() {
         let [_, theirs] = w.queue_pairs(QpKind::Rc, |_| ());
         let qps = [mine, theirs];
         w.connect(&qps, [w.address(0), w.address(1)], |_| ());
-        expect(&qps[0], Choice::Standard(Why::NothingInCommon));
+        expect(&qps[0], Choice::Standard(FallbackReason::NothingInCommon));
         w.write_and_compare(&qps, 0, HALF, round);
         w.write_and_compare(&qps, 1, HALF, round);
     }

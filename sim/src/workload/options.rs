@@ -105,7 +105,7 @@ impl Options {
     }
 }
 
-/// Why a run did not come to an end.
+/// FallbackReason a run did not come to an end.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// The options cannot be.

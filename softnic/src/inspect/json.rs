@@ -10,10 +10,11 @@ use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
-use softnic_wire::lowar::RepairHeader;
+use softnic_wire::lowar::{LowarSettings, RepairHeader};
 use softnic_wire::mad::cm::Message;
 use softnic_wire::mad::vendor::{Kind, Negotiation};
 use softnic_wire::opcode::HeaderSet;
+use softnic_wire::sr::SrSettings;
 use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::Shown;
@@ -203,6 +204,7 @@ fn offer_or_answer(n: &Negotiation) -> Value {
         Kind::Offer => ("offer", None),
         Kind::Answer(status) => ("answer", Some(status.0)),
     };
+    let lowar: LowarSettings = n.settings.get();
     json!({
         "type": kind,
         "status": status,
@@ -211,9 +213,9 @@ fn offer_or_answer(n: &Negotiation) -> Value {
         "sender_qpn": n.sender_qpn,
         "receiver_qpn": n.receiver_qpn,
         "extensions": n.extensions.to_string(),
-        "lowar_r": n.lowar_r,
-        "lowar_c": n.lowar_c,
-        "sr_window": n.sr_window,
+        "lowar_r": lowar.r,
+        "lowar_c": lowar.c,
+        "sr_window": n.settings.get::<SrSettings>().window,
     })
 }
 

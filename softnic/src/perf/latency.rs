@@ -31,7 +31,7 @@ pub(crate) struct PingPong<'a> {
     batch: Vec<Completion>,
 }
 
-/// Why a wait ended.
+/// FallbackReason a wait ended.
 enum Came {
     Message,
     Line(Message),

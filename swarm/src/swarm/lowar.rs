@@ -69,7 +69,7 @@ impl Swarm {
     /// No queue pair has any coding unit, and none has a packet in the ring.
     pub(super) fn check_unused(&mut self) -> Result<(), String> {
         for host in [0, 1] {
-            let buffers = self.pair.sim.nic(host).lowar_buffers();
+            let buffers = &self.pair.sim.nic(host).shim_pools().lowar;
             if !buffers.are_unused() {
                 let free = buffers.free_units();
                 return Err(format!(

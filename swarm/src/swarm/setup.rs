@@ -56,7 +56,8 @@ impl Swarm {
         pair.add_loopback();
         if let Some((units, packets)) = world.lowar_buffers {
             for host in [0, 1] {
-                pair.sim.nic(host).provide_lowar(units, packets);
+                let mtu = world.mtu.bytes() as usize;
+                pair.sim.nic(host).shim_pools().lowar.provide_some(mtu, units, packets);
             }
         }
         let mut swarm = Swarm {

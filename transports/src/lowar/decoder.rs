@@ -11,8 +11,9 @@ use super::buffers::{Body, Buffers, Place, Pool};
 use super::recovery::{self, Repair};
 use super::{Code, REPAIR_TIMEOUT, Stream, digest_of, psn_of};
 use crate::planted::{Bug, planted};
+use crate::qp::ExpectedPsns;
 use crate::qp::{PayloadMode, earlier};
-use crate::shim::{Arrival, Awaited, Lent, Verdict};
+use crate::shim::{ReceivedFrame, ShimAction, ShimResources};
 
 /// PSNs among which packets that wait are told apart: more than two blocks have.
 const SPAN: usize = 512;
@@ -76,17 +77,17 @@ impl Track {
 
     /// What is missing will not be recovered. The queue pair gets the first packet that waits, from `from` on, which makes it ask for what is
     /// missing; all behind it will be sent again.
-    fn give_up(&mut self, from: Psn, lent: &mut Lent<'_>) {
-        lent.counters.lowar_failed_blocks += 1;
+    fn give_up(&mut self, from: Psn, resources: &mut ShimResources<'_>) {
+        resources.counters.lowar_failed_blocks += 1;
         for i in 0..SPAN as u32 {
             let place = *self.waits(from.add(i));
-            if lent.buffers.ring.get(place).is_some() {
+            if resources.pools.lowar.ring.get(place).is_some() {
                 *self.waits(from.add(i)) = Place::NONE;
                 self.alarm = place;
                 break;
             }
         }
-        self.forget(lent.buffers);
+        self.forget(&mut resources.pools.lowar);
         self.lost = Some(self.newest);
     }
 
@@ -110,14 +111,14 @@ impl Track {
     }
 
     /// Keeps a packet until its turn comes; `false` when there is no place for it.
-    fn keep(&mut self, psn: Psn, frame: &[u8], lent: &mut Lent<'_>) -> bool {
-        if lent.buffers.ring.get(*self.waits(psn)).is_some() {
+    fn keep(&mut self, psn: Psn, frame: &[u8], resources: &mut ShimResources<'_>) -> bool {
+        if resources.pools.lowar.ring.get(*self.waits(psn)).is_some() {
             return true;
         }
-        let Some((place, room, overran)) = lent.buffers.ring.put(frame.len()) else { return false };
+        let Some((place, room, overran)) = resources.pools.lowar.ring.put(frame.len()) else { return false };
         room.copy_from_slice(frame);
-        lent.counters.lowar_ring_overruns += u64::from(overran);
-        self.note_kept(psn, place, lent.buffers);
+        resources.counters.lowar_ring_overruns += u64::from(overran);
+        self.note_kept(psn, place, &mut resources.pools.lowar);
         true
     }
 
@@ -149,14 +150,14 @@ impl Decoder {
         self.code = code;
     }
 
-    pub(super) fn reset(&mut self, lent: Lent<'_>) {
+    pub(super) fn reset(&mut self, resources: ShimResources<'_>) {
         for track in &mut self.tracks {
-            track.forget(lent.buffers);
-            track.front.reset(&mut lent.buffers.decoding);
+            track.forget(&mut resources.pools.lowar);
+            track.front.reset(&mut resources.pools.lowar.decoding);
             if !planted(Bug::LowarUnitsKept) {
-                track.back.reset(&mut lent.buffers.decoding);
+                track.back.reset(&mut resources.pools.lowar.decoding);
             }
-            lent.buffers.ring.clear(std::mem::take(&mut track.alarm));
+            resources.pools.lowar.ring.clear(std::mem::take(&mut track.alarm));
             track.lost = None;
         }
     }
@@ -166,26 +167,26 @@ impl Decoder {
     pub(super) fn on_data(
         &mut self,
         now: Instant,
-        arrival: &Arrival<'_>,
+        received: &ReceivedFrame<'_>,
         opcode: Opcode,
         stream: Stream,
         awaited: Option<Psn>,
-        lent: Lent<'_>,
-    ) -> Verdict {
-        let bytes = arrival.frame.get(arrival.bth..arrival.end.min(arrival.frame.len())).unwrap_or_default();
+        resources: ShimResources<'_>,
+    ) -> ShimAction {
+        let bytes = received.frame.get(received.bth..received.end.min(received.frame.len())).unwrap_or_default();
         let (Some(head), Some(awaited)) = (bytes.first_chunk::<{ bth::LEN }>(), awaited) else {
-            return Verdict::Deliver;
+            return ShimAction::Deliver;
         };
         let psn = psn_of(head);
         let tail = *bytes.last_chunk().unwrap_or(&[0; 4]);
         let digest = digest_of(head, tail, self.payload);
-        let body = Body { parts: (bytes, &[]), wire_len: arrival.end - arrival.bth, digest };
+        let body = Body { parts: (bytes, &[]), wire_len: received.end - received.bth, digest };
         let track = &mut self.tracks[stream as usize];
         if psn == awaited && track.goes_on_with(psn, opcode) {
-            track.front.add_next(&body, opcode.ends_message(), &mut lent.buffers.decoding);
-            return Verdict::Deliver;
+            track.front.add_next(&body, opcode.ends_message(), &mut resources.pools.lowar.decoding);
+            return ShimAction::Deliver;
         }
-        self.on_other_data(now, arrival, &body, (opcode, psn), stream, awaited, lent)
+        self.on_other_data(now, received, &body, (opcode, psn), stream, awaited, resources)
     }
 
     /// A data packet came that does not just go on with its block.
@@ -194,18 +195,18 @@ impl Decoder {
     fn on_other_data(
         &mut self,
         now: Instant,
-        arrival: &Arrival<'_>,
+        received: &ReceivedFrame<'_>,
         body: &Body<'_>,
         (opcode, psn): (Opcode, Psn),
         stream: Stream,
         awaited: Psn,
-        mut lent: Lent<'_>,
-    ) -> Verdict {
+        mut resources: ShimResources<'_>,
+    ) -> ShimAction {
         let track = &mut self.tracks[stream as usize];
         let early = psn.distance(awaited);
         // It came before: the queue pair knows what to do.
         if early < 0 {
-            return Verdict::Deliver;
+            return ShimAction::Deliver;
         }
         let begins = opcode.begins_message();
         if let Some(last) = track.lost {
@@ -213,44 +214,44 @@ impl Decoder {
             let again = early == 0 || (!psn.is_after(last) && early < i32::from(self.code.r()));
             if !again {
                 track.lost = Some(psn);
-                return Verdict::Deliver;
+                return ShimAction::Deliver;
             }
             track.lost = None;
             track.newest = psn;
         }
         if early == 0 && begins && track.front.is_active() && track.front.base != psn {
             // A READ that is answered anew from here on.
-            track.end_blocks(lent.buffers);
+            track.end_blocks(&mut resources.pools.lowar);
         }
         if !track.front.is_active() {
-            track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
+            track.front.begin(awaited, self.code, &mut resources.pools.lowar.decoding);
         }
         if planted(Bug::LowarSwallowed) && track.front.base != psn && psn.is_before(track.newest) {
-            return Verdict::Consume;
+            return ShimAction::Hold;
         }
         if psn.is_after(track.newest) || early == 0 {
             track.newest = psn;
         }
-        let Some((block, offset)) = choose(track, psn, begins, self.code, &mut lent.buffers.decoding) else {
-            track.give_up(awaited, &mut lent);
-            return Verdict::DeliverAndPoll;
+        let Some((block, offset)) = choose(track, psn, begins, self.code, &mut resources.pools.lowar.decoding) else {
+            track.give_up(awaited, &mut resources);
+            return ShimAction::DeliverAndPoll;
         };
-        block.add(offset, body, opcode.ends_message(), &mut lent.buffers.decoding);
+        block.add(offset, body, opcode.ends_message(), &mut resources.pools.lowar.decoding);
         if early == 0 {
             if track.count > 0 {
                 track.deadline = Some(now + REPAIR_TIMEOUT);
             }
-            track.advance(lent.buffers);
-            return Verdict::DeliverAndPoll;
+            track.advance(&mut resources.pools.lowar);
+            return ShimAction::DeliverAndPoll;
         }
         // A packet before it is missing. If that cannot be recovered, it is not waited for.
-        if !track.front.is_sound() || !track.keep(psn, arrival.frame, &mut lent) {
-            track.give_up(awaited, &mut lent);
-            return Verdict::DeliverAndPoll;
+        if !track.front.is_sound() || !track.keep(psn, received.frame, &mut resources) {
+            track.give_up(awaited, &mut resources);
+            return ShimAction::DeliverAndPoll;
         }
-        lent.counters.lowar_held_packets += 1;
+        resources.counters.lowar_held_packets += 1;
         track.deadline = Some(now + REPAIR_TIMEOUT);
-        Verdict::Consume
+        ShimAction::Hold
     }
 
     /// A repair packet came.
@@ -260,10 +261,10 @@ impl Decoder {
         repair: &Repair<'_>,
         stream: Stream,
         awaited: Option<Psn>,
-        mut lent: Lent<'_>,
+        mut resources: ShimResources<'_>,
     ) {
         if !fits(repair) {
-            lent.counters.lowar_rejected += 1;
+            resources.counters.lowar_rejected += 1;
             return;
         }
         self.code = repair.code;
@@ -273,7 +274,7 @@ impl Decoder {
         if !base.add(n).is_after(awaited) {
             // All of it came. If the block begins elsewhere than we think, we are wrong: the next one begins here.
             if base.add(n) == awaited && track.front.is_active() && track.front.base != awaited && track.count == 0 {
-                track.end_blocks(lent.buffers);
+                track.end_blocks(&mut resources.pools.lowar);
             }
             return;
         }
@@ -283,7 +284,7 @@ impl Decoder {
                 return;
             }
             track.lost = None;
-            track.front.begin(awaited, self.code, &mut lent.buffers.decoding);
+            track.front.begin(awaited, self.code, &mut resources.pools.lowar.decoding);
         }
         if track.lost.is_some() || !track.front.is_active() {
             return;
@@ -291,36 +292,41 @@ impl Decoder {
         if base != track.front.base {
             // Repair packets come in the order of their blocks.
             if base.is_after(track.front.base) && track.count > 0 {
-                track.give_up(awaited, &mut lent);
+                track.give_up(awaited, &mut resources);
             }
             return;
         }
         let block = &mut track.front;
         if block.code != repair.code || !block.learn_len(repair.header.n) {
-            lent.counters.lowar_rejected += 1;
+            resources.counters.lowar_rejected += 1;
             return;
         }
         let Some((offset, alone)) = block.missing(repair.header.isn) else { return };
         if !alone || !block.is_sound() {
-            track.give_up(awaited, &mut lent);
+            track.give_up(awaited, &mut resources);
             return;
         }
         let context = recovery::Context { mtu: self.mtu, payload: self.payload };
-        match recovery::recover(repair, block.unit(repair.header.isn), offset, &context, lent.buffers) {
+        match recovery::recover(repair, block.unit(repair.header.isn), offset, &context, &mut resources.pools.lowar) {
             Ok((place, overran)) => {
                 block.mark(offset);
-                lent.counters.lowar_recovered_packets += 1;
-                lent.counters.lowar_ring_overruns += u64::from(overran);
-                track.note_kept(base.add(offset), place, lent.buffers);
+                resources.counters.lowar_recovered_packets += 1;
+                resources.counters.lowar_ring_overruns += u64::from(overran);
+                track.note_kept(base.add(offset), place, &mut resources.pools.lowar);
                 track.deadline = Some(now + REPAIR_TIMEOUT);
-                track.advance(lent.buffers);
+                track.advance(&mut resources.pools.lowar);
             }
-            Err(recovery::NotRecovered) => lent.counters.lowar_rejected += 1,
+            Err(recovery::NotRecovered) => resources.counters.lowar_rejected += 1,
         }
     }
 
     /// The next packet whose turn has come.
-    pub(super) fn poll_deliver(&mut self, awaited: Awaited, out: &mut [u8], mut lent: Lent<'_>) -> Option<usize> {
+    pub(super) fn poll_deliver(
+        &mut self,
+        expected: ExpectedPsns,
+        out: &mut [u8],
+        mut resources: ShimResources<'_>,
+    ) -> Option<usize> {
         for stream in [Stream::Requests, Stream::Responses] {
             let track = &mut self.tracks[stream as usize];
             if track.count == 0 && track.alarm == Place::NONE {
@@ -328,7 +334,7 @@ impl Decoder {
             }
             let mut place = std::mem::take(&mut track.alarm);
             if place == Place::NONE {
-                let Some(psn) = stream.awaited(awaited) else { continue };
+                let Some(psn) = stream.expected(expected) else { continue };
                 place = std::mem::take(track.waits(psn));
                 if place == Place::NONE {
                     continue;
@@ -337,13 +343,13 @@ impl Decoder {
                 if track.count == 0 {
                     track.deadline = None;
                 }
-                if lent.buffers.ring.get(place).is_none() {
+                if resources.pools.lowar.ring.get(place).is_none() {
                     // Overrun by others: as if it were lost.
-                    track.give_up(psn, &mut lent);
+                    track.give_up(psn, &mut resources);
                     place = std::mem::take(&mut track.alarm);
                 }
             }
-            let ring = &mut lent.buffers.ring;
+            let ring = &mut resources.pools.lowar.ring;
             let Some(frame) = ring.get(place) else { continue };
             let len = frame.len().min(out.len());
             out[..len].copy_from_slice(&frame[..len]);
@@ -358,11 +364,11 @@ impl Decoder {
         earlier(a.deadline, b.deadline)
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant, mut lent: Lent<'_>) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, mut resources: ShimResources<'_>) {
         for track in &mut self.tracks {
             if track.deadline.is_some_and(|at| at <= now) {
                 let from = track.front.base;
-                track.give_up(from, &mut lent);
+                track.give_up(from, &mut resources);
             }
         }
     }

@@ -8,7 +8,7 @@ use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Template, TxFrame, bth
 use super::buffers::{Body, Pool, Unit};
 use super::{Code, MAX_DEPTH, Stream, psn_of};
 use crate::qp::PayloadMode;
-use crate::shim::Lent;
+use crate::shim::ShimResources;
 
 /// The block of a stream that is being sent.
 struct Outgoing {
@@ -79,13 +79,13 @@ pub(super) struct Encoder {
     /// The peer is to be told of the code.
     notice: bool,
     /// The peer is to be asked for another one.
-    pub(super) wish: Option<Code>,
+    pub(super) request_code: Option<Code>,
 }
 
 impl Encoder {
     pub(super) fn new(code: Code, template: &Template) -> Encoder {
         let streams = [Outgoing::new(code), Outgoing::new(code)];
-        Encoder { template: *template, code, on: false, streams, due: None, notice: false, wish: None }
+        Encoder { template: *template, code, on: false, streams, due: None, notice: false, request_code: None }
     }
 
     /// The peer agreed: the next block is protected.
@@ -114,17 +114,17 @@ impl Encoder {
             pool.release(&mut stream.units);
             stream.n = 0;
         }
-        (self.on, self.due, self.notice, self.wish) = (false, None, false, None);
+        (self.on, self.due, self.notice, self.request_code) = (false, None, false, None);
     }
 
     /// A packet of the queue pair leaves; the encoder is on. Says whether repair packets are due.
     #[inline]
-    pub(super) fn add(&mut self, body: &Body<'_>, lent: Lent<'_>) -> bool {
+    pub(super) fn add(&mut self, body: &Body<'_>, resources: ShimResources<'_>) -> bool {
         let Some(head) = body.parts.0.first_chunk::<{ bth::LEN }>() else { return false };
         let opcode = Opcode(head[0]);
         let Some(stream) = Stream::of(opcode) else { return false };
         let psn = psn_of(head);
-        let pool = &mut lent.buffers.encoding;
+        let pool = &mut resources.pools.lowar.encoding;
         let block = &mut self.streams[stream as usize];
         // What is sent again begins a block where it begins, and so does what the receiver then gets.
         if block.n > 0 && (psn != block.next || opcode.begins_message()) {
@@ -148,7 +148,7 @@ impl Encoder {
             if block.protected {
                 self.due = Some(Due { stream, isn: 0 });
             } else {
-                lent.counters.lowar_unprotected_blocks += 1;
+                resources.counters.lowar_unprotected_blocks += 1;
                 block.end(pool);
             }
         }
@@ -157,23 +157,28 @@ impl Encoder {
 
     /// Writes the next packet with a Repair Header.
     #[inline]
-    pub(super) fn poll_transmit(&mut self, tx: &mut TxFrame<'_>, payload: PayloadMode, lent: Lent<'_>) -> bool {
+    pub(super) fn poll_transmit(
+        &mut self,
+        tx: &mut TxFrame<'_>,
+        payload: PayloadMode,
+        resources: ShimResources<'_>,
+    ) -> bool {
         if self.due.is_some() {
-            return self.transmit_repair(tx, payload, lent);
+            return self.transmit_repair(tx, payload, resources);
         }
         // Between blocks: the repair packets of one under way would say the opposite, behind it.
         let notice = self.notice && self.streams.iter().all(|block| block.n == 0);
-        if notice || self.wish.is_some() {
+        if notice || self.request_code.is_some() {
             return self.transmit_negotiation(tx);
         }
         false
     }
 
     #[inline(never)]
-    fn transmit_repair(&mut self, tx: &mut TxFrame<'_>, payload: PayloadMode, lent: Lent<'_>) -> bool {
+    fn transmit_repair(&mut self, tx: &mut TxFrame<'_>, payload: PayloadMode, resources: ShimResources<'_>) -> bool {
         let Some(due) = &mut self.due else { return false };
         let block = &mut self.streams[due.stream as usize];
-        let pool = &mut lent.buffers.encoding;
+        let pool = &mut resources.pools.lowar.encoding;
         let unit = block.units[usize::from(due.isn)];
         let (bytes, wire_len, digest) = pool.sum(unit);
         let header = RepairHeader {
@@ -189,7 +194,7 @@ impl Encoder {
             digest,
         };
         let sent = write(tx, &self.template, payload, block.base, &header, bytes, wire_len);
-        lent.counters.lowar_repairs_sent += u64::from(sent);
+        resources.counters.lowar_repairs_sent += u64::from(sent);
         due.isn += 1;
         // Where there is no room for a repair packet, there is none for the others.
         if due.isn == block.repairs() || !sent {
@@ -201,7 +206,7 @@ impl Encoder {
 
     #[inline(never)]
     fn transmit_negotiation(&mut self, tx: &mut TxFrame<'_>) -> bool {
-        let (kind, code) = match self.wish.take() {
+        let (kind, code) = match self.request_code.take() {
             Some(code) => (Type::Wish, code),
             None => (Type::Notice, self.code),
         };

@@ -8,7 +8,7 @@ use super::xor::xor;
 use super::{Code, Stream, digest_of, psn_of};
 use crate::planted::{Bug, planted};
 use crate::qp::PayloadMode;
-use crate::shim::Arrival;
+use crate::shim::ReceivedFrame;
 
 /// A repair packet.
 pub(super) struct Repair<'a> {
@@ -16,7 +16,7 @@ pub(super) struct Repair<'a> {
     pub(super) code: Code,
     /// bPSN.
     pub(super) base: Psn,
-    pub(super) arrival: &'a Arrival<'a>,
+    pub(super) received: &'a ReceivedFrame<'a>,
 }
 
 /// What is known of the connection.
@@ -40,7 +40,7 @@ pub(super) fn recover(
     context: &Context,
     buffers: &mut Buffers,
 ) -> Result<(Place, bool), NotRecovered> {
-    let Arrival { frame, bth: at, end } = *repair.arrival;
+    let ReceivedFrame { frame, bth: at, end } = *repair.received;
     let end_here = match context.payload {
         PayloadMode::Real => end.saturating_sub(icrc::LEN),
         PayloadMode::Elided => frame.len(),
@@ -93,7 +93,7 @@ fn prove(
     context: &Context,
 ) -> Result<usize, NotRecovered> {
     let h = &repair.header;
-    let own = repair.arrival.frame.get(repair.arrival.bth..).and_then(|b| b.first_chunk::<{ bth::LEN }>());
+    let own = repair.received.frame.get(repair.received.bth..).and_then(|b| b.first_chunk::<{ bth::LEN }>());
     let (Some(head), Some(own)) = (body.first_chunk_mut::<{ bth::LEN }>(), own) else { return Err(NotRecovered) };
     // What a router may have changed in one of the packets is in no ICRC.
     bth::Packet::new_unchecked(&mut head[..]).set_congestion(false, false);

@@ -1,12 +1,13 @@
 //! What a queue pair and its peer agreed on, over the lives of the queue pair: offers that come early, and one negotiation for each life.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation};
 use softnic_wire::{Instant, Qpn, Template, TxFrame};
 
-use super::{Agreed, Choice, Negotiator, Offer, Verdict, Why, write};
+use super::{Agreed, Choice, FallbackReason, NegotiationOutcome, Negotiator, Offer, write};
 
 /// A queue pair's negotiations.
 #[derive(Debug, Clone)]
@@ -17,8 +18,8 @@ pub struct Agreement {
     negotiator: Option<Negotiator>,
     /// An offer that came before.
     early: Option<(IpAddr, Negotiation)>,
-    /// Why nothing is offered.
-    refused: Option<Why>,
+    /// FallbackReason nothing is offered.
+    refused: Option<FallbackReason>,
 }
 
 impl Agreement {
@@ -32,11 +33,13 @@ impl Agreement {
         (self.negotiator, self.early, self.refused) = (None, None, None);
     }
 
-    /// INIT to RTR: an offer goes to `peer`. `known_silent`: its address answered none before.
-    pub fn begin(&mut self, offer: Offer, peer: (IpAddr, Qpn), known_silent: bool) {
+    /// INIT to RTR: an offer goes to `peer`, unless it offers nothing; then the peer is told so if it asks. `known_silent`: its address
+    /// answered none before. `known_rtt`: the round trip to it, as far as somebody measured it; else zero.
+    pub fn begin(&mut self, offer: Offer, peer: (IpAddr, Qpn), known_silent: bool, known_rtt: Duration) {
         // Another one for each life of the queue pair; its number stays in the lower bits.
         self.transaction_id = self.transaction_id.wrapping_add(1 << 24);
-        let mut negotiator = Negotiator::new(offer, (self.qpn, peer.1), self.transaction_id, known_silent);
+        let mut negotiator =
+            Negotiator::new(offer, (self.qpn, peer.1), self.transaction_id, known_silent).with_known_rtt(known_rtt);
         if let Some((from, mad)) = self.early.take()
             && from == peer.0
         {
@@ -46,9 +49,9 @@ impl Agreement {
     }
 
     /// INIT to RTR, where nothing can be offered: the peer is told so if it asks.
-    pub fn refuse(&mut self, why: Why, peer: (IpAddr, Qpn)) {
-        self.begin(Offer::default(), peer, false);
-        self.refused = Some(why);
+    pub fn refuse(&mut self, reason: FallbackReason, peer: (IpAddr, Qpn)) {
+        self.begin(Offer::default(), peer, false, Duration::ZERO);
+        self.refused = Some(reason);
     }
 
     /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
@@ -78,34 +81,34 @@ impl Agreement {
         self.negotiator.as_ref()
     }
 
-    /// The verdict, as soon as there is one.
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.negotiator.as_ref()?.verdict()
+    /// The outcome, as soon as there is one.
+    pub fn outcome(&self) -> Option<NegotiationOutcome> {
+        self.negotiator.as_ref()?.outcome()
     }
 
     /// What was agreed on, if all these extensions are in it.
     pub fn agreed(&self, extensions: Extensions) -> Option<Agreed> {
-        match self.verdict()? {
-            Verdict::Agreed(agreed) if agreed.extensions.contains(extensions) => Some(agreed),
+        match self.outcome()? {
+            NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(extensions) => Some(agreed),
             _ => None,
         }
     }
 
-    /// Why the peer is spoken to without these extensions, as soon as that is known.
-    pub fn fell_back(&self, extensions: Extensions) -> Option<Why> {
-        match self.verdict()? {
+    /// FallbackReason the peer is spoken to without these extensions, as soon as that is known.
+    pub fn fell_back(&self, extensions: Extensions) -> Option<FallbackReason> {
+        match self.outcome()? {
             _ if self.refused.is_some() => self.refused,
-            Verdict::Agreed(agreed) if agreed.extensions.contains(extensions) => None,
-            Verdict::Agreed(_) => Some(Why::NothingInCommon),
-            Verdict::Standard(why) => Some(why),
+            NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(extensions) => None,
+            NegotiationOutcome::Agreed(_) => Some(FallbackReason::NothingInCommon),
+            NegotiationOutcome::Standard(reason) => Some(reason),
         }
     }
 
     /// What requests are sent by, where these extensions were offered.
     pub fn choice(&self, extensions: Extensions) -> Choice {
-        match (self.verdict(), self.fell_back(extensions)) {
+        match (self.outcome(), self.fell_back(extensions)) {
             (None, _) => Choice::Waiting,
-            (_, Some(why)) => Choice::Standard(why),
+            (_, Some(reason)) => Choice::Standard(reason),
             (_, None) => Choice::Agreed,
         }
     }

@@ -2,16 +2,20 @@
 
 use core::time::Duration;
 
+use softnic_wire::lowar::LowarSettings;
 use softnic_wire::mad::Status;
+use softnic_wire::sr::SrSettings;
 use softnic_wire::{Instant, Qpn};
 
-use super::vendor::{Extensions, Kind, Negotiation, VERSION};
-use super::{MIN_WAIT, Negotiator, Offer, TRIES, Verdict, Why};
+use super::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
+use super::{FallbackReason, MIN_TRIES, MIN_WAIT, NegotiationOutcome, Negotiator, Offer};
 use crate::lowar::Code;
 
 const QPN: u32 = 0x11;
 const PEER: u32 = 0x22;
 const TRANSACTION: u64 = 0x33;
+/// Offers that wait 50, 100, 200, 400 and 800 ms wait more than a second in all.
+const MAX_TRIES: u8 = 5;
 
 /// Decisions, read from the input; zeros when it ends.
 struct Input<'a>(&'a [u8]);
@@ -40,6 +44,15 @@ impl Input<'_> {
     }
 }
 
+fn window_of(settings: &Settings) -> u32 {
+    settings.get::<SrSettings>().window
+}
+
+fn code_of(settings: &Settings) -> Option<Code> {
+    let LowarSettings { r, c } = settings.get();
+    Code::new(r, c)
+}
+
 struct World<'a> {
     input: Input<'a>,
     negotiator: Negotiator,
@@ -58,14 +71,15 @@ struct World<'a> {
 }
 
 /// Feeds any decisions to a negotiator. Panics where it agrees to what not both sides offered, gives up an agreement, leaves an
-/// offer unanswered, asks more often than it may, or could wait for ever. Returns the verdict after the peer fell silent.
+/// offer unanswered, asks more often than it may, or could wait for ever. Returns the outcome after the peer fell silent.
 #[doc(hidden)]
-pub fn fuzz_negotiation(data: &[u8]) -> Verdict {
+pub fn fuzz_negotiation(data: &[u8]) -> NegotiationOutcome {
     let mut input = Input(data);
     let offer = Offer {
         extensions: Extensions(u32::from(input.byte() % 32)),
-        sr_window: input.window(),
-        lowar: Code::new(input.byte() % 9, input.byte() % 9),
+        settings: Settings::NONE
+            .with(SrSettings { window: input.window() })
+            .with(LowarSettings { r: input.byte() % 9, c: input.byte() % 9 }),
     };
     let known_silent = input.one_in(4);
     let known_rtt = match input.byte() {
@@ -83,18 +97,18 @@ pub fn fuzz_negotiation(data: &[u8]) -> Verdict {
         now: Instant::from_nanos(1),
         tries: 0,
         unanswered: None,
-        peer_said: Offer { extensions: Extensions::NONE, sr_window: 0, lowar: None },
+        peer_said: Offer::default(),
         heard: false,
     };
     world.check();
     while !world.input.0.is_empty() {
-        let before = world.negotiator.verdict();
+        let before = world.negotiator.outcome();
         world.step();
-        let after = world.negotiator.verdict();
-        if matches!(before, Some(Verdict::Agreed(_))) {
+        let after = world.negotiator.outcome();
+        if matches!(before, Some(NegotiationOutcome::Agreed(_))) {
             assert_eq!(before, after, "an agreement stands");
         }
-        assert!(before.is_none() || after.is_some(), "a verdict does not go away");
+        assert!(before.is_none() || after.is_some(), "an outcome does not go away");
         world.check();
     }
     world.end()
@@ -141,9 +155,7 @@ impl World<'_> {
             sender_qpn: self.input.about(PEER, 24),
             receiver_qpn: self.input.about(QPN, 24),
             extensions: Extensions(self.input.byte().into()),
-            lowar_r: 0,
-            lowar_c: 0,
-            sr_window: self.input.window(),
+            settings: Settings::NONE.with(SrSettings { window: self.input.window() }),
         }
     }
 
@@ -162,7 +174,8 @@ impl World<'_> {
         }
         self.heard = true;
         self.peer_said.extensions = self.peer_said.extensions.union(mad.extensions);
-        self.peer_said.sr_window = self.peer_said.sr_window.max(mad.sr_window);
+        let window = window_of(&self.peer_said.settings).max(window_of(&mad.settings));
+        self.peer_said.settings = self.peer_said.settings.with(SrSettings { window });
     }
 
     fn transmit(&mut self) {
@@ -203,42 +216,47 @@ impl World<'_> {
         let n = &self.negotiator;
         assert_eq!(n.has_something(), { *n }.poll_transmit(self.now).is_some());
         assert!(n.has_something() || self.unanswered.is_none(), "every offer is answered");
-        assert!(self.tries <= if self.known_silent { 1 } else { TRIES });
-        assert!(n.poll_timeout().is_none() || n.verdict().is_none(), "nothing is waited for after a verdict");
+        assert!(self.tries <= if self.known_silent { 1 } else { MAX_TRIES });
+        assert!(n.poll_timeout().is_none() || n.outcome().is_none(), "nothing is waited for after an outcome");
         let moves = n.has_something() || n.poll_timeout().is_some();
-        assert!(n.poll_timeout().is_none_or(|at| at <= self.now + self.wait));
+        assert!(n.poll_timeout().is_none_or(|at| at <= self.now + self.wait.saturating_mul(1 << (MAX_TRIES - 1))));
         assert!(n.rtt().is_none() || self.tries > 0 && self.heard);
-        match n.verdict() {
-            None => assert!(moves && !self.heard, "a verdict comes with the first word of the peer, or in time"),
-            Some(Verdict::Agreed(agreed)) => {
+        match n.outcome() {
+            None => assert!(moves && !self.heard, "an outcome comes with the first word of the peer, or in time"),
+            Some(NegotiationOutcome::Agreed(agreed)) => {
                 assert!(agreed.extensions != Extensions::NONE && n.accepts(agreed.extensions));
                 assert!(self.offer.extensions.contains(agreed.extensions));
                 assert!(self.peer_said.extensions.contains(agreed.extensions));
                 let sr = agreed.extensions.contains(Extensions::SR);
-                assert_eq!(agreed.sr_window > 0, sr, "a window is there for Selective Repeat");
-                assert!(agreed.sr_window <= self.offer.sr_window.min(self.peer_said.sr_window));
-                assert_eq!(agreed.lowar.is_some(), agreed.extensions.contains(Extensions::LOWAR));
+                let window = window_of(&agreed.settings);
+                assert_eq!(window > 0, sr, "a window is there for Selective Repeat");
+                assert!(window <= window_of(&self.peer_said.settings));
+                assert_eq!(code_of(&agreed.settings).is_some(), agreed.extensions.contains(Extensions::LOWAR));
             }
-            Some(Verdict::Standard(Why::Silent)) => assert!(!self.heard && self.tries == TRIES),
-            Some(Verdict::Standard(Why::KnownSilent)) => assert!(!self.heard && self.known_silent),
-            Some(Verdict::Standard(Why::Refused)) => assert!(self.heard),
-            Some(Verdict::Standard(Why::NothingInCommon)) => {
+            Some(NegotiationOutcome::Standard(FallbackReason::Silent)) => {
+                assert!(!self.heard && self.tries >= MIN_TRIES)
+            }
+            Some(NegotiationOutcome::Standard(FallbackReason::KnownSilent)) => {
+                assert!(!self.heard && self.known_silent)
+            }
+            Some(NegotiationOutcome::Standard(FallbackReason::Refused)) => assert!(self.heard),
+            Some(NegotiationOutcome::Standard(FallbackReason::NothingInCommon)) => {
                 let mut usable = self.offer.extensions;
-                if self.offer.sr_window == 0 {
+                if window_of(&self.offer.settings) == 0 {
                     usable = usable.without(Extensions::SR);
                 }
-                if self.offer.lowar.is_none() {
+                if code_of(&self.offer.settings).is_none() {
                     usable = usable.without(Extensions::LOWAR);
                 }
                 assert!(self.heard || usable == Extensions::NONE);
             }
-            Some(Verdict::Standard(Why::LinkMtu(_))) => panic!("a negotiator knows of no link"),
+            Some(NegotiationOutcome::Standard(FallbackReason::LinkMtu(_))) => panic!("a negotiator knows of no link"),
         }
     }
 
-    /// The peer falls silent: there is a verdict in time, and then nothing more to do.
-    fn end(mut self) -> Verdict {
-        for _ in 0..=TRIES {
+    /// The peer falls silent: there is an outcome in time, and then nothing more to do.
+    fn end(mut self) -> NegotiationOutcome {
+        for _ in 0..=MAX_TRIES {
             while self.negotiator.has_something() {
                 self.transmit();
             }
@@ -248,6 +266,6 @@ impl World<'_> {
             self.check();
         }
         assert!(!self.negotiator.has_something() && self.negotiator.poll_timeout().is_none());
-        self.negotiator.verdict().expect("there is a verdict after all tries")
+        self.negotiator.outcome().expect("there is an outcome after all tries")
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 /// Addresses that did not answer, a fixed number of them.
 ///
-/// `note_silent` belongs to the verdict [`Why::Silent`](super::Why::Silent), `note_heard` to whatever comes from there: offer,
+/// `note_silent` belongs to the outcome [`FallbackReason::Silent`](super::FallbackReason::Silent), `note_heard` to whatever comes from there: offer,
 /// answer or refusal.
 #[derive(Debug, Clone)]
 pub struct SilentPeers {

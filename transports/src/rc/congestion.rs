@@ -48,14 +48,9 @@ impl Rc {
         until.is_some()
     }
 
-    /// A packet of a shim below this queue pair came, with a mark of congestion.
-    pub fn on_marked_of_shim(&mut self, now: Instant) {
-        self.notification.on_packet(now, true, Opcode::LOWAR);
-    }
-
     /// An answer with data left, or a packet of a shim: what follows it waits its turn.
     #[inline]
-    pub fn count_for_pacing(&mut self, now: Instant, tx: &TxFrame<'_>) {
+    pub(crate) fn count_for_pacing(&mut self, now: Instant, tx: &TxFrame<'_>) {
         if let Some(cc) = &mut self.requester.congestion {
             cc.on_sent(now, tx.wire_len() as u32);
         }

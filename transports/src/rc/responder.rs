@@ -35,7 +35,7 @@ enum Answer {
     Nak { psn: Psn, syndrome: Syndrome },
 }
 
-/// Why the queue pair must stop.
+/// FallbackReason the queue pair must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The request was refused with a NAK; if it was using a receive, that one ends with the status.

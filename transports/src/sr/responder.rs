@@ -36,7 +36,7 @@ enum Wanted {
     Atomic { addr: u64, rkey: u32, op: AtomicOp },
 }
 
-/// Why a packet cannot be carried out.
+/// FallbackReason a packet cannot be carried out.
 #[derive(Debug, Clone, Copy)]
 enum Hindrance {
     NoReceive,

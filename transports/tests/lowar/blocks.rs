@@ -29,7 +29,7 @@ fn a_packet_that_waits_and_is_recovered_all_the_same_leaves_nothing_in_the_ring(
     assert_eq!((receiver.handed.len(), receiver.end.counters.lowar_recovered_packets), (4, 2));
     assert!(receiver.invented(&[packets, again].concat()).is_none());
     receiver.end.reset();
-    assert!(receiver.end.buffers.are_unused());
+    assert!(receiver.end.pools.lowar.are_unused());
 }
 
 /// The peer's wish holds from the next block on, and it is told so.

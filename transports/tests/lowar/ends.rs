@@ -1,12 +1,12 @@
 //! The two ends: a shim that sends, and one that receives for a queue pair that takes packets in their turn and no others.
 
-use softnic_transports::Counters;
-use softnic_transports::lowar::{Buffers, Code, Lowar};
+use softnic_transports::lowar::{Code, Lowar};
 use softnic_transports::negotiation::Agreed;
-use softnic_transports::qp::PayloadMode;
-use softnic_transports::shim::{Arrival, Awaited, Lent, Shim, Verdict};
-use softnic_wire::lowar::{RepairHeader, Type};
-use softnic_wire::mad::vendor::Extensions;
+use softnic_transports::qp::{ExpectedPsns, PayloadMode};
+use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
+use softnic_transports::{Counters, ShimPools};
+use softnic_wire::lowar::{LowarSettings, RepairHeader, Type};
+use softnic_wire::mad::vendor::{Extensions, Settings};
 use softnic_wire::{Instant, Layout, Opcode, Psn, Template, TxFrame, bth, icrc};
 
 use crate::messages::{MTU, Packet, headers};
@@ -14,14 +14,14 @@ use crate::messages::{MTU, Packet, headers};
 /// A shim with what it is lent.
 pub(crate) struct End {
     shim: Lowar,
-    pub(crate) buffers: Buffers,
+    pub(crate) pools: ShimPools,
     pub(crate) counters: Counters,
     pub(crate) now: Instant,
 }
 
-macro_rules! lent {
+macro_rules! resources {
     ($end:expr) => {
-        Lent { buffers: &mut $end.buffers, counters: &mut $end.counters }
+        ShimResources { pools: &mut $end.pools, counters: &mut $end.counters }
     };
 }
 
@@ -33,15 +33,16 @@ impl End {
 
     /// The same, with so many coding units and places in the ring.
     pub(crate) fn with_room(template: &Template, ours: Code, theirs: Option<Code>, units: u16, packets: u32) -> End {
-        let mut buffers = Buffers::default();
-        buffers.provide_some(MTU, units, packets);
+        let mut pools = ShimPools::default();
+        pools.lowar.provide_some(MTU, units, packets);
         let mut shim = Lowar::new(ours, template, MTU, PayloadMode::Real);
-        shim.on_agreement(&Agreed { extensions: Extensions::LOWAR, sr_window: 0, lowar: theirs });
-        End { shim, buffers, counters: Counters::default(), now: Instant::from_nanos(0) }
+        let theirs = theirs.map_or_else(Default::default, |code| LowarSettings { r: code.r(), c: code.c() });
+        shim.on_agreement(&Agreed { extensions: Extensions::LOWAR, settings: Settings::NONE.with(theirs) });
+        End { shim, pools, counters: Counters::default(), now: Instant::from_nanos(0) }
     }
 
     pub(crate) fn wish(&mut self, code: Code) {
-        self.shim.wish(code);
+        self.shim.request_code(code);
     }
 
     pub(crate) fn sends(&self) -> Option<Code> {
@@ -53,7 +54,7 @@ impl End {
         let mut buffer = vec![0; frame.len()];
         let mut tx = TxFrame::new(&mut buffer);
         tx.put_frame(frame).unwrap();
-        self.shim.on_transmit(self.now, &tx, lent!(self));
+        self.shim.on_transmit(self.now, &tx, resources!(self));
         let mut out = vec![frame.to_vec()];
         out.extend(self.own_frames());
         out
@@ -65,7 +66,7 @@ impl End {
         let mut room = [0; 5000];
         loop {
             let mut tx = TxFrame::new(&mut room);
-            if !self.shim.poll_transmit(self.now, &mut tx, lent!(self)) {
+            if !self.shim.poll_transmit(self.now, &mut tx, resources!(self)) {
                 return out;
             }
             let (a, b) = tx.segments();
@@ -80,7 +81,7 @@ impl End {
     }
 
     pub(crate) fn reset(&mut self) {
-        self.shim.reset(lent!(self));
+        self.shim.reset(resources!(self));
     }
 }
 
@@ -103,22 +104,22 @@ impl Receiver {
         Receiver { end, expected: [of(false), of(true)], turn: [0; 2], handed, taken }
     }
 
-    fn awaited(&self) -> Awaited {
+    fn awaited(&self) -> ExpectedPsns {
         let next = |stream: usize| self.expected[stream].get(self.turn[stream]).map(|p| p.psn);
         let end = self.expected[0].last().map_or(Psn::new(0), |p| p.psn.add(p.uses));
-        Awaited { request: Some(next(0).unwrap_or(end)), response: next(1) }
+        ExpectedPsns { request: Some(next(0).unwrap_or(end)), response: next(1) }
     }
 
     /// A frame comes.
     pub(crate) fn receive(&mut self, frame: &[u8]) {
         let layout = Layout::locate(frame).unwrap();
-        let arrival = Arrival { frame, bth: layout.bth, end: layout.end };
+        let arrival = ReceivedFrame { frame, bth: layout.bth, end: layout.end };
         let awaited = self.awaited();
-        let verdict = self.end.shim.on_receive(self.end.now, &arrival, awaited, lent!(self.end));
-        if verdict != Verdict::Consume {
+        let verdict = self.end.shim.on_receive(self.end.now, &arrival, awaited, resources!(self.end));
+        if verdict != ShimAction::Consume {
             self.hand(frame.to_vec());
         }
-        if verdict != Verdict::Deliver {
+        if verdict != ShimAction::Deliver {
             self.hand_held();
         }
     }
@@ -131,7 +132,7 @@ impl Receiver {
     pub(crate) fn time_out(&mut self) -> bool {
         let Some(at) = self.end.shim.poll_timeout() else { return false };
         self.end.now = at;
-        self.end.shim.handle_timeout(at, lent!(self.end));
+        self.end.shim.handle_timeout(at, resources!(self.end));
         self.hand_held();
         true
     }
@@ -140,7 +141,7 @@ impl Receiver {
         let mut out = [0; 5000];
         loop {
             let awaited = self.awaited();
-            let Some(len) = self.end.shim.poll_deliver(self.end.now, awaited, &mut out, lent!(self.end)) else {
+            let Some(len) = self.end.shim.poll_deliver(self.end.now, awaited, &mut out, resources!(self.end)) else {
                 return;
             };
             self.hand(out[..len].to_vec());

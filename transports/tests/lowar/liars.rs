@@ -97,7 +97,7 @@ proptest! {
         prop_assert_eq!(receiver.invented(&packets), None);
         prop_assert!(receiver.end.counters.lowar_rejected <= lied + packets.len() as u64 + frames.len() as u64);
         receiver.end.reset();
-        prop_assert!(receiver.end.buffers.are_unused());
+        prop_assert!(receiver.end.pools.lowar.are_unused());
     }
 }
 

@@ -50,7 +50,7 @@ fn sent(case: &Case, random: &mut Random) -> (Vec<Packet>, Vec<Vec<u8>>) {
     let repairs = frames.iter().filter(|f| repair_of(f).is_some()).count() as u64;
     assert_eq!((sender.counters.lowar_repairs_sent, sender.counters.lowar_unprotected_blocks), (repairs, 0));
     sender.reset();
-    assert!(sender.buffers.are_unused());
+    assert!(sender.pools.lowar.are_unused());
     (packets, frames)
 }
 
@@ -105,7 +105,7 @@ proptest! {
         prop_assert_eq!(receiver.handed.len(), packets.len(), "each once");
         prop_assert_eq!((c.lowar_recovered_packets, c.lowar_rejected, c.lowar_failed_blocks), (losses, 0, 0));
         receiver.end.reset();
-        prop_assert!(receiver.end.buffers.are_unused());
+        prop_assert!(receiver.end.pools.lowar.are_unused());
     }
 
     #[test]
@@ -159,6 +159,6 @@ proptest! {
         }
         prop_assert!(receiver.has_all(), "{:?}", receiver.end.counters);
         receiver.end.reset();
-        prop_assert!(receiver.end.buffers.are_unused());
+        prop_assert!(receiver.end.pools.lowar.are_unused());
     }
 }

@@ -6,31 +6,40 @@ mod peers;
 use std::time::Duration;
 
 use softnic_transports::Instant;
-use softnic_transports::negotiation::vendor::{Extensions, Kind, Negotiation, VERSION};
-use softnic_transports::negotiation::{Agreed, Negotiator, Offer, Verdict, Why};
+use softnic_transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
+use softnic_transports::negotiation::{Agreed, FallbackReason, NegotiationOutcome, Negotiator, Offer};
 use softnic_wire::Qpn;
 use softnic_wire::mad::Status;
+use softnic_wire::sr::SrSettings;
 
 const QPN: Qpn = Qpn::new(0x11);
 const PEER: Qpn = Qpn::new(0x22);
 const TRANSACTION: u64 = 0xfeed_0000_0000_0001;
 
-const SR: Offer = Offer { extensions: Extensions::SR, sr_window: 64, lowar: None };
-
 fn ms(n: u64) -> Instant {
     Instant::from_nanos(n * 1_000_000)
 }
 
-fn sr(sr_window: u32) -> Option<Verdict> {
-    Some(Verdict::Agreed(Agreed { extensions: Extensions::SR, sr_window, lowar: None }))
+fn window(window: u32) -> Settings {
+    Settings::NONE.with(SrSettings { window })
 }
 
-fn standard(why: Why) -> Option<Verdict> {
-    Some(Verdict::Standard(why))
+/// An offer of Selective Repeat.
+fn sr_offer() -> Offer {
+    Offer { extensions: Extensions::SR, settings: window(64) }
+}
+
+/// Selective Repeat, with a peer of this window.
+fn sr(peer: u32) -> Option<NegotiationOutcome> {
+    Some(NegotiationOutcome::Agreed(Agreed { extensions: Extensions::SR, settings: window(peer) }))
+}
+
+fn standard(why: FallbackReason) -> Option<NegotiationOutcome> {
+    Some(NegotiationOutcome::Standard(why))
 }
 
 fn negotiator() -> Negotiator {
-    Negotiator::new(SR, (QPN, PEER), TRANSACTION, false)
+    Negotiator::new(sr_offer(), (QPN, PEER), TRANSACTION, false)
 }
 
 /// One that sent its offer at 0 and waits.
@@ -49,9 +58,7 @@ fn says(kind: Kind, transaction_id: u64, extensions: Extensions, sr_window: u32)
         sender_qpn: PEER.value(),
         receiver_qpn: QPN.value(),
         extensions,
-        lowar_r: 0,
-        lowar_c: 0,
-        sr_window,
+        settings: window(sr_window),
     }
 }
 

@@ -9,14 +9,14 @@ fn answer_of(n: &mut Negotiator) -> Option<(u64, Extensions, u32)> {
         (mad.kind, mad.sender_qpn, mad.receiver_qpn),
         (Kind::Answer(Status::SUCCESS), QPN.value(), PEER.value())
     );
-    Some((mad.transaction_id, mad.extensions, mad.sr_window))
+    Some((mad.transaction_id, mad.extensions, mad.settings.get::<SrSettings>().window))
 }
 
 #[test]
 fn the_offer_goes_out_once_and_names_both_queue_pairs() {
     let mut n = negotiator();
     assert!(n.has_something());
-    assert_eq!((n.verdict(), n.poll_timeout()), (None, None), "the clock starts with the offer");
+    assert_eq!((n.outcome(), n.poll_timeout()), (None, None), "the clock starts with the offer");
     let mad = n.poll_transmit(ms(7)).unwrap();
     let expected = Negotiation {
         sender_qpn: QPN.value(),
@@ -33,7 +33,7 @@ fn a_peer_that_answers_costs_one_round_trip() {
     let mut n = asked();
     let rtt = micros(40);
     n.handle_answer(ms(0) + rtt, &answers(Extensions::SR, 32));
-    assert_eq!((n.verdict(), n.rtt()), (sr(32), Some(rtt)));
+    assert_eq!((n.outcome(), n.rtt()), (sr(32), Some(rtt)));
     assert_eq!((n.has_something(), n.poll_timeout()), (false, None));
 }
 
@@ -44,20 +44,20 @@ fn the_window_is_the_smaller_one_of_both() {
         by_answer.handle_answer(ms(1), &answers(Extensions::SR, theirs));
         let mut by_offer = asked();
         by_offer.handle_offer(ms(1), &offers(5, Extensions::SR, theirs));
-        assert_eq!([by_answer.verdict(), by_offer.verdict()], [sr(agreed), sr(agreed)]);
+        assert_eq!([by_answer.outcome(), by_offer.outcome()], [sr(agreed), sr(agreed)]);
     }
 }
 
 #[test]
 fn a_peers_offer_decides_by_itself_and_is_answered_with_what_both_speak() {
     let mut n = Negotiator::new(
-        Offer { extensions: Extensions::SR.union(Extensions::XP), sr_window: 64, lowar: None },
+        Offer { extensions: Extensions::SR.union(Extensions::XP), settings: window(64) },
         (QPN, PEER),
         TRANSACTION,
         false,
     );
     n.handle_offer(ms(0), &offers(5, Extensions::SR.union(Extensions::SDR), 16));
-    assert_eq!(n.verdict(), sr(16));
+    assert_eq!(n.outcome(), sr(16));
     assert_eq!(answer_of(&mut n), Some((5, Extensions::SR, 64)));
     assert_eq!((n.has_something(), n.poll_timeout()), (false, None), "ours need not be sent any more");
 }
@@ -69,10 +69,10 @@ fn an_offer_of_ours_that_is_under_way_is_not_repeated_after_the_peers() {
     assert_eq!(answer_of(&mut n), Some((5, Extensions::SR, 64)));
     assert_eq!((n.has_something(), n.poll_timeout()), (false, None));
     n.handle_timeout(ms(1000));
-    assert_eq!((n.has_something(), n.verdict()), (false, sr(16)));
+    assert_eq!((n.has_something(), n.outcome()), (false, sr(16)));
     // Its answer still tells how far the peer is.
     n.handle_answer(ms(2), &answers(Extensions::SR, 16));
-    assert_eq!((n.verdict(), n.rtt()), (sr(16), Some(micros(2000))));
+    assert_eq!((n.outcome(), n.rtt()), (sr(16), Some(micros(2000))));
 }
 
 #[test]
@@ -101,14 +101,14 @@ fn every_offer_is_answered_also_again_and_after_the_verdict() {
     n.handle_offer(ms(104), &offers(6, Extensions::SR, 16));
     n.handle_offer(ms(104), &offers(7, Extensions::SR, 16));
     assert_eq!(answer_of(&mut n), Some((7, Extensions::SR, 64)));
-    assert_eq!((answer_of(&mut n), n.verdict()), (None, sr(16)));
+    assert_eq!((answer_of(&mut n), n.outcome()), (None, sr(16)));
 }
 
 #[test]
 fn an_offer_that_was_kept_from_before_decides_at_once() {
     let mut n = negotiator();
     n.handle_offer(ms(0), &offers(5, Extensions::SR, 16));
-    assert_eq!(n.verdict(), sr(16));
+    assert_eq!(n.outcome(), sr(16));
     assert_eq!(run_after_answer(&mut n), []);
 }
 
@@ -120,26 +120,26 @@ fn run_after_answer(n: &mut Negotiator) -> Vec<Instant> {
 #[test]
 fn an_old_softnic_that_offers_less_leaves_what_it_knows() {
     let all = Extensions::SR.union(Extensions::LOWAR).union(Extensions::XP);
-    let offer = Offer { extensions: all, sr_window: 64, lowar: None };
+    let offer = Offer { extensions: all, settings: window(64) };
     let mut n = Negotiator::new(offer, (QPN, PEER), TRANSACTION, false);
     n.poll_transmit(ms(0));
     n.handle_answer(ms(1), &answers(Extensions::SR, 8));
-    assert_eq!(n.verdict(), sr(8));
+    assert_eq!(n.outcome(), sr(8));
 }
 
 #[test]
 fn a_softnic_that_offers_nothing_says_so_at_once() {
-    let none = Offer { extensions: Extensions::NONE, sr_window: 64, lowar: None };
+    let none = Offer { extensions: Extensions::NONE, settings: window(64) };
     let mut old = Negotiator::new(none, (QPN, PEER), TRANSACTION, false);
-    assert_eq!((old.verdict(), old.has_something()), (standard(Why::NothingInCommon), false));
+    assert_eq!((old.outcome(), old.has_something()), (standard(FallbackReason::NothingInCommon), false));
     assert!(!old.accepts(Extensions::SR));
     old.handle_offer(ms(0), &offers(5, Extensions::SR, 16));
     assert_eq!(answer_of(&mut old), Some((5, Extensions::NONE, 0)));
-    assert_eq!(old.verdict(), standard(Why::NothingInCommon));
+    assert_eq!(old.outcome(), standard(FallbackReason::NothingInCommon));
     // And who hears that need not wait for more.
     let mut n = asked();
     n.handle_answer(ms(1), &answers(Extensions::NONE, 0));
-    assert_eq!((n.verdict(), n.poll_timeout()), (standard(Why::NothingInCommon), None));
+    assert_eq!((n.outcome(), n.poll_timeout()), (standard(FallbackReason::NothingInCommon), None));
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn a_later_version_with_unknown_bits_is_understood_as_far_as_we_know_it() {
     let unknown = Extensions(0xffff_fff0).union(Extensions::SR);
     let mut by_answer = asked();
     by_answer.handle_answer(ms(1), &Negotiation { version: 2, ..answers(unknown, 16) });
-    assert_eq!(by_answer.verdict(), sr(16));
+    assert_eq!(by_answer.outcome(), sr(16));
     let mut by_offer = negotiator();
     by_offer.handle_offer(ms(1), &Negotiation { version: 2, ..offers(5, unknown, 16) });
-    assert_eq!(by_offer.verdict(), sr(16));
+    assert_eq!(by_offer.outcome(), sr(16));
     let answer = by_offer.poll_transmit(ms(1)).unwrap();
     assert_eq!((answer.version, answer.extensions), (VERSION, Extensions::SR), "it is told what we know");
 }
@@ -159,14 +159,14 @@ fn a_later_version_with_unknown_bits_is_understood_as_far_as_we_know_it() {
 fn rxe_refuses_at_once_whatever_its_answer_says() {
     let mut n = asked();
     n.handle_refusal(ms(0) + micros(70), TRANSACTION);
-    assert_eq!((n.verdict(), n.rtt()), (standard(Why::Refused), Some(micros(70))));
+    assert_eq!((n.outcome(), n.rtt()), (standard(FallbackReason::Refused), Some(micros(70))));
     assert_eq!((n.has_something(), n.poll_timeout()), (false, None));
 
     // Linux sends the MAD back as it was, with an error status: the QPNs are those of the offer.
     let mut n = negotiator();
     let offer = n.poll_transmit(ms(0)).unwrap();
     n.handle_answer(ms(1), &Negotiation { kind: Kind::Answer(Status(0x000c)), ..offer });
-    assert_eq!(n.verdict(), standard(Why::Refused));
+    assert_eq!(n.outcome(), standard(FallbackReason::Refused));
 }
 
 #[test]
@@ -174,17 +174,17 @@ fn who_refused_may_change_its_mind_only_by_an_offer() {
     let mut n = asked();
     n.handle_refusal(ms(1), TRANSACTION);
     n.handle_answer(ms(2), &answers(Extensions::SR, 16));
-    assert_eq!(n.verdict(), standard(Why::Refused));
+    assert_eq!(n.outcome(), standard(FallbackReason::Refused));
     n.handle_offer(ms(3), &offers(5, Extensions::SR, 16));
-    assert_eq!(n.verdict(), sr(16));
+    assert_eq!(n.outcome(), sr(16));
 }
 
 #[test]
-fn a_peer_that_never_answers_is_asked_three_times() {
+fn a_peer_that_never_answers_is_asked_for_more_than_a_second_less_and_less_often() {
     let mut n = negotiator();
     let (sent, end) = run_alone(&mut n, ms(0));
-    assert_eq!((sent, end), (vec![ms(0), ms(50), ms(100)], ms(150)));
-    assert_eq!((n.verdict(), n.rtt()), (standard(Why::Silent), None));
+    assert_eq!((sent, end), (vec![ms(0), ms(50), ms(150), ms(350), ms(750)], ms(1550)));
+    assert_eq!((n.outcome(), n.rtt()), (standard(FallbackReason::Silent), None));
 }
 
 #[test]
@@ -197,20 +197,21 @@ fn a_timer_that_comes_early_does_nothing() {
 }
 
 #[test]
-fn a_far_peer_is_given_two_round_trips_a_try() {
-    for (rtt, wait) in [(1, 50), (25, 50), (26, 52), (300, 600)] {
+fn a_far_peer_is_given_two_round_trips_for_the_first_answer_and_three_tries_at_least() {
+    for (rtt, wait, tries) in [(1, 50, 5), (25, 50, 5), (26, 52, 5), (160, 320, 3), (300, 600, 3)] {
         let mut n = negotiator().with_known_rtt(Duration::from_millis(rtt));
         let (sent, end) = run_alone(&mut n, ms(0));
-        assert_eq!((sent, end), (vec![ms(0), ms(wait), ms(2 * wait)], ms(3 * wait)));
+        let offers: Vec<Instant> = (0..tries).map(|n| ms(((1 << n) - 1) * wait)).collect();
+        assert_eq!((sent, end), (offers, ms(((1 << tries) - 1) * wait)));
     }
 }
 
 #[test]
 fn a_peer_that_is_known_to_be_silent_gets_one_offer_and_nobody_waits() {
-    let mut n = Negotiator::new(SR, (QPN, PEER), TRANSACTION, true);
-    assert_eq!(n.verdict(), standard(Why::KnownSilent));
+    let mut n = Negotiator::new(sr_offer(), (QPN, PEER), TRANSACTION, true);
+    assert_eq!(n.outcome(), standard(FallbackReason::KnownSilent));
     assert_eq!(run_alone(&mut n, ms(0)), (vec![ms(0)], ms(0)));
-    assert_eq!(n.verdict(), standard(Why::KnownSilent));
+    assert_eq!(n.outcome(), standard(FallbackReason::KnownSilent));
 }
 
 #[test]
@@ -221,20 +222,20 @@ fn an_answer_or_an_offer_that_comes_late_still_becomes_an_agreement() {
         n
     };
     let known_silent = {
-        let mut n = Negotiator::new(SR, (QPN, PEER), TRANSACTION, true);
+        let mut n = Negotiator::new(sr_offer(), (QPN, PEER), TRANSACTION, true);
         run_alone(&mut n, ms(0));
         n
     };
     for before in [silent, known_silent] {
         let mut n = before;
         n.handle_answer(ms(400), &answers(Extensions::SR, 16));
-        assert_eq!((n.verdict(), n.poll_timeout()), (sr(16), None));
+        assert_eq!((n.outcome(), n.poll_timeout()), (sr(16), None));
         let mut n = before;
         n.handle_offer(ms(400), &offers(5, Extensions::SR, 16));
-        assert_eq!((n.verdict(), answer_of(&mut n)), (sr(16), Some((5, Extensions::SR, 64))));
+        assert_eq!((n.outcome(), answer_of(&mut n)), (sr(16), Some((5, Extensions::SR, 64))));
         let mut n = before;
         n.handle_refusal(ms(400), TRANSACTION);
-        assert_eq!(n.verdict(), standard(Why::Refused));
+        assert_eq!(n.outcome(), standard(FallbackReason::Refused));
     }
 }
 
@@ -244,9 +245,9 @@ fn the_round_trip_is_that_of_an_offer_that_went_out_once() {
     twice.handle_timeout(ms(50));
     twice.poll_transmit(ms(50));
     twice.handle_answer(ms(60), &answers(Extensions::SR, 16));
-    assert_eq!((twice.verdict(), twice.rtt()), (sr(16), None), "60 ms, or 10");
+    assert_eq!((twice.outcome(), twice.rtt()), (sr(16), None), "60 ms, or 10");
     // A far peer that was silent before is measured, so that it is given its time from then on.
-    let mut far = Negotiator::new(SR, (QPN, PEER), TRANSACTION, true);
+    let mut far = Negotiator::new(sr_offer(), (QPN, PEER), TRANSACTION, true);
     far.poll_transmit(ms(3));
     far.handle_answer(ms(303), &answers(Extensions::SR, 16));
     assert_eq!(far.rtt(), Some(Duration::from_millis(300)));
@@ -259,28 +260,31 @@ fn the_round_trip_is_that_of_an_offer_that_went_out_once() {
 fn a_liar_that_accepts_what_was_not_offered_gets_only_what_was() {
     let mut more = asked();
     more.handle_answer(ms(1), &answers(Extensions(u32::MAX), 16));
-    assert_eq!(more.verdict(), sr(16));
+    assert_eq!(more.outcome(), sr(16));
     let mut other = asked();
     other.handle_answer(ms(1), &answers(Extensions::XP, 16));
-    assert_eq!(other.verdict(), standard(Why::NothingInCommon));
+    assert_eq!(other.outcome(), standard(FallbackReason::NothingInCommon));
 }
 
 #[test]
 fn selective_repeat_without_a_window_is_none() {
     let mut by_answer = asked();
     by_answer.handle_answer(ms(1), &answers(Extensions::SR, 0));
-    assert_eq!(by_answer.verdict(), standard(Why::NothingInCommon));
+    assert_eq!(by_answer.outcome(), standard(FallbackReason::NothingInCommon));
     let mut by_offer = asked();
     by_offer.handle_offer(ms(1), &offers(5, Extensions::SR, 0));
-    assert_eq!(by_offer.verdict(), standard(Why::NothingInCommon));
+    assert_eq!(by_offer.outcome(), standard(FallbackReason::NothingInCommon));
     assert_eq!(answer_of(&mut by_offer), Some((5, Extensions::NONE, 0)));
     // The rest of what it says may be true.
-    let both = Offer { extensions: Extensions::SR.union(Extensions::XP), sr_window: 64, lowar: None };
+    let both = Offer { extensions: Extensions::SR.union(Extensions::XP), settings: window(64) };
     let mut n = Negotiator::new(both, (QPN, PEER), TRANSACTION, false);
     n.handle_offer(ms(1), &offers(5, Extensions(u32::MAX), 0));
-    assert_eq!(n.verdict(), Some(Verdict::Agreed(Agreed { extensions: Extensions::XP, sr_window: 0, lowar: None })));
+    assert_eq!(
+        n.outcome(),
+        Some(NegotiationOutcome::Agreed(Agreed { extensions: Extensions::XP, settings: window(0) }))
+    );
     // And ours: without a bitmap it is not offered.
-    let mut n = Negotiator::new(Offer { sr_window: 0, ..both }, (QPN, PEER), TRANSACTION, false);
+    let mut n = Negotiator::new(Offer { settings: Settings::NONE, ..both }, (QPN, PEER), TRANSACTION, false);
     assert_eq!(n.poll_transmit(ms(0)).map(|mad| mad.extensions), Some(Extensions::XP));
     assert!(!n.accepts(Extensions::SR) && n.accepts(Extensions::XP));
 }
@@ -318,7 +322,7 @@ fn an_agreement_stands_whatever_comes() {
     n.handle_answer(ms(3), &answers(Extensions::SR, 60));
     n.handle_offer(ms(4), &offers(5, Extensions::XP, 0));
     n.handle_timeout(ms(5000));
-    assert_eq!(n.verdict(), sr(16));
+    assert_eq!(n.outcome(), sr(16));
 }
 
 #[test]
@@ -326,6 +330,6 @@ fn what_we_offered_is_accepted_whatever_the_verdict() {
     let mut n = negotiator();
     assert!(n.accepts(Extensions::SR) && !n.accepts(Extensions::XP));
     run_alone(&mut n, ms(0));
-    assert_eq!(n.verdict(), standard(Why::Silent));
+    assert_eq!(n.outcome(), standard(FallbackReason::Silent));
     assert!(n.accepts(Extensions::SR), "the peer may have agreed, and its answer got lost");
 }

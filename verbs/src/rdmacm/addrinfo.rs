@@ -46,36 +46,43 @@ pub(crate) unsafe extern "C" fn get(
     out: &mut *mut rdma_addrinfo,
 ) -> c_int {
     // SAFETY: by the contract.
-    match fork::check().map_err(Why::Errno).and_then(|()| unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) }) {
+    match fork::check()
+        .map_err(FallbackReason::Errno)
+        .and_then(|()| unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) })
+    {
         Ok(found) => {
             *out = Box::into_raw(found).cast();
             0
         }
-        Err(Why::Errno(e)) => {
+        Err(FallbackReason::Errno(e)) => {
             e.set();
             -1
         }
-        Err(Why::Resolver(code)) => {
+        Err(FallbackReason::Resolver(code)) => {
             Errno(libc::EADDRNOTAVAIL).set();
             code
         }
     }
 }
 
-enum Why {
+enum FallbackReason {
     Errno(Errno),
     Resolver(c_int),
 }
 
-impl From<Errno> for Why {
-    fn from(e: Errno) -> Why {
-        Why::Errno(e)
+impl From<Errno> for FallbackReason {
+    fn from(e: Errno) -> FallbackReason {
+        FallbackReason::Errno(e)
     }
 }
 
 /// # Safety
 /// As [`get`].
-unsafe fn look(node: *const c_char, service: *const c_char, hints: &rdma_addrinfo) -> Result<Box<Found>, Why> {
+unsafe fn look(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+) -> Result<Box<Found>, FallbackReason> {
     let passive = hints.ai_flags & RAI_PASSIVE != 0;
     // SAFETY: the hints' addresses are as long as they say.
     let (hinted_source, hinted_destination) = unsafe {
@@ -125,7 +132,11 @@ unsafe fn look(node: *const c_char, service: *const c_char, hints: &rdma_addrinf
 ///
 /// # Safety
 /// Strings, or NULL.
-unsafe fn resolve(node: *const c_char, service: *const c_char, hints: &rdma_addrinfo) -> Result<SocketAddr, Why> {
+unsafe fn resolve(
+    node: *const c_char,
+    service: *const c_char,
+    hints: &rdma_addrinfo,
+) -> Result<SocketAddr, FallbackReason> {
     // SAFETY: zeros ask for anything.
     let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
     asked.ai_flags = if hints.ai_flags & RAI_PASSIVE != 0 { libc::AI_PASSIVE } else { 0 };
@@ -142,7 +153,7 @@ unsafe fn resolve(node: *const c_char, service: *const c_char, hints: &rdma_addr
         match libc::getaddrinfo(node, service, &raw const asked, &raw mut list) {
             0 => {}
             libc::EAI_SYSTEM => return Err(Errno::last().into()),
-            code => return Err(Why::Resolver(code)),
+            code => return Err(FallbackReason::Resolver(code)),
         }
         let first = if list.is_null() { Err(Errno::EINVAL) } else { addresses::read((*list).ai_addr) };
         libc::freeaddrinfo(list);

@@ -5,8 +5,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use proptest::prelude::*;
 
 use super::ip_cm::{IpCm, ServiceId};
-use super::vendor::{self, Extensions, Kind, Negotiation, Oui};
+use super::vendor::{self, Extensions, Kind, Negotiation, Oui, Settings};
 use super::*;
+use crate::lowar::LowarSettings;
+use crate::sr::SrSettings;
 
 /// Hex digits, white space ignored, as the front of `N` bytes that are zero behind them.
 pub(super) fn hex<const N: usize>(text: &str) -> [u8; N] {
@@ -23,17 +25,17 @@ pub(super) fn mad(text: &str) -> [u8; MAD_LEN] {
     hex(text)
 }
 
-const OFFER: Negotiation = Negotiation {
-    transaction_id: 0x0102_0304_0506_0708,
-    kind: Kind::Offer,
-    version: vendor::VERSION,
-    sender_qpn: 0x11_1213,
-    receiver_qpn: 0x21_2223,
-    extensions: Extensions::SR.union(Extensions::LOWAR),
-    lowar_r: 8,
-    lowar_c: 2,
-    sr_window: 4096,
-};
+fn offer() -> Negotiation {
+    Negotiation {
+        transaction_id: 0x0102_0304_0506_0708,
+        kind: Kind::Offer,
+        version: vendor::VERSION,
+        sender_qpn: 0x11_1213,
+        receiver_qpn: 0x21_2223,
+        extensions: Extensions::SR.union(Extensions::LOWAR),
+        settings: Settings::NONE.with(LowarSettings { r: 8, c: 2 }).with(SrSettings { window: 4096 }),
+    }
+}
 
 #[test]
 fn header_fields_in_their_places() {
@@ -65,26 +67,26 @@ fn header_fields_in_their_places() {
 #[test]
 fn a_refusal_answers_the_request() {
     let mut bytes = [0; MAD_LEN];
-    OFFER.emit(&mut bytes);
+    offer().emit(&mut bytes);
     let refusal = Repr::parse(&bytes).unwrap().refusal(Status::UNSUPPORTED_METHOD_ATTRIB);
     assert_eq!(refusal.method, Method::GET_RESP);
     // Linux sends the request back with another method and status.
     refusal.emit(&mut bytes);
     let answer = Negotiation::parse(&bytes).unwrap();
-    assert_eq!(answer, Negotiation { kind: Kind::Answer(Status::UNSUPPORTED_METHOD_ATTRIB), ..OFFER });
+    assert_eq!(answer, Negotiation { kind: Kind::Answer(Status::UNSUPPORTED_METHOD_ATTRIB), ..offer() });
     assert_eq!(Method::SET.response(), Method::GET_RESP);
 }
 
 #[test]
 fn negotiation_fields_in_their_places() {
     let mut bytes = [0xff; MAD_LEN];
-    OFFER.emit(&mut bytes);
+    offer().emit(&mut bytes);
     let expect = mad("014e0101 00000000 0102030405060708 0010 0000 00000000
         000000000000000000000000 00 0e534e 01000000 00111213 00212223 00000003 08020000 00001000");
     assert_eq!(bytes, expect);
-    assert_eq!(Negotiation::parse(&bytes), Ok(OFFER));
+    assert_eq!(Negotiation::parse(&bytes), Ok(offer()));
     assert_eq!(
-        OFFER.to_string(),
+        offer().to_string(),
         "softnic offer tid 0x0102030405060708 qpn 0x111213 > 0x212223 ext sr,lowar lowar 8,2 window 4096"
     );
     let vendor = vendor::Packet::new_checked(&bytes[..]).unwrap();
@@ -94,12 +96,14 @@ fn negotiation_fields_in_their_places() {
 
 #[test]
 fn a_later_negotiation_is_read_for_what_is_known() {
-    let later = Negotiation { version: 9, extensions: Extensions(0x8000_0001), ..OFFER };
+    let later = Negotiation { version: 9, extensions: Extensions(0x8000_0001), ..offer() };
     let mut bytes = [0; MAD_LEN];
     later.emit(&mut bytes);
-    bytes[64..].fill(0xff); // fields we do not know
+    bytes[64..].fill(0xff); // settings and fields we do not know
     bytes[41..45].fill(0xff);
-    assert_eq!(Negotiation::parse(&bytes), Ok(later));
+    let read = Negotiation::parse(&bytes).unwrap();
+    assert_eq!(Negotiation { settings: later.settings, ..read }, later);
+    assert_eq!(read.settings.get::<SrSettings>(), later.settings.get());
     assert!(later.extensions.contains(Extensions::SR) && !later.extensions.contains(Extensions::LOWAR));
     assert_eq!(later.extensions.to_string(), "sr,0x80000000");
 }
@@ -107,7 +111,7 @@ fn a_later_negotiation_is_read_for_what_is_known() {
 #[test]
 fn what_is_no_negotiation() {
     let mut good = [0; MAD_LEN];
-    OFFER.emit(&mut good);
+    offer().emit(&mut good);
     // Class, method, attribute, RMPP flags, OUI, format version.
     for (at, value) in [(1, 0x30), (1, 0x07), (3, 0x02), (17, 0x11), (26, 0x01), (38, 0x00), (40, 0x00)] {
         let mut bad = good;
@@ -144,7 +148,7 @@ fn rdma_cm_header_in_its_place() {
 #[test]
 fn truncations_of_every_length_are_told() {
     let mut bytes = [0; MAD_LEN];
-    OFFER.emit(&mut bytes);
+    offer().emit(&mut bytes);
     let cm = mad("0107020300000000000000000000000000100000");
     let truncated = |need, have, result: Option<Error>| {
         assert!(matches!(result, Some(Error::Truncated { need: n, have: h, .. }) if (n, h) == (need, have)));
@@ -217,7 +221,7 @@ proptest! {
         qpns in (0u32..1 << 24, 0u32..1 << 24),
         extensions: u32,
         lowar: (u8, u8),
-        sr_window: u32,
+        window: u32,
     ) {
         let negotiation = Negotiation {
             transaction_id,
@@ -226,9 +230,7 @@ proptest! {
             sender_qpn: qpns.0,
             receiver_qpn: qpns.1,
             extensions: Extensions(extensions),
-            lowar_r: lowar.0,
-            lowar_c: lowar.1,
-            sr_window,
+            settings: Settings::NONE.with(LowarSettings { r: lowar.0, c: lowar.1 }).with(SrSettings { window }),
         };
         let mut bytes = [0xff; MAD_LEN];
         negotiation.emit(&mut bytes);

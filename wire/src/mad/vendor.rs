@@ -20,13 +20,15 @@
 //! | 57 | 1 | LoWAR: C, interleaving depth, repair packets a block |
 //! | 58 | 2 | reserved |
 //! | 60 | 4 | SR: window in packets, the length of the receiver's bitmap |
-//! | 64 | 192 | reserved |
+//! | 64 | 24 | reserved: settings of extensions to come |
+//! | 88 | 168 | reserved |
 //!
 //! Reserved bytes are zero on send and ignored on receipt. A later format version only adds fields in reserved bytes
 //! and bits in the bitmap, so a receiver reads of it what it knows.
 
 use core::fmt;
 
+pub use super::extensions::{ExtensionSettings, Extensions, Settings};
 use super::{Attribute, BASE_VERSION, Class, HEADER_LEN, MAD_LEN, Method, Repr, Status};
 use crate::Error;
 use crate::bytes::{array, be24, be32, put24, put32};
@@ -71,9 +73,7 @@ mod field {
     pub(super) const SENDER_QPN: usize = 5;
     pub(super) const RECEIVER_QPN: usize = 9;
     pub(super) const EXTENSIONS: usize = 12;
-    pub(super) const LOWAR_R: usize = 16;
-    pub(super) const LOWAR_C: usize = 17;
-    pub(super) const SR_WINDOW: usize = 20;
+    pub(super) const SETTINGS: usize = 16;
 }
 
 /// A view of a MAD of a vendor class with OUI.
@@ -135,63 +135,6 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
 
 const WHAT: &str = "vendor MAD";
 
-/// A set of extensions to RC: offered or accepted. Bits without a name are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Extensions(pub u32);
-
-impl Extensions {
-    /// None: plain RC.
-    pub const NONE: Extensions = Extensions(0);
-    /// Selective Repeat.
-    pub const SR: Extensions = Extensions(1 << 0);
-    /// LoWAR forward error correction.
-    pub const LOWAR: Extensions = Extensions(1 << 1);
-    /// XP, best effort with deadlines (OptiNIC).
-    pub const XP: Extensions = Extensions(1 << 2);
-    /// SDR, bitmaps of partial completion.
-    pub const SDR: Extensions = Extensions(1 << 3);
-
-    /// Whether all of `other` are in this set.
-    pub const fn contains(self, other: Extensions) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Those in either set.
-    pub const fn union(self, other: Extensions) -> Extensions {
-        Extensions(self.0 | other.0)
-    }
-
-    /// Those that are not in the other set.
-    pub const fn without(self, other: Extensions) -> Extensions {
-        Extensions(self.0 & !other.0)
-    }
-
-    /// Those in both sets: what an answer accepts of an offer.
-    pub const fn intersection(self, other: Extensions) -> Extensions {
-        Extensions(self.0 & other.0)
-    }
-}
-
-impl fmt::Display for Extensions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [(Extensions, &str); 4] =
-            [(Extensions::SR, "sr"), (Extensions::LOWAR, "lowar"), (Extensions::XP, "xp"), (Extensions::SDR, "sdr")];
-        if self.0 == 0 {
-            return f.write_str("none");
-        }
-        let mut rest = self.0;
-        let mut comma = "";
-        for (bit, name) in NAMES {
-            if self.contains(bit) {
-                write!(f, "{comma}{name}")?;
-                comma = ",";
-                rest &= !bit.0;
-            }
-        }
-        if rest != 0 { write!(f, "{comma}{rest:#x}") } else { Ok(()) }
-    }
-}
-
 /// Whether a negotiation asks or answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -219,12 +162,8 @@ pub struct Negotiation {
     pub receiver_qpn: u32,
     /// What is offered, or accepted.
     pub extensions: Extensions,
-    /// LoWAR: R, data packets in a coding block.
-    pub lowar_r: u8,
-    /// LoWAR: C, interleaving depth, repair packets a block.
-    pub lowar_c: u8,
-    /// Selective Repeat: window in packets, the length of the receiver's bitmap.
-    pub sr_window: u32,
+    /// The settings of these extensions.
+    pub settings: Settings,
 }
 
 impl Negotiation {
@@ -256,9 +195,7 @@ impl Negotiation {
             sender_qpn: be24(data, field::SENDER_QPN),
             receiver_qpn: be24(data, field::RECEIVER_QPN),
             extensions: Extensions(be32(data, field::EXTENSIONS)),
-            lowar_r: data[field::LOWAR_R],
-            lowar_c: data[field::LOWAR_C],
-            sr_window: be32(data, field::SR_WINDOW),
+            settings: Settings::from_bytes(array(data, field::SETTINGS)),
         })
     }
 
@@ -281,9 +218,7 @@ impl Negotiation {
         put24(data, field::SENDER_QPN, self.sender_qpn);
         put24(data, field::RECEIVER_QPN, self.receiver_qpn);
         put32(data, field::EXTENSIONS, self.extensions.0);
-        data[field::LOWAR_R] = self.lowar_r;
-        data[field::LOWAR_C] = self.lowar_c;
-        put32(data, field::SR_WINDOW, self.sr_window);
+        data[field::SETTINGS..][..Settings::LEN].copy_from_slice(self.settings.as_bytes());
     }
 
     fn header(&self) -> Repr {
@@ -313,12 +248,6 @@ impl fmt::Display for Negotiation {
             Kind::Answer(status) => write!(f, "softnic answer tid {:#018x} status {status}", self.transaction_id)?,
         }
         write!(f, " qpn {:#08x} > {:#08x} ext {}", self.sender_qpn, self.receiver_qpn, self.extensions)?;
-        if self.extensions.contains(Extensions::LOWAR) {
-            write!(f, " lowar {},{}", self.lowar_r, self.lowar_c)?;
-        }
-        if self.extensions.contains(Extensions::SR) {
-            write!(f, " window {}", self.sr_window)?;
-        }
-        Ok(())
+        self.extensions.show_settings(&self.settings, f)
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-/// Why a run with guests ended early.
+/// FallbackReason a run with guests ended early.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// The machine lacks something that the guest is made with.

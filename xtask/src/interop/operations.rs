@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::QpKind;
 use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::negotiation::{Choice, Why};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_nic::transports::{SendOp, Status};
 
 use super::session::Session;
@@ -243,7 +243,7 @@ fn transfers(s: &mut Session, kind: Kind) -> Result<(), Error> {
 fn selective_refused(s: &mut Session) -> Result<(), Error> {
     transfers(s, Kind::Write)?;
     match s.choice() {
-        Some(Choice::Standard(Why::Refused)) => Ok(()),
+        Some(Choice::Standard(FallbackReason::Refused)) => Ok(()),
         other => Err(Error::Failed(format!("softnic's queue pair ends with {other:?} instead of a refusal"))),
     }
 }

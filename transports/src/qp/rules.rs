@@ -1,9 +1,6 @@
 //! The rules of state changes: which attributes each needs, and which it allows (IBA 11.2.5.2).
 
-use softnic_transports::QpKind;
-use softnic_transports::qp::QpState;
-
-use super::{ModifyError, QpAttr};
+use super::{ModifyError, QpAttr, QpKind, QpState};
 
 /// The attributes by name, to say which are missing or too many.
 fn given(a: &QpAttr) -> [(&'static str, bool); 16] {
@@ -72,7 +69,7 @@ fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<Rules> {
     })
 }
 
-pub(super) fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
+pub(crate) fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) -> Result<(), ModifyError> {
     let (needed, optional) = rules(kind, from, to).ok_or(ModifyError::Transition { from, to })?;
     for (name, there) in given(a) {
         if needed.contains(&name) && !there {

@@ -1,0 +1,318 @@
+//! One end of a conversation as a NIC holds it: a queue pair of some transport, the shim below it, and what it negotiates with its peer.
+
+use std::net::IpAddr;
+
+use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation};
+use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame, bth};
+
+use crate::negotiation::{Agreement, Choice, FallbackReason, NegotiationOutcome};
+use crate::qp::{Config, ModifyError, PathProps, PayloadMode, QpAttr, QpKind, check_rules, earlier};
+use crate::queue_pairs::{self, AnyQp, ShimPools};
+use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
+use crate::{Host, QpState, QueuePair, Transport};
+
+/// A queue pair with its attributes, its shim and its negotiation.
+pub struct Endpoint {
+    /// The queue pair.
+    pub qp: AnyQp,
+    /// The layer between the queue pair and its frames.
+    shim: Option<Box<dyn Shim>>,
+    /// The shim, or the negotiation, may have something to send.
+    due: bool,
+    transport: Transport,
+    kind: QpKind,
+    /// All attributes that were set since the reset state.
+    attr: QpAttr,
+    payload: PayloadMode,
+    /// What it agrees on with its peer; of a transport of the standard, as soon as the peer offers something.
+    agreement: Option<Box<Agreement>>,
+}
+
+impl Endpoint {
+    /// In the reset state; datagrams are at most `mtu` long. Answers of the negotiation are known by the transaction id.
+    pub fn new(transport: Transport, kind: QpKind, config: &Config, mtu: PathMtu, transaction_id: u64) -> Endpoint {
+        let negotiates = transport.extension() != Extensions::NONE;
+        Endpoint {
+            qp: AnyQp::new(transport, kind, config, mtu),
+            shim: None,
+            due: false,
+            transport,
+            kind,
+            attr: QpAttr::default(),
+            payload: config.payload,
+            agreement: negotiates.then(|| Box::new(Agreement::new(config.qpn, transaction_id))),
+        }
+    }
+
+    /// All attributes that were set since the reset state, and the state.
+    pub fn attributes(&self) -> QpAttr {
+        QpAttr { state: Some(self.qp.state()), ..self.attr }
+    }
+
+    /// The peer's address, of a connection from RTR on.
+    pub fn peer(&self) -> Option<IpAddr> {
+        let connected = self.kind.is_connected() && !matches!(self.qp.state(), QpState::Reset | QpState::Init);
+        self.attr.path.filter(|_| connected).map(|path| path.addresses.dst())
+    }
+
+    // ---- states ----
+
+    /// Changes state by the rules. A change that is refused changes nothing. On the way to the reset state, the memory of the shim is
+    /// given back before ([`Endpoint::reset_shim`]).
+    pub fn modify(&mut self, a: &QpAttr, props: &PathProps, host: &mut impl Host) -> Result<(), ModifyError> {
+        use QpState::*;
+        let from = self.qp.state();
+        let to = a.state.unwrap_or(from);
+        check_rules(self.kind, from, to, a)?;
+        if (from, to) == (SendQueueDrain, SendQueueDrain) && !self.qp.is_drained() {
+            return Err(ModifyError::NotDrained);
+        }
+        self.attr.merge(a);
+        match (from, to) {
+            (_, Reset) => self.reset(),
+            (_, Error) => self.qp.fail(host),
+            (_, Init) => self.qp.init(),
+            (Init, ReadyToReceive) => self.ready_to_receive(props)?,
+            (ReadyToReceive, ReadyToSend) => self.qp.ready_to_send(&self.attr.send_attr()?),
+            (ReadyToSend, SendQueueDrain) => self.qp.drain(a.sqd_notify.unwrap_or(false), host),
+            (SendQueueDrain | SendQueueError, ReadyToSend) => self.qp.resume(),
+            _ => {}
+        }
+        self.update(a, props);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.qp.reset();
+        (self.attr, self.shim, self.due) = (QpAttr::default(), None, false);
+        let offers = self.offers();
+        self.agreement = self.agreement.take().filter(|_| offers);
+        if let Some(agreement) = &mut self.agreement {
+            agreement.reset();
+        }
+    }
+
+    fn ready_to_receive(&mut self, props: &PathProps) -> Result<(), ModifyError> {
+        if !self.kind.is_connected() {
+            self.qp.ready_to_receive(None, props);
+            return Ok(());
+        }
+        let connection = self.attr.receive_attr(props.pkey)?;
+        self.qp.ready_to_receive(Some(&connection), props);
+        let Some(agreement) = &mut self.agreement else { return Ok(()) };
+        let peer = (connection.path.addresses.dst(), connection.dest_qp);
+        match queue_pairs::offer(self.transport, connection.mtu, props) {
+            Err(reason) => agreement.refuse(reason, peer),
+            Ok(offer) => {
+                agreement.begin(offer, peer, props.known_silent, props.known_rtt);
+                let template = Template::new(&connection.path, connection.dest_qp, connection.pkey);
+                // From now on the peer may send what was offered.
+                self.shim = queue_pairs::shim(self.transport, &template, connection.mtu, self.payload);
+            }
+        }
+        self.follow_negotiation();
+        Ok(())
+    }
+
+    /// Passes on what was given and may change at any time.
+    fn update(&mut self, a: &QpAttr, props: &PathProps) {
+        let template = match (a.path, self.attr.dest_qp) {
+            (Some(path), Some(dest_qp)) => Some(Template::new(&path, dest_qp, props.pkey)),
+            _ => None,
+        };
+        if let (Some(template), Some(shim)) = (&template, &mut self.shim) {
+            shim.set_template(template);
+        }
+        self.qp.update(&a.update(template));
+    }
+
+    // ---- negotiation ----
+
+    /// Whether it offers its peer an extension.
+    fn offers(&self) -> bool {
+        self.transport.extension() != Extensions::NONE
+    }
+
+    /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
+    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) {
+        if !self.kind.is_connected() {
+            return;
+        }
+        if self.agreement.is_none() && mad.kind == Kind::Offer {
+            // A peer that offers something to a transport of the standard is told so at once, and need not wait.
+            let mut agreement = Agreement::new(self.qp.qpn(), 0);
+            if let (Some(peer), Some(dest_qp)) = (self.peer(), self.attr.dest_qp) {
+                agreement.begin(Default::default(), (peer, dest_qp), false, Default::default());
+            }
+            self.agreement = Some(Box::new(agreement));
+        }
+        if let Some(agreement) = &mut self.agreement {
+            agreement.handle_mad(now, from, mad);
+            self.follow_negotiation();
+        }
+    }
+
+    /// The peer does not know what was offered by this transaction id.
+    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.handle_refusal(now, transaction_id);
+            self.follow_negotiation();
+        }
+    }
+
+    /// The negotiation may have moved: the queue pair and the shim follow it.
+    fn follow_negotiation(&mut self) {
+        let Some(negotiator) = self.agreement.as_ref().and_then(|a| a.negotiator()) else { return };
+        self.due = true;
+        let outcome = negotiator.outcome();
+        self.qp.on_negotiation(outcome.as_ref(), negotiator.rtt());
+        if let (Some(NegotiationOutcome::Agreed(agreed)), Some(shim)) = (&outcome, &mut self.shim) {
+            shim.on_agreement(agreed);
+        }
+    }
+
+    /// What requests are sent by, where an extension is offered; `None` for others.
+    pub fn choice(&self) -> Option<Choice> {
+        let agreement = self.agreement.as_ref().filter(|_| self.offers())?;
+        Some(self.qp.choice().unwrap_or_else(|| agreement.choice(self.transport.extension())))
+    }
+
+    /// FallbackReason the standard is spoken, where an extension was offered.
+    pub fn fallback_reason(&self) -> Option<FallbackReason> {
+        self.agreement.as_ref().filter(|_| self.offers())?.fell_back(self.transport.extension())
+    }
+
+    // ---- frames ----
+
+    /// Writes the next frame, if there is one to send now: what the negotiation or the shim has goes before the queue pair's packets.
+    #[inline]
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        host: &mut impl Host,
+        pools: &mut ShimPools,
+    ) -> bool {
+        if self.due || self.shim.is_some() {
+            return self.transmit_with_shim(now, tx, host, pools);
+        }
+        self.qp.poll_transmit(now, tx, host)
+    }
+
+    #[inline(never)]
+    fn transmit_with_shim(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        host: &mut impl Host,
+        pools: &mut ShimPools,
+    ) -> bool {
+        if self.due {
+            self.due = self.transmit_own(now, tx, host, pools);
+            if self.due {
+                return true;
+            }
+        }
+        let sent = self.qp.poll_transmit(now, tx, host);
+        if let (true, Some(shim)) = (sent, &mut self.shim) {
+            self.due = shim.on_transmit(now, tx, ShimResources { pools, counters: host.counters() });
+        }
+        sent
+    }
+
+    /// One frame of the negotiation, or of the shim's own.
+    fn transmit_own(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        host: &mut impl Host,
+        pools: &mut ShimPools,
+    ) -> bool {
+        if let (Some(agreement), Some(path)) = (&mut self.agreement, &self.attr.path)
+            && agreement.has_something()
+            && agreement.poll_transmit(now, tx, &Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY))
+        {
+            return true;
+        }
+        let Some(shim) = &mut self.shim else { return false };
+        let sent = shim.poll_transmit(now, tx, ShimResources { pools, counters: host.counters() });
+        if sent {
+            self.qp.on_shim_sent(now, tx);
+        }
+        sent
+    }
+
+    /// When [`Endpoint::handle_timeout`] or [`Endpoint::handle_shim_timeout`] wants to be called.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.shim.is_none() && self.agreement.is_none() {
+            return self.qp.poll_timeout();
+        }
+        let shim = self.shim.as_ref().and_then(|shim| shim.poll_timeout());
+        let negotiation = self.agreement.as_ref().and_then(|agreement| agreement.poll_timeout());
+        earlier(self.qp.poll_timeout(), earlier(shim, negotiation))
+    }
+
+    /// Time has passed, for the queue pair and its negotiation.
+    pub fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.handle_timeout(now);
+            self.follow_negotiation();
+        }
+        self.qp.handle_timeout(now, host);
+    }
+
+    // ---- the shim ----
+
+    /// Puts a shim below the queue pair, or takes it away; the memory of the one before was given back.
+    pub fn set_shim(&mut self, shim: Option<Box<dyn Shim>>) {
+        self.due = shim.is_some();
+        self.shim = shim;
+    }
+
+    /// Whether there is a shim.
+    #[inline]
+    pub fn has_shim(&self) -> bool {
+        self.shim.is_some()
+    }
+
+    /// The shim, where it is of this type and the peer agreed to it. It may have something to send afterwards.
+    pub fn agreed_shim<S: Shim>(&mut self) -> Option<&mut S> {
+        if self.choice() != Some(Choice::Agreed) {
+            return None;
+        }
+        let shim: &mut dyn std::any::Any = self.shim.as_deref_mut()?;
+        self.due = true;
+        shim.downcast_mut()
+    }
+
+    /// A frame for the queue pair or its shim was received; without a shim it is for the queue pair.
+    pub fn receive_by_shim(&mut self, now: Instant, received: &ReceivedFrame<'_>, r: ShimResources<'_>) -> ShimAction {
+        let expected = self.qp.expected_psns();
+        let Some(shim) = &mut self.shim else { return ShimAction::Deliver };
+        let action = shim.on_receive(now, received, expected, r);
+        // What came for the shim may ask for an answer.
+        self.due |= action == ShimAction::Consume;
+        action
+    }
+
+    /// A frame that the shim held back or recovered, copied to `out`; its length.
+    pub fn poll_deliver(&mut self, now: Instant, out: &mut [u8], resources: ShimResources<'_>) -> Option<usize> {
+        let expected = self.qp.expected_psns();
+        self.shim.as_mut()?.poll_deliver(now, expected, out, resources)
+    }
+
+    /// Time has passed, for the shim.
+    pub fn handle_shim_timeout(&mut self, now: Instant, resources: ShimResources<'_>) {
+        if let Some(shim) = &mut self.shim {
+            shim.handle_timeout(now, resources);
+        }
+    }
+
+    /// The shim gives back its memory, and is gone.
+    pub fn reset_shim(&mut self, resources: ShimResources<'_>) {
+        if let Some(mut shim) = self.shim.take() {
+            shim.reset(resources);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The extensions that this side can speak: which settings of each make sense, and where they stand in a MAD.
+
+use core::ops::Range;
+
+use softnic_wire::mad::vendor::{Extensions, Settings};
+
+use super::Offer;
+use crate::{lowar, sr};
+
+/// An extension as the negotiation sees it. The module of each transport that needs its peer's consent has one.
+pub(crate) struct Extension {
+    /// Its bit in an offer.
+    pub(crate) bit: Extensions,
+    /// Its bytes among the settings.
+    pub(crate) range: Range<usize>,
+    /// Whether a peer can be spoken to that has these settings.
+    pub(crate) is_usable: fn(&Settings) -> bool,
+}
+
+/// All of them.
+const EXTENSIONS: [&Extension; 2] = [&sr::EXTENSION, &lowar::EXTENSION];
+
+/// The settings of some extensions, without those of others.
+pub(super) fn settings_of(extensions: Extensions, settings: Settings) -> Settings {
+    let unwanted = EXTENSIONS.iter().filter(|e| !extensions.contains(e.bit));
+    unwanted.fold(settings, |settings, e| settings.without(e.range.clone()))
+}
+
+/// An offer without the extensions whose settings make no sense.
+pub(super) fn usable(offer: Offer) -> Offer {
+    let wrong = EXTENSIONS.iter().filter(|e| !(e.is_usable)(&offer.settings));
+    let extensions = wrong.fold(offer.extensions, |extensions, e| extensions.without(e.bit));
+    Offer { extensions, settings: settings_of(extensions, offer.settings) }
+}

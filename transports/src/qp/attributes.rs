@@ -1,0 +1,196 @@
+//! Attributes of queue pairs: those that a program sets, and what a transport gets of them with each change of state.
+
+use softnic_wire::aeth::RnrTimer;
+use softnic_wire::{Path, PathMtu, Psn, Qpn, Template};
+
+use super::QpState;
+use crate::memory::Access;
+
+/// Attributes of a state change; each transition demands some and allows some (IBA 11.2.5.2, table 91).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QpAttr {
+    /// The state to go to.
+    pub state: Option<QpState>,
+    /// Index of the partition key.
+    pub pkey_index: Option<u16>,
+    /// Port, from 1.
+    pub port: Option<u8>,
+    /// What the peer may do.
+    pub access: Option<Access>,
+    /// The path to the peer.
+    pub path: Option<Path>,
+    /// Bytes of payload a packet carries at most.
+    pub mtu: Option<PathMtu>,
+    /// The peer's queue pair.
+    pub dest_qp: Option<Qpn>,
+    /// The first PSN that the peer will send.
+    pub rq_psn: Option<Psn>,
+    /// READs and atomics of the peer that may be outstanding.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// How long a peer shall wait that found no receive: a 5-bit code.
+    pub min_rnr_timer: Option<u8>,
+    /// The first PSN to send.
+    pub sq_psn: Option<Psn>,
+    /// Local ACK timeout: a 5-bit code, 0 for none.
+    pub timeout: Option<u8>,
+    /// Retries after timeouts and sequence NAKs, 3 bits.
+    pub retry_cnt: Option<u8>,
+    /// Retries after RNR NAKs, 3 bits; 7 is for ever.
+    pub rnr_retry: Option<u8>,
+    /// READs and atomics of ours that may be outstanding.
+    pub max_rd_atomic: Option<u8>,
+    /// The key that datagrams to here must carry.
+    pub qkey: Option<u32>,
+    /// On the way to SQD: an event is wanted when the send queue is drained.
+    pub sqd_notify: Option<bool>,
+}
+
+impl QpAttr {
+    /// All that is given in `a`, and the rest as it was.
+    pub(crate) fn merge(&mut self, a: &QpAttr) {
+        macro_rules! take {
+            ($($field:ident)*) => { $(self.$field = a.$field.or(self.$field);)* };
+        }
+        take!(state pkey_index port access path mtu dest_qp rq_psn max_dest_rd_atomic min_rnr_timer sq_psn timeout);
+        take!(retry_cnt rnr_retry max_rd_atomic qkey);
+    }
+
+    /// What a connected queue pair needs to receive.
+    pub(crate) fn receive_attr(&self, pkey: u16) -> Result<ReceiveAttr, ModifyError> {
+        let (Some(path), Some(mtu), Some(dest_qp), Some(rq_psn)) = (self.path, self.mtu, self.dest_qp, self.rq_psn)
+        else {
+            return Err(ModifyError::Missing("path"));
+        };
+        Ok(ReceiveAttr {
+            path,
+            dest_qp,
+            mtu,
+            rq_psn,
+            access: self.access.unwrap_or_default(),
+            min_rnr_timer: RnrTimer(self.min_rnr_timer.unwrap_or(0)),
+            max_dest_rd_atomic: self.max_dest_rd_atomic.unwrap_or(0),
+            pkey,
+        })
+    }
+
+    /// What a queue pair needs to send; the rules see to it that a reliable connection has all of it.
+    pub(crate) fn send_attr(&self) -> Result<SendAttr, ModifyError> {
+        Ok(SendAttr {
+            sq_psn: self.sq_psn.ok_or(ModifyError::Missing("sq_psn"))?,
+            timeout: self.timeout.unwrap_or(0),
+            retry_cnt: self.retry_cnt.unwrap_or(0),
+            rnr_retry: self.rnr_retry.unwrap_or(0),
+            max_rd_atomic: self.max_rd_atomic.unwrap_or(0),
+        })
+    }
+
+    /// What is given here and may change at any time.
+    pub(crate) fn update(&self, template: Option<Template>) -> Update {
+        Update {
+            access: self.access,
+            min_rnr_timer: self.min_rnr_timer.map(RnrTimer),
+            template,
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            max_rd_atomic: self.max_rd_atomic,
+            qkey: self.qkey,
+        }
+    }
+}
+
+/// FallbackReason a state change was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ModifyError {
+    /// There is no such queue pair.
+    #[error("no such queue pair")]
+    NoSuchQp,
+    /// There is no way from the one state to the other.
+    #[error("a queue pair cannot go from {from:?} to {to:?}")]
+    Transition {
+        /// The state it is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// The transition needs an attribute.
+    #[error("the transition needs {0}")]
+    Missing(&'static str),
+    /// The transition does not allow an attribute.
+    #[error("the transition does not take {0}")]
+    NotAllowed(&'static str),
+    /// An attribute's value cannot be.
+    #[error("{0} is out of range")]
+    Range(&'static str),
+    /// The path MTU is more than the port carries.
+    #[error("a path MTU of {asked} is more than the port's {port}")]
+    PathMtu {
+        /// What was asked for.
+        asked: u32,
+        /// What the port carries.
+        port: u32,
+    },
+    /// The path does not begin at an address of this port.
+    #[error("the path's source is not an address of this port")]
+    NotOurAddress,
+    /// The send queue is not drained yet.
+    #[error("the send queue is not drained yet")]
+    NotDrained,
+}
+
+/// What a connected queue pair needs to receive (IBA 11.2.5.2, INIT to RTR).
+#[derive(Debug, Clone, Copy)]
+pub struct ReceiveAttr {
+    /// The path to the peer.
+    pub path: Path,
+    /// The peer's queue pair.
+    pub dest_qp: Qpn,
+    /// Bytes of payload a packet carries at most.
+    pub mtu: PathMtu,
+    /// The first PSN that the peer will send.
+    pub rq_psn: Psn,
+    /// What the peer may do here.
+    pub access: Access,
+    /// How long a peer shall wait that found no receive.
+    pub min_rnr_timer: RnrTimer,
+    /// READs and atomics of the peer that may be outstanding.
+    pub max_dest_rd_atomic: u8,
+    /// Partition.
+    pub pkey: u16,
+}
+
+/// What a queue pair needs to send (IBA 11.2.5.2, RTR to RTS). Those without acknowledgements need the PSN alone.
+#[derive(Debug, Clone, Copy)]
+pub struct SendAttr {
+    /// The first PSN to send.
+    pub sq_psn: Psn,
+    /// Local ACK timeout code: 4.096 µs · 2^n, 0 for none.
+    pub timeout: u8,
+    /// Retries after timeouts and sequence NAKs; 7 is seven.
+    pub retry_cnt: u8,
+    /// Retries after RNR NAKs; 7 is for ever.
+    pub rnr_retry: u8,
+    /// READs and atomics that may be outstanding.
+    pub max_rd_atomic: u8,
+}
+
+/// What may change while connected; what is `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Update {
+    /// What the peer may do here.
+    pub access: Option<Access>,
+    /// How long a peer shall wait that found no receive.
+    pub min_rnr_timer: Option<RnrTimer>,
+    /// Another path to the same peer.
+    pub template: Option<Template>,
+    /// Local ACK timeout code.
+    pub timeout: Option<u8>,
+    /// Retries after timeouts and sequence NAKs.
+    pub retry_cnt: Option<u8>,
+    /// Retries after RNR NAKs.
+    pub rnr_retry: Option<u8>,
+    /// READs and atomics that may be outstanding.
+    pub max_rd_atomic: Option<u8>,
+    /// The key that datagrams to here must carry.
+    pub qkey: Option<u32>,
+}

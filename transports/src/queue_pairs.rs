@@ -1,0 +1,247 @@
+//! The list of queue pairs: which state machine, which offer and which shim each transport has.
+
+use softnic_wire::opcode::Service;
+use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame};
+use std::time::Duration;
+
+use crate::congestion::CongestionControl;
+use crate::lowar::{self, Lowar};
+use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome, Offer};
+use crate::prefetch::prefetch;
+use crate::qp::{
+    Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, QpKind, ReceiveAttr, SendAttr, Update,
+};
+use crate::rc::Rc;
+use crate::shim::Shim;
+use crate::sr::{self, Sr};
+use crate::uc::Uc;
+use crate::ud::Ud;
+use crate::wr::AhId;
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Transport};
+
+/// A queue pair of any transport: an enum and no trait object, because the trait's methods are generic over the host.
+pub enum AnyQp {
+    /// Reliable connection, with or without a shim below it.
+    Rc(Box<Rc>),
+    /// Selective Repeat.
+    Sr(Box<Sr>),
+    /// Unreliable connection.
+    Uc(Box<Uc>),
+    /// Unreliable datagram, and QP1.
+    Ud(Box<Ud>),
+}
+
+/// Calls the same method on whichever transport it is.
+macro_rules! each {
+    ($any:expr, $qp:ident => $call:expr) => {
+        match $any {
+            AnyQp::Rc($qp) => $call,
+            AnyQp::Sr($qp) => $call,
+            AnyQp::Uc($qp) => $call,
+            AnyQp::Ud($qp) => $call,
+        }
+    };
+}
+
+impl AnyQp {
+    /// A queue pair in the reset state; datagrams are at most `mtu` long.
+    pub fn new(transport: Transport, kind: QpKind, config: &Config, mtu: PathMtu) -> AnyQp {
+        match transport {
+            Transport::Rc | Transport::Lowar(_) => AnyQp::Rc(Box::new(Rc::new(config))),
+            Transport::Sr { window } => AnyQp::Sr(Box::new(Sr::new(config, window))),
+            Transport::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
+            Transport::Ud if kind == QpKind::Gsi => AnyQp::Ud(Box::new(Ud::gsi(config, mtu))),
+            Transport::Ud => AnyQp::Ud(Box::new(Ud::new(config, mtu))),
+        }
+    }
+
+    /// Hints that its state will be wanted soon.
+    #[inline]
+    pub fn prefetch_state(&self) {
+        if let AnyQp::Rc(qp) = self {
+            prefetch(&**qp);
+        }
+    }
+}
+
+/// What a transport offers its peer, on a connection of this path MTU; or why it cannot be spoken on this link.
+pub(crate) fn offer(transport: Transport, mtu: PathMtu, props: &PathProps) -> Result<Offer, FallbackReason> {
+    match transport {
+        Transport::Sr { window } => Ok(sr::offer(window)),
+        Transport::Lowar(code) => lowar::offer(code, mtu, props),
+        Transport::Rc | Transport::Uc | Transport::Ud => Ok(Offer::default()),
+    }
+}
+
+/// The shim of a transport below its queue pair, whose frames begin like `template` and carry up to `mtu` bytes of payload.
+pub(crate) fn shim(
+    transport: Transport,
+    template: &Template,
+    mtu: PathMtu,
+    payload: PayloadMode,
+) -> Option<Box<dyn Shim>> {
+    match transport {
+        Transport::Lowar(code) => Some(Box::new(Lowar::new(code, template, mtu.bytes() as usize, payload))),
+        _ => None,
+    }
+}
+
+/// Memory that the shims of a NIC share, by kind of shim; made with the first queue pair that needs it.
+#[derive(Default)]
+pub struct ShimPools {
+    /// Coding units and the reordering ring of LoWAR.
+    pub lowar: lowar::Buffers,
+}
+
+impl ShimPools {
+    /// Makes what queue pairs of this transport need, on a port of this MTU.
+    pub fn provide(&mut self, transport: Transport, mtu: PathMtu) {
+        if let Transport::Lowar(_) = transport {
+            self.lowar.provide(mtu.bytes() as usize);
+        }
+    }
+}
+
+impl QueuePair for AnyQp {
+    #[inline]
+    fn qpn(&self) -> Qpn {
+        each!(self, qp => qp.qpn())
+    }
+
+    #[inline]
+    fn state(&self) -> QpState {
+        each!(self, qp => qp.state())
+    }
+
+    fn reset(&mut self) {
+        each!(self, qp => qp.reset());
+    }
+
+    fn init(&mut self) {
+        each!(self, qp => qp.init());
+    }
+
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, props: &PathProps) {
+        each!(self, qp => qp.ready_to_receive(connection, props));
+    }
+
+    fn ready_to_send(&mut self, a: &SendAttr) {
+        each!(self, qp => qp.ready_to_send(a));
+    }
+
+    fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        each!(self, qp => qp.drain(notify, host));
+    }
+
+    fn resume(&mut self) {
+        each!(self, qp => qp.resume());
+    }
+
+    fn is_drained(&mut self) -> bool {
+        each!(self, qp => qp.is_drained())
+    }
+
+    fn update(&mut self, u: &Update) {
+        each!(self, qp => qp.update(u));
+    }
+
+    fn fail(&mut self, host: &mut impl Host) {
+        each!(self, qp => qp.fail(host));
+    }
+
+    #[inline]
+    fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        each!(self, qp => qp.write_send(wr))
+    }
+
+    #[inline]
+    fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
+        each!(self, qp => qp.ring_doorbell(now, host));
+    }
+
+    #[inline]
+    fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
+        each!(self, qp => qp.post_recv(wr, host))
+    }
+
+    #[inline]
+    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        each!(self, qp => qp.handle_packet(now, packet, host))
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        each!(self, qp => qp.poll_transmit(now, tx, host))
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Instant> {
+        each!(self, qp => qp.poll_timeout())
+    }
+
+    fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
+        each!(self, qp => qp.handle_timeout(now, host));
+    }
+
+    #[inline]
+    fn takes(&self, service: Service) -> bool {
+        each!(self, qp => qp.takes(service))
+    }
+
+    #[inline]
+    fn owes_answers(&self) -> bool {
+        each!(self, qp => qp.owes_answers())
+    }
+
+    #[inline]
+    fn next_address(&self) -> Option<AhId> {
+        each!(self, qp => qp.next_address())
+    }
+
+    fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
+        each!(self, qp => qp.set_congestion_control(cc))
+    }
+
+    fn release_ack(&mut self) {
+        each!(self, qp => qp.release_ack());
+    }
+
+    fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, rtt: Option<Duration>) {
+        each!(self, qp => qp.on_negotiation(outcome, rtt));
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        each!(self, qp => qp.choice())
+    }
+
+    #[inline]
+    fn expected_psns(&self) -> ExpectedPsns {
+        each!(self, qp => qp.expected_psns())
+    }
+
+    fn on_shim_sent(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        each!(self, qp => qp.on_shim_sent(now, tx));
+    }
+
+    fn on_shim_marked(&mut self, now: Instant) {
+        each!(self, qp => qp.on_shim_marked(now));
+    }
+
+    #[inline]
+    fn prefetch_work(&self) {
+        each!(self, qp => qp.prefetch_work());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::size_of;
+
+    /// What a queue pair takes beside its queues; docs/performance.md has the figures of release builds.
+    #[test]
+    fn the_state_of_a_queue_pair_stays_small() {
+        let sizes = [size_of::<Rc>(), size_of::<Uc>(), size_of::<Ud>()];
+        assert!(sizes.iter().zip([720, 420, 260]).all(|(&size, limit)| size <= limit), "{sizes:?}");
+    }
+}
