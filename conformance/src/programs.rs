@@ -13,7 +13,7 @@ use crate::steps::command;
 pub const TESTED: [&str; 4] = ["--workspace", "--exclude", "softnic-benches", "--locked"];
 
 /// Runs cargo with these words, which must build something; where it put each program, by name.
-pub fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
+pub(crate) fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
     println!("$ cargo {}", words.join(" "));
     let words = [&["cargo"], words, &["--message-format", "json-render-diagnostics"]].concat();
     let output = command(&words).stderr(Stdio::inherit()).output();

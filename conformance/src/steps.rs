@@ -23,9 +23,9 @@ pub struct Step {
     /// What the table calls it.
     pub name: &'static str,
     /// Whether it only runs when everything is asked for.
-    pub long: bool,
+    long: bool,
     /// Runs it.
-    pub run: fn() -> Outcome,
+    run: fn() -> Outcome,
 }
 
 impl Step {
