@@ -7,9 +7,9 @@ mod report;
 
 use std::fs;
 
-use crate::guest::{catch_interrupts, interrupted};
-use crate::project;
-use crate::setup;
+use softnic_conformance::guest::{catch_interrupts, interrupted};
+use softnic_conformance::{project, setup};
+
 use pair::Pair;
 use racers::{Programs, Race};
 use report::Results;

@@ -3,26 +3,16 @@
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
 mod bench_peers;
-mod between;
 #[cfg(test)]
 mod docs;
-mod guest;
-mod guest_tests;
-mod interop;
-mod programs;
-mod project;
-mod pyverbs;
-mod setup;
 mod soak;
-mod steps;
 mod test;
-mod tshark;
-mod verbs;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, tshark, verbs};
 
 /// The project's chores
 #[derive(Debug, Parser)]

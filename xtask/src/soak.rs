@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use softnic_conformance::project;
 
-use crate::project;
 use failures::Failures;
 use worker::{Worker, one_line};
 

@@ -1,9 +1,11 @@
 //! `cargo xtask test`: every layer of tests, from fast to real. A new layer is a line in [`STEPS`].
 
-use crate::programs::TESTED;
-use crate::project::{self, CAPTURES_VARIABLE};
-use crate::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
-use crate::{between, guest_tests, interop, pyverbs, setup, soak, tshark, verbs};
+use softnic_conformance::programs::TESTED;
+use softnic_conformance::project::{self, CAPTURES_VARIABLE};
+use softnic_conformance::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
+use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, tshark, verbs};
+
+use crate::soak;
 
 const GOODPUT_TABLE: [&str; 8] =
     ["cargo", "run", "--release", "--locked", "-p", "softnic-swarm", "--example", "goodput_table"];

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::guest::{Error, Space};
+use softnic_conformance::guest::{Error, Space};
 
 /// The receiver's address.
 pub(super) const SERVER: &str = "10.77.0.2";

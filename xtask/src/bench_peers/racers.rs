@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use softnic_conformance::programs::build_one;
 
 use super::pair::{End, Pair, SERVER};
-use crate::programs::build_one;
 
 /// Bytes of a message where bandwidth is measured, and of one where latency is.
 const MESSAGE: &str = "65536";

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use softnic_conformance::steps::Outcome;
 use softnic_nic::transports::planted::Bug;
 
 use super::worker::{Worker, one_line};
 use super::{Options, jobs, stopped};
-use crate::steps::Outcome;
 
 /// Seeds that each bug is given.
 const SEEDS: u64 = 3000;

@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use crate::programs;
+use softnic_conformance::programs;
 
 /// How a seed went: the messages that completed, or what went wrong.
 pub(super) type Outcome = Result<u64, String>;

@@ -9,10 +9,11 @@ mod machine;
 mod space;
 mod tree;
 
-pub(crate) use error::{Error, create_folder, failed};
+pub use error::Error;
+pub(crate) use error::{create_folder, failed};
 pub(crate) use image::Image;
 pub(crate) use machine::{Guest, Link, Machine};
-pub(crate) use space::Space;
+pub use space::Space;
 
 use error::write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,12 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether Ctrl-C or SIGTERM came: then the guest must be ended before this process is.
-pub(crate) fn interrupted() -> bool {
+pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// From now on Ctrl-C and SIGTERM are remembered, not obeyed: see [`interrupted`].
-pub(crate) fn catch_interrupts() {
+pub fn catch_interrupts() {
     // An earlier run in this process has set it already.
     let _ = ctrlc::set_handler(|| INTERRUPTED.store(true, Ordering::Relaxed));
 }

@@ -27,7 +27,7 @@ const SEED: u64 = 7;
 
 /// What to run and what to show of it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Scenarios, as --list names them; a name without its last parts means all that begin so
     names: Vec<String>,
     /// The set that every test run has: all operations on one path, some on another (what is run without any NAME)
@@ -70,7 +70,7 @@ struct Plan<'a> {
 }
 
 /// The command.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub fn run(options: &Options) -> Result<(), String> {
     let scenarios = match (&options.names[..], options.all) {
         _ if options.write_corpus => corpus::scenarios(),
         ([], true) => scenario::all(),
@@ -111,7 +111,7 @@ fn short_set() -> Vec<Scenario> {
 }
 
 /// The short set as a layer of tests.
-pub(crate) fn run_short() -> Outcome {
+pub fn run_short() -> Outcome {
     println!("$ cargo xtask interop --short");
     match run_scenarios(&Plan { scenarios: short_set(), wire: None, keep: None, seed: SEED, small: false }) {
         Ok(report) if report.failed() == 0 => {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// The environment variable that names the folder with captures of real hardware.
-pub(crate) const CAPTURES_VARIABLE: &str = "SOFTNIC_CAPTURES";
+pub const CAPTURES_VARIABLE: &str = "SOFTNIC_CAPTURES";
 
 /// The root of the repository.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     // This crate lies one folder below it, wherever the command was started.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
@@ -18,7 +18,7 @@ pub(crate) fn corpus() -> PathBuf {
 }
 
 /// The folder with captures of real hardware; the error says why there is none.
-pub(crate) fn hardware_captures() -> Result<PathBuf, String> {
+pub fn hardware_captures() -> Result<PathBuf, String> {
     match env::var_os(CAPTURES_VARIABLE).filter(|v| !v.is_empty()) {
         Some(folder) => {
             // The tests run in folders of their own, so a relative path must become one that holds everywhere.
@@ -30,7 +30,7 @@ pub(crate) fn hardware_captures() -> Result<PathBuf, String> {
 }
 
 /// The captures in a folder, in order of their names.
-pub(crate) fn captures_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn captures_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| is_capture(p)).collect();
     files.sort();
@@ -42,7 +42,7 @@ fn is_capture(path: &Path) -> bool {
 }
 
 /// Puts `middle` between two marks of one of the repository's documents.
-pub(crate) fn write_between_marks(file: &str, begin: &str, end: &str, middle: &str) -> Result<(), String> {
+pub fn write_between_marks(file: &str, begin: &str, end: &str, middle: &str) -> Result<(), String> {
     let path = root().join(file);
     let text = fs::read_to_string(&path).map_err(|e| format!("{file}: {e}"))?;
     let text = replace_between(&text, begin, end, middle).ok_or_else(|| format!("{file} has lost its marks"))?;
@@ -50,7 +50,7 @@ pub(crate) fn write_between_marks(file: &str, begin: &str, end: &str, middle: &s
 }
 
 /// `text` with `middle` between the two marks; `None` where they are missing.
-pub(crate) fn replace_between(text: &str, begin: &str, end: &str, middle: &str) -> Option<String> {
+pub fn replace_between(text: &str, begin: &str, end: &str, middle: &str) -> Option<String> {
     let (before, rest) = text.split_once(begin)?;
     let (_, after) = rest.split_once(end)?;
     Some(format!("{before}{begin}{middle}{end}{after}"))

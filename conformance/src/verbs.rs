@@ -25,7 +25,7 @@ use report::{Report, Row};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Tests, as --list names them; a name without its last parts means all that begin so
     names: Vec<String>,
     /// Every test; without it and without names those of every test run
@@ -145,7 +145,7 @@ impl Bench {
 const TEMPORARY: &str = "tmp";
 
 /// The command.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub fn run(options: &Options) -> Result<(), String> {
     if options.offsets {
         setup::install(&setup::VERBS)?;
         return c_tests::print_offsets();
@@ -195,7 +195,7 @@ fn named(all: &[Test], names: &[String]) -> Result<Vec<Test>, String> {
 }
 
 /// The short set as a layer of tests.
-pub(crate) fn run_short() -> Outcome {
+pub fn run_short() -> Outcome {
     println!("$ cargo xtask verbs");
     if let Err(why) = setup::install(&setup::VERBS) {
         return Outcome::LeftOut(why);

@@ -13,13 +13,13 @@ use super::{Error, failed};
 const NAMES: &str = "/run/netns";
 
 /// A network namespace, called `sn-PURPOSE-PID`.
-pub(crate) struct Space {
+pub struct Space {
     name: String,
 }
 
 impl Space {
     /// Makes it. [`Error::Missing`] where that is not permitted.
-    pub(crate) fn new(purpose: &str) -> Result<Space, Error> {
+    pub fn new(purpose: &str) -> Result<Space, Error> {
         remove_abandoned(purpose);
         let name = format!("sn-{purpose}-{}", std::process::id());
         ip(&format!("netns add {name}")).map_err(|why| {
@@ -30,12 +30,13 @@ impl Space {
         Ok(space)
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// What `ip netns` calls it.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Runs `ip` in it.
-    pub(crate) fn ip(&self, arguments: &str) -> Result<(), Error> {
+    pub fn ip(&self, arguments: &str) -> Result<(), Error> {
         ip(&format!("-n {} {arguments}", self.name)).map_err(Error::Failed)
     }
 

@@ -20,7 +20,7 @@ const SEED: u64 = 7;
 
 /// What to run and what to keep of it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Scenarios, as --list names them; without any: all
     names: Vec<String>,
     /// List the scenarios instead of running them
@@ -35,7 +35,7 @@ pub(crate) struct Options {
 }
 
 /// The command.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub fn run(options: &Options) -> Result<(), String> {
     if options.list {
         SCENARIOS.iter().for_each(|s| println!("{:10}  {}", s.name, s.faults));
         return Ok(());
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// All of them as a layer of tests.
-pub(crate) fn run_as_layer() -> Outcome {
+pub fn run_as_layer() -> Outcome {
     println!("$ cargo xtask between");
     match run_all(&SCENARIOS.iter().collect::<Vec<_>>(), None, SEED) {
         Ok(failures) if failures.is_empty() => Outcome::Passed(format!("{} scenarios", SCENARIOS.len())),

@@ -17,7 +17,7 @@ use suite::Suite;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Modules, classes or tests, as --list names them; without any, all
     names: Vec<String>,
     /// List the tests instead of running them
@@ -41,7 +41,7 @@ pub(crate) struct Options {
 }
 
 /// The command.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub fn run(options: &Options) -> Result<(), String> {
     println!("{}", setup::install(&setup::PYVERBS)?);
     let scratch = Scratch::new("pyverbs")?;
     let suite = Suite::gather(&scratch.0).map_err(|e| e.to_string())?;
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// All of it as a layer of tests: it takes some seconds.
-pub(crate) fn run_as_layer() -> Outcome {
+pub fn run_as_layer() -> Outcome {
     println!("$ cargo xtask pyverbs");
     if let Err(why) = setup::install(&setup::PYVERBS) {
         return Outcome::LeftOut(why);

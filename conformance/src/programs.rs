@@ -10,7 +10,7 @@ use crate::steps::command;
 
 /// The crates that have tests, named the same way in every layer: with other crates others of their dependencies' features would be on, and
 /// most of the workspace would be built again for the layer. The benchmarks have none; clippy looks at them.
-pub(crate) const TESTED: [&str; 4] = ["--workspace", "--exclude", "softnic-benches", "--locked"];
+pub const TESTED: [&str; 4] = ["--workspace", "--exclude", "softnic-benches", "--locked"];
 
 /// Runs cargo with these words, which must build something; where it put each program, by name.
 pub(crate) fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String> {
@@ -31,6 +31,6 @@ pub(crate) fn build(words: &[&str]) -> Result<BTreeMap<String, PathBuf>, String>
 }
 
 /// Builds one program; where it is.
-pub(crate) fn build_one(name: &str, words: &[&str]) -> Result<PathBuf, String> {
+pub fn build_one(name: &str, words: &[&str]) -> Result<PathBuf, String> {
     build(words)?.remove(name).ok_or_else(|| format!("cargo does not say where it put {name}"))
 }

@@ -9,7 +9,7 @@ use crate::project;
 
 /// How a step ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// It ran and all was well; with what is worth saying of it.
     Passed(String),
     /// It ran and something was wrong.
@@ -19,36 +19,36 @@ pub(crate) enum Outcome {
 }
 
 /// One layer of tests.
-pub(crate) struct Step {
+pub struct Step {
     /// What the table calls it.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Whether it only runs when everything is asked for.
-    pub(crate) long: bool,
+    long: bool,
     /// Runs it.
-    pub(crate) run: fn() -> Outcome,
+    run: fn() -> Outcome,
 }
 
 impl Step {
     /// A step of every run.
-    pub(crate) const fn new(name: &'static str, run: fn() -> Outcome) -> Step {
+    pub const fn new(name: &'static str, run: fn() -> Outcome) -> Step {
         Step { name, long: false, run }
     }
 
     /// A step of `--all`.
-    pub(crate) const fn long(name: &'static str, run: fn() -> Outcome) -> Step {
+    pub const fn long(name: &'static str, run: fn() -> Outcome) -> Step {
         Step { name, long: true, run }
     }
 }
 
 /// What became of each step.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     rows: Vec<(&'static str, Outcome, Duration)>,
 }
 
 impl Report {
     /// Runs the steps in order; a failure does not keep the later ones from running.
-    pub(crate) fn of(steps: &[&Step], all: bool) -> Report {
+    pub fn of(steps: &[&Step], all: bool) -> Report {
         let mut report = Report::default();
         for step in steps {
             println!("== {}", step.name);
@@ -68,12 +68,12 @@ impl Report {
     }
 
     /// Steps that failed.
-    pub(crate) fn failed(&self) -> usize {
+    pub fn failed(&self) -> usize {
         self.rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count()
     }
 
     /// The table, and below it the line that counts.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let width = self.rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
         let mut out = format!("\n{:width$}  result    seconds\n", "layer");
         for (name, outcome, took) in &self.rows {
@@ -93,19 +93,19 @@ impl Report {
 }
 
 /// A command in the repository's root, with nothing to read from.
-pub(crate) fn command(words: &[&str]) -> Command {
+pub fn command(words: &[&str]) -> Command {
     let mut c = Command::new(words[0]);
     c.args(&words[1..]).current_dir(project::root()).stdin(Stdio::null());
     c
 }
 
 /// Prints a command, runs it, and says how it went.
-pub(crate) fn shell(words: &[&str]) -> Outcome {
+pub fn shell(words: &[&str]) -> Outcome {
     shell_with(words, &[])
 }
 
 /// Like [`shell`], with environment variables.
-pub(crate) fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
+pub fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
     let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
     println!("$ {shown}{}", words.join(" "));
     match command(words).envs(env.iter().copied()).status() {
@@ -117,7 +117,7 @@ pub(crate) fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
 
 /// Like [`shell_with`], for `cargo test`: also counts the tests, by what each test program says at its end. A test that cannot do its
 /// work here says `LEFT OUT` on stderr, and is not counted among those that passed.
-pub(crate) fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
+pub fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
     let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
     println!("$ {shown}{}", words.join(" "));
     let run = || -> std::io::Result<(ExitStatus, u64, u64, u64)> {
@@ -158,7 +158,7 @@ fn count(line: &str, what: &str) -> u64 {
 }
 
 /// Whether a command runs and succeeds; what it prints is not shown.
-pub(crate) fn succeeds(words: &[&str]) -> bool {
+pub fn succeeds(words: &[&str]) -> bool {
     let quiet = command(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok_and(|s| s.success())
 }

@@ -6,7 +6,7 @@ use crate::steps::{self, Outcome, succeeds};
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=400";
 
 /// A program that tests call, or a file that they need, by its whole name, and the Debian package that has it.
-pub(crate) struct Tool {
+pub struct Tool {
     program: &'static str,
     package: &'static str,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Tool {
 /// What the tests call.
 const TOOLS: [Tool; 2] = [Tool { program: "tshark", package: "tshark" }, Tool { program: "ip", package: "iproute2" }];
 /// What `cargo xtask bench-peers` calls.
-pub(crate) const RACE: [Tool; 4] = [
+pub const RACE: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "ethtool", package: "ethtool" },
     Tool { program: "ucx_info", package: "ucx-utils" },
@@ -42,12 +42,12 @@ pub(crate) const PYVERBS: [Tool; 3] = [
 ];
 
 /// Installs what the tests need and is missing.
-pub(crate) fn run() -> Result<String, String> {
+pub fn run() -> Result<String, String> {
     install(&TOOLS)
 }
 
 /// Installs what is missing; `Ok` says what there was to do, the error in one line why it could not be done.
-pub(crate) fn install(tools: &[Tool]) -> Result<String, String> {
+pub fn install(tools: &[Tool]) -> Result<String, String> {
     let missing: Vec<&Tool> = tools.iter().filter(|t| !is_installed(t.program)).collect();
     if missing.is_empty() {
         let names: Vec<_> = tools.iter().map(|t| t.program).collect();
@@ -71,7 +71,7 @@ pub(crate) fn install(tools: &[Tool]) -> Result<String, String> {
 }
 
 /// Whether a program is there and runs, or a file is there.
-pub(crate) fn is_installed(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     if program.starts_with('/') {
         return std::path::Path::new(program).exists();
     }

@@ -15,7 +15,7 @@ use crate::project;
 
 /// What was compared.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Report {
+pub struct Report {
     files: u64,
     frames: u64,
     packets: u64,
@@ -47,7 +47,7 @@ impl fmt::Display for Report {
 }
 
 /// Compares the given captures, or, where there are none given, all there are.
-pub(crate) fn run(files: &[PathBuf]) -> Result<Report, String> {
+pub fn run(files: &[PathBuf]) -> Result<Report, String> {
     let scratch = Scratch::new("tshark")?;
     let files = if files.is_empty() { all_captures(&scratch.0)? } else { files.to_vec() };
     // What takes time is that tshark starts, once a file: that all cores can do.

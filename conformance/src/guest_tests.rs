@@ -23,7 +23,7 @@ const MEMORY: u32 = 1024;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Tests whose names hold one of these; without any: those that only the guest can run
     filters: Vec<String>,
     /// All tests of these programs; several minutes
@@ -40,7 +40,7 @@ struct Tally {
 }
 
 /// The command.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub fn run(options: &Options) -> Result<(), String> {
     let filters: Vec<&str> = match (options.all, &options.filters[..]) {
         (true, _) => vec![],
         (_, []) => SHORT.to_vec(),
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
 }
 
 /// The tests that only the guest can run, as a layer of tests.
-pub(crate) fn run_short() -> Outcome {
+pub fn run_short() -> Outcome {
     println!("$ cargo xtask guest-tests");
     match run_tests(&SHORT) {
         Ok((kernel, Tally { passed, failed, left_out })) if failed.is_empty() && left_out.is_empty() => {

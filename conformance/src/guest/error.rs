@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// FallbackReason a run with guests ended early.
 #[derive(Debug)]
-pub(crate) enum Error {
+pub enum Error {
     /// The machine lacks something that the guest is made with.
     Missing(String),
     /// Something went wrong.
