@@ -1,9 +1,6 @@
 //! Addresses: the way to a peer as verbs write it, address handles, multicast groups.
 
-use softnic_nic::AddressAttr;
-use softnic_runtime::api::{AddressHandle, MulticastError, PeerPath};
-use softnic_wire::Path;
-use softnic_wire::grh::Grh;
+use softnic_runtime::api::{AddressAttr, AddressHandle, Grh, MulticastError, Path, PeerPath};
 
 use crate::abi::*;
 use crate::context::{Context, ContextPtr};

@@ -6,8 +6,7 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
+use softnic_runtime::api::{Data, Datagram, SendFlags, SendOp, SendWr, Sge};
 
 use crate::abi::*;
 use crate::context::ContextPtr;

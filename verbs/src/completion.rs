@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use softnic_nic::Notify;
-use softnic_nic::transports::completion::WcOpcode;
-use softnic_nic::transports::{Completion, Status};
-use softnic_runtime::api::CompletionQueue;
+use softnic_runtime::api::{Completion, CompletionQueue, Notify, Status, WcOpcode};
 
 use crate::abi::*;
 use crate::channel::Channel;

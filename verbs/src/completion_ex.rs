@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 
-use softnic_nic::transports::Completion;
+use softnic_runtime::api::Completion;
 
 use crate::abi::*;
 use crate::completion::{self, Cq, extras, opcode_code, packet_kind, status_code};

@@ -8,8 +8,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use softnic_nic::QpAttr;
-use softnic_nic::transports::qp::QpState;
+use softnic_runtime::api::{QpAttr, QpState};
 
 use crate::abi::*;
 use crate::device::Device;

@@ -4,8 +4,7 @@ use std::ffi::CStr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use libc::c_int;
-use softnic_runtime::api::{DeviceSpec, OwnAddresses};
-use softnic_wire::MacAddr;
+use softnic_runtime::api::{DeviceSpec, MacAddr, OwnAddresses};
 
 use crate::abi::*;
 use crate::environment::Environment;

@@ -2,7 +2,6 @@
 
 use std::env;
 
-use softnic_fault_injector::Spec;
 use softnic_runtime::api::{Cc, DeviceSpec, OpenOptions, Transport, parse_cc};
 
 /// What the environment says.
@@ -49,7 +48,7 @@ impl Environment {
             None => Cc::None,
         };
         let fault = match variable("SOFTNIC_FAULT")? {
-            Some(spec) => Some(spec.parse::<Spec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
+            Some(spec) => Some(spec.parse().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
             None => None,
         };
         let seed = match variable("SOFTNIC_SEED")? {

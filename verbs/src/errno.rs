@@ -1,9 +1,7 @@
 //! Errors as C knows them. Most verbs return an errno; those that return a pointer, or -1, set it.
 
 use libc::{EBUSY, EINVAL, ENOMEM, c_int};
-use softnic_nic::transports::PostError;
-use softnic_nic::{AddressError, CqError, ModifyError, MrError, ObjectError};
-use softnic_runtime::api::PathError;
+use softnic_runtime::api::{AddressError, CqError, ModifyError, MrError, ObjectError, PathError, PostError, cm};
 
 use crate::fork;
 
@@ -125,12 +123,12 @@ impl From<PostError> for Errno {
     }
 }
 
-impl From<softnic_cm::Error> for Errno {
-    fn from(e: softnic_cm::Error) -> Errno {
+impl From<cm::Error> for Errno {
+    fn from(e: cm::Error) -> Errno {
         match e {
-            softnic_cm::Error::ServiceInUse => Errno(libc::EADDRINUSE),
-            softnic_cm::Error::TooMany => Errno::ENOMEM,
-            softnic_cm::Error::QpnInUse => Errno::EBUSY,
+            cm::Error::ServiceInUse => Errno(libc::EADDRINUSE),
+            cm::Error::TooMany => Errno::ENOMEM,
+            cm::Error::QpnInUse => Errno::EBUSY,
             _ => Errno::EINVAL,
         }
     }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use softnic_nic::transports::Event;
+use softnic_runtime::api::{Event, Qpn};
 
 use crate::abi::*;
 use crate::completion::Cq;
@@ -36,7 +36,7 @@ const IBV_EVENT_GID_CHANGE: c_int = 18;
 
 /// An event as verbs number it, and whom it is about; about the port if nobody. `None` for one that verbs do not know.
 pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
-    let qp = |kind, qpn: softnic_wire::Qpn| (kind, Some(Subject::Qp(qpn.value())));
+    let qp = |kind, qpn: Qpn| (kind, Some(Subject::Qp(qpn.value())));
     Some(match event {
         Event::FellBack(..) => return None,
         Event::CommEst(qpn) => qp(IBV_EVENT_COMM_EST, qpn),

@@ -2,10 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use softnic_nic::QpAttr;
-use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::QpState;
-use softnic_wire::{Path, PathMtu, Psn, Qpn};
+use softnic_runtime::api::{Access, Path, PathMtu, Psn, QpAttr, QpState, Qpn};
 
 use crate::abi::*;
 use crate::address::path;

@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, mpsc};
 use std::time::Duration;
 
-use softnic_nic::transports::Event;
-use softnic_nic::transports::negotiation::Why;
-use softnic_runtime::api::{self, DeviceSpec, EventSink, FirstData, OpenError, OpenOptions};
+use softnic_runtime::api::{self, DeviceSpec, Event, EventSink, FirstData, OpenError, OpenOptions, Why};
 
 use crate::abi::c_int;
 use crate::device::{self, Device, environment};

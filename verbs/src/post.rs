@@ -2,10 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use softnic_nic::MAX_INLINE;
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
-use softnic_wire::Qpn;
+use softnic_runtime::api::{Data, Datagram, MAX_INLINE, Qpn, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
 use crate::abi::*;
 use crate::address::Ah;

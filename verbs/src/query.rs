@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use softnic_nic::{MAX_INLINE, MAX_SGE};
-use softnic_wire::{PathMtu, bth};
+use softnic_runtime::api::{DEFAULT_PKEY, MAX_INLINE, MAX_SGE, PathMtu};
 
 use crate::abi::*;
 use crate::context::ContextPtr;
@@ -311,7 +310,7 @@ pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, 
         if index != 0 {
             return Err(Errno::EINVAL);
         }
-        *pkey = bth::DEFAULT_PKEY.to_be();
+        *pkey = DEFAULT_PKEY.to_be();
         Ok(())
     })
 }
@@ -319,7 +318,7 @@ pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, 
 /// `ibv_get_pkey_index`, of a key in network byte order.
 pub(crate) extern "C" fn pkey_index(_context: ContextPtr<'_>, port: u8, pkey: u16) -> c_int {
     match check_port(port.into()) {
-        Ok(()) if u16::from_be(pkey) == bth::DEFAULT_PKEY => 0,
+        Ok(()) if u16::from_be(pkey) == DEFAULT_PKEY => 0,
         _ => {
             Errno::EINVAL.set();
             -1

@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex as Lock, MutexGuard};
 
-use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::{MAX_INLINE, MAX_SGE, QpKind};
-use softnic_runtime::api::{Cc, QpOptions, QueuePair, Transport};
+use softnic_runtime::api::{Caps, Cc, MAX_INLINE, MAX_SGE, QpKind, QpOptions, QpState, QueuePair, Transport};
 
 use crate::abi::*;
 use crate::builder;

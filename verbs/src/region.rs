@@ -3,9 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, MutexGuard};
 
-use softnic_nic::Buffer;
-use softnic_nic::transports::memory::Access;
-use softnic_runtime::api::MemoryRegion;
+use softnic_runtime::api::{Access, Buffer, MemoryRegion};
 
 use crate::abi::*;
 use crate::domain::Pd;

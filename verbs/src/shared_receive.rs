@@ -1,8 +1,6 @@
 //! Shared receive queues.
 
-use softnic_nic::MAX_SGE;
-use softnic_nic::transports::RecvWr;
-use softnic_runtime::api::SharedReceiveQueue;
+use softnic_runtime::api::{MAX_SGE, RecvWr, SharedReceiveQueue};
 
 use crate::abi::*;
 use crate::context::ContextPtr;

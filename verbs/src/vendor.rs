@@ -2,8 +2,7 @@
 
 use std::ffi::CStr;
 
-use softnic_nic::transports::negotiation::Choice;
-use softnic_runtime::api::Transport;
+use softnic_runtime::api::{Choice, Transport};
 
 use crate::abi::*;
 use crate::builder::request;

@@ -2,10 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use softnic_nic::WindowType;
-use softnic_nic::transports::SendFlags;
-use softnic_nic::transports::memory::{Access, Bind};
-use softnic_runtime::api::MemoryWindow;
+use softnic_runtime::api::{Access, Bind, MemoryWindow, SendFlags, WindowType};
 
 use crate::abi::*;
 use crate::domain::Pd;

@@ -20,7 +20,7 @@ pub(crate) struct ibv_mw_bind {
 }
 layout!(ibv_mw_bind, 48, bind_info 16);
 
-/// The same layout as [`softnic_nic::transports::Sge`], held by an assertion where that is relied on.
+/// The same layout as [`softnic_runtime::api::Sge`], held by an assertion where that is relied on.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_sge {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
-use softnic_cm::{Event, Route};
+use softnic_runtime::api::cm::{Event, Route};
 
 use super::devices::CmDevice;
 use super::event::{self, CmEvent};

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
-use softnic_cm::{Accept, Connect, PortSpace, Resolve, Route, SidrReply};
-use softnic_wire::Qpn;
-use softnic_wire::mad::cm::{PathMtu, RejReason, SidrStatus, TimeoutCode, TransportService};
+use softnic_runtime::api::Qpn;
+use softnic_runtime::api::cm::{
+    Accept, Connect, PathMtu, PortSpace, RejReason, Resolve, Route, SidrReply, SidrStatus, TimeoutCode,
+    TransportService,
+};
 
 use super::channel::Channel;
 use super::id::{Id, Inner, Stage};

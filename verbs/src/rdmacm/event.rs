@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use softnic_cm::{Disconnect, Event, PortSpace, Route};
-use softnic_wire::mad::cm::{Rep, Req, SidrRep, SidrStatus};
-use softnic_wire::mad::ip_cm::IpCm;
+use softnic_runtime::api::cm::{Disconnect, Event, IpCm, PortSpace, Rep, Req, Route, SidrRep, SidrStatus};
 
 use super::channel::{Entry, What};
 use super::devices::CmDevice;

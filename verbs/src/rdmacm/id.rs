@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use softnic_cm::{CmId, ListenId, PortSpace, Route};
+use softnic_runtime::api::cm::{CmId, ListenId, PortSpace, Route};
 
 use super::addresses;
 use super::channel::{self, Channel, Entry, Queue, What};

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use softnic_cm::{Event, Listen};
 use softnic_runtime::api::CmSink;
+use softnic_runtime::api::cm::{Event, Listen};
 
 use super::bind;
 use super::channel::{Channel, What};

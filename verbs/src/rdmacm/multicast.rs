@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use softnic_cm::PortSpace;
-use softnic_wire::Qpn;
+use softnic_runtime::api::Qpn;
+use softnic_runtime::api::cm::PortSpace;
 
 use super::addresses;
 use super::channel::What;

@@ -1,10 +1,8 @@
 //! The queue pair of an id: made with what the program leaves out, and moved on as its connection is.
 
-use softnic_cm::{PortSpace, Route};
-use softnic_nic::Generator;
-use softnic_runtime::OsRandom;
-use softnic_wire::Psn;
-use softnic_wire::mad::cm::{Rep, Req};
+use softnic_runtime::api::cm::{PortSpace, Rep, Req, Route};
+use softnic_runtime::api::{Psn, Qpn};
+use softnic_runtime::{Generator, OsRandom};
 
 use super::devices::CmDevice;
 use super::id::Id;
@@ -303,7 +301,7 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
             break Err(Errno::last());
         }
         // SAFETY: it was just made.
-        if !device.manager.holds(softnic_wire::Qpn::new(unsafe { (*qp).qp_num })) {
+        if !device.manager.holds(Qpn::new(unsafe { (*qp).qp_num })) {
             break Ok(qp);
         }
         held.push(qp);

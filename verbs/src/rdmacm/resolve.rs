@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softnic_cm::{PortSpace, Route};
 use softnic_runtime::api::PeerPath;
+use softnic_runtime::api::cm::{PortSpace, Route};
 
 use super::addresses;
 use super::channel::What;
