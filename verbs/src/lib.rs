@@ -9,30 +9,15 @@
 #![allow(unsafe_code)]
 
 mod abi;
-mod address;
-mod builder;
-mod channel;
-mod completion;
-mod completion_ex;
-mod context;
-mod device;
-mod domain;
+mod c_result;
+mod calls;
+mod codes;
 mod environment;
 mod errno;
-mod events;
+mod exit;
 mod exports;
-mod files;
 mod fork;
-mod modify;
-mod nic;
-mod post;
-mod query;
-mod queue_pair;
-mod rates;
+mod gid;
+mod limits;
+mod objects;
 mod rdmacm;
-mod region;
-mod shared_receive;
-mod strings;
-mod unsupported;
-mod vendor;
-mod window;

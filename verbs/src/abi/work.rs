@@ -1,6 +1,9 @@
 //! Work requests and completions.
 
-use super::*;
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::layout::layout;
+use super::objects::{ibv_ah, ibv_mr, ibv_mw};
 
 #[repr(C)]
 #[derive(Clone, Copy)]

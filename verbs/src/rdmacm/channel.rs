@@ -13,9 +13,10 @@ use super::id::Shared;
 use super::multicast::Joined;
 use super::resolve::Resolved;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one, pointer};
-use crate::events::wait_readable;
+use crate::c_result::{minus_one, pointer};
+use crate::errno::Errno;
 use crate::fork;
+use crate::objects::event_queue::wait_readable;
 
 /// Something that happened to an id.
 pub(crate) struct Entry {

@@ -13,8 +13,9 @@ use super::id::{Id, Inner, Stage};
 use super::listen::sink;
 use super::qp::{self, Link};
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::query::MAX_RD_ATOMIC;
+use crate::c_result::minus_one;
+use crate::errno::Errno;
+use crate::limits::MAX_RD_ATOMIC;
 
 /// What a program says when it connects or accepts, with what it leaves out filled in.
 struct Said<'a> {

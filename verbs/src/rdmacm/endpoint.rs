@@ -5,7 +5,8 @@ use super::bind;
 use super::id::{self, Id};
 use super::{qp, resolve, srq};
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
+use crate::c_result::minus_one;
+use crate::errno::Errno;
 
 /// `rdma_create_ep`: bound, to listen; or with its route resolved, to connect.
 ///

@@ -14,9 +14,10 @@ use super::multicast::Group;
 use super::ports::Port;
 use super::qp::Link;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::events::Unacknowledged;
-use crate::query::gid_of;
+use crate::c_result::minus_one;
+use crate::errno::Errno;
+use crate::gid::gid_of;
+use crate::objects::event_queue::Unacknowledged;
 
 /// An id. A program has the address of `base`, which is its own but for what functions write there for it.
 #[repr(C)]

@@ -12,7 +12,8 @@ use super::devices::{self, CmDevice};
 use super::id::{self, Id, Shared, Stage};
 use super::qp;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
+use crate::c_result::minus_one;
+use crate::errno::Errno;
 
 /// As many requests as wait where a program does not say.
 const DEFAULT_BACKLOG: usize = 1024;

@@ -12,9 +12,10 @@ use super::event::{CmEvent, no_ud};
 use super::id::Id;
 use super::qp;
 use crate::abi::*;
-use crate::address;
-use crate::errno::{Errno, minus_one};
-use crate::query::gid_of;
+use crate::c_result::minus_one;
+use crate::errno::Errno;
+use crate::gid::gid_of;
+use crate::objects::address;
 
 /// A full member, which sends and hears.
 const FULL_MEMBER: u32 = 0;

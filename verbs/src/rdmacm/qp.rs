@@ -7,15 +7,16 @@ use softnic_runtime::{Generator, OsRandom};
 use super::devices::CmDevice;
 use super::id::Id;
 use crate::abi::*;
-use crate::builder;
-use crate::channel as channels;
-use crate::completion;
-use crate::context::ContextPtr;
-use crate::domain::Pd;
-use crate::errno::{Errno, minus_one};
-use crate::modify::modify;
-use crate::query::{MAX_RD_ATOMIC, gid_of};
-use crate::queue_pair::{self, Qp};
+use crate::c_result::minus_one;
+use crate::calls::qp_attributes::modify;
+use crate::calls::{create_cq, create_qp};
+use crate::errno::Errno;
+use crate::gid::gid_of;
+use crate::limits::MAX_RD_ATOMIC;
+use crate::objects::context::ContextPtr;
+use crate::objects::domain::Pd;
+use crate::objects::queue_pair::{self, Qp};
+use crate::objects::{completion_channel, completion_queue};
 
 /// How long a peer waits when there is no receive: 0.64 ms. Linux says 655 ms here, for which nobody would want to wait.
 const MIN_RNR_TIMER: u8 = 12;
@@ -221,14 +222,14 @@ fn own_cq(
     channel: &mut *mut ibv_comp_channel,
     cq: &mut *mut ibv_cq,
 ) -> Result<(), Errno> {
-    *channel = channels::create(context);
+    *channel = completion_channel::create(context);
     if channel.is_null() {
         return Err(Errno::last());
     }
-    *cq = completion::create(context, cqe.max(1) as c_int, id.as_c().cast(), *channel, 0);
+    *cq = create_cq::create(context, cqe.max(1) as c_int, id.as_c().cast(), *channel, 0);
     if cq.is_null() {
         let why = Errno::last();
-        channels::destroy(std::mem::replace(channel, std::ptr::null_mut()).cast());
+        completion_channel::destroy(std::mem::replace(channel, std::ptr::null_mut()).cast());
         return Err(why);
     }
     Ok(())
@@ -265,10 +266,10 @@ fn drop_own_cqs(id: &Id) {
         let (cq, channel) =
             (std::mem::replace(cq, std::ptr::null_mut()), std::mem::replace(channel, std::ptr::null_mut()));
         if !cq.is_null() {
-            completion::destroy(cq.cast());
+            completion_queue::destroy(cq.cast());
         }
         if !channel.is_null() {
-            channels::destroy(channel.cast());
+            completion_channel::destroy(channel.cast());
         }
     }
 }
@@ -332,7 +333,7 @@ pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) 
     }
     let cap = init.cap;
     fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
-    put(id, pd, || queue_pair::create(pd, init))
+    put(id, pd, || create_qp::create(pd, init))
 }
 
 /// `rdma_create_qp_ex`.
@@ -351,7 +352,7 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c
         }
         let cap = init.cap;
         fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
-        put(id, pd, || builder::create(device.context(), init))
+        put(id, pd, || create_qp::create_ex(device.context(), init))
     })
 }
 

@@ -13,8 +13,9 @@ use super::event::CmEvent;
 use super::id::{Id, Stage};
 use super::ports::{self, Port};
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::query::mtu_code;
+use crate::c_result::minus_one;
+use crate::codes::mtu_code;
+use crate::errno::Errno;
 
 /// The way to an address.
 pub(crate) struct Resolved {
