@@ -35,10 +35,10 @@ pub(crate) struct Ours {
     _command: File,
 }
 
-type Alive = BTreeMap<(Kind, usize), NonNull<dyn Outlives>>;
+type Alive = BTreeMap<(Kind, usize), NonNull<dyn Retire>>;
 
 /// An object that a program may forget to destroy, and that must not outlive its context.
-pub(crate) trait Outlives {
+pub(crate) trait Retire {
     /// The context is closed: the object does nothing any more.
     fn retire(&self);
 }
@@ -88,13 +88,13 @@ impl Context {
     }
 
     /// An object is there, until it is removed.
-    pub(crate) fn add<T: Outlives + 'static>(&self, kind: Kind, object: &T) {
-        let object: NonNull<dyn Outlives> = NonNull::from(object);
+    pub(crate) fn add<T: Retire + 'static>(&self, kind: Kind, object: &T) {
+        let object: NonNull<dyn Retire> = NonNull::from(object);
         self.alive().insert((kind, object.addr().get()), object);
     }
 
     /// The program destroys the object.
-    pub(crate) fn remove<T: Outlives>(&self, kind: Kind, object: &T) {
+    pub(crate) fn remove<T: Retire>(&self, kind: Kind, object: &T) {
         self.alive().remove(&(kind, (&raw const *object).addr()));
     }
 

@@ -15,7 +15,7 @@ use crate::errno::Errno;
 use crate::limits::MAX_QP_WR;
 use crate::objects::building::Builder;
 use crate::objects::completion_queue::Cq;
-use crate::objects::context::{ContextPtr, Kind, Outlives};
+use crate::objects::context::{ContextPtr, Kind, Retire};
 use crate::objects::domain::Pd;
 use crate::objects::event_queue::{Subject, Unacknowledged};
 use crate::objects::shared_receive::Srq;
@@ -112,7 +112,7 @@ impl Qp {
     }
 }
 
-impl Outlives for Qp {
+impl Retire for Qp {
     /// The queue pair falls silent.
     fn retire(&self) {
         let _ = self.ours.qp.modify(&QpAttr { state: Some(QpState::Reset), ..QpAttr::default() });

@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::c_result::{pointer, status};
 use crate::codes::access_of;
 use crate::errno::Errno;
-use crate::objects::context::{Kind, Outlives};
+use crate::objects::context::{Kind, Retire};
 use crate::objects::domain::Pd;
 
 /// A memory region. The C struct changes when it is registered anew.
@@ -58,7 +58,7 @@ impl Mr {
     }
 }
 
-impl Outlives for Mr {
+impl Retire for Mr {
     /// Nobody may touch the memory any more, and the region is of no use.
     fn retire(&self) {
         if let Some(region) = self.state().region.take() {

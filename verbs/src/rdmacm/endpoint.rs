@@ -2,6 +2,7 @@
 
 use super::addresses;
 use super::bind;
+use super::event::complete;
 use super::id::{self, Id};
 use super::{qp, resolve, srq};
 use crate::abi::*;
@@ -63,9 +64,9 @@ fn connecting(
         (source, addresses::read(result.ai_dst_addr)?)
     };
     resolve::find(id, source, destination)?;
-    id.complete()?;
+    complete(id)?;
     resolve::find_route(id)?;
-    id.complete()?;
+    complete(id)?;
     match init {
         None => Ok(()),
         Some(init) => {
