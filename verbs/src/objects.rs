@@ -1,8 +1,9 @@
-//! Objects: what programs hold pointers to, with the verbs that make, change and destroy them.
+//! Objects: what programs hold pointers to, with their reference counts and the verbs that make, change and destroy them.
 //!
-//! Each imports only those that stand before it here. What is called by more than one object, or needs functions that the program
-//! calls by tables, is in `calls/`.
+//! Each file imports only files that stand before it here. Functions that a program calls by the table of an object take objects of any
+//! kind, so they are in `calls/`; an object gets its table when it is made.
 
+// The order is that of the imports: rustfmt would sort one block.
 pub(crate) mod users;
 
 pub(crate) mod event_queue;
