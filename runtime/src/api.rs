@@ -36,4 +36,27 @@ pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
 
+// Types of the crates below that occur in calls of this API, so that a program needs no other crate.
+
+/// Work requests and completions.
+pub use softnic_nic::transports::completion::{Completion, Status, WcOpcode};
+pub use softnic_nic::transports::wr::{Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+
+/// Queue pairs and completion queues: attributes, states, limits, errors.
+pub use softnic_nic::transports::negotiation::{Choice, FallbackReason};
+pub use softnic_nic::transports::qp::{Caps, QpState};
 pub use softnic_nic::transports::{Transport, TransportError};
+pub use softnic_nic::{CqError, MAX_INLINE, MAX_SGE, ModifyError, Notify, ObjectError, QpAttr, QpKind};
+
+/// Memory: access rights, buffers, windows.
+pub use softnic_nic::transports::memory::{Access, Bind};
+pub use softnic_nic::{Buffer, MrError, WindowType};
+
+/// Asynchronous events.
+pub use softnic_nic::transports::Event;
+
+/// Addresses, paths and numbers on the wire.
+pub use softnic_nic::{AddressAttr, AddressError};
+pub use softnic_wire::bth::DEFAULT_PKEY;
+pub use softnic_wire::grh::Grh;
+pub use softnic_wire::{MacAddr, Path, PathMtu, Psn, Qpn};

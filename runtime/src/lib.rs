@@ -32,4 +32,4 @@ pub use host_network::{HostNetwork, HostNetworkError};
 pub use io::PacketIo;
 pub use memory_wire::MemoryWire;
 pub use neighbours::{NeighbourError, Neighbours};
-pub use random::OsRandom;
+pub use random::{Generator, OsRandom};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use softnic_nic::Generator;
+pub use softnic_nic::Generator;
 
 /// Numbers from the operating system's cryptographic generator.
 #[derive(Debug)]

@@ -6,28 +6,16 @@
 
 mod attributes;
 mod context;
+mod layout;
 mod objects;
 mod rdmacm;
 mod work;
 
 pub(crate) use attributes::*;
 pub(crate) use context::*;
+pub(crate) use layout::layout;
 pub(crate) use objects::*;
 pub(crate) use rdmacm::*;
 pub(crate) use work::*;
 
 pub(crate) use std::ffi::{c_char, c_int, c_uint, c_void};
-
-/// Holds offsets and sizes against the header's.
-macro_rules! layout {
-    ($type:ty, $size:expr $(, $field:ident $offset:expr)* $(,)?) => {
-        const _: () = {
-            assert!(size_of::<$type>() == $size, concat!("size of ", stringify!($type)));
-            $(assert!(
-                std::mem::offset_of!($type, $field) == $offset,
-                concat!("offset of ", stringify!($type), ".", stringify!($field))
-            );)*
-        };
-    };
-}
-pub(crate) use layout;

@@ -1,8 +1,8 @@
 //! The environment variables by which a program that knows nothing of softnic is told which device it has.
 
 use std::env;
+use std::sync::OnceLock;
 
-use softnic_fault_injector::Spec;
 use softnic_runtime::api::{Cc, DeviceSpec, OpenOptions, Transport, parse_cc};
 
 /// What the environment says.
@@ -16,6 +16,17 @@ pub(crate) struct Environment {
     pub(crate) cc: Cc,
 }
 
+/// What the environment said when the first verb was called.
+pub(crate) fn environment() -> Result<&'static Environment, &'static str> {
+    static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(Environment::read).as_ref().map_err(String::as_str)
+}
+
+/// The transport of RC queue pairs whose program does not choose one.
+pub(crate) fn usual_transport() -> Transport {
+    environment().map_or(Transport::Rc, |environment| environment.transport)
+}
+
 /// A variable that is set to something.
 fn variable(name: &str) -> Result<Option<String>, String> {
     match env::var(name) {
@@ -27,7 +38,7 @@ fn variable(name: &str) -> Result<Option<String>, String> {
 }
 
 impl Environment {
-    pub(crate) fn read() -> Result<Environment, String> {
+    fn read() -> Result<Environment, String> {
         let devices = match variable("SOFTNIC_DEV")? {
             Some(names) => names
                 .split(';')
@@ -49,7 +60,7 @@ impl Environment {
             None => Cc::None,
         };
         let fault = match variable("SOFTNIC_FAULT")? {
-            Some(spec) => Some(spec.parse::<Spec>().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
+            Some(spec) => Some(spec.parse().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),
             None => None,
         };
         let seed = match variable("SOFTNIC_SEED")? {

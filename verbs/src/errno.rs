@@ -1,11 +1,7 @@
-//! Errors as C knows them. Most verbs return an errno; those that return a pointer, or -1, set it.
+//! Errors as C knows them: an errno, and the errno of each error of the runtime.
 
 use libc::{EBUSY, EINVAL, ENOMEM, c_int};
-use softnic_nic::transports::PostError;
-use softnic_nic::{AddressError, CqError, ModifyError, MrError, ObjectError};
-use softnic_runtime::api::PathError;
-
-use crate::fork;
+use softnic_runtime::api::{AddressError, CqError, ModifyError, MrError, ObjectError, PathError, PostError, cm};
 
 /// An errno.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,36 +23,6 @@ impl Errno {
     pub(crate) fn set(self) {
         // SAFETY: the C library's errno is always there, and this thread's own.
         unsafe { *libc::__errno_location() = self.0 }
-    }
-}
-
-/// A verb that returns 0 or an errno. The child of a fork has none.
-pub(crate) fn status(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match fork::check().and_then(|()| verb()) {
-        Ok(()) => 0,
-        Err(e) => {
-            e.set();
-            e.0
-        }
-    }
-}
-
-/// A verb that returns 0, or -1 with errno set.
-pub(crate) fn minus_one(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match status(verb) {
-        0 => 0,
-        _ => -1,
-    }
-}
-
-/// A verb that makes something, or returns NULL with errno set.
-pub(crate) fn pointer<T, U>(verb: impl FnOnce() -> Result<Box<T>, Errno>) -> *mut U {
-    match fork::check().and_then(|()| verb()) {
-        Ok(made) => Box::into_raw(made).cast(),
-        Err(e) => {
-            e.set();
-            std::ptr::null_mut()
-        }
     }
 }
 
@@ -125,12 +91,12 @@ impl From<PostError> for Errno {
     }
 }
 
-impl From<softnic_cm::Error> for Errno {
-    fn from(e: softnic_cm::Error) -> Errno {
+impl From<cm::Error> for Errno {
+    fn from(e: cm::Error) -> Errno {
         match e {
-            softnic_cm::Error::ServiceInUse => Errno(libc::EADDRINUSE),
-            softnic_cm::Error::TooMany => Errno::ENOMEM,
-            softnic_cm::Error::QpnInUse => Errno::EBUSY,
+            cm::Error::ServiceInUse => Errno(libc::EADDRINUSE),
+            cm::Error::TooMany => Errno::ENOMEM,
+            cm::Error::QpnInUse => Errno::EBUSY,
             _ => Errno::EINVAL,
         }
     }

@@ -7,10 +7,13 @@
 #[cfg(not(test))]
 use std::arch::global_asm;
 
-use crate::{
-    address, builder, channel, completion, context, device, domain, events, fork, modify, query, queue_pair, rates,
-    rdmacm, region, shared_receive, strings, unsupported, vendor,
+use crate::calls::{
+    builder, create_cq, create_qp, device_list, events, open, qp_attributes, query, rates, strings, unsupported, vendor,
 };
+use crate::objects::{
+    address, completion_channel, completion_queue, context, device, domain, queue_pair, region, shared_receive,
+};
+use crate::{fork, rdmacm};
 
 #[cfg(all(target_arch = "x86_64", not(test)))]
 macro_rules! jump {
@@ -85,29 +88,29 @@ export! {
         ibv_copy_path_rec_from_kern => unsupported::nothing,
         ibv_copy_path_rec_to_kern => unsupported::nothing,
         ibv_copy_qp_attr_from_kern => unsupported::nothing,
-        ibv_create_comp_channel => channel::create,
-        ibv_destroy_comp_channel => channel::destroy,
+        ibv_create_comp_channel => completion_channel::create,
+        ibv_destroy_comp_channel => completion_channel::destroy,
         ibv_get_sysfs_path => device::get_sysfs_path,
         ibv_rate_to_mult => rates::to_mult,
         ibv_read_sysfs_file => device::read_sysfs_file,
         mult_to_ibv_rate => rates::from_mult,
     }
     "IBVERBS_1.1": {
-        ibv_ack_async_event => events::acknowledge,
-        ibv_ack_cq_events => channel::acknowledge,
+        ibv_ack_async_event => events::acknowledge_async,
+        ibv_ack_cq_events => events::acknowledge_completions,
         ibv_alloc_pd => domain::alloc,
         ibv_attach_mcast => address::attach,
         ibv_close_device => context::close,
         ibv_copy_ah_attr_from_kern => unsupported::nothing,
         ibv_create_ah => address::create,
         ibv_create_ah_from_wc => address::create_from_wc,
-        ibv_create_cq => completion::create,
-        ibv_create_qp => queue_pair::create,
+        ibv_create_cq => create_cq::create,
+        ibv_create_qp => create_qp::create,
         ibv_create_srq => shared_receive::create,
         ibv_dealloc_pd => domain::dealloc,
         ibv_dereg_mr => region::dereg,
         ibv_destroy_ah => address::destroy,
-        ibv_destroy_cq => completion::destroy,
+        ibv_destroy_cq => completion_queue::destroy,
         ibv_destroy_qp => queue_pair::destroy,
         ibv_destroy_srq => shared_receive::destroy,
         ibv_detach_mcast => address::detach,
@@ -115,29 +118,29 @@ export! {
         ibv_dontfork_range => fork::range,
         ibv_event_type_str => strings::event_type,
         ibv_fork_init => fork::init,
-        ibv_free_device_list => device::free_list,
-        ibv_get_async_event => events::get,
-        ibv_get_cq_event => channel::get_event,
+        ibv_free_device_list => device_list::free_list,
+        ibv_get_async_event => events::get_async,
+        ibv_get_cq_event => events::get_completion,
         ibv_get_device_guid => device::get_guid,
-        ibv_get_device_list => device::get_list,
+        ibv_get_device_list => device_list::get_list,
         ibv_get_device_name => device::get_name,
         ibv_init_ah_from_wc => address::init_from_wc,
-        ibv_modify_qp => modify::modify,
+        ibv_modify_qp => qp_attributes::modify,
         ibv_modify_srq => shared_receive::modify,
         ibv_node_type_str => strings::node_type,
-        ibv_open_device => context::open,
+        ibv_open_device => open::open,
         ibv_port_state_str => strings::port_state,
         ibv_query_device => query::device,
         ibv_query_gid => query::gid,
         ibv_query_pkey => query::pkey,
         ibv_query_port => query::port_compat,
-        ibv_query_qp => queue_pair::query,
+        ibv_query_qp => qp_attributes::query,
         ibv_query_srq => shared_receive::query,
         ibv_rate_to_mbps => rates::to_mbps,
         ibv_reg_mr => region::reg,
         ibv_register_driver => unsupported::nothing,
         ibv_rereg_mr => region::rereg,
-        ibv_resize_cq => completion::resize,
+        ibv_resize_cq => completion_queue::resize,
         ibv_resolve_eth_l2_from_gid => address::resolve_l2,
         ibv_wc_status_str => strings::wc_status,
         mbps_to_ibv_rate => rates::from_mbps,
@@ -161,8 +164,8 @@ export! {
         ibv_import_device => unsupported::null,
         ibv_import_mr => unsupported::null,
         ibv_import_pd => unsupported::null,
-        ibv_query_ece => queue_pair::query_ece,
-        ibv_set_ece => queue_pair::set_ece,
+        ibv_query_ece => qp_attributes::query_ece,
+        ibv_set_ece => qp_attributes::set_ece,
         ibv_unimport_mr => unsupported::nothing,
         ibv_unimport_pd => unsupported::nothing,
     }
@@ -179,7 +182,7 @@ export! {
         ibv_unimport_dm => unsupported::nothing,
     }
     "IBVERBS_1.14": {
-        ibv_query_qp_data_in_order => queue_pair::data_in_order,
+        ibv_query_qp_data_in_order => qp_attributes::data_in_order,
     }
     "IBVERBS_1.15": {
         ibv_alloc_dmah => unsupported::null,
@@ -220,7 +223,7 @@ export! {
         rclose => rdmacm::fails,
         rconnect => rdmacm::fails,
         rdma_accept => rdmacm::connect::accept,
-        rdma_ack_cm_event => rdmacm::channel::acknowledge,
+        rdma_ack_cm_event => rdmacm::cm_event::acknowledge,
         rdma_bind_addr => rdmacm::bind::bind,
         rdma_connect => rdmacm::connect::connect,
         rdma_create_ep => rdmacm::endpoint::create,
@@ -239,7 +242,7 @@ export! {
         rdma_event_str => strings::cm_event,
         rdma_free_devices => rdmacm::devices::free,
         rdma_freeaddrinfo => rdmacm::addrinfo::free,
-        rdma_get_cm_event => rdmacm::channel::get_event,
+        rdma_get_cm_event => rdmacm::event::get_event,
         rdma_get_devices => rdmacm::devices::get,
         rdma_get_dst_port => rdmacm::bind::destination_port,
         rdma_get_request => rdmacm::listen::get_request,

@@ -3,36 +3,34 @@
 //! One library carries the symbols of both, so that a process has one NIC. It opens the device that the environment names
 //! ([`environment`]), and each verb is a call of the runtime's API on it.
 //!
+//! **Layers.** A file imports files of lower layers, and of its own layer in one direction; `xtask/tests/import_cycles.rs` checks that.
+//! From the top:
+//! - `exports`: the symbols, each with its version.
+//! - `rdmacm/`: librdmacm. Addresses, ports and devices lie below the queues of pending events; these below ids; ids below the calls.
+//! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
+//! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
+//! - `c_result`, `exit`, `fork`, `environment`: the result of a verb as C gets it; the process that the library is in.
+//! - `codes`, `gid`, `limits`, `errno`: numbers of verbs, and what they mean to the runtime.
+//! - `abi/`: the structs of the C headers.
+//!
+//! What a lower layer must call of a higher one is handed in: a table of functions when an object is made, `exit::at` for the end of the
+//! process, `Retire` for objects that a program forgets, an opener for the files of devices.
+//!
 //! **Pointers.** Functions that C calls take references where the header says pointer: that a pointer is valid, and lives for the call,
 //! is what libibverbs asks of programs too. Objects are handed out as raw pointers from boxes and taken back when they are destroyed.
 //! What a C struct has that both sides write is an atomic.
 #![allow(unsafe_code)]
 
 mod abi;
-mod address;
-mod builder;
-mod channel;
-mod completion;
-mod completion_ex;
-mod context;
-mod device;
-mod domain;
+mod c_result;
+mod calls;
+mod codes;
 mod environment;
 mod errno;
-mod events;
+mod exit;
 mod exports;
-mod files;
 mod fork;
-mod modify;
-mod nic;
-mod post;
-mod query;
-mod queue_pair;
-mod rates;
+mod gid;
+mod limits;
+mod objects;
 mod rdmacm;
-mod region;
-mod shared_receive;
-mod strings;
-mod unsupported;
-mod vendor;
-mod window;

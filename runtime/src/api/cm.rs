@@ -15,9 +15,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use softnic_cm::{Accept, Cm, CmId, Config, Connect, Error, Event, Listen, ListenId, Resolve, SidrReply, State};
+use softnic_cm::{Cm, Config, State};
 use softnic_nic::{Generator, MrError, ObjectError};
-use softnic_wire::mad::cm::RejReason;
 use softnic_wire::{MacAddr, Qpn};
 
 use super::context::Context;
@@ -25,6 +24,13 @@ use crate::OsRandom;
 use crate::background::Background;
 use crate::wake::Wake;
 pub use connection::{CmConnection, CmListener, CmRequest, ConnectError};
+
+/// Calls of the connection manager: parameters, events, errors.
+pub use softnic_cm::{Accept, CmId, Connect, Disconnect, Error, Event, Listen, ListenId};
+pub use softnic_cm::{PortSpace, Resolve, Route, SidrReply};
+/// Messages of the connection manager, as far as parameters and events contain them.
+pub use softnic_wire::mad::cm::{PathMtu, RejReason, Rep, Req, SidrRep, SidrStatus, TimeoutCode, TransportService};
+pub use softnic_wire::mad::ip_cm::IpCm;
 
 /// Who hears of a connection's events, each by a call from the manager's thread, in their order.
 ///

@@ -1,6 +1,9 @@
 //! Attributes: what programs ask for, and what they are told.
 
-use super::*;
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::layout::layout;
+use super::objects::{ibv_comp_channel, ibv_cq, ibv_pd, ibv_srq, ibv_td};
 
 /// `union ibv_gid`.
 #[repr(C, align(8))]

@@ -1,9 +1,11 @@
 //! Objects: what programs hold pointers to. Behind these fields lie the library's own.
 
 use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32};
 
-use super::*;
+use super::context::ibv_context;
+use super::layout::layout;
 
 /// `pthread_mutex_t` and `pthread_cond_t`, which only libibverbs itself uses.
 pub(crate) type Mutex = UnsafeCell<[u64; 5]>;
@@ -83,36 +85,6 @@ pub(crate) struct ibv_cq {
     pub(crate) async_events_completed: u32,
 }
 layout!(ibv_cq, 128, handle 24, cqe 28, mutex 32, cond 72, comp_events_completed 120);
-
-/// The pointers of `struct ibv_cq_ex`, in its order.
-#[repr(C)]
-pub(crate) struct CqReaders {
-    pub(crate) start_poll: extern "C" fn(&crate::completion::Cq, *mut c_void) -> c_int,
-    pub(crate) next_poll: extern "C" fn(&crate::completion::Cq) -> c_int,
-    pub(crate) end_poll: extern "C" fn(&crate::completion::Cq),
-    pub(crate) read_opcode: extern "C" fn(&crate::completion::Cq) -> c_int,
-    pub(crate) read_vendor_err: extern "C" fn(&crate::completion::Cq) -> u32,
-    pub(crate) read_byte_len: extern "C" fn(&crate::completion::Cq) -> u32,
-    pub(crate) read_imm_data: extern "C" fn(&crate::completion::Cq) -> u32,
-    pub(crate) read_qp_num: extern "C" fn(&crate::completion::Cq) -> u32,
-    pub(crate) read_src_qp: extern "C" fn(&crate::completion::Cq) -> u32,
-    pub(crate) read_wc_flags: extern "C" fn(&crate::completion::Cq) -> c_uint,
-    pub(crate) read_slid: extern "C" fn(&crate::completion::Cq) -> u32,
-    pub(crate) read_sl: extern "C" fn(&crate::completion::Cq) -> u8,
-    pub(crate) read_dlid_path_bits: extern "C" fn(&crate::completion::Cq) -> u8,
-    /// Timestamps, VLAN, flow tag, tag matching: a queue that asks for them is refused.
-    pub(crate) unsupported: [*mut c_void; 5],
-}
-
-#[repr(C)]
-pub(crate) struct ibv_cq_ex {
-    pub(crate) cq: ibv_cq,
-    pub(crate) comp_mask: u32,
-    pub(crate) status: AtomicI32,
-    pub(crate) wr_id: std::sync::atomic::AtomicU64,
-    pub(crate) readers: CqReaders,
-}
-layout!(ibv_cq_ex, 288, comp_mask 128, status 132, wr_id 136, readers 144);
 
 #[repr(C)]
 pub(crate) struct ibv_srq {

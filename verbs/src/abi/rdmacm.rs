@@ -1,8 +1,13 @@
 //! The C types of `rdma/rdma_cma.h`, the same in rdma-core 44 to 65.
 
-use super::*;
+use std::ffi::{c_char, c_int, c_void};
 
-/// `struct sockaddr_storage`, as bytes: [`crate::rdmacm`] reads and writes it.
+use super::attributes::{ibv_ah_attr, ibv_gid};
+use super::context::ibv_context;
+use super::layout::layout;
+use super::objects::{ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_srq};
+
+/// `struct sockaddr_storage`, as bytes: `rdmacm/addresses.rs` reads and writes it.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(crate) struct Storage(pub(crate) [u8; 128]);

@@ -1,6 +1,9 @@
 //! Work requests and completions.
 
-use super::*;
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::layout::layout;
+use super::objects::{ibv_ah, ibv_mr, ibv_mw};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -20,7 +23,7 @@ pub(crate) struct ibv_mw_bind {
 }
 layout!(ibv_mw_bind, 48, bind_info 16);
 
-/// The same layout as [`softnic_nic::transports::Sge`], held by an assertion where that is relied on.
+/// The same layout as [`softnic_runtime::api::Sge`], held by an assertion where that is relied on.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_sge {

@@ -7,7 +7,8 @@ use super::devices;
 use super::id::{Id, Stage};
 use super::ports;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
+use crate::c_result::minus_one;
+use crate::errno::Errno;
 
 /// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody, and a loopback address, is every device's.
 ///

@@ -2,17 +2,20 @@
 
 use std::net::SocketAddr;
 
-use softnic_cm::{Accept, Connect, PortSpace, Resolve, Route, SidrReply};
-use softnic_wire::Qpn;
-use softnic_wire::mad::cm::{PathMtu, RejReason, SidrStatus, TimeoutCode, TransportService};
+use softnic_runtime::api::Qpn;
+use softnic_runtime::api::cm::{
+    Accept, Connect, PathMtu, PortSpace, RejReason, Resolve, Route, SidrReply, SidrStatus, TimeoutCode,
+    TransportService,
+};
 
-use super::channel::Channel;
+use super::event::complete;
 use super::id::{Id, Inner, Stage};
-use super::listen::sink;
-use super::qp::{self, Link};
+use super::link::Link;
+use super::qp;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::query::MAX_RD_ATOMIC;
+use crate::c_result::minus_one;
+use crate::errno::Errno;
+use crate::limits::MAX_RD_ATOMIC;
 
 /// What a program says when it connects or accepts, with what it leaves out filled in.
 struct Said<'a> {
@@ -57,7 +60,7 @@ impl<'a> Said<'a> {
             (said.flow_control, said.srq, said.qpn) = (p.flow_control != 0, p.srq != 0, p.qp_num);
             (said.retry_count, said.rnr_retry_count) = (p.retry_count.min(7), p.rnr_retry_count.min(7));
         }
-        if let Some(qp) = qp::of(id) {
+        if let Some(qp) = id.qp() {
             (said.qpn, said.srq) = (qp.qpn(), !qp.base.srq.is_null());
         }
         Ok(said)
@@ -74,29 +77,6 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     }
 }
 
-impl Id {
-    /// Where it waits for what it asked for: takes the event that follows, and leaves it in the id.
-    pub(crate) fn complete(&self) -> Result<(), Errno> {
-        if !self.waits() {
-            return Ok(());
-        }
-        self.acknowledge_own();
-        let base = self.as_c();
-        // SAFETY: the channel of an id that waits is its own.
-        let channel = unsafe { &*(*base).channel.cast::<Channel>() };
-        let event = channel.next()?;
-        let (kind, status) = (event.base.event, event.base.status);
-        // SAFETY: it is alive.
-        unsafe { (*base).event = Box::into_raw(event).cast() };
-        match (kind, status) {
-            (_, 0) => Ok(()),
-            (REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
-            (_, status) if status < 0 => Err(Errno(-status)),
-            _ => Err(Errno(libc::EIO)),
-        }
-    }
-}
-
 /// `rdma_connect`.
 ///
 /// # Safety
@@ -109,7 +89,7 @@ pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>
             PortSpace::Tcp => ask(id, &said)?,
             PortSpace::Udp => ask_for_service(id, &said)?,
         }
-        id.complete()
+        complete(id)
     })
 }
 
@@ -147,7 +127,7 @@ fn ask(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
     };
     // What follows may come before this returns; it is taken only after the id is ready for it.
     inner.link = Some(link);
-    inner.cm = Some(device.manager.connect(&connect, sink(&id.shared))?);
+    inner.cm = Some(device.manager.connect(&connect, id.shared.sink())?);
     inner.stage = Stage::Connecting;
     Ok(())
 }
@@ -157,7 +137,7 @@ fn ask_for_service(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
     let mut inner = id.inner();
     let (from, to, route) = resolved(&inner)?;
     let resolve = Resolve { route, private_data: said.private_data, ..Resolve::ip(from, to)? };
-    inner.cm = Some(device.manager.resolve(&resolve, sink(&id.shared))?);
+    inner.cm = Some(device.manager.resolve(&resolve, id.shared.sink())?);
     inner.stage = Stage::Connecting;
     Ok(())
 }
@@ -193,7 +173,7 @@ pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>)
             link.max_rd_atomic = said.initiator_depth.unwrap_or(link.max_rd_atomic);
             *link
         };
-        if qp::of(id).is_some() {
+        if id.qp().is_some() {
             qp::to_rts(id)?;
         }
         let accept = Accept {
@@ -207,7 +187,7 @@ pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>)
         };
         device.manager.accept(cm, &accept)?;
         id.inner().stage = Stage::Connecting;
-        id.complete()
+        complete(id)
     })
 }
 
@@ -249,7 +229,7 @@ pub(crate) extern "C" fn establish(id: &Id) -> c_int {
         let device = id.device()?;
         let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
         // With a queue pair of the id's this is done when the reply is taken.
-        if qp::of(id).is_some() {
+        if id.qp().is_some() {
             return Err(Errno::EINVAL);
         }
         Ok(device.manager.establish(cm)?)
@@ -266,7 +246,7 @@ pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
         }
         qp::fail(id);
         device.manager.disconnect(cm)?;
-        id.complete()
+        complete(id)
     })
 }
 
@@ -275,7 +255,7 @@ pub(crate) extern "C" fn notify(id: &Id, event: c_int) -> c_int {
     const IBV_EVENT_COMM_EST: c_int = 4;
     minus_one(|| {
         let device = id.device()?;
-        if let (IBV_EVENT_COMM_EST, Some(qp)) = (event, qp::of(id)) {
+        if let (IBV_EVENT_COMM_EST, Some(qp)) = (event, id.qp()) {
             device.manager.first_data().came(Qpn::new(qp.qpn()));
         }
         Ok(())

@@ -7,11 +7,14 @@ use std::time::Duration;
 use softnic_runtime::api::ConnectionManager;
 
 use crate::abi::*;
-use crate::context::{self, Context, ContextPtr};
-use crate::device::{self, Device, c_list};
-use crate::domain::{self, Pd};
+use crate::c_result::c_list;
+use crate::calls::{device_list, open};
 use crate::errno::Errno;
+use crate::exit;
 use crate::fork;
+use crate::objects::context::{Context, ContextPtr};
+use crate::objects::device::Device;
+use crate::objects::domain::{self, Pd};
 
 /// How long a process that ends waits until its peers are told.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -27,7 +30,7 @@ static OPEN: Mutex<Vec<(usize, &'static CmDevice)>> = Mutex::new(Vec::new());
 
 impl CmDevice {
     fn open(device: &'static Device) -> Result<CmDevice, Errno> {
-        let context = context::open(device);
+        let context = open::open(device);
         if context.is_null() {
             return Err(Errno::last());
         }
@@ -52,6 +55,7 @@ impl CmDevice {
         }
         let made: &'static CmDevice = Box::leak(Box::new(CmDevice::open(device)?));
         open.push((device.index, made));
+        exit::at(exit::Step::Connections, end_all);
         Ok(made)
     }
 
@@ -81,7 +85,7 @@ impl CmDevice {
 pub(crate) fn all() -> Result<Vec<&'static CmDevice>, Errno> {
     let mut why = Errno(libc::ENODEV);
     let mut found = Vec::new();
-    for device in device::devices() {
+    for device in device_list::devices() {
         match CmDevice::of(device) {
             Ok(device) => found.push(device),
             Err(e) => why = e,
@@ -96,7 +100,7 @@ pub(crate) fn with_address(address: IpAddr) -> Result<&'static CmDevice, Errno> 
 }
 
 /// A program ends: its connections do, too.
-pub(crate) fn end_all() {
+fn end_all() {
     // Nobody else waits for this lock any more, or it is held for ever.
     if let Ok(open) = OPEN.try_lock() {
         open.iter().for_each(|(_, device)| device.manager.end_all(FAREWELL));

@@ -2,10 +2,12 @@
 
 use super::addresses;
 use super::bind;
+use super::event::complete;
 use super::id::{self, Id};
 use super::{qp, resolve, srq};
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
+use crate::c_result::minus_one;
+use crate::errno::Errno;
 
 /// `rdma_create_ep`: bound, to listen; or with its route resolved, to connect.
 ///
@@ -62,9 +64,9 @@ fn connecting(
         (source, addresses::read(result.ai_dst_addr)?)
     };
     resolve::find(id, source, destination)?;
-    id.complete()?;
+    complete(id)?;
     resolve::find_route(id)?;
-    id.complete()?;
+    complete(id)?;
     match init {
         None => Ok(()),
         Some(init) => {

@@ -1,91 +1,64 @@
-//! Events as programs get them. What an event changes about its id is changed when the program takes it.
+//! Events as programs take them: what an event changes about its id is changed then.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use softnic_cm::{Disconnect, Event, PortSpace, Route};
-use softnic_wire::mad::cm::{Rep, Req, SidrRep, SidrStatus};
-use softnic_wire::mad::ip_cm::IpCm;
+use softnic_runtime::api::Qpn;
+use softnic_runtime::api::cm::{Disconnect, Event, IpCm, PortSpace, Rep, Req, Route, SidrRep, SidrStatus};
 
-use super::channel::{Entry, What};
+use super::channel::Channel;
+use super::cm_event::{CmEvent, NO_CONN, no_ud};
 use super::devices::CmDevice;
-use super::id::{Id, Shared, Stage};
-use super::qp::{self, Link};
-use super::resolve;
+use super::group::{self, Group};
+use super::id::{Id, Stage};
+use super::link::{Link, way};
+use super::pending::{Entry, Joined, Shared, What};
+use super::{qp, resolved};
 use crate::abi::*;
+use crate::c_result::minus_one;
 use crate::errno::Errno;
 
-/// An event, with its private data behind it.
-#[repr(C)]
-pub(crate) struct CmEvent {
-    pub(crate) base: rdma_cm_event,
-    private_data: [u8; 256],
-    /// Who waits until it is acknowledged.
-    waiting: Arc<Shared>,
-}
-
-impl CmEvent {
-    pub(crate) fn acknowledged(self) {
-        self.waiting.unacknowledged.acknowledge(1);
-    }
-
-    /// Another id waits for it from now on.
-    pub(crate) fn hand_to(&mut self, to: &Arc<Shared>) {
-        to.unacknowledged.took_one();
-        std::mem::replace(&mut self.waiting, Arc::clone(to)).unacknowledged.acknowledge(1);
-    }
-
-    fn new(id: &Id, waiting: &Arc<Shared>, kind: c_int, status: c_int) -> Box<CmEvent> {
-        // SAFETY: zeros are no parameters of either kind.
-        let param = unsafe { std::mem::zeroed() };
-        let base = rdma_cm_event { id: id.as_c(), listen_id: std::ptr::null_mut(), event: kind, status, param };
-        Box::new(CmEvent { base, private_data: [0; 256], waiting: Arc::clone(waiting) })
-    }
-
-    /// Puts private data in, and parameters that point to it.
-    fn with_conn(mut self: Box<CmEvent>, data: &[u8], param: rdma_conn_param) -> Box<CmEvent> {
-        let (private_data, private_data_len) = self.put(data);
-        self.base.param.conn = rdma_conn_param { private_data, private_data_len, ..param };
-        self
-    }
-
-    fn with_ud(mut self: Box<CmEvent>, data: &[u8], param: rdma_ud_param) -> Box<CmEvent> {
-        let (private_data, private_data_len) = self.put(data);
-        self.base.param.ud = rdma_ud_param { private_data, private_data_len, ..param };
-        self
-    }
-
-    /// Parameters of a group: in place of private data the program gets what it gave itself.
-    pub(crate) fn with_context(mut self: Box<CmEvent>, param: rdma_ud_param) -> Box<CmEvent> {
-        self.base.param.ud = param;
-        self
-    }
-
-    fn put(&mut self, data: &[u8]) -> (*const c_void, u8) {
-        self.private_data[..data.len()].copy_from_slice(data);
-        match data.len() {
-            0 => (std::ptr::null(), 0),
-            len => (self.private_data.as_ptr().cast(), len as u8),
+/// The next event of a channel that is for the program; waits for it, unless the channel's descriptor says not to.
+pub(crate) fn next(channel: &Channel) -> Result<Box<CmEvent>, Errno> {
+    loop {
+        match channel.queue.pop() {
+            Some(entry) => {
+                if let Some(event) = process(entry) {
+                    return Ok(event);
+                }
+            }
+            None => channel.queue.wait()?,
         }
     }
 }
 
-const NO_CONN: rdma_conn_param = rdma_conn_param {
-    private_data: std::ptr::null(),
-    private_data_len: 0,
-    responder_resources: 0,
-    initiator_depth: 0,
-    flow_control: 0,
-    retry_count: 0,
-    rnr_retry_count: 0,
-    srq: 0,
-    qp_num: 0,
-};
+/// `rdma_get_cm_event`.
+pub(crate) extern "C" fn get_event(channel: &Channel, out: &mut *mut CmEvent) -> c_int {
+    minus_one(|| {
+        *out = Box::into_raw(next(channel)?);
+        Ok(())
+    })
+}
 
-/// Parameters of datagrams to nobody.
-pub(crate) fn no_ud() -> rdma_ud_param {
-    let ah_attr = ibv_ah_attr::default();
-    rdma_ud_param { private_data: std::ptr::null(), private_data_len: 0, ah_attr, qp_num: 0, qkey: 0 }
+/// Where an id waits for what it asked for: takes the event that follows, and leaves it in the id.
+pub(crate) fn complete(id: &Id) -> Result<(), Errno> {
+    if !id.waits() {
+        return Ok(());
+    }
+    id.acknowledge_own();
+    let base = id.as_c();
+    // SAFETY: the channel of an id that waits is its own.
+    let channel = unsafe { &*(*base).channel.cast::<Channel>() };
+    let event = next(channel)?;
+    let (kind, status) = (event.base.event, event.base.status);
+    // SAFETY: it is alive.
+    unsafe { (*base).event = Box::into_raw(event).cast() };
+    match (kind, status) {
+        (_, 0) => Ok(()),
+        (REJECTED, _) => Err(Errno(libc::ECONNREFUSED)),
+        (_, status) if status < 0 => Err(Errno(-status)),
+        _ => Err(Errno(libc::EIO)),
+    }
 }
 
 /// A negative errno, as events have it.
@@ -94,30 +67,31 @@ fn negative(e: Errno) -> c_int {
 }
 
 /// What the program is told; `None` when there is nothing that it must know.
-pub(crate) fn process(entry: Entry) -> Option<Box<CmEvent>> {
+fn process(entry: Entry) -> Option<Box<CmEvent>> {
     let Entry { to, what } = entry;
     // SAFETY: the entry was counted when it was taken, and its id is destroyed only after it is acknowledged.
-    let id = unsafe { to.id() };
+    let id = unsafe { Id::of(&to) };
     let made = id.and_then(|id| match what {
         What::Address(Ok(resolved)) => {
-            Some(resolve::address_is_known(id, resolved, |kind| CmEvent::new(id, &to, kind, 0)))
+            resolved::address_is_known(id, resolved);
+            Some(CmEvent::new(id.as_c(), &to, ADDR_RESOLVED, 0))
         }
         What::Address(Err(e)) => {
             let mut inner = id.inner();
             inner.stage = if inner.port.is_some() { Stage::Bound } else { Stage::Idle };
-            Some(CmEvent::new(id, &to, ADDR_ERROR, negative(e)))
+            Some(CmEvent::new(id.as_c(), &to, ADDR_ERROR, negative(e)))
         }
         What::Route(Ok(mtu)) => {
-            resolve::route_is_known(id, mtu);
-            Some(CmEvent::new(id, &to, ROUTE_RESOLVED, 0))
+            resolved::route_is_known(id, mtu);
+            Some(CmEvent::new(id.as_c(), &to, ROUTE_RESOLVED, 0))
         }
         What::Route(Err(e)) => {
             id.inner().stage = Stage::AddressResolved;
-            Some(CmEvent::new(id, &to, ROUTE_ERROR, negative(e)))
+            Some(CmEvent::new(id.as_c(), &to, ROUTE_ERROR, negative(e)))
         }
         What::Request { child, device, route, event } => request(id, &to, &child, device, &route, &event),
         What::Cm(event) => of_connection(id, &to, &event),
-        What::Multicast(joined) => Some(joined.tell(id, |kind, status| CmEvent::new(id, &to, kind, status))),
+        What::Multicast(joined) => Some(of_group(id, &to, &joined)),
     });
     if made.is_none() {
         to.unacknowledged.acknowledge(1);
@@ -158,7 +132,7 @@ fn request(
     }
     id.show_device(device);
     id.show_addresses(Some(source), Some(destination));
-    let mut made = CmEvent::new(id, to, CONNECT_REQUEST, 0);
+    let mut made = CmEvent::new(id.as_c(), to, CONNECT_REQUEST, 0);
     made.base.listen_id = of_listener;
     Some(match event {
         Event::ConnectRequest { request, .. } => {
@@ -169,7 +143,7 @@ fn request(
             made.with_conn(consumer_data(&request.private_data, ip.is_some()), asked(request))
         }
         Event::SidrRequest { request, .. } => {
-            let param = rdma_ud_param { ah_attr: qp::way(device, route), ..no_ud() };
+            let param = rdma_ud_param { ah_attr: way(device, route), ..no_ud() };
             made.with_ud(consumer_data(&request.private_data, ip.is_some()), param)
         }
         _ => made,
@@ -210,7 +184,7 @@ fn replied(reply: &Rep) -> rdma_conn_param {
 
 /// What the connection manager said of a connection.
 fn of_connection(id: &Id, to: &Arc<Shared>, event: &Event) -> Option<Box<CmEvent>> {
-    let new = |kind, status| CmEvent::new(id, to, kind, status);
+    let new = |kind, status| CmEvent::new(id.as_c(), to, kind, status);
     Some(match event {
         Event::ConnectResponse { reply, .. } => {
             let (kind, status) = response(id, reply);
@@ -232,7 +206,7 @@ fn of_connection(id: &Id, to: &Arc<Shared>, event: &Event) -> Option<Box<CmEvent
             new(DISCONNECTED, if *how == Disconnect::NoAnswer { -libc::ETIMEDOUT } else { 0 })
         }
         Event::TimewaitExit { .. } => new(TIMEWAIT_EXIT, 0),
-        Event::SidrResponse { reply, .. } => resolved(id, reply, new),
+        Event::SidrResponse { reply, .. } => service(id, reply, new),
         // They come to listeners.
         Event::ConnectRequest { .. } | Event::SidrRequest { .. } => return None,
     })
@@ -248,7 +222,7 @@ fn response(id: &Id, reply: &Rep) -> (c_int, c_int) {
         (inner.device, inner.cm)
     };
     let (Some(device), Some(cm)) = (device, cm) else { return (CONNECT_ERROR, -libc::EINVAL) };
-    if qp::of(id).is_none() {
+    if id.qp().is_none() {
         return (CONNECT_RESPONSE, 0);
     }
     let ready = qp::to_rts(id).and_then(|()| Ok(device.manager.establish(cm)?));
@@ -263,7 +237,7 @@ fn response(id: &Id, reply: &Rep) -> (c_int, c_int) {
 }
 
 /// Which datagram queue pair serves.
-fn resolved(id: &Id, reply: &SidrRep, new: impl Fn(c_int, c_int) -> Box<CmEvent>) -> Box<CmEvent> {
+fn service(id: &Id, reply: &SidrRep, new: impl Fn(c_int, c_int) -> Box<CmEvent>) -> Box<CmEvent> {
     debug_assert!(id.space == PortSpace::Udp);
     if reply.status != SidrStatus::VALID {
         return new(UNREACHABLE, reply.status.0.into()).with_ud(&reply.private_data, no_ud());
@@ -273,9 +247,32 @@ fn resolved(id: &Id, reply: &SidrRep, new: impl Fn(c_int, c_int) -> Box<CmEvent>
         (inner.device, inner.route)
     };
     let ah_attr = match (device, route) {
-        (Some(device), Some(route)) => qp::way(device, &route),
+        (Some(device), Some(route)) => way(device, &route),
         _ => ibv_ah_attr::default(),
     };
     let param = rdma_ud_param { ah_attr, qp_num: reply.qpn, qkey: reply.qkey, ..no_ud() };
     new(ESTABLISHED, 0).with_ud(&reply.private_data, param)
+}
+
+/// A group was joined: the id's queue pair, if there is one, is attached now.
+fn of_group(id: &Id, to: &Arc<Shared>, joined: &Joined) -> Box<CmEvent> {
+    let context = std::ptr::with_exposed_provenance(joined.context);
+    let new = |kind, status| CmEvent::new(id.as_c(), to, kind, status);
+    match Group::join(joined.group, id.qp().filter(|_| joined.listens)) {
+        Err(e) => {
+            let param = rdma_ud_param { private_data: context, ..no_ud() };
+            new(MULTICAST_ERROR, negative(e)).with_context(param)
+        }
+        Ok(group) => {
+            let (device, local, tos) = {
+                let mut inner = id.inner();
+                inner.groups.push(group);
+                (inner.device, inner.source.map(|s| s.ip()), inner.tos)
+            };
+            let ah_attr = device.map_or_else(ibv_ah_attr::default, |d| group::way(d, local, joined.group, tos));
+            let qp_num = Qpn::MULTICAST.value();
+            let param = rdma_ud_param { private_data: context, ah_attr, qp_num, qkey: RDMA_UDP_QKEY, ..no_ud() };
+            new(MULTICAST_JOIN, 0).with_context(param)
+        }
+    }
 }

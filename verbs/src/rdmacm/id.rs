@@ -2,21 +2,23 @@
 
 use std::cell::UnsafeCell;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use softnic_cm::{CmId, ListenId, PortSpace, Route};
+use softnic_runtime::api::cm::{CmId, ListenId, PortSpace, Route};
 
 use super::addresses;
-use super::channel::{self, Channel, Entry, Queue, What};
+use super::channel::Channel;
+use super::cm_event;
 use super::devices::CmDevice;
-use super::multicast::Group;
+use super::group::Group;
+use super::link::Link;
+use super::pending::{Entry, Shared};
 use super::ports::Port;
-use super::qp::Link;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::events::Unacknowledged;
-use crate::query::gid_of;
+use crate::c_result::minus_one;
+use crate::errno::Errno;
+use crate::gid::gid_of;
+use crate::objects::queue_pair::Qp;
 
 /// An id. A program has the address of `base`, which is its own but for what functions write there for it.
 #[repr(C)]
@@ -31,15 +33,6 @@ pub(crate) struct Id {
 unsafe impl Sync for Id {}
 // SAFETY: the same.
 unsafe impl Send for Id {}
-
-/// What threads of the library know of an id: where its events go.
-pub(crate) struct Shared {
-    /// `None` when it is destroyed.
-    queue: Mutex<Option<Arc<Queue>>>,
-    /// The [`Id`]; 0 as long as the program has not seen the request that brought it.
-    me: AtomicUsize,
-    pub(crate) unacknowledged: Unacknowledged,
-}
 
 /// How far an id has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,45 +78,6 @@ pub(crate) struct Inner {
 // SAFETY: the pointers in a template are the program's, which keeps what they point to.
 unsafe impl Send for Inner {}
 
-impl Shared {
-    pub(crate) fn new(queue: &Arc<Queue>) -> Arc<Shared> {
-        Arc::new(Shared {
-            queue: Mutex::new(Some(Arc::clone(queue))),
-            me: AtomicUsize::new(0),
-            unacknowledged: Unacknowledged::default(),
-        })
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Option<Arc<Queue>>> {
-        self.queue.lock().unwrap_or_else(|p| p.into_inner())
-    }
-
-    /// Where its events go now.
-    pub(crate) fn current_queue(&self) -> Option<Arc<Queue>> {
-        self.queue().clone()
-    }
-
-    /// Queues something for the program; nothing any more once the id is destroyed. Whether it was queued.
-    pub(crate) fn push(self: &Arc<Shared>, what: What) -> bool {
-        match &*self.queue() {
-            Some(queue) => {
-                queue.push(Entry { to: Arc::clone(self), what });
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// The id. Only while it cannot be destroyed, as when one of its events is not acknowledged.
-    ///
-    /// # Safety
-    /// As said.
-    pub(crate) unsafe fn id<'a>(&self) -> Option<&'a Id> {
-        // SAFETY: by the contract it is alive, if it was ever made.
-        unsafe { std::ptr::with_exposed_provenance::<Id>(self.me.load(Ordering::Acquire)).as_ref() }
-    }
-}
-
 /// The port space of a program.
 fn space_of(ps: c_int) -> Result<PortSpace, Errno> {
     match ps {
@@ -167,8 +121,17 @@ impl Id {
         };
         let id = Box::new(Id { base: UnsafeCell::new(base), shared, inner: Mutex::new(inner), space });
         let id: &'static Id = Box::leak(id);
-        id.shared.me.store((&raw const *id).expose_provenance(), Ordering::Release);
+        id.shared.is_at((&raw const *id).expose_provenance());
         Ok(id)
+    }
+
+    /// The id that a queue's entry is about. Only while the id cannot be destroyed, as when one of its events is not acknowledged.
+    ///
+    /// # Safety
+    /// As said.
+    pub(crate) unsafe fn of<'a>(shared: &Shared) -> Option<&'a Id> {
+        // SAFETY: by the contract it is alive, if it was ever made.
+        unsafe { std::ptr::with_exposed_provenance::<Id>(shared.address()).as_ref() }
     }
 
     pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -178,6 +141,12 @@ impl Id {
     /// What the program sees.
     pub(crate) fn as_c(&self) -> *mut rdma_cm_id {
         self.base.get()
+    }
+
+    /// The queue pair of the id, if it has one.
+    pub(crate) fn qp(&self) -> Option<&Qp> {
+        // SAFETY: the id is alive, and its queue pair is destroyed by `rdma_destroy_qp` alone.
+        unsafe { (*self.as_c()).qp.cast::<Qp>().as_ref() }
     }
 
     /// Its device, once it has one.
@@ -257,7 +226,7 @@ pub(crate) extern "C" fn destroy(id: *mut Id) -> c_int {
             let listeners = std::mem::take(&mut inner.listeners);
             (inner.device, inner.cm.take(), listeners, std::mem::take(&mut inner.groups))
         };
-        groups.into_iter().for_each(|mut group| group.detach(this));
+        groups.into_iter().for_each(|mut group| group.detach(this.qp()));
         for (device, listener) in listeners {
             // It was there.
             let _ = device.manager.unlisten(listener);
@@ -294,7 +263,7 @@ impl Id {
         unsafe {
             let event = std::mem::replace(&mut (*base).event, std::ptr::null_mut());
             if !event.is_null() {
-                channel::acknowledge(event.cast());
+                cm_event::acknowledge(event.cast());
             }
         }
     }

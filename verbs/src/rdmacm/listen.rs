@@ -3,28 +3,22 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use softnic_cm::{Event, Listen};
 use softnic_runtime::api::CmSink;
+use softnic_runtime::api::cm::{Event, Listen};
 
 use super::bind;
-use super::channel::{Channel, What};
+use super::channel::Channel;
 use super::devices::{self, CmDevice};
-use super::id::{self, Id, Shared, Stage};
+use super::event::next;
+use super::id::{self, Id, Stage};
+use super::pending::{Shared, What};
 use super::qp;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
+use crate::c_result::minus_one;
+use crate::errno::Errno;
 
 /// As many requests as wait where a program does not say.
 const DEFAULT_BACKLOG: usize = 1024;
-
-/// Queues what the connection manager says of a connection.
-pub(crate) fn sink(of: &Arc<Shared>) -> CmSink {
-    let of = Arc::clone(of);
-    CmSink::new(move |event| {
-        of.push(What::Cm(event));
-        None
-    })
-}
 
 /// Queues requests for a listener; each has an id to be from then on.
 fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
@@ -36,7 +30,7 @@ fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
         };
         let child = Shared::new(&listener.current_queue()?);
         let what = What::Request { child: Arc::clone(&child), device, route, event: Box::new(event) };
-        listener.push(what).then(|| sink(&child))
+        listener.push(what).then(|| child.sink())
     })
 }
 
@@ -94,7 +88,7 @@ pub(crate) extern "C" fn get_request(listener: &Id, out: &mut *mut rdma_cm_id) -
         // SAFETY: the channel of an id that waits is its own.
         let channel = unsafe { &*(*listener.as_c()).channel.cast::<Channel>() };
         let mut event = loop {
-            let event = channel.next()?;
+            let event = next(channel)?;
             if event.base.event == CONNECT_REQUEST {
                 break event;
             }

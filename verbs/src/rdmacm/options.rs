@@ -2,7 +2,8 @@
 
 use super::id::Id;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
+use crate::c_result::minus_one;
+use crate::errno::Errno;
 
 const RDMA_OPTION_ID: c_int = 0;
 const TOS: c_int = 0;

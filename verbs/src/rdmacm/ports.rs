@@ -8,9 +8,8 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use softnic_cm::PortSpace;
-use softnic_nic::Generator;
-use softnic_runtime::OsRandom;
+use softnic_runtime::api::cm::PortSpace;
+use softnic_runtime::{Generator, OsRandom};
 
 use crate::errno::Errno;
 

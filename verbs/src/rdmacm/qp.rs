@@ -1,23 +1,20 @@
 //! The queue pair of an id: made with what the program leaves out, and moved on as its connection is.
 
-use softnic_cm::{PortSpace, Route};
-use softnic_nic::Generator;
-use softnic_runtime::OsRandom;
-use softnic_wire::Psn;
-use softnic_wire::mad::cm::{Rep, Req};
+use softnic_runtime::api::Qpn;
+use softnic_runtime::api::cm::PortSpace;
 
 use super::devices::CmDevice;
 use super::id::Id;
+use super::link::way;
 use crate::abi::*;
-use crate::builder;
-use crate::channel as channels;
-use crate::completion;
-use crate::context::ContextPtr;
-use crate::domain::Pd;
-use crate::errno::{Errno, minus_one};
-use crate::modify::modify;
-use crate::query::{MAX_RD_ATOMIC, gid_of};
-use crate::queue_pair::{self, Qp};
+use crate::c_result::minus_one;
+use crate::calls::qp_attributes::modify;
+use crate::calls::{create_cq, create_qp};
+use crate::errno::Errno;
+use crate::objects::context::ContextPtr;
+use crate::objects::domain::Pd;
+use crate::objects::queue_pair::{self, Qp};
+use crate::objects::{completion_channel, completion_queue};
 
 /// How long a peer waits when there is no receive: 0.64 ms. Linux says 655 ms here, for which nobody would want to wait.
 const MIN_RNR_TIMER: u8 = 12;
@@ -26,87 +23,6 @@ const INIT: c_int = 1;
 const RTR: c_int = 2;
 const RTS: c_int = 3;
 const ERROR: c_int = 6;
-
-/// How a connected queue pair gets to its peer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
-    route: Route,
-    mtu: u8,
-    dest_qpn: u32,
-    pub(crate) rq_psn: Psn,
-    sq_psn: Psn,
-    pub(crate) timeout: u8,
-    pub(crate) retry_count: u8,
-    rnr_retry_count: u8,
-    pub(crate) max_rd_atomic: u8,
-    pub(crate) max_dest_rd_atomic: u8,
-}
-
-fn random_psn() -> Result<Psn, Errno> {
-    Ok(Psn::new(OsRandom::new()?.next_u32() & 0xff_ffff))
-}
-
-impl Link {
-    /// Of one who asks: the rest comes with the reply.
-    pub(crate) fn asking(route: &Route, mtu: u8) -> Result<Link, Errno> {
-        let (rq_psn, sq_psn) = (random_psn()?, Psn::new(0));
-        Ok(Link {
-            route: *route,
-            mtu,
-            dest_qpn: 0,
-            rq_psn,
-            sq_psn,
-            timeout: 0,
-            retry_count: 0,
-            rnr_retry_count: 0,
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
-        })
-    }
-
-    /// Of one who is asked.
-    pub(crate) fn asked(route: &Route, request: &Req) -> Link {
-        Link {
-            route: *route,
-            mtu: request.path_mtu.code(),
-            dest_qpn: request.local_qpn,
-            // The system, which gave random numbers before, has none: any number will do, if a peer's old packets are to be feared less.
-            rq_psn: random_psn().unwrap_or(request.starting_psn),
-            sq_psn: request.starting_psn,
-            timeout: request.primary.local_ack_timeout.code(),
-            retry_count: request.retry_count,
-            rnr_retry_count: request.rnr_retry_count,
-            max_rd_atomic: request.responder_resources.min(MAX_RD_ATOMIC),
-            max_dest_rd_atomic: request.initiator_depth.min(MAX_RD_ATOMIC),
-        }
-    }
-
-    /// The peer accepts.
-    pub(crate) fn replied(&mut self, reply: &Rep) {
-        (self.dest_qpn, self.sq_psn) = (reply.local_qpn, reply.starting_psn);
-        self.rnr_retry_count = reply.rnr_retry_count;
-        self.max_rd_atomic = reply.responder_resources.min(MAX_RD_ATOMIC);
-        self.max_dest_rd_atomic = reply.initiator_depth.min(MAX_RD_ATOMIC);
-    }
-}
-
-/// The way to a peer, as verbs write it.
-pub(crate) fn way(device: &CmDevice, route: &Route) -> ibv_ah_attr {
-    let grh = ibv_global_route {
-        dgid: gid_of(route.remote),
-        flow_label: 0,
-        sgid_index: device.gid_index(route.local).unwrap_or(0) as u8,
-        hop_limit: 64,
-        traffic_class: route.traffic_class,
-    };
-    ibv_ah_attr { grh, is_global: 1, port_num: 1, ..ibv_ah_attr::default() }
-}
-
-/// The queue pair of an id, if it has one.
-pub(crate) fn of(id: &Id) -> Option<&Qp> {
-    // SAFETY: the id is alive, and its queue pair is destroyed by `destroy` alone.
-    unsafe { (*id.as_c()).qp.cast::<Qp>().as_ref() }
-}
 
 /// The attributes for a state, and which they are.
 fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, c_int), Errno> {
@@ -176,7 +92,7 @@ fn step(id: &Id, qp: &Qp, state: c_int) -> Result<(), Errno> {
 
 /// Moves a connected queue pair on until it is ready to send.
 pub(crate) fn to_rts(id: &Id) -> Result<(), Errno> {
-    let qp = of(id).ok_or(Errno::EINVAL)?;
+    let qp = id.qp().ok_or(Errno::EINVAL)?;
     // Receives may have been posted: it is in INIT, and its rights are set now.
     [INIT, RTR, RTS].into_iter().try_for_each(|state| step(id, qp, state))
 }
@@ -186,7 +102,7 @@ pub(crate) fn fail(id: &Id) {
     if id.space == PortSpace::Udp {
         return;
     }
-    if let Some(qp) = of(id) {
+    if let Some(qp) = id.qp() {
         let attr = ibv_qp_attr { qp_state: ERROR, ..ibv_qp_attr::default() };
         // One that is in RESET, or in error already, is as dead.
         let _ = modify(qp, &attr, IBV_QP_STATE);
@@ -223,14 +139,14 @@ fn own_cq(
     channel: &mut *mut ibv_comp_channel,
     cq: &mut *mut ibv_cq,
 ) -> Result<(), Errno> {
-    *channel = channels::create(context);
+    *channel = completion_channel::create(context);
     if channel.is_null() {
         return Err(Errno::last());
     }
-    *cq = completion::create(context, cqe.max(1) as c_int, id.as_c().cast(), *channel, 0);
+    *cq = create_cq::create(context, cqe.max(1) as c_int, id.as_c().cast(), *channel, 0);
     if cq.is_null() {
         let why = Errno::last();
-        channels::destroy(std::mem::replace(channel, std::ptr::null_mut()).cast());
+        completion_channel::destroy(std::mem::replace(channel, std::ptr::null_mut()).cast());
         return Err(why);
     }
     Ok(())
@@ -267,10 +183,10 @@ fn drop_own_cqs(id: &Id) {
         let (cq, channel) =
             (std::mem::replace(cq, std::ptr::null_mut()), std::mem::replace(channel, std::ptr::null_mut()));
         if !cq.is_null() {
-            completion::destroy(cq.cast());
+            completion_queue::destroy(cq.cast());
         }
         if !channel.is_null() {
-            channels::destroy(channel.cast());
+            completion_channel::destroy(channel.cast());
         }
     }
 }
@@ -303,7 +219,7 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
             break Err(Errno::last());
         }
         // SAFETY: it was just made.
-        if !device.manager.holds(softnic_wire::Qpn::new(unsafe { (*qp).qp_num })) {
+        if !device.manager.holds(Qpn::new(unsafe { (*qp).qp_num })) {
             break Ok(qp);
         }
         held.push(qp);
@@ -326,7 +242,7 @@ pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) 
     let device = id.device()?;
     // SAFETY: the id is alive; NULL, or a domain of the program.
     let (pd, srq) = unsafe { (domain(device, pd)?, (*id.as_c()).srq) };
-    if of(id).is_some() {
+    if id.qp().is_some() {
         return Err(Errno::EINVAL);
     }
     if init.srq.is_null() {
@@ -334,7 +250,7 @@ pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) 
     }
     let cap = init.cap;
     fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
-    put(id, pd, || queue_pair::create(pd, init))
+    put(id, pd, || create_qp::create(pd, init))
 }
 
 /// `rdma_create_qp_ex`.
@@ -344,7 +260,7 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c
         let given = if init.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
         // SAFETY: the id is alive; NULL, or a domain of the program.
         let (pd, srq) = unsafe { (domain(device, given)?, (*id.as_c()).srq) };
-        if of(id).is_some() {
+        if id.qp().is_some() {
             return Err(Errno::EINVAL);
         }
         (init.pd, init.comp_mask) = (pd.as_c(), init.comp_mask | IBV_QP_INIT_ATTR_PD);
@@ -353,14 +269,14 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c
         }
         let cap = init.cap;
         fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
-        put(id, pd, || builder::create(device.context(), init))
+        put(id, pd, || create_qp::create_ex(device.context(), init))
     })
 }
 
 /// `rdma_destroy_qp`, with the completion queues that were made for it.
 pub(crate) extern "C" fn destroy(id: &Id) {
     let mut groups = std::mem::take(&mut id.inner().groups);
-    groups.iter_mut().for_each(|group| group.detach(id));
+    groups.iter_mut().for_each(|group| group.detach(id.qp()));
     id.inner().groups = groups;
     // SAFETY: the id is alive, and the queue pair is its own.
     let qp = unsafe { std::mem::replace(&mut (*id.as_c()).qp, std::ptr::null_mut()) };

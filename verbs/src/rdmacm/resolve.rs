@@ -3,27 +3,19 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softnic_cm::{PortSpace, Route};
 use softnic_runtime::api::PeerPath;
+use softnic_runtime::api::cm::PortSpace;
 
 use super::addresses;
-use super::channel::What;
 use super::devices::{self, CmDevice};
-use super::event::CmEvent;
+use super::event::complete;
 use super::id::{Id, Stage};
-use super::ports::{self, Port};
+use super::pending::{Resolved, What};
+use super::ports;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::query::mtu_code;
-
-/// The way to an address.
-pub(crate) struct Resolved {
-    device: &'static CmDevice,
-    source: SocketAddr,
-    destination: SocketAddr,
-    /// A port that was taken for it.
-    port: Option<Port>,
-}
+use crate::c_result::minus_one;
+use crate::codes::mtu_code;
+use crate::errno::Errno;
 
 /// `rdma_resolve_addr`. It returns at once: who waits for a peer's MAC address is a thread of the library. That gives up when the kernel,
 /// or the NIC's own resolver, does, whatever the time that the program allows.
@@ -43,7 +35,7 @@ pub(crate) unsafe extern "C" fn address(
             (source, addresses::read(destination)?)
         };
         find(id, source, destination)?;
-        id.complete()
+        complete(id)
     })
 }
 
@@ -134,29 +126,11 @@ fn path(device: &CmDevice, from: Option<IpAddr>, to: IpAddr) -> Result<PeerPath,
     })
 }
 
-/// The program takes the event that its address is known.
-pub(crate) fn address_is_known(id: &Id, found: Resolved, event: impl FnOnce(c_int) -> Box<CmEvent>) -> Box<CmEvent> {
-    let Resolved { device, source, destination, port } = found;
-    {
-        let mut inner = id.inner();
-        (inner.stage, inner.device) = (Stage::AddressResolved, Some(device));
-        (inner.source, inner.destination) = (Some(source), Some(destination));
-        let route = Route { traffic_class: inner.tos, ..Route::new(source.ip(), destination.ip()) };
-        inner.route = Some(route);
-        if port.is_some() {
-            inner.port = port;
-        }
-    }
-    id.show_device(device);
-    id.show_addresses(Some(source), Some(destination));
-    event(ADDR_RESOLVED)
-}
-
 /// `rdma_resolve_route`: RoCE has no subnet manager to ask; the way is looked up again.
 pub(crate) extern "C" fn route(id: &Id, _timeout_ms: c_int) -> c_int {
     minus_one(|| {
         find_route(id)?;
-        id.complete()
+        complete(id)
     })
 }
 
@@ -176,47 +150,4 @@ pub(crate) fn find_route(id: &Id) -> Result<(), Errno> {
     };
     std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
     Ok(())
-}
-
-/// Exactly this value, of MTU, rate and packet life time.
-const EXACTLY: u8 = 2;
-/// 0.27 s, as Linux assumes.
-pub(crate) const PACKET_LIFE_TIME: u8 = 16;
-/// IBV_RATE_10_GBPS.
-const RATE: u8 = 3;
-
-/// The program takes the event that its route is known.
-pub(crate) fn route_is_known(id: &Id, mtu: u8) {
-    let tos = {
-        let mut inner = id.inner();
-        inner.stage = Stage::RouteResolved;
-        inner.mtu = mtu;
-        inner.tos
-    };
-    let base = id.as_c();
-    // SAFETY: it is alive; what the field points to, if anything, was made here before.
-    unsafe {
-        let addresses = &(*base).route.addr.addr;
-        let path = ibv_sa_path_rec {
-            dgid: addresses.dgid,
-            sgid: addresses.sgid,
-            traffic_class: tos,
-            hop_limit: 64,
-            reversible: 1,
-            numb_path: 1,
-            pkey: 0xffff,
-            mtu_selector: EXACTLY,
-            mtu,
-            rate_selector: EXACTLY,
-            rate: RATE,
-            packet_life_time_selector: EXACTLY,
-            packet_life_time: PACKET_LIFE_TIME,
-            ..ibv_sa_path_rec::default()
-        };
-        let old = std::mem::replace(&mut (*base).route.path_rec, Box::into_raw(Box::new(path)));
-        (*base).route.num_paths = 1;
-        if !old.is_null() {
-            drop(Box::from_raw(old));
-        }
-    }
 }

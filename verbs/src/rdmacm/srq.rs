@@ -3,8 +3,9 @@
 use super::id::Id;
 use super::qp::domain;
 use crate::abi::*;
-use crate::errno::{Errno, minus_one};
-use crate::shared_receive;
+use crate::c_result::minus_one;
+use crate::errno::Errno;
+use crate::objects::shared_receive;
 
 fn put(id: &Id, pd: *mut ibv_pd, srq: *mut ibv_srq) -> Result<(), Errno> {
     if srq.is_null() {

@@ -3,13 +3,14 @@
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, MutexGuard};
 
-use softnic_nic::Buffer;
-use softnic_nic::transports::memory::Access;
-use softnic_runtime::api::MemoryRegion;
+use softnic_runtime::api::{Access, Buffer, MemoryRegion};
 
 use crate::abi::*;
-use crate::domain::Pd;
-use crate::errno::{Errno, pointer, status};
+use crate::c_result::{pointer, status};
+use crate::codes::access_of;
+use crate::errno::Errno;
+use crate::objects::context::{Kind, Retire};
+use crate::objects::domain::Pd;
 
 /// A memory region. The C struct changes when it is registered anew.
 #[repr(C)]
@@ -29,31 +30,6 @@ struct State {
     access: Access,
 }
 
-/// Rights as the NIC knows them. Bits that a device may ignore are ignored, others that it does not know are refused.
-pub(crate) fn access_of(flags: c_uint) -> Result<Access, Errno> {
-    let ignored = IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ZERO_BASED;
-    let mut access = Access::NONE;
-    let mut rest = flags & !ignored;
-    for (flag, right) in [
-        (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
-        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
-        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
-        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
-        (IBV_ACCESS_MW_BIND, Access::MW_BIND),
-    ] {
-        if rest & flag != 0 {
-            access = access | right;
-            rest &= !flag;
-        }
-    }
-    match rest {
-        0 => Ok(access),
-        // On-demand paging would be nothing special here, but programs that ask for it ask for its other verbs as well.
-        IBV_ACCESS_ON_DEMAND => Err(Errno::EOPNOTSUPP),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 impl Mr {
     fn new(pd: &'static Pd, region: MemoryRegion, access: Access, addr: *mut c_void, length: usize) -> Box<Mr> {
         let base = ibv_mr {
@@ -68,7 +44,7 @@ impl Mr {
         pd.ours.users.add();
         let ours = MrOurs { state: Mutex::new(State { region: Some(region), pd, access }) };
         let mr = Box::new(Mr { base: UnsafeCell::new(base), ours });
-        pd.context().add_mr(&mr);
+        pd.context().add(Kind::Region, &*mr);
         mr
     }
 
@@ -80,9 +56,11 @@ impl Mr {
     pub(crate) fn lkey(&self) -> Option<u32> {
         self.state().region.as_ref().map(MemoryRegion::lkey)
     }
+}
 
-    /// Its context is closed: nobody may touch the memory any more, and the region is of no use.
-    pub(crate) fn forget(&self) {
+impl Retire for Mr {
+    /// Nobody may touch the memory any more, and the region is of no use.
+    fn retire(&self) {
         if let Some(region) = self.state().region.take() {
             // Windows over it keep the NIC from letting go of it; then their keys stay good until the NIC goes.
             let _ = region.deregister();
@@ -197,7 +175,7 @@ pub(crate) extern "C" fn dereg(mr: *mut Mr) -> c_int {
                 state.region = Some(region);
                 return Err(why.into());
             }
-            state.pd.context().remove_mr(this);
+            state.pd.context().remove(Kind::Region, this);
             state.pd.ours.users.remove();
         }
         drop(state);
@@ -282,18 +260,4 @@ pub(crate) extern "C" fn alloc_buf(_pd: &Pd, size: usize, buf: &mut *mut c_void)
 pub(crate) extern "C" fn free_buf(buf: *mut c_void) {
     // SAFETY: it is from `alloc_buf`.
     unsafe { libc::free(buf) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rights_are_translated_and_unknown_ones_refused() {
-        let all = access_of(0x1f).unwrap();
-        assert!(all.allows(Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND));
-        assert_eq!(access_of(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB).unwrap(), Access::NONE);
-        assert_eq!(access_of(1 << 15), Err(Errno::EINVAL));
-        assert_eq!(access_of(IBV_ACCESS_ON_DEMAND), Err(Errno::EOPNOTSUPP));
-    }
 }

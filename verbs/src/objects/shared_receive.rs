@@ -1,16 +1,15 @@
 //! Shared receive queues.
 
-use softnic_nic::MAX_SGE;
-use softnic_nic::transports::RecvWr;
-use softnic_runtime::api::SharedReceiveQueue;
+use softnic_runtime::api::{MAX_SGE, SharedReceiveQueue};
 
 use crate::abi::*;
-use crate::context::ContextPtr;
-use crate::domain::{Pd, Users};
-use crate::errno::{Errno, pointer, status};
-use crate::events::{Subject, Unacknowledged};
-use crate::post::{post_list, sges};
-use crate::query::MAX_QP_WR;
+use crate::c_result::{pointer, status};
+use crate::errno::Errno;
+use crate::limits::MAX_QP_WR;
+use crate::objects::context::ContextPtr;
+use crate::objects::domain::Pd;
+use crate::objects::event_queue::{Subject, Unacknowledged};
+use crate::objects::users::Users;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -124,14 +123,4 @@ pub(crate) extern "C" fn destroy(srq: *mut Srq) -> c_int {
         drop(unsafe { Box::from_raw(srq) });
         Ok(())
     })
-}
-
-/// `ibv_post_srq_recv`.
-pub(crate) extern "C" fn post_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
-    let post = |wr: &ibv_recv_wr| {
-        // SAFETY: the program has as many elements as it says.
-        let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
-        Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, deadline: None })?)
-    };
-    post_list(wr, bad, |wr| wr.next, post)
 }

@@ -2,17 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use softnic_nic::WindowType;
-use softnic_nic::transports::SendFlags;
-use softnic_nic::transports::memory::{Access, Bind};
-use softnic_runtime::api::MemoryWindow;
+use softnic_runtime::api::{Access, Bind, MemoryWindow, SendFlags, WindowType};
 
 use crate::abi::*;
-use crate::domain::Pd;
-use crate::errno::{Errno, pointer, status};
-use crate::post::flags_of;
-use crate::queue_pair::Qp;
-use crate::region::{Mr, access_of};
+use crate::c_result::{pointer, status};
+use crate::codes::{access_of, flags_of};
+use crate::errno::Errno;
+use crate::objects::domain::Pd;
+use crate::objects::queue_pair::Qp;
+use crate::objects::region::Mr;
 
 /// A memory window.
 #[repr(C)]

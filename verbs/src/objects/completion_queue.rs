@@ -1,23 +1,55 @@
 //! Completion queues.
 
+use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use softnic_nic::Notify;
-use softnic_nic::transports::completion::WcOpcode;
-use softnic_nic::transports::{Completion, Status};
-use softnic_runtime::api::CompletionQueue;
+use softnic_runtime::api::{Completion, CompletionQueue, Notify};
 
 use crate::abi::*;
-use crate::channel::Channel;
-use crate::completion_ex::{self, Current};
-use crate::context::ContextPtr;
-use crate::domain::Users;
-use crate::errno::{Errno, pointer, status};
-use crate::events::{Subject, Unacknowledged};
-use crate::fork;
-use crate::nic::Nics;
-use crate::query::MAX_CQE;
+use crate::c_result::status;
+use crate::errno::Errno;
+use crate::limits::MAX_CQE;
+use crate::objects::completion_channel::Channel;
+use crate::objects::context::ContextPtr;
+use crate::objects::event_queue::{Subject, Unacknowledged};
+use crate::objects::nic::Nics;
+use crate::objects::users::Users;
+
+/// The pointers of `struct ibv_cq_ex`, in its order.
+#[repr(C)]
+pub(crate) struct CqReaders {
+    pub(crate) start_poll: extern "C" fn(&Cq, *mut c_void) -> c_int,
+    pub(crate) next_poll: extern "C" fn(&Cq) -> c_int,
+    pub(crate) end_poll: extern "C" fn(&Cq),
+    pub(crate) read_opcode: extern "C" fn(&Cq) -> c_int,
+    pub(crate) read_vendor_err: extern "C" fn(&Cq) -> u32,
+    pub(crate) read_byte_len: extern "C" fn(&Cq) -> u32,
+    pub(crate) read_imm_data: extern "C" fn(&Cq) -> u32,
+    pub(crate) read_qp_num: extern "C" fn(&Cq) -> u32,
+    pub(crate) read_src_qp: extern "C" fn(&Cq) -> u32,
+    pub(crate) read_wc_flags: extern "C" fn(&Cq) -> c_uint,
+    pub(crate) read_slid: extern "C" fn(&Cq) -> u32,
+    pub(crate) read_sl: extern "C" fn(&Cq) -> u8,
+    pub(crate) read_dlid_path_bits: extern "C" fn(&Cq) -> u8,
+    /// Timestamps, VLAN, flow tag, tag matching: a queue that asks for them is refused.
+    pub(crate) unsupported: [*mut c_void; 5],
+}
+
+/// `struct ibv_cq_ex`.
+#[repr(C)]
+pub(crate) struct ibv_cq_ex {
+    pub(crate) cq: ibv_cq,
+    pub(crate) comp_mask: u32,
+    pub(crate) status: AtomicI32,
+    pub(crate) wr_id: AtomicU64,
+    pub(crate) readers: CqReaders,
+}
+layout!(ibv_cq_ex, 288, comp_mask 128, status 132, wr_id 136, readers 144);
+
+/// The completion that is read. Whoever began to poll holds the queue's lock until it ends.
+#[derive(Default)]
+pub(crate) struct Current(pub(crate) UnsafeCell<Option<Completion>>);
 
 /// A completion queue, in the shape of the extended ones, of which the plain shape is the beginning.
 #[repr(C)]
@@ -52,13 +84,14 @@ impl Cq {
     }
 }
 
-/// What makes a queue, plain or extended.
+/// What makes a queue, plain or extended; `readers` read its completions field by field.
 pub(crate) fn make(
     context: ContextPtr<'_>,
     cqe: u32,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     vector: u32,
+    readers: CqReaders,
 ) -> Result<Box<Cq>, Errno> {
     if cqe == 0 || cqe > MAX_CQE || vector != 0 {
         return Err(Errno::EINVAL);
@@ -84,8 +117,7 @@ pub(crate) fn make(
         comp_events_completed: 0,
         async_events_completed: 0,
     };
-    let base =
-        ibv_cq_ex { cq, comp_mask: 0, status: AtomicI32::new(0), wr_id: 0.into(), readers: completion_ex::readers() };
+    let base = ibv_cq_ex { cq, comp_mask: 0, status: AtomicI32::new(0), wr_id: 0.into(), readers };
     let ours = CqOurs {
         queue,
         users: Users::default(),
@@ -98,20 +130,6 @@ pub(crate) fn make(
     let cq = Box::write(room, Cq { base, ours });
     context.nic().owners.add(cq.subject(), &context.ours.events, (&raw const *cq).expose_provenance());
     Ok(cq)
-}
-
-/// `ibv_create_cq`.
-pub(crate) extern "C" fn create(
-    context: ContextPtr<'_>,
-    cqe: c_int,
-    cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
-    vector: c_int,
-) -> *mut ibv_cq {
-    pointer(|| {
-        let cqe = u32::try_from(cqe).map_err(|_| Errno::EINVAL)?;
-        make(context, cqe, cq_context, channel, u32::try_from(vector).map_err(|_| Errno::EINVAL)?)
-    })
 }
 
 /// `ibv_destroy_cq`. EBUSY while queue pairs use it; waits until all events are acknowledged.
@@ -150,90 +168,4 @@ pub(crate) extern "C" fn req_notify(cq: &Cq, solicited_only: c_int) -> c_int {
         cq.ours.queue.arm(if solicited_only == 0 { Notify::Next } else { Notify::Solicited });
         Ok(())
     })
-}
-
-/// `ibv_poll_cq`.
-pub(crate) extern "C" fn poll(cq: &Cq, max: c_int, mut out: *mut ibv_wc) -> c_int {
-    if max <= 0 || fork::check().is_err() {
-        return if max == 0 { 0 } else { -1 };
-    }
-    let taken = cq.ours.queue.poll_each(max as usize, |completion| {
-        // SAFETY: the program has room for `max` completions, and no more are taken.
-        unsafe {
-            out.write(to_c(&completion));
-            out = out.add(1);
-        }
-    });
-    taken.map_or(-1, |n| n as c_int)
-}
-
-/// A status as verbs number it.
-pub(crate) fn status_code(status: Status) -> c_int {
-    match status {
-        Status::Success => 0,
-        Status::LocLenErr => 1,
-        Status::LocQpOpErr => 2,
-        Status::LocProtErr => 4,
-        Status::WrFlushErr => 5,
-        Status::MwBindErr => 6,
-        Status::BadRespErr => 7,
-        Status::RemInvReqErr => 9,
-        Status::RemAccessErr => 10,
-        Status::RemOpErr => 11,
-        Status::RetryExcErr => 12,
-        Status::RnrRetryExcErr => 13,
-    }
-}
-
-/// An operation as verbs number it.
-pub(crate) fn opcode_code(opcode: WcOpcode) -> c_int {
-    match opcode {
-        WcOpcode::Send => 0,
-        WcOpcode::Write => 1,
-        WcOpcode::Read => 2,
-        WcOpcode::CompareSwap => 3,
-        WcOpcode::FetchAdd => 4,
-        WcOpcode::BindWindow => 5,
-        WcOpcode::LocalInv => 6,
-        WcOpcode::Recv => 1 << 7,
-        WcOpcode::RecvWriteImm => (1 << 7) + 1,
-    }
-}
-
-/// What came with a completion: flags, and the immediate in network byte order or the key that was invalidated.
-pub(crate) fn extras(c: &Completion) -> (c_uint, u32) {
-    let grh = if c.src_qp.is_some() { IBV_WC_GRH } else { 0 };
-    match (c.imm, c.invalidated) {
-        (Some(imm), _) => (grh | IBV_WC_WITH_IMM, imm.to_be()),
-        (None, Some(key)) => (grh | IBV_WC_WITH_INV, key),
-        (None, None) => (grh, 0),
-    }
-}
-
-/// The kind of packet that a datagram came in, in the place of InfiniBand's service level, as ConnectX has it: 8 for UDP, with 1
-/// for IPv6 or 2 for IPv4. UCX finds the destination in the 40 bytes by it, and without drops every datagram.
-#[inline]
-pub(crate) fn packet_kind(c: &Completion) -> u8 {
-    match (c.src_qp, c.over_ipv6) {
-        (None, _) => 0,
-        (Some(_), true) => 8 | 1,
-        (Some(_), false) => 8 | 2,
-    }
-}
-
-#[inline]
-fn to_c(c: &Completion) -> ibv_wc {
-    let (wc_flags, imm_data) = extras(c);
-    ibv_wc {
-        wr_id: c.wr_id,
-        status: status_code(c.status),
-        opcode: opcode_code(c.opcode),
-        byte_len: c.byte_len,
-        imm_data,
-        qp_num: c.qpn.value(),
-        src_qp: c.src_qp.map_or(0, |qpn| qpn.value()),
-        wc_flags,
-        sl: packet_kind(c),
-        ..ibv_wc::default()
-    }
 }

@@ -2,56 +2,21 @@
 //!
 //! Work requests are collected and posted together at the end, or not at all.
 
-use std::cell::UnsafeCell;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
+use softnic_runtime::api::{Data, SendOp, SendWr, Sge};
 
 use crate::abi::*;
-use crate::context::ContextPtr;
-use crate::domain::Pd;
-use crate::errno::{Errno, pointer, status};
-use crate::post::{InlineRoom, datagram, flags_of, sges};
-use crate::queue_pair::{self, Qp, Request};
-use crate::{fork, window};
+use crate::c_result::status;
+use crate::calls::post::{InlineRoom, datagram, sges};
+use crate::codes::flags_of;
+use crate::errno::Errno;
+use crate::fork;
+use crate::objects::building::{Building, Built, Source};
+use crate::objects::queue_pair::{BuilderTable, Qp};
+use crate::objects::window;
 
-/// What `struct ibv_qp_ex` has behind `struct ibv_qp`, in its order.
-#[repr(C)]
-pub(crate) struct BuilderTable {
-    comp_mask: u64,
-    /// Set by the program before each work request.
-    wr_id: AtomicU64,
-    wr_flags: AtomicU32,
-    atomic_cmp_swp: extern "C" fn(&Qp, u32, u64, u64, u64),
-    atomic_fetch_add: extern "C" fn(&Qp, u32, u64, u64),
-    bind_mw: extern "C" fn(&Qp, *mut ibv_mw, u32, &ibv_mw_bind_info),
-    local_inv: extern "C" fn(&Qp, u32),
-    rdma_read: extern "C" fn(&Qp, u32, u64),
-    rdma_write: extern "C" fn(&Qp, u32, u64),
-    rdma_write_imm: extern "C" fn(&Qp, u32, u64, u32),
-    send: extern "C" fn(&Qp),
-    send_imm: extern "C" fn(&Qp, u32),
-    send_inv: extern "C" fn(&Qp, u32),
-    /// A queue pair that asks for it is refused.
-    send_tso: usize,
-    set_ud_addr: extern "C" fn(&Qp, *mut ibv_ah, u32, u32),
-    set_xrc_srqn: usize,
-    set_inline_data: extern "C" fn(&Qp, *const u8, usize),
-    set_inline_data_list: extern "C" fn(&Qp, usize, *const ibv_data_buf),
-    set_sge: extern "C" fn(&Qp, u32, u64, u32),
-    set_sge_list: extern "C" fn(&Qp, usize, *const ibv_sge),
-    start: extern "C" fn(&Qp),
-    complete: extern "C" fn(&Qp) -> c_int,
-    abort: extern "C" fn(&Qp),
-    atomic_write: usize,
-    /// Since v46.
-    flush: usize,
-}
-layout!(BuilderTable, 360 - 160, wr_id 168 - 160, wr_flags 176 - 160, atomic_cmp_swp 184 - 160, send 240 - 160,
-    set_ud_addr 272 - 160, start 320 - 160, abort 336 - 160);
-
+/// The functions of a queue pair's builder interface.
 pub(crate) fn table() -> BuilderTable {
     BuilderTable {
         comp_mask: 0,
@@ -80,69 +45,6 @@ pub(crate) fn table() -> BuilderTable {
         atomic_write: 0,
         flush: 0,
     }
-}
-
-/// Work requests that are being built, by whoever holds the queue pair's lock since `start`.
-#[derive(Default)]
-pub(crate) struct Builder(UnsafeCell<Building>);
-
-#[derive(Default)]
-struct Building {
-    requests: Vec<Built>,
-    sges: Vec<Sge>,
-    inline: Vec<u8>,
-    /// The first thing that was wrong.
-    error: Option<Errno>,
-}
-
-struct Built {
-    wr_id: u64,
-    op: SendOp,
-    flags: SendFlags,
-    to: Option<Datagram>,
-    data: Source,
-    /// The window that it binds, and its new key.
-    window: Option<(*mut ibv_mw, u32)>,
-}
-
-enum Source {
-    Sges(Range<usize>),
-    Inline(Range<usize>),
-}
-
-/// `ibv_create_qp_ex`.
-pub(crate) extern "C" fn create(_context: ContextPtr<'_>, init: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    pointer(|| request(init).and_then(queue_pair::make))
-}
-
-pub(crate) fn request(init: &mut ibv_qp_init_attr_ex) -> Result<Request<'_>, Errno> {
-    let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    let mask = init.comp_mask;
-    if mask & !known != 0 || mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let extended = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    let has = match init.qp_type {
-        IBV_QPT_RC => SUPPORTED_SEND_OPS,
-        IBV_QPT_UC => UC_SEND_OPS,
-        _ => UD_SEND_OPS,
-    };
-    if extended && init.send_ops_flags & !has != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    // SAFETY: NULL, or a domain of the program, which it destroys after its queue pairs.
-    let pd: Option<&'static Pd> = unsafe { init.pd.cast::<Pd>().as_ref() }.filter(|_| mask & IBV_QP_INIT_ATTR_PD != 0);
-    Ok(Request {
-        pd: pd.ok_or(Errno::EINVAL)?,
-        qp_context: init.qp_context,
-        cqs: [init.send_cq, init.recv_cq],
-        srq: init.srq,
-        cap: &mut init.cap,
-        qp_type: init.qp_type,
-        sig_all: init.sq_sig_all != 0,
-        extended,
-        transport: queue_pair::usual_transport(),
-    })
 }
 
 /// `ibv_qp_to_qp_ex`: NULL for one that was not made for it.

@@ -1,16 +1,14 @@
 //! Addresses: the way to a peer as verbs write it, address handles, multicast groups.
 
-use softnic_nic::AddressAttr;
-use softnic_runtime::api::{AddressHandle, MulticastError, PeerPath};
-use softnic_wire::Path;
-use softnic_wire::grh::Grh;
+use softnic_runtime::api::{AddressAttr, AddressHandle, Grh, MulticastError, Path, PeerPath};
 
 use crate::abi::*;
-use crate::context::{Context, ContextPtr};
-use crate::domain::Pd;
-use crate::errno::{Errno, minus_one, pointer, status};
-use crate::query::address_of;
-use crate::queue_pair::Qp;
+use crate::c_result::{minus_one, pointer, status};
+use crate::errno::Errno;
+use crate::gid::{address_of, gid_of};
+use crate::objects::context::{Context, ContextPtr};
+use crate::objects::domain::Pd;
+use crate::objects::queue_pair::Qp;
 
 /// An address handle.
 #[repr(C)]
@@ -73,7 +71,7 @@ fn back(context: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_a
     let index =
         index.or_else(|| addresses.iter().position(|a| a.is_ipv4() == source.is_ipv4())).ok_or(Errno::EINVAL)?;
     let route = ibv_global_route {
-        dgid: crate::query::gid_of(source),
+        dgid: gid_of(source),
         flow_label: 0,
         sgid_index: index as u8,
         hop_limit: 0xff,

@@ -2,18 +2,17 @@
 
 use std::net::IpAddr;
 
-use softnic_nic::{MAX_INLINE, MAX_SGE};
-use softnic_wire::{PathMtu, bth};
+use softnic_runtime::api::{DEFAULT_PKEY, MAX_INLINE, MAX_SGE, PathMtu};
 
 use crate::abi::*;
-use crate::context::ContextPtr;
-use crate::errno::{Errno, minus_one, status};
+use crate::c_result::{minus_one, status};
+use crate::codes::mtu_code;
+use crate::errno::Errno;
 use crate::fork;
+use crate::gid::gid_of;
+use crate::limits::{MAX_CQE, MAX_QP_WR, MAX_RD_ATOMIC};
+use crate::objects::context::{Context, ContextPtr};
 
-/// Limits that we tell and hold.
-pub(crate) const MAX_QP_WR: u32 = 32_768;
-pub(crate) const MAX_CQE: u32 = 1 << 22;
-pub(crate) const MAX_RD_ATOMIC: u8 = 16;
 const MAX_OBJECTS: c_int = 1 << 16;
 /// An OUI in place of a vendor's, which programs expect to be something: of those that are administered locally, so nobody's.
 const VENDOR_ID: u32 = 0x02_53_4e;
@@ -21,25 +20,7 @@ const VENDOR_ID: u32 = 0x02_53_4e;
 const GID_TABLE: usize = 16;
 const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
 
-/// An address as a GID.
-pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
-    let v6 = match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    };
-    ibv_gid { raw: v6.octets() }
-}
-
-/// A GID as an address. A multicast group of IPv4 may be written as an IPv6 group, too, as RoCEv1 does.
-pub(crate) fn address_of(gid: &ibv_gid) -> IpAddr {
-    let mut raw = gid.raw;
-    if raw[..2] == [0xff, 0x0e] && raw[2..10] == [0; 8] && raw[10..12] == [0xff; 2] {
-        raw[..2].fill(0);
-    }
-    IpAddr::from(raw).to_canonical()
-}
-
-fn device_attr(context: &crate::context::Context) -> ibv_device_attr {
+fn device_attr(context: &Context) -> ibv_device_attr {
     let guid = context.ours.device.guid.to_be();
     let mut fw_ver = [0; 64];
     let version = env!("CARGO_PKG_VERSION").as_bytes();
@@ -143,17 +124,6 @@ fn check_port(port: u32) -> Result<(), Errno> {
     if port == 1 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// A path MTU as verbs number it.
-pub(crate) fn mtu_code(mtu: PathMtu) -> c_int {
-    match mtu {
-        PathMtu::B256 => 1,
-        PathMtu::B512 => 2,
-        PathMtu::B1024 => 3,
-        PathMtu::B2048 => 4,
-        PathMtu::B4096 => 5,
-    }
-}
-
 /// Width and speed that together are an interface's rate in Mbit/s, as Linux tells them for RoCE.
 fn width_and_speed(mbps: u32) -> (u8, u8) {
     const X1: u8 = 1;
@@ -174,7 +144,7 @@ fn width_and_speed(mbps: u32) -> (u8, u8) {
     }
 }
 
-fn port_attr(context: &crate::context::Context) -> ibv_port_attr {
+fn port_attr(context: &Context) -> ibv_port_attr {
     let runtime = &context.nic().runtime;
     let (port, up) = (runtime.port(), runtime.is_up());
     let rate = context.ours.device.interface().and_then(|interface| {
@@ -222,7 +192,7 @@ fn table_len(addresses: &[IpAddr]) -> usize {
 }
 
 /// The address at an index of the GID table; `None` where the entry is empty.
-fn address_at(context: &crate::context::Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
+fn address_at(context: &Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
     check_port(port)?;
     let addresses = context.nic().runtime.addresses();
     match index < table_len(&addresses) {
@@ -240,7 +210,7 @@ pub(crate) extern "C" fn gid(context: ContextPtr<'_>, port: u8, index: c_int, gi
     })
 }
 
-fn entry(context: &crate::context::Context, index: usize, address: IpAddr) -> ibv_gid_entry {
+fn entry(context: &Context, index: usize, address: IpAddr) -> ibv_gid_entry {
     let interface = context.ours.device.interface();
     let index_of =
         |name: &str| std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()?.trim().parse().ok();
@@ -311,7 +281,7 @@ pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, 
         if index != 0 {
             return Err(Errno::EINVAL);
         }
-        *pkey = bth::DEFAULT_PKEY.to_be();
+        *pkey = DEFAULT_PKEY.to_be();
         Ok(())
     })
 }
@@ -319,25 +289,10 @@ pub(crate) extern "C" fn pkey(_context: ContextPtr<'_>, port: u8, index: c_int, 
 /// `ibv_get_pkey_index`, of a key in network byte order.
 pub(crate) extern "C" fn pkey_index(_context: ContextPtr<'_>, port: u8, pkey: u16) -> c_int {
     match check_port(port.into()) {
-        Ok(()) if u16::from_be(pkey) == bth::DEFAULT_PKEY => 0,
+        Ok(()) if u16::from_be(pkey) == DEFAULT_PKEY => 0,
         _ => {
             Errno::EINVAL.set();
             -1
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gids_are_addresses_and_groups_of_ipv4_have_two_ways() {
-        for text in ["10.0.0.1", "fe80::1", "ff0e::1:2"] {
-            let address: IpAddr = text.parse().unwrap();
-            assert_eq!(address_of(&gid_of(address)), address);
-        }
-        let group: IpAddr = "ff0e::ffff:224.1.2.3".parse().unwrap();
-        assert_eq!(address_of(&gid_of(group)), "224.1.2.3".parse::<IpAddr>().unwrap());
     }
 }

@@ -1,18 +1,14 @@
-//! Asynchronous events: queued for the context that owns the object, acknowledged before the object goes.
+//! Asynchronous events on their way to the program: queued for the context that owns the object, acknowledged before the object goes.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use softnic_nic::transports::Event;
+use softnic_runtime::api::{Event, Qpn};
 
 use crate::abi::*;
-use crate::completion::Cq;
-use crate::context::ContextPtr;
-use crate::errno::{Errno, minus_one};
-use crate::queue_pair::Qp;
-use crate::shared_receive::Srq;
+use crate::errno::Errno;
 
 /// What an event is about, by the NIC's name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,15 +24,15 @@ const IBV_EVENT_QP_REQ_ERR: c_int = 2;
 const IBV_EVENT_QP_ACCESS_ERR: c_int = 3;
 const IBV_EVENT_COMM_EST: c_int = 4;
 const IBV_EVENT_SQ_DRAINED: c_int = 5;
-const IBV_EVENT_PORT_ACTIVE: c_int = 9;
-const IBV_EVENT_PORT_ERR: c_int = 10;
-const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
+pub(crate) const IBV_EVENT_PORT_ACTIVE: c_int = 9;
+pub(crate) const IBV_EVENT_PORT_ERR: c_int = 10;
+pub(crate) const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
 const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
-const IBV_EVENT_GID_CHANGE: c_int = 18;
+pub(crate) const IBV_EVENT_GID_CHANGE: c_int = 18;
 
 /// An event as verbs number it, and whom it is about; about the port if nobody. `None` for one that verbs do not know.
 pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
-    let qp = |kind, qpn: softnic_wire::Qpn| (kind, Some(Subject::Qp(qpn.value())));
+    let qp = |kind, qpn: Qpn| (kind, Some(Subject::Qp(qpn.value())));
     Some(match event {
         Event::FellBack(..) => return None,
         Event::CommEst(qpn) => qp(IBV_EVENT_COMM_EST, qpn),
@@ -102,6 +98,11 @@ impl EventQueue {
         self.fd.as_raw_fd()
     }
 
+    /// Waits until there is an event; EAGAIN where the program asked not to wait.
+    pub(crate) fn wait(&self) -> Result<(), Errno> {
+        wait_readable(self.fd.as_fd())
+    }
+
     fn events(&self) -> MutexGuard<'_, VecDeque<(c_int, usize)>> {
         self.events.lock().unwrap_or_else(|p| p.into_inner())
     }
@@ -122,7 +123,7 @@ impl EventQueue {
     }
 
     /// The oldest event; `took` is called while the object cannot go.
-    fn pop(&self, took: impl FnOnce(c_int, usize)) -> Option<(c_int, usize)> {
+    pub(crate) fn pop(&self, took: impl FnOnce(c_int, usize)) -> Option<(c_int, usize)> {
         let mut events = self.events();
         let (kind, element) = events.pop_front()?;
         self.drain(&events);
@@ -147,48 +148,4 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     }
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
     Ok(())
-}
-
-/// The count of what an event is about.
-///
-/// # Safety
-/// The element is of the kind that the event is about, and alive.
-unsafe fn count_of<'a>(kind: c_int, element: usize) -> Option<&'a Unacknowledged> {
-    // SAFETY: by the contract, in each case.
-    unsafe {
-        match kind {
-            IBV_EVENT_CQ_ERR => Some(&(*(element as *const Cq)).ours.async_events),
-            IBV_EVENT_SRQ_LIMIT_REACHED => Some(&(*(element as *const Srq)).ours.async_events),
-            IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR | IBV_EVENT_GID_CHANGE => None,
-            _ => Some(&(*(element as *const Qp)).ours.async_events),
-        }
-    }
-}
-
-/// `ibv_get_async_event`.
-pub(crate) extern "C" fn get(context: ContextPtr<'_>, event: &mut ibv_async_event) -> c_int {
-    minus_one(|| {
-        let queue = &context.ours.events;
-        let took = |kind, element| {
-            // SAFETY: the object is there: it is only freed after `forget`, which waits for the lock that is held now.
-            if let Some(count) = unsafe { count_of(kind, element) } {
-                count.took_one();
-            }
-        };
-        loop {
-            if let Some((event_type, element)) = queue.pop(took) {
-                *event = ibv_async_event { element, event_type };
-                return Ok(());
-            }
-            wait_readable(queue.fd.as_fd())?;
-        }
-    })
-}
-
-/// `ibv_ack_async_event`.
-pub(crate) extern "C" fn acknowledge(event: &ibv_async_event) {
-    // SAFETY: the event is one that the program got, so its object waits for this.
-    if let Some(count) = unsafe { count_of(event.event_type, event.element) } {
-        count.acknowledge(1);
-    }
 }

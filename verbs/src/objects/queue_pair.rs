@@ -1,26 +1,59 @@
-//! Queue pairs: made, asked, destroyed.
+//! Queue pairs: made and destroyed.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 use std::sync::{Mutex as Lock, MutexGuard};
 
-use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::{MAX_INLINE, MAX_SGE, QpKind};
-use softnic_runtime::api::{Cc, QpOptions, QueuePair, Transport};
+use softnic_runtime::api::{Caps, Cc, MAX_INLINE, MAX_SGE, QpAttr, QpKind, QpOptions, QpState, QueuePair, Transport};
 
 use crate::abi::*;
-use crate::builder;
-use crate::builder::{Builder, BuilderTable};
-use crate::completion::Cq;
-use crate::context::ContextPtr;
-use crate::device::environment;
-use crate::domain::Pd;
-use crate::errno::{Errno, pointer, status};
-use crate::events::{Subject, Unacknowledged};
-use crate::modify;
-use crate::query::{MAX_QP_WR, mtu_code};
-use crate::shared_receive::Srq;
+use crate::c_result::status;
+use crate::codes::state_code;
+use crate::environment::environment;
+use crate::errno::Errno;
+use crate::limits::MAX_QP_WR;
+use crate::objects::building::Builder;
+use crate::objects::completion_queue::Cq;
+use crate::objects::context::{ContextPtr, Kind, Retire};
+use crate::objects::domain::Pd;
+use crate::objects::event_queue::{Subject, Unacknowledged};
+use crate::objects::shared_receive::Srq;
+
+/// What `struct ibv_qp_ex` has behind `struct ibv_qp`, in its order.
+#[repr(C)]
+pub(crate) struct BuilderTable {
+    pub(crate) comp_mask: u64,
+    /// Set by the program before each work request.
+    pub(crate) wr_id: AtomicU64,
+    pub(crate) wr_flags: AtomicU32,
+    pub(crate) atomic_cmp_swp: extern "C" fn(&Qp, u32, u64, u64, u64),
+    pub(crate) atomic_fetch_add: extern "C" fn(&Qp, u32, u64, u64),
+    pub(crate) bind_mw: extern "C" fn(&Qp, *mut ibv_mw, u32, &ibv_mw_bind_info),
+    pub(crate) local_inv: extern "C" fn(&Qp, u32),
+    pub(crate) rdma_read: extern "C" fn(&Qp, u32, u64),
+    pub(crate) rdma_write: extern "C" fn(&Qp, u32, u64),
+    pub(crate) rdma_write_imm: extern "C" fn(&Qp, u32, u64, u32),
+    pub(crate) send: extern "C" fn(&Qp),
+    pub(crate) send_imm: extern "C" fn(&Qp, u32),
+    pub(crate) send_inv: extern "C" fn(&Qp, u32),
+    /// A queue pair that asks for it is refused.
+    pub(crate) send_tso: usize,
+    pub(crate) set_ud_addr: extern "C" fn(&Qp, *mut ibv_ah, u32, u32),
+    pub(crate) set_xrc_srqn: usize,
+    pub(crate) set_inline_data: extern "C" fn(&Qp, *const u8, usize),
+    pub(crate) set_inline_data_list: extern "C" fn(&Qp, usize, *const ibv_data_buf),
+    pub(crate) set_sge: extern "C" fn(&Qp, u32, u64, u32),
+    pub(crate) set_sge_list: extern "C" fn(&Qp, usize, *const ibv_sge),
+    pub(crate) start: extern "C" fn(&Qp),
+    pub(crate) complete: extern "C" fn(&Qp) -> c_int,
+    pub(crate) abort: extern "C" fn(&Qp),
+    pub(crate) atomic_write: usize,
+    /// Since v46.
+    pub(crate) flush: usize,
+}
+layout!(BuilderTable, 360 - 160, wr_id 168 - 160, wr_flags 176 - 160, atomic_cmp_swp 184 - 160, send 240 - 160,
+    set_ud_addr 272 - 160, start 320 - 160, abort 336 - 160);
 
 /// A queue pair, in the shape of the extended ones, of which the plain shape is the beginning.
 #[repr(C)]
@@ -79,6 +112,13 @@ impl Qp {
     }
 }
 
+impl Retire for Qp {
+    /// The queue pair falls silent.
+    fn retire(&self) {
+        let _ = self.ours.qp.modify(&QpAttr { state: Some(QpState::Reset), ..QpAttr::default() });
+    }
+}
+
 /// What a queue pair is made of, in whichever struct it came.
 pub(crate) struct Request<'a> {
     pub(crate) pd: &'static Pd,
@@ -93,7 +133,8 @@ pub(crate) struct Request<'a> {
     pub(crate) transport: Transport,
 }
 
-pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
+/// Makes a queue pair; the functions of `table` build its work requests.
+pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>, Errno> {
     let Request { pd, qp_context, cqs, srq, cap, qp_type, sig_all, extended, transport } = request;
     let kind = match qp_type {
         IBV_QPT_RC => QpKind::Rc,
@@ -177,32 +218,11 @@ pub(crate) fn make(request: Request<'_>) -> Result<Box<Qp>, Errno> {
         cqs: [send, recv],
         srq,
     };
-    let qp = Box::new(Qp { base, table: builder::table(), ours });
+    let qp = Box::new(Qp { base, table, ours });
     let context = pd.context();
     context.nic().owners.add(qp.subject(), &context.ours.events, (&raw const *qp).expose_provenance());
-    context.add_qp(&qp);
+    context.add(Kind::QueuePair, &*qp);
     Ok(qp)
-}
-
-/// What RC queue pairs recover from loss by where their program does not say.
-pub(crate) fn usual_transport() -> Transport {
-    environment().map_or(Transport::Rc, |environment| environment.transport)
-}
-
-/// `ibv_create_qp`.
-pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_qp_init_attr) -> *mut ibv_qp {
-    let request = Request {
-        pd,
-        qp_context: init.qp_context,
-        cqs: [init.send_cq, init.recv_cq],
-        srq: init.srq,
-        cap: &mut init.cap,
-        qp_type: init.qp_type,
-        sig_all: init.sq_sig_all != 0,
-        extended: false,
-        transport: usual_transport(),
-    };
-    pointer(|| make(request))
 }
 
 /// `ibv_destroy_qp`. EBUSY while it is attached to a multicast group; waits until all events are acknowledged.
@@ -214,7 +234,7 @@ pub(crate) extern "C" fn destroy(qp: *mut Qp) -> c_int {
             return Err(Errno::EBUSY);
         }
         let context = this.context();
-        context.remove_qp(this);
+        context.remove(Kind::QueuePair, this);
         context.nic().owners.remove(this.subject());
         this.ours.async_events.wait_for_none();
         let QpOurs { pd, cqs, srq, .. } = this.ours;
@@ -229,78 +249,4 @@ pub(crate) extern "C" fn destroy(qp: *mut Qp) -> c_int {
         }
         Ok(())
     })
-}
-
-/// A state as verbs number it.
-pub(crate) fn state_code(state: QpState) -> c_int {
-    match state {
-        QpState::Reset => 0,
-        QpState::Init => 1,
-        QpState::ReadyToReceive => 2,
-        QpState::ReadyToSend => 3,
-        QpState::SendQueueDrain => 4,
-        QpState::SendQueueError => 5,
-        QpState::Error => 6,
-    }
-}
-
-/// `ibv_query_qp`. All attributes are told, whatever the mask.
-pub(crate) extern "C" fn query(qp: &Qp, attr: &mut ibv_qp_attr, _mask: c_int, init: &mut ibv_qp_init_attr) -> c_int {
-    status(|| {
-        let a = qp.ours.qp.query();
-        let state = state_code(a.state.unwrap_or(QpState::Reset));
-        qp.base.state.store(state, Ordering::Relaxed);
-        *attr = ibv_qp_attr {
-            qp_state: state,
-            cur_qp_state: state,
-            path_mtu: a.mtu.map_or(0, mtu_code),
-            path_mig_state: IBV_MIG_MIGRATED,
-            qkey: a.qkey.unwrap_or(0),
-            rq_psn: a.rq_psn.map_or(0, |psn| psn.value()),
-            sq_psn: a.sq_psn.map_or(0, |psn| psn.value()),
-            dest_qp_num: a.dest_qp.map_or(0, |qpn| qpn.value()),
-            qp_access_flags: a.access.map_or(0, modify::access_flags),
-            cap: qp.ours.cap,
-            ah_attr: *qp.address(),
-            pkey_index: a.pkey_index.unwrap_or(0),
-            max_rd_atomic: a.max_rd_atomic.unwrap_or(0),
-            max_dest_rd_atomic: a.max_dest_rd_atomic.unwrap_or(0),
-            min_rnr_timer: a.min_rnr_timer.unwrap_or(0),
-            port_num: a.port.unwrap_or(0),
-            timeout: a.timeout.unwrap_or(0),
-            retry_cnt: a.retry_cnt.unwrap_or(0),
-            rnr_retry: a.rnr_retry.unwrap_or(0),
-            ..ibv_qp_attr::default()
-        };
-        *init = ibv_qp_init_attr {
-            qp_context: qp.base.qp_context,
-            send_cq: qp.base.send_cq,
-            recv_cq: qp.base.recv_cq,
-            srq: qp.base.srq,
-            cap: qp.ours.cap,
-            qp_type: qp.base.qp_type,
-            sq_sig_all: c_int::from(qp.ours.sig_all),
-        };
-        Ok(())
-    })
-}
-
-/// `ibv_query_qp_data_in_order`: no promise. By the standard's transport packets are placed in order, but a peer may send a message again;
-/// by Selective Repeat they are placed as they come.
-pub(crate) extern "C" fn data_in_order(_qp: &Qp, _op: c_int, _flags: u32) -> c_int {
-    0
-}
-
-/// `ibv_query_ece`: there is no enhanced connection establishment, which is what zeros say.
-pub(crate) extern "C" fn query_ece(_qp: &Qp, ece: &mut ibv_ece) -> c_int {
-    *ece = ibv_ece::default();
-    0
-}
-
-/// `ibv_set_ece`: none is none.
-pub(crate) extern "C" fn set_ece(_qp: &Qp, ece: &ibv_ece) -> c_int {
-    match (ece.vendor_id, ece.comp_mask) {
-        (0, 0) => 0,
-        _ => libc::EOPNOTSUPP,
-    }
 }

@@ -1,35 +1,15 @@
 //! Protection domains; thread domains and parent domains, which say how a program uses them and change nothing here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use softnic_runtime::api::ProtectionDomain;
 
 use crate::abi::*;
-use crate::context::ContextPtr;
-use crate::errno::{Errno, pointer, status};
-use crate::nic::Nics;
-
-/// Counts who uses an object: it is not destroyed while there is anybody.
-#[derive(Default)]
-pub(crate) struct Users(AtomicU32);
-
-impl Users {
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn none(&self) -> Result<(), Errno> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => Err(Errno::EBUSY),
-        }
-    }
-}
+use crate::c_result::{pointer, status};
+use crate::errno::Errno;
+use crate::objects::context::ContextPtr;
+use crate::objects::nic::Nics;
+use crate::objects::users::Users;
 
 /// A protection domain, or a parent domain over one.
 #[repr(C)]

@@ -2,17 +2,16 @@
 
 use std::mem::MaybeUninit;
 
-use softnic_nic::MAX_INLINE;
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
-use softnic_wire::Qpn;
+use softnic_runtime::api::{Data, Datagram, MAX_INLINE, Qpn, RecvWr, SendOp, SendWr, Sge};
 
 use crate::abi::*;
-use crate::address::Ah;
+use crate::codes::flags_of;
 use crate::errno::Errno;
 use crate::fork;
-use crate::queue_pair::Qp;
-use crate::window;
+use crate::objects::address::Ah;
+use crate::objects::queue_pair::Qp;
+use crate::objects::shared_receive::Srq;
+use crate::objects::window;
 
 const _: () = {
     // What `sges` relies on.
@@ -36,18 +35,9 @@ pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a 
     }
 }
 
-#[inline]
-pub(crate) fn flags_of(flags: c_uint) -> SendFlags {
-    SendFlags {
-        signaled: flags & IBV_SEND_SIGNALED != 0,
-        solicited: flags & IBV_SEND_SOLICITED != 0,
-        fence: flags & IBV_SEND_FENCE != 0,
-    }
-}
-
 /// Posts a list of work requests up to the first that is refused, which `bad` is set to.
 #[inline]
-pub(crate) fn post_list<W>(
+fn post_list<W>(
     mut wr: *mut W,
     bad: &mut *mut W,
     next: impl Fn(&W) -> *mut W,
@@ -93,6 +83,16 @@ pub(crate) extern "C" fn recv(qp: &Qp, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_
         qp.ours.qp.ring_doorbell();
     }
     result
+}
+
+/// `ibv_post_srq_recv`.
+pub(crate) extern "C" fn srq_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> c_int {
+    let post = |wr: &ibv_recv_wr| {
+        // SAFETY: the program has as many elements as it says.
+        let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
+        Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, deadline: None })?)
+    };
+    post_list(wr, bad, |wr| wr.next, post)
 }
 
 /// Writes a send work request behind the others.

@@ -1,17 +1,15 @@
-//! The devices of the process: `softnic0`, `softnic1`, … in the order that the environment names them.
+//! A device: its names, and its NIC while somebody has it open.
 
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use libc::c_int;
-use softnic_runtime::api::{DeviceSpec, OwnAddresses};
-use softnic_wire::MacAddr;
+use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses};
 
 use crate::abi::*;
-use crate::environment::Environment;
+use crate::environment::environment;
 use crate::errno::Errno;
-use crate::nic::Nics;
-use crate::{files, fork};
+use crate::exit;
+use crate::objects::nic::{Nic, Nics};
 
 /// A device, as a program has it.
 #[repr(C)]
@@ -22,8 +20,8 @@ pub(crate) struct Device {
     pub(crate) guid: u64,
     pub(crate) index: usize,
     /// Which of its group's NICs it is.
-    pub(crate) place: usize,
-    pub(crate) group: &'static Group,
+    place: usize,
+    group: &'static Group,
 }
 
 // SAFETY: nothing in it changes after it was made; the pointers of the C struct are none.
@@ -32,9 +30,15 @@ unsafe impl Sync for Device {}
 unsafe impl Send for Device {}
 
 /// NICs that are opened together: one, or the two ends of a wire in memory.
-pub(crate) struct Group {
-    pub(crate) spec: DeviceSpec,
-    pub(crate) open: Mutex<Weak<Nics>>,
+struct Group {
+    spec: DeviceSpec,
+    open: Mutex<Weak<Nics>>,
+}
+
+impl Group {
+    fn open(&self) -> MutexGuard<'_, Weak<Nics>> {
+        self.open.lock().unwrap_or_else(|p| p.into_inner())
+    }
 }
 
 /// Copies a name, with a zero behind it.
@@ -71,6 +75,14 @@ fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
 }
 
 impl Device {
+    /// The devices of a specification; the first of them is number `first` of the process.
+    pub(crate) fn all_of(spec: &DeviceSpec, first: usize) -> impl Iterator<Item = Device> {
+        // A process has few, for ever.
+        let group: &'static Group = Box::leak(Box::new(Group { spec: spec.clone(), open: Mutex::new(Weak::new()) }));
+        let macs = macs(spec).into_iter().enumerate();
+        macs.map(move |(place, mac)| Device::new(first + place, place, mac, group))
+    }
+
     fn new(index: usize, place: usize, mac: MacAddr, group: &'static Group) -> Device {
         let base = ibv_device {
             ops: [0; 2],
@@ -104,76 +116,47 @@ impl Device {
     pub(crate) fn as_c(&self) -> *mut ibv_device {
         (&raw const *self).cast_mut().cast()
     }
-}
 
-/// What the environment said when the first verb was called.
-pub(crate) fn environment() -> Result<&'static Environment, &'static str> {
-    static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
-    ENVIRONMENT.get_or_init(Environment::read).as_ref().map_err(String::as_str)
-}
-
-/// All devices; why there is none is said once.
-pub(crate) fn devices() -> &'static [Device] {
-    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
-    DEVICES.get_or_init(|| {
-        let environment = match environment() {
-            Ok(environment) => environment,
-            Err(why) => {
-                eprintln!("softnic: {why}");
-                return Vec::new();
-            }
-        };
-        fork::watch();
-        let mut devices = Vec::new();
-        for spec in &environment.devices {
-            // A process has few, for ever.
-            let group: &'static Group =
-                Box::leak(Box::new(Group { spec: spec.clone(), open: Mutex::new(Weak::new()) }));
-            for (place, mac) in macs(spec).into_iter().enumerate() {
-                devices.push(Device::new(devices.len(), place, mac, group));
-            }
+    /// The device's NIC, with those that are opened together; opened now unless they are.
+    pub(crate) fn open(&self) -> Result<Arc<Nics>, Errno> {
+        let mut open = self.group.open();
+        if let Some(nics) = open.upgrade() {
+            return Ok(nics);
         }
-        files::answer();
-        devices
-    })
-}
-
-/// The NICs that are open, each once.
-pub(crate) fn open_nics() -> Vec<Arc<Nics>> {
-    let first_of_group = devices().iter().filter(|device| device.place == 0);
-    first_of_group.filter_map(|d| d.group.open.lock().unwrap_or_else(|p| p.into_inner()).upgrade()).collect()
-}
-
-/// `ibv_get_device_list`.
-pub(crate) extern "C" fn get_list(count: *mut c_int) -> *mut *mut ibv_device {
-    let devices = devices();
-    // SAFETY: NULL, or a place for a number.
-    if let Some(count) = unsafe { count.as_mut() } {
-        *count = devices.len() as c_int;
+        let options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
+        let nics = Nics::open(&self.group.spec, &options).map_err(|e| {
+            eprintln!("softnic: {e}");
+            errno_of(&e)
+        })?;
+        exit::watch();
+        let nics = Arc::new(nics);
+        *open = Arc::downgrade(&nics);
+        Ok(nics)
     }
-    c_list(devices.iter().map(Device::as_c))
+
+    /// The NICs that were opened with the device, if they are open.
+    pub(crate) fn opened(&self) -> Option<Arc<Nics>> {
+        self.group.open().upgrade()
+    }
+
+    /// Whether the device is the first of those that are opened together.
+    pub(crate) fn is_first_of_group(&self) -> bool {
+        self.place == 0
+    }
+
+    /// The device's own NIC.
+    pub(crate) fn nic<'a>(&self, nics: &'a Nics) -> &'a Nic {
+        nics.get(self.place)
+    }
 }
 
-/// Pointers in memory of C's, with a NULL behind them; NULL, and errno, where there is none.
-pub(crate) fn c_list<T>(items: impl ExactSizeIterator<Item = *mut T>) -> *mut *mut T {
-    // SAFETY: plain memory, with a NULL at the end because it is zeroed.
-    let list: *mut *mut T = unsafe { libc::calloc(items.len() + 1, size_of::<*mut T>()) }.cast();
-    if list.is_null() {
-        Errno::ENOMEM.set();
-        return list;
+/// What a program is told, beside the line that a person reads.
+fn errno_of(e: &OpenError) -> Errno {
+    match e {
+        OpenError::System(e) | OpenError::Capture { error: e, .. } => Errno(e.raw_os_error().unwrap_or(libc::EIO)),
+        OpenError::Fault(_) | OpenError::NoAddress(_) | OpenError::TooShort(_) => Errno::EINVAL,
+        _ => Errno(libc::ENODEV),
     }
-    let room = items.len();
-    for (i, item) in items.enumerate().take(room) {
-        // SAFETY: `i` is below the number of elements that there are.
-        unsafe { list.add(i).write(item) };
-    }
-    list
-}
-
-/// `ibv_free_device_list`: devices themselves stay.
-pub(crate) extern "C" fn free_list(list: *mut *mut ibv_device) {
-    // SAFETY: it is from `get_list`, by the contract of the verb.
-    unsafe { libc::free(list.cast()) }
 }
 
 /// `ibv_get_device_name`.

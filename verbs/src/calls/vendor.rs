@@ -2,15 +2,16 @@
 
 use std::ffi::CStr;
 
-use softnic_nic::transports::negotiation::Choice;
-use softnic_runtime::api::Transport;
+use softnic_runtime::api::{Choice, Transport};
 
 use crate::abi::*;
-use crate::builder::request;
-use crate::context::ContextPtr;
-use crate::device::Device;
-use crate::errno::{Errno, pointer, status};
-use crate::queue_pair::{self, Qp};
+use crate::c_result::{pointer, status};
+use crate::calls::builder::table;
+use crate::calls::create_qp::request;
+use crate::errno::Errno;
+use crate::objects::context::ContextPtr;
+use crate::objects::device::Device;
+use crate::objects::queue_pair::{Qp, make};
 
 /// `struct softnicdv_qp_init_attr`.
 #[repr(C)]
@@ -59,7 +60,7 @@ pub(crate) extern "C" fn create_qp(
         }
         let mut request = request(init)?;
         request.transport = wish.unwrap_or(request.transport);
-        queue_pair::make(request)
+        make(request, table())
     })
 }
 

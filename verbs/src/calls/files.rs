@@ -11,11 +11,13 @@ use std::os::fd::IntoRawFd;
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 
 use crate::abi::*;
-use crate::device::{Device, devices};
+use crate::objects::device::Device;
 
-/// Has us answer, if the library that asks is loaded.
-pub(crate) fn answer() {
-    type Opener = extern "C" fn(*const c_char, c_int) -> c_int;
+/// A function that opens such a file by its path and flags.
+type Opener = extern "C" fn(*const c_char, c_int) -> c_int;
+
+/// Has `open` answer, if the library that asks is loaded.
+pub(crate) fn answer(open: Opener) {
     // SAFETY: it is a name.
     let register = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softnic_preload_opener".as_ptr()) };
     // SAFETY: that is the function's type; NULL is none.
@@ -25,11 +27,9 @@ pub(crate) fn answer() {
     }
 }
 
-/// Opens such a file: a descriptor, or -1.
-extern "C" fn open(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: it is a string: libsoftnic_preload.so looked at it.
-    let path = unsafe { CStr::from_ptr(path) };
-    let content = path.to_str().ok().and_then(|path| Content::of(path, devices()));
+/// Opens such a file of one of the devices: a descriptor, or -1.
+pub(crate) fn open(path: &CStr, flags: c_int, devices: &[Device]) -> c_int {
+    let content = path.to_str().ok().and_then(|path| Content::of(path, devices));
     let close_on_exec = OFlags::from_bits_retain(flags as u32).contains(OFlags::CLOEXEC);
     let opened = content.map(|content| content.open(close_on_exec));
     opened.and_then(Result::ok).map_or(-1, IntoRawFd::into_raw_fd)
@@ -53,8 +53,8 @@ impl Content {
         let (attribute, index) = attribute.strip_prefix("ports/1/gid_attrs/")?.split_once('/')?;
         let index: usize = index.parse().ok()?;
         // Programs ask when they have opened it.
-        let nics = device.group.open.lock().unwrap_or_else(|p| p.into_inner()).upgrade()?;
-        nics.get(device).runtime.addresses().get(index)?;
+        let nics = device.opened()?;
+        device.nic(&nics).runtime.addresses().get(index)?;
         match attribute {
             "types" => Some(Content::Text("RoCE v2\n".into())),
             "ndevs" => device.interface().map(|name| Content::Text(format!("{name}\n"))),

@@ -2,20 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use softnic_nic::transports::Event;
-use softnic_nic::transports::negotiation::FallbackReason;
-use softnic_runtime::api::{self, DeviceSpec, EventSink, FirstData, OpenError, OpenOptions};
+use softnic_runtime::api::{self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, OpenError, OpenOptions};
 
 use crate::abi::c_int;
-use crate::device::{self, Device, environment};
-use crate::errno::Errno;
-use crate::events::{self, EventQueue, Subject};
+use crate::environment::usual_transport;
 use crate::fork;
-use crate::queue_pair::usual_transport;
-use crate::rdmacm::devices;
+use crate::objects::event_queue::{self, EventQueue, Subject};
 
 /// NICs that were opened together.
 pub(crate) struct Nics {
@@ -78,7 +72,7 @@ impl Owners {
         if let Event::FellBack(_, peer, why) = event {
             self.say_once_that(peer, why);
         }
-        let Some((kind, subject)) = events::of(event) else { return };
+        let Some((kind, subject)) = event_queue::of(event) else { return };
         match subject {
             // The port's number.
             None => lock(&self.contexts).iter().for_each(|queue| queue.push(kind, 1)),
@@ -127,24 +121,7 @@ impl Owners {
 }
 
 impl Nics {
-    /// The NICs of a device, opened now unless they are.
-    pub(crate) fn of(device: &Device) -> Result<Arc<Nics>, Errno> {
-        let mut open = lock(&device.group.open);
-        if let Some(nics) = open.upgrade() {
-            return Ok(nics);
-        }
-        let options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
-        let nics = Nics::open(&device.group.spec, &options).map_err(|e| {
-            eprintln!("softnic: {e}");
-            errno_of(&e)
-        })?;
-        at_exit();
-        let nics = Arc::new(nics);
-        *open = Arc::downgrade(&nics);
-        Ok(nics)
-    }
-
-    fn open(spec: &DeviceSpec, options: &OpenOptions) -> Result<Nics, OpenError> {
+    pub(crate) fn open(spec: &DeviceSpec, options: &OpenOptions) -> Result<Nics, OpenError> {
         let told = || {
             let owners = Arc::new(Owners::of(spec));
             let to = Arc::clone(&owners);
@@ -169,48 +146,14 @@ impl Nics {
         Ok(Nics { nics, descriptors })
     }
 
-    pub(crate) fn get(&self, device: &Device) -> &Nic {
-        &self.nics[device.place]
+    /// Which of the NICs: their order is that of the devices.
+    pub(crate) fn get(&self, place: usize) -> &Nic {
+        &self.nics[place]
     }
-}
 
-impl Drop for Nics {
-    fn drop(&mut self) {
-        fork::forget(&self.descriptors);
-    }
-}
-
-/// How long a process that ends waits for its last messages to go out.
-const AT_MOST: Duration = Duration::from_secs(1);
-
-/// A program may end without closing anything: what it received is acknowledged nevertheless, and its capture is whole.
-fn at_exit() {
-    extern "C" fn settle() {
-        if fork::check().is_err() {
-            return;
-        }
-        // Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will
-        // never leave it, so another one asks to come in; and nobody waits for that for ever.
-        let (done, is_done) = mpsc::channel();
-        let last = move || {
-            settle_all();
-            let _ = done.send(());
-        };
-        if std::thread::Builder::new().name("softnic-end".into()).spawn(last).is_ok() {
-            let _ = is_done.recv_timeout(AT_MOST);
-        }
-    }
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler is a function of this library, which is never unloaded.
-        unsafe { libc::atexit(settle) };
-    });
-}
-
-fn settle_all() {
-    devices::end_all();
-    for nics in device::open_nics() {
-        for nic in &nics.nics {
+    /// The process ends: what is left to send is sent, and captures are whole.
+    pub(crate) fn settle(&self) {
+        for nic in &self.nics {
             nic.runtime.settle();
             // Nobody is left to be told.
             let _ = nic.runtime.flush_capture();
@@ -218,11 +161,8 @@ fn settle_all() {
     }
 }
 
-/// What a program is told, beside the line that a person reads.
-fn errno_of(e: &OpenError) -> Errno {
-    match e {
-        OpenError::System(e) | OpenError::Capture { error: e, .. } => Errno(e.raw_os_error().unwrap_or(libc::EIO)),
-        OpenError::Fault(_) | OpenError::NoAddress(_) | OpenError::TooShort(_) => Errno::EINVAL,
-        _ => Errno(libc::ENODEV),
+impl Drop for Nics {
+    fn drop(&mut self) {
+        fork::forget(&self.descriptors);
     }
 }

@@ -1,0 +1,15 @@
+//! The check that a struct has the layout of the header.
+
+/// Holds offsets and sizes against the header's.
+macro_rules! layout {
+    ($type:ty, $size:expr $(, $field:ident $offset:expr)* $(,)?) => {
+        const _: () = {
+            assert!(size_of::<$type>() == $size, concat!("size of ", stringify!($type)));
+            $(assert!(
+                std::mem::offset_of!($type, $field) == $offset,
+                concat!("offset of ", stringify!($type), ".", stringify!($field))
+            );)*
+        };
+    };
+}
+pub(crate) use layout;

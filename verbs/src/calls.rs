@@ -1,0 +1,18 @@
+//! Verbs over objects: devices listed and opened, attributes asked for, queues made with their tables of functions, work posted,
+//! completions and events taken.
+
+pub(crate) mod builder;
+pub(crate) mod create_cq;
+pub(crate) mod create_qp;
+pub(crate) mod device_list;
+pub(crate) mod events;
+mod files;
+pub(crate) mod open;
+pub(crate) mod poll;
+pub(crate) mod post;
+pub(crate) mod qp_attributes;
+pub(crate) mod query;
+pub(crate) mod rates;
+pub(crate) mod strings;
+pub(crate) mod unsupported;
+pub(crate) mod vendor;

@@ -1,0 +1,62 @@
+//! The devices of the process: `softnic0`, `softnic1`, … in the order that the environment names them.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use crate::abi::*;
+use crate::c_result::c_list;
+use crate::calls::files;
+use crate::environment::environment;
+use crate::objects::device::Device;
+use crate::{exit, fork};
+
+/// All devices; why there is none is said once.
+pub(crate) fn devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let environment = match environment() {
+            Ok(environment) => environment,
+            Err(why) => {
+                eprintln!("softnic: {why}");
+                return Vec::new();
+            }
+        };
+        fork::watch();
+        let mut devices = Vec::new();
+        for spec in &environment.devices {
+            devices.extend(Device::all_of(spec, devices.len()));
+        }
+        exit::at(exit::Step::Nics, settle_all);
+        files::answer(open_file);
+        devices
+    })
+}
+
+/// The process ends: the NICs that are open send what is left to send.
+fn settle_all() {
+    let first_of_group = devices().iter().filter(|device| device.is_first_of_group());
+    let open: Vec<_> = first_of_group.filter_map(Device::opened).collect();
+    open.iter().for_each(|nics| nics.settle());
+}
+
+/// Opens a file of a device for a program that looks for it: a descriptor, or -1.
+extern "C" fn open_file(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: it is a string: libsoftnic_preload.so looked at it.
+    files::open(unsafe { CStr::from_ptr(path) }, flags, devices())
+}
+
+/// `ibv_get_device_list`.
+pub(crate) extern "C" fn get_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let devices = devices();
+    // SAFETY: NULL, or a place for a number.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = devices.len() as c_int;
+    }
+    c_list(devices.iter().map(Device::as_c))
+}
+
+/// `ibv_free_device_list`: devices themselves stay.
+pub(crate) extern "C" fn free_list(list: *mut *mut ibv_device) {
+    // SAFETY: it is from `get_list`, by the contract of the verb.
+    unsafe { libc::free(list.cast()) }
+}

@@ -1,0 +1,53 @@
+//! The end of the process: a program may end without closing anything.
+//!
+//! What the program received is acknowledged nevertheless, its peers hear that its connections end, and its capture is whole.
+
+use std::sync::{Once, OnceLock, mpsc};
+use std::time::Duration;
+
+use crate::fork;
+
+/// How long a process that ends waits for its last messages to go out.
+const AT_MOST: Duration = Duration::from_secs(1);
+
+/// Steps of the end, in their order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// Connections end.
+    Connections,
+    /// NICs send what is left to send.
+    Nics,
+}
+
+/// What each step does, once there is anything to do.
+static STEPS: [OnceLock<fn()>; 2] = [const { OnceLock::new() }; 2];
+
+/// From now on the end of the process takes this step.
+pub(crate) fn at(step: Step, call: fn()) {
+    // Each step is given by one place.
+    let _ = STEPS[step as usize].set(call);
+}
+
+/// From now on the end of the process is noticed.
+pub(crate) fn watch() {
+    extern "C" fn settle() {
+        if fork::check().is_err() {
+            return;
+        }
+        // Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will
+        // never leave it, so another one asks to come in; and nobody waits for that for ever.
+        let (done, is_done) = mpsc::channel();
+        let last = move || {
+            STEPS.iter().filter_map(OnceLock::get).for_each(|step| step());
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("softnic-end".into()).spawn(last).is_ok() {
+            let _ = is_done.recv_timeout(AT_MOST);
+        }
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is a function of this library, which is never unloaded.
+        unsafe { libc::atexit(settle) };
+    });
+}

@@ -1,0 +1,33 @@
+//! Objects: what programs hold pointers to, with their reference counts and the verbs that make, change and destroy them.
+//!
+//! Each file imports only files that stand before it here. Functions that a program calls by the table of an object take objects of any
+//! kind, so they are in `calls/`; an object gets its table when it is made.
+
+// The order is that of the imports: rustfmt would sort one block.
+pub(crate) mod users;
+
+pub(crate) mod event_queue;
+
+pub(crate) mod nic;
+
+pub(crate) mod device;
+
+pub(crate) mod context;
+
+pub(crate) mod domain;
+
+pub(crate) mod region;
+
+pub(crate) mod completion_channel;
+
+pub(crate) mod completion_queue;
+
+pub(crate) mod shared_receive;
+
+pub(crate) mod building;
+
+pub(crate) mod queue_pair;
+
+pub(crate) mod window;
+
+pub(crate) mod address;

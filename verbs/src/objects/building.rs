@@ -1,0 +1,37 @@
+//! Work requests that a program builds call by call, before they are posted together.
+
+use std::cell::UnsafeCell;
+use std::ops::Range;
+
+use softnic_runtime::api::{Datagram, SendFlags, SendOp, Sge};
+
+use crate::abi::ibv_mw;
+use crate::errno::Errno;
+
+/// Work requests that are being built, by whoever holds the queue pair's lock since `start`.
+#[derive(Default)]
+pub(crate) struct Builder(pub(crate) UnsafeCell<Building>);
+
+#[derive(Default)]
+pub(crate) struct Building {
+    pub(crate) requests: Vec<Built>,
+    pub(crate) sges: Vec<Sge>,
+    pub(crate) inline: Vec<u8>,
+    /// The first thing that was wrong.
+    pub(crate) error: Option<Errno>,
+}
+
+pub(crate) struct Built {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    pub(crate) to: Option<Datagram>,
+    pub(crate) data: Source,
+    /// The window that it binds, and its new key.
+    pub(crate) window: Option<(*mut ibv_mw, u32)>,
+}
+
+pub(crate) enum Source {
+    Sges(Range<usize>),
+    Inline(Range<usize>),
+}

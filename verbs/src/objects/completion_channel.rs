@@ -1,0 +1,42 @@
+//! Completion channels: a descriptor to sleep on until one of several completion queues has something.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use softnic_runtime::api::CompletionChannel;
+
+use crate::abi::*;
+use crate::c_result::{pointer, status};
+use crate::objects::context::ContextPtr;
+use crate::objects::users::Users;
+
+/// A completion channel.
+#[repr(C)]
+pub(crate) struct Channel {
+    base: ibv_comp_channel,
+    pub(crate) ours: ChannelOurs,
+}
+
+pub(crate) struct ChannelOurs {
+    pub(crate) channel: CompletionChannel,
+    pub(crate) users: Users,
+}
+
+/// `ibv_create_comp_channel`.
+pub(crate) extern "C" fn create(context: ContextPtr<'_>) -> *mut ibv_comp_channel {
+    pointer(|| {
+        let channel = CompletionChannel::new()?;
+        let base = ibv_comp_channel { context: context.as_c(), fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
+        Ok(Box::new(Channel { base, ours: ChannelOurs { channel, users: Users::default() } }))
+    })
+}
+
+/// `ibv_destroy_comp_channel`. EBUSY while completion queues use it.
+pub(crate) extern "C" fn destroy(channel: *mut Channel) -> c_int {
+    status(|| {
+        // SAFETY: it is from `create`, and the program does not use it afterwards.
+        unsafe { &(*channel).ours.users }.none()?;
+        // SAFETY: `create` made a box of it, and nobody uses it.
+        drop(unsafe { Box::from_raw(channel) });
+        Ok(())
+    })
+}

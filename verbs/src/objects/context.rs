@@ -1,0 +1,142 @@
+//! Contexts: a device that a program opened, and the objects that must not outlive it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::abi::*;
+use crate::c_result::status;
+use crate::errno::Errno;
+use crate::fork;
+use crate::objects::device::Device;
+use crate::objects::event_queue::EventQueue;
+use crate::objects::nic::{Nic, Nics};
+
+/// An opened device. A program has the address of `ext.context`.
+#[repr(C)]
+pub(crate) struct Context {
+    ext: UntypedVerbsContext,
+    /// Vendors' libraries look for their own fields here, and must find none.
+    zeros: [u64; 64],
+    pub(crate) ours: Ours,
+}
+
+pub(crate) struct Ours {
+    pub(crate) device: &'static Device,
+    pub(crate) nics: Arc<Nics>,
+    pub(crate) events: Arc<EventQueue>,
+    /// What a program may forget to destroy, by its kind and address.
+    alive: Mutex<Alive>,
+    /// What programs take for the kernel's device: they may duplicate it, and hand it on, but not import anything by it.
+    _command: File,
+}
+
+type Alive = BTreeMap<(Kind, usize), NonNull<dyn Retire>>;
+
+/// An object that a program may forget to destroy, and that must not outlive its context.
+pub(crate) trait Retire {
+    /// The context is closed: the object does nothing any more.
+    fn retire(&self);
+}
+
+/// Kinds of such objects, in the order in which they retire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    QueuePair,
+    Region,
+}
+
+/// A pointer to `struct ibv_context`, which is the middle of a [`Context`].
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct ContextPtr<'a>(NonNull<ibv_context>, PhantomData<&'a Context>);
+
+impl ContextPtr<'_> {
+    /// # Safety
+    /// It comes from `open`, and is not closed.
+    pub(crate) unsafe fn new<'a>(context: *mut ibv_context) -> ContextPtr<'a> {
+        // SAFETY: what `open` returns is not NULL.
+        ContextPtr(unsafe { NonNull::new_unchecked(context) }, PhantomData)
+    }
+
+    pub(crate) fn as_c(self) -> *mut ibv_context {
+        self.0.as_ptr()
+    }
+}
+
+impl Deref for ContextPtr<'_> {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        let before = std::mem::offset_of!(Context, ext) + std::mem::offset_of!(UntypedVerbsContext, context);
+        // SAFETY: a program has such pointers only from `open`, where they point that far into a `Context`.
+        unsafe { self.0.byte_sub(before).cast().as_ref() }
+    }
+}
+
+impl Context {
+    pub(crate) fn nic(&self) -> &Nic {
+        self.ours.device.nic(&self.ours.nics)
+    }
+
+    fn alive(&self) -> MutexGuard<'_, Alive> {
+        self.ours.alive.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
+    /// An object is there, until it is removed.
+    pub(crate) fn add<T: Retire + 'static>(&self, kind: Kind, object: &T) {
+        let object: NonNull<dyn Retire> = NonNull::from(object);
+        self.alive().insert((kind, object.addr().get()), object);
+    }
+
+    /// The program destroys the object.
+    pub(crate) fn remove<T: Retire>(&self, kind: Kind, object: &T) {
+        self.alive().remove(&(kind, (&raw const *object).addr()));
+    }
+
+    /// Opens a device for a program. `ops` are the functions of its `struct ibv_context`; `extend` puts the rest in front.
+    pub(crate) fn open(
+        device: &'static Device,
+        ops: [Function; 32],
+        extend: fn(ibv_context) -> UntypedVerbsContext,
+    ) -> Result<*mut ibv_context, Errno> {
+        fork::check()?;
+        let (nics, events) = (device.open()?, Arc::new(EventQueue::new()?));
+        let command = File::open("/dev/null")?;
+        device.nic(&nics).owners.add_context(&events);
+        let context = ibv_context {
+            device: device.as_c(),
+            ops,
+            cmd_fd: command.as_raw_fd(),
+            async_fd: events.fd(),
+            num_comp_vectors: 1,
+            mutex: Default::default(),
+            abi_compat: usize::MAX,
+        };
+        let ours = Ours { device, nics, events, alive: Mutex::default(), _command: command };
+        let context = Box::into_raw(Box::new(Context { ext: extend(context), zeros: [0; 64], ours }));
+        // SAFETY: it was just made.
+        Ok(unsafe { &raw mut (*context).ext.context })
+    }
+}
+
+/// `ibv_close_device`. What the program did not destroy is not its any more: queue pairs fall silent, and memory is out of reach.
+pub(crate) extern "C" fn close(context: ContextPtr<'_>) -> c_int {
+    status(|| {
+        let alive = std::mem::take(&mut *context.alive());
+        for object in alive.into_values() {
+            // SAFETY: an object is taken off the list before it is freed.
+            unsafe { object.as_ref() }.retire();
+        }
+        context.nic().owners.remove_context(&context.ours.events);
+        // A capture has all frames even if the NIC stays open for somebody else.
+        let _ = context.nic().runtime.flush_capture();
+        // SAFETY: it comes from `open`, which made a box, and the program does not use it any more.
+        drop(unsafe { Box::from_raw((&raw const *context).cast_mut()) });
+        Ok(())
+    })
+}
