@@ -8,11 +8,10 @@ use softnic_nic::transports::Transport;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_nic::{Connection, ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
-use crate::connect::{Connection, bring_up};
 use crate::link::{End, LinkConfig};
 use crate::node::AnyNode;
 use crate::simulator::Simulator;
@@ -23,6 +22,8 @@ pub use network::{Between, Network};
 pub const A: usize = 0;
 /// Index of the second host.
 pub const B: usize = 1;
+/// The Q_Key of all datagram queue pairs.
+pub const QKEY: u32 = 0x0047_11aa;
 
 /// What two hosts are connected with.
 #[derive(Debug, Clone)]
@@ -155,9 +156,9 @@ impl<'a> Pair<'a> {
             let (ip, mac) = (self.network.address(peer_host).0, self.network.next_hop(host, peer_host));
             let nic = self.sim.nic(host);
             let connection = Connection {
-                kind,
                 path: nic.path_to(ip, mac, qpn.value()),
-                peer,
+                dest_qp: peer,
+                qkey: (kind == QpKind::Ud).then_some(QKEY),
                 mtu: config.mtu,
                 sq_psn: psns[i],
                 rq_psn: psns[1 - i],
@@ -166,8 +167,10 @@ impl<'a> Pair<'a> {
                 rnr_retry: config.rnr_retry,
                 min_rnr_timer: config.min_rnr_timer,
                 max_rd_atomic: config.max_rd_atomic,
+                max_dest_rd_atomic: config.max_rd_atomic,
+                ..Connection::default()
             };
-            bring_up(nic, qpn, &connection)?;
+            nic.connect(qpn, &connection)?;
         }
         Ok(())
     }

@@ -20,9 +20,8 @@ use softnic_nic::{AddressAttr, Buffer};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Qpn, grh};
 
-use crate::connect::QKEY;
 use crate::link::LinkConfig;
-use crate::pair::{A, B, Pair, PairConfig, timeout_code};
+use crate::pair::{A, B, Pair, PairConfig, QKEY, timeout_code};
 use crate::report::{CompletionTimes, Report};
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.

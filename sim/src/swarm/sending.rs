@@ -7,8 +7,7 @@ use softnic_wire::Qpn;
 
 use super::ground::{AreaId, Content, cut};
 use super::{Drain, Swarm};
-use crate::connect::QKEY;
-use crate::pair::Between;
+use crate::pair::{Between, QKEY};
 
 /// A message from posting to completion.
 pub(super) struct Message {

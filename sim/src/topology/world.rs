@@ -5,11 +5,10 @@ use std::time::Duration;
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_nic::{Connection, ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::{Flow, Kind, Place, Topology};
-use crate::connect::{Connection, bring_up};
 use crate::link::{End, LinkConfig};
 use crate::node::AnyNode;
 use crate::pair::{Side, timeout_code};
@@ -202,19 +201,16 @@ impl<'t> World<'t> {
             let rate = self.line_rate(hosts[side]);
             let nic = self.sim.nic(hosts[side]);
             let connection = Connection {
-                kind: QpKind::Rc,
                 path: nic.path_to(ip, next_hop, qpns[side].value()),
-                peer: qpns[peer],
+                dest_qp: qpns[peer],
                 mtu: t.mtu,
                 sq_psn: psns[side],
                 rq_psn: psns[peer],
                 timeout,
                 retry_cnt: t.retry,
-                rnr_retry: 7,
-                min_rnr_timer: 12,
-                max_rd_atomic: 16,
+                ..Connection::default()
             };
-            bring_up(nic, qpns[side], &connection)?;
+            nic.connect(qpns[side], &connection)?;
             // A reliable connection takes one.
             let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
         }
