@@ -13,7 +13,6 @@ use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::link::{End, LinkConfig};
-use crate::node::AnyNode;
 use crate::simulator::Simulator;
 
 pub use network::{Between, Network};
@@ -70,7 +69,7 @@ pub struct Side {
 /// Two hosts on a link, or on a network.
 pub struct Pair<'a> {
     /// The world.
-    pub sim: Simulator<'a, AnyNode>,
+    pub sim: Simulator<'a>,
     /// What each host has.
     pub sides: [Side; 2],
     /// The links by which A and B send.
@@ -109,7 +108,7 @@ impl<'a> Pair<'a> {
             nic.set_link_rate(config.link.rate);
             let pd = nic.alloc_pd();
             let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
-            sim.add_node(AnyNode::Host(Box::new(nic)));
+            sim.add_node(Box::new(nic));
             Side { pd, send_cq, recv_cq }
         });
         let links = network.lay(&mut sim, &config, max_frame);

@@ -10,7 +10,6 @@ use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::{Flow, Kind, Place, Topology};
 use crate::link::{End, LinkConfig};
-use crate::node::AnyNode;
 use crate::pair::{Side, timeout_code};
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
@@ -33,7 +32,7 @@ pub(super) struct SwitchPort {
 pub(super) struct World<'t> {
     pub(super) topology: &'t Topology,
     /// Hosts first, then switches.
-    pub(super) sim: Simulator<'static, AnyNode>,
+    pub(super) sim: Simulator<'static>,
     pub(super) sides: Vec<Side>,
     pub(super) ports: Vec<SwitchPort>,
     random: Random,
@@ -60,10 +59,10 @@ impl<'t> World<'t> {
                 mac: Kind::switch_mac(switch),
                 max_frame,
                 max_frames: SWITCH_FRAMES,
-                payload: topology.payload,
+                elided: topology.payload == PayloadMode::Elided,
                 seed: Random::stream(seed, 1 << 16 | switch as u64).next_u64(),
             };
-            world.sim.add_node(AnyNode::Switch(Box::new(Switch::new(config))));
+            world.sim.add_node(Box::new(Switch::new(config)));
         }
         world.add_links(seed);
         world.add_macs();
@@ -85,7 +84,7 @@ impl<'t> World<'t> {
             |of: fn(&Flow) -> usize| t.flows.iter().filter(|f| of(f) == host).map(|f| f.depth as usize * 3).sum();
         let (sends, receives): (usize, usize) = (outstanding(|f| f.from), outstanding(|f| f.to));
         let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
-        self.sim.add_node(AnyNode::Host(Box::new(nic)));
+        self.sim.add_node(Box::new(nic));
         self.sides.push(Side { pd, send_cq, recv_cq });
     }
 
@@ -166,10 +165,7 @@ impl<'t> World<'t> {
     }
 
     pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
-        match self.sim.node(self.topology.hosts.len() + switch) {
-            AnyNode::Switch(switch) => Some(switch),
-            AnyNode::Host(_) => None,
-        }
+        self.sim.node(self.topology.hosts.len() + switch)
     }
 
     /// Makes the queue pairs of a flow and connects them; their numbers.
