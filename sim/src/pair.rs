@@ -83,7 +83,7 @@ pub struct Pair<'a> {
 /// Room for headers when the payload is elided.
 const HEADERS: usize = 128;
 /// Room for what is never elided: the negotiation's MADs, and acknowledgements with as much of a bitmap as fits.
-const WHOLE: usize = 640;
+pub(crate) const WHOLE: usize = 640;
 
 impl<'a> Pair<'a> {
     /// Two hosts without queue pairs, on one link.

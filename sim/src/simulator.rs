@@ -27,9 +27,23 @@ enum Event {
     Wake(usize),
 }
 
-/// A frame as it leaves, its length on the wire, and what the link's faults will do to it: for captures and traces. (A queue
-/// that is full has not spoken yet.) The frame may hold fewer bytes than that length where the payload is elided.
-pub type Tap<'a> = Box<dyn FnMut(Time, &[u8], usize, Fate) + 'a>;
+/// A frame as it leaves a Node.
+#[derive(Debug, Clone, Copy)]
+pub struct SentFrame<'f> {
+    /// When.
+    pub at: Time,
+    /// The link, by the index that [`Simulator::add_link`] gave it.
+    pub link: usize,
+    /// The frame; fewer bytes than `wire_len` where the payload is elided.
+    pub frame: &'f [u8],
+    /// The frame's length on the wire.
+    pub wire_len: usize,
+    /// What the link's faults will do to the frame, before a bottleneck's queue decides.
+    pub fate: Fate,
+}
+
+/// Is shown every frame that leaves, for captures and traces.
+pub type Tap<'a> = Box<dyn FnMut(SentFrame<'_>) + 'a>;
 
 /// Nodes and links in virtual time.
 ///
@@ -231,7 +245,7 @@ impl<'a> Simulator<'a> {
         let link = &mut self.links[index];
         let mut fate = link.line.judge(self.now.instant(), frame);
         if let Some(tap) = &mut self.tap {
-            tap(self.now, frame, wire_len, fate);
+            tap(SentFrame { at: self.now, link: index, frame, wire_len, fate });
         }
         if matches!(fate, Fate::Corrupt(_)) && wire_len != len {
             // Without payload there is no ICRC to find the damage, so the receiver's verdict is anticipated.
