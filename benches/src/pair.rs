@@ -9,10 +9,10 @@ use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
-use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
+use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Psn, Qpn, TxFrame};
 
 /// Frames that go over at once, as a driver would do it.
@@ -104,36 +104,18 @@ fn side(host: u8, setup: &Setup) -> Side {
 
 fn connect(side: &mut Side, peer: &[Qpn], host: u8, mtu: PathMtu) {
     for (i, &qpn) in side.qpns.clone().iter().enumerate() {
-        let path = side.nic.path_to(IpAddr::from([10, 0, 0, host]), MacAddr([2, 0, 0, 0, 0, host]), qpn.value());
-        let init = QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(Access::LOCAL_WRITE | Access::REMOTE),
-            ..QpAttr::default()
+        let connection = Connection {
+            path: side.nic.path_to(IpAddr::from([10, 0, 0, host]), MacAddr([2, 0, 0, 0, 0, host]), qpn.value()),
+            dest_qp: peer[i],
+            mtu,
+            sq_psn: Psn::new(7),
+            rq_psn: Psn::new(7),
+            min_rnr_timer: 1,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            ..Connection::default()
         };
-        let receive = QpAttr {
-            state: Some(QpState::ReadyToReceive),
-            path,
-            mtu: Some(mtu),
-            dest_qp: Some(peer[i]),
-            rq_psn: Some(Psn::new(7)),
-            max_dest_rd_atomic: Some(1),
-            min_rnr_timer: Some(1),
-            ..QpAttr::default()
-        };
-        let send = QpAttr {
-            state: Some(QpState::ReadyToSend),
-            sq_psn: Some(Psn::new(7)),
-            timeout: Some(14),
-            retry_cnt: Some(7),
-            rnr_retry: Some(7),
-            max_rd_atomic: Some(1),
-            ..QpAttr::default()
-        };
-        for attr in [init, receive, send] {
-            side.nic.modify_qp(qpn, &attr).expect("the attributes of a connection");
-        }
+        side.nic.connect(qpn, &connection).expect("the settings of a connection");
     }
 }
 

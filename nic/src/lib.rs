@@ -5,6 +5,7 @@
 
 pub mod address;
 mod address_handles;
+mod connect;
 pub mod cq;
 pub mod memory;
 pub mod nic;
@@ -16,6 +17,7 @@ pub mod table;
 mod timers;
 
 pub use address::{AddressAttr, AddressError};
+pub use connect::Connection;
 pub use cq::{CqError, Notify};
 pub use memory::Buffer;
 pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, negotiated_qp, next_key};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, Bind, PdId};
-use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
-use softnic_nic::{AddressAttr, Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind, WindowType, next_key};
+use softnic_nic::{AddressAttr, Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind, WindowType, next_key};
 use softnic_wire::{Instant, MacAddr, Node, Opcode, PathMtu, Psn, Qpn, RocePacket, TxFrame};
 
 /// The shortest there is: when the capture shows that the peer's timer ran out, ours has too.
@@ -75,40 +75,22 @@ impl Rig {
             return None;
         }
         let nowhere = nic.alloc_null_mr(pd, Access::LOCAL_WRITE).ok()?;
-        let rc = s.kind == QpKind::Rc;
-        let connected = s.kind != QpKind::Ud;
-        let path = nic.path_to(s.peer, MacAddr([2, 0, 0, 0, 0, 2]), 0)?;
-        for attr in [
-            QpAttr {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: connected.then_some(s.access),
-                qkey: (!connected).then_some(s.qkey),
-                ..QpAttr::default()
-            },
-            QpAttr {
-                state: Some(QpState::ReadyToReceive),
-                path: connected.then_some(path),
-                mtu: connected.then_some(s.mtu),
-                dest_qp: connected.then_some(s.peer_qp),
-                rq_psn: connected.then_some(s.psn),
-                max_dest_rd_atomic: rc.then_some(255),
-                min_rnr_timer: rc.then_some(s.rnr_timer & 31),
-                ..QpAttr::default()
-            },
-            QpAttr {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(s.psn),
-                timeout: rc.then_some(TIMEOUT),
-                retry_cnt: rc.then_some(7),
-                rnr_retry: rc.then_some(7),
-                max_rd_atomic: rc.then_some(255),
-                ..QpAttr::default()
-            },
-        ] {
-            nic.modify_qp(qpn, &attr).ok()?;
-        }
+        let connection = Connection {
+            path: Some(nic.path_to(s.peer, MacAddr([2, 0, 0, 0, 0, 2]), 0)?),
+            dest_qp: s.peer_qp,
+            mtu: s.mtu,
+            sq_psn: s.psn,
+            rq_psn: s.psn,
+            access: s.access,
+            qkey: (s.kind == QpKind::Ud).then_some(s.qkey),
+            timeout: TIMEOUT,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: s.rnr_timer & 31,
+            max_rd_atomic: 255,
+            max_dest_rd_atomic: 255,
+        };
+        nic.connect(qpn, &connection).ok()?;
         Some(Rig { nic, pd, cq, qpn, now: Instant::ZERO, nowhere, buffer: vec![0; MAX_FRAME] })
     }
 

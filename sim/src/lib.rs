@@ -3,7 +3,7 @@
 //! A run is a pure function of code, options and seed: the same seed twice gives the same trace, event for event.
 #![forbid(unsafe_code)]
 
-mod connect;
+mod delivery;
 pub mod digest;
 pub mod link;
 pub mod node;
@@ -16,8 +16,8 @@ pub mod workload;
 
 pub use softnic_fault_injector::time;
 
-pub use connect::QKEY;
 pub use link::LinkConfig;
+pub use pair::QKEY;
 pub use report::Report;
 pub use simulator::Simulator;
 pub use softnic_nic::transports::Transport;

@@ -8,13 +8,11 @@ use softnic_nic::transports::Transport;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_nic::{Connection, ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
-use crate::connect::{Connection, bring_up};
 use crate::link::{End, LinkConfig};
-use crate::node::AnyNode;
 use crate::simulator::Simulator;
 
 pub use network::{Between, Network};
@@ -23,6 +21,8 @@ pub use network::{Between, Network};
 pub const A: usize = 0;
 /// Index of the second host.
 pub const B: usize = 1;
+/// The Q_Key of all datagram queue pairs.
+pub const QKEY: u32 = 0x0047_11aa;
 
 /// What two hosts are connected with.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub struct Side {
 /// Two hosts on a link, or on a network.
 pub struct Pair<'a> {
     /// The world.
-    pub sim: Simulator<'a, AnyNode>,
+    pub sim: Simulator<'a>,
     /// What each host has.
     pub sides: [Side; 2],
     /// The links by which A and B send.
@@ -83,7 +83,7 @@ pub struct Pair<'a> {
 /// Room for headers when the payload is elided.
 const HEADERS: usize = 128;
 /// Room for what is never elided: the negotiation's MADs, and acknowledgements with as much of a bitmap as fits.
-const WHOLE: usize = 640;
+pub(crate) const WHOLE: usize = 640;
 
 impl<'a> Pair<'a> {
     /// Two hosts without queue pairs, on one link.
@@ -108,7 +108,7 @@ impl<'a> Pair<'a> {
             nic.set_link_rate(config.link.rate);
             let pd = nic.alloc_pd();
             let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
-            sim.add_node(AnyNode::Host(Box::new(nic)));
+            sim.add_node(Box::new(nic));
             Side { pd, send_cq, recv_cq }
         });
         let links = network.lay(&mut sim, &config, max_frame);
@@ -155,9 +155,9 @@ impl<'a> Pair<'a> {
             let (ip, mac) = (self.network.address(peer_host).0, self.network.next_hop(host, peer_host));
             let nic = self.sim.nic(host);
             let connection = Connection {
-                kind,
                 path: nic.path_to(ip, mac, qpn.value()),
-                peer,
+                dest_qp: peer,
+                qkey: (kind == QpKind::Ud).then_some(QKEY),
                 mtu: config.mtu,
                 sq_psn: psns[i],
                 rq_psn: psns[1 - i],
@@ -166,8 +166,10 @@ impl<'a> Pair<'a> {
                 rnr_retry: config.rnr_retry,
                 min_rnr_timer: config.min_rnr_timer,
                 max_rd_atomic: config.max_rd_atomic,
+                max_dest_rd_atomic: config.max_rd_atomic,
+                ..Connection::default()
             };
-            bring_up(nic, qpn, &connection)?;
+            nic.connect(qpn, &connection)?;
         }
         Ok(())
     }

@@ -1,14 +1,17 @@
 //! The event loop: Nodes, links between them, and virtual time.
 
+use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use softnic_fault_injector::slots::Slots;
 use softnic_fault_injector::{Direction, Fate};
-use softnic_wire::{Node, TxFrame};
+use softnic_nic::Nic;
+use softnic_wire::TxFrame;
 
 use crate::digest::Digest;
 use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
+use crate::node::SimNode;
 use crate::time::Time;
 
 /// What happens at a point in time.
@@ -24,18 +27,32 @@ enum Event {
     Wake(usize),
 }
 
-/// A frame as it leaves, its length on the wire, and what the link's faults will do to it: for captures and traces. (A queue
-/// that is full has not spoken yet.) The frame may hold fewer bytes than that length where the payload is elided.
-pub type Tap<'a> = Box<dyn FnMut(Time, &[u8], usize, Fate) + 'a>;
+/// A frame as it leaves a Node.
+#[derive(Debug, Clone, Copy)]
+pub struct SentFrame<'f> {
+    /// When.
+    pub at: Time,
+    /// The link, by the index that [`Simulator::add_link`] gave it.
+    pub link: usize,
+    /// The frame; fewer bytes than `wire_len` where the payload is elided.
+    pub frame: &'f [u8],
+    /// The frame's length on the wire.
+    pub wire_len: usize,
+    /// What the link's faults will do to the frame, before a bottleneck's queue decides.
+    pub fate: Fate,
+}
+
+/// Is shown every frame that leaves, for captures and traces.
+pub type Tap<'a> = Box<dyn FnMut(SentFrame<'_>) + 'a>;
 
 /// Nodes and links in virtual time.
 ///
 /// Each link has at most one live event of each kind, each Node at most one live timer: the queue stays as small as the
 /// topology, however much is in flight. (A frame that overtakes the next to arrive, and a timer that moves forward, leave a
 /// dead one behind until its time.)
-pub struct Simulator<'a, N> {
+pub struct Simulator<'a> {
     now: Time,
-    nodes: Vec<N>,
+    nodes: Vec<Box<dyn SimNode>>,
     /// For each Node the links that leave it.
     exits: Vec<Vec<usize>>,
     timers: Vec<Option<Time>>,
@@ -48,9 +65,9 @@ pub struct Simulator<'a, N> {
     tap: Option<Tap<'a>>,
 }
 
-impl<'a, N: Node> Simulator<'a, N> {
+impl<'a> Simulator<'a> {
     /// Nothing yet; frames will be of at most `max_frame` bytes.
-    pub fn new(max_frame: usize) -> Simulator<'a, N> {
+    pub fn new(max_frame: usize) -> Simulator<'a> {
         Simulator {
             now: Time::default(),
             nodes: Vec::new(),
@@ -66,7 +83,7 @@ impl<'a, N: Node> Simulator<'a, N> {
     }
 
     /// Adds a Node and says its index.
-    pub fn add_node(&mut self, node: N) -> usize {
+    pub fn add_node(&mut self, node: Box<dyn SimNode>) -> usize {
         self.nodes.push(node);
         self.exits.push(Vec::new());
         self.timers.push(None);
@@ -90,9 +107,19 @@ impl<'a, N: Node> Simulator<'a, N> {
         self.now
     }
 
-    /// A Node, to look at or to give work to. Call [`Simulator::touch`] after giving it work.
-    pub fn node(&mut self, index: usize) -> &mut N {
-        &mut self.nodes[index]
+    /// A Node, to look at or to give work to; `None` when it is of another type. Call [`Simulator::touch`] after giving it
+    /// work.
+    pub fn node<N: SimNode>(&mut self, index: usize) -> Option<&mut N> {
+        let node: &mut dyn Any = &mut *self.nodes[index];
+        node.downcast_mut()
+    }
+
+    /// The NIC of a host. Call [`Simulator::touch`] after giving it work.
+    ///
+    /// # Panics
+    /// When that Node is no host: a mistake of who made the network.
+    pub fn nic(&mut self, host: usize) -> &mut Nic {
+        self.nodes[host].nic().unwrap_or_else(|| panic!("Node {host} is no host"))
     }
 
     /// How many links there are.
@@ -218,7 +245,7 @@ impl<'a, N: Node> Simulator<'a, N> {
         let link = &mut self.links[index];
         let mut fate = link.line.judge(self.now.instant(), frame);
         if let Some(tap) = &mut self.tap {
-            tap(self.now, frame, wire_len, fate);
+            tap(SentFrame { at: self.now, link: index, frame, wire_len, fate });
         }
         if matches!(fate, Fate::Corrupt(_)) && wire_len != len {
             // Without payload there is no ICRC to find the damage, so the receiver's verdict is anticipated.

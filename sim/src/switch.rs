@@ -8,7 +8,6 @@ use softnic_fault_injector::Policy;
 use softnic_fault_injector::random::Random;
 use softnic_fault_injector::red::Verdict;
 use softnic_fault_injector::slots::{SlotId, Slots};
-use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, mark_ce, take_hop};
 use softnic_wire::{Instant, MacAddr, Node, TxFrame, ipv4, ipv6};
@@ -26,8 +25,8 @@ pub struct SwitchConfig {
     pub max_frame: usize,
     /// Frames that it holds in all.
     pub max_frames: usize,
-    /// Whether frames carry their payload: without, their length is that of the IP header.
-    pub payload: PayloadMode,
+    /// Frames come without their payload: their length on the wire is that of the IP header.
+    pub elided: bool,
     /// Seed of marks, and of the choice among equal routes.
     pub seed: u64,
 }
@@ -192,7 +191,7 @@ impl Switch {
 
     /// Bytes that a frame takes from Ethernet on.
     fn wire_len(&self, frame: &[u8]) -> usize {
-        if self.config.payload == PayloadMode::Real {
+        if !self.config.elided {
             return frame.len();
         }
         let end = ethernet::network_layer(frame).ok().and_then(|(kind, at)| {

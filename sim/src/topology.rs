@@ -3,22 +3,26 @@
 
 mod flows;
 mod fuzz;
+mod hooks;
 mod parse;
 mod report;
+mod running;
 mod world;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use softnic_fault_injector::{Policy, Spec};
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::{MacAddr, PathMtu};
 
 use crate::switch::Prefix;
 use crate::workload::{Cc, Op};
 
-pub use flows::{Sample, run, run_observed};
+pub use flows::run;
 pub use fuzz::fuzz_topology;
+pub use hooks::{Capture, Hooks, Sample};
 pub use parse::TopologyError;
 pub use report::{FlowReport, PortReport, TopologyReport};
 
@@ -77,6 +81,8 @@ pub struct Flow {
     pub from: usize,
     /// The responder.
     pub to: usize,
+    /// The transport of its queue pairs.
+    pub transport: Transport,
     /// What they do.
     pub op: Op,
     /// Bytes of each.
@@ -168,6 +174,13 @@ impl Kind {
         (Ipv4Addr::new(10, s, high, low).into(), MacAddr([2, 0, 0, s, high, low]))
     }
 
+    /// Where a host sends frames for another: out of its subnet to its leaf, which routes them.
+    pub(crate) fn next_hop(self, from: usize, to: usize) -> MacAddr {
+        let [own, other] = [from, to].map(|host| self.attached(host).0);
+        let routed = own != other && matches!(self, Kind::LeafSpine { .. });
+        if routed { Kind::switch_mac(own) } else { self.address(to).1 }
+    }
+
     /// All hosts of a switch.
     pub(crate) fn subnet(switch: usize) -> Prefix {
         Prefix { addr: Ipv4Addr::new(10, switch as u8, 0, 0).into(), len: 16 }
@@ -182,6 +195,22 @@ impl Topology {
     /// The link of two places and whether it was named the other way round.
     pub(crate) fn link_between(&mut self, a: Place, b: Place) -> Option<&mut Link> {
         self.links.iter_mut().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
+    }
+
+    /// What a link is called: by its two ends, as in `h0-s0`.
+    pub fn link_name(&self, link: usize) -> String {
+        let Link { a, b, .. } = self.links[link];
+        format!("{}-{}", self.name(a), self.name(b))
+    }
+
+    /// The index of the link with that name, from whichever of its ends.
+    pub fn find_link(&self, name: &str) -> Option<usize> {
+        let is_named = |l: &Link| {
+            [(l.a, l.b), (l.b, l.a)]
+                .iter()
+                .any(|(a, b)| name.strip_prefix(self.name(*a)).and_then(|n| n.strip_prefix('-')) == Some(self.name(*b)))
+        };
+        self.links.iter().position(is_named)
     }
 
     /// What a place is called.

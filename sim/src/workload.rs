@@ -1,28 +1,27 @@
 //! `softnic sim`: one host keeps a number of work requests outstanding to the other until all are done.
 
-mod delivery;
 mod options;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use delivery::UnderWay;
 use options::check;
 pub use options::{Cc, Op, Options, SimError, UNITS};
+pub(crate) use options::{Unsupported, unsupported};
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
+use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendWr, Sge, Status, Transport};
 use softnic_nic::{AddressAttr, Buffer};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Qpn, grh};
 
-use crate::connect::QKEY;
+use crate::delivery::{UnderWay, same_bytes};
 use crate::link::LinkConfig;
-use crate::pair::{A, B, Pair, PairConfig, timeout_code};
+use crate::pair::{A, B, Pair, PairConfig, QKEY, timeout_code};
 use crate::report::{CompletionTimes, Report};
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
@@ -83,10 +82,10 @@ pub fn run(
     if let Some(out) = capture {
         let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
         let written = &written;
-        run.pair.sim.set_tap(Box::new(move |time, frame, wire_len, _| {
+        run.pair.sim.set_tap(Box::new(move |sent| {
             if written.borrow().is_ok() {
-                let at = Timestamp::from_nanos(i128::from(time.0 / 1000));
-                *written.borrow_mut() = pcap.write(at, frame, wire_len as u32);
+                let at = Timestamp::from_nanos(i128::from(sent.at.0 / 1000));
+                *written.borrow_mut() = pcap.write(at, sent.frame, sent.wire_len as u32);
             }
         }));
     }
@@ -242,11 +241,6 @@ impl<'a, 'p> Run<'a, 'p> {
         self.options.transport.is_reliable()
     }
 
-    /// Whether messages use up receives. Those that nobody acknowledges do, to tell that they came.
-    fn uses_receives(&self) -> bool {
-        self.options.op == Op::Send || !self.is_reliable()
-    }
-
     /// Tops up every queue pair, in turn, so that they share the count evenly.
     fn post_sends(&mut self) {
         let mut any = true;
@@ -268,19 +262,9 @@ impl<'a, 'p> Run<'a, 'p> {
         let offset = flow.posted % self.slots * u64::from(size);
         let sges = [Sge { addr: flow.base[A] + offset, len: size, lkey: flow.keys[A] }];
         let (remote_addr, rkey) = (flow.base[B] + offset, flow.keys[B]);
-        // Without acknowledgements the receiver tells what came, by the message's number.
-        let imm = flow.posted as u32;
-        let op = match self.options.op {
-            Op::Write if reliable => SendOp::Write { remote_addr, rkey },
-            Op::Write => SendOp::WriteImm { remote_addr, rkey, imm },
-            Op::Send if reliable => SendOp::Send,
-            Op::Send => SendOp::SendImm { imm },
-            Op::Read => SendOp::Read { remote_addr, rkey },
-            Op::Atomic => SendOp::FetchAdd { remote_addr, rkey, add: 1 },
-        };
         let wr = SendWr {
             wr_id: ((i as u64) << 40) | (flow.posted % u64::from(self.options.depth)),
-            op,
+            op: self.options.op.request(reliable, remote_addr, rkey, flow.posted),
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
             deadline: None,
@@ -301,7 +285,7 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     fn post_receive(&mut self, i: usize) {
-        if !self.uses_receives() {
+        if !self.options.op.uses_receives(self.is_reliable()) {
             return;
         }
         let len = self.options.size + self.header as u32;
@@ -363,6 +347,31 @@ impl<'a, 'p> Run<'a, 'p> {
             }
         }
         Ok(())
+    }
+
+    /// A receive of the second host completed: a message arrived that nobody acknowledges.
+    fn count_delivery(&mut self, c: Completion) -> Result<(), SimError> {
+        let (qp, slot) = ((c.wr_id >> 40) as usize, c.wr_id & 0xff_ffff_ffff);
+        let now = self.pair.sim.now().instant().as_nanos();
+        self.pair.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
+        if c.status != Status::Success {
+            return Ok(());
+        }
+        let flow = &mut self.flows[qp];
+        let Some((number, posted_at)) = c.imm.and_then(|imm| flow.under_way.arrive(imm)) else { return Ok(()) };
+        self.done += 1;
+        self.last_completion = now;
+        self.times.record(now - posted_at);
+        let from = number % self.slots;
+        let to = if self.options.op == Op::Write { from } else { slot };
+        let at = [(from * self.stride[A]) as usize, (to * self.stride[B]) as usize + self.header];
+        match &flow.buffers {
+            // What lies in a slot of the sender never changes.
+            Some(b) if !same_bytes(b, at[A], at[B], self.options.size as usize) => {
+                Err(SimError::Data { qp, slot: from as usize })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn report(&mut self) -> Result<Report, SimError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
 use softnic_nic::transports::lowar::Code;
-use softnic_sim::topology::Topology;
+use softnic_sim::topology::{Hooks, Topology};
 use softnic_sim::{Op, Options, Transport};
 use softnic_wire::Instant;
 
@@ -186,7 +186,7 @@ fn switches_allocate_nothing_per_packet() {
         let net = "kind=\"leaf-spine\"\nleaves=2\nspines=2\nhosts=2\nqueue=\"60K\"\necn=\"10K:50K:0.1\"\n";
         let topology: Topology = [net, &flow(0, 2), &flow(1, 2), &flow(0, 1)].concat().parse().expect("a topology");
         let before = ALLOCATIONS.with(Cell::get);
-        let report = softnic_sim::topology::run(&topology, 1, &mut |_| {}).expect("the run completes");
+        let report = softnic_sim::topology::run(&topology, 1, Hooks::default()).expect("the run completes");
         assert!(report.flows.iter().all(|f| f.failed == 0));
         (ALLOCATIONS.with(Cell::get) - before, report.tx_packets)
     };

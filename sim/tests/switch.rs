@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use softnic_fault_injector::{Direction, Policy, Red, Spec};
-use softnic_nic::transports::qp::PayloadMode;
 use softnic_sim::link::End;
+use softnic_sim::node::SimNode;
 use softnic_sim::switch::{NextHop, Prefix, Switch, SwitchConfig};
 use softnic_sim::{LinkConfig, Simulator};
 use softnic_wire::template::Addresses;
@@ -46,7 +46,7 @@ fn frame(src: u8, dst_mac: MacAddr, dst: [u8; 4], src_port: u16, hop_limit: u8, 
 }
 
 fn switch(ports: usize, policy: Policy) -> Switch {
-    let config = SwitchConfig { mac: OWN, max_frame: 2048, max_frames: 64, payload: PayloadMode::Real, seed: 1 };
+    let config = SwitchConfig { mac: OWN, max_frame: 2048, max_frames: 64, elided: false, seed: 1 };
     let mut s = Switch::new(config);
     (0..ports).for_each(|port| assert_eq!(s.add_port(policy), port));
     s
@@ -163,34 +163,21 @@ fn memory_is_bounded_and_comes_back() {
     assert_eq!(out(&mut s, 1).len(), 0, "too long, too short");
 }
 
-/// Sends frames, counts frames, or is the switch between them.
-enum Party {
-    Sender { left: u32, frame: Vec<u8> },
-    Receiver { frames: u64, marked: u64 },
-    Switch(Box<Switch>),
+/// Sends the same frame a number of times.
+struct Sender {
+    left: u32,
+    frame: Vec<u8>,
 }
 
-impl Node for Party {
-    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
-        match self {
-            Party::Sender { .. } => {}
-            Party::Receiver { frames, marked } => {
-                *frames += 1;
-                *marked += u64::from(frame[15] & 3 == 3);
-            }
-            Party::Switch(s) => s.handle_frame(now, port, frame),
-        }
-    }
+impl Node for Sender {
+    fn handle_frame(&mut self, _now: Instant, _port: usize, _frame: &mut [u8]) {}
 
-    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
-        match self {
-            Party::Sender { left: 0, .. } | Party::Receiver { .. } => false,
-            Party::Sender { left, frame } => {
-                *left -= 1;
-                tx.put_frame(frame).is_ok()
-            }
-            Party::Switch(s) => s.poll_transmit(now, port, tx),
+    fn poll_transmit(&mut self, _now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
+        if self.left == 0 {
+            return false;
         }
+        self.left -= 1;
+        tx.put_frame(&self.frame).is_ok()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -200,16 +187,44 @@ impl Node for Party {
     fn handle_timeout(&mut self, _now: Instant) {}
 }
 
+impl SimNode for Sender {}
+
+/// Counts frames, and those that are marked.
+#[derive(Default)]
+struct Receiver {
+    frames: u64,
+    marked: u64,
+}
+
+impl Node for Receiver {
+    fn handle_frame(&mut self, _now: Instant, _port: usize, frame: &mut [u8]) {
+        self.frames += 1;
+        self.marked += u64::from(frame[15] & 3 == 3);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, _port: usize, _tx: &mut TxFrame<'_>) -> bool {
+        false
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) {}
+}
+
+impl SimNode for Receiver {}
+
 /// Two senders with `n` frames each to one receiver, all links alike: frames and marks received, the port's counters.
 fn two_into_one(n: u32, policy: Policy) -> (u64, u64, softnic_sim::switch::PortStats) {
     let mut sim = Simulator::new(2048);
     for src in [1, 2] {
-        sim.add_node(Party::Sender { left: n, frame: frame(src, mac(3), [10, 0, 0, 3], 1, 64, 900) });
+        sim.add_node(Box::new(Sender { left: n, frame: frame(src, mac(3), [10, 0, 0, 3], 1, 64, 900) }));
     }
-    sim.add_node(Party::Receiver { frames: 0, marked: 0 });
+    sim.add_node(Box::new(Receiver::default()));
     let mut s = switch(3, policy);
     s.add_mac(mac(3), 2);
-    sim.add_node(Party::Switch(Box::new(s)));
+    sim.add_node(Box::new(s));
     let config = LinkConfig { rate: 10_000_000_000, delay: Duration::from_micros(1), faults: Spec::default() };
     for node in 0..3 {
         let (host, at) = (End { node, port: 0 }, End { node: 3, port: node });
@@ -218,8 +233,8 @@ fn two_into_one(n: u32, policy: Policy) -> (u64, u64, softnic_sim::switch::PortS
     }
     (0..2).for_each(|node| sim.touch(node));
     while sim.step().is_some() {}
-    let Party::Receiver { frames, marked } = *sim.node(2) else { panic!("the receiver") };
-    let Party::Switch(s) = sim.node(3) else { panic!("the switch") };
+    let Receiver { frames, marked } = *sim.node(2).expect("the receiver");
+    let s: &mut Switch = sim.node(3).expect("the switch");
     (frames, marked, s.port_stats(2))
 }
 

@@ -1,13 +1,13 @@
 //! Networks of NICs and switches: what flows get of them, and what is said of a file that is wrong.
 
-use softnic_sim::topology::{PortReport, Topology, TopologyReport, run};
+use softnic_sim::topology::{Hooks, PortReport, Topology, TopologyReport, run};
 
 fn topology(text: &str) -> Topology {
     text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"))
 }
 
 fn result(text: &str, seed: u64) -> TopologyReport {
-    run(&topology(text), seed, &mut |_| {}).expect("data as sent")
+    run(&topology(text), seed, Hooks::default()).expect("data as sent")
 }
 
 fn flow(from: usize, to: usize, keys: &str) -> String {
@@ -72,14 +72,77 @@ fn a_flow_that_starts_later_gets_its_share_then_and_windows_weigh() {
 fn every_op_crosses_switches_and_its_data_is_checked() {
     for (op, size) in [("write", 5000), ("send", 3000), ("read", 9001), ("atomic", 8)] {
         let keys = format!("op = \"{op}\"\nsize = {size}\ncount = 100\ndepth = 4");
-        for kind in
-            [DUMBBELL, "kind = \"star\"\nhosts = 4\n", "kind = \"leaf-spine\"\nleaves = 2\nspines = 3\nhosts = 3\n"]
-        {
+        for kind in KINDS {
             let lossy = [kind, "fault = \"loss=0.01\"\n", &flow(0, 3, &keys), &flow(2, 1, &keys)].concat();
             let r = result(&lossy, 3);
             assert!(r.flows.iter().all(|f| (f.completed, f.failed) == (100, 0)), "{op} in {kind}");
         }
     }
+}
+
+const KINDS: [&str; 3] =
+    [DUMBBELL, "kind = \"star\"\nhosts = 4\n", "kind = \"leaf-spine\"\nleaves = 2\nspines = 3\nhosts = 3\n"];
+
+#[test]
+fn every_reliable_transport_delivers_everything_over_every_network_with_loss() {
+    for transport in ["sr", "sr:64", "lowar:8,2"] {
+        for (op, size) in [("write", 5000), ("send", 3000), ("read", 9001), ("atomic", 8)] {
+            let keys = format!("transport = \"{transport}\"\nop = \"{op}\"\nsize = {size}\ncount = 100\ndepth = 4");
+            for kind in KINDS {
+                let flows = [flow(0, 3, &keys), flow(2, 1, &keys)].concat();
+                let r = result(&[kind, "fault = \"loss=0.01\"\n", &flows].concat(), 3);
+                assert!(r.flows.iter().all(|f| (f.completed, f.failed) == (100, 0)), "{op} of {transport} in {kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn transports_share_a_network_and_each_recovers_in_its_own_way() {
+    let of = |from, to, transport: &str| {
+        flow(from, to, &format!("transport = \"{transport}\"\nsize = \"16K\"\ncount = 200\ndepth = 2"))
+    };
+    let net = [DUMBBELL, "payload = \"none\"\nfault = \"loss=0.005\"\n"].concat();
+    let lowar = result(&[&net, of(0, 3, "lowar:8,2").as_str()].concat(), 1);
+    let rc = result(&[&net, of(0, 3, "rc").as_str()].concat(), 1);
+    assert!(lowar.retransmitted_packets * 5 < rc.retransmitted_packets, "repair packets spare most of them");
+    // Two repair packets behind each block of eight.
+    assert!(lowar.tx_packets - lowar.retransmitted_packets >= 200 * 16 * 10 / 8, "{}", lowar.tx_packets);
+    let all = result(&[net, of(0, 3, "lowar:8,2"), of(1, 4, "sr"), of(2, 5, "rc"), of(3, 0, "uc")].concat(), 1);
+    assert_eq!(all.flows[..3].iter().map(|f| f.completed).collect::<Vec<_>>(), [200; 3]);
+}
+
+#[test]
+fn of_what_nobody_acknowledges_the_receiver_counts_what_arrives() {
+    for (transport, op, size) in [("uc", "write", 5000), ("uc", "send", 3000), ("ud", "send", 1024), ("ud", "send", 0)]
+    {
+        let keys = format!("transport = \"{transport}\"\nop = \"{op}\"\nsize = {size}\ncount = 300\ndepth = 4");
+        for kind in KINDS {
+            let flows = [flow(0, 3, &keys), flow(2, 1, &keys)].concat();
+            let r = result(&[kind, &flows].concat(), 3);
+            assert!(
+                r.flows.iter().all(|f| (f.sent, f.completed, f.failed) == (300, 300, 0)),
+                "{op} of {transport} in {kind}"
+            );
+            let lossy = result(&[kind, "fault = \"loss=0.02\"\n", &flows].concat(), 3);
+            assert!(!lossy.stalled && lossy.retransmitted_packets == 0);
+            for f in &lossy.flows {
+                // A message of five packets over three or four links is lost once in three times or so.
+                assert_eq!((f.sent, f.failed), (300, 0));
+                assert!((100..300).contains(&f.completed), "{} of {op} of {transport} in {kind}", f.completed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_ends_although_nothing_that_was_sent_arrives() {
+    let dead = flow(0, 1, "transport = \"ud\"\ncount = 10");
+    let busy = flow(2, 3, "size = \"64K\"\ncount = 20\ncc = \"dcqcn\"");
+    let link = "[[link]]\nbetween = [\"s0\", \"h1\"]\nfault = \"loss=1\"\n";
+    let r = result(&["kind = \"star\"\nhosts = 4\n", link, &dead, &busy].concat(), 1);
+    assert_eq!((r.flows[0].sent, r.flows[0].completed, r.flows[1].completed, r.stalled), (10, 0, 20, false));
+    assert_eq!(r.flows[0].goodput_gbps, 0.0);
 }
 
 #[test]
@@ -176,7 +239,27 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
         (format!("{star}{}", flow(0, 1, "op = \"atomic\"\nsize = 16")), "flow 1: size: an atomic is of 8 bytes"),
         (format!("{star}{}", flow(0, 1, "start = \"20000s\"")), "flow 1: start: '20000s' is too long"),
         (format!("{star}{}", flow(0, 1, "count = 0")), "flow 1: count: a whole number from 1"),
-        (format!("{star}{}", flow(0, 1, "transport = \"ud\"")), "flow 1: transport: flows are \"rc\""),
+        (
+            format!("{star}{}", flow(0, 1, "transport = \"xp\"")),
+            "flow 1: transport: there is no transport `xp`: choose from rc, sr",
+        ),
+        (format!("{star}{}", flow(0, 1, "transport = \"lowar:9\"")), "flow 1: transport: `9` are no blocks of lowar"),
+        (
+            format!("{star}{good}{}", flow(0, 1, "transport = \"ud\"\nop = \"write\"")),
+            "flow 2: op: ud has SENDs only: \"send\"",
+        ),
+        (
+            format!("{star}{}", flow(0, 1, "transport = \"ud\"\nsize = \"2K\"")),
+            "flow 1: size: a datagram is no longer than the path MTU, 1024",
+        ),
+        (
+            format!("{star}{}", flow(0, 1, "transport = \"uc\"\nop = \"read\"")),
+            "flow 1: op: uc has no READs and no atomics: \"write\" or \"send\"",
+        ),
+        (
+            format!("{star}{}", flow(0, 1, "transport = \"uc\"\ncc = \"dcqcn\"")),
+            "flow 1: cc: uc has no congestion control",
+        ),
         (format!("{star}[[link]]\nbetween = [\"h0\"]\n{good}"), "link 1: between: two places"),
         (format!("{star}[[link]]\nbetween = [\"h0\", \"h1\"]\n{good}"), "link 1: between: there is no link"),
         (format!("{star}size = = 2\n{good}"), "line 3: "),

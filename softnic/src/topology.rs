@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use softnic_sim::report::CompletionTimes;
-use softnic_sim::topology::{self, Topology, TopologyReport};
+use softnic_sim::topology::{self, FlowReport, Hooks, Topology, TopologyReport};
 
 use crate::Common;
 use crate::sim::progress_bar;
@@ -16,7 +16,9 @@ const MAX_FILE: u64 = 1 << 20;
 pub(crate) fn run(file: &str, common: &Common) -> Result<ExitCode, String> {
     let topology: Topology = read(file)?.parse().map_err(|e| format!("{file}: {e}"))?;
     let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
-    let report = topology::run(&topology, common.seed, &mut |done| bar.set_position(done));
+    let mut tell = |done| bar.set_position(done);
+    let hooks = Hooks { progress: Some(&mut tell), ..Hooks::default() };
+    let report = topology::run(&topology, common.seed, hooks);
     bar.finish_and_clear();
     let report = report.map_err(|e| format!("{file}: {e}"))?;
     let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
@@ -55,11 +57,11 @@ fn fct(t: &CompletionTimes) -> Value {
 fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
-        let value = json!({
+        let mut value = json!({
             "flow": i + 1,
             "from": t.hosts[flow.from],
             "to": t.hosts[flow.to],
-            "transport": "rc",
+            "transport": flow.transport.to_string(),
             "cc": flow.cc.name(),
             "goodput_gbps": f.goodput_gbps,
             "fct_ms": fct(&f.completion_times),
@@ -68,6 +70,9 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             "start_ms": flow.start.as_secs_f64() * 1e3,
             "duration_ms": f.duration_ms,
         });
+        if !flow.transport.is_reliable() {
+            value["sent"] = json!(f.sent);
+        }
         writeln!(out, "{value}")?;
     }
     let ports = r.ports.iter().map(|p| {
@@ -148,6 +153,11 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         )?;
     }
     writeln!(out, "\ngoodput           {:>12.3} Gbit/s, all flows together", r.goodput_gbps)?;
+    let unreliable = || t.flows.iter().zip(&r.flows).filter(|(flow, _)| !flow.transport.is_reliable());
+    let sum = |of: fn(&FlowReport) -> u64| unreliable().map(|(_, f)| of(f)).sum::<u64>();
+    if unreliable().next().is_some() {
+        writeln!(out, "uc and ud         {:>12} messages sent, {} delivered", sum(|f| f.sent), sum(|f| f.completed))?;
+    }
     writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
     let lost = r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>();
     if lost + r.discarded > 0 {

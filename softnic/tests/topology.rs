@@ -61,6 +61,28 @@ fn the_table_has_flows_ports_and_a_digest() {
 }
 
 #[test]
+fn flows_of_any_transport_are_reported_with_what_arrived() {
+    let flow = |keys: &str| format!("[[flow]]\nfrom = \"h0\"\nto = \"h1\"\ncount = 200\n{keys}\n");
+    let net = "kind = \"star\"\nhosts = 2\nfault = \"loss=0.02\"\n";
+    let flows = ["transport = \"ud\"", "transport = \"lowar:8,1\"\nop = \"read\"\nsize = \"4K\""].map(flow).concat();
+    let path = scratch("mixed.toml", &format!("{net}{flows}"));
+    let file = path.to_str().expect("UTF-8");
+    let json = sim(&["--topology", file, "--json"]);
+    assert!(json.status.success(), "{}", String::from_utf8_lossy(&json.stderr));
+    let text = String::from_utf8(json.stdout).expect("UTF-8");
+    let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let delivered = lines[0]["completed"].as_u64().expect("a count");
+    assert_eq!((lines[0]["transport"].as_str(), lines[0]["sent"].as_u64()), (Some("ud"), Some(200)));
+    assert!((150..200).contains(&delivered), "{delivered}");
+    assert_eq!((lines[1]["transport"].as_str(), lines[1]["completed"].as_u64()), (Some("lowar:8,1"), Some(200)));
+    assert!(lines[1].get("sent").is_none(), "of a reliable flow it is what completed");
+    let table = String::from_utf8(sim(&["--topology", file]).stdout).expect("UTF-8");
+    let line = table.lines().find(|l| l.starts_with("uc and ud")).expect("a line about them");
+    assert!(line.ends_with(&format!(" 200 messages sent, {delivered} delivered")), "{line}");
+    std::fs::remove_file(path).expect("removed");
+}
+
+#[test]
 fn work_that_fails_is_said_and_counted() {
     let flow = "kind = \"star\"\nhosts = 2\nfault = \"loss=1\"\n[[flow]]\nfrom = \"h0\"\nto = \"h1\"\ncount = 3\n";
     let path = scratch("dead.toml", flow);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use softnic_fault_injector::red::Red;
 use softnic_fault_injector::{Policy, Spec};
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_sim::topology::{Flow, Kind, Link, Topology, run_observed};
+use softnic_sim::topology::{Flow, Hooks, Kind, Link, Topology, run};
 use softnic_sim::workload::{Cc, Op, SimError};
 use softnic_wire::PathMtu;
 
@@ -77,6 +78,7 @@ impl Fairness {
             Flow {
                 from,
                 to,
+                transport: Transport::Rc,
                 op,
                 size: self.size,
                 count: 1 << 40,
@@ -113,7 +115,9 @@ impl Fairness {
         }
         let topology = self.topology();
         let mut samples = Vec::new();
-        let report = run_observed(&topology, self.seed, self.every, &mut |sample| samples.push(sample))?;
+        let mut observe = |sample| samples.push(sample);
+        let hooks = Hooks { observe: Some((self.every, &mut observe)), ..Hooks::default() };
+        let report = run(&topology, self.seed, hooks)?;
         // The port to the receiver, which is the last host.
         let bottleneck = report.ports.iter().position(|p| p.to == topology.hosts[self.flows]).unwrap_or(0);
         let (mut times, mut queue, mut rates) = (Vec::new(), Vec::new(), vec![Vec::new(); self.flows]);

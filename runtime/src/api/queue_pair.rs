@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
+use softnic_nic as nic;
 use softnic_nic::posting::{check_recv, check_send};
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
@@ -14,7 +15,7 @@ use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
 use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
-use softnic_wire::{PathMtu, Psn, Qpn};
+use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 use super::Transport;
 use super::completion_queue::CompletionQueue;
@@ -109,6 +110,25 @@ impl Connection {
             min_rnr_timer: 12,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
+        }
+    }
+
+    /// The settings as the NIC takes them, with the path resolved.
+    fn settings(&self, path: Path) -> nic::Connection {
+        nic::Connection {
+            path: Some(path),
+            dest_qp: self.dest_qp,
+            mtu: self.mtu,
+            sq_psn: self.sq_psn,
+            rq_psn: self.rq_psn,
+            access: self.access,
+            qkey: None,
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            min_rnr_timer: self.min_rnr_timer,
+            max_rd_atomic: self.max_rd_atomic,
+            max_dest_rd_atomic: self.max_dest_rd_atomic,
         }
     }
 }
@@ -279,14 +299,8 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::modify`].
     pub fn init(&self, access: Access) -> Result<(), ModifyError> {
-        let connected = matches!(self.0.options.kind, QpKind::Rc | QpKind::Uc);
-        self.modify(&QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: connected.then_some(access),
-            ..QpAttr::default()
-        })
+        let [init, ..] = nic::Connection { access, ..nic::Connection::default() }.attributes(self.0.options.kind);
+        self.modify(&init)
     }
 
     /// From RESET or INIT to RTS, connected to a peer.
@@ -299,26 +313,9 @@ impl QueuePair {
         }
         let port = self.0.engine.control().nic().port().clone();
         let path = c.path.attr.path(&port).map_err(|_| ModifyError::NotOurAddress)?;
-        let reliable = self.0.options.kind == QpKind::Rc;
-        self.modify(&QpAttr {
-            state: Some(QpState::ReadyToReceive),
-            path: Some(path),
-            mtu: Some(c.mtu),
-            dest_qp: Some(c.dest_qp),
-            rq_psn: Some(c.rq_psn),
-            max_dest_rd_atomic: reliable.then_some(c.max_dest_rd_atomic),
-            min_rnr_timer: reliable.then_some(c.min_rnr_timer),
-            ..QpAttr::default()
-        })?;
-        self.modify(&QpAttr {
-            state: Some(QpState::ReadyToSend),
-            sq_psn: Some(c.sq_psn),
-            timeout: reliable.then_some(c.timeout),
-            retry_cnt: reliable.then_some(c.retry_cnt),
-            rnr_retry: reliable.then_some(c.rnr_retry),
-            max_rd_atomic: reliable.then_some(c.max_rd_atomic),
-            ..QpAttr::default()
-        })
+        let [_, receive, send] = c.settings(path).attributes(self.0.options.kind);
+        self.modify(&receive)?;
+        self.modify(&send)
     }
 
     /// From RESET to RTS, for datagrams with this key.
@@ -326,15 +323,8 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::modify`].
     pub fn open_datagrams(&self, qkey: u32) -> Result<(), ModifyError> {
-        self.modify(&QpAttr {
-            state: Some(QpState::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            qkey: Some(qkey),
-            ..QpAttr::default()
-        })?;
-        self.modify(&QpAttr { state: Some(QpState::ReadyToReceive), ..QpAttr::default() })?;
-        self.modify(&QpAttr { state: Some(QpState::ReadyToSend), sq_psn: Some(Psn::new(0)), ..QpAttr::default() })
+        let settings = nic::Connection { qkey: Some(qkey), ..nic::Connection::default() };
+        settings.attributes(self.0.options.kind).iter().try_for_each(|attr| self.modify(attr))
     }
 
     /// Posts a send work request: writes it and rings the doorbell. Frames leave with the next progress.

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use softnic_fault_injector::random::Random;
 use softnic_fault_injector::{Direction, Policy, Spec};
 use softnic_nic::Nic;
+use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::MacAddr;
 
 use super::{A, B, PairConfig};
 use crate::link::{End, LinkConfig};
-use crate::node::AnyNode;
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
 
@@ -69,7 +69,7 @@ impl Network {
     }
 
     /// Adds switches and links between the hosts, which are there already.
-    pub(super) fn lay(self, sim: &mut Simulator<'_, AnyNode>, config: &PairConfig, max_frame: usize) -> [usize; 2] {
+    pub(super) fn lay(self, sim: &mut Simulator<'_>, config: &PairConfig, max_frame: usize) -> [usize; 2] {
         let host = |node| End { node, port: Nic::WIRE };
         let mut wires = Wires { network: self, config, next: 0 };
         match self.between {
@@ -85,7 +85,7 @@ impl Network {
                 for h in [A, B] {
                     switch.add_mac(self.address(h).1, h);
                 }
-                sim.add_node(AnyNode::Switch(Box::new(switch)));
+                sim.add_node(Box::new(switch));
                 [A, B].map(|h| wires.both_ways(sim, host(h), End { node: SWITCH, port: h }, h, 0))
             }
             Between::LeafSpine => {
@@ -97,7 +97,7 @@ impl Network {
                     switch.add_route(only(ip), vec![NextHop { port: 0, mac }]);
                     let up = [0, 1].map(|s| NextHop { port: 1 + s, mac: switch_mac(SPINES + s) });
                     switch.add_route(only(self.address(1 - leaf).0), up.to_vec());
-                    sim.add_node(AnyNode::Switch(Box::new(switch)));
+                    sim.add_node(Box::new(switch));
                 }
                 for spine in [0, 1] {
                     let mut switch = new_switch(SPINES + spine, 2, config, max_frame);
@@ -105,7 +105,7 @@ impl Network {
                         let down = NextHop { port: leaf, mac: switch_mac(SWITCH + leaf) };
                         switch.add_route(only(self.address(leaf).0), vec![down]);
                     }
-                    sim.add_node(AnyNode::Switch(Box::new(switch)));
+                    sim.add_node(Box::new(switch));
                 }
                 [A, B].map(|h| {
                     for s in [0, 1] {
@@ -134,7 +134,7 @@ fn new_switch(node: usize, ports: usize, config: &PairConfig, max_frame: usize) 
         mac: switch_mac(node),
         max_frame,
         max_frames: SWITCH_FRAMES,
-        payload: config.payload,
+        elided: config.payload == PayloadMode::Elided,
         seed: Random::stream(config.seed, 300 + node as u64).next_u64(),
     });
     for _ in 0..ports {
@@ -153,21 +153,14 @@ struct Wires<'c> {
 impl Wires<'_> {
     /// A link on the side of a host: it is the way's `hop`-th for what that host sends, and the `hop`-th from the end for what
     /// it receives. The link towards the other host.
-    fn both_ways(&mut self, sim: &mut Simulator<'_, AnyNode>, near: End, far: End, host: usize, hop: usize) -> usize {
+    fn both_ways(&mut self, sim: &mut Simulator<'_>, near: End, far: End, host: usize, hop: usize) -> usize {
         let last = self.network.between.hops() - 1;
         let [out, back] = if host == A { [Direction::Ab, Direction::Ba] } else { [Direction::Ba, Direction::Ab] };
         self.one_way(sim, far, near, back, last - hop);
         self.one_way(sim, near, far, out, hop)
     }
 
-    fn one_way(
-        &mut self,
-        sim: &mut Simulator<'_, AnyNode>,
-        from: End,
-        to: End,
-        direction: Direction,
-        hop: usize,
-    ) -> usize {
+    fn one_way(&mut self, sim: &mut Simulator<'_>, from: End, to: End, direction: Direction, hop: usize) -> usize {
         let LinkConfig { rate, delay, ref faults } = self.config.link;
         let faults = if hop == self.network.faulty_hop { faults.clone() } else { Spec::default() };
         let link = LinkConfig { rate, delay: delay / self.network.between.hops() as u32, faults };

@@ -2,7 +2,7 @@
 
 use softnic_nic::transports::qp::PayloadMode;
 
-use super::{Place, Topology, run};
+use super::{Hooks, Place, Topology, run};
 
 /// What a network may have that is run: a simulation of any size would take any time.
 const MAX_PLACES: usize = 12;
@@ -27,10 +27,11 @@ pub fn fuzz_topology(data: &[u8]) {
     };
     check(&topology);
     if is_small(&topology) {
-        let report = run(&topology, 1, &mut |_| {}).unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        let report = run(&topology, 1, Hooks::default()).unwrap_or_else(|e| panic!("{e} in\n{text}"));
         for (flow, done) in topology.flows.iter().zip(&report.flows) {
-            let ended = done.completed + done.failed == flow.count || flow.stop.is_some();
+            let ended = done.sent + done.failed == flow.count || flow.stop.is_some();
             assert!(report.stalled || ended, "not all work ended:\n{text}");
+            assert!(done.completed <= done.sent, "more arrived than was sent:\n{text}");
         }
     }
 }

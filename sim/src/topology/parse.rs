@@ -7,12 +7,13 @@ use std::time::Duration;
 use softnic_fault_injector::text::on_one_line;
 use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
 use softnic_fault_injector::{Fault, Policy, Spec};
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
 use super::{Flow, Kind, Link, Place, Topology};
-use crate::workload::{Cc, Op, UNITS};
+use crate::workload::{Cc, Op, UNITS, Unsupported, unsupported};
 
 /// FallbackReason a topology was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -212,9 +213,6 @@ fn spec(s: &str) -> Result<Spec, String> {
 }
 
 fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
-    if keys.table.get("transport").is_some_and(|v| v.as_str() != Some("rc")) {
-        return Err(keys.error("transport", "flows are \"rc\" in this version"));
-    }
     let host = |key| {
         let name = keys.table.get(key).and_then(Value::as_str);
         let found = name.and_then(|n| topology.hosts.iter().position(|h| h == n));
@@ -227,9 +225,15 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
     if from == to {
         return Err(keys.error("to", "a flow goes to another host"));
     }
+    let transport = keys.parsed("transport", str::parse::<Transport>)?.unwrap_or_default();
+    let datagrams = transport == Transport::Ud;
     let ops = [("write", Op::Write), ("send", Op::Send), ("read", Op::Read), ("atomic", Op::Atomic)];
-    let op = keys.choice("op", &ops)?.unwrap_or(Op::Write);
-    let size = keys.parsed("size", parse_size)?.unwrap_or(if op == Op::Atomic { 8 } else { 1 << 20 });
+    let op = keys.choice("op", &ops)?.unwrap_or(if datagrams { Op::Send } else { Op::Write });
+    let size = keys.parsed("size", parse_size)?.unwrap_or(match op {
+        Op::Atomic => 8,
+        _ if datagrams => topology.mtu.bytes().into(),
+        _ => 1 << 20,
+    });
     if op == Op::Atomic && size != 8 {
         return Err(keys.error("size", "an atomic is of 8 bytes"));
     }
@@ -239,16 +243,28 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
     if topology.payload == PayloadMode::Real && size > 1 << 28 {
         return Err(keys.error("size", "at most 256M; with payload = \"none\" up to 2G"));
     }
+    let cc = keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default();
+    if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
+        return Err(match what {
+            Unsupported::Cc => keys.error("cc", format!("{transport} has no congestion control")),
+            Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
+            Unsupported::NotSend => keys.error("op", "ud has SENDs only: \"send\""),
+            Unsupported::Length => {
+                keys.error("size", format!("a datagram is no longer than the path MTU, {}", topology.mtu.bytes()))
+            }
+        });
+    }
     Ok(Flow {
         from,
         to,
+        transport,
         op,
         size: size as u32,
         count: keys.integer("count", 1..=1 << 40)?.unwrap_or(1),
         depth: keys.integer("depth", 1..=1 << 16)?.unwrap_or(16) as u32,
         start: keys.parsed("start", time)?.unwrap_or_default(),
         stop: keys.parsed("stop", time)?,
-        cc: keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default(),
+        cc,
     })
 }
 

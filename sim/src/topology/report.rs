@@ -2,6 +2,8 @@
 
 use softnic_transports::Status;
 
+use super::flows::Run;
+use super::running::Running;
 use crate::report::CompletionTimes;
 use crate::switch::PortStats;
 
@@ -10,9 +12,11 @@ use crate::switch::PortStats;
 pub struct FlowReport {
     /// Payload bits completed a second, in 10^9, from the flow's start to its last completion.
     pub goodput_gbps: f64,
-    /// Post to completion of each work request.
+    /// Post to completion of each work request; for uc and ud, to its delivery.
     pub completion_times: CompletionTimes,
-    /// Work requests completed well.
+    /// Work requests completed well at the requester; of uc and ud that says that they were sent.
+    pub sent: u64,
+    /// Work requests completed well at the requester; for uc and ud, messages delivered at the receiver.
     pub completed: u64,
     /// Work requests that ended otherwise.
     pub failed: u64,
@@ -50,7 +54,7 @@ pub struct TopologyReport {
     pub goodput_gbps: f64,
     /// Of all flows.
     pub completion_times: CompletionTimes,
-    /// Request frames of all hosts, those sent again included.
+    /// Request frames of all hosts, those sent again and repair packets included.
     pub tx_packets: u64,
     /// Those sent again.
     pub retransmitted_packets: u64,
@@ -70,4 +74,73 @@ pub struct TopologyReport {
     pub virtual_ms: f64,
     /// Hash of the whole event trace.
     pub digest: u64,
+}
+
+impl Run<'_> {
+    pub(super) fn report(mut self) -> TopologyReport {
+        let begin = self.flows.iter().map(|f| f.start.instant().as_nanos()).min().unwrap_or(0);
+        let end = self.flows.iter().map(|f| f.last).max().unwrap_or(begin).max(begin);
+        let per_second = |bits: f64, ns: u64| if ns > 0 { bits / (ns as f64 / 1e9) } else { 0.0 };
+        let bits = |f: &Running| f.done as f64 * f64::from(f.flow.size) * 8.0;
+        let flows = self.flows.iter().map(|f| {
+            let took = f.last.saturating_sub(f.start.instant().as_nanos());
+            FlowReport {
+                goodput_gbps: per_second(bits(f), took) / 1e9,
+                completion_times: f.times.clone(),
+                sent: f.sent,
+                completed: f.done,
+                failed: f.failed,
+                first_failure: f.first_failure,
+                duration_ms: took as f64 / 1e6,
+            }
+        });
+        let flows = flows.collect();
+        let goodput_gbps = per_second(self.flows.iter().map(bits).sum(), end - begin) / 1e9;
+        let t = self.world.topology;
+        let (mut tx_packets, mut retransmitted_packets, mut marks_received, mut discarded) = (0, 0, 0, 0);
+        let (mut cnps_sent, mut cnps_handled) = (0, 0);
+        for host in 0..t.hosts.len() {
+            let c = *self.world.sim.nic(host).counters();
+            tx_packets += c.sent_requests + c.retransmitted_packets + c.lowar_repairs_sent;
+            retransmitted_packets += c.retransmitted_packets;
+            marks_received += c.np_ecn_marked_roce_packets;
+            cnps_sent += c.np_cnp_sent;
+            cnps_handled += c.rp_cnp_handled;
+        }
+        for switch in 0..t.switches.len() {
+            let Some(c) = self.world.switch(switch).map(|s| s.counters()) else { continue };
+            discarded += c.filtered + c.unroutable + c.hops_exceeded + c.no_buffer;
+        }
+        let mut ports = Vec::new();
+        for p in self.world.ports.clone() {
+            let link = self.world.sim.link_stats(p.link);
+            let stats = self.world.switch(p.switch).map(|s| s.port_stats(p.port)).unwrap_or_default();
+            ports.push(PortReport {
+                switch: t.switches[p.switch].clone(),
+                port: p.port,
+                to: t.name(p.to).to_owned(),
+                stats,
+                utilization: per_second(link.wire_bytes as f64 * 8.0, end - begin) / p.rate as f64,
+                lost: link.lost,
+            });
+        }
+        let all_lost: u64 = (0..2 * t.links.len()).map(|l| self.world.sim.link_stats(l).lost).sum();
+        let lost_before_switches = all_lost - ports.iter().map(|p| p.lost).sum::<u64>();
+        TopologyReport {
+            flows,
+            ports,
+            goodput_gbps,
+            completion_times: self.all.clone(),
+            tx_packets,
+            retransmitted_packets,
+            marks_received,
+            cnps_sent,
+            cnps_handled,
+            lost_before_switches,
+            discarded,
+            stalled: self.stalled,
+            virtual_ms: (end - begin) as f64 / 1e6,
+            digest: self.world.sim.digest(),
+        }
+    }
 }

@@ -4,19 +4,22 @@ use std::time::Duration;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_nic::transports::wr::Datagram;
+use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, QpInit};
+use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::{Flow, Kind, Place, Topology};
-use crate::connect::{Connection, bring_up};
 use crate::link::{End, LinkConfig};
-use crate::node::AnyNode;
-use crate::pair::{Side, timeout_code};
+use crate::node::SimNode;
+use crate::pair::{QKEY, Side, WHOLE, timeout_code};
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
+use crate::workload::SimError;
 
-/// Room for headers, and for all there is when the payload is elided.
+/// Room for headers, and for all there is when the payload is elided and no transport is negotiated.
 const HEADERS: usize = 128;
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
@@ -31,19 +34,32 @@ pub(super) struct SwitchPort {
     pub(super) rate: u64,
 }
 
+/// The queue pairs of a flow.
+pub(super) struct Ends {
+    /// Of the requester and of the responder.
+    pub(super) qpns: [Qpn; 2],
+    /// Where datagrams go.
+    pub(super) datagram: Option<Datagram>,
+}
+
+/// Makes the Node of a host from its NIC.
+type HostMaker<'h> = Option<&'h mut dyn FnMut(usize, Nic) -> Box<dyn SimNode>>;
+
 pub(super) struct World<'t> {
     pub(super) topology: &'t Topology,
     /// Hosts first, then switches.
-    pub(super) sim: Simulator<'static, AnyNode>,
+    pub(super) sim: Simulator<'t>,
     pub(super) sides: Vec<Side>,
     pub(super) ports: Vec<SwitchPort>,
     random: Random,
 }
 
 impl<'t> World<'t> {
-    pub(super) fn new(topology: &'t Topology, seed: u64) -> World<'t> {
+    pub(super) fn new(topology: &'t Topology, seed: u64, mut make_host: HostMaker<'_>) -> World<'t> {
+        let negotiated = topology.flows.iter().any(|f| f.transport.extension() != Extensions::NONE);
         let max_frame = match topology.payload {
             PayloadMode::Real => topology.mtu.bytes() as usize + HEADERS,
+            PayloadMode::Elided if negotiated => WHOLE,
             PayloadMode::Elided => HEADERS,
         };
         let mut world = World {
@@ -54,17 +70,21 @@ impl<'t> World<'t> {
             random: Random::stream(seed, 3),
         };
         for host in 0..topology.hosts.len() {
-            world.add_host(host, seed);
+            let nic = world.add_side(host, seed);
+            world.sim.add_node(match &mut make_host {
+                Some(make) => make(host, nic),
+                None => Box::new(nic),
+            });
         }
         for switch in 0..topology.switches.len() {
             let config = SwitchConfig {
                 mac: Kind::switch_mac(switch),
                 max_frame,
                 max_frames: SWITCH_FRAMES,
-                payload: topology.payload,
+                elided: topology.payload == PayloadMode::Elided,
                 seed: Random::stream(seed, 1 << 16 | switch as u64).next_u64(),
             };
-            world.sim.add_node(AnyNode::Switch(Box::new(Switch::new(config))));
+            world.sim.add_node(Box::new(Switch::new(config)));
         }
         world.add_links(seed);
         world.add_macs();
@@ -74,20 +94,22 @@ impl<'t> World<'t> {
         world
     }
 
-    fn add_host(&mut self, host: usize, seed: u64) {
+    /// The NIC of a host, with what all its flows share.
+    fn add_side(&mut self, host: usize, seed: u64) -> Nic {
         let t = self.topology;
         let (ip, mac) = t.kind.address(host);
         let config = NicConfig { port: Port { mac, addresses: vec![ip], mtu: PathMtu::B4096 }, payload: t.payload };
         let mut keys = Random::stream(seed, 100 + host as u64);
         let mut nic = Nic::new(config, Box::new(move || keys.next_u32()));
+        nic.set_link_rate(self.line_rate(host));
         let pd = nic.alloc_pd();
         // Every flow may have all that it may have outstanding complete at once.
         let outstanding =
             |of: fn(&Flow) -> usize| t.flows.iter().filter(|f| of(f) == host).map(|f| f.depth as usize * 3).sum();
         let (sends, receives): (usize, usize) = (outstanding(|f| f.from), outstanding(|f| f.to));
         let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
-        self.sim.add_node(AnyNode::Host(Box::new(nic)));
         self.sides.push(Side { pd, send_cq, recv_cq });
+        nic
     }
 
     fn add_links(&mut self, seed: u64) {
@@ -167,16 +189,12 @@ impl<'t> World<'t> {
     }
 
     pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
-        match self.sim.node(self.topology.hosts.len() + switch) {
-            AnyNode::Switch(switch) => Some(switch),
-            AnyNode::Host(_) => None,
-        }
+        self.sim.node(self.topology.hosts.len() + switch)
     }
 
-    /// Makes the queue pairs of a flow and connects them; their numbers.
-    pub(super) fn connect(&mut self, flow: &Flow) -> Result<[Qpn; 2], ModifyError> {
+    /// Makes the queue pairs of a flow and connects them.
+    pub(super) fn connect(&mut self, flow: &Flow) -> Result<Ends, SimError> {
         let (t, timeout) = (self.topology, self.timeout());
-        let kind = t.kind;
         let caps = Caps {
             max_send_wr: flow.depth,
             max_recv_wr: flow.depth * 2,
@@ -188,37 +206,41 @@ impl<'t> World<'t> {
         let mut qpns = [Qpn::new(0); 2];
         for (qpn, host) in qpns.iter_mut().zip(hosts) {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let init = QpInit::new(QpKind::Rc, pd, send_cq, recv_cq, caps);
+            let transport = flow.transport;
+            let init = QpInit { transport, ..QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps) };
             *qpn = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         let psns = [0; 2].map(|_: u32| Psn::new(self.random.next_u32()));
         for side in 0..2 {
             let peer = 1 - side;
-            let (ip, mac) = kind.address(hosts[peer]);
-            // Out of the subnet the way leads over the leaf.
-            let [own, other] = [side, peer].map(|s| kind.attached(hosts[s]).0);
-            let routed = own != other && matches!(kind, Kind::LeafSpine { .. });
-            let next_hop = if routed { Kind::switch_mac(own) } else { mac };
+            let (ip, next_hop) = (t.kind.address(hosts[peer]).0, t.kind.next_hop(hosts[side], hosts[peer]));
             let rate = self.line_rate(hosts[side]);
             let nic = self.sim.nic(hosts[side]);
             let connection = Connection {
-                kind: QpKind::Rc,
                 path: nic.path_to(ip, next_hop, qpns[side].value()),
-                peer: qpns[peer],
+                dest_qp: qpns[peer],
+                qkey: (flow.transport == Transport::Ud).then_some(QKEY),
                 mtu: t.mtu,
                 sq_psn: psns[side],
                 rq_psn: psns[peer],
                 timeout,
                 retry_cnt: t.retry,
-                rnr_retry: 7,
-                min_rnr_timer: 12,
-                max_rd_atomic: 16,
+                ..Connection::default()
             };
-            bring_up(nic, qpns[side], &connection)?;
-            // A reliable connection takes one.
+            nic.connect(qpns[side], &connection)?;
+            // A reliable connection takes one; others were refused one.
             let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
         }
-        Ok(qpns)
+        let datagram = if flow.transport == Transport::Ud { Some(self.datagram(flow, qpns)?) } else { None };
+        Ok(Ends { qpns, datagram })
+    }
+
+    /// The address of a flow's datagrams.
+    fn datagram(&mut self, flow: &Flow, qpns: [Qpn; 2]) -> Result<Datagram, SimError> {
+        let kind = self.topology.kind;
+        let attr = AddressAttr::new(kind.address(flow.to).0, kind.next_hop(flow.from, flow.to), 0, qpns[0].value());
+        let ah = self.sim.nic(flow.from).create_ah(self.sides[flow.from].pd, &attr)?;
+        Ok(Datagram { ah, dest_qp: qpns[1], qkey: QKEY })
     }
 
     /// The rate of a host's link.
@@ -237,8 +259,13 @@ impl<'t> World<'t> {
         self.topology.links.iter().enumerate().find_map(way)
     }
 
-    /// By default four of the longest round trips, every queue on the way full and every link the slowest.
+    /// By default four of the longest round trips.
     fn timeout(&self) -> u8 {
+        self.topology.timeout.unwrap_or_else(|| timeout_code(self.longest_round_trip().saturating_mul(4)))
+    }
+
+    /// A round trip with every queue on the way full and every link the slowest.
+    pub(super) fn longest_round_trip(&self) -> Duration {
         let t = self.topology;
         let hops = match t.kind {
             Kind::Star { .. } => 1,
@@ -255,6 +282,6 @@ impl<'t> World<'t> {
             Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
         });
         let one_way = link.saturating_mul(hops + 1).saturating_add(queue.saturating_mul(hops));
-        t.timeout.unwrap_or_else(|| timeout_code(one_way.saturating_mul(8)))
+        one_way.saturating_mul(2)
     }
 }

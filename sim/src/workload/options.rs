@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
 use softnic_fault_injector::{Direction, Spec, SpecError};
-use softnic_nic::transports::Transport;
 pub use softnic_nic::transports::congestion::Cc;
 use softnic_nic::transports::congestion::Units;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
+use softnic_nic::transports::{SendOp, Transport};
 use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
 use softnic_wire::PathMtu;
 
@@ -24,6 +24,27 @@ pub enum Op {
     Read,
     /// Fetch and add, of eight bytes each.
     Atomic,
+}
+
+impl Op {
+    /// Message number `n` as a work request. Messages that nobody acknowledges carry their number as immediate data, by which
+    /// the receiver knows them.
+    pub(crate) fn request(self, reliable: bool, remote_addr: u64, rkey: u32, n: u64) -> SendOp {
+        let imm = n as u32;
+        match self {
+            Op::Write if reliable => SendOp::Write { remote_addr, rkey },
+            Op::Write => SendOp::WriteImm { remote_addr, rkey, imm },
+            Op::Send if reliable => SendOp::Send,
+            Op::Send => SendOp::SendImm { imm },
+            Op::Read => SendOp::Read { remote_addr, rkey },
+            Op::Atomic => SendOp::FetchAdd { remote_addr, rkey, add: 1 },
+        }
+    }
+
+    /// Whether messages use up receives. Those that nobody acknowledges do, so that the receiver hears of them.
+    pub(crate) fn uses_receives(self, reliable: bool) -> bool {
+        self == Op::Send || !reliable
+    }
 }
 
 /// How rates, sizes and times are written: as in a SPEC.
@@ -156,21 +177,37 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
     wrong(o.timeout.is_some_and(|t| t > 31), "the timeout code must be from 0 to 31")
 }
 
-/// What the transport has no words for.
-fn check_transport(o: &Options) -> Result<(), SimError> {
-    if o.cc != Cc::None && !o.transport.is_reliable() {
-        return Err(SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"));
+/// What a transport cannot do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsupported {
+    /// Congestion control, without acknowledgements.
+    Cc,
+    /// READs and atomics, on an unreliable connection.
+    Responses,
+    /// Anything but SENDs, as a datagram.
+    NotSend,
+    /// Messages of more than one packet, as a datagram.
+    Length,
+}
+
+/// What keeps work requests of this kind from a transport.
+pub(crate) fn unsupported(transport: Transport, op: Op, size: u64, mtu: PathMtu, cc: Cc) -> Option<Unsupported> {
+    let responses = matches!(op, Op::Read | Op::Atomic);
+    match transport.kind() {
+        QpKind::Rc => None,
+        _ if cc != Cc::None => Some(Unsupported::Cc),
+        QpKind::Uc => responses.then_some(Unsupported::Responses),
+        QpKind::Ud | QpKind::Gsi if op != Op::Send => Some(Unsupported::NotSend),
+        QpKind::Ud | QpKind::Gsi => (size > u64::from(mtu.bytes())).then_some(Unsupported::Length),
     }
-    let answered = matches!(o.op, Op::Read | Op::Atomic);
-    let why = match o.transport.kind() {
-        QpKind::Rc => return Ok(()),
-        QpKind::Uc if answered => "uc has no READs and no atomics: choose --op write or --op send",
-        QpKind::Ud if o.op != Op::Send => "ud has SENDs only: choose --op send",
-        QpKind::Ud if o.size > o.mtu.bytes() => {
-            "a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu"
-        }
-        QpKind::Gsi => "QP1 is for management",
-        _ => return Ok(()),
-    };
-    Err(SimError::Options(why))
+}
+
+fn check_transport(o: &Options) -> Result<(), SimError> {
+    let Some(what) = unsupported(o.transport, o.op, o.size.into(), o.mtu, o.cc) else { return Ok(()) };
+    Err(SimError::Options(match what {
+        Unsupported::Cc => "uc and ud have no congestion control: --cc is for rc and sr",
+        Unsupported::Responses => "uc has no READs and no atomics: choose --op write or --op send",
+        Unsupported::NotSend => "ud has SENDs only: choose --op send",
+        Unsupported::Length => "a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu",
+    }))
 }

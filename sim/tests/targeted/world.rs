@@ -114,14 +114,14 @@ impl World {
         });
         let trace = Rc::new(RefCell::new(Trace::default()));
         let seen = Rc::clone(&trace);
-        pair.sim.set_tap(Box::new(move |now, frame, _, fate| {
+        pair.sim.set_tap(Box::new(move |sent| {
             let trace = &mut *seen.borrow_mut();
             // Who waits that long waits for a timer.
-            if now > trace.last.after(RTT * 2) && !trace.lines.is_empty() {
+            if sent.at > trace.last.after(RTT * 2) && !trace.lines.is_empty() {
                 trace.lines.push("...".into());
             }
-            trace.last = now;
-            trace.lines.push(show(frame, first_psn, fate));
+            trace.last = sent.at;
+            trace.lines.push(show(sent.frame, first_psn, sent.fate));
         }));
         World {
             pair,

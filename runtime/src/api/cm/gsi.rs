@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use softnic_cm::Route;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::ud::QKEY_GSI;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{QpAttr, QpKind};
+use softnic_nic::{Connection, QpKind};
 use softnic_wire::grh::{self, Grh};
 use softnic_wire::mad::MAD_LEN;
-use softnic_wire::{Psn, Qpn, bth};
+use softnic_wire::{Qpn, bth};
 
 use super::CmOpenError;
 use crate::api::address_handle::AddressHandle;
@@ -58,11 +58,7 @@ impl Gsi {
     }
 
     fn begin(&self) -> Result<(), String> {
-        let steps = [
-            QpAttr { state: Some(QpState::Init), pkey_index: Some(0), port: Some(1), ..QpAttr::default() },
-            QpAttr { state: Some(QpState::ReadyToReceive), ..QpAttr::default() },
-            QpAttr { state: Some(QpState::ReadyToSend), sq_psn: Some(Psn::new(0)), ..QpAttr::default() },
-        ];
+        let steps = Connection::default().attributes(QpKind::Gsi);
         for (n, step) in steps.iter().enumerate() {
             self.qp.modify(step).map_err(|e| e.to_string())?;
             if n == 0 {
