@@ -9,7 +9,6 @@ pub mod cq;
 pub mod memory;
 pub mod nic;
 pub mod node;
-pub mod posting;
 pub mod qp;
 pub mod regions;
 mod srq;

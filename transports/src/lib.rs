@@ -7,6 +7,7 @@
 pub mod completion;
 pub mod congestion;
 pub mod counters;
+mod deadlines;
 pub mod event;
 pub mod host;
 mod invariants;
@@ -16,6 +17,7 @@ mod message;
 pub mod negotiation;
 #[doc(hidden)]
 pub mod planted;
+pub mod posting;
 pub mod prefetch;
 pub mod qp;
 pub mod rc;

@@ -4,6 +4,7 @@ use softnic_wire::{ExtHeaders, Instant, Qpn, TxFrame, bth, grh};
 
 use crate::completion::CqId;
 use crate::memory::PdId;
+use crate::posting::{RecvRules, SendRules, Supported};
 use crate::recv_queue::SrqId;
 use crate::{Host, PostError, RecvWr, SendWr};
 
@@ -63,8 +64,8 @@ pub struct SharedReceives {
     pub id: SrqId,
     /// Its protection domain: that of the memory that its receives name (IBA 10.2.9).
     pub pd: PdId,
-    /// Elements that a receive has at most.
-    pub max_sge: u32,
+    /// What its receives are like.
+    pub rules: RecvRules,
 }
 
 /// What a queue pair is made with.
@@ -120,19 +121,29 @@ pub enum PayloadMode {
 /// The NIC calls `poll_transmit` until it says `false`, again after each `handle_*` and each doorbell; and `handle_timeout`
 /// when the time of `poll_timeout` has come. Nothing here assumes that packets have one sequence of PSNs.
 pub trait QueuePair {
+    /// What it takes of a program.
+    const SUPPORTED: Supported;
+
+    /// What its send work requests must be like.
+    fn send_rules(&self) -> &SendRules;
+
+    /// What its receive work requests must be like.
+    fn recv_rules(&self) -> &RecvRules;
+
     /// The number by which the peer knows it.
     fn qpn(&self) -> Qpn;
 
     /// The state it is in. A queue pair goes to [`QpState::Error`] by itself when it must.
     fn state(&self) -> QpState;
 
-    /// Writes a send work request into the queue. Nothing happens before [`QueuePair::ring_doorbell`].
+    /// Writes a send work request that keeps to [`QueuePair::send_rules`] into the queue. Nothing happens before
+    /// [`QueuePair::ring_doorbell`].
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError>;
 
     /// Publishes the send work requests written so far.
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host);
 
-    /// Posts a receive.
+    /// Posts a receive that keeps to [`QueuePair::recv_rules`].
     fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError>;
 
     /// Takes a packet. Says whether there may be something to send after it, or a timer that moved.

@@ -18,6 +18,7 @@ use crate::congestion::notification::NotificationPoint;
 use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
+use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, PayloadMode};
 use crate::recovery::LossRecovery;
 use crate::send_queue::Numbering;
@@ -125,8 +126,8 @@ impl<R: LossRecovery + Default> Rc<R> {
             payload: c.payload,
             state: QpState::Reset,
             link: None,
-            requester: Requester::new(&c.caps, c.send_cq, c.sig_all),
-            responder: Responder::new(c, ahead),
+            requester: Requester::new(c, Self::SUPPORTED),
+            responder: Responder::new(c, ahead, Self::SUPPORTED),
             recovery: R::default(),
             established: false,
             tell_drained: false,
@@ -369,6 +370,16 @@ impl<R: LossRecovery + Default> Rc<R> {
 }
 
 impl<R: LossRecovery + Default> QueuePair for Rc<R> {
+    const SUPPORTED: Supported = Supported { operations: Operations::All, deadlines: false };
+
+    fn send_rules(&self) -> &SendRules {
+        self.requester.queue.rules()
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        self.responder.receives.rules()
+    }
+
     fn qpn(&self) -> Qpn {
         self.qpn
     }
@@ -378,12 +389,6 @@ impl<R: LossRecovery + Default> QueuePair for Rc<R> {
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() {
-            return Err(PostError::NoDeadlines);
-        }
-        if wr.to.is_some() {
-            return Err(PostError::Address);
-        }
         if !self.state.sends() && self.state != QpState::Error {
             return Err(PostError::State);
         }

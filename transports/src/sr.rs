@@ -28,6 +28,7 @@ use timer::RoundTrip;
 use crate::congestion::CongestionControl;
 use crate::invariants;
 use crate::negotiation::{Agreement, Choice, Offer};
+use crate::posting::{RecvRules, SendRules, Supported};
 use crate::qp::{Config, earlier};
 use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
 use crate::recovery::GoBackN;
@@ -342,6 +343,16 @@ impl Sr {
 }
 
 impl QueuePair for Sr {
+    const SUPPORTED: Supported = Rc::<GoBackN>::SUPPORTED;
+
+    fn send_rules(&self) -> &SendRules {
+        self.rc.send_rules()
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        self.rc.recv_rules()
+    }
+
     fn qpn(&self) -> Qpn {
         self.rc.qpn()
     }
