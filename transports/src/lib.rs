@@ -31,7 +31,7 @@ pub mod ud;
 mod unreliable;
 pub mod wr;
 
-pub use completion::{Completion, CompletionSink, CqOverflow, Status, WcOpcode};
+pub use completion::{Completion, CompletionSink, CqOverflow, PartialReason, Status, WcOpcode};
 pub use counters::Counters;
 pub use event::Event;
 pub use host::Host;

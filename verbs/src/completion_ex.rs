@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use softnic_nic::transports::Completion;
 
 use crate::abi::*;
-use crate::completion::{self, Cq, extras, opcode_code, packet_kind, status_code};
+use crate::completion::{self, Cq, extras, opcode_code, packet_kind, status_code, vendor_err};
 use crate::context::ContextPtr;
 use crate::errno::{Errno, pointer};
 use crate::fork;
@@ -109,8 +109,8 @@ extern "C" fn read_opcode(cq: &Cq) -> c_int {
     read(cq, |c| opcode_code(c.opcode))
 }
 
-extern "C" fn read_vendor_err(_cq: &Cq) -> u32 {
-    0
+extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
+    read(cq, vendor_err)
 }
 
 extern "C" fn read_byte_len(cq: &Cq) -> u32 {
