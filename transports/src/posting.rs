@@ -64,9 +64,6 @@ impl SendRules {
         if wr.deadline.is_some() && !self.supported.deadlines {
             return Err(PostError::NoDeadlines);
         }
-        if wr.to.is_some() != (self.supported.operations == Operations::Datagrams) {
-            return Err(PostError::Address);
-        }
         let takes_data = wr.op.awaits_data();
         let exists = match self.supported.operations {
             Operations::All => true,
@@ -75,6 +72,9 @@ impl SendRules {
         };
         if !exists {
             return Err(PostError::NoSuchOperation);
+        }
+        if wr.to.is_some() != (self.supported.operations == Operations::Datagrams) {
+            return Err(PostError::Address);
         }
         match wr.data {
             Data::Inline(_) if takes_data || wr.op.is_local() => return Err(PostError::InlineNotAllowed),
