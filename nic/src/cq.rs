@@ -115,7 +115,7 @@ impl Cq {
 
 #[cfg(test)]
 mod tests {
-    use softnic_transports::WcOpcode;
+    use softnic_transports::{PartialReason, WcOpcode};
 
     use super::*;
 
@@ -129,5 +129,15 @@ mod tests {
         cq.forget(Qpn::new(17));
         let left: Vec<u64> = std::iter::from_fn(|| cq.poll().unwrap()).map(|c| c.wr_id).collect();
         assert_eq!(left, [2, 4]);
+    }
+
+    #[test]
+    fn a_partial_completion_is_polled_with_its_reason_and_raises_no_event_of_an_error() {
+        let mut cq = Cq::new(1);
+        cq.arm(Notify::Solicited);
+        let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
+        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Superseded), ..whole };
+        assert_eq!(cq.push(partial), Ok(false));
+        assert_eq!(cq.poll(), Ok(Some(partial)));
     }
 }

@@ -9,7 +9,6 @@ mod connect;
 pub mod cq;
 pub mod memory;
 pub mod nic;
-pub mod posting;
 mod qp;
 pub mod regions;
 mod srq;

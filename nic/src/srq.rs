@@ -1,14 +1,13 @@
 //! Shared receive queues (IBA 10.2.9).
 
 use softnic_transports::memory::PdId;
+use softnic_transports::posting::RecvRules;
 use softnic_transports::recv_queue::RecvQueue;
 
 /// Receives for many queue pairs.
 pub(crate) struct Srq {
     pub(crate) pd: PdId,
     pub(crate) queue: RecvQueue,
-    /// Elements that a receive has at most.
-    pub(crate) max_sge: u32,
     /// Fewer receives than this raise an event, once; 0 for none.
     pub(crate) limit: u32,
     /// Queue pairs that take from it.
@@ -16,8 +15,8 @@ pub(crate) struct Srq {
 }
 
 impl Srq {
-    pub(crate) fn new(pd: PdId, max_wr: u32, max_sge: u32) -> Srq {
-        Srq { pd, queue: RecvQueue::new(max_wr, max_sge), max_sge, limit: 0, users: 0 }
+    pub(crate) fn new(pd: PdId, max_wr: u32, rules: RecvRules) -> Srq {
+        Srq { pd, queue: RecvQueue::new(max_wr, rules), limit: 0, users: 0 }
     }
 
     /// Hands the oldest receive over.

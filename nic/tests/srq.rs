@@ -3,6 +3,7 @@
 use crate::common::*;
 use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::posting::RecvRules;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::{Event, PostError, RecvWr, SendOp, Sge, Status, WcOpcode};
@@ -211,6 +212,22 @@ fn receives_are_posted_to_the_shared_queue_alone() {
     for expected in [Ok(()), Ok(()), Err(PostError::QueueFull)] {
         assert_eq!(w.hosts[B].nic.post_srq_recv(small, &wr), expected);
     }
+}
+
+#[test]
+fn a_shared_queue_with_deadlines_is_for_queue_pairs_that_keep_them() {
+    let mut w = World::new(shared(QpKind::Rc));
+    let (&Host { send_cq, recv_cq, pd, .. }, caps) = (&w.hosts[B], w.options.caps);
+    let rules = RecvRules::new(1).with_deadlines();
+    let srq = w.hosts[B].nic.create_srq_of(pd, 2, rules).unwrap();
+    for kind in [QpKind::Rc, QpKind::Uc, QpKind::Ud, QpKind::Gsi] {
+        let init = QpInit { srq: Some(srq), ..QpInit::new(kind, pd, send_cq, recv_cq, caps) };
+        assert_eq!(w.hosts[B].nic.create_qp(&init), Err(ObjectError::WrongKind), "{kind:?}");
+    }
+    // What was refused left no trace: the number of QP1 is free.
+    w.hosts[B].nic.create_qp(&QpInit::new(QpKind::Gsi, pd, send_cq, recv_cq, caps)).unwrap();
+    let wr = RecvWr { wr_id: 1, sges: &[], deadline: Some(w.now) };
+    assert_eq!(w.hosts[B].nic.post_srq_recv(srq, &wr), Ok(()));
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn assert_completed(w: &mut World, kind: MessageKind, len: usize, why: &str) {
         over_ipv6: false,
         qpn: w.hosts[A].qpn,
         solicited: false,
-        partial: false,
+        partial: None,
     };
     assert_eq!(w.sent(A), [ok], "{why}");
     let received = Completion {

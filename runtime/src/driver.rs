@@ -148,6 +148,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         Ok(busy)
     }
 
+    /// What the Node's time is counted from.
+    pub(crate) fn start(&self) -> std::time::Instant {
+        self.start
+    }
+
     /// Time has passed, or the Node was given something to do: the next round looks at the clock.
     pub(crate) fn refresh(&mut self) {
         self.short_rounds = 0;

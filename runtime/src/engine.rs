@@ -21,7 +21,7 @@ use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;
 use softnic_sync::token::Token;
-use softnic_wire::Qpn;
+use softnic_wire::{Instant, Qpn};
 
 pub(crate) use posted::{PostedRecv, PostedSend};
 pub(crate) use watch::{Mode, Watcher};
@@ -60,6 +60,8 @@ pub(crate) struct Core {
 /// An engine.
 pub(crate) struct Engine {
     token: Token<Core>,
+    /// What its time is counted from.
+    start: std::time::Instant,
     doorbells: Doorbells,
     /// Wakes the engine's own thread.
     wake: Wake,
@@ -80,10 +82,12 @@ impl Engine {
     pub(crate) fn new(mut driver: Driver<Nic, Io>, owner: Owner, events: Arc<Events>) -> io::Result<Engine> {
         let readiness = driver.io().readiness()?;
         driver.node.set_owner(owner);
+        let start = driver.start();
         let (work, cqs, full) = (Work::default(), Vec::new(), Vec::new());
         let core = Core { driver, work, cqs, full, events, owner };
         Ok(Engine {
             token: Token::new(core),
+            start,
             doorbells: Doorbells::new(MAX_QUEUES),
             wake: Wake::new()?,
             readiness,
@@ -100,6 +104,11 @@ impl Engine {
         let mut core = self.token.take();
         core.driver.refresh();
         core
+    }
+
+    /// Its time, for programs: without the token.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::ZERO + self.start.elapsed()
     }
 
     /// Makes progress if nobody else does right now; says whether there was anything to do.

@@ -80,6 +80,15 @@ pub enum WcOpcode {
     RecvWriteImm,
 }
 
+/// Why a message was completed although a part of it is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PartialReason {
+    /// Its deadline passed.
+    Deadline,
+    /// Packets of a later message took its place.
+    Superseded,
+}
+
 /// How one work request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
@@ -89,7 +98,7 @@ pub struct Completion {
     pub status: Status,
     /// What it was; only meaningful on success.
     pub opcode: WcOpcode,
-    /// Bytes received.
+    /// Bytes received; of a partial message, those that were placed.
     pub byte_len: u32,
     /// Immediate data that came with it.
     pub imm: Option<u32>,
@@ -103,8 +112,8 @@ pub struct Completion {
     pub qpn: Qpn,
     /// The peer asked for an event.
     pub solicited: bool,
-    /// Not all of the message is there: transports with bounded completion.
-    pub partial: bool,
+    /// Why not all of the message is there, from transports that complete it all the same.
+    pub partial: Option<PartialReason>,
 }
 
 impl Completion {
@@ -121,7 +130,7 @@ impl Completion {
             over_ipv6: false,
             qpn,
             solicited: false,
-            partial: false,
+            partial: None,
         }
     }
 }
@@ -135,4 +144,21 @@ pub struct CqOverflow;
 pub trait CompletionSink {
     /// Takes a completion. An overflow loses it, which no program survives: the queue pair goes to the error state.
     fn complete(&mut self, cq: CqId, completion: Completion) -> Result<(), CqOverflow>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_stays_small() {
+        assert!(size_of::<Completion>() <= 56, "{}", size_of::<Completion>());
+    }
+
+    #[test]
+    fn a_completion_is_of_a_whole_message_unless_a_reason_says_otherwise() {
+        let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
+        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Deadline), ..whole };
+        assert_eq!((whole.partial, partial.status), (None, Status::Success));
+    }
 }

@@ -7,6 +7,7 @@
 pub mod completion;
 pub mod congestion;
 pub mod counters;
+mod deadlines;
 mod endpoint;
 pub mod event;
 pub mod host;
@@ -17,6 +18,7 @@ mod message;
 pub mod negotiation;
 #[doc(hidden)]
 pub mod planted;
+pub mod posting;
 pub mod prefetch;
 pub mod qp;
 mod queue_pairs;
@@ -31,7 +33,7 @@ pub mod ud;
 mod unreliable;
 pub mod wr;
 
-pub use completion::{Completion, CompletionSink, CqOverflow, Status, WcOpcode};
+pub use completion::{Completion, CompletionSink, CqOverflow, PartialReason, Status, WcOpcode};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use event::Event;

@@ -15,6 +15,7 @@ use crate::completion::CqId;
 use crate::congestion::CongestionControl;
 use crate::memory::PdId;
 use crate::negotiation::{Choice, NegotiationOutcome};
+use crate::posting::{RecvRules, SendRules};
 use crate::recv_queue::SrqId;
 use crate::wr::AhId;
 use crate::{Host, PostError, RecvWr, SendWr};
@@ -105,8 +106,8 @@ pub struct SharedReceives {
     pub id: SrqId,
     /// Its protection domain: that of the memory that its receives name (IBA 10.2.9).
     pub pd: PdId,
-    /// Elements that a receive has at most.
-    pub max_sge: u32,
+    /// What its receives are like.
+    pub rules: RecvRules,
 }
 
 /// What a queue pair is made with.
@@ -195,6 +196,12 @@ pub struct NoCongestionControl;
 /// have one sequence of PSNs. A transport implements the methods without a body; the others have one for transports that lack
 /// the feature they are about.
 pub trait QueuePair {
+    /// What its send work requests must be like.
+    fn send_rules(&self) -> &SendRules;
+
+    /// What its receive work requests must be like.
+    fn recv_rules(&self) -> &RecvRules;
+
     /// The number by which the peer knows it.
     fn qpn(&self) -> Qpn;
 
@@ -232,13 +239,14 @@ pub trait QueuePair {
 
     // ---- work and packets ----
 
-    /// Writes a send work request into the queue. Nothing happens before [`QueuePair::ring_doorbell`].
+    /// Writes a send work request that keeps to [`QueuePair::send_rules`] into the queue. Nothing happens before
+    /// [`QueuePair::ring_doorbell`].
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError>;
 
     /// Publishes the send work requests written so far.
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host);
 
-    /// Posts a receive.
+    /// Posts a receive that keeps to [`QueuePair::recv_rules`].
     fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError>;
 
     /// Takes a packet. Says whether there may be something to send after it, or a timer that moved.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::congestion::CongestionControl;
 use crate::lowar::{self, Lowar};
 use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome, Offer};
+use crate::posting::{RecvRules, SendRules};
 use crate::prefetch::prefetch;
 use crate::qp::{
     Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, QpKind, ReceiveAttr, SendAttr, Update,
@@ -111,6 +112,16 @@ impl QueuePair for AnyQp {
     #[inline]
     fn state(&self) -> QpState {
         each!(self, qp => qp.state())
+    }
+
+    #[inline]
+    fn send_rules(&self) -> &SendRules {
+        each!(self, qp => qp.send_rules())
+    }
+
+    #[inline]
+    fn recv_rules(&self) -> &RecvRules {
+        each!(self, qp => qp.recv_rules())
     }
 
     fn reset(&mut self) {

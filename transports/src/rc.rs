@@ -20,6 +20,7 @@ use crate::invariants::ON;
 use crate::memory::PdId;
 use crate::message::Link;
 use crate::negotiation::NegotiationOutcome;
+use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
@@ -58,6 +59,9 @@ pub struct Rc {
 }
 
 impl Rc {
+    /// What it takes of a program.
+    const SUPPORTED: Supported = Supported { operations: Operations::All, deadlines: false };
+
     /// In the reset state.
     pub fn new(c: &Config) -> Rc {
         Rc::with_receives_ahead(c, 1)
@@ -71,8 +75,8 @@ impl Rc {
             payload: c.payload,
             state: QpState::Reset,
             link: None,
-            requester: Requester::new(&c.caps, c.send_cq, c.sig_all),
-            responder: Responder::new(c, ahead),
+            requester: Requester::new(c, Self::SUPPORTED),
+            responder: Responder::new(c, ahead, Self::SUPPORTED),
             established: false,
             tell_drained: false,
             ack_passed: false,
@@ -202,6 +206,14 @@ impl Rc {
 }
 
 impl QueuePair for Rc {
+    fn send_rules(&self) -> &SendRules {
+        self.requester.queue.rules()
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        self.responder.receives.rules()
+    }
+
     fn qpn(&self) -> Qpn {
         self.qpn
     }
@@ -276,12 +288,6 @@ impl QueuePair for Rc {
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() {
-            return Err(PostError::NoDeadlines);
-        }
-        if wr.to.is_some() {
-            return Err(PostError::Address);
-        }
         if !self.state.sends() && self.state != QpState::Error {
             return Err(PostError::State);
         }

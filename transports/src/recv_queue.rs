@@ -1,13 +1,15 @@
 //! Receive queues, a queue pair's own and shared ones, and scattering a message over a receive.
 
-use softnic_wire::Qpn;
 use softnic_wire::aeth::Credits;
 use softnic_wire::opcode::Kind;
+use softnic_wire::{Instant, Qpn};
 
 use crate::completion::CqId;
-use crate::invariants::Tally;
+use crate::deadlines::Deadlines;
+use crate::invariants::{Tally, invariant};
 use crate::memory::{Access, AccessError, PdId, Region};
 use crate::planted::{Bug, planted};
+use crate::posting::{RecvRules, Supported};
 use crate::wr::scatter;
 use crate::{Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
 
@@ -56,21 +58,23 @@ impl Whole {
 pub struct RecvQueue {
     slots: Box<[Receive]>,
     sges: Box<[Sge]>,
+    deadlines: Deadlines,
     max_wr: u32,
-    max_sge: usize,
+    rules: RecvRules,
     head: u32,
     tail: u32,
 }
 
 impl RecvQueue {
-    /// Room for `max_wr` receives of at most `max_sge` elements each.
-    pub fn new(max_wr: u32, max_sge: u32) -> RecvQueue {
+    /// Room for `max_wr` receives that keep to the rules.
+    pub fn new(max_wr: u32, rules: RecvRules) -> RecvQueue {
         let size = max_wr.max(1).next_power_of_two() as usize;
         RecvQueue {
             slots: vec![Receive { wr_id: 0, capacity: 0, sges: 0, at: 0 }; size].into(),
-            sges: vec![Sge::default(); size * max_sge as usize].into(),
+            sges: vec![Sge::default(); size * usize::from(rules.max_sge)].into(),
+            deadlines: Deadlines::new(rules.deadlines, size),
             max_wr,
-            max_sge: max_sge as usize,
+            rules,
             head: 0,
             tail: 0,
         }
@@ -85,16 +89,21 @@ impl RecvQueue {
         (self.head, self.tail) = (0, 0);
     }
 
-    /// Posts a receive.
+    /// What receives must be like.
+    #[inline]
+    pub fn rules(&self) -> &RecvRules {
+        &self.rules
+    }
+
+    /// Posts a receive that keeps to the rules.
     pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.len() >= self.max_wr {
             return Err(PostError::QueueFull);
         }
-        if wr.sges.len() > self.max_sge {
-            return Err(PostError::TooManySges);
-        }
+        invariant!(self.rules.check(wr).is_ok(), "nobody checked {wr:?}");
         let at = self.place(self.tail);
-        self.sges[at * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
+        self.sges[at * usize::from(self.rules.max_sge)..][..wr.sges.len()].copy_from_slice(wr.sges);
+        self.deadlines.set(at, wr.deadline);
         let capacity = wr.sges.iter().map(|s| u64::from(s.len)).sum();
         self.slots[at] = Receive { wr_id: wr.wr_id, capacity, sges: wr.sges.len() as u8, at: at as u32 };
         self.tail = self.tail.wrapping_add(1);
@@ -116,7 +125,8 @@ impl RecvQueue {
     /// Moves the oldest receive to the end of another queue; `false` when there is none, or no room for it.
     pub fn move_oldest(&mut self, into: &mut RecvQueue) -> bool {
         let Some(receive) = self.head() else { return false };
-        let wr = RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), deadline: None };
+        let deadline = self.deadline(&receive);
+        let wr = RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), deadline };
         let moved = into.post(&wr).is_ok();
         if moved {
             self.pop();
@@ -142,7 +152,12 @@ impl RecvQueue {
     /// The elements of a receive.
     #[inline]
     fn sges_of(&self, receive: &Receive) -> &[Sge] {
-        &self.sges[receive.at as usize * self.max_sge..][..usize::from(receive.sges)]
+        &self.sges[receive.at as usize * usize::from(self.rules.max_sge)..][..usize::from(receive.sges)]
+    }
+
+    /// When a receive must be done at the latest.
+    pub(crate) fn deadline(&self, receive: &Receive) -> Option<Instant> {
+        self.deadlines.get(receive.at as usize)
     }
 
     fn pop(&mut self) -> Option<Receive> {
@@ -165,10 +180,11 @@ pub(crate) struct Receives {
 
 impl Receives {
     /// Of a shared queue, at most `ahead` are taken at a time: as many messages as may be under way out of order.
-    pub(crate) fn new(c: &crate::qp::Config, ahead: u32) -> Receives {
+    pub(crate) fn new(c: &crate::qp::Config, ahead: u32, supported: Supported) -> Receives {
+        let rules = |max_sge| RecvRules { deadlines: supported.deadlines, ..RecvRules::new(max_sge) };
         let (queue, pd) = match c.srq {
-            None => (RecvQueue::new(c.caps.max_recv_wr, c.caps.max_recv_sge), c.pd),
-            Some(srq) => (RecvQueue::new(ahead, srq.max_sge), srq.pd),
+            None => (RecvQueue::new(c.caps.max_recv_wr, rules(c.caps.max_recv_sge)), c.pd),
+            Some(srq) => (RecvQueue::new(ahead, rules(srq.rules.max_sge.into())), srq.pd),
         };
         Receives { queue, srq: c.srq.map(|srq| srq.id), cq: c.recv_cq, qpn: c.qpn, pd, tally: Tally::default() }
     }
@@ -183,11 +199,14 @@ impl Receives {
         self.tally.forget();
     }
 
-    /// Posts a receive to the queue pair itself.
+    /// What receives must be like.
+    #[inline]
+    pub(crate) fn rules(&self) -> &RecvRules {
+        &self.queue.rules
+    }
+
+    /// Posts a receive that keeps to the rules to the queue pair itself.
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() {
-            return Err(PostError::NoDeadlines);
-        }
         // With a shared queue, that is where receives are posted (IBA 10.2.9.1).
         if self.srq.is_some() {
             return Err(PostError::NoSuchOperation);
@@ -307,6 +326,23 @@ impl Receives {
             host.counters().resp_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, Completion::new(receive.wr_id, status, WcOpcode::Recv, self.qpn));
             status = Status::WrFlushErr;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_receive_is_moved_with_its_deadline() {
+        let rules = RecvRules::new(1).with_deadlines();
+        let (mut shared, mut own) = (RecvQueue::new(2, rules), RecvQueue::new(1, rules));
+        for deadline in [Some(Instant::from_nanos(7)), None] {
+            shared.post(&RecvWr { wr_id: 1, sges: &[], deadline }).unwrap();
+            assert!(shared.move_oldest(&mut own));
+            let receive = own.pop().unwrap();
+            assert_eq!(own.deadline(&receive), deadline);
         }
     }
 }

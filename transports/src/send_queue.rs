@@ -1,10 +1,12 @@
 //! The send queue of a queue pair: work requests in a ring, each with the numbers its packets will have.
 
-use softnic_wire::segment::{MAX_MESSAGE, MessageKind};
-use softnic_wire::{PathMtu, Qpn};
+use softnic_wire::segment::MessageKind;
+use softnic_wire::{Instant, PathMtu, Qpn};
 
+use crate::deadlines::Deadlines;
 use crate::invariants::{Tally, invariant};
 use crate::memory::PdId;
+use crate::posting::SendRules;
 use crate::prefetch::prefetch;
 use crate::wr::{Data, Datagram};
 use crate::{Completion, Memory, PostError, SendOp, SendWr, Sge, Status, WcOpcode};
@@ -154,9 +156,9 @@ pub(crate) struct SendQueue {
     slots: Box<[Slot]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
+    deadlines: Deadlines,
     max_wr: u32,
-    max_sge: usize,
-    max_inline: usize,
+    rules: SendRules,
     head: u32,
     published: u32,
     tail: u32,
@@ -176,15 +178,15 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> SendQueue {
+    pub(crate) fn new(max_wr: u32, rules: SendRules) -> SendQueue {
         let size = max_wr.max(1).next_power_of_two() as usize;
         SendQueue {
             slots: vec![Slot::EMPTY; size].into(),
-            sges: vec![Sge::default(); size * max_sge as usize].into(),
-            inline: vec![0; size * max_inline as usize].into(),
+            sges: vec![Sge::default(); size * usize::from(rules.max_sge)].into(),
+            inline: vec![0; size * usize::from(rules.max_inline)].into(),
+            deadlines: Deadlines::new(rules.deadlines(), size),
             max_wr,
-            max_sge: max_sge as usize,
-            max_inline: max_inline as usize,
+            rules,
             head: 0,
             published: 0,
             tail: 0,
@@ -204,6 +206,22 @@ impl SendQueue {
         position as usize & (self.slots.len() - 1)
     }
 
+    #[inline]
+    fn max_sge(&self) -> usize {
+        usize::from(self.rules.max_sge)
+    }
+
+    #[inline]
+    fn max_inline(&self) -> usize {
+        usize::from(self.rules.max_inline)
+    }
+
+    /// When the work request at `position` must be done at the latest.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for transports that keep deadlines, of which there is none yet"))]
+    pub(crate) fn deadline(&self, position: u32) -> Option<Instant> {
+        self.deadlines.get(self.place(position))
+    }
+
     /// Empties the queue.
     pub(crate) fn clear(&mut self) {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
@@ -212,42 +230,34 @@ impl SendQueue {
         self.tally.forget();
     }
 
-    /// Writes a work request that is not yet to be carried out.
+    /// What work requests must be like.
+    #[inline]
+    pub(crate) fn rules(&self) -> &SendRules {
+        &self.rules
+    }
+
+    /// Writes a work request that is not yet to be carried out, and that keeps to the rules.
     pub(crate) fn write(&mut self, wr: &SendWr<'_>, sig_all: bool) -> Result<(), PostError> {
         if self.tail.wrapping_sub(self.head) >= self.max_wr {
             return Err(PostError::QueueFull);
         }
-        let (takes_data, local) = (wr.op.awaits_data(), wr.op.is_local());
-        if (takes_data || local) && matches!(wr.data, Data::Inline(_)) {
-            return Err(PostError::InlineNotAllowed);
-        }
-        let at = self.place(self.tail);
-        let (len, sges, inline) = match wr.data {
+        invariant!(self.rules.check(wr).is_ok(), "nobody checked {wr:?}");
+        let (at, max_sge, max_inline) = (self.place(self.tail), self.max_sge(), self.max_inline());
+        let (sges, inline) = match wr.data {
             Data::Inline(bytes) => {
-                if bytes.len() > self.max_inline {
-                    return Err(PostError::InlineTooLong);
-                }
-                self.inline[at * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
-                (bytes.len() as u64, 0, true)
+                self.inline[at * max_inline..][..bytes.len()].copy_from_slice(bytes);
+                (0, true)
             }
             Data::Gather(sges) => {
-                if sges.len() > self.max_sge {
-                    return Err(PostError::TooManySges);
-                }
                 match sges {
                     // What most messages have.
-                    [sge] => self.sges[at * self.max_sge] = *sge,
-                    _ => self.sges[at * self.max_sge..][..sges.len()].copy_from_slice(sges),
+                    [sge] => self.sges[at * max_sge] = *sge,
+                    _ => self.sges[at * max_sge..][..sges.len()].copy_from_slice(sges),
                 }
-                (sges.iter().map(|s| u64::from(s.len)).sum(), sges.len() as u8, false)
+                (sges.len() as u8, false)
             }
         };
-        if len > u64::from(MAX_MESSAGE) {
-            return Err(PostError::MessageTooLong);
-        }
-        if takes_data && !matches!(wr.op, SendOp::Read { .. }) && len != 8 {
-            return Err(PostError::AtomicLength);
-        }
+        self.deadlines.set(at, wr.deadline);
         self.slots[at] = Slot {
             wr_id: wr.wr_id,
             op: wr.op,
@@ -255,13 +265,13 @@ impl SendQueue {
             solicited: wr.flags.solicited,
             fence: wr.flags.fence,
             inline,
-            awaits_data: takes_data,
+            awaits_data: wr.op.awaits_data(),
             uses_receive: wr.op.uses_receive(),
-            local,
+            local: wr.op.is_local(),
             executed: false,
             sges,
             to: wr.to,
-            len: len as u32,
+            len: wr.data.len() as u32,
             first: 0,
             packets: 0,
             bytes: 0,
@@ -413,7 +423,7 @@ impl SendQueue {
         for i in 0..TURN {
             let at = self.place(self.cached.wrapping_add(i));
             prefetch(&self.slots[at]);
-            if let Some(sge) = self.sges.get(at * self.max_sge) {
+            if let Some(sge) = self.sges.get(at * self.max_sge()) {
                 prefetch(sge);
             }
         }
@@ -482,9 +492,9 @@ impl SendQueue {
     pub(crate) fn source(&self, position: u32, slot: &Slot) -> Source<'_> {
         let at = self.place(position);
         if slot.inline {
-            Source::Inline(&self.inline[at * self.max_inline..][..slot.len as usize])
+            Source::Inline(&self.inline[at * self.max_inline()..][..slot.len as usize])
         } else {
-            Source::Gather(&self.sges[at * self.max_sge..][..usize::from(slot.sges)])
+            Source::Gather(&self.sges[at * self.max_sge()..][..usize::from(slot.sges)])
         }
     }
 }
@@ -501,4 +511,41 @@ pub(crate) fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
         SendOp::BindWindow(_) => WcOpcode::BindWindow,
     };
     Completion { byte_len: slot.len, ..Completion::new(slot.wr_id, status, opcode, qpn) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SendFlags;
+    use crate::posting::{Operations, Supported};
+    use crate::qp::Caps;
+
+    fn queue(deadlines: bool) -> SendQueue {
+        let caps = Caps { max_send_wr: 2, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 0 };
+        SendQueue::new(2, SendRules::new(&caps, Supported { operations: Operations::Unanswered, deadlines }))
+    }
+
+    fn wr(deadline: Option<Instant>) -> SendWr<'static> {
+        let (op, data, flags) = (SendOp::Send, Data::Gather(&[]), SendFlags::default());
+        SendWr { wr_id: 1, op, data, flags, deadline, to: None }
+    }
+
+    #[test]
+    fn a_deadline_is_kept_as_long_as_its_work_request_and_no_longer() {
+        let (mut queue, deadline) = (queue(true), Some(Instant::from_nanos(7)));
+        for deadline in [deadline, None, None, deadline] {
+            queue.rules().check(&wr(deadline)).unwrap();
+            queue.write(&wr(deadline), false).unwrap();
+            queue.publish(PathMtu::B256, Numbering::Standard);
+            assert_eq!(queue.deadline(queue.head_position()), deadline);
+            queue.drop_head();
+            queue.note_end();
+        }
+    }
+
+    #[test]
+    fn a_queue_without_deadlines_refuses_them() {
+        let queue = queue(false);
+        assert_eq!(queue.rules().check(&wr(Some(Instant::from_nanos(7)))), Err(PostError::NoDeadlines));
+    }
 }

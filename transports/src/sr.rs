@@ -31,6 +31,7 @@ use timer::RoundTrip;
 use crate::congestion::CongestionControl;
 use crate::invariants;
 use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
+use crate::posting::{RecvRules, SendRules};
 use crate::qp::{Config, NoCongestionControl, PathProps, ReceiveAttr, SendAttr, Update, earlier};
 use crate::rc::{self, Rc};
 use crate::send_queue::Numbering;
@@ -277,6 +278,14 @@ impl Sr {
 }
 
 impl QueuePair for Sr {
+    fn send_rules(&self) -> &SendRules {
+        self.rc.send_rules()
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        self.rc.recv_rules()
+    }
+
     fn qpn(&self) -> Qpn {
         self.rc.qpn()
     }

@@ -8,9 +8,10 @@ use crate::congestion::notification::NotificationPoint;
 use crate::memory::{Access, Region};
 use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
+use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::unreliable::Common;
-use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status};
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
 /// A queue pair of an unreliable connection.
 pub struct Uc {
@@ -37,10 +38,13 @@ enum Refusal {
 }
 
 impl Uc {
+    /// What it takes of a program.
+    const SUPPORTED: Supported = Supported { operations: Operations::Unanswered, deadlines: false };
+
     /// In the reset state.
     pub fn new(c: &Config) -> Uc {
         Uc {
-            common: Common::new(c),
+            common: Common::new(c, Self::SUPPORTED, SendRules::new(&c.caps, Self::SUPPORTED)),
             payload: c.payload,
             link: None,
             expected: Psn::new(0),
@@ -150,6 +154,14 @@ impl Uc {
 }
 
 impl QueuePair for Uc {
+    fn send_rules(&self) -> &SendRules {
+        self.common.send_rules()
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        self.common.receives.rules()
+    }
+
     fn qpn(&self) -> Qpn {
         self.common.qpn
     }
@@ -205,13 +217,6 @@ impl QueuePair for Uc {
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if wr.to.is_some() {
-            return Err(PostError::Address);
-        }
-        // Nothing is ever answered, so nothing can be asked for; and SEND with invalidate is for RC alone (IBA table 38).
-        if wr.op.awaits_data() || matches!(wr.op, SendOp::SendInv { .. }) {
-            return Err(PostError::NoSuchOperation);
-        }
         self.common.write_send(wr)
     }
 

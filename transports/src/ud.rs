@@ -4,6 +4,7 @@ use softnic_wire::ext::Deth;
 use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Qpn, TxFrame, grh};
 
 use crate::message::{self, Gather};
+use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::unreliable::Common;
 use crate::wr::AhId;
@@ -26,9 +27,13 @@ pub struct Ud {
 }
 
 impl Ud {
+    /// What it takes of a program.
+    const SUPPORTED: Supported = Supported { operations: Operations::Datagrams, deadlines: false };
+
     /// In the reset state. Messages are at most `mtu` bytes, what the port carries.
     pub fn new(c: &Config, mtu: PathMtu) -> Ud {
-        Ud { common: Common::new(c), payload: c.payload, mtu, qkey: 0 }
+        let rules = SendRules::new(&c.caps, Self::SUPPORTED).of_one_packet(mtu);
+        Ud { common: Common::new(c, Self::SUPPORTED, rules), payload: c.payload, mtu, qkey: 0 }
     }
 
     /// QP1, whose Q_Key is what it is.
@@ -84,6 +89,14 @@ impl Ud {
 }
 
 impl QueuePair for Ud {
+    fn send_rules(&self) -> &SendRules {
+        self.common.send_rules()
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        self.common.receives.rules()
+    }
+
     fn qpn(&self) -> Qpn {
         self.common.qpn
     }
@@ -125,15 +138,6 @@ impl QueuePair for Ud {
     }
 
     fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if !matches!(wr.op, SendOp::Send | SendOp::SendImm { .. }) {
-            return Err(PostError::NoSuchOperation);
-        }
-        if wr.to.is_none() {
-            return Err(PostError::Address);
-        }
-        if wr.data.len() > u64::from(self.mtu.bytes()) {
-            return Err(PostError::MessageTooLong);
-        }
         self.common.write_send(wr)
     }
 

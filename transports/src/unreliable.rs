@@ -5,6 +5,7 @@ use softnic_wire::{PathMtu, Psn, Qpn, TxFrame};
 use crate::completion::CqId;
 use crate::invariants::invariant;
 use crate::memory::PdId;
+use crate::posting::{SendRules, Supported};
 use crate::qp::Config;
 use crate::recv_queue::Receives;
 use crate::send_queue::{Numbering, SendQueue, Slot, Source, completion};
@@ -51,13 +52,13 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(c: &Config) -> Common {
+    pub(crate) fn new(c: &Config, supported: Supported, rules: SendRules) -> Common {
         Common {
             qpn: c.qpn,
             pd: c.pd,
             state: QpState::Reset,
-            receives: Receives::new(c, 1),
-            queue: SendQueue::new(c.caps.max_send_wr, c.caps.max_send_sge, c.caps.max_inline),
+            receives: Receives::new(c, 1, supported),
+            queue: SendQueue::new(c.caps.max_send_wr, rules),
             send_cq: c.send_cq,
             sig_all: c.sig_all,
             next: 0,
@@ -115,10 +116,12 @@ impl Common {
         }
     }
 
+    /// What send work requests must be like.
+    pub(crate) fn send_rules(&self) -> &SendRules {
+        self.queue.rules()
+    }
+
     pub(crate) fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() {
-            return Err(PostError::NoDeadlines);
-        }
         match self.state {
             QpState::Reset | QpState::Init | QpState::ReadyToReceive => Err(PostError::State),
             _ => self.queue.write(wr, self.sig_all),

@@ -164,7 +164,7 @@ pub struct SendWr<'a> {
     pub data: Data<'a>,
     /// How it is carried out.
     pub flags: SendFlags,
-    /// When it must be done at the latest; only transports with bounded completion take one.
+    /// When it must be done at the latest, by the NIC's clock; for transports that keep deadlines.
     pub deadline: Option<Instant>,
     /// Where it goes: for datagrams, and for nothing else.
     pub to: Option<Datagram>,
@@ -177,7 +177,7 @@ pub struct RecvWr<'a> {
     pub wr_id: u64,
     /// Where the bytes go, in order.
     pub sges: &'a [Sge],
-    /// When it must be done at the latest; only transports with bounded completion take one.
+    /// When it must be done at the latest, by the NIC's clock; for transports that keep deadlines.
     pub deadline: Option<Instant>,
 }
 
@@ -211,7 +211,7 @@ pub enum PostError {
     /// The queue pair's state does not allow it.
     #[error("the queue pair's state does not allow it")]
     State,
-    /// The transport does not bound completions, so a deadline would be a promise it cannot keep.
+    /// The transport does not keep deadlines, or the shared receive queue was made without them.
     #[error("this transport does not take deadlines")]
     NoDeadlines,
 }

@@ -34,6 +34,15 @@ struct softnicdv_qp_attr {
 
 int softnicdv_query_qp(struct ibv_qp *qp, struct softnicdv_qp_attr *attr);
 
+/* A message of which a part is missing, from transports that complete it all the same: the status is IBV_WC_SUCCESS, byte_len the bytes
+ * that were placed. This bit is then in wc_flags (or of ibv_wc_read_wc_flags()), and the reason in vendor_err. */
+#define SOFTNICDV_WC_PARTIAL (1 << 30)
+
+enum softnicdv_partial_reason {
+	SOFTNICDV_PARTIAL_DEADLINE = 1,		/* its deadline passed */
+	SOFTNICDV_PARTIAL_SUPERSEDED = 2,	/* packets of a later message took its place */
+};
+
 struct softnicdv_counter {
 	char name[56];
 	uint64_t value;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
+use softnic_transports::posting::RecvRules;
 use softnic_transports::recv_queue::SrqId;
 use softnic_transports::wr::AhId;
 use softnic_transports::{Completion, Event, PostError, QpKind, RecvWr};
@@ -229,11 +230,17 @@ impl Nic {
 
     /// Makes a shared receive queue.
     pub fn create_srq(&mut self, pd: PdId, max_wr: u32, max_sge: u32) -> Result<SrqId, ObjectError> {
+        self.create_srq_of(pd, max_wr, RecvRules::new(max_sge))
+    }
+
+    /// Makes a shared receive queue whose receives keep to the rules. Where they may have deadlines, only queue pairs that keep
+    /// deadlines take receives from it.
+    pub fn create_srq_of(&mut self, pd: PdId, max_wr: u32, rules: RecvRules) -> Result<SrqId, ObjectError> {
         self.check_pd(pd)?;
-        if max_wr > MAX_WR || max_sge > MAX_SGE {
+        if max_wr > MAX_WR || u32::from(rules.max_sge) > MAX_SGE {
             return Err(ObjectError::TooLarge);
         }
-        Ok(SrqId(place(&mut self.shared.srqs, Srq::new(pd, max_wr, max_sge))))
+        Ok(SrqId(place(&mut self.shared.srqs, Srq::new(pd, max_wr, rules))))
     }
 
     pub(super) fn srq(&mut self, srq: SrqId) -> Result<&mut Srq, ObjectError> {
@@ -266,9 +273,12 @@ impl Nic {
 
     /// Posts a receive to a shared receive queue.
     pub fn post_srq_recv(&mut self, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() {
-            return Err(PostError::NoDeadlines);
-        }
+        self.srq(srq).map_err(|_| PostError::State)?.queue.rules().check(wr)?;
+        self.post_checked_srq_recv(srq, wr)
+    }
+
+    /// Posts a receive that was found to keep to the rules of the shared receive queue.
+    pub fn post_checked_srq_recv(&mut self, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.srq(srq).map_err(|_| PostError::State)?.queue.post(wr)
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
+use softnic_transports::posting::{RecvRules, SendRules};
 use softnic_transports::qp::{
     Caps, Config, ModifyError, NoCongestionControl, PathProps, QpAttr, QpState, SharedReceives,
 };
@@ -41,8 +42,8 @@ impl Nic {
         let srq = match init.srq {
             None => None,
             Some(id) => {
-                let Srq { pd, max_sge, .. } = *self.srq(id)?;
-                Some(SharedReceives { id, pd, max_sge })
+                let Srq { pd, queue, .. } = self.srq(id)?;
+                Some(SharedReceives { id, pd: *pd, rules: *queue.rules() })
             }
         };
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
@@ -52,6 +53,11 @@ impl Nic {
         self.pools.provide(init.transport, self.port.mtu);
         let transaction_id = self.transaction_id(init, qpn);
         let endpoint = Endpoint::new(init.transport, init.kind(), &config, self.port.mtu, transaction_id);
+        let keeps_deadlines = endpoint.qp.recv_rules().deadlines;
+        if srq.is_some_and(|srq| srq.rules.deadlines) && !keeps_deadlines {
+            self.return_number(qpn);
+            return Err(ObjectError::WrongKind);
+        }
         place(&mut self.slots, Slot::new(init, endpoint));
         for ready in &mut self.ready {
             ready.reserve(self.slots.len());
@@ -85,6 +91,14 @@ impl Nic {
         Ok(Qpn::new(qpn))
     }
 
+    /// Takes the number of a queue pair back; the slot that it stood for.
+    fn return_number(&mut self, qpn: Qpn) -> Option<u32> {
+        match qpn {
+            Qpn::GSI => self.gsi.take(),
+            _ => self.qpns.remove(qpn.value()),
+        }
+    }
+
     fn count_users(&mut self, init: &QpInit, by: i32) {
         for cq in [init.send_cq, init.recv_cq] {
             if let Ok(cq) = self.cq(cq) {
@@ -98,11 +112,7 @@ impl Nic {
 
     /// Destroys a queue pair; its work is forgotten.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ObjectError> {
-        let index = match qpn {
-            Qpn::GSI => self.gsi.take(),
-            _ => self.qpns.remove(qpn.value()),
-        };
-        let index = index.ok_or(ObjectError::NoSuchQp)?;
+        let index = self.return_number(qpn).ok_or(ObjectError::NoSuchQp)?;
         self.reset_shim(index);
         let slot = self.slots[index as usize].take();
         for port in 0..self.ready.len() {
@@ -211,8 +221,22 @@ impl Nic {
 
     // ---- work ----
 
+    /// What the work requests of a queue pair must be like: for programs that hand them to another thread and want to know now.
+    pub fn rules(&self, qpn: Qpn) -> Option<(SendRules, RecvRules)> {
+        let slot = self.slot_of(qpn)?;
+        Some((*slot.endpoint.qp.send_rules(), *slot.endpoint.qp.recv_rules()))
+    }
+
     /// Writes a send work request; nothing is sent before the doorbell rings.
     pub fn write_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let (_, slot, _) = self.slot(qpn).ok_or(PostError::State)?;
+        let qp = &mut slot.endpoint.qp;
+        qp.send_rules().check(wr)?;
+        qp.write_send(wr)
+    }
+
+    /// Writes a send work request that was found to keep to the queue pair's rules.
+    pub fn write_checked_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
         let (_, slot, _) = self.slot(qpn).ok_or(PostError::State)?;
         slot.endpoint.qp.write_send(wr)
     }
@@ -233,6 +257,14 @@ impl Nic {
 
     /// Posts a receive.
     pub fn post_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let (_, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
+        let qp = &mut slot.endpoint.qp;
+        qp.recv_rules().check(wr)?;
+        qp.post_recv(wr, shared)
+    }
+
+    /// Posts a receive that was found to keep to the queue pair's rules.
+    pub fn post_checked_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let (_, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
         slot.endpoint.qp.post_recv(wr, shared)
     }

@@ -352,7 +352,7 @@ impl World {
     pub fn completions(&mut self, h: usize, cq: CqId) -> Result<Vec<Completion>, CqError> {
         let mut all = Vec::new();
         while let Some(c) = self.hosts[h].nic.poll_cq(cq)? {
-            assert_eq!((c.qpn, c.partial), (self.hosts[h].qpn, false));
+            assert_eq!((c.qpn, c.partial), (self.hosts[h].qpn, None));
             all.push(c);
         }
         Ok(all)

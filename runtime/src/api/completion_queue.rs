@@ -329,3 +329,22 @@ impl fmt::Debug for CompletionQueue {
         f.debug_tuple("CompletionQueue").field(&self.0.id.0).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use softnic_nic::transports::{PartialReason, Status, WcOpcode};
+
+    use super::*;
+
+    #[test]
+    fn a_partial_completion_comes_out_of_the_rings_with_its_reason() {
+        let (mut engine, program) = ring(2);
+        let mut rings = Rings { rings: vec![program], next: 0 };
+        let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
+        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Deadline), ..whole };
+        engine.push(partial).unwrap();
+        let mut taken = Vec::new();
+        assert_eq!(rings.take(2, |completion| taken.push(completion)), 1);
+        assert_eq!(taken, [partial]);
+    }
+}

@@ -4,11 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use softnic_nic as nic;
-use softnic_nic::posting::{check_recv, check_send};
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
+use softnic_nic::transports::posting::{RecvRules, SendRules};
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr};
@@ -155,7 +156,8 @@ struct Pair {
     index: u32,
     qpn: Qpn,
     options: QpOptions,
-    mtu: PathMtu,
+    send_rules: SendRules,
+    recv_rules: RecvRules,
     sends: Mutex<Producer<PostedSend>>,
     recvs: Mutex<Producer<PostedRecv>>,
     rung: Arc<Rung>,
@@ -206,7 +208,7 @@ impl ProtectionDomain {
         if *kind == QpKind::Rc {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
         }
-        let mtu = core.nic().port().mtu;
+        let (send_rules, recv_rules) = core.nic().rules(qpn).ok_or(ObjectError::NoSuchQp)?;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
         let (recvs, recvs_out) = ring(caps.max_recv_wr as usize);
         let rung = Arc::new(Rung::new());
@@ -224,7 +226,8 @@ impl ProtectionDomain {
             index,
             qpn,
             options: options.clone(),
-            mtu,
+            send_rules,
+            recv_rules,
             sends: Mutex::new(sends),
             recvs: Mutex::new(recvs),
             rung,
@@ -348,6 +351,22 @@ impl QueuePair {
         self.push(&self.0.sends, PostedSend::new(wr))
     }
 
+    /// [`QueuePair::post_send`], to be done within a time from now: for transports that keep deadlines. `wr.deadline` is not looked at.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`]; [`PostError::NoDeadlines`] where the transport keeps none.
+    pub fn post_send_within(&self, wr: &SendWr<'_>, limit: Duration) -> Result<(), PostError> {
+        self.post_send(&SendWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
+    }
+
+    /// [`QueuePair::write_send`], to be done within a time from now.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send_within`].
+    pub fn write_send_within(&self, wr: &SendWr<'_>, limit: Duration) -> Result<(), PostError> {
+        self.write_send(&SendWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
+    }
+
     /// Puts a work request into its ring. Before a full ring is a full queue, the NIC takes over what it has room for.
     #[inline]
     fn push<T>(&self, ring: &Mutex<Producer<T>>, work: T) -> Result<(), PostError> {
@@ -386,7 +405,7 @@ impl QueuePair {
         if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
             return Err(PostError::State);
         }
-        check_send(self.0.options.kind, &self.0.options.caps, self.0.mtu, wr)
+        self.0.send_rules.check(wr)
     }
 
     /// Whether there is room for so many send work requests right now; the NIC takes over what it has room for before there is not.
@@ -432,8 +451,16 @@ impl QueuePair {
         if self.0.posts.load(Ordering::Acquire) & RECEIVES == 0 || self.0.options.srq.is_some() {
             return Err(PostError::State);
         }
-        check_recv(self.0.options.caps.max_recv_sge, wr)?;
+        self.0.recv_rules.check(wr)?;
         self.push(&self.0.recvs, PostedRecv::new(wr))
+    }
+
+    /// [`QueuePair::post_recv`], to be done within a time from now: for transports that keep deadlines. `wr.deadline` is not looked at.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_recv`]; [`PostError::NoDeadlines`] where the transport keeps none.
+    pub fn post_recv_within(&self, wr: &RecvWr<'_>, limit: Duration) -> Result<(), PostError> {
+        self.post_recv(&RecvWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
     }
 
     /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use softnic_nic::ObjectError;
-use softnic_nic::posting::check_recv;
+use softnic_nic::transports::posting::RecvRules;
 use softnic_nic::transports::recv_queue::SrqId;
 use softnic_nic::transports::{PostError, RecvWr};
 use softnic_sync::doorbell::Rung;
@@ -29,7 +30,7 @@ struct Srq {
     at_engine: SrqId,
     id: SrqId,
     max_wr: u32,
-    max_sge: u32,
+    rules: RecvRules,
     recvs: Mutex<Producer<PostedRecv>>,
     rung: Arc<Rung>,
 }
@@ -49,9 +50,18 @@ impl ProtectionDomain {
     /// # Errors
     /// When it asks for more than there can be.
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, ObjectError> {
+        self.create_srq_of(max_wr, RecvRules::new(max_sge))
+    }
+
+    /// Makes a shared receive queue whose receives keep to the rules. Where they may have deadlines, only queue pairs that keep
+    /// deadlines take receives from it.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::create_srq`].
+    pub fn create_srq_of(&self, max_wr: u32, rules: RecvRules) -> Result<SharedReceiveQueue, ObjectError> {
         let engine = self.inner().pick_engine();
         let mut core = engine.control();
-        let at_engine = core.nic().create_srq(self.id(), max_wr, max_sge)?;
+        let at_engine = core.nic().create_srq_of(self.id(), max_wr, rules)?;
         let (recvs, recvs_out) = ring(max_wr as usize);
         let rung = Arc::new(Rung::new());
         let (_, sends) = ring(1);
@@ -71,7 +81,7 @@ impl ProtectionDomain {
             at_engine,
             id,
             max_wr,
-            max_sge,
+            rules,
             recvs,
             rung,
         })))
@@ -98,7 +108,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// When it cannot be right, or the queue is full.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        check_recv(self.0.max_sge, wr)?;
+        self.0.rules.check(wr)?;
         let pushed = lock(&self.0.recvs).push(PostedRecv::new(wr));
         if let Err(work) = pushed {
             // Before a full ring is a full queue, the NIC takes over what it has room for.
@@ -107,6 +117,14 @@ impl SharedReceiveQueue {
         }
         self.0.engine.ring(self.0.index, &self.0.rung);
         Ok(())
+    }
+
+    /// [`SharedReceiveQueue::post_recv`], to be done within a time from now. `wr.deadline` is not looked at.
+    ///
+    /// # Errors
+    /// As [`SharedReceiveQueue::post_recv`]; [`PostError::NoDeadlines`] where the queue was made without deadlines.
+    pub fn post_recv_within(&self, wr: &RecvWr<'_>, limit: Duration) -> Result<(), PostError> {
+        self.post_recv(&RecvWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
     }
 
     /// How many receives it holds before it is full: those that the NIC has, as many as were asked for, and those on their way to it.

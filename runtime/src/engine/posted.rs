@@ -2,6 +2,7 @@
 
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+use softnic_wire::Instant;
 
 /// Elements and bytes that lie in the ring itself; more are boxed.
 const SGES: usize = 2;
@@ -56,6 +57,7 @@ pub(crate) struct PostedSend {
     wr_id: u64,
     op: SendOp,
     flags: SendFlags,
+    deadline: Option<Instant>,
     to: Option<Datagram>,
     data: Posted,
 }
@@ -67,13 +69,13 @@ impl PostedSend {
             Data::Gather(sges) => Posted::sges(sges),
             Data::Inline(bytes) => Posted::inline(bytes),
         };
-        PostedSend { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, to: wr.to, data }
+        PostedSend { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, deadline: wr.deadline, to: wr.to, data }
     }
 
     #[inline]
     pub(crate) fn wr(&self) -> SendWr<'_> {
-        let PostedSend { wr_id, op, flags, to, data } = self;
-        SendWr { wr_id: *wr_id, op: *op, data: data.data(), flags: *flags, deadline: None, to: *to }
+        let PostedSend { wr_id, op, flags, deadline, to, data } = self;
+        SendWr { wr_id: *wr_id, op: *op, data: data.data(), flags: *flags, deadline: *deadline, to: *to }
     }
 }
 
@@ -82,12 +84,13 @@ impl PostedSend {
 pub(crate) struct PostedRecv {
     wr_id: u64,
     sges: Posted,
+    deadline: Option<Instant>,
 }
 
 impl PostedRecv {
     #[inline]
     pub(crate) fn new(wr: &RecvWr<'_>) -> PostedRecv {
-        PostedRecv { wr_id: wr.wr_id, sges: Posted::sges(wr.sges) }
+        PostedRecv { wr_id: wr.wr_id, sges: Posted::sges(wr.sges), deadline: wr.deadline }
     }
 
     #[inline]
@@ -96,6 +99,27 @@ impl PostedRecv {
             Data::Gather(sges) => sges,
             Data::Inline(_) => &[],
         };
-        RecvWr { wr_id: self.wr_id, sges, deadline: None }
+        RecvWr { wr_id: self.wr_id, sges, deadline: self.deadline }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_keeps_its_deadline_on_its_way_to_the_engine() {
+        for deadline in [None, Some(Instant::from_nanos(7))] {
+            let (op, data, flags) = (SendOp::Send, Data::Inline(b"abc"), SendFlags::default());
+            let send = SendWr { wr_id: 1, op, data, flags, deadline, to: None };
+            assert_eq!(PostedSend::new(&send).wr(), send);
+            let recv = RecvWr { wr_id: 2, sges: &[Sge::default()], deadline };
+            assert_eq!(PostedRecv::new(&recv).wr(), recv);
+        }
+    }
+
+    #[test]
+    fn posted_work_stays_small() {
+        assert!(size_of::<PostedSend>() <= 160 && size_of::<PostedRecv>() <= 96);
     }
 }

@@ -115,7 +115,7 @@ impl Work {
                 no_room = true;
                 false
             }
-            // What else is wrong with it was told when it was posted; the queue pair was reset since.
+            // It was checked when it was posted; the queue pair was reset since.
             _ => {
                 any = true;
                 true
@@ -123,8 +123,8 @@ impl Work {
         };
         let target = queue.target;
         let recv = |wr: &PostedRecv, nic: &mut Nic| match target {
-            Target::Qp(qpn) => nic.post_recv(qpn, &wr.wr()),
-            Target::Srq(srq) => nic.post_srq_recv(srq, &wr.wr()),
+            Target::Qp(qpn) => nic.post_checked_recv(qpn, &wr.wr()),
+            Target::Srq(srq) => nic.post_checked_srq_recv(srq, &wr.wr()),
         };
         // A program that posts as long as there is room, and takes completions later, must not lose any: work waits in its ring until
         // they are taken. What was begun before finds room in the NIC's own queue.
@@ -134,7 +134,7 @@ impl Work {
         }
         if let Target::Qp(qpn) = target {
             let mut rang = false;
-            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_send(qpn, &wr.wr()))) == Some(true) {
+            while !waits[0] && queue.sends.peek(|wr| taken(nic.write_checked_send(qpn, &wr.wr()))) == Some(true) {
                 queue.sends.pop();
                 rang = true;
             }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use softnic_nic::transports::posting::RecvRules;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{QpAttr, QpKind};
+use softnic_nic::{ObjectError, QpAttr, QpKind};
 use softnic_runtime::api::{Progress, QpOptions};
 
 use crate::world::{LIMIT, SIZE, Side, completion, connect, contents, filled, post, side_of, world, write};
@@ -224,6 +225,15 @@ fn mistakes_are_told_when_they_are_made() {
     let wr = |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), deadline: None, to: None };
     assert_eq!(a.qp.post_send(&wr(Data::Gather(&too_many))), Err(PostError::TooManySges));
     assert_eq!(a.qp.post_send(&wr(Data::Inline(&[0; 8]))), Err(PostError::InlineTooLong));
+    let (soon, recv) = (Duration::from_millis(1), RecvWr { wr_id: 0, sges: &[], deadline: None });
+    assert_eq!(a.qp.post_send_within(&wr(Data::Gather(&[])), soon), Err(PostError::NoDeadlines));
+    assert_eq!(a.qp.write_send_within(&wr(Data::Gather(&[])), soon), Err(PostError::NoDeadlines));
+    assert_eq!(a.qp.post_recv_within(&recv, soon), Err(PostError::NoDeadlines));
+    assert_eq!(a.pd.create_srq(1, 1).unwrap().post_recv_within(&recv, soon), Err(PostError::NoDeadlines));
+    let with_deadlines = a.pd.create_srq_of(1, RecvRules::new(1).with_deadlines()).unwrap();
+    assert_eq!(with_deadlines.post_recv_within(&recv, soon), Ok(()));
+    let on_it = QpOptions { srq: Some(with_deadlines), ..QpOptions::new(QpKind::Rc, &a.cq) };
+    assert_eq!(a.pd.create_qp(&on_it).unwrap_err(), ObjectError::WrongKind);
     let fresh = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
     assert_eq!(fresh.post_send(&wr(Data::Gather(&[]))), Err(PostError::State));
     assert_eq!(fresh.post_recv(&RecvWr { wr_id: 0, sges: &[], deadline: None }), Err(PostError::State));

@@ -324,7 +324,7 @@ fn fits(m: &Message, c: &Completion, src_qp: Option<Qpn>, byte_len: usize) -> Re
         SendOp::WriteImm { imm, .. } => (WcOpcode::RecvWriteImm, Some(imm), None),
         _ => return Err(format!("{:?} used up a receive", m.op)),
     };
-    let expected = (opcode, byte_len as u32, imm, invalidated, src_qp, m.solicited, false);
+    let expected = (opcode, byte_len as u32, imm, invalidated, src_qp, m.solicited, None);
     let found = (c.opcode, c.byte_len, c.imm, c.invalidated, c.src_qp, c.solicited, c.partial);
     if found == expected { Ok(()) } else { Err(format!("receive completion {c:?}, expected {expected:?}")) }
 }

@@ -16,7 +16,8 @@ use crate::completion::CqId;
 use crate::congestion::{CongestionControl, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
-use crate::qp::{Caps, earlier};
+use crate::posting::{SendRules, Supported};
+use crate::qp::{Config, earlier};
 use crate::send_queue::{SendQueue, Slot, completion};
 use crate::{CqOverflow, Host, Status};
 
@@ -99,14 +100,14 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    pub(super) fn new(caps: &Caps, cq: CqId, sig_all: bool) -> Requester {
+    pub(super) fn new(c: &Config, supported: Supported) -> Requester {
         Requester {
-            queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline),
+            queue: SendQueue::new(c.caps.max_send_wr, SendRules::new(&c.caps, supported)),
             window: Window { una: Psn::new(0), next: Psn::new(0) },
             go_back_n: GoBackN::default(),
             una: 0,
-            cq,
-            sig_all,
+            cq: c.send_cq,
+            sig_all: c.sig_all,
             timeout: None,
             retry_cnt: 0,
             rnr_retry: 0,

@@ -13,6 +13,7 @@ use crate::invariants::invariant;
 use crate::memory::{Access, Region};
 use crate::message::Link;
 use crate::planted::{Bug, planted};
+use crate::posting::Supported;
 use crate::qp::{Config, PayloadMode};
 use crate::recv_queue::Receives;
 use crate::{CqOverflow, Host, Inbound, Status};
@@ -72,9 +73,9 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    pub(super) fn new(c: &Config, ahead: u32) -> Responder {
+    pub(super) fn new(c: &Config, ahead: u32, supported: Supported) -> Responder {
         Responder {
-            receives: Receives::new(c, ahead),
+            receives: Receives::new(c, ahead, supported),
             expected: Psn::new(0),
             sequence_nak: SequenceNak::default(),
             msn: 0,

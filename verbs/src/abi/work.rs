@@ -144,3 +144,5 @@ layout!(ibv_wc, 48, status 8, vendor_err 16, imm_data 24, qp_num 28, wc_flags 36
 pub(crate) const IBV_WC_GRH: c_uint = 1;
 pub(crate) const IBV_WC_WITH_IMM: c_uint = 1 << 1;
 pub(crate) const IBV_WC_WITH_INV: c_uint = 1 << 3;
+/// Of softnicdv.h.
+pub(crate) const SOFTNICDV_WC_PARTIAL: c_uint = 1 << 30;

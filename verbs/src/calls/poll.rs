@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use softnic_runtime::api::Completion;
+use softnic_runtime::api::{Completion, PartialReason};
 
 use crate::abi::*;
 use crate::codes::{opcode_code, status_code};
@@ -28,10 +28,20 @@ pub(crate) extern "C" fn poll(cq: &Cq, max: c_int, mut out: *mut ibv_wc) -> c_in
 /// What came with a completion: flags, and the immediate in network byte order or the key that was invalidated.
 fn extras(c: &Completion) -> (c_uint, u32) {
     let grh = if c.src_qp.is_some() { IBV_WC_GRH } else { 0 };
+    let flags = if c.partial.is_some() { grh | SOFTNICDV_WC_PARTIAL } else { grh };
     match (c.imm, c.invalidated) {
-        (Some(imm), _) => (grh | IBV_WC_WITH_IMM, imm.to_be()),
-        (None, Some(key)) => (grh | IBV_WC_WITH_INV, key),
-        (None, None) => (grh, 0),
+        (Some(imm), _) => (flags | IBV_WC_WITH_IMM, imm.to_be()),
+        (None, Some(key)) => (flags | IBV_WC_WITH_INV, key),
+        (None, None) => (flags, 0),
+    }
+}
+
+/// Why a message is not whole, as softnicdv.h numbers it; 0 where it is. Verbs have no field for that, so it is in `vendor_err`.
+fn vendor_err(c: &Completion) -> u32 {
+    match c.partial {
+        None => 0,
+        Some(PartialReason::Deadline) => 1,
+        Some(PartialReason::Superseded) => 2,
     }
 }
 
@@ -53,6 +63,7 @@ fn to_c(c: &Completion) -> ibv_wc {
         wr_id: c.wr_id,
         status: status_code(c.status),
         opcode: opcode_code(c.opcode),
+        vendor_err: vendor_err(c),
         byte_len: c.byte_len,
         imm_data,
         qp_num: c.qpn.value(),
@@ -141,8 +152,8 @@ extern "C" fn read_opcode(cq: &Cq) -> c_int {
     read(cq, |c| opcode_code(c.opcode))
 }
 
-extern "C" fn read_vendor_err(_cq: &Cq) -> u32 {
-    0
+extern "C" fn read_vendor_err(cq: &Cq) -> u32 {
+    read(cq, vendor_err)
 }
 
 extern "C" fn read_byte_len(cq: &Cq) -> u32 {
@@ -176,4 +187,23 @@ extern "C" fn read_sl(cq: &Cq) -> u8 {
 
 extern "C" fn read_dlid_path_bits(_cq: &Cq) -> u8 {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use softnic_runtime::api::{Qpn, Status, WcOpcode};
+
+    use super::*;
+
+    #[test]
+    fn a_partial_completion_succeeds_and_says_so_by_a_flag_and_the_reason() {
+        let whole = Completion::new(7, Status::Success, WcOpcode::Recv, Qpn::new(17));
+        let wc = to_c(&Completion { byte_len: 40, ..whole });
+        assert_eq!((wc.status, wc.byte_len, wc.wc_flags, wc.vendor_err), (0, 40, 0, 0));
+        for (reason, number) in [(PartialReason::Deadline, 1), (PartialReason::Superseded, 2)] {
+            let wc = to_c(&Completion { byte_len: 24, imm: Some(5), partial: Some(reason), ..whole });
+            assert_eq!((wc.status, wc.byte_len, wc.vendor_err), (0, 24, number));
+            assert_eq!(wc.wc_flags, SOFTNICDV_WC_PARTIAL | IBV_WC_WITH_IMM);
+        }
+    }
 }

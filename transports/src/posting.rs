@@ -1,0 +1,130 @@
+//! What a work request must be like whatever its queue pair is doing: checked once, by whoever takes it from a program.
+
+use softnic_wire::PathMtu;
+use softnic_wire::segment::MAX_MESSAGE;
+
+use crate::qp::Caps;
+use crate::wr::Data;
+use crate::{PostError, RecvWr, SendOp, SendWr};
+
+/// The operations that a transport has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operations {
+    /// All of them.
+    All,
+    /// Those that nobody answers: no READ, no atomic, and no SEND with invalidate, which is for RC alone (IBA table 38).
+    Unanswered,
+    /// SENDs, each to the address in its work request.
+    Datagrams,
+}
+
+/// What a transport takes, the same for all of its queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supported {
+    /// Its operations.
+    pub operations: Operations,
+    /// Whether it keeps the deadlines of work requests; else they are refused.
+    pub deadlines: bool,
+}
+
+/// The rules for the send work requests of one queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendRules {
+    pub(crate) max_inline: u16,
+    pub(crate) max_sge: u8,
+    /// The longest message, where that is one packet.
+    packet: Option<PathMtu>,
+    supported: Supported,
+}
+
+impl SendRules {
+    /// For messages of any length.
+    pub(crate) fn new(caps: &Caps, supported: Supported) -> SendRules {
+        let Caps { max_send_sge, max_inline, .. } = *caps;
+        let (max_sge, max_inline) = (max_send_sge.min(u8::MAX.into()) as u8, max_inline.min(u16::MAX.into()) as u16);
+        SendRules { max_inline, max_sge, packet: None, supported }
+    }
+
+    /// For messages of one packet.
+    pub(crate) fn of_one_packet(self, mtu: PathMtu) -> SendRules {
+        SendRules { packet: Some(mtu), ..self }
+    }
+
+    /// Whether work requests may have deadlines.
+    pub fn deadlines(&self) -> bool {
+        self.supported.deadlines
+    }
+
+    /// Whether a work request keeps to the rules. That there is room for it, and a state that allows it, is another question.
+    ///
+    /// # Errors
+    /// All of [`PostError`] but [`PostError::QueueFull`] and [`PostError::State`].
+    #[inline]
+    pub fn check(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if wr.deadline.is_some() && !self.supported.deadlines {
+            return Err(PostError::NoDeadlines);
+        }
+        let takes_data = wr.op.awaits_data();
+        let exists = match self.supported.operations {
+            Operations::All => true,
+            Operations::Unanswered => !takes_data && !matches!(wr.op, SendOp::SendInv { .. }),
+            Operations::Datagrams => matches!(wr.op, SendOp::Send | SendOp::SendImm { .. }),
+        };
+        if !exists {
+            return Err(PostError::NoSuchOperation);
+        }
+        if wr.to.is_some() != (self.supported.operations == Operations::Datagrams) {
+            return Err(PostError::Address);
+        }
+        match wr.data {
+            Data::Inline(_) if takes_data || wr.op.is_local() => return Err(PostError::InlineNotAllowed),
+            Data::Inline(bytes) if bytes.len() > usize::from(self.max_inline) => return Err(PostError::InlineTooLong),
+            Data::Gather(sges) if sges.len() > usize::from(self.max_sge) => return Err(PostError::TooManySges),
+            _ => {}
+        }
+        let len = wr.data.len();
+        if len > u64::from(self.packet.map_or(MAX_MESSAGE, PathMtu::bytes)) {
+            return Err(PostError::MessageTooLong);
+        }
+        if takes_data && !matches!(wr.op, SendOp::Read { .. }) && len != 8 {
+            return Err(PostError::AtomicLength);
+        }
+        Ok(())
+    }
+}
+
+/// The rules for the work requests of a receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecvRules {
+    /// Elements that a receive has at most.
+    pub max_sge: u16,
+    /// Whether receives may have deadlines.
+    pub deadlines: bool,
+}
+
+impl RecvRules {
+    /// For receives of at most so many elements, without deadlines.
+    pub fn new(max_sge: u32) -> RecvRules {
+        RecvRules { max_sge: max_sge.min(u16::MAX.into()) as u16, deadlines: false }
+    }
+
+    /// With deadlines.
+    pub fn with_deadlines(self) -> RecvRules {
+        RecvRules { deadlines: true, ..self }
+    }
+
+    /// Whether a work request keeps to the rules.
+    ///
+    /// # Errors
+    /// [`PostError::NoDeadlines`] and [`PostError::TooManySges`].
+    #[inline]
+    pub fn check(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.deadline.is_some() && !self.deadlines {
+            return Err(PostError::NoDeadlines);
+        }
+        if wr.sges.len() > usize::from(self.max_sge) {
+            return Err(PostError::TooManySges);
+        }
+        Ok(())
+    }
+}
