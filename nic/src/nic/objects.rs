@@ -47,6 +47,9 @@ pub enum ObjectError {
     /// The transport of this queue pair has no such thing.
     #[error("this kind of queue pair has no such thing")]
     WrongKind,
+    /// The transport is not one of this kind of queue pair.
+    #[error("the transport is not one of this kind of queue pair")]
+    WrongTransport,
     /// Not an address of a multicast group.
     #[error("not the address of a multicast group")]
     NotMulticast,

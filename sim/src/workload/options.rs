@@ -10,7 +10,7 @@ pub use softnic_nic::transports::congestion::Cc;
 use softnic_nic::transports::congestion::Units;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
-use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
+use softnic_nic::{AddressError, ModifyError, MrError};
 use softnic_wire::PathMtu;
 
 /// What the work requests do.
@@ -90,12 +90,23 @@ impl Default for Options {
 impl Options {
     /// The same run over Selective Repeat with a window that never limits it: four bandwidth-delay products.
     pub fn over_wide_sr(self) -> Options {
-        // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
-        let bits = u128::from(self.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
-        let packets = u128::from(self.rate) * self.longest_round_trip().as_nanos() / 1_000_000_000 / bits;
-        let window = u32::try_from(packets * 4 + 256).unwrap_or(MAX_WINDOW);
+        let window = u32::try_from(self.bandwidth_delay() * 4 + 256).unwrap_or(MAX_WINDOW);
         let window = window.clamp(1024, MAX_WINDOW).next_power_of_two().min(MAX_WINDOW);
         Options { transport: Transport::Sr { window }, ..self }
+    }
+
+    /// The bandwidth-delay product of the link in packets.
+    pub fn bandwidth_delay(&self) -> u128 {
+        // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
+        let bits = u128::from(self.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
+        u128::from(self.rate) * self.longest_round_trip().as_nanos() / 1_000_000_000 / bits
+    }
+
+    /// Whether the queue pairs post enough work to fill the link with more packets in flight than `most` on each.
+    pub fn is_limited_by(&self, most: u32) -> bool {
+        let posted = u64::from(self.depth).min(self.count.div_ceil(u64::from(self.qps.max(1))));
+        let packets = u128::from(posted) * u128::from(self.size.div_ceil(self.mtu.bytes()).max(1));
+        packets > u128::from(most) && self.bandwidth_delay() > u128::from(most) * u128::from(self.qps)
     }
 
     /// The round trip with the most that the faults' delay, jitter and queues add.
@@ -111,6 +122,12 @@ pub enum SimError {
     /// The options cannot be.
     #[error("{0}")]
     Options(&'static str),
+    /// The transport has neither WRITEs nor READs.
+    #[error("{0} has SENDs only: choose --op send")]
+    SendOnly(&'static str),
+    /// The transport has no operations with a response.
+    #[error("{0} has no READs and no atomics: choose --op write or --op send")]
+    NoRead(&'static str),
     /// The faults cannot be on a link.
     #[error("{0}")]
     Faults(#[from] SpecError),
@@ -158,19 +175,16 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
 
 /// What the transport has no words for.
 fn check_transport(o: &Options) -> Result<(), SimError> {
-    if o.cc != Cc::None && !o.transport.is_reliable() {
+    let transport = o.transport;
+    if o.cc != Cc::None && !transport.has_congestion_control() {
         return Err(SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"));
     }
-    let answered = matches!(o.op, Op::Read | Op::Atomic);
-    let why = match o.transport.kind() {
-        QpKind::Rc => return Ok(()),
-        QpKind::Uc if answered => "uc has no READs and no atomics: choose --op write or --op send",
-        QpKind::Ud if o.op != Op::Send => "ud has SENDs only: choose --op send",
-        QpKind::Ud if o.size > o.mtu.bytes() => {
-            "a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu"
-        }
-        QpKind::Gsi => "QP1 is for management",
-        _ => return Ok(()),
-    };
-    Err(SimError::Options(why))
+    match o.op {
+        Op::Write | Op::Read | Op::Atomic if !transport.has_write() => Err(SimError::SendOnly(transport.name())),
+        Op::Read | Op::Atomic if !transport.has_read() => Err(SimError::NoRead(transport.name())),
+        _ if !transport.kind().is_connected() && o.size > o.mtu.bytes() => Err(SimError::Options(
+            "a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu",
+        )),
+        _ => Ok(()),
+    }
 }
