@@ -1,8 +1,8 @@
-//! FallbackReason a command is refused.
+//! Why a command is refused.
 
 use crate::State;
 
-/// FallbackReason a command is refused; nothing has changed then.
+/// Why a command is refused; nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The id was never given out, or all is over with it.

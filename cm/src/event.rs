@@ -38,7 +38,7 @@ pub enum Event {
     Rejected {
         /// The connection.
         id: CmId,
-        /// FallbackReason, and what the peer has to say. Made here when it was the peer's reply that named a stale queue pair.
+        /// Why, and what the peer has to say. Made here when it was the peer's reply that named a stale queue pair.
         rej: Box<Rej>,
     },
     /// No answer, however often a message was sent. After a REP [`Event::TimewaitExit`] follows; otherwise all is over.

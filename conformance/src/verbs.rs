@@ -255,7 +255,7 @@ impl<T> Default for Lazy<T> {
     }
 }
 
-/// FallbackReason everything that needs it has no result.
+/// Why everything that needs it has no result.
 #[derive(Debug, Clone)]
 enum Skip {
     LeftOut(String),

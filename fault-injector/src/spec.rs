@@ -166,7 +166,7 @@ impl Spec {
     }
 }
 
-/// FallbackReason a SPEC was not understood.
+/// Why a SPEC was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Something without `=`.

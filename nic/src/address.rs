@@ -30,7 +30,7 @@ pub struct AddressAttr {
     pub entropy: u32,
 }
 
-/// FallbackReason there is no such path.
+/// Why there is no such path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The port's table has no such index.

@@ -78,7 +78,7 @@ struct Entry {
     object: Object,
 }
 
-/// FallbackReason a region or window was not made or destroyed.
+/// Why a region or window was not made or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MrError {
     /// Remote writes and atomics need local write (IBA 10.6.3.1).

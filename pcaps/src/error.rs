@@ -1,8 +1,8 @@
-//! FallbackReason a capture file cannot be read, or cannot be read further.
+//! Why a capture file cannot be read, or cannot be read further.
 
 use std::io;
 
-/// FallbackReason a capture could not be read. What stood before the fault has been handed out already.
+/// Why a capture could not be read. What stood before the fault has been handed out already.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is not a single byte.

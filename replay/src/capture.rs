@@ -12,7 +12,7 @@ use softnic_wire::mad::vendor::Negotiation;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, ExtHeaders, Layout, Opcode, Psn, Qpn, ethernet, icrc, ipv4};
 
-/// FallbackReason a frame takes no part in the replay.
+/// Why a frame takes no part in the replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Skip {
     /// Not a RoCE packet.
@@ -123,7 +123,7 @@ pub(crate) struct Capture {
     pub(crate) skipped: BTreeMap<Skip, u64>,
     /// Packets to QP1: they tell of connections, and are replayed on their own.
     pub(crate) management: Vec<Packet>,
-    /// FallbackReason reading ended before the end of the file.
+    /// Why reading ended before the end of the file.
     pub(crate) fault: Option<softnic_pcaps::Error>,
     /// Queue pairs that LoWAR packets go to, by their sender and their address.
     lowar: BTreeSet<(IpAddr, IpAddr, Qpn)>,

@@ -96,7 +96,7 @@ pub struct AllowedDifference {
     pub peers: &'static [PeerKind],
     /// What is allowed.
     pub what: &'static str,
-    /// FallbackReason.
+    /// Why.
     pub why: &'static str,
 }
 

@@ -41,7 +41,7 @@ pub struct Difference {
     pub ours: String,
     /// What was captured.
     pub captured: String,
-    /// FallbackReason it matters.
+    /// Why it matters.
     pub why: &'static str,
 }
 
@@ -163,7 +163,7 @@ pub struct Report {
     pub allowed: Vec<Allowed>,
     /// What cannot be told without a side file.
     pub undetermined: Vec<Undetermined>,
-    /// FallbackReason the capture could not be read to its end.
+    /// Why the capture could not be read to its end.
     pub fault: Option<String>,
 }
 

@@ -48,7 +48,7 @@ struct Data {
     again: bool,
 }
 
-/// FallbackReason an answer cannot be explained.
+/// Why an answer cannot be explained.
 enum Stuck {
     /// Our NIC refused a request.
     Refused(Ours),

@@ -37,7 +37,7 @@ pub struct Side {
     mr: Vec<SideMr>,
 }
 
-/// FallbackReason a side file cannot be used.
+/// Why a side file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SideError {
     /// It is not TOML, or a field is unknown or of the wrong type.

@@ -48,7 +48,7 @@ pub struct Options {
     pub cpu: Option<usize>,
 }
 
-/// FallbackReason there is no wire, or none any more.
+/// Why there is no wire, or none any more.
 #[derive(Debug, thiserror::Error)]
 pub enum BumpError {
     /// Both ends are the same.

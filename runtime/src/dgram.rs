@@ -21,7 +21,7 @@ use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 /// is not connected, because the peer's may come later, and come again.
 const RETRY: Duration = Duration::from_micros(100);
 
-/// FallbackReason there is no such wire.
+/// Why there is no such wire.
 #[derive(Debug, thiserror::Error)]
 pub enum DgramError {
     /// The specification does not name two sockets.

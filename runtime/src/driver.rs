@@ -26,7 +26,7 @@ const NEAR: Duration = Duration::from_micros(200);
 /// The longest sleep of an idle loop: whoever waits for a condition looks at it at least this often.
 const NAP: Duration = Duration::from_millis(1);
 
-/// FallbackReason the loop cannot go on.
+/// Why the loop cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// The backend failed.

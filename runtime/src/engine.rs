@@ -74,7 +74,7 @@ pub(crate) struct Engine {
     /// Programs that sleep until a completion comes: then the engine's own thread must run.
     sleeping_programs: Arc<AtomicU32>,
     stop: AtomicBool,
-    /// FallbackReason it stopped by itself.
+    /// Why it stopped by itself.
     failure: OnceLock<String>,
 }
 
@@ -207,7 +207,7 @@ impl Engine {
         all
     }
 
-    /// FallbackReason it stopped by itself, if it did.
+    /// Why it stopped by itself, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }

@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Answers that wait to be sent; what comes in beyond that is dropped, as anybody can send questions.
 const QUEUE: usize = 64;
 
-/// FallbackReason a neighbour's MAC address is not known.
+/// Why a neighbour's MAC address is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NeighbourError {
     /// It did not answer.

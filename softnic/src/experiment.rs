@@ -13,7 +13,6 @@ mod pool;
 mod race;
 mod small;
 mod stats;
-mod transport;
 mod wire;
 
 use std::io::{self, Write};
@@ -25,11 +24,12 @@ use serde_json::json;
 use softnic_fault_injector::units;
 use softnic_runtime::api::DeviceSpec;
 use softnic_sim::{Options, Report};
+use softnic_transports::Transport;
+use softnic_transports::lowar::Code;
 
 use crate::Common;
 use crate::perf::stop;
 use outcome::Outcome;
-use transport::{Transport, Transports};
 use wire::Ends;
 
 /// Make a paper's measurements again, in virtual time: tables, CSV, SVG, and the paper's own figures beside ours
@@ -60,8 +60,7 @@ pub(crate) struct Args {
     /// Fewer points and shorter runs: seconds
     #[arg(long)]
     quick: bool,
-    /// What to race, with commas between [default: as in the paper]
-    #[arg(long, value_name = "rc|sr|lowar:R,C,…")]
+    #[arg(long, value_name = "TRANSPORT,…", value_parser = transports_arg, help = transports_help())]
     transports: Option<Transports>,
     /// Simulations at a time [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -161,6 +160,41 @@ fn experiment_arg(s: &str) -> Result<&'static Experiment, String> {
         .ok_or_else(|| format!("there is no experiment '{s}': choose one of {}", names()))
 }
 
+/// An alias because clap takes a `Vec` for an option that is given several times.
+type Transports = Vec<Transport>;
+
+fn transports_arg(s: &str) -> Result<Transports, String> {
+    let transports = Transport::parse_list(s).map_err(|e| e.to_string())?;
+    match transports.iter().find(|t| !t.is_reliable()) {
+        Some(lossy) => Err(format!(
+            "{lossy} is not reliable, and only reliable transports are raced: choose from {}",
+            Transport::choices(Transport::is_reliable)
+        )),
+        None => Ok(transports),
+    }
+}
+
+fn transports_help() -> String {
+    format!(
+        "What to race, with commas between [default: as in the paper]:\n{}\nHere sr without PACKETS has a window of four bandwidth-delay \
+         products, which never limits it",
+        Transport::help(Transport::is_reliable)
+    )
+}
+
+/// LoWAR with these coding blocks.
+const fn lowar(r: u8, c: u8) -> Transport {
+    Transport::Lowar(Code::new(r, c).unwrap())
+}
+
+/// The run over this transport; Selective Repeat has a window that never limits it, unless another one was asked for.
+fn over(transport: Transport, options: Options) -> Options {
+    match transport {
+        Transport::SR => options.over_wide_sr(),
+        _ => Options { transport, ..options },
+    }
+}
+
 /// What an experiment is told.
 struct Setting {
     name: &'static str,
@@ -233,7 +267,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         first_seed: common.seed,
         seeds: args.seeds,
         quick: args.quick,
-        transports: args.transports.as_ref().map(|t| t.0.clone()),
+        transports: args.transports.clone(),
         threads: args.threads.map_or_else(cores, usize::from),
     };
     let began = Instant::now();

@@ -20,11 +20,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use softnic_fault_injector::{Spec, units};
-use softnic_runtime::api::{self, DeviceSpec, OpenOptions, Progress, TransportError};
+use softnic_runtime::api::{self, DeviceSpec, OpenOptions, Progress, Transport};
 use softnic_wire::PathMtu;
 
 use crate::Common;
-use plan::{Amount, Op, Plan, Transport, Verb};
+use plan::{Amount, Op, Plan, Verb};
 use session::Setup;
 
 /// Measure bandwidth and latency, in this process or between two machines, in perftest's columns
@@ -58,11 +58,8 @@ pub(crate) struct Args {
     /// TCP port of the server
     #[arg(long, default_value_t = 18515, value_name = "N")]
     port: u16,
-    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat, negotiated with the peer; sr:PACKETS sets its window), lowar:R,C
-    /// (forward error correction, negotiated with the peer: C repair packets behind R packets, as in lowar:32,1), uc (unreliable
-    /// connection), ud (datagrams) [default: rc]
-    #[arg(long, value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
-    transport: Option<(Transport, api::Transport)>,
+    #[arg(long, help = transport_help())]
+    transport: Option<Transport>,
     /// What decides how fast rc and sr send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
     /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
     #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
@@ -132,20 +129,11 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
-fn transport_arg(s: &str) -> Result<(Transport, api::Transport), String> {
-    match () {
-        () => match s.parse() {
-            Ok(how @ api::Transport::Rc) => Ok((Transport::Rc, how)),
-            Ok(how @ api::Transport::Sr { .. }) => Ok((Transport::Sr, how)),
-            Ok(how @ api::Transport::Lowar(_)) => Ok((Transport::Lowar, how)),
-            Ok(how @ api::Transport::Uc) => Ok((Transport::Uc, how)),
-            Ok(how @ api::Transport::Ud) => Ok((Transport::Ud, how)),
-            Err(TransportError::Unknown(s)) => {
-                Err(format!("there is no transport '{s}': choose rc, sr, lowar:R,C, uc or ud"))
-            }
-            Err(e) => Err(e.to_string()),
-        },
-    }
+fn transport_help() -> String {
+    format!(
+        "The transport of both ends [default: rc]:\n{}\nsr and lowar are negotiated: where the peer has them not, rc is used",
+        Transport::help(|_| true)
+    )
 }
 
 fn cc_arg(s: &str) -> Result<String, String> {
@@ -168,12 +156,7 @@ fn duration_arg(s: &str) -> Result<Duration, String> {
 
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
-        let (transport, how) = self.transport.unwrap_or((Transport::Rc, api::Transport::Rc));
-        let (window, blocks) = match how {
-            api::Transport::Sr { window } => (Some(window), None),
-            api::Transport::Lowar(code) => (None, Some((code.r(), code.c()))),
-            _ => (None, None),
-        };
+        let transport = self.transport.unwrap_or_default();
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
         let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });
         let sizes = match self.all_sizes {
@@ -188,8 +171,6 @@ impl Args {
         let plan = Plan {
             op,
             transport,
-            window,
-            blocks,
             cc: self.cc.clone().filter(|cc| cc != "none"),
             negotiated: None,
             needs_link_mtu: None,
@@ -216,7 +197,7 @@ impl Args {
         if let Some(op) = self.op.filter(|&op| op != plan.op) {
             return differ("operation", op.name().into(), plan.op.name().into());
         }
-        if let Some((t, _)) = self.transport.filter(|&(t, _)| t != plan.transport) {
+        if let Some(t) = self.transport.filter(|t| t.name() != plan.transport.name()) {
             return differ("transport", t.name().into(), plan.transport.name().into());
         }
         let plain = |cc: &Option<String>| cc.clone().unwrap_or("none".into());

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use softnic_fault_injector::Spec;
+use softnic_nic::QpKind;
 use softnic_runtime::api::{Transport, parse_cc};
 
 use crate::Common;
@@ -41,10 +42,7 @@ pub(crate) struct Args {
     /// interface that is up and has an address]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
-    /// How its RC queue pairs recover from loss: rc (Go-Back-N, the standard), or with peers that have it sr (Selective Repeat;
-    /// sr:PACKETS sets its window) or lowar:R,C (forward error correction: C repair packets behind R packets, as in lowar:32,1; it needs
-    /// an MTU of the path MTU and 120 more); a peer that has it not is named on stderr [default: rc]
-    #[arg(long, value_name = "rc|sr|lowar:R,C")]
+    #[arg(long, help = transport_help())]
     transport: Option<String>,
     /// What decides how fast its RC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
     /// like, bytes in flight, as in fixed:2Gbit:256K [default: none]
@@ -168,13 +166,15 @@ impl Environment {
 }
 
 fn check_transport(name: &str) -> Result<(), String> {
-    match name {
-        "uc" | "ud" => Err(format!("--transport {name}: the program itself chooses between RC, UC and UD queue pairs")),
-        _ if ["xp", "sdr-"].iter().any(|known| name.starts_with(known)) => {
-            Err(format!("transport `{name}` is not there yet: rc, sr and lowar:R,C are"))
-        }
-        _ => name.parse::<Transport>().map(|_| ()).map_err(|e| e.to_string()),
-    }
+    Transport::parse_rc(name).map(|_| ()).map_err(|e| format!("--transport: {e}"))
+}
+
+fn transport_help() -> String {
+    format!(
+        "The transport of RC queue pairs [default: rc]:\n{}\nsr and lowar are negotiated: a peer that has them not is named on stderr, and \
+         rc is used. lowar needs a link MTU of the path MTU and 120 more",
+        Transport::help(|t| t.kind() == QpKind::Rc)
+    )
 }
 
 fn check_congestion_control(name: &str) -> Result<(), String> {

@@ -10,6 +10,7 @@ use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_sim::{Cc, Op, Options, Report, SimError, Transport, UNITS};
 use softnic_transports::qp::PayloadMode;
+use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
@@ -35,10 +36,7 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
-    /// Transport: rc (Go-Back-N, the standard), sr (Selective Repeat; sr:PACKETS sets its window, by default four bandwidth-delay
-    /// products), lowar:R,C (forward error correction: C repair packets behind R packets, as in lowar:32,1), uc or ud. Nobody acknowledges what uc and ud send: what completes there is what
-    /// arrives, and each message carries its number as immediate data, by which the receiver knows it
-    #[arg(long, default_value = "rc", value_name = Transport::SYNTAX)]
+    #[arg(long, default_value = "rc", help = transport_help())]
     transport: Transport,
     /// What decides how much and how fast each queue pair sends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
@@ -106,6 +104,14 @@ enum PayloadArg {
     None,
 }
 
+fn transport_help() -> String {
+    format!(
+        "The transport of both ends:\n{}\nNobody acknowledges what uc and ud send: what completes there is what arrives, and each message \
+         carries its number as immediate data, by which the receiver knows it",
+        Transport::help(|_| true)
+    )
+}
+
 fn size_arg(s: &str) -> Result<u32, String> {
     match units::parse_size(s)? {
         n if n <= 1 << 31 => Ok(n as u32),
@@ -124,7 +130,7 @@ fn cc_arg(s: &str) -> Result<Cc, String> {
 
 impl Args {
     fn options(&self, seed: u64) -> Options {
-        let datagrams = self.transport == Transport::Ud;
+        let datagrams = !self.transport.kind().is_connected();
         let op = match self.op {
             None if datagrams => Op::Send,
             None | Some(OpArg::Write) => Op::Write,
@@ -182,6 +188,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
     }
+    explain_window(&options);
     // A script that did nothing is more often a mistake than not.
     for (i, _) in report.applied_events.iter().enumerate().filter(|(_, n)| **n == 0) {
         eprintln!("softnic: event {} of the script was for no packet of this run", i + 1);
@@ -196,6 +203,21 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             Err(format!("{} of {} work requests failed, the first with: {status}", report.failed, options.count))
         }
     }
+}
+
+/// Says which window of Selective Repeat fills the link, where the default window does not.
+fn explain_window(options: &Options) {
+    let most = sr::most_in_flight(sr::DEFAULT_WINDOW);
+    if options.transport != Transport::SR || !options.is_limited_by(most) {
+        return;
+    }
+    let (holds, wide) = (options.bandwidth_delay(), options.clone().over_wide_sr().transport);
+    let fills = holds <= u128::from(sr::most_in_flight(sr::MAX_WINDOW));
+    let does = if fills { "fills the link" } else { "comes closest" };
+    eprintln!(
+        "softnic: the default window of sr has at most {most} packets in flight, and a round trip of this link holds {holds}: \
+         --transport {wide} {does}"
+    );
 }
 
 pub(crate) fn progress_bar(count: u64) -> ProgressBar {

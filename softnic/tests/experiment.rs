@@ -269,8 +269,14 @@ fn wrong_arguments_get_one_clear_line() {
     fs::write(&file, "").expect("written");
     let out = file.to_str().expect("UTF-8");
     for (args, code, line) in [
-        (&["lowar-fct", "--transports", "rc,ud"][..], 2, "there is no transport 'ud': choose from rc, sr, lowar:R,C"),
-        (&["lowar-fct", "--transports", "lowar:8"], 2, "is no lowar:R,C, as in lowar:32,1"),
+        (&["lowar-fct", "--transports", "rc,ud"][..], 2, "ud is not reliable, and only reliable transports are raced"),
+        (
+            &["lowar-fct", "--transports", "xp"],
+            2,
+            "there is no transport `xp`: choose from rc, sr[:PACKETS], lowar[:R,C]",
+        ),
+        (&["lowar-fct", "--transports", "lowar:8"], 2, "`8` are no blocks of lowar"),
+        (&["lowar-fct", "--transports", "rc,sr,rc"], 2, "rc is there twice"),
         (&["lowar-fct", "--seeds", "0"], 2, "0 is not in 1..=1000"),
         (&["lowar-fct", "--threads", "0"], 2, "0 is not in 1..=1024"),
         (&["lowar-fct", "--connect", "::1"], 2, "--dev <DEVICE>"),

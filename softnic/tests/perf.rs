@@ -250,7 +250,8 @@ fn mistakes_get_one_line() {
         ("lowar:0,1", "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
         ("lowar:8,9", "`8,9` are no blocks of lowar"),
         ("lowar:x", "`x` are no blocks of lowar"),
-        ("lowr", "there is no transport 'lowr': choose rc, sr, lowar:R,C, uc or ud"),
+        ("lowr", "there is no transport `lowr`: choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"),
+        ("sr:3", "`3` is no window of sr"),
     ] {
         let (code, text) = refusal(&["write_bw", "--transport", transport]);
         assert_eq!(code, Some(2), "{text}");

@@ -177,7 +177,7 @@ impl Endpoint {
         Some(self.qp.choice().unwrap_or_else(|| agreement.choice(self.transport.extension())))
     }
 
-    /// FallbackReason the standard is spoken, where an extension was offered.
+    /// Why the standard is spoken, where an extension was offered.
     pub fn fallback_reason(&self) -> Option<FallbackReason> {
         self.agreement.as_ref().filter(|_| self.offers())?.fell_back(self.transport.extension())
     }

@@ -70,7 +70,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// FallbackReason a text is no code.
+/// Why a text is no code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` are no blocks of lowar: it must be R,C as in 32,1: R packets in a block, at most 255, and C repair packets behind it, at most R and {MAX_DEPTH}"

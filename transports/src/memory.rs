@@ -64,7 +64,7 @@ pub struct Region {
     pub access: Access,
 }
 
-/// FallbackReason memory may not be touched.
+/// Why memory may not be touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// No region has this key.

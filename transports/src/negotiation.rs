@@ -68,7 +68,7 @@ pub enum NegotiationOutcome {
     Standard(FallbackReason),
 }
 
-/// FallbackReason a queue pair that offered an extension speaks the standard with its peer.
+/// Why a queue pair that offered an extension speaks the standard with its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FallbackReason {
     /// The peer answered with an error: it knows nothing of the negotiation, as Linux.

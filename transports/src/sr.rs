@@ -48,6 +48,11 @@ pub const DEFAULT_WINDOW: u32 = 1 << 14;
 /// The longest window: old and new PSNs must be told apart.
 pub const MAX_WINDOW: u32 = 1 << 21;
 
+/// Packets that a window of this length lets be in flight.
+pub const fn most_in_flight(window: u32) -> u32 {
+    window / 4
+}
+
 /// What the negotiation needs to know.
 pub(crate) const EXTENSION: Extension = Extension {
     bit: Extensions::SR,

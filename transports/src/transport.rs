@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use softnic_wire::mad::vendor::Extensions;
 
-use crate::lowar::{Code, CodeError};
+use crate::lowar::{self, Code, CodeError};
 use crate::qp::QpKind;
 use crate::sr::{DEFAULT_WINDOW, MAX_WINDOW, MIN_WINDOW};
 
@@ -40,32 +40,35 @@ struct Listed {
 }
 
 const LIST: [Listed; 5] = [
-    Listed { name: "rc", syntax: "rc", about: "reliable connection with Go-Back-N, the standard" },
-    Listed {
-        name: "sr",
-        syntax: "sr[:PACKETS]",
-        about: "reliable connection with Selective Repeat; PACKETS is its window, 16384 by default",
-    },
-    Listed {
-        name: "lowar",
-        syntax: "lowar[:R,C]",
-        about: "reliable connection with forward error correction: C repair packets behind each block of R packets, 32,1 by default",
-    },
+    Listed { name: "rc", syntax: "rc", about: "reliable connection (RC): Go-Back-N, standard" },
+    Listed { name: "sr", syntax: "sr[:PACKETS]", about: "RC: Selective Repeat, window [default: 16384]" },
+    Listed { name: "lowar", syntax: "lowar[:R,C]", about: "RC: C repair packets behind R [default: 32,1]" },
     Listed { name: "uc", syntax: "uc", about: "unreliable connection" },
     Listed { name: "ud", syntax: "ud", about: "unreliable datagram" },
 ];
 
 impl Transport {
-    /// The names, for the value of an option.
-    pub const SYNTAX: &str = "rc|sr|lowar:R,C|uc|ud";
-
     /// Selective Repeat with its default window.
     pub const SR: Transport = Transport::Sr { window: DEFAULT_WINDOW };
 
-    /// One sentence that lists the transports which `included` takes, for help texts.
+    /// LoWAR with its default coding blocks.
+    pub const LOWAR: Transport = Transport::Lowar(DEFAULT_CODE);
+
+    /// Every transport, with its default settings.
+    pub fn all() -> impl Iterator<Item = Transport> {
+        LIST.iter().filter_map(|l| l.name.parse().ok())
+    }
+
+    /// For help texts: the transports that `included` takes, one a line, each with its settings.
     pub fn help(included: impl Fn(Transport) -> bool) -> String {
-        let entry = |l: &Listed| format!("{} ({})", l.syntax, l.about);
-        listed(&included).map(entry).collect::<Vec<_>>().join(", ")
+        let width = listed(&included).map(|l| l.syntax.len()).max().unwrap_or(0);
+        let entry = |l: &Listed| format!("  {:width$}  {}", l.syntax, l.about);
+        listed(&included).map(entry).collect::<Vec<_>>().join("\n")
+    }
+
+    /// For error texts: the same as [`Transport::help`] on one line, without descriptions.
+    pub fn choices(included: impl Fn(Transport) -> bool) -> String {
+        listed(included).map(|l| l.syntax).collect::<Vec<_>>().join(", ")
     }
 
     /// Its name, without its settings.
@@ -106,6 +109,46 @@ impl Transport {
         }
     }
 
+    /// Whether it has RDMA WRITE; every transport has SEND.
+    pub const fn has_write(self) -> bool {
+        self.kind().is_connected()
+    }
+
+    /// Whether it has operations with a response: RDMA READ and atomics.
+    pub const fn has_read(self) -> bool {
+        self.is_reliable()
+    }
+
+    /// Whether a congestion control decides how fast it sends.
+    pub const fn has_congestion_control(self) -> bool {
+        self.is_reliable()
+    }
+
+    /// Whether the last byte of a WRITE is in memory only when all bytes are.
+    pub const fn places_in_order(self) -> bool {
+        !matches!(self, Transport::Sr { .. })
+    }
+
+    /// The MTU that a link must have for this path MTU, where the transport's packets need more than those of the standard.
+    pub const fn link_mtu(self, path_mtu: u32) -> Option<u32> {
+        match self {
+            Transport::Lowar(_) => Some(lowar::link_mtu(path_mtu)),
+            _ => None,
+        }
+    }
+
+    /// A transport of RC queue pairs, for programs that choose among RC, UC and UD queue pairs by themselves.
+    ///
+    /// # Errors
+    /// When the text names no transport, or one of UC or UD queue pairs.
+    pub fn parse_rc(text: &str) -> Result<Transport, TransportError> {
+        let transport: Transport = text.parse()?;
+        match transport.kind() {
+            QpKind::Rc => Ok(transport),
+            _ => Err(TransportError::NotRc(transport)),
+        }
+    }
+
     /// Several transports with commas between them, each at most once; a name may have a comma inside (`lowar:32,1`).
     pub fn parse_list(text: &str) -> Result<Vec<Transport>, TransportError> {
         let mut transports = Vec::new();
@@ -130,16 +173,11 @@ fn listed(included: impl Fn(Transport) -> bool) -> impl Iterator<Item = &'static
     LIST.iter().filter(move |l| l.name.parse().is_ok_and(&included))
 }
 
-/// The syntax of every transport, for error texts.
-fn choices() -> String {
-    listed(|_| true).map(|l| l.syntax).collect::<Vec<_>>().join(", ")
-}
-
-/// FallbackReason a text names no transport.
+/// Why a text names no transport.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
     /// No transport has that name.
-    #[error("there is no transport `{0}`: choose from {choices}", choices = choices())]
+    #[error("there is no transport `{0}`: choose from {choices}", choices = Transport::choices(|_| true))]
     Unknown(String),
     /// The window of Selective Repeat is out of range.
     #[error("`{0}` is no window of sr: it must be a number of packets from {MIN_WINDOW} to {MAX_WINDOW}")]
@@ -147,6 +185,12 @@ pub enum TransportError {
     /// The coding blocks of LoWAR are out of range.
     #[error(transparent)]
     Code(#[from] CodeError),
+    /// The transport is one of UC or UD queue pairs, where one of RC queue pairs is wanted.
+    #[error(
+        "{0} is no transport of RC queue pairs, and the program itself chooses between RC, UC and UD: choose from {choices}",
+        choices = Transport::choices(Transport::is_reliable)
+    )]
+    NotRc(Transport),
     /// A list names a transport more than once.
     #[error("{0} is there twice")]
     Twice(Transport),
@@ -160,7 +204,7 @@ impl FromStr for Transport {
             None => match text {
                 "rc" => Ok(Transport::Rc),
                 "sr" => Ok(Transport::SR),
-                "lowar" => Ok(Transport::Lowar(DEFAULT_CODE)),
+                "lowar" => Ok(Transport::LOWAR),
                 "uc" => Ok(Transport::Uc),
                 "ud" => Ok(Transport::Ud),
                 _ => Err(TransportError::Unknown(text.into())),
@@ -204,11 +248,32 @@ mod tests {
         for listed in &LIST {
             let transport: Transport = listed.name.parse().unwrap();
             assert_eq!(transport.name(), listed.name);
-            assert!(Transport::SYNTAX.split('|').any(|s| s.split(':').next() == Some(listed.name)), "{}", listed.name);
+            assert_eq!(listed.syntax.split('[').next(), Some(listed.name));
             assert!(Transport::help(|_| true).contains(listed.about));
         }
-        let reliable = Transport::help(Transport::is_reliable);
-        assert!(reliable.contains("lowar[:R,C]") && !reliable.contains("uc ("), "{reliable}");
+        assert_eq!(Transport::all().count(), LIST.len());
+    }
+
+    #[test]
+    fn help_texts_have_a_short_line_for_each_transport() {
+        let help = Transport::help(|_| true);
+        assert_eq!(help.lines().count(), LIST.len());
+        // clap has 100 columns where it does not know the terminal, and indents by up to 38.
+        assert!(help.lines().all(|line| line.len() <= 62), "{help}");
+        let reliable: Vec<String> = Transport::help(Transport::is_reliable).lines().map(str::to_owned).collect();
+        assert_eq!(reliable.len(), 3);
+        assert!(reliable[2].starts_with("  lowar[:R,C]   RC: "), "{}", reliable[2]);
+        let (sr, lowar) = (format!("default: {DEFAULT_WINDOW}"), format!("default: {DEFAULT_CODE}"));
+        assert!(reliable[1].contains(&sr) && reliable[2].contains(&lowar), "{help}");
+    }
+
+    #[test]
+    fn a_program_that_chooses_the_kind_of_queue_pair_is_told_which_transports_rc_has() {
+        assert_eq!(Transport::parse_rc("sr:64"), Ok(Transport::Sr { window: 64 }));
+        assert_eq!(Transport::parse_rc("uc"), Err(TransportError::NotRc(Transport::Uc)));
+        let error = Transport::parse_rc("ud").unwrap_err().to_string();
+        assert!(error.starts_with("ud is no transport of RC queue pairs"), "{error}");
+        assert!(error.ends_with("choose from rc, sr[:PACKETS], lowar[:R,C]"), "{error}");
     }
 
     #[test]

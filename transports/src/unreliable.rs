@@ -12,7 +12,7 @@ use crate::send_queue::{Numbering, SendQueue, Slot, Source, completion};
 use crate::wr::Datagram;
 use crate::{CqOverflow, Event, Host, PostError, QpState, RecvWr, SendWr, Status};
 
-/// FallbackReason sending must stop.
+/// Why sending must stop.
 pub(crate) enum Failure {
     /// The oldest work request ends with this status; the rest is flushed.
     Work(Status),

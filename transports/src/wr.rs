@@ -181,7 +181,7 @@ pub struct RecvWr<'a> {
     pub deadline: Option<Instant>,
 }
 
-/// FallbackReason a work request was not taken.
+/// Why a work request was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// As many work requests as the queue holds are outstanding.

@@ -52,7 +52,7 @@ impl Environment {
             }
         };
         let transport = match variable("SOFTNIC_TRANSPORT")? {
-            Some(name) => name.parse().map_err(|e| format!("SOFTNIC_TRANSPORT: {e}"))?,
+            Some(name) => Transport::parse_rc(&name).map_err(|e| format!("SOFTNIC_TRANSPORT: {e}"))?,
             None => Transport::Rc,
         };
         let cc = match variable("SOFTNIC_CC")? {

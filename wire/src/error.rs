@@ -1,6 +1,6 @@
 //! The one error type of this crate: why some bytes are not the header they were taken for.
 
-/// FallbackReason bytes could not be read as, or written into, a packet.
+/// Why bytes could not be read as, or written into, a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The bytes end before the header does.

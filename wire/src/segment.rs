@@ -196,7 +196,7 @@ pub const fn opcode_of(service: Service, kind: MessageKind, position: Position) 
     Some(Opcode(base | low))
 }
 
-/// FallbackReason a packet cannot come next in a message: each is a NAK invalid request for a responder.
+/// Why a packet cannot come next in a message: each is a NAK invalid request for a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SequenceError {
     /// A MIDDLE or LAST where no message is open, or a FIRST, ONLY or another operation inside one (IBA 9.7.4.1.1, .2).

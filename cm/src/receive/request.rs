@@ -78,7 +78,7 @@ impl Cm {
     }
 }
 
-/// FallbackReason no program is asked about such a request.
+/// Why no program is asked about such a request.
 fn unacceptable(route: &Route, req: &Req) -> Option<RejReason> {
     if !matches!(req.transport_service, TransportService::RC | TransportService::UC) {
         return Some(RejReason::INVALID_TRANSPORT_TYPE);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-/// FallbackReason a run with guests ended early.
+/// Why a run with guests ended early.
 #[derive(Debug)]
 pub enum Error {
     /// The machine lacks something that the guest is made with.

@@ -56,7 +56,7 @@ const EXCUSES: &[Excuse] = &[
 /// Tests that are not run, and why.
 const UNSUPPORTED: &[(&str, &str)] = &[("test_rdmacm.", "two processes on one port")];
 
-/// FallbackReason a test is not run, if it is not.
+/// Why a test is not run, if it is not.
 pub(super) fn unsupported(test: &str) -> Option<&'static str> {
     UNSUPPORTED.iter().find(|(tests, _)| test.starts_with(tests)).map(|(_, why)| *why)
 }

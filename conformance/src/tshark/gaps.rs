@@ -4,7 +4,7 @@ use softnic_pcaps::decode::Dissection;
 use softnic_wire::Opcode;
 use softnic_wire::opcode::{Kind, Service};
 
-/// FallbackReason tshark may show no extension headers of an opcode; where it does show them, they are compared all the same.
+/// Why tshark may show no extension headers of an opcode; where it does show them, they are compared all the same.
 pub(super) fn without_headers(opcode: Opcode) -> Option<&'static str> {
     match (opcode.service(), opcode.kind()) {
         (Service::Xrc, _) => Some("XRC: none of its opcodes is in the table; what follows the BTH is vendor data"),
@@ -16,7 +16,7 @@ pub(super) fn without_headers(opcode: Opcode) -> Option<&'static str> {
     }
 }
 
-/// FallbackReason tshark may call a packet malformed that is not.
+/// Why tshark may call a packet malformed that is not.
 pub(super) fn called_malformed(d: &Dissection<'_>) -> Option<&'static str> {
     match d.opcode.map(Opcode::service) {
         Some(Service::Ud) if d.payload_len == Some(0) => {

@@ -10,7 +10,7 @@ use crate::spec::MAX_DELAY;
 use crate::text::on_one_line;
 use crate::units::parse_time;
 
-/// FallbackReason a script was not understood.
+/// Why a script was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
     /// It is not TOML.

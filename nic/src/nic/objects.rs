@@ -21,7 +21,7 @@ use crate::memory::Buffer;
 use crate::regions::{MrError, WindowType};
 use crate::srq::Srq;
 
-/// FallbackReason an object was not made or destroyed.
+/// Why an object was not made or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectError {
     /// There is no such protection domain.
@@ -48,6 +48,9 @@ pub enum ObjectError {
     /// The transport of this queue pair has no such thing.
     #[error("this kind of queue pair has no such thing")]
     WrongKind,
+    /// The transport is not one of this kind of queue pair.
+    #[error("the transport is not one of this kind of queue pair")]
+    WrongTransport,
     /// Not an address of a multicast group.
     #[error("not the address of a multicast group")]
     NotMulticast,

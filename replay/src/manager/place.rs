@@ -308,7 +308,7 @@ fn resolve(cm: &mut Cm, route: &Route, m: &softnic_wire::mad::cm::SidrReq) -> Op
     cm.resolve(&resolve).ok()
 }
 
-/// FallbackReason ours and the captured message are not the same; what a side is free to choose does not count.
+/// Why ours and the captured message are not the same; what a side is free to choose does not count.
 fn differ(ours: &Message, captured: &Message) -> Option<&'static str> {
     const IDS: &str = "both sides know a connection by both ids";
     let (same, why) = match (ours, captured) {

@@ -1,8 +1,8 @@
-//! FallbackReason a device cannot be used with AF_XDP, and what to do about it.
+//! Why a device cannot be used with AF_XDP, and what to do about it.
 
 use std::io;
 
-/// FallbackReason there is no AF_XDP socket.
+/// Why there is no AF_XDP socket.
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpError {
     /// The interface does not exist.

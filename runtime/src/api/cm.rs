@@ -60,7 +60,7 @@ impl fmt::Debug for CmSink {
     }
 }
 
-/// FallbackReason a NIC has no connection manager.
+/// Why a NIC has no connection manager.
 #[derive(Debug, thiserror::Error)]
 pub enum CmOpenError {
     /// Somebody has QP1 already.

@@ -217,7 +217,7 @@ impl Context {
         self.0.engines.iter().map(|engine| engine.control().driver.io().lost()).sum()
     }
 
-    /// FallbackReason its packet IO stopped, if it did: then nothing is sent or received any more.
+    /// Why its packet IO stopped, if it did: then nothing is sent or received any more.
     pub fn failure(&self) -> Option<String> {
         self.0.engines.iter().find_map(|engine| engine.failure()).map(String::from)
     }

@@ -58,7 +58,7 @@ pub struct OpenOptions {
     pub on_event: Option<EventSink>,
 }
 
-/// FallbackReason a NIC was not opened.
+/// Why a NIC was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The device cannot carry frames.
@@ -78,7 +78,7 @@ pub enum OpenError {
     Capture {
         /// Its name.
         path: PathBuf,
-        /// FallbackReason.
+        /// Why.
         error: io::Error,
     },
     /// A backend without an address of its own was not given one.

@@ -34,7 +34,7 @@ impl Network {
     }
 }
 
-/// FallbackReason there is no way to a peer.
+/// Why there is no way to a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     /// The kernel knows none.

@@ -42,7 +42,7 @@ pub struct QpOptions {
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
-    /// What an RC queue pair recovers from loss by; others have no choice.
+    /// The transport of an RC queue pair, one of [`QpKind::Rc`]; not looked at for others, which have no choice.
     pub transport: Transport,
     /// What decides how fast an RC queue pair sends; others send as fast as they can.
     pub cc: Cc,
@@ -134,7 +134,7 @@ impl Connection {
     }
 }
 
-/// FallbackReason a queue pair cannot hear what is sent to a multicast group.
+/// Why a queue pair cannot hear what is sent to a multicast group.
 #[derive(Debug, thiserror::Error)]
 pub enum MulticastError {
     /// It is not for groups, or the address is none of a group.
@@ -185,7 +185,7 @@ impl ProtectionDomain {
     /// Makes a queue pair.
     ///
     /// # Errors
-    /// When it asks for more than there can be.
+    /// When it asks for more than there can be, or an RC queue pair for a transport of another kind.
     pub fn create_qp(&self, options: &QpOptions) -> Result<QueuePair, ObjectError> {
         let context = self.inner();
         // Shared receives are at one engine, and so are those who take from them; QP1 is where everybody looks for it.
@@ -196,11 +196,16 @@ impl ProtectionDomain {
         };
         let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport, cc } = options;
         let usual = QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps);
+        let transport = match *kind {
+            QpKind::Rc if transport.kind() != QpKind::Rc => return Err(ObjectError::WrongTransport),
+            QpKind::Rc => *transport,
+            _ => usual.transport,
+        };
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
-            transport: if *kind == QpKind::Rc { *transport } else { usual.transport },
+            transport,
             ..usual
         };
         let mut core = engine.control();
@@ -225,7 +230,7 @@ impl ProtectionDomain {
             engine: Arc::clone(engine),
             index,
             qpn,
-            options: options.clone(),
+            options: QpOptions { transport, ..options.clone() },
             send_rules,
             recv_rules,
             sends: Mutex::new(sends),
@@ -238,7 +243,7 @@ impl ProtectionDomain {
 }
 
 impl QueuePair {
-    /// What it was made to recover from loss by; [`QueuePair::choice`] says whether the peer has it.
+    /// The transport that it was made with; [`QueuePair::choice`] says whether the peer has it.
     pub fn transport(&self) -> Transport {
         self.0.options.transport
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 
-/// FallbackReason the host's network does not do what was asked.
+/// Why the host's network does not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostNetworkError {
     /// There is no such interface.

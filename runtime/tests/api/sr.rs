@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Event, Status};
-use softnic_nic::{QpAttr, QpKind};
+use softnic_nic::{ObjectError, QpAttr, QpKind};
 use softnic_runtime::api::{Connection, Context, OpenOptions, Progress, QpOptions, Transport};
 use softnic_wire::Psn;
 
@@ -67,6 +67,19 @@ fn a_peer_that_does_not_wish_for_it_is_spoken_to_by_the_standard_and_the_program
             assert_eq!(completion(from, || ()).status, Status::Success);
             assert_eq!(contents(to), bytes);
         }
+    }
+}
+
+#[test]
+fn an_rc_queue_pair_has_no_transport_of_another_kind_and_others_have_no_choice() {
+    let [side, _] = unconnected();
+    let make = |kind, transport| side.pd.create_qp(&QpOptions { transport, ..QpOptions::new(kind, &side.cq) });
+    for transport in Transport::all() {
+        let made = make(QpKind::Rc, transport).map(|qp| qp.transport());
+        let expected = if transport.is_reliable() { Ok(transport) } else { Err(ObjectError::WrongTransport) };
+        assert_eq!(made, expected);
+        assert_eq!(make(QpKind::Uc, transport).unwrap().transport(), Transport::Uc);
+        assert_eq!(make(QpKind::Ud, transport).unwrap().transport(), Transport::Ud);
     }
 }
 

@@ -15,7 +15,7 @@ use toml::{Table, Value};
 use super::{Flow, Kind, Link, Place, Topology};
 use crate::workload::{Cc, Op, UNITS, Unsupported, unsupported};
 
-/// FallbackReason a topology was not understood.
+/// Why a topology was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// It is not TOML.

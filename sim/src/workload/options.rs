@@ -10,7 +10,7 @@ use softnic_nic::transports::congestion::Units;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::transports::{SendOp, Transport};
-use softnic_nic::{AddressError, ModifyError, MrError, QpKind};
+use softnic_nic::{AddressError, ModifyError, MrError};
 use softnic_wire::PathMtu;
 
 /// What the work requests do.
@@ -111,12 +111,23 @@ impl Default for Options {
 impl Options {
     /// The same run over Selective Repeat with a window that never limits it: four bandwidth-delay products.
     pub fn over_wide_sr(self) -> Options {
-        // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
-        let bits = u128::from(self.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
-        let packets = u128::from(self.rate) * self.longest_round_trip().as_nanos() / 1_000_000_000 / bits;
-        let window = u32::try_from(packets * 4 + 256).unwrap_or(MAX_WINDOW);
+        let window = u32::try_from(self.bandwidth_delay() * 4 + 256).unwrap_or(MAX_WINDOW);
         let window = window.clamp(1024, MAX_WINDOW).next_power_of_two().min(MAX_WINDOW);
         Options { transport: Transport::Sr { window }, ..self }
+    }
+
+    /// The bandwidth-delay product of the link in packets.
+    pub fn bandwidth_delay(&self) -> u128 {
+        // Ethernet, IPv4, UDP, BTH, RETH, ICRC, and what Ethernet adds around a frame.
+        let bits = u128::from(self.mtu.bytes() + 14 + 20 + 8 + 12 + 16 + 4 + 24) * 8;
+        u128::from(self.rate) * self.longest_round_trip().as_nanos() / 1_000_000_000 / bits
+    }
+
+    /// Whether the queue pairs post enough work to fill the link with more packets in flight than `most` on each.
+    pub fn is_limited_by(&self, most: u32) -> bool {
+        let posted = u64::from(self.depth).min(self.count.div_ceil(u64::from(self.qps.max(1))));
+        let packets = u128::from(posted) * u128::from(self.size.div_ceil(self.mtu.bytes()).max(1));
+        packets > u128::from(most) && self.bandwidth_delay() > u128::from(most) * u128::from(self.qps)
     }
 
     /// The round trip with the most that the faults' delay, jitter and queues add.
@@ -126,12 +137,18 @@ impl Options {
     }
 }
 
-/// FallbackReason a run did not come to an end.
+/// Why a run did not come to an end.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// The options cannot be.
     #[error("{0}")]
     Options(&'static str),
+    /// The transport has neither WRITEs nor READs.
+    #[error("{0} has SENDs only: choose --op send")]
+    SendOnly(&'static str),
+    /// The transport has no operations with a response.
+    #[error("{0} has no READs and no atomics: choose --op write or --op send")]
+    NoRead(&'static str),
     /// The faults cannot be on a link.
     #[error("{0}")]
     Faults(#[from] SpecError),
@@ -180,9 +197,9 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
 /// What a transport cannot do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsupported {
-    /// Congestion control, without acknowledgements.
+    /// Congestion control.
     Cc,
-    /// READs and atomics, on an unreliable connection.
+    /// READs and atomics, where nobody answers.
     Responses,
     /// Anything but SENDs, as a datagram.
     NotSend,
@@ -192,22 +209,24 @@ pub(crate) enum Unsupported {
 
 /// What keeps work requests of this kind from a transport.
 pub(crate) fn unsupported(transport: Transport, op: Op, size: u64, mtu: PathMtu, cc: Cc) -> Option<Unsupported> {
-    let responses = matches!(op, Op::Read | Op::Atomic);
-    match transport.kind() {
-        QpKind::Rc => None,
-        _ if cc != Cc::None => Some(Unsupported::Cc),
-        QpKind::Uc => responses.then_some(Unsupported::Responses),
-        QpKind::Ud | QpKind::Gsi if op != Op::Send => Some(Unsupported::NotSend),
-        QpKind::Ud | QpKind::Gsi => (size > u64::from(mtu.bytes())).then_some(Unsupported::Length),
+    match op {
+        _ if cc != Cc::None && !transport.has_congestion_control() => Some(Unsupported::Cc),
+        Op::Write | Op::Read | Op::Atomic if !transport.has_write() => Some(Unsupported::NotSend),
+        Op::Read | Op::Atomic if !transport.has_read() => Some(Unsupported::Responses),
+        _ if !transport.kind().is_connected() && size > u64::from(mtu.bytes()) => Some(Unsupported::Length),
+        _ => None,
     }
 }
 
 fn check_transport(o: &Options) -> Result<(), SimError> {
     let Some(what) = unsupported(o.transport, o.op, o.size.into(), o.mtu, o.cc) else { return Ok(()) };
-    Err(SimError::Options(match what {
-        Unsupported::Cc => "uc and ud have no congestion control: --cc is for rc and sr",
-        Unsupported::Responses => "uc has no READs and no atomics: choose --op write or --op send",
-        Unsupported::NotSend => "ud has SENDs only: choose --op send",
-        Unsupported::Length => "a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu",
-    }))
+    let name = o.transport.name();
+    Err(match what {
+        Unsupported::Cc => SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"),
+        Unsupported::Responses => SimError::NoRead(name),
+        Unsupported::NotSend => SimError::SendOnly(name),
+        Unsupported::Length => {
+            SimError::Options("a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu")
+        }
+    })
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 use softnic_fault_injector::Spec;
 use softnic_sim::Options;
 use softnic_swarm::table;
+use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::Setting;
 use super::chart::{Panel, Series};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, shown, spread_shown};
 use super::paper;
 use super::race::{Race, lowest, race};
 use super::stats::{Spread, ratio};
-use super::transport::Transport;
+use super::{Setting, lowar, over};
 
-const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Sr, Transport::Lowar(64, 8)];
+const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::SR, lowar(64, 8)];
 /// Packets of a burst; 0 for none at all.
 const LENGTHS: [u32; 8] = [0, 2, 4, 6, 8, 9, 10, 12];
 const LENGTHS_QUICK: [u32; 3] = [0, 2, 8];
@@ -30,7 +30,7 @@ const DEPTH: u32 = 512;
 const ROUND_TRIPS: f64 = 40.0;
 const ROUND_TRIPS_QUICK: f64 = 5.0;
 const FEWEST: u64 = 64;
-const MAIN: Transport = Transport::Lowar(64, 8);
+const MAIN: Transport = lowar(64, 8);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
@@ -53,7 +53,7 @@ impl Point {
             0 => Spec::default(),
             length => format!("burst={ENTER}:{}:{length}", self.high).parse().map_err(|e| format!("{e}"))?,
         };
-        self.transport.on(Options {
+        let options = Options {
             size: SIZE,
             count: ((bytes / f64::from(SIZE)) as u64).max(FEWEST),
             depth: DEPTH,
@@ -62,7 +62,8 @@ impl Point {
             payload: PayloadMode::Elided,
             seed,
             ..Options::default()
-        })
+        };
+        Ok(over(self.transport, options))
     }
 }
 

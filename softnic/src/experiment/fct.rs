@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Fault, Spec};
 use softnic_sim::Options;
+use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::Setting;
 use super::chart::{Panel, Series};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated};
 use super::paper;
 use super::race::{Race, highest, race};
 use super::stats::{Spread, ratio};
-use super::transport::Transport;
+use super::{Setting, lowar, over};
 
-const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1), Transport::Lowar(8, 1)];
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
 const LOSSES: [f64; 6] = [0.0, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3];
 const RTT: Duration = Duration::from_millis(40);
 const SIZE: u32 = 1 << 20;
 /// Flows of each seed: twenty of them are beyond the 99th percentile.
 const FLOWS: u64 = 2000;
 const FLOWS_QUICK: u64 = 400;
-const MAIN: Transport = Transport::Lowar(32, 1);
+const MAIN: Transport = lowar(32, 1);
 const MEAN: usize = 0;
 const P99: usize = 1;
 
@@ -44,7 +44,7 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
     let seeds = setting.seeds();
     let seeds_of = |point: &Point| if point.loss == 0.0 { seeds[..1].to_vec() } else { seeds.clone() };
     let options = |point: &Point, seed| {
-        point.transport.on(Options {
+        let options = Options {
             size: SIZE,
             count: flows,
             depth: 1,
@@ -53,7 +53,8 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
             payload: PayloadMode::Elided,
             seed,
             ..Options::default()
-        })
+        };
+        Ok(over(point.transport, options))
     };
     let m = race(setting, &points, seeds_of, options, |report| {
         let times = &report.completion_times;

@@ -5,17 +5,17 @@ use std::time::Duration;
 use softnic_fault_injector::{Fault, Spec};
 use softnic_sim::Options;
 use softnic_swarm::table;
+use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::Setting;
 use super::chart::{Panel, Series};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated};
 use super::paper::{self, Stated};
 use super::race::{Race, highest, lowest, race};
 use super::stats::{Spread, ratio};
-use super::transport::Transport;
+use super::{Setting, lowar, over};
 
-const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1), Transport::Lowar(8, 1)];
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
 const LOSSES: [f64; 6] = [0.0, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3];
 const RTTS: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(80)];
 /// Figure 3a has a local network too, of which the text gives no round trip.
@@ -33,7 +33,7 @@ const FEWEST: u64 = 64;
 const FEWEST_LAN: u64 = 256;
 
 /// The transport that the goals and the paper's figures are of.
-const MAIN: Transport = Transport::Lowar(32, 1);
+const MAIN: Transport = lowar(32, 1);
 
 /// A point of the chart.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,7 +60,7 @@ impl Point {
     }
 
     fn options(&self, round_trips: f64, seed: u64) -> Result<Options, String> {
-        self.transport.on(Options {
+        let options = Options {
             size: SIZE,
             count: self.count(round_trips),
             depth: DEPTH,
@@ -70,7 +70,8 @@ impl Point {
             payload: PayloadMode::Elided,
             seed,
             ..Options::default()
-        })
+        };
+        Ok(over(self.transport, options))
     }
 }
 
@@ -317,7 +318,7 @@ fn notes(m: &Measured) -> Vec<String> {
             kept * 100.0
         ));
     }
-    if let (Some(sr), Some(lowar)) = (m.mean(Transport::Sr, 1, RTTS[0], 1e-3), m.mean(MAIN, 1, RTTS[0], 1e-3)) {
+    if let (Some(sr), Some(lowar)) = (m.mean(Transport::SR, 1, RTTS[0], 1e-3), m.mean(MAIN, 1, RTTS[0], 1e-3)) {
         notes.push(format!(
             "sr has more goodput than {MAIN} wherever loss is high ({sr:.2} and {lowar:.2} Gbit/s at 0.1 %, 40 ms), with a bitmap of four bandwidth-delay products at both ends, which the paper's \
              hardware is to do without; what lowar saves is the round trip of a flow that lost something (lowar-fct)."

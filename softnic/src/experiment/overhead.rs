@@ -5,26 +5,27 @@ use std::time::Duration;
 use softnic_fault_injector::{Script, Spec};
 use softnic_sim::Options;
 use softnic_swarm::table;
+use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
+use softnic_wire::mad::vendor::Extensions;
 
-use super::Setting;
 use super::chart::{Panel, Series};
 use super::outcome::{Beside, Figures, Outcome, Table, shown};
 use super::paper;
 use super::race::{Race, race};
 use super::stats::{Spread, ratio};
-use super::transport::Transport;
+use super::{Setting, lowar, over};
 
 const TRANSPORTS: [Transport; 9] = [
     Transport::Rc,
-    Transport::Sr,
-    Transport::Lowar(8, 1),
-    Transport::Lowar(16, 1),
-    Transport::Lowar(32, 1),
-    Transport::Lowar(64, 1),
-    Transport::Lowar(128, 1),
-    Transport::Lowar(64, 8),
-    Transport::Lowar(128, 16),
+    Transport::SR,
+    lowar(8, 1),
+    lowar(16, 1),
+    lowar(32, 1),
+    lowar(64, 1),
+    lowar(128, 1),
+    lowar(64, 8),
+    lowar(128, 16),
 ];
 /// The text says "a 10Gbps LAN" and no more.
 const RTT: Duration = Duration::from_micros(10);
@@ -37,7 +38,7 @@ const PACKETS: u64 = 1024;
 const PLACES: u64 = 8;
 /// The lost packets of figure 13c.
 const BURST: u64 = 16;
-const DEEP: Transport = Transport::Lowar(128, 16);
+const DEEP: Transport = lowar(128, 16);
 
 /// Which packets of the message are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,18 +93,18 @@ impl Point {
     /// Packets of a block; without blocks there is no last one, and what is lost there tells the same.
     fn block(&self) -> u64 {
         match self.transport {
-            Transport::Lowar(r, _) => r.into(),
+            Transport::Lowar(code) => code.r().into(),
             _ => 32,
         }
     }
 
     fn options(&self, place: u64, seed: u64) -> Result<Options, String> {
         // Before a connection with an extension there is its negotiation, to another queue pair.
-        let qpn = if self.transport == Transport::Rc { "#1" } else { "#2" };
+        let qpn = if self.transport.extension() == Extensions::NONE { "#1" } else { "#2" };
         let event = |packet: u64| {
             // A repair packet has the PSN of its block's first packet, and must not go with it.
             let opcode = match self.transport {
-                Transport::Sr => "",
+                Transport::Sr { .. } => "",
                 _ if packet + 1 == PACKETS => ", opcode = \"RC_RDMA_WRITE_LAST\"",
                 _ => ", opcode = \"RC_RDMA_WRITE_MIDDLE\"",
             };
@@ -116,7 +117,7 @@ impl Point {
             [] => Script::default(),
             events => Script::parse(&format!("event = [{}]", events.join(", "))).map_err(|e| e.to_string())?,
         };
-        self.transport.on(Options {
+        let options = Options {
             size: SIZE,
             count: 1,
             depth: 1,
@@ -126,7 +127,8 @@ impl Point {
             payload: PayloadMode::Elided,
             seed,
             ..Options::default()
-        })
+        };
+        Ok(over(self.transport, options))
     }
 }
 
@@ -148,7 +150,7 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
     for &transport in &transports {
         // With fewer repair packets than losses nothing is recovered.
         let fits = |point: &Point| match point.transport {
-            Transport::Lowar(_, c) => point.lost != Lost::Burst || u64::from(c) >= BURST,
+            Transport::Lowar(code) => point.lost != Lost::Burst || u64::from(code.c()) >= BURST,
             _ => true,
         };
         points.extend(Lost::ALL.map(|lost| Point { transport, lost }).into_iter().filter(fits));
@@ -174,7 +176,7 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
         figures: figures(&m),
         panels: vec![lossless_panel(&m, &transports), recovering_panel(&m, &transports)],
         beside: vec![
-            Beside { stated: paper::TWO_BLOCKS, ours: over_one(&m, Transport::Lowar(32, 1), Lost::LastTwo) },
+            Beside { stated: paper::TWO_BLOCKS, ours: over_one(&m, lowar(32, 1), Lost::LastTwo) },
             Beside { stated: paper::SIXTEEN_LOSSES, ours: over_one(&m, DEEP, Lost::Burst) },
         ],
         notes: notes(&m),
@@ -210,8 +212,8 @@ fn added(m: &Measured, transport: Transport) -> Option<f64> {
 
 /// What the repair packets of a message take on the line, in µs: as long as data packets, and 24 bytes more at most.
 fn repair_time(transport: Transport) -> Option<f64> {
-    let Transport::Lowar(r, c) = transport else { return None };
-    let packets = PACKETS.div_ceil(r.into()) * u64::from(c);
+    let Transport::Lowar(code) = transport else { return None };
+    let packets = PACKETS.div_ceil(code.r().into()) * u64::from(code.c());
     Some(packets as f64 * RTT.as_secs_f64() / table::bdp(RTT) * 1e6)
 }
 
@@ -302,7 +304,7 @@ fn lossless_panel(m: &Measured, transports: &[Transport]) -> Panel {
 }
 
 fn recovering_panel(m: &Measured, transports: &[Transport]) -> Panel {
-    let coded: Vec<Transport> = transports.iter().copied().filter(|t| matches!(t, Transport::Lowar(..))).collect();
+    let coded: Vec<Transport> = transports.iter().copied().filter(|t| matches!(t, Transport::Lowar(_))).collect();
     let series = |lost: Lost| Series {
         name: lost.name().replace(" of the last", ", last").replace(" of each, last two blocks", " each, last two"),
         values: coded.iter().map(|&transport| recovery(m, transport, lost)).collect(),
@@ -323,8 +325,7 @@ fn notes(m: &Measured) -> Vec<String> {
          costs the CPU is measured by the benchmarks (docs/performance.md), not by this."
             .to_string(),
     ];
-    if let (Some(one), Some(middle)) =
-        (recovery(m, Transport::Lowar(32, 1), Lost::Last), recovery(m, Transport::Lowar(32, 1), Lost::Middle))
+    if let (Some(one), Some(middle)) = (recovery(m, lowar(32, 1), Lost::Last), recovery(m, lowar(32, 1), Lost::Middle))
     {
         notes.push(format!(
             "In the paper recovering takes longer with larger blocks, and twice as long for two of them, because its hardware drains its reordering buffer packet by packet. Here the buffer is drained in no \

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Fault, Spec};
 use softnic_sim::Options;
+use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::Setting;
 use super::chart::{Panel, Series};
 use super::outcome::{Figures, Outcome, Table, shown};
 use super::race::{Race, race};
 use super::stats::{Spread, ratio};
-use super::transport::Transport;
+use super::{Setting, lowar, over};
 
-const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1), Transport::Lowar(8, 1)];
+const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
 const SIZES: [u32; 10] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
 const SIZES_QUICK: [u32; 3] = [64, 1 << 10, 16 << 10];
 const LOSS: f64 = 1e-3;
@@ -45,7 +45,7 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
     let seeds = setting.seeds();
     let seeds_of = |point: &Point| if point.loss == 0.0 { seeds[..1].to_vec() } else { seeds.clone() };
     let options = |point: &Point, seed| {
-        point.transport.on(Options {
+        let options = Options {
             size: point.size,
             count: (PACKETS / u64::from(point.size.div_ceil(MTU))).max(QUEUES * u64::from(DEPTH)) / part,
             depth: DEPTH,
@@ -54,7 +54,8 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
             payload: PayloadMode::Elided,
             seed,
             ..Options::default()
-        })
+        };
+        Ok(over(point.transport, options))
     };
     let m = race(setting, &points, seeds_of, options, |report| [report.goodput_gbps * 1e3])?;
     Ok(Outcome {

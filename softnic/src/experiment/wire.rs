@@ -4,20 +4,22 @@ use std::time::Duration;
 
 use softnic_fault_injector::Spec;
 use softnic_runtime::api::{DeviceSpec, OpenOptions};
+use softnic_sim::Options;
 use softnic_swarm::table;
+use softnic_transports::Transport;
+use softnic_wire::PathMtu;
 
-use super::Setting;
 use super::chart::{Panel, Series};
 use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown};
 use super::pool::Progress;
 use super::stats::{Spread, ratio};
-use super::transport::Transport;
+use super::{Setting, lowar, over};
 use crate::perf::plan::{Amount, Op, Plan};
 use crate::perf::report::Measured;
 use crate::perf::session::{self, Setup};
 use crate::perf::stop;
 
-const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Sr, Transport::Lowar(32, 1)];
+const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::SR, lowar(32, 1)];
 /// More than the paper's, because fewer packets fit a round trip.
 const LOSSES: [f64; 5] = [0.0, 1e-4, 5e-4, 1e-3, 5e-3];
 const LOSSES_QUICK: [f64; 2] = [0.0, 1e-3];
@@ -25,6 +27,7 @@ const RTT: Duration = Duration::from_millis(40);
 const SECONDS: f64 = 4.0;
 const SECONDS_QUICK: f64 = 1.0;
 const SIZE: u32 = 64 << 10;
+const MTU: PathMtu = PathMtu::B1024;
 /// Local ACK timeout: 268 ms.
 const TIMEOUT: u8 = 16;
 /// What [`table`] reckons with.
@@ -103,6 +106,11 @@ fn formula(loss: f64, rate: u64) -> f64 {
     table::go_back_n(0.0, RTT) * rate as f64 / TABLE_RATE / (1.0 + loss * bdp(rate))
 }
 
+/// A transport with the settings that a simulated run over the emulated link has.
+fn on_link(transport: Transport, rate: u64) -> Transport {
+    over(transport, Options { rate, rtt: RTT, mtu: MTU, ..Options::default() }).transport
+}
+
 /// One run; `None` where Ctrl-C ended it.
 fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<f64>, String> {
     let (loss, rate, half) = (point.loss, ends.rate, RTT / 2);
@@ -113,21 +121,18 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
     };
     let fault: Spec = spec.parse().map_err(|e| format!("{spec}: {e}"))?;
     let setup = Setup { device: ends.device.clone(), options: open_options(Some(fault), seed), cpus: vec![], seed };
-    let (transport, blocks) = point.transport.for_perf();
     let plan = Plan {
         op: Op::WriteBw,
-        transport,
-        window: None,
-        blocks,
+        transport: on_link(point.transport, rate),
         cc: None,
         negotiated: None,
         needs_link_mtu: None,
         sizes: vec![SIZE],
         amount: Amount::Seconds(seconds),
         qps: 1,
-        mtu: Some(1024),
+        mtu: Some(MTU.bytes()),
         // What fits the round trip, and little more, for the rest would wait before the bottleneck and make it longer.
-        depth: (bdp(rate) * 1024.0 / f64::from(SIZE)).ceil() as u32 + 2,
+        depth: (bdp(rate) * f64::from(MTU.bytes()) / f64::from(SIZE)).ceil() as u32 + 2,
         timeout: TIMEOUT,
         retry: 7,
         tclass: 0,
@@ -136,9 +141,7 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
     };
     let mut found = None;
     let mut tell = |plan: &Plan, measured: &Measured, _: &_| {
-        if let Some(spoken) = plan.negotiated.as_deref().filter(|_| point.transport != Transport::Rc)
-            && spoken == "rc"
-        {
+        if plan.negotiated.as_deref() == Some("rc") {
             return Err(format!("the other end does not speak {}", point.transport));
         }
         if let Measured::Bandwidth(rates) = measured {
@@ -232,5 +235,22 @@ fn outcome(
         runs,
         of,
         ..Outcome::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sr_on_a_wire_has_the_window_of_a_simulated_run_over_the_same_link() {
+        let simulated = |rate| Options { rate, rtt: RTT, ..Options::default() }.over_wide_sr().transport;
+        for rate in [50_000_000, 200_000_000, MAX_RATE] {
+            assert_eq!(on_link(Transport::SR, rate), simulated(rate));
+        }
+        assert_eq!(on_link(Transport::SR, 200_000_000), Transport::Sr { window: 4096 });
+        for asked in [Transport::Rc, Transport::Sr { window: 512 }, lowar(8, 1)] {
+            assert_eq!(on_link(asked, MAX_RATE), asked);
+        }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct PingPong<'a> {
     batch: Vec<Completion>,
 }
 
-/// FallbackReason a wait ended.
+/// Why a wait ended.
 enum Came {
     Message,
     Line(Message),

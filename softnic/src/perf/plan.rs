@@ -1,9 +1,9 @@
 //! What a run of `softnic perf` does: operation, transport, sizes and how much of each. Both ends agree on it before they start.
 
+mod fields;
+
 use serde::{Deserialize, Serialize};
-use softnic_nic::QpKind;
-use softnic_nic::transports::lowar::Code;
-use softnic_runtime::api::{self, parse_cc};
+use softnic_runtime::api::{Transport, parse_cc};
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -73,55 +73,6 @@ impl Op {
     }
 }
 
-/// How messages travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Transport {
-    /// Reliable connection: Go-Back-N, the standard
-    Rc,
-    /// Reliable connection: Selective Repeat
-    Sr,
-    /// Reliable connection: forward error correction
-    Lowar,
-    /// Unreliable connection
-    Uc,
-    /// Datagrams
-    Ud,
-}
-
-impl Transport {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Transport::Rc => "rc",
-            Transport::Sr => "sr",
-            Transport::Lowar => "lowar",
-            Transport::Uc => "uc",
-            Transport::Ud => "ud",
-        }
-    }
-
-    pub(crate) fn kind(self) -> QpKind {
-        match self {
-            Transport::Rc | Transport::Sr | Transport::Lowar => QpKind::Rc,
-            Transport::Uc => QpKind::Uc,
-            Transport::Ud => QpKind::Ud,
-        }
-    }
-
-    /// Whether what was sent is received.
-    pub(crate) fn is_reliable(self) -> bool {
-        self.kind() == QpKind::Rc
-    }
-
-    fn has(self, verb: Verb) -> bool {
-        match self {
-            Transport::Rc | Transport::Sr | Transport::Lowar => true,
-            Transport::Uc => matches!(verb, Verb::Write | Verb::Send | Verb::Raw),
-            Transport::Ud => matches!(verb, Verb::Send | Verb::Raw),
-        }
-    }
-}
-
 /// How much of each size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -138,13 +89,8 @@ pub(crate) enum Amount {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) op: Op,
+    #[serde(flatten, with = "fields")]
     pub(crate) transport: Transport,
-    /// The window of Selective Repeat in packets; `None` for the usual one.
-    #[serde(default)]
-    pub(crate) window: Option<u32>,
-    /// The blocks of LoWAR: packets, and repair packets behind them.
-    #[serde(default)]
-    pub(crate) blocks: Option<(u8, u8)>,
     /// Congestion control at both ends, as `--cc` has it; `None` for none.
     #[serde(default)]
     pub(crate) cc: Option<String>,
@@ -185,34 +131,12 @@ pub(crate) const GRH: usize = 40;
 const LONGEST: u32 = 8 << 20;
 
 impl Plan {
-    /// What its queue pairs recover from loss by, where the peer has it.
-    pub(crate) fn recovery(&self) -> api::Transport {
-        match (self.transport, self.code()) {
-            (Transport::Sr, _) => self.window.map_or(api::Transport::SR, |window| api::Transport::Sr { window }),
-            (Transport::Lowar, Some(code)) => api::Transport::Lowar(code),
-            _ => api::Transport::Rc,
-        }
-    }
-
-    /// The blocks of LoWAR, where they are blocks.
-    pub(crate) fn code(&self) -> Option<Code> {
-        let (r, c) = self.blocks?;
-        Code::new(r, c)
-    }
-
-    /// Its transport, with what was chosen of it.
-    pub(crate) fn transport_text(&self) -> String {
-        match self.code() {
-            Some(code) => format!("{}:{code}", self.transport.name()),
-            None => self.transport.name().into(),
-        }
-    }
-
     /// All sizes of `-a`.
     pub(crate) fn all_sizes(op: Op, transport: Transport, mtu: u32) -> Vec<u32> {
-        let longest = match (op.verb(), transport) {
-            (Verb::Atomic, _) => return vec![8],
-            (Verb::Raw, _) | (_, Transport::Ud) => mtu,
+        let longest = match op.verb() {
+            Verb::Atomic => return vec![8],
+            Verb::Raw => mtu,
+            _ if !transport.kind().is_connected() => mtu,
             _ => LONGEST,
         };
         (1..).map(|bit| 1u32 << bit).take_while(|&size| size <= longest).collect()
@@ -223,7 +147,7 @@ impl Plan {
             Verb::Atomic => 8,
             _ if op.is_latency() => 64,
             Verb::Raw => 1024,
-            _ if transport == Transport::Ud => mtu,
+            _ if !transport.kind().is_connected() => mtu,
             _ => 64 << 10,
         }
     }
@@ -231,16 +155,18 @@ impl Plan {
     /// What is wrong with it, if anything.
     pub(crate) fn check(&self) -> Result<(), String> {
         let verb = self.op.verb();
-        if (self.transport == Transport::Lowar) != self.code().is_some() {
-            return Err("lowar has blocks of R packets with C of them repaired, and nothing else has".into());
-        }
-        if !self.transport.has(verb) {
-            let has = if self.transport == Transport::Uc { "write and send" } else { "send" };
+        let exists = match verb {
+            Verb::Write => self.transport.has_write(),
+            Verb::Read | Verb::Atomic => self.transport.has_read(),
+            Verb::Send | Verb::Raw => true,
+        };
+        if !exists {
+            let has = if self.transport.has_write() { "write and send" } else { "send" };
             return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
         }
         if let Some(cc) = &self.cc {
             parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
-            if verb == Verb::Raw || !self.transport.is_reliable() {
+            if verb == Verb::Raw || !self.transport.has_congestion_control() {
                 return Err("only rc and sr have congestion control: leave --cc out".into());
             }
         }
@@ -251,16 +177,17 @@ impl Plan {
             return Err("--size must be between 1 and 1G".into());
         }
         let longest = self.sizes.iter().max().copied().unwrap_or(0);
-        let single = verb == Verb::Raw || self.transport == Transport::Ud;
+        let single = verb == Verb::Raw || !self.transport.kind().is_connected();
         let mtu = self.mtu.unwrap_or(4096);
         if single && longest > mtu {
             let what = if verb == Verb::Raw { "a raw frame" } else { "a datagram" };
             return Err(format!("{what} has at most as many bytes as the MTU, {mtu}, not {longest}"));
         }
         // Its packets are placed as they come: only of one is the last byte the last.
-        if self.transport == Transport::Sr && self.op == Op::WriteLat && longest > mtu {
+        if !self.transport.places_in_order() && self.op == Op::WriteLat && longest > mtu {
+            let name = self.transport.name();
             return Err(format!(
-                "write_lat waits for the last byte in memory, which under sr may come before others: at most {mtu} bytes, the MTU, or send_lat"
+                "write_lat waits for the last byte in memory, which under {name} may come before others: at most {mtu} bytes, the MTU, or send_lat"
             ));
         }
         if verb == Verb::Raw && self.verify {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
+use softnic_runtime::api::Transport;
 
 use super::plan::{Op, Plan, Verb};
 
@@ -118,7 +119,7 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
     format!(
         "{}: {description}; {}{negotiated}{cc}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
-        plan.transport_text(),
+        plan.transport,
         plan.qps
     )
 }
@@ -189,7 +190,7 @@ pub(crate) fn print(
 pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
     let transport = if plan.op.verb() == Verb::Raw { "raw" } else { plan.transport.name() };
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
-    if let Some(code) = plan.code() {
+    if let Transport::Lowar(code) = plan.transport {
         value["code"] = json!(code.to_string());
     }
     if let Some(cc) = &plan.cc {

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::lowar;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{
     self, AddressHandle, CompletionQueue, Connection, Context, DeviceSpec, MemoryRegion, ProtectionDomain, QpOptions,
-    QueuePair,
+    QueuePair, Transport,
 };
+use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::control::{Control, Hello, QpInfo, VERSION};
-use super::plan::{GRH, Plan, Transport, Verb};
+use super::plan::{GRH, Plan, Verb};
 use super::stop;
 
 /// The key that datagrams carry.
@@ -72,7 +72,7 @@ impl Side {
         let mr = pd.alloc_mr(len, Access::LOCAL_WRITE | Access::REMOTE).map_err(|e| e.to_string());
         let mr = mr.map_err(made("a memory region"))?;
         let mut options = QpOptions::new(plan.transport.kind(), &cq);
-        options.transport = plan.recovery();
+        options.transport = plan.transport;
         if let Some(cc) = &plan.cc {
             options.cc = api::parse_cc(cc).map_err(|e| e.to_string())?;
         }
@@ -109,13 +109,9 @@ impl Side {
             return Err(format!("the peer has {} queue pairs, we {}", peer.queue_pairs.len(), self.qps.len()));
         }
         let ours = self.context.port().mtu;
-        let asked = match self.plan.transport {
-            Transport::Lowar => {
-                let longest = ours.bytes().min(peer.max_mtu);
-                self.plan.mtu.or_else(|| longest_repaired(longest, [self.context.link_mtu(), peer.link_mtu]))
-            }
-            _ => self.plan.mtu,
-        };
+        let longest = ours.bytes().min(peer.max_mtu);
+        let links = [self.context.link_mtu(), peer.link_mtu];
+        let asked = self.plan.mtu.or_else(|| longest_that_fits(self.plan.transport, longest, links));
         let mtu = agreed_mtu(asked, ours, peer.max_mtu)?;
         self.plan.mtu = Some(mtu.bytes());
         // What a datagram may be long, both know only now.
@@ -130,7 +126,7 @@ impl Side {
             ));
         }
         let mut known = Peer { memory: peer.memory, rkey: peer.rkey, datagrams: Vec::new(), _handle: None };
-        if self.plan.transport == Transport::Ud {
+        if !self.plan.transport.kind().is_connected() {
             let handle = self.pd.create_ah(&path).map_err(|e| e.to_string())?;
             known.datagrams = peer.queue_pairs.iter().map(|qp| handle.to(Qpn::new(qp.qpn), QKEY)).collect();
             known._handle = Some(handle);
@@ -164,7 +160,7 @@ impl Side {
 
     /// Waits until it is known what the queue pairs speak, where that is negotiated: what is measured does not wait for it.
     pub(crate) fn negotiate(&mut self, device: &DeviceSpec, peer: &Hello) {
-        if self.plan.recovery() == api::Transport::Rc {
+        if self.plan.transport.extension() == Extensions::NONE {
             return;
         }
         let choice = |qp: &QueuePair| loop {
@@ -186,10 +182,11 @@ impl Side {
         self.explain_link_mtu(device, peer);
     }
 
-    /// Says which MTU to set where a link is the reason that there is no LoWAR.
+    /// Says which MTU to set where a link is too short for the packets of the transport.
     fn explain_link_mtu(&mut self, device: &DeviceSpec, peer: &Hello) {
-        let (Transport::Lowar, Some(mtu)) = (self.plan.transport, self.plan.mtu) else { return };
-        let needed = lowar::link_mtu(mtu);
+        let Some(mtu) = self.plan.mtu else { return };
+        let Some(needed) = self.plan.transport.link_mtu(mtu) else { return };
+        let name = self.plan.transport.name();
         let short = |link: Option<u32>| link.is_some_and(|link| link < needed);
         let whose = match (short(self.context.link_mtu()), short(peer.link_mtu)) {
             (true, true) => "at both ends",
@@ -203,7 +200,7 @@ impl Side {
             _ => "INTERFACE",
         };
         eprintln!(
-            "softnic: with path MTU {mtu} lowar needs a link MTU of {needed} {whose}: `ip link set dev {interface} mtu {needed}`, or leave --mtu out; rc is used"
+            "softnic: with path MTU {mtu} {name} needs a link MTU of {needed} {whose}: `ip link set dev {interface} mtu {needed}`, or leave --mtu out; rc is used"
         );
     }
 
@@ -220,7 +217,7 @@ impl Side {
 
     /// Where the payload begins in a receive.
     pub(crate) fn header_len(&self) -> usize {
-        if self.plan.transport == Transport::Ud { GRH } else { 0 }
+        if self.plan.transport.kind().is_connected() { 0 } else { GRH }
     }
 
     /// Posts the receive of a slot.
@@ -327,9 +324,12 @@ pub(crate) fn agreed_mtu(asked: Option<u32>, ours: PathMtu, theirs: u32) -> Resu
     PathMtu::from_bytes(mtu).ok_or_else(|| format!("{mtu} is no path MTU"))
 }
 
-/// The longest path MTU up to `longest` with which LoWAR's repair packets fit the links, of those who say what theirs carry.
-fn longest_repaired(longest: u32, links: [Option<u32>; 2]) -> Option<u32> {
-    let fits = |mtu: u32| links.iter().flatten().all(|&link| lowar::link_mtu(mtu) <= link);
+/// The longest path MTU up to `longest` with which all packets of the transport fit the links, of those who say what theirs carry; `None`
+/// for a transport whose packets are as long as the standard's.
+fn longest_that_fits(transport: Transport, longest: u32, links: [Option<u32>; 2]) -> Option<u32> {
+    transport.link_mtu(longest)?;
+    let fits =
+        |mtu: u32| links.iter().flatten().all(|&link| transport.link_mtu(mtu).is_none_or(|needed| needed <= link));
     PathMtu::ALL.into_iter().rev().map(PathMtu::bytes).find(|&mtu| mtu <= longest && fits(mtu))
 }
 
@@ -344,11 +344,19 @@ mod tests {
 
     #[test]
     fn with_lowar_the_path_mtu_leaves_room_for_repair_packets_on_both_links() {
-        assert_eq!(longest_repaired(4096, [None, None]), Some(4096));
-        assert_eq!(longest_repaired(1024, [Some(1500), Some(9000)]), Some(1024));
-        assert_eq!(longest_repaired(4096, [Some(4200), Some(4200)]), Some(2048));
-        assert_eq!(longest_repaired(4096, [Some(4216), Some(9000)]), Some(4096));
-        assert_eq!(longest_repaired(1024, [Some(1500), Some(1143)]), Some(512));
-        assert_eq!(longest_repaired(256, [Some(375), None]), None);
+        let lowar = |longest, links| longest_that_fits(Transport::LOWAR, longest, links);
+        assert_eq!(lowar(4096, [None, None]), Some(4096));
+        assert_eq!(lowar(1024, [Some(1500), Some(9000)]), Some(1024));
+        assert_eq!(lowar(4096, [Some(4200), Some(4200)]), Some(2048));
+        assert_eq!(lowar(4096, [Some(4216), Some(9000)]), Some(4096));
+        assert_eq!(lowar(1024, [Some(1500), Some(1143)]), Some(512));
+        assert_eq!(lowar(256, [Some(375), None]), None);
+    }
+
+    #[test]
+    fn transports_with_packets_of_the_standard_take_the_path_mtu_of_the_devices() {
+        for transport in Transport::all().filter(|t| t.name() != "lowar") {
+            assert_eq!(longest_that_fits(transport, 4096, [Some(4200), None]), None, "{transport}");
+        }
     }
 }

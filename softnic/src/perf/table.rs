@@ -5,8 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use softnic_runtime::api::Transport;
 
-use super::plan::{Amount, Op, Plan, Transport};
+use super::plan::{Amount, Op, Plan};
 use super::report::{self, Measured};
 use super::session::{self, Setup};
 use super::{stop, written};
@@ -17,27 +18,29 @@ const EACH: Duration = Duration::from_millis(800);
 /// What a row measures: bandwidth, latency, message rate, each with its size.
 type Cells = [(Op, u32); 3];
 
-const ROWS: [(&str, Transport, Cells); 6] = [
-    ("rc", Transport::Rc, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
-    ("sr", Transport::Sr, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
-    ("lowar:32,1", Transport::Lowar, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
-    ("uc", Transport::Uc, [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)]),
-    ("ud", Transport::Ud, [(Op::SendBw, 4096), (Op::SendLat, 64), (Op::SendBw, 64)]),
-    ("raw", Transport::Rc, [(Op::Raw, 4096), (Op::RawLat, 64), (Op::Raw, 64)]),
-];
+const WRITES: Cells = [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)];
+const SENDS: Cells = [(Op::SendBw, 4096), (Op::SendLat, 64), (Op::SendBw, 64)];
+const RAW: Cells = [(Op::Raw, 4096), (Op::RawLat, 64), (Op::Raw, 64)];
 
-fn bar() -> ProgressBar {
+/// Every transport, and the wire without any.
+fn rows() -> Vec<(String, Transport, Cells)> {
+    let row = |t: Transport| (t.to_string(), t, if t.has_write() { WRITES } else { SENDS });
+    Transport::all().map(row).chain([("raw".into(), Transport::Rc, RAW)]).collect()
+}
+
+fn bar(rows: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}");
-    let count = ROWS.len() as u64 * 3;
+    let count = rows as u64 * 3;
     ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Measures all, and prints a row when it is whole.
 pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), String> {
-    let bar = bar();
+    let rows = rows();
+    let bar = bar(rows.len());
     if !as_json {
         written(writeln!(
             io::stdout(),
@@ -48,7 +51,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
             "messages [Mpps]"
         ))?;
     }
-    for (name, transport, cells) in ROWS {
+    for (name, transport, cells) in rows {
         let mut row = Vec::new();
         for (op, size) in cells {
             bar.set_message(format!("{name} {}", op.name()));
@@ -56,8 +59,6 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
                 op,
                 transport,
                 cc: None,
-                window: None,
-                blocks: (transport == Transport::Lowar).then_some((32, 1)),
                 negotiated: None,
                 needs_link_mtu: None,
                 sizes: vec![size],
@@ -85,7 +86,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
             }
         }
         if !as_json {
-            let line = line(name, &row, &cells);
+            let line = line(&name, &row, &cells);
             bar.suspend(|| written(writeln!(io::stdout(), "{line}")))?;
         }
         if stop::requested() {

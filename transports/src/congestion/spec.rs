@@ -32,7 +32,7 @@ pub enum Cc {
     Dcqcn(DcqcnConfig),
 }
 
-/// FallbackReason there is no such congestion control.
+/// Why there is no such congestion control.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CcError {
     /// There is none of this name.
@@ -51,7 +51,7 @@ pub enum CcError {
     Value {
         /// Of what.
         what: String,
-        /// FallbackReason it is none.
+        /// Why it is none.
         why: String,
     },
 }

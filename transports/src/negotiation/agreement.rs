@@ -18,7 +18,7 @@ pub struct Agreement {
     negotiator: Option<Negotiator>,
     /// An offer that came before.
     early: Option<(IpAddr, Negotiation)>,
-    /// FallbackReason nothing is offered.
+    /// Why nothing is offered.
     refused: Option<FallbackReason>,
 }
 
@@ -94,7 +94,7 @@ impl Agreement {
         }
     }
 
-    /// FallbackReason the peer is spoken to without these extensions, as soon as that is known.
+    /// Why the peer is spoken to without these extensions, as soon as that is known.
     pub fn fell_back(&self, extensions: Extensions) -> Option<FallbackReason> {
         match self.outcome()? {
             _ if self.refused.is_some() => self.refused,

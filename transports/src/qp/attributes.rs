@@ -99,7 +99,7 @@ impl QpAttr {
     }
 }
 
-/// FallbackReason a state change was refused.
+/// Why a state change was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyError {
     /// There is no such queue pair.

@@ -30,7 +30,7 @@ const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
 /// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
 pub(crate) const RNR_RETRY_FOREVER: u8 = 7;
 
-/// FallbackReason the requester, and so the queue pair, must stop.
+/// Why the requester, and so the queue pair, must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The oldest work request ends with this status; the rest is flushed.

@@ -36,7 +36,7 @@ enum Answer {
     Nak { psn: Psn, syndrome: Syndrome },
 }
 
-/// FallbackReason the queue pair must stop.
+/// Why the queue pair must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The request was refused with a NAK; if it was using a receive, that one ends with the status.

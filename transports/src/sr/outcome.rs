@@ -6,7 +6,7 @@ use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::sr::SrSettings;
 
 use super::requester::Requester;
-use super::{ACK_EVERY, Sr};
+use super::{ACK_EVERY, Sr, most_in_flight};
 use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome};
 use crate::send_queue::Numbering;
 
@@ -61,7 +61,7 @@ impl Sr {
     /// How far ahead may be sent, and how much may be under way.
     pub(super) fn reach(&self) -> (u32, u32) {
         let span = self.window.min(self.peer_window().max(LEAST_WINDOW));
-        (span, self.bandwidth_delay().clamp(LEAST_IN_FLIGHT, (span / 4).max(LEAST_IN_FLIGHT)))
+        (span, self.bandwidth_delay().clamp(LEAST_IN_FLIGHT, most_in_flight(span).max(LEAST_IN_FLIGHT)))
     }
 
     /// One bandwidth-delay product in packets; and those that leave while an acknowledgement is awaited that comes every few packets.

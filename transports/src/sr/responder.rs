@@ -36,7 +36,7 @@ enum Wanted {
     Atomic { addr: u64, rkey: u32, op: AtomicOp },
 }
 
-/// FallbackReason a packet cannot be carried out.
+/// Why a packet cannot be carried out.
 #[derive(Debug, Clone, Copy)]
 enum Hindrance {
     NoReceive,

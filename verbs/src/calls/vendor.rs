@@ -67,7 +67,7 @@ pub(crate) extern "C" fn create_qp(
 /// What a program wishes for, if queue pairs of that type have it.
 fn wished(qp_type: c_int, name: &str) -> Option<Transport> {
     match qp_type {
-        IBV_QPT_RC => name.parse().ok(),
+        IBV_QPT_RC => Transport::parse_rc(name).ok(),
         _ => (transport(qp_type)? == name).then_some(Transport::Rc),
     }
 }

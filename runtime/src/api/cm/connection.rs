@@ -25,7 +25,7 @@ const GOODBYE: Duration = Duration::from_millis(200);
 /// Ports that nobody is known by.
 const FIRST_EPHEMERAL: u16 = 49152;
 
-/// FallbackReason there is no connection, or no listener.
+/// Why there is no connection, or no listener.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The peer cannot be reached from here.

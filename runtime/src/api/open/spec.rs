@@ -55,7 +55,7 @@ fn mac_for(addresses: &[IpAddr]) -> MacAddr {
     MacAddr([2, 0, tail[0], tail[1], tail[2], tail[3]])
 }
 
-/// FallbackReason a device was not understood.
+/// Why a device was not understood.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceSpecError {
     /// There is no such kind of device.

@@ -176,7 +176,7 @@ impl Responded {
     }
 }
 
-/// FallbackReason a REJ refuses (IBA 12.6.7).
+/// Why a REJ refuses (IBA 12.6.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RejReason(pub u16);
 

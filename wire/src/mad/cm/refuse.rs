@@ -93,7 +93,7 @@ pub struct Rej {
     pub message: Responded,
     /// How many bytes of `info` count (7 bits).
     pub info_len: u8,
-    /// FallbackReason.
+    /// Why.
     pub reason: RejReason,
     /// Additional reject information (ARI): for most reasons the value that would have been accepted.
     pub info: [u8; 72],
