@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// connection), ud (datagrams) [default: rc]
     #[arg(long, value_parser = transport_arg, value_name = "rc|sr|lowar:R,C|uc|ud")]
     transport: Option<(Transport, api::Transport)>,
-    /// What decides how fast rc and sr send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
+    /// What decides how fast connections send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
     /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
     #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
     cc: Option<String>,

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// an MTU of the path MTU and 120 more); a peer that has it not is named on stderr [default: rc]
     #[arg(long, value_name = "rc|sr|lowar:R,C")]
     transport: Option<String>,
-    /// What decides how fast its RC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
+    /// What decides how fast its RC and UC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
     /// like, bytes in flight, as in fixed:2Gbit:256K [default: none]
     #[arg(long, value_name = "none|dcqcn|fixed:RATE")]
     cc: Option<String>,

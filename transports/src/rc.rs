@@ -1,6 +1,5 @@
 //! Reliable connection: requester and responder of one queue pair, with Go-Back-N.
 
-mod congestion;
 mod go_back_n;
 mod ping_pong;
 pub(crate) mod requester;
@@ -15,7 +14,6 @@ use softnic_wire::aeth::{NakCode, RnrTimer};
 use softnic_wire::{Instant, Opcode, Path, PathMtu, Psn, Qpn, Template, TxFrame};
 
 use crate::congestion::CongestionControl;
-use crate::congestion::notification::NotificationPoint;
 use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
@@ -105,7 +103,6 @@ pub struct Rc {
     ping_pong: PingPong,
     /// Nothing goes ahead of an acknowledgement.
     prompt_acks: bool,
-    notification: NotificationPoint,
     /// Requests wait: for what the peer says about a shim.
     held: bool,
 }
@@ -131,7 +128,6 @@ impl Rc {
             ack_passed: false,
             ping_pong: PingPong::default(),
             prompt_acks: false,
-            notification: NotificationPoint::default(),
             held: false,
         }
     }
@@ -144,7 +140,6 @@ impl Rc {
         self.responder.receives.clear();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
         self.ping_pong = PingPong::default();
-        self.notification = NotificationPoint::default();
     }
 
     /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes. Where nobody polls, a reply that
@@ -245,7 +240,31 @@ impl Rc {
 
     /// Puts a congestion controller in charge of what is sent.
     pub fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) {
-        self.requester.congestion = cc;
+        self.requester.congestion.set_controller(cc);
+    }
+
+    /// A packet of a shim below this queue pair came, with a mark of congestion.
+    pub fn on_marked_of_shim(&mut self, now: Instant) {
+        self.requester.congestion.on_marked_of_shim(now);
+    }
+
+    /// An answer with data left, or a packet of a shim: what follows it waits its turn.
+    #[inline]
+    pub fn count_for_pacing(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        self.requester.congestion.on_sent(now, tx);
+    }
+
+    /// Whether a notification of congestion is due.
+    #[inline]
+    pub(crate) fn owes_notification(&self) -> bool {
+        self.requester.congestion.owes_notification()
+    }
+
+    /// Writes the notification that is due.
+    pub(crate) fn transmit_notification(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let receives = self.state.receives();
+        let link = self.link.as_ref().filter(|_| receives);
+        self.requester.congestion.transmit_notification(now, tx, link, host)
     }
 
     /// Falls silent and flushes; `work` is how the oldest send ends.
@@ -306,7 +325,7 @@ impl Rc {
     pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
         let data = self.responder.owes_data();
         // What is owed beside the data comes after it.
-        if data && self.must_pace_answer(now) {
+        if data && self.requester.congestion.must_pace_answer(now) {
             return (false, true);
         }
         let Some(link) = &self.link else { return (false, false) };
@@ -413,7 +432,7 @@ impl QueuePair for Rc {
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
         let is_response = opcode.is_response();
-        if self.note_congestion(now, packet, host) {
+        if self.requester.congestion.on_packet(now, packet, host) {
             return true;
         }
         self.note_established(host);
@@ -489,7 +508,7 @@ impl QueuePair for Rc {
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         self.ping_pong.holds(now);
-        self.requester.end_pause(now);
+        self.requester.congestion.end_pause(now);
         if !self.state.sends() {
             return;
         }

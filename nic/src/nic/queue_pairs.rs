@@ -190,10 +190,11 @@ impl Nic {
         cc: Option<Box<dyn CongestionControl>>,
     ) -> Result<(), ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
-        // Nobody answers datagrams and unreliable connections, so nobody knows their window.
+        // Datagrams go to many, over many links: there is no pace for all.
         match &mut slot.qp {
             AnyQp::Rc(qp) => qp.set_congestion_control(cc),
             AnyQp::Sr(qp) => qp.set_congestion_control(cc),
+            AnyQp::Uc(qp) => qp.set_congestion_control(cc),
             _ => return Err(ObjectError::WrongKind),
         }
         Ok(())

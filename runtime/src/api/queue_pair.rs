@@ -42,7 +42,7 @@ pub struct QpOptions {
     pub sig_all: bool,
     /// What an RC queue pair recovers from loss by; others have no choice.
     pub transport: Transport,
-    /// What decides how fast an RC queue pair sends; others send as fast as they can.
+    /// What decides how fast an RC or UC queue pair sends; datagrams leave as fast as they can.
     pub cc: Cc,
 }
 
@@ -183,7 +183,7 @@ impl ProtectionDomain {
         };
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
-        if *kind == QpKind::Rc {
+        if matches!(kind, QpKind::Rc | QpKind::Uc) {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
         }
         let mtu = core.nic().port().mtu;

@@ -45,7 +45,7 @@ pub struct Options {
     pub sr: Option<Sr>,
     /// LoWAR, for RC without Selective Repeat: offered by both sides.
     pub lowar: Option<Code>,
-    /// Congestion control at both ends, for RC alone.
+    /// Congestion control at both ends, for connections.
     pub cc: Cc,
     /// What the work requests do.
     pub op: Op,
@@ -158,8 +158,8 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
     {
         return Err(SimError::Options("the window of sr must be from 64 to 2097152 packets"));
     }
-    if o.cc != Cc::None && o.transport != QpKind::Rc {
-        return Err(SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"));
+    if o.cc != Cc::None && !matches!(o.transport, QpKind::Rc | QpKind::Uc) {
+        return Err(SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar and uc"));
     }
     let answered = matches!(o.op, Op::Read | Op::Atomic);
     let why = match o.transport {
