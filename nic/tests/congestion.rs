@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::*;
-use softnic_nic::QpKind;
-use softnic_nic::transports::congestion::{CNP_INTERVAL, Cc, DcqcnConfig};
+use softnic_nic::transports::congestion::{CNP_INTERVAL, Cc, DcqcnConfig, Fixed};
 use softnic_nic::transports::qp::{PayloadMode, QpState};
 use softnic_nic::transports::{Status, Transport};
+use softnic_nic::{ObjectError, QpKind};
 use softnic_wire::transit::mark_ce;
 use softnic_wire::{ExtHeaders, Node, Opcode, RoceHeaders};
 
@@ -194,6 +194,57 @@ fn a_notified_requester_slows_down_and_a_notified_responder_its_read_responses()
             assert_eq!(w.sent_status(A), [(1, Status::Success)]);
         }
     }
+}
+
+/// Microseconds until A has sent 8 packets.
+fn time_of_eight(w: &mut World) -> u128 {
+    let op = w.write_to(B, 0);
+    w.send(A, 1, op, 0, 256 * 8);
+    let (start, mut frames) = (w.now, w.transmit(A));
+    for _ in 0..100 {
+        if frames.len() == 8 {
+            break;
+        }
+        w.wait_for_timer(A).expect("it is paced");
+        frames.extend(w.transmit(A));
+    }
+    assert_eq!(frames.len(), 8);
+    let took = w.now.saturating_since(start).as_micros();
+    w.deliver_all(B, &frames);
+    assert_eq!(w.sent_status(A), [(1, Status::Success)]);
+    took
+}
+
+#[test]
+fn an_unreliable_connection_slows_down_when_it_is_notified() {
+    let mut w = World::new(Options { kind: QpKind::Uc, ..Options::default() });
+    dcqcn(&mut w, A, 800_000_000);
+    assert_eq!(time_of_eight(&mut w), 0, "nothing is paced");
+    assert_eq!(w.hosts[A].nic.poll_timeout(), None);
+    let cnp = w.forge(A, Opcode::CNP.0, 0, false, ExtHeaders::default(), &[0; 16]);
+    w.deliver(A, &cnp);
+    let c = w.counters(A);
+    assert_eq!((c.rp_cnp_handled, c.rp_cnp_ignored), (1, 0));
+    // One leaves at once, seven wait for some 6.7 µs each.
+    let took = time_of_eight(&mut w);
+    assert!((40..60).contains(&took), "{took} µs");
+}
+
+#[test]
+fn no_window_limits_an_unreliable_connection() {
+    let mut w = World::new(Options { kind: QpKind::Uc, ..Options::default() });
+    let qpn = w.hosts[A].qpn;
+    w.hosts[A].nic.set_congestion_control(qpn, Some(Box::new(Fixed::new(800_000_000, 1)))).unwrap();
+    let took = time_of_eight(&mut w);
+    assert!((20..30).contains(&took), "seven wait for some 3.4 µs each, {took} µs");
+}
+
+#[test]
+fn datagrams_have_no_congestion_control() {
+    let mut w = World::new(Options { kind: QpKind::Ud, ..Options::default() });
+    let qpn = w.hosts[A].qpn;
+    let cc = Cc::Dcqcn(DcqcnConfig::default()).make(800_000_000, Duration::ZERO);
+    assert_eq!(w.hosts[A].nic.set_congestion_control(qpn, cc), Err(ObjectError::WrongKind));
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl<'a, 'p> Run<'a, 'p> {
             }
             let qpns = pair.connect()?;
             for host in [A, B].into_iter().filter(|_| o.cc != Cc::None) {
-                // Only RC takes one, and that was checked.
+                // Only connections take one, and that was checked.
                 let _ = pair.sim.nic(host).set_congestion_control(qpns[host], o.cc.make(o.rate, Duration::ZERO));
             }
             let to = if o.transport == Transport::Ud {

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     port: u16,
     #[arg(long, help = transport_help())]
     transport: Option<Transport>,
-    /// What decides how fast rc and sr send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
+    /// What decides how fast connections send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
     /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
     #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
     cc: Option<String>,

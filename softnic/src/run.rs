@@ -44,7 +44,7 @@ pub(crate) struct Args {
     dev: Vec<String>,
     #[arg(long, help = transport_help())]
     transport: Option<String>,
-    /// What decides how fast its RC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
+    /// What decides how fast its RC and UC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
     /// like, bytes in flight, as in fixed:2Gbit:256K [default: none]
     #[arg(long, value_name = "none|dcqcn|fixed:RATE")]
     cc: Option<String>,

@@ -227,7 +227,7 @@ fn mistakes_get_one_line() {
         (&["write_bw", "--dev", "afxdp:no-such-if", "--connect", "127.0.0.1"], "no-such-if"),
         (&["write_bw", "--dev", "dgram:/tmp/a,/tmp/b,ip=10.0.0.1/24"], "--connect"),
         (&["--size", "64"], "what to measure"),
-        (&["send_bw", "--transport", "ud", "--cc", "dcqcn"], "only rc and sr"),
+        (&["send_bw", "--transport", "ud", "--cc", "dcqcn"], "ud and raw frames have no congestion control"),
     ] {
         let (code, text) = refusal(args);
         assert_eq!((code, text.lines().count()), (Some(1), 1), "{args:?}: {text}");

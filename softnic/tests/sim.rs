@@ -447,8 +447,8 @@ fn a_congestion_control_that_cannot_be_is_refused_with_one_line() {
         let said = String::from_utf8(out.stderr).expect("UTF-8");
         assert!(out.status.code() == Some(2) && said.contains(why), "{cc}: {said}");
     }
-    let said = String::from_utf8(sim(&["--transport", "uc", "--cc", "fixed:1Gbit"]).stderr).expect("UTF-8");
-    assert!(said.contains("--cc is for rc"), "{said}");
+    let said = String::from_utf8(sim(&["--transport", "ud", "--cc", "fixed:1Gbit"]).stderr).expect("UTF-8");
+    assert!(said.contains("ud has no congestion control"), "{said}");
 }
 
 #[test]

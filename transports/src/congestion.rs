@@ -2,7 +2,8 @@
 
 pub mod dcqcn;
 mod fixed;
-pub(crate) mod notification;
+mod notification;
+mod point;
 mod spec;
 mod token_bucket;
 
@@ -13,6 +14,7 @@ pub use fixed::Fixed;
 pub use notification::INTERVAL as CNP_INTERVAL;
 pub use spec::{Cc, CcError, Units};
 
+pub(crate) use point::CongestionPoint;
 use softnic_wire::Instant;
 pub use token_bucket::TokenBucket;
 

@@ -1,6 +1,5 @@
 //! Reliable connection: requester and responder of one queue pair, with Go-Back-N.
 
-mod congestion;
 mod go_back_n;
 mod ping_pong;
 pub(crate) mod requester;
@@ -15,7 +14,6 @@ use softnic_wire::aeth::NakCode;
 use softnic_wire::{Instant, Opcode, Qpn, Template, TxFrame};
 
 use crate::congestion::CongestionControl;
-use crate::congestion::notification::NotificationPoint;
 use crate::invariants::ON;
 use crate::memory::PdId;
 use crate::message::Link;
@@ -53,7 +51,6 @@ pub struct Rc {
     /// Nothing goes ahead of an acknowledgement. Where nobody polls, a reply that comes first gains nothing, and a program that has one
     /// channel for both may count on hearing that its message arrived before it hears the answer, as with hardware.
     prompt_acks: bool,
-    notification: NotificationPoint,
     /// Requests wait: for what the peer says about a shim.
     held: bool,
 }
@@ -82,7 +79,6 @@ impl Rc {
             ack_passed: false,
             ping_pong: PingPong::default(),
             prompt_acks: c.prompt_acks,
-            notification: NotificationPoint::default(),
             held: false,
         }
     }
@@ -92,6 +88,25 @@ impl Rc {
             self.tell_drained = false;
             host.notify(Event::SqDrained(self.qpn));
         }
+    }
+
+    /// An answer with data left, or a packet of a shim: what follows it waits its turn.
+    #[inline]
+    pub(crate) fn count_for_pacing(&mut self, now: Instant, tx: &TxFrame<'_>) {
+        self.requester.congestion.on_sent(now, tx);
+    }
+
+    /// Whether a notification of congestion is due.
+    #[inline]
+    pub(crate) fn owes_notification(&self) -> bool {
+        self.requester.congestion.owes_notification()
+    }
+
+    /// Writes the notification that is due.
+    pub(crate) fn transmit_notification(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let receives = self.state.receives();
+        let link = self.link.as_ref().filter(|_| receives);
+        self.requester.congestion.transmit_notification(now, tx, link, host)
     }
 
     /// Falls silent and flushes; `work` is how the oldest send ends.
@@ -146,7 +161,7 @@ impl Rc {
     pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
         let data = self.responder.owes_data();
         // What is owed beside the data comes after it.
-        if data && self.must_pace_answer(now) {
+        if data && self.requester.congestion.must_pace_answer(now) {
             return (false, true);
         }
         let Some(link) = &self.link else { return (false, false) };
@@ -229,7 +244,6 @@ impl QueuePair for Rc {
         self.responder.receives.clear();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
         self.ping_pong = PingPong::default();
-        self.notification = NotificationPoint::default();
     }
 
     fn init(&mut self) {
@@ -320,7 +334,7 @@ impl QueuePair for Rc {
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
         let is_response = opcode.is_response();
-        if self.note_congestion(now, packet, host) {
+        if self.requester.congestion.on_packet(now, packet, host) {
             return true;
         }
         self.note_established(host);
@@ -396,7 +410,7 @@ impl QueuePair for Rc {
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         self.ping_pong.holds(now);
-        self.requester.end_pause(now);
+        self.requester.congestion.end_pause(now);
         if !self.state.sends() {
             return;
         }
@@ -411,7 +425,7 @@ impl QueuePair for Rc {
     }
 
     fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
-        self.requester.congestion = cc;
+        self.requester.congestion.set_controller(cc);
         Ok(())
     }
 
@@ -439,6 +453,6 @@ impl QueuePair for Rc {
     }
 
     fn on_shim_marked(&mut self, now: Instant) {
-        self.notification.on_packet(now, true, Opcode::LOWAR);
+        self.requester.congestion.on_marked_of_shim(now);
     }
 }

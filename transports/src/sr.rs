@@ -218,7 +218,7 @@ impl Sr {
             return true;
         }
         if let Some(responder) = &mut self.responder {
-            if responder.has_answers() && self.rc.must_pace_answer(now) {
+            if responder.has_answers() && self.rc.requester.congestion.must_pace_answer(now) {
                 return false;
             }
             let Some(link) = &self.rc.link else { return false };
@@ -250,7 +250,7 @@ impl Sr {
         if self.transmit_answer(now, tx, host) {
             return true;
         }
-        if !self.rc.state.sends() || self.has_answers() && self.rc.requester.pacing(now).is_some() {
+        if !self.rc.state.sends() || self.has_answers() && self.rc.requester.congestion.pacing(now).is_some() {
             return false;
         }
         let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else {
@@ -361,7 +361,7 @@ impl QueuePair for Sr {
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let opcode = packet.bth.opcode;
         let active = if opcode.service() == Service::Sr {
-            self.rc.note_congestion(now, packet, host);
+            self.rc.requester.congestion.on_packet(now, packet, host);
             self.handle_selective(now, packet, host) || self.rc.owes_notification()
         } else {
             // Of each kind of requests, and of their answers, one is spoken.
@@ -399,7 +399,7 @@ impl QueuePair for Sr {
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        self.rc.requester.end_pause(now);
+        self.rc.requester.congestion.end_pause(now);
         if let Some(responder) = &mut self.responder {
             responder.handle_timeout(now, &self.rtt);
         }

@@ -121,7 +121,7 @@ impl Transport {
 
     /// Whether a congestion control decides how fast it sends.
     pub const fn has_congestion_control(self) -> bool {
-        self.is_reliable()
+        self.kind().is_connected()
     }
 
     /// Whether the last byte of a WRITE is in memory only when all bytes are.

@@ -1,15 +1,18 @@
 //! Unreliable connection: messages of any length, none of them acknowledged (IBA 9.8.2).
+//!
+//! A controller of congestion paces what is sent, and hears of congestion by CNPs. Nothing acknowledges the packets, so nothing is known to
+//! be in flight: the window of a controller never limits them, and no round-trip time is measured.
 
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
-use softnic_wire::{Instant, Opcode, PathMtu, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{Instant, PathMtu, Psn, Qpn, Template, TxFrame};
 
-use crate::congestion::notification::NotificationPoint;
+use crate::congestion::{CongestionControl, CongestionPoint};
 use crate::memory::{Access, Region};
 use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
-use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
+use crate::qp::{Config, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::unreliable::Common;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
@@ -24,7 +27,7 @@ pub struct Uc {
     dropping: bool,
     /// Where the WRITE that is under way goes.
     target: (u64, u32),
-    notification: NotificationPoint,
+    congestion: CongestionPoint,
 }
 
 /// What becomes of a packet that cannot be taken.
@@ -51,7 +54,7 @@ impl Uc {
             message: Reassembly::new(PathMtu::B256),
             dropping: false,
             target: (0, 0),
-            notification: NotificationPoint::default(),
+            congestion: CongestionPoint::default(),
         }
     }
 
@@ -172,7 +175,8 @@ impl QueuePair for Uc {
 
     fn reset(&mut self) {
         self.common.reset();
-        (self.link, self.notification) = (None, NotificationPoint::default());
+        self.link = None;
+        self.congestion.reset();
     }
 
     fn init(&mut self) {
@@ -230,36 +234,56 @@ impl QueuePair for Uc {
     }
 
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
-        self.notification.on_packet(now, packet.ecn_ce, packet.bth.opcode);
-        if packet.bth.opcode == Opcode::CNP {
-            host.counters().rp_cnp_ignored += 1; // it has no congestion control
-        } else if self.common.state.receives() {
+        let notified = self.congestion.on_packet(now, packet, host);
+        if !notified && self.common.state.receives() {
             self.common.note_arrival(host);
             self.receive(packet, host);
         }
         self.common.check_invariants();
-        self.notification.is_due() // else nobody is answered
+        // Else nobody is answered; but the pace may be another one.
+        notified && self.congestion.is_controlled() || self.congestion.owes_notification()
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let Some(link) = &self.link else { return false };
-        if self.notification.is_due() && self.common.state.receives() && self.notification.transmit(now, tx, link, host)
-        {
-            return true;
+        if self.congestion.owes_notification() {
+            let receives = self.common.state.receives();
+            let link = Some(link).filter(|_| receives);
+            if self.congestion.transmit_notification(now, tx, link, host) {
+                return true;
+            }
         }
-        self.common.send_next(tx, host, |tx, due, host| {
+        if self.congestion.is_controlled() {
+            let until = self.congestion.pacing(now).filter(|_| self.common.has_something());
+            if self.congestion.pause(until) {
+                return false;
+            }
+        }
+        let sent = self.common.send_next(tx, host, |tx, due, host| {
             let which = Which { service: Service::Uc, index: due.index, psn: due.psn, ack_req: false };
             message::emit(tx, link, which, due.slot, due.source, host).map_err(|_| Status::LocProtErr)
-        })
+        });
+        if sent {
+            self.congestion.on_sent(now, tx);
+        }
+        sent
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.congestion.paced_until()
     }
 
-    fn handle_timeout(&mut self, _now: Instant, _host: &mut impl Host) {}
+    fn handle_timeout(&mut self, now: Instant, _host: &mut impl Host) {
+        self.congestion.end_pause(now);
+    }
 
     fn fail(&mut self, host: &mut impl Host) {
         self.common.fail(None, host);
+    }
+
+    /// The controller decides about the pace; its window limits nothing.
+    fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
+        self.congestion.set_controller(cc);
+        Ok(())
     }
 }

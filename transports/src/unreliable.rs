@@ -102,6 +102,12 @@ impl Common {
         }
     }
 
+    /// Whether there is something to send, as far as the state allows it.
+    pub(crate) fn has_something(&self) -> bool {
+        let draining = self.state == QpState::SendQueueDrain;
+        self.state.sends() && self.queue.head().is_some_and(|slot| !draining || slot.first != self.next)
+    }
+
     /// Where the oldest send that waits goes.
     #[inline]
     pub(crate) fn next_datagram(&self) -> Option<Datagram> {

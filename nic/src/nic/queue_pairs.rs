@@ -216,6 +216,7 @@ impl Nic {
         cc: Option<Box<dyn CongestionControl>>,
     ) -> Result<(), ObjectError> {
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        // Datagrams go to many, over many links: there is no pace for all.
         slot.endpoint.qp.set_congestion_control(cc).map_err(|NoCongestionControl| ObjectError::WrongKind)
     }
 

@@ -44,7 +44,7 @@ pub struct QpOptions {
     pub sig_all: bool,
     /// The transport of an RC queue pair, one of [`QpKind::Rc`]; not looked at for others, which have no choice.
     pub transport: Transport,
-    /// What decides how fast an RC queue pair sends; others send as fast as they can.
+    /// What decides how fast an RC or UC queue pair sends; datagrams leave as fast as they can.
     pub cc: Cc,
 }
 
@@ -210,7 +210,7 @@ impl ProtectionDomain {
         };
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
-        if *kind == QpKind::Rc {
+        if matches!(kind, QpKind::Rc | QpKind::Uc) {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
         }
         let (send_rules, recv_rules) = core.nic().rules(qpn).ok_or(ObjectError::NoSuchQp)?;

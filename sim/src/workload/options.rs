@@ -55,7 +55,7 @@ pub const UNITS: Units = Units { rate: parse_rate, size: parse_size, time: parse
 pub struct Options {
     /// The transport of both sides.
     pub transport: Transport,
-    /// Congestion control at both ends, for RC alone.
+    /// Congestion control at both ends, for connections.
     pub cc: Cc,
     /// What the work requests do.
     pub op: Op,
@@ -222,7 +222,7 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
     let Some(what) = unsupported(o.transport, o.op, o.size.into(), o.mtu, o.cc) else { return Ok(()) };
     let name = o.transport.name();
     Err(match what {
-        Unsupported::Cc => SimError::Options("uc and ud have no congestion control: --cc is for rc and sr"),
+        Unsupported::Cc => SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar and uc"),
         Unsupported::Responses => SimError::NoRead(name),
         Unsupported::NotSend => SimError::SendOnly(name),
         Unsupported::Length => {

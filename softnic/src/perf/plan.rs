@@ -167,7 +167,7 @@ impl Plan {
         if let Some(cc) = &self.cc {
             parse_cc(cc).map_err(|e| format!("--cc: {e}"))?;
             if verb == Verb::Raw || !self.transport.has_congestion_control() {
-                return Err("only rc and sr have congestion control: leave --cc out".into());
+                return Err("ud and raw frames have no congestion control: leave --cc out".into());
             }
         }
         if verb == Verb::Atomic && self.sizes != [8] {

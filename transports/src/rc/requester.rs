@@ -13,7 +13,7 @@ use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 use super::go_back_n::{GoBackN, Window};
 use super::{Update, ack_timeout};
 use crate::completion::CqId;
-use crate::congestion::{CongestionControl, Feedback};
+use crate::congestion::{CongestionPoint, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
 use crate::posting::{SendRules, Supported};
@@ -73,8 +73,6 @@ pub(crate) struct Requester {
     deadline: Option<Instant>,
     /// The peer had no receive: nothing is sent before this time.
     pub(crate) rnr_until: Option<Instant>,
-    /// Congestion control lets nothing go before this time.
-    pub(crate) paced_until: Option<Instant>,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
@@ -92,11 +90,7 @@ pub(crate) struct Requester {
     pub(crate) rd_atomic: u32,
     /// The skipped answer whose request was sent again already, by the number of its packet: later ones say no more.
     implied_nak: Option<u64>,
-    pub(crate) congestion: Option<Box<dyn CongestionControl>>,
-    /// Bytes of payload acknowledged; counted for congestion control only.
-    bytes_acked: u64,
-    /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
-    timed: Option<(u64, Instant)>,
+    pub(crate) congestion: CongestionPoint,
 }
 
 impl Requester {
@@ -115,7 +109,6 @@ impl Requester {
             rnr_retries: 0,
             deadline: None,
             rnr_until: None,
-            paced_until: None,
             since_ack_req: 0,
             answer_due: 0,
             credit_limit: None,
@@ -125,9 +118,7 @@ impl Requester {
             max_rd_atomic: 0,
             rd_atomic: 0,
             implied_nak: None,
-            congestion: None,
-            bytes_acked: 0,
-            timed: None,
+            congestion: CongestionPoint::default(),
         }
     }
 
@@ -140,16 +131,14 @@ impl Requester {
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
-        (self.deadline, self.rnr_until, self.paced_until, self.broken) = (None, None, None, None);
+        (self.deadline, self.rnr_until, self.broken) = (None, None, None);
         (self.credit_limit, self.sends_done, self.draining) = (None, 0, false);
-        (self.bytes_acked, self.timed) = (0, None);
+        self.congestion.start();
     }
 
     /// Forgets all work, and its timers with it.
     pub(super) fn reset(&mut self) {
-        if let Some(cc) = &mut self.congestion {
-            cc.reset();
-        }
+        self.congestion.reset();
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
@@ -255,14 +244,8 @@ impl Requester {
             counters.sent_requests += 1;
         }
         self.note_sent(now, n + u64::from(psns), ack_req);
-        if let Some(cc) = &mut self.congestion {
-            cc.on_sent(now, tx.wire_len() as u32);
-            match (resent, self.timed) {
-                (true, _) => self.timed = None,
-                (false, None) if ack_req => self.timed = Some((n, now)),
-                _ => {}
-            }
-        }
+        self.congestion.on_sent(now, tx);
+        self.congestion.time(now, n, resent, ack_req);
         Ok(true)
     }
 
@@ -337,29 +320,25 @@ impl Requester {
 
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if self.rnr_until.is_none() && self.paced_until.is_none() {
+        let paced_until = self.congestion.paced_until();
+        if self.rnr_until.is_none() && paced_until.is_none() {
             return self.deadline; // nearly always
         }
-        earlier(earlier(self.rnr_until, self.deadline), self.paced_until)
-    }
-
-    /// The time until which congestion control lets nothing go may have come.
-    pub(crate) fn end_pause(&mut self, now: Instant) {
-        self.paced_until = self.paced_until.filter(|&t| now < t);
+        earlier(earlier(self.rnr_until, self.deadline), paced_until)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) -> Result<(), Failure> {
         if self.rnr_until.is_some_and(|t| t <= now) {
             self.rnr_until = None;
         }
-        self.end_pause(now);
+        self.congestion.end_pause(now);
         if self.deadline.is_none_or(|t| now < t) {
             return Ok(());
         }
         host.counters().local_ack_timeout_err += 1;
         self.count_retry(host)?;
         self.go_back_n.on_timeout(self.window);
-        self.feed_back(now, Feedback::Timeout);
+        self.congestion.feed_back(now, Feedback::Timeout);
         // The next one starts when what is sent again leaves: others may have their turn first.
         self.deadline = None;
         Ok(())
@@ -399,7 +378,8 @@ impl Requester {
     /// made good any more.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
         let mut status = status;
-        (self.deadline, self.rnr_until, self.paced_until) = (None, None, None);
+        (self.deadline, self.rnr_until) = (None, None);
+        self.congestion.stop();
         while let Some(slot) = self.queue.pop_any() {
             host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, completion(&slot, qpn, status));

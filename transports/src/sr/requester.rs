@@ -92,8 +92,8 @@ impl Requester {
         base.rnr_until = None;
         base.run_local(link, host)?;
         let has_something = self.flight.has_lost() || self.flight.next() != base.queue.end();
-        base.paced_until = base.pacing(now).filter(|_| has_something);
-        if base.paced_until.is_some() {
+        let until = base.congestion.pacing(now).filter(|_| has_something);
+        if base.congestion.pause(until) {
             return Ok(false);
         }
         if base.draining && self.since_ack_req > 0 && !self.flight.is_empty() {
@@ -131,9 +131,7 @@ impl Requester {
                 self.timed = Some((n, now));
             }
         }
-        if let Some(cc) = &mut base.congestion {
-            cc.on_sent(now, tx.wire_len() as u32);
-        }
+        base.congestion.on_sent(now, tx);
         self.timer.on_sent(now);
         self.start_timer(now, base, rtt);
         Ok(true)
@@ -144,11 +142,9 @@ impl Requester {
         if !self.flight.has_room() && self.flight.in_flight() > 0 {
             return None;
         }
-        if let Some(window) = base.congestion.as_ref().map(|cc| cc.window()) {
-            let with_next = (u64::from(self.flight.in_flight()) + 1) * u64::from(link.mtu.bytes());
-            if with_next > window && self.flight.in_flight() > 0 {
-                return None;
-            }
+        let with_next = (u64::from(self.flight.in_flight()) + 1) * u64::from(link.mtu.bytes());
+        if self.flight.in_flight() > 0 && !base.congestion.fits_window(with_next) {
+            return None;
         }
         if let Some(n) = self.flight.next_lost() {
             let position = base.queue.locate(n)?;
@@ -262,14 +258,12 @@ impl Requester {
             base.retries = 0;
             self.timer.on_progress();
             self.start_timer(now, base, rtt);
-            if base.congestion.is_some() {
-                let bytes = u64::from(came) * u64::from(link.mtu.bytes());
-                base.feed_back(now, Feedback::Acknowledged { bytes, rtt: rtt.shortest() });
-            }
+            let bytes = u64::from(came) * u64::from(link.mtu.bytes());
+            base.congestion.feed_back(now, Feedback::Acknowledged { bytes, rtt: rtt.shortest() });
         }
         if lost > 0 && self.flight.una() >= self.told_lost {
             self.told_lost = self.flight.next();
-            base.feed_back(now, Feedback::Loss);
+            base.congestion.feed_back(now, Feedback::Loss);
         }
     }
 
@@ -435,12 +429,12 @@ impl Requester {
         if base.rnr_until.is_some_and(|t| t <= now) {
             base.rnr_until = None;
         }
-        base.end_pause(now);
+        base.congestion.end_pause(now);
         let Some(expired) = self.timer.expire(now) else { return Ok(()) };
         if expired == Expired::High {
             host.counters().local_ack_timeout_err += 1;
             base.count_retry(host)?;
-            base.feed_back(now, Feedback::Timeout);
+            base.congestion.feed_back(now, Feedback::Timeout);
         }
         match expired {
             _ if self.flight.is_empty() => {

@@ -70,7 +70,7 @@ impl Requester {
                 }
                 self.count_retry(host)?;
                 self.go_back_n.on_sequence_nak(psn);
-                self.feed_back(now, Feedback::Loss);
+                self.congestion.feed_back(now, Feedback::Loss);
                 // The clock starts anew when what is sent again leaves.
                 self.deadline = None;
                 return Ok(());
@@ -128,13 +128,9 @@ impl Requester {
         } else {
             self.deadline = None;
         }
-        if self.congestion.is_some() {
-            let acked = self.queue.bytes_before(self.una, link.mtu);
-            let bytes = acked - self.bytes_acked;
-            self.bytes_acked = acked;
-            let rtt = self.timed.filter(|&(n, _)| n < self.una).map(|(_, left)| now.saturating_since(left));
-            self.timed = self.timed.filter(|_| rtt.is_none());
-            self.feed_back(now, Feedback::Acknowledged { bytes, rtt });
+        if self.congestion.is_controlled() {
+            let bytes = self.queue.bytes_before(self.una, link.mtu);
+            self.congestion.on_acknowledged(now, self.una, bytes);
         }
         self.complete_done(link, host)
     }
@@ -160,12 +156,6 @@ impl Requester {
             }
         }
         self.check_broken()
-    }
-
-    pub(crate) fn feed_back(&mut self, now: Instant, feedback: Feedback) {
-        if let Some(cc) = &mut self.congestion {
-            cc.on_feedback(now, feedback);
-        }
     }
 
     pub(crate) fn count_retry(&mut self, host: &mut impl Host) -> Result<(), Failure> {

@@ -58,7 +58,7 @@ impl Requester {
             host.counters().implied_nak_seq_err += 1;
             self.count_retry(host)?;
             self.go_back_n.on_sequence_nak(psn);
-            self.feed_back(now, Feedback::Loss);
+            self.congestion.feed_back(now, Feedback::Loss);
             self.deadline = None;
         }
         Ok(false)

@@ -51,17 +51,14 @@ impl Requester {
     /// Whether the congestion window has room for a packet.
     #[inline]
     fn fits_window(&mut self, mtu: PathMtu) -> bool {
-        let Some(window) = self.congestion.as_ref().map(|cc| cc.window()) else { return true };
+        if !self.congestion.is_controlled() {
+            return true;
+        }
         let next = self.number(self.window.next);
         let sent = self.queue.bytes_before(next, mtu);
         // With the packet that would be next.
-        self.queue.bytes_before(next + 1, mtu).max(sent) - self.bytes_acked <= window
-    }
-
-    /// When the next packet may go, if that is not now.
-    #[inline]
-    pub(crate) fn pacing(&self, now: Instant) -> Option<Instant> {
-        self.congestion.as_ref().map(|cc| cc.next_send()).filter(|&t| now < t)
+        let with_next = self.queue.bytes_before(next + 1, mtu).max(sent);
+        self.congestion.fits_window(self.congestion.unacknowledged(with_next))
     }
 
     /// The work request of the next packet in the plainest case, which is that of most packets: a SEND or WRITE that nothing
@@ -69,7 +66,7 @@ impl Requester {
     #[inline]
     pub(super) fn next_plain(&mut self) -> Option<u32> {
         let hindered = self.rnr_until.is_some()
-            || self.congestion.is_some()
+            || self.congestion.is_controlled()
             || self.broken.is_some()
             || self.draining
             || self.queue.has_locals()
@@ -98,8 +95,8 @@ impl Requester {
             return Ok(None);
         }
         self.rnr_until = None;
-        self.paced_until = self.pacing(now).filter(|_| self.has_something());
-        if self.paced_until.is_some() {
+        let until = self.congestion.pacing(now).filter(|_| self.has_something());
+        if self.congestion.pause(until) {
             return Ok(None);
         }
         let broken = self.broken.is_some();
@@ -163,7 +160,7 @@ impl Requester {
     /// to know, and a fraction of the work of finding out exactly.
     #[inline]
     fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
-        let unhindered = self.congestion.is_none() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        let unhindered = !self.congestion.is_controlled() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
         unhindered
             && (!ends
                 || !self.draining
