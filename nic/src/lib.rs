@@ -16,7 +16,7 @@ pub mod table;
 mod timers;
 
 pub use address::{AddressAttr, AddressError};
-pub use cq::{CqError, Notify};
+pub use cq::{CqError, Notify, Sink};
 pub use memory::Buffer;
 pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, negotiated_qp, next_key};
 pub use node::Node;

@@ -44,7 +44,8 @@ impl Nic {
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind, index)?;
         let QpInit { pd, send_cq, recv_cq, caps, sig_all, .. } = *init;
-        let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, payload: self.payload };
+        let recv_sink = self.cq(recv_cq).is_ok_and(|cq| cq.is_sink());
+        let config = Config { qpn, pd, send_cq, recv_cq, recv_sink, srq, caps, sig_all, payload: self.payload };
         if init.lowar.is_some() {
             self.buffers.provide(self.port.mtu.bytes() as usize);
         }

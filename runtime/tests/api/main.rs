@@ -6,6 +6,7 @@ mod congestion;
 mod context;
 mod lowar;
 mod memory;
+mod sinks;
 mod sr;
 mod traffic;
 mod world;
