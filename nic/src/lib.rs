@@ -6,6 +6,7 @@
 pub mod address;
 mod address_handles;
 pub mod cq;
+mod layer;
 pub mod memory;
 pub mod nic;
 pub mod node;
@@ -17,6 +18,7 @@ mod timers;
 
 pub use address::{AddressAttr, AddressError};
 pub use cq::{CqError, Notify, Sink};
+pub use layer::Layer;
 pub use memory::Buffer;
 pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, negotiated_qp, next_key};
 pub use node::Node;

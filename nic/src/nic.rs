@@ -28,6 +28,7 @@ use softnic_wire::{MacAddr, Path, PathMtu, Qpn, Template};
 use crate::address::AddressAttr;
 use crate::address_handles::AddressHandles;
 use crate::cq::Cq;
+use crate::layer::Installed;
 use crate::qp::Slot;
 use crate::regions::Regions;
 use crate::srq::Srq;
@@ -204,6 +205,8 @@ pub struct Nic {
     link_mtu: Option<u32>,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
+    /// The software on it.
+    pub(crate) layer: Option<Box<Installed>>,
 }
 
 /// The longest frame there is: path MTU 4096 with every header.
@@ -245,6 +248,7 @@ impl Nic {
             buffers: Buffers::default(),
             link_mtu: None,
             held: vec![0; MAX_FRAME].into(),
+            layer: None,
         }
     }
 

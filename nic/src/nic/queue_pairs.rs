@@ -158,6 +158,9 @@ impl Nic {
         self.tell_of_fallback(index);
         // What waited may go now.
         self.activate(index);
+        if let Some(layer) = &mut self.layer {
+            layer.due = true;
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@ mod cm;
 mod completions;
 mod congestion;
 mod context;
+mod layers;
 mod lowar;
 mod memory;
 mod sinks;
