@@ -1,5 +1,6 @@
 //! Completion queues, and the events that tell of completions.
 
+use std::any::Any;
 use std::collections::VecDeque;
 
 use softnic_transports::planted::{Bug, planted};
@@ -21,6 +22,9 @@ pub enum CqError {
     /// It holds more completions than it shall have room for.
     #[error("the completion queue holds more completions than that")]
     TooSmall,
+    /// Its completions go to a sink: none is ever in it.
+    #[error("the completion queue is a sink, which has nothing to poll or to arm")]
+    IsSink,
 }
 
 /// Which completion raises an event (IBA 11.4.2.2).
@@ -32,12 +36,22 @@ pub enum Notify {
     Next,
 }
 
-/// A completion queue of fixed size.
-#[derive(Debug)]
+/// A completion queue as a value: it gets each completion when it happens, in the thread that runs the NIC. It never overflows.
+pub trait Sink: Send {
+    /// A work request ended. Of a WRITE with immediate, which takes no receive here, `wr_id` is 0.
+    fn on_completion(&mut self, completion: &Completion);
+
+    /// The value itself, for whoever owns the NIC.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// A completion queue of fixed size, or a sink.
 pub(crate) struct Cq {
     ring: VecDeque<Completion>,
     capacity: usize,
     overflowed: bool,
+    /// Then there is room for none: so a completion is looked at here only where it would find no room.
+    sink: Option<Box<dyn Sink>>,
     /// What the next event waits for.
     armed: Option<Notify>,
     /// Queue pairs that complete here, counted once for sends and once for receives.
@@ -46,7 +60,23 @@ pub(crate) struct Cq {
 
 impl Cq {
     pub(crate) fn new(capacity: usize) -> Cq {
-        Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, armed: None, users: 0 }
+        Cq { ring: VecDeque::with_capacity(capacity), capacity, overflowed: false, sink: None, armed: None, users: 0 }
+    }
+
+    pub(crate) fn of_sink(sink: Box<dyn Sink>) -> Cq {
+        Cq { sink: Some(sink), ..Cq::new(0) }
+    }
+
+    /// The sink, where it is one.
+    pub(crate) fn sink_mut(&mut self) -> Option<&mut dyn Sink> {
+        match &mut self.sink {
+            Some(sink) => Some(&mut **sink),
+            None => None,
+        }
+    }
+
+    pub(crate) fn is_sink(&self) -> bool {
+        self.sink.is_some()
     }
 
     /// How many completions lie in it.
@@ -62,6 +92,10 @@ impl Cq {
     /// Takes a completion; whether it is the one that an event was asked for.
     pub(crate) fn push(&mut self, c: Completion) -> Result<bool, CqOverflow> {
         if self.ring.len() >= self.capacity {
+            if let Some(sink) = &mut self.sink {
+                sink.on_completion(&c);
+                return Ok(false);
+            }
             self.overflowed = true;
         }
         if self.overflowed {
@@ -88,13 +122,18 @@ impl Cq {
         match self.ring.pop_front() {
             Some(c) => Ok(Some(c)),
             None if self.overflowed => Err(CqError::Overflow),
+            None if self.is_sink() => Err(CqError::IsSink),
             None => Ok(None),
         }
     }
 
     /// Asks for one event. Who asked for the next completion is not content with a solicited one later.
-    pub(crate) fn arm(&mut self, what: Notify) {
+    pub(crate) fn arm(&mut self, what: Notify) -> Result<(), CqError> {
+        if self.is_sink() {
+            return Err(CqError::IsSink);
+        }
         self.armed = self.armed.max(Some(what));
+        Ok(())
     }
 
     /// Takes out what one queue pair completed.
@@ -104,6 +143,9 @@ impl Cq {
 
     /// Changes the room; completions stay.
     pub(crate) fn resize(&mut self, capacity: usize) -> Result<(), CqError> {
+        if self.is_sink() {
+            return Err(CqError::IsSink);
+        }
         if capacity < self.ring.len() {
             return Err(CqError::TooSmall);
         }
@@ -134,7 +176,7 @@ mod tests {
     #[test]
     fn a_partial_completion_is_polled_with_its_reason_and_raises_no_event_of_an_error() {
         let mut cq = Cq::new(1);
-        cq.arm(Notify::Solicited);
+        cq.arm(Notify::Solicited).unwrap();
         let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
         let partial = Completion { byte_len: 24, partial: Some(PartialReason::Superseded), ..whole };
         assert_eq!(cq.push(partial), Ok(false));

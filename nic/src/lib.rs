@@ -7,6 +7,7 @@ pub mod address;
 mod address_handles;
 mod connect;
 pub mod cq;
+mod layer;
 pub mod memory;
 pub mod nic;
 mod qp;
@@ -17,7 +18,8 @@ mod timers;
 
 pub use address::{AddressAttr, AddressError};
 pub use connect::Connection;
-pub use cq::{CqError, Notify};
+pub use cq::{CqError, Notify, Sink};
+pub use layer::Layer;
 pub use memory::Buffer;
 pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, Port, negotiated_qp, next_key};
 pub use qp::QpInit;

@@ -27,6 +27,7 @@ use softnic_wire::{MacAddr, Path, PathMtu, Qpn, Template};
 use crate::address::AddressAttr;
 use crate::address_handles::AddressHandles;
 use crate::cq::Cq;
+use crate::layer::Installed;
 use crate::qp::Slot;
 use crate::regions::Regions;
 use crate::srq::Srq;
@@ -205,6 +206,8 @@ pub struct Nic {
     link_rate: u64,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
+    /// The software on it.
+    pub(crate) layer: Option<Box<Installed>>,
 }
 
 /// The longest frame there is: path MTU 4096 with every header.
@@ -249,6 +252,7 @@ impl Nic {
             link_mtu: None,
             link_rate: DEFAULT_LINK_RATE,
             held: vec![0; MAX_FRAME].into(),
+            layer: None,
         }
     }
 

@@ -22,6 +22,7 @@ mod objects;
 mod ping_pong;
 mod receiver_not_ready;
 mod selective;
+mod sinks;
 mod srq;
 mod states;
 mod transfer;

@@ -121,6 +121,8 @@ pub struct Config {
     pub send_cq: CqId,
     /// Where receives complete.
     pub recv_cq: CqId,
+    /// Receives complete in a sink: WRITEs with immediate need no receive.
+    pub recv_sink: bool,
     /// The shared queue that receives come from.
     pub srq: Option<SharedReceives>,
     /// How much it holds.

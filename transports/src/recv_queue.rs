@@ -17,6 +17,9 @@ use crate::{Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sg
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SrqId(pub u32);
 
+/// WRITEs with immediate that complete in a sink, and that may come before the one that is due.
+const AHEAD_IN_SINK: u32 = 256;
+
 /// A posted receive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receive {
@@ -175,6 +178,10 @@ pub(crate) struct Receives {
     qpn: Qpn,
     /// Of the memory that they name.
     pd: PdId,
+    /// They complete in a sink: WRITEs with immediate need none.
+    in_sink: bool,
+    /// How many there are says nothing about what may come.
+    unlimited: bool,
     tally: Tally,
 }
 
@@ -186,7 +193,16 @@ impl Receives {
             None => (RecvQueue::new(c.caps.max_recv_wr, rules(c.caps.max_recv_sge)), c.pd),
             Some(srq) => (RecvQueue::new(ahead, rules(srq.rules.max_sge.into())), srq.pd),
         };
-        Receives { queue, srq: c.srq.map(|srq| srq.id), cq: c.recv_cq, qpn: c.qpn, pd, tally: Tally::default() }
+        Receives {
+            queue,
+            srq: c.srq.map(|srq| srq.id),
+            cq: c.recv_cq,
+            qpn: c.qpn,
+            pd,
+            in_sink: c.recv_sink,
+            unlimited: c.srq.is_some() || c.recv_sink,
+            tally: Tally::default(),
+        }
     }
 
     /// Whether they come from a shared queue.
@@ -221,13 +237,23 @@ impl Receives {
         self.tally.check(self.queue.len(), "receive queue");
     }
 
-    /// What an acknowledgement says about receives: of shared ones nothing can be promised (IBA 9.7.7.2.2).
+    /// What an acknowledgement says about receives: of shared ones nothing can be promised (IBA 9.7.7.2.2), and WRITEs that complete
+    /// in a sink shall not wait for any.
     #[inline]
     pub(crate) fn credits(&self) -> Credits {
-        match self.srq {
-            None => Credits::at_most(self.queue.len()),
-            Some(_) => Credits::UNLIMITED,
-        }
+        if self.unlimited { Credits::UNLIMITED } else { Credits::at_most(self.queue.len()) }
+    }
+
+    /// Whether WRITEs with immediate need no receive.
+    #[inline]
+    pub(crate) fn are_in_sink(&self) -> bool {
+        self.in_sink
+    }
+
+    /// Whether a message that needs a receive with this packet finds none.
+    #[inline]
+    pub(crate) fn lacks_receive(&mut self, is_send: bool, host: &mut impl Host) -> bool {
+        (is_send || !self.in_sink) && self.head(host).is_none()
     }
 
     /// The receive that the message which begins now goes into, or the one under way.
@@ -254,9 +280,9 @@ impl Receives {
         self.queue.nth(ahead)
     }
 
-    /// The most receives that a message may be ahead of the one that is due.
+    /// The most messages that need a receive, or would without a sink, that one may be ahead of the one that is due.
     pub(crate) fn room(&self) -> u32 {
-        self.queue.max_wr
+        if self.in_sink { self.queue.max_wr.max(AHEAD_IN_SINK) } else { self.queue.max_wr }
     }
 
     /// The receive at the head is used up.
@@ -288,17 +314,23 @@ impl Receives {
         }
     }
 
-    /// Completes the receive at the head with the message that is in it.
+    /// Completes the receive at the head with the message that is in it; a WRITE that completes in a sink leaves it there.
     #[inline]
     pub(crate) fn complete(&mut self, whole: &Whole, host: &mut impl Host) -> Result<(), CqOverflow> {
-        let Some(receive) = self.pop() else { return Ok(()) };
+        let wr_id = match whole.is_send || !self.in_sink {
+            true => match self.pop() {
+                Some(receive) => receive.wr_id,
+                None => return Ok(()),
+            },
+            false => 0,
+        };
         let opcode = if whole.is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
         let completion = Completion {
             byte_len: whole.byte_len,
             imm: whole.imm,
             invalidated: whole.invalidate,
             solicited: whole.solicited,
-            ..Completion::new(receive.wr_id, Status::Success, opcode, self.qpn)
+            ..Completion::new(wr_id, Status::Success, opcode, self.qpn)
         };
         host.complete(self.cq, completion)
     }

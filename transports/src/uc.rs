@@ -100,7 +100,7 @@ impl Uc {
         let is_send = opcode.kind() == Kind::Send;
         let receives = &mut self.common.receives;
         // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
-        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && receives.head(host).is_none() {
+        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && receives.lacks_receive(is_send, host) {
             host.counters().out_of_buffer += 1;
             return Err(Refusal::Drop);
         }

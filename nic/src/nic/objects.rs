@@ -16,7 +16,7 @@ use super::queue_pairs::{MAX_SGE, MAX_WR};
 use super::{Group, Nic};
 use crate::address::{AddressAttr, AddressError};
 use crate::address_handles::AddressHandle;
-use crate::cq::{Cq, CqError, Notify};
+use crate::cq::{Cq, CqError, Notify, Sink};
 use crate::memory::Buffer;
 use crate::regions::{MrError, WindowType};
 use crate::srq::Srq;
@@ -180,6 +180,18 @@ impl Nic {
         CqId(self.shared.cqs.len() as u32 - 1)
     }
 
+    /// Makes a completion queue that is a value: it gets each completion when it happens. It is never full, never polled, never
+    /// armed; and of queue pairs whose receives complete there, WRITEs with immediate need no receive.
+    pub fn create_cq_sink(&mut self, sink: Box<dyn Sink>) -> CqId {
+        self.shared.cqs.push(Some(Cq::of_sink(sink)));
+        CqId(self.shared.cqs.len() as u32 - 1)
+    }
+
+    /// The value of a completion queue that is one.
+    pub fn sink_mut(&mut self, cq: CqId) -> Option<&mut dyn Sink> {
+        self.cq(cq).ok()?.sink_mut()
+    }
+
     /// Destroys a completion queue that no queue pair uses.
     pub fn destroy_cq(&mut self, cq: CqId) -> Result<(), CqError> {
         let slot = self.shared.cqs.get_mut(cq.0 as usize).ok_or(CqError::NoSuchCq)?;
@@ -225,8 +237,7 @@ impl Nic {
 
     /// Asks for one event, by [`Nic::poll_completion_event`], when a completion comes: poll the queue once more after this.
     pub fn req_notify_cq(&mut self, cq: CqId, what: Notify) -> Result<(), CqError> {
-        self.cq(cq)?.arm(what);
-        Ok(())
+        self.cq(cq)?.arm(what)
     }
 
     // ---- shared receive queues ----

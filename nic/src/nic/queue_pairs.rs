@@ -49,7 +49,9 @@ impl Nic {
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind(), index)?;
         let QpInit { pd, send_cq, recv_cq, caps, sig_all, prompt_acks, .. } = *init;
-        let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, prompt_acks, payload: self.payload };
+        let recv_sink = self.cq(recv_cq).is_ok_and(|cq| cq.is_sink());
+        let payload = self.payload;
+        let config = Config { qpn, pd, send_cq, recv_cq, recv_sink, srq, caps, sig_all, prompt_acks, payload };
         self.pools.provide(init.transport, self.port.mtu);
         let transaction_id = self.transaction_id(init, qpn);
         let endpoint = Endpoint::new(init.transport, init.kind(), &config, self.port.mtu, transaction_id);
@@ -174,6 +176,9 @@ impl Nic {
         self.tell_of_fallback(index);
         // What waited may go now.
         self.activate(index);
+        if let Some(layer) = &mut self.layer {
+            layer.due = true;
+        }
         Ok(())
     }
 

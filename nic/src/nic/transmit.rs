@@ -3,6 +3,7 @@
 use softnic_transports::QueuePair;
 use softnic_transports::negotiation::FallbackReason;
 use softnic_transports::prefetch::prefetch;
+use softnic_transports::qp::earlier;
 use softnic_wire::{Instant, Node, TxFrame};
 
 use super::{Nic, Shared};
@@ -213,6 +214,9 @@ impl Node for Nic {
     }
 
     fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        if self.layer.is_some() {
+            self.progress_layer_if_due(now);
+        }
         if port >= self.ready.len() || !self.up && port == Nic::WIRE {
             return false;
         }
@@ -231,11 +235,15 @@ impl Node for Nic {
             }
             self.end_turn(index, port);
         }
-        false
+        // What the layer posts now is sent before its next turn.
+        self.layer.is_some() && self.progress_layer_if_sent(now) && self.poll_transmit(now, port, tx)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        match &self.layer {
+            None => self.timers.next(),
+            Some(layer) => earlier(self.timers.next(), layer.poll_timeout()),
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -251,6 +259,9 @@ impl Node for Nic {
             }
             self.tell_of_fallback(index);
             self.activate(index);
+        }
+        if self.layer.is_some() {
+            self.handle_layer_timeout(now);
         }
     }
 }

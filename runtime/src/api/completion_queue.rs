@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use softnic_nic::transports::Completion;
 use softnic_nic::transports::completion::CqId;
-use softnic_nic::{CqError, Notify};
+use softnic_nic::{CqError, Notify, Sink};
 use softnic_sync::ring::{Consumer, ring};
 use softnic_sync::wish::Wish;
 use softnic_wire::Qpn;
@@ -144,7 +144,36 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Makes a completion queue in the engines: each engine, by its number, has a value of its own that gets each completion when it
+    /// happens, in whatever thread runs the engine. It must not wait for anything.
+    ///
+    /// The queue is never full, and there is nothing to poll, to arm or to wait for. Of queue pairs whose receives complete there, WRITEs
+    /// with immediate need no receive.
+    ///
+    /// # Errors
+    /// As [`Context::create_cq`].
+    pub fn create_cq_sink(&self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> io::Result<CompletionQueue> {
+        let context = Arc::clone(self.inner());
+        let overflowed = AtomicBool::new(false);
+        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, channel: None, overflowed });
+        let order = context.mirrored();
+        let mut id = CqId(0);
+        for (i, engine) in context.engines().iter().enumerate() {
+            id = engine.control().nic().create_cq_sink(sink(i));
+        }
+        drop(order);
+        let (rings, capacity) = (Mutex::new(Rings { rings: Vec::new(), next: 0 }), AtomicUsize::new(0));
+        Ok(CompletionQueue(Arc::new(Queue { context, id, rings, capacity, shared })))
+    }
+}
+
 impl CompletionQueue {
+    /// Whether it is in the engines ([`Context::create_cq_sink`]): such a queue has no ring.
+    pub fn is_sink(&self) -> bool {
+        self.rings().rings.is_empty()
+    }
+
     /// What events call it.
     pub fn id(&self) -> CqId {
         self.0.id
@@ -164,6 +193,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// [`CqError::Overflow`] when completions were lost because nobody took them in time: the queue is of no more use.
+    /// [`CqError::IsSink`] when there is never anything to take.
     #[inline]
     pub fn poll(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize, CqError> {
         self.poll_each(max, |completion| out.push(completion))
@@ -178,6 +208,9 @@ impl CompletionQueue {
         let taken = self.rings().take(max, &mut take);
         if taken > 0 || max == 0 {
             return Ok(taken);
+        }
+        if self.is_sink() {
+            return Err(CqError::IsSink);
         }
         if self.0.context.progress() {
             let taken = self.rings().take(max, take);
@@ -206,6 +239,9 @@ impl CompletionQueue {
     /// # Errors
     /// [`CqError::TooSmall`] when more than `capacity` are in it: then nothing has changed.
     pub fn resize(&self, capacity: usize) -> Result<(), CqError> {
+        if self.is_sink() {
+            return Err(CqError::IsSink);
+        }
         let context = &self.0.context;
         let order = context.mirrored();
         let mut engines = context.control_all(&order);
@@ -242,7 +278,8 @@ impl CompletionQueue {
         // It exists as long as this value does.
         let _ = core.nic().forget_completions(self.0.id, qpn);
         let mut rings = self.rings();
-        let old = &mut rings.rings[at];
+        // A sink keeps nothing.
+        let Some(old) = rings.rings.get_mut(at) else { return };
         if old.is_empty() {
             return;
         }
@@ -258,7 +295,8 @@ impl CompletionQueue {
         core.replace_ring(self.0.id, producer);
     }
 
-    /// Asks for one event when a completion comes: at the queue's channel, or, without one, by its own descriptor ([`AsFd`]).
+    /// Asks for one event when a completion comes: at the queue's channel, or, without one, by its own descriptor ([`AsFd`]). No event
+    /// comes from a queue in the engines.
     ///
     /// Only a completion that comes after this raises the event, none that is in the queue already. So poll once more after arming, and
     /// sleep only if there was nothing. One event comes for one arming; to arm again before it came asks for the same one.
@@ -298,8 +336,11 @@ impl CompletionQueue {
     /// Sleeps until there is a completion, or `timeout` has passed; whether there is one. The NIC's own thread makes progress meanwhile.
     ///
     /// # Errors
-    /// What poll(2) says.
+    /// What poll(2) says; [`io::ErrorKind::Unsupported`] when there is never anything to wait for.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        if self.is_sink() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let there = || self.rings().rings.iter_mut().any(|ring| !ring.is_empty());
         // Not by its channel, whose events are the program's.
         self.0.shared.wake.drain();

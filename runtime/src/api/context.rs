@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use softnic_nic::Port;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::{Counters, Event};
+use softnic_nic::{Layer, Nic, Port};
 
 use super::events::Events;
 use super::path::Network;
@@ -129,6 +129,25 @@ impl Context {
     #[inline]
     pub fn progress(&self) -> bool {
         self.0.progress()
+    }
+
+    /// Puts software on the NIC that runs in the engines, with the NIC of each: it takes completions from sinks and posts work by the
+    /// numbers of queue pairs. `layer` makes the one of each engine, by its number, or none. A layer must not wait for anything, and makes
+    /// no objects that all engines have: domains, memory, completion queues, address handles are the program's to make.
+    pub fn set_layers(&self, mut layer: impl FnMut(usize) -> Option<Box<dyn Layer>>) {
+        for (i, engine) in self.0.engines.iter().enumerate() {
+            let layer = layer(i);
+            engine.control().nic().set_layer(layer);
+            engine.wake();
+        }
+    }
+
+    /// Lets the program talk to the layer of an engine, with the engine to itself; `None` where there is none.
+    pub fn with_layer<R>(&self, engine: usize, talk: impl FnOnce(&mut dyn Layer, &mut Nic) -> R) -> Option<R> {
+        let engine = self.0.engines.get(engine)?;
+        let result = engine.control().nic().with_layer(talk);
+        engine.wake();
+        result
     }
 
     /// The NIC's own threads make progress from now on, until the result is dropped: for programs that wait for completions by poll(2) of

@@ -211,7 +211,7 @@ impl Responder {
         };
         let is_send = opcode.kind() == Kind::Send;
         // A SEND takes its receive with the first packet, a WRITE with immediate with its last.
-        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.receives.head(host).is_none() {
+        if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && self.receives.lacks_receive(is_send, host) {
             self.message = if planted(Bug::RnrForgotten) { self.message } else { before };
             self.sequence_nak.on_receiver_not_ready();
             host.counters().out_of_buffer += 1;

@@ -240,6 +240,10 @@ impl Responder {
                     return Err(Hindrance::INVALID);
                 }
                 let ahead = self.ahead(sr.number, receives)?;
+                // Of those ahead, WRITEs that complete in a sink take no receive: which one is its own is known when they have come.
+                if receives.are_in_sink() && ahead > 0 {
+                    return Err(Hindrance::NoReceive);
+                }
                 let receive = receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
                 let receive =
                     if planted(Bug::SrWrongReceive) { receives.nth(0, host).unwrap_or(receive) } else { receive };
@@ -262,7 +266,9 @@ impl Responder {
                 }
                 if let Some(sr) = packet.ext.sr {
                     let ahead = self.ahead(sr.number, receives)?;
-                    receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
+                    if !receives.are_in_sink() {
+                        receives.nth(ahead, host).ok_or(Hindrance::NoReceive)?;
+                    }
                 }
                 let region = remote(link, reth.rkey, reth.va, Access::REMOTE_WRITE);
                 // All that is left of the message, before a byte of it is written; if this is all of it, writing looks at it anyway.
