@@ -114,13 +114,12 @@ fn resolve(path: &[String], files: &BTreeMap<&Module, File>, to: &mut BTreeSet<M
     let Some(len) = (0..=path.len()).rev().find(|&len| files.contains_key(&path[..len].to_vec())) else { return };
     let (module, rest) = (path[..len].to_vec(), &path[len..]);
     let file = &files[&module];
-    // All of a module, and names that may be from a glob, are from wherever the module has them.
-    let named = rest.first().filter(|name| *name != "*");
-    if let Some((_, from)) = file.reexports.iter().find(|(name, _)| named == Some(name)) {
+    if let Some((_, from)) = file.reexports.iter().find(|(name, _)| name != "*" && rest.first() == Some(name)) {
         return resolve(from, files, to);
     }
-    for (_, from) in file.reexports.iter().filter(|(name, _)| name == "*" || rest.first().is_some() && named.is_none())
-    {
+    // A name that is not re-exported by itself may be from a glob; a glob takes all that is re-exported.
+    let takes_all = rest.first().is_some_and(|name| name == "*");
+    for (_, from) in file.reexports.iter().filter(|(name, _)| takes_all || name == "*") {
         resolve(&from[..from.len() - 1], files, to);
     }
     to.insert(module);

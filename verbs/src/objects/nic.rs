@@ -121,6 +121,7 @@ impl Owners {
 }
 
 impl Nics {
+    /// Opens the NICs of a device, or of two devices that are the ends of one wire.
     pub(crate) fn open(spec: &DeviceSpec, options: &OpenOptions) -> Result<Nics, OpenError> {
         let told = || {
             let owners = Arc::new(Owners::of(spec));
