@@ -26,6 +26,7 @@ use crate::Common;
   softnic sim --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
   softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,ab.queue=2M,ab.ecn=5K:200K:0.01
   softnic sim --topology docs/topologies/dumbbell.toml
+  softnic sim --topology docs/topologies/dumbbell.toml --pcap run.pcapng --pcap-link s0-s1
 
 A script names packets and what happens to them; docs/faults.md has all keys. lost-response.toml:
   [[event]]
@@ -81,12 +82,16 @@ pub(crate) struct Args {
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
     #[arg(long, default_value = "real", value_enum)]
     payload: PayloadArg,
-    /// Write every frame that leaves a NIC to a capture
+    /// Write every frame that leaves a NIC to a capture; of a --topology, every frame of every link, as pcapng with an interface
+    /// for each link
     #[arg(long, value_name = "FILE")]
     pcap: Option<String>,
+    /// Capture one link of the --topology alone, named by its two ends, as in h0-s0
+    #[arg(long, value_name = "LINK", requires_all = ["pcap", "topology"])]
+    pcap_link: Option<String>,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "retry", "fault", "payload", "pcap"])]
+        "rate", "rtt", "timeout", "retry", "fault", "payload"])]
     topology: Option<String>,
 }
 
@@ -167,7 +172,8 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     if let Some(file) = &args.topology {
-        return crate::topology::run(file, common);
+        let capture = args.pcap.as_deref().map(|path| (path, args.pcap_link.as_deref()));
+        return crate::topology::run(file, capture, common);
     }
     let options = args.options(common.seed);
     let bar = progress_bar(options.count);

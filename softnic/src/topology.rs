@@ -1,11 +1,12 @@
 //! `softnic sim --topology FILE`: flows between hosts of a network of switches, in virtual time.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use softnic_sim::report::CompletionTimes;
-use softnic_sim::topology::{self, FlowReport, Hooks, Topology, TopologyReport};
+use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, TopologyReport};
 
 use crate::Common;
 use crate::sim::progress_bar;
@@ -13,14 +14,32 @@ use crate::sim::progress_bar;
 /// Bytes that a topology may have: who names a capture or a device by mistake is told so at once.
 const MAX_FILE: u64 = 1 << 20;
 
-pub(crate) fn run(file: &str, common: &Common) -> Result<ExitCode, String> {
+/// Runs it; `capture` is the path of a capture, and the name of the link if it is to have one alone.
+pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Common) -> Result<ExitCode, String> {
     let topology: Topology = read(file)?.parse().map_err(|e| format!("{file}: {e}"))?;
+    let link = match capture.and_then(|(_, link)| link) {
+        None => None,
+        Some(name) => Some(topology.find_link(name).ok_or_else(|| {
+            format!(
+                "{file}: there is no link '{name}': a link is named by its two ends, as in {}",
+                topology.link_name(0)
+            )
+        })?),
+    };
+    let mut out = match capture {
+        None => None,
+        Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| format!("{path}: {e}"))?),
+    };
     let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
     let mut tell = |done| bar.set_position(done);
-    let hooks = Hooks { progress: Some(&mut tell), ..Hooks::default() };
-    let report = topology::run(&topology, common.seed, hooks);
+    let capture = out.as_mut().map(|out| Capture { out, link });
+    let report =
+        topology::run(&topology, common.seed, Hooks { progress: Some(&mut tell), capture, ..Hooks::default() });
     bar.finish_and_clear();
     let report = report.map_err(|e| format!("{file}: {e}"))?;
+    if let Some(mut out) = out {
+        out.flush().map_err(|e| format!("cannot write the capture: {e}"))?;
+    }
     let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),

@@ -83,6 +83,38 @@ fn flows_of_any_transport_are_reported_with_what_arrived() {
 }
 
 #[test]
+fn a_network_is_captured_whole_or_one_link_of_it() {
+    let path = scratch("run.pcapng", "");
+    let (file, pcap) = (example("dumbbell.toml"), path.to_str().expect("UTF-8"));
+    let frames = |link: &[&str]| {
+        let out = sim(&[&["--topology", &file, "--pcap", pcap], link].concat());
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let inspect = Command::new(env!("CARGO_BIN_EXE_softnic")).args(["inspect", "--json", pcap]).output();
+        let inspected = inspect.expect("softnic runs");
+        assert!(inspected.status.success(), "{}", String::from_utf8_lossy(&inspected.stderr));
+        let text = String::from_utf8(inspected.stdout).expect("UTF-8");
+        let last: Value = serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
+        last["summary"]["frames"].as_u64().expect("a count")
+    };
+    let (middle, all) = (frames(&["--pcap-link", "s1-s0"]), frames(&[]));
+    assert_eq!(middle, 64000 + 2989, "as the port's counters say");
+    assert_eq!(all, 3 * middle, "every frame crosses three links");
+    for (args, said) in [
+        (
+            &["--topology", &file, "--pcap", pcap, "--pcap-link", "s0-s9"][..],
+            "there is no link 's0-s9': a link is named by its two ends, as in h0-s0",
+        ),
+        (&["--topology", &file, "--pcap-link", "s0-s1"], "--pcap <FILE>"),
+        (&["--pcap", pcap, "--pcap-link", "s0-s1"], "--topology <FILE>"),
+    ] {
+        let out = sim(args);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && text.contains(said), "{text}");
+    }
+    std::fs::remove_file(path).expect("removed");
+}
+
+#[test]
 fn work_that_fails_is_said_and_counted() {
     let flow = "kind = \"star\"\nhosts = 2\nfault = \"loss=1\"\n[[flow]]\nfrom = \"h0\"\nto = \"h1\"\ncount = 3\n";
     let path = scratch("dead.toml", flow);
