@@ -372,9 +372,10 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--rtt", "40"], "is no time"),
         (&["--mtu", "1500"], "is no path MTU"),
         (&["--op", "flush"], "possible values: write, send, read, atomic"),
-        (&["--transport", "xp"], "there is no transport 'xp': choose rc, sr, lowar:R,C, uc or ud"),
+        (&["--transport", "xp"], "there is no transport `xp`: choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"),
         (&["--transport", "lowar:8,9"], "`8,9` are no blocks of lowar"),
-        (&["--transport", "sr:many"], "'many' is no number of packets: sr:16384"),
+        (&["--transport", "sr:many"], "`many` is no window of sr: it must be a number of packets from 64 to 2097152"),
+        (&["--transport", "sr:3"], "`3` is no window of sr"),
     ] {
         let (code, said) = refusal(args);
         assert_eq!(code, Some(2), "{args:?}");
@@ -382,7 +383,6 @@ fn wrong_arguments_get_one_clear_line() {
     }
     for (args, line) in [
         (&["--op", "atomic", "--size", "16"][..], "an atomic is of 8 bytes"),
-        (&["--transport", "sr:3"], "the window of sr must be from 64 to 2097152 packets"),
         (&["--transport", "uc", "--op", "read"], "uc has no READs and no atomics"),
         (&["--transport", "uc", "--op", "atomic"], "uc has no READs and no atomics"),
         (&["--transport", "ud", "--op", "write"], "ud has SENDs only"),

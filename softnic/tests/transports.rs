@@ -74,11 +74,12 @@ fn where_the_default_window_of_sr_does_not_fill_the_link_stderr_names_one_that_d
     }
 }
 
-/// A server of `softnic perf`, which ends with the test.
-struct Server(Child);
+/// A process that ends with the test.
+struct Running(Child);
 
-impl Server {
-    fn start(folder: &str, port: u16) -> Server {
+impl Running {
+    /// A server of `softnic perf`.
+    fn server(folder: &str, port: u16) -> Running {
         let device = format!("dgram:{folder}/a,{folder}/b,ip=10.9.0.1/24");
         let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
         command.args(["perf", "--server", "--dev", &device, "--port", &port.to_string()]);
@@ -86,11 +87,11 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut line).expect("a line");
         assert!(line.contains("waiting for a client"), "{line}");
-        Server(child)
+        Running(child)
     }
 }
 
-impl Drop for Server {
+impl Drop for Running {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = self.0.kill();
@@ -108,9 +109,10 @@ fn a_client_of_an_older_version_is_served() {
         (r#""transport":"rc""#, "rc", None, Value::Null),
     ] {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-        let mut server = Server::start(folder.to_str().expect("UTF-8"), port);
+        let mut server = Running::server(folder.to_str().expect("UTF-8"), port);
+        // Of raw frames the server needs no answer from the client's NIC, which is not there.
         let plan = format!(
-            r#"{{"op":"write_bw",{fields},"cc":null,"sizes":[64],"amount":"usual","qps":1,"mtu":null,"depth":128,"timeout":14,"retry":7,
+            r#"{{"op":"raw",{fields},"cc":null,"sizes":[64],"amount":"usual","qps":1,"mtu":null,"depth":128,"timeout":14,"retry":7,
             "tclass":0,"verify":false,"wait_completion":false}}"#
         );
         let hello = format!(
@@ -129,6 +131,34 @@ fn a_client_of_an_older_version_is_served() {
         assert_eq!(plan["blocks"], blocks, "{line}");
         writeln!(reader.get_mut(), "\"bye\"").expect("sent");
         assert!(server.0.wait().expect("ended").success());
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn a_client_writes_plans_that_older_servers_read() {
+    let folder = std::env::temp_dir().join(format!("softnic-transports-client-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("made");
+    let device = format!("dgram:{0}/a,{0}/b,ip=10.9.0.2/24", folder.display());
+    for (transport, fields) in [
+        ("rc", r#""transport":"rc","window":null,"blocks":null,"#),
+        ("sr", r#""transport":"sr","window":null,"blocks":null,"#),
+        ("sr:512", r#""transport":"sr","window":512,"blocks":null,"#),
+        ("lowar", r#""transport":"lowar","window":null,"blocks":[32,1],"#),
+        ("uc", r#""transport":"uc","window":null,"blocks":null,"#),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+        command.args(["perf", "write_bw", "--transport", transport, "--dev", &device]);
+        command.args(["--connect", "127.0.0.1", "--port", &port]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut client = Running(command.spawn().expect("softnic runs"));
+        let (stream, _) = listener.accept().expect("a client");
+        stream.set_read_timeout(Some(LIMIT)).expect("set");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("a plan");
+        assert!(line.contains(fields), "{transport}: {line}");
+        assert_eq!(client.0.wait().expect("ended").code(), Some(1), "nobody answers");
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
