@@ -23,6 +23,7 @@ pub mod recv_queue;
 mod send_queue;
 pub mod shim;
 pub mod sr;
+mod timers;
 pub mod uc;
 pub mod ud;
 mod unreliable;

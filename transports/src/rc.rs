@@ -19,6 +19,7 @@ use crate::memory::{Access, PdId};
 use crate::message::Link;
 use crate::qp::{Config, PayloadMode};
 use crate::send_queue::Numbering;
+use crate::timers::Timer;
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
 /// What it needs to receive (IBA 11.2.5.2, INIT to RTR).
@@ -151,7 +152,7 @@ impl Rc {
 
     /// An acknowledgement that waits for the program's reply goes with the next packet: no reply will come.
     pub fn release_ack(&mut self) {
-        self.ping_pong.release();
+        self.requester.timers.stop(Timer::AckDelay);
     }
 
     /// Lets requests wait, or go again; answers go on.
@@ -192,7 +193,7 @@ impl Rc {
     /// RTR to RTS.
     pub fn ready_to_send(&mut self, a: &SendAttr) {
         let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
-        self.ping_pong.set_timeout(ack_timeout(timeout));
+        self.ping_pong.set_timeout(ack_timeout(timeout), &mut self.requester.timers);
         self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
         self.state = QpState::ReadyToSend;
     }
@@ -233,7 +234,7 @@ impl Rc {
             self.responder.set_rnr_timer(timer);
         }
         if let Some(timeout) = u.timeout {
-            self.ping_pong.set_timeout(ack_timeout(timeout));
+            self.ping_pong.set_timeout(ack_timeout(timeout), &mut self.requester.timers);
         }
         self.requester.update(u);
     }
@@ -279,7 +280,7 @@ impl Rc {
             return;
         }
         self.state = QpState::Error;
-        self.ping_pong.release();
+        self.release_ack();
         self.requester.flush(work, self.qpn, host);
         self.responder.receives.flush(receive, host);
         if self.responder.receives.are_shared() {
@@ -325,7 +326,7 @@ impl Rc {
     pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
         let data = self.responder.owes_data();
         // What is owed beside the data comes after it.
-        if data && self.requester.congestion.must_pace_answer(now) {
+        if data && self.requester.must_pace_answer(now) {
             return (false, true);
         }
         let Some(link) = &self.link else { return (false, false) };
@@ -407,7 +408,7 @@ impl QueuePair for Rc {
     }
 
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
-        self.ping_pong.on_post(now);
+        self.ping_pong.on_post(now, &mut self.requester.timers);
         match (self.state, &self.link) {
             (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => {
                 self.requester.queue.publish(link.mtu, Numbering::Standard)
@@ -452,7 +453,8 @@ impl QueuePair for Rc {
             }
             self.check_drained(host);
         } else if self.state.receives() {
-            self.ping_pong.on_request();
+            // The peer waits for more than one answer, or goes on without it.
+            self.requester.timers.stop(Timer::AckDelay);
             let before = self.responder.messages();
             let done = self.responder.handle_request(packet, link, host);
             if self.responder.messages() != before {
@@ -460,7 +462,7 @@ impl QueuePair for Rc {
                     true => self.ping_pong.on_data_request(),
                     false => {
                         let may_wait = self.responder.owes_ack_only() && !self.prompt_acks;
-                        self.ping_pong.on_message(now, may_wait);
+                        self.ping_pong.on_message(now, may_wait, &mut self.requester.timers);
                     }
                 }
             }
@@ -482,10 +484,10 @@ impl QueuePair for Rc {
         if self.responder.owes_ack_only() && !self.ack_passed && !self.prompt_acks {
             if self.transmit_request(now, tx, host) {
                 self.ack_passed = true;
-                self.ping_pong.release();
+                self.release_ack();
                 return true;
             }
-            if self.ping_pong.holds(now) {
+            if self.ping_pong.holds(now, &mut self.requester.timers) {
                 return false;
             }
         }
@@ -500,15 +502,12 @@ impl QueuePair for Rc {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match (self.requester.poll_timeout(), self.ping_pong.poll_timeout()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        self.requester.timers.next()
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        self.ping_pong.holds(now);
-        self.requester.congestion.end_pause(now);
+        self.ping_pong.holds(now, &mut self.requester.timers);
+        self.requester.timers.take_expired(Timer::Pacing, now);
         if !self.state.sends() {
             return;
         }

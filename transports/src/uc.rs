@@ -12,6 +12,7 @@ use crate::memory::{Access, Region};
 use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
 use crate::qp::{Config, PayloadMode};
+use crate::timers::{Timer, TimerTable};
 use crate::unreliable::Common;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status};
 
@@ -44,6 +45,7 @@ pub struct Uc {
     /// Where the WRITE that is under way goes.
     target: (u64, u32),
     congestion: CongestionPoint,
+    timers: TimerTable,
 }
 
 /// What becomes of a packet that cannot be taken.
@@ -68,13 +70,14 @@ impl Uc {
             dropping: false,
             target: (0, 0),
             congestion: CongestionPoint::default(),
+            timers: TimerTable::default(),
         }
     }
 
     /// To the reset state: all work is forgotten.
     pub fn reset(&mut self) {
         self.common.reset();
-        self.link = None;
+        (self.link, self.timers) = (None, TimerTable::default());
         self.congestion.reset();
     }
 
@@ -279,7 +282,8 @@ impl QueuePair for Uc {
         }
         if self.congestion.is_controlled() {
             let until = self.congestion.pacing(now).filter(|_| self.common.has_something());
-            if self.congestion.pause(until) {
+            self.timers.set_or_stop(Timer::Pacing, until);
+            if until.is_some() {
                 return false;
             }
         }
@@ -294,11 +298,11 @@ impl QueuePair for Uc {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.congestion.paced_until()
+        self.timers.next()
     }
 
     fn handle_timeout(&mut self, now: Instant, _host: &mut impl Host) {
-        self.congestion.end_pause(now);
+        self.timers.take_expired(Timer::Pacing, now);
     }
 
     fn fail(&mut self, host: &mut impl Host) {
