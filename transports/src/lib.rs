@@ -27,6 +27,7 @@ pub mod recv_queue;
 mod send_queue;
 pub mod shim;
 pub mod sr;
+mod timers;
 mod transport;
 pub mod uc;
 pub mod ud;

@@ -21,6 +21,7 @@ use crate::negotiation::NegotiationOutcome;
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
+use crate::timers::Timer;
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
 /// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
@@ -121,7 +122,7 @@ impl Rc {
             return;
         }
         self.state = QpState::Error;
-        self.ping_pong.release();
+        self.release_ack();
         self.requester.flush(work, self.qpn, host);
         self.responder.receives.flush(receive, host);
         if self.responder.receives.are_shared() {
@@ -161,7 +162,7 @@ impl Rc {
     pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
         let data = self.responder.owes_data();
         // What is owed beside the data comes after it.
-        if data && self.requester.congestion.must_pace_answer(now) {
+        if data && self.requester.must_pace_answer(now) {
             return (false, true);
         }
         let Some(link) = &self.link else { return (false, false) };
@@ -266,7 +267,7 @@ impl QueuePair for Rc {
 
     fn ready_to_send(&mut self, a: &SendAttr) {
         let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
-        self.ping_pong.set_timeout(ack_timeout(timeout));
+        self.ping_pong.set_timeout(ack_timeout(timeout), &mut self.requester.timers);
         self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
         self.state = QpState::ReadyToSend;
     }
@@ -296,7 +297,7 @@ impl QueuePair for Rc {
             self.responder.set_rnr_timer(timer);
         }
         if let Some(timeout) = u.timeout {
-            self.ping_pong.set_timeout(ack_timeout(timeout));
+            self.ping_pong.set_timeout(ack_timeout(timeout), &mut self.requester.timers);
         }
         self.requester.update(u);
     }
@@ -309,7 +310,7 @@ impl QueuePair for Rc {
     }
 
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
-        self.ping_pong.on_post(now);
+        self.ping_pong.on_post(now, &mut self.requester.timers);
         match (self.state, &self.link) {
             (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => {
                 self.requester.queue.publish(link.mtu, Numbering::Standard)
@@ -354,7 +355,8 @@ impl QueuePair for Rc {
             }
             self.check_drained(host);
         } else if self.state.receives() {
-            self.ping_pong.on_request();
+            // The peer waits for more than one answer, or goes on without it.
+            self.requester.timers.stop(Timer::AckDelay);
             let before = self.responder.messages();
             let done = self.responder.handle_request(packet, link, host);
             if self.responder.messages() != before {
@@ -362,7 +364,7 @@ impl QueuePair for Rc {
                     true => self.ping_pong.on_data_request(),
                     false => {
                         let may_wait = self.responder.owes_ack_only() && !self.prompt_acks;
-                        self.ping_pong.on_message(now, may_wait);
+                        self.ping_pong.on_message(now, may_wait, &mut self.requester.timers);
                     }
                 }
             }
@@ -384,10 +386,10 @@ impl QueuePair for Rc {
         if self.responder.owes_ack_only() && !self.ack_passed && !self.prompt_acks {
             if self.transmit_request(now, tx, host) {
                 self.ack_passed = true;
-                self.ping_pong.release();
+                self.release_ack();
                 return true;
             }
-            if self.ping_pong.holds(now) {
+            if self.ping_pong.holds(now, &mut self.requester.timers) {
                 return false;
             }
         }
@@ -402,15 +404,12 @@ impl QueuePair for Rc {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match (self.requester.poll_timeout(), self.ping_pong.poll_timeout()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        self.requester.timers.next()
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        self.ping_pong.holds(now);
-        self.requester.congestion.end_pause(now);
+        self.ping_pong.holds(now, &mut self.requester.timers);
+        self.requester.timers.take_expired(Timer::Pacing, now);
         if !self.state.sends() {
             return;
         }
@@ -430,7 +429,7 @@ impl QueuePair for Rc {
     }
 
     fn release_ack(&mut self) {
-        self.ping_pong.release();
+        self.requester.timers.stop(Timer::AckDelay);
     }
 
     #[inline]

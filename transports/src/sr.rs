@@ -32,9 +32,10 @@ use crate::congestion::CongestionControl;
 use crate::invariants;
 use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
 use crate::posting::{RecvRules, SendRules};
-use crate::qp::{Config, NoCongestionControl, PathProps, ReceiveAttr, SendAttr, Update, earlier};
+use crate::qp::{Config, NoCongestionControl, PathProps, ReceiveAttr, SendAttr, Update};
 use crate::rc::{self, Rc};
 use crate::send_queue::Numbering;
+use crate::timers::Timer;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
 
 /// Packets after which an acknowledgement is asked for.
@@ -135,10 +136,10 @@ impl Sr {
             return;
         }
         if let Some(requester) = &mut self.requester {
-            requester.stop();
+            requester.stop(&mut self.rc.requester.timers);
         }
         if let (Some(responder), true) = (&mut self.responder, silent) {
-            responder.fall_silent();
+            responder.fall_silent(&mut self.rc.requester.timers);
         }
     }
 
@@ -180,7 +181,7 @@ impl Sr {
         let of_responses = packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::RESPONSES != 0);
         if opcode == Opcode::SR_ACKNOWLEDGE && of_responses {
             if let Some(responder) = &mut self.responder {
-                responder.handle_acknowledgement(now, packet, &self.rtt);
+                responder.handle_acknowledgement(now, packet, &self.rtt, &mut self.rc.requester.timers);
             }
             return true;
         }
@@ -218,11 +219,11 @@ impl Sr {
             return true;
         }
         if let Some(responder) = &mut self.responder {
-            if responder.has_answers() && self.rc.requester.congestion.must_pace_answer(now) {
+            if responder.has_answers() && self.rc.requester.must_pace_answer(now) {
                 return false;
             }
             let Some(link) = &self.rc.link else { return false };
-            let sent = responder.transmit_answer(now, tx, link, &self.rtt, host);
+            let sent = responder.transmit_answer(now, tx, link, &self.rtt, &mut self.rc.requester.timers, host);
             if sent {
                 self.rc.count_for_pacing(now, tx);
             }
@@ -393,15 +394,13 @@ impl QueuePair for Sr {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let requests = self.requester.as_ref().and_then(|r| r.deadline());
-        let answers = self.responder.as_ref().and_then(|r| r.timer.deadline());
-        earlier(self.rc.poll_timeout(), earlier(requests, answers))
+        self.rc.poll_timeout()
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        self.rc.requester.congestion.end_pause(now);
+        self.rc.requester.timers.take_expired(Timer::Pacing, now);
         if let Some(responder) = &mut self.responder {
-            responder.handle_timeout(now, &self.rtt);
+            responder.handle_timeout(now, &self.rtt, &mut self.rc.requester.timers);
         }
         if self.requester.is_some() {
             self.rc.release_ack();

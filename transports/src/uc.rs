@@ -13,6 +13,7 @@ use crate::message::{self, Link, Which};
 use crate::planted::{Bug, planted};
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
+use crate::timers::{Timer, TimerTable};
 use crate::unreliable::Common;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
 
@@ -28,6 +29,7 @@ pub struct Uc {
     /// Where the WRITE that is under way goes.
     target: (u64, u32),
     congestion: CongestionPoint,
+    timers: TimerTable,
 }
 
 /// What becomes of a packet that cannot be taken.
@@ -55,6 +57,7 @@ impl Uc {
             dropping: false,
             target: (0, 0),
             congestion: CongestionPoint::default(),
+            timers: TimerTable::default(),
         }
     }
 
@@ -175,7 +178,7 @@ impl QueuePair for Uc {
 
     fn reset(&mut self) {
         self.common.reset();
-        self.link = None;
+        (self.link, self.timers) = (None, TimerTable::default());
         self.congestion.reset();
     }
 
@@ -255,7 +258,8 @@ impl QueuePair for Uc {
         }
         if self.congestion.is_controlled() {
             let until = self.congestion.pacing(now).filter(|_| self.common.has_something());
-            if self.congestion.pause(until) {
+            self.timers.set_or_stop(Timer::Pacing, until);
+            if until.is_some() {
                 return false;
             }
         }
@@ -270,11 +274,11 @@ impl QueuePair for Uc {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.congestion.paced_until()
+        self.timers.next()
     }
 
     fn handle_timeout(&mut self, now: Instant, _host: &mut impl Host) {
-        self.congestion.end_pause(now);
+        self.timers.take_expired(Timer::Pacing, now);
     }
 
     fn fail(&mut self, host: &mut impl Host) {

@@ -6,6 +6,7 @@ use softnic_wire::{Instant, Opcode, TxFrame};
 use super::notification::NotificationPoint;
 use super::{CongestionControl, Feedback};
 use crate::message::Link;
+use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound};
 
 /// Reaction point and notification point of a queue pair. Without a controller nothing limits what is sent.
@@ -13,8 +14,6 @@ use crate::{Host, Inbound};
 pub(crate) struct CongestionPoint {
     reaction: Option<Box<ReactionPoint>>,
     notification: NotificationPoint,
-    /// The controller lets nothing go before this time, and a packet waits for it.
-    paced_until: Option<Instant>,
 }
 
 /// A controller, and what is measured for it. Boxed: most queue pairs have none.
@@ -43,7 +42,6 @@ impl CongestionPoint {
 
     /// The queue pair is ready to send: nothing was sent before.
     pub(crate) fn start(&mut self) {
-        self.stop();
         if let Some(r) = &mut self.reaction {
             (r.bytes_acked, r.timed) = (0, None);
         }
@@ -56,11 +54,6 @@ impl CongestionPoint {
         if let Some(r) = &mut self.reaction {
             r.controller.reset();
         }
-    }
-
-    /// No packet waits any more.
-    pub(crate) fn stop(&mut self) {
-        self.paced_until = None;
     }
 
     // ---- marks and notifications ----
@@ -116,30 +109,14 @@ impl CongestionPoint {
         self.reaction.as_ref().map(|r| r.controller.next_send()).filter(|&t| now < t)
     }
 
-    /// A packet waits until this time, or none does; says which.
-    #[inline]
-    pub(crate) fn pause(&mut self, until: Option<Instant>) -> bool {
-        self.paced_until = until;
-        until.is_some()
-    }
-
     /// Whether an answer with data must wait: the sender of data slows down, and of a READ that is its responder.
     #[inline]
-    pub(crate) fn must_pace_answer(&mut self, now: Instant) -> bool {
+    pub(crate) fn must_pace_answer(&self, now: Instant, timers: &mut TimerTable) -> bool {
         let until = self.pacing(now);
-        self.paced_until = until.or(self.paced_until);
+        if let Some(until) = until {
+            timers.set(Timer::Pacing, until);
+        }
         until.is_some()
-    }
-
-    /// When the packet that waits may go.
-    #[inline]
-    pub(crate) fn paced_until(&self) -> Option<Instant> {
-        self.paced_until
-    }
-
-    /// The time until which a packet waits may have come.
-    pub(crate) fn end_pause(&mut self, now: Instant) {
-        self.paced_until = self.paced_until.filter(|&t| now < t);
     }
 
     /// A packet left: those behind it wait for their turn.

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use softnic_wire::Instant;
 
+use crate::timers::{Timer, TimerTable};
+
 /// How long a program may take to answer, at most.
 const PATIENCE: Duration = Duration::from_micros(20);
 /// The part of an ACK timeout that may be spent so; the peer is likely to have the same.
@@ -17,7 +19,7 @@ const PART_OF_TIMEOUT: u32 = 4;
 const HABIT: u8 = 3;
 const FIRM: u8 = 8;
 
-/// What is known of the program's habits, and whether an acknowledgement is held now.
+/// What is known of the program's habits. An acknowledgement is held while [`Timer::AckDelay`] is set.
 #[derive(Debug, Default)]
 pub(super) struct PingPong {
     /// When a message came, if nothing was posted since; later if nobody looked for long.
@@ -26,38 +28,29 @@ pub(super) struct PingPong {
     patience: u32,
     /// One more for each message that was answered in time, two less for one that was not, none after two at a time.
     habit: u8,
-    held: Held,
-}
-
-/// Whether an acknowledgement waits for the program.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Held {
-    #[default]
-    No,
-    Yes,
-    /// Once more, because nobody looked for long.
-    Again,
+    /// The acknowledgement is held once more, because nobody looked for long.
+    again: bool,
 }
 
 impl PingPong {
     /// Where requests are given up as lost after `timeout`.
-    pub(super) fn set_timeout(&mut self, timeout: Option<Duration>) {
+    pub(super) fn set_timeout(&mut self, timeout: Option<Duration>, timers: &mut TimerTable) {
         self.patience = timeout.map_or(PATIENCE, |t| PATIENCE.min(t / PART_OF_TIMEOUT)).as_nanos() as u32;
-    }
-
-    /// A packet of a request has come: the peer waits for more than one answer, or goes on without it.
-    #[inline]
-    pub(super) fn on_request(&mut self) {
-        self.held = Held::No;
+        if timers.is_set(Timer::AckDelay) {
+            timers.set_or_stop(Timer::AckDelay, self.deadline());
+        }
     }
 
     /// A message has come whole; `may_wait` says that all that is owed is to acknowledge it, and that this may wait.
     #[inline]
-    pub(super) fn on_message(&mut self, now: Instant, may_wait: bool) {
+    pub(super) fn on_message(&mut self, now: Instant, may_wait: bool, timers: &mut TimerTable) {
         if self.arrived.replace(now).is_some() {
             self.habit = 0;
         }
-        self.held = if may_wait && self.habit >= HABIT { Held::Yes } else { Held::No };
+        if may_wait && self.habit >= HABIT {
+            self.again = false;
+            timers.set(Timer::AckDelay, self.after(now));
+        }
     }
 
     /// A message has come that is answered by data, not by the program.
@@ -67,9 +60,9 @@ impl PingPong {
 
     /// The program has posted something.
     #[inline]
-    pub(super) fn on_post(&mut self, now: Instant) {
+    pub(super) fn on_post(&mut self, now: Instant, timers: &mut TimerTable) {
+        timers.stop(Timer::AckDelay);
         let deadline = self.deadline();
-        self.held = Held::No;
         if self.arrived.take().is_some() {
             let in_time = deadline.is_some_and(|at| now < at);
             self.habit = if in_time { FIRM.min(self.habit + 1) } else { self.habit.saturating_sub(2) };
@@ -90,23 +83,12 @@ impl PingPong {
     ///
     /// Who looks much too late was kept from its core, and so, most likely, was the program: it gets its time then.
     #[inline]
-    pub(super) fn holds(&mut self, now: Instant) -> bool {
-        match (self.held, self.deadline()) {
-            (Held::Yes, Some(at)) if now >= self.after(at) => (self.arrived, self.held) = (Some(now), Held::Again),
-            (Held::Yes | Held::Again, Some(at)) if now < at => {}
-            _ => self.held = Held::No,
+    pub(super) fn holds(&mut self, now: Instant, timers: &mut TimerTable) -> bool {
+        let Some(at) = timers.get(Timer::AckDelay) else { return false };
+        if !self.again && now >= self.after(at) {
+            (self.arrived, self.again) = (Some(now), true);
+            timers.set(Timer::AckDelay, self.after(now));
         }
-        self.held != Held::No
-    }
-
-    /// When to look again.
-    #[inline]
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if self.held == Held::No { None } else { self.deadline() }
-    }
-
-    /// What is held goes.
-    pub(super) fn release(&mut self) {
-        self.held = Held::No;
+        !timers.take_expired(Timer::AckDelay, now)
     }
 }

@@ -17,8 +17,9 @@ use crate::congestion::{CongestionPoint, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
 use crate::posting::{SendRules, Supported};
-use crate::qp::{Config, earlier};
+use crate::qp::Config;
 use crate::send_queue::{SendQueue, Slot, completion};
+use crate::timers::{Timer, TimerTable};
 use crate::{CqOverflow, Host, Status};
 
 /// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
@@ -69,10 +70,8 @@ pub(crate) struct Requester {
     /// Retries since the last progress.
     pub(crate) retries: u8,
     pub(crate) rnr_retries: u8,
-    /// When the oldest outstanding packet counts as lost.
-    deadline: Option<Instant>,
-    /// The peer had no receive: nothing is sent before this time.
-    pub(crate) rnr_until: Option<Instant>,
+    /// All timers of the queue pair.
+    pub(crate) timers: TimerTable,
     /// Packets sent since one asked for an acknowledgement.
     since_ack_req: u32,
     /// The number behind the last packet that asked for one: up to here an answer is owed.
@@ -107,8 +106,7 @@ impl Requester {
             rnr_retry: 0,
             retries: 0,
             rnr_retries: 0,
-            deadline: None,
-            rnr_until: None,
+            timers: TimerTable::default(),
             since_ack_req: 0,
             answer_due: 0,
             credit_limit: None,
@@ -131,7 +129,8 @@ impl Requester {
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
         (self.retries, self.rnr_retries, self.since_ack_req, self.answer_due) = (0, 0, 0, 0);
-        (self.deadline, self.rnr_until, self.broken) = (None, None, None);
+        self.stop_timers();
+        self.broken = None;
         (self.credit_limit, self.sends_done, self.draining) = (None, 0, false);
         self.congestion.start();
     }
@@ -139,6 +138,7 @@ impl Requester {
     /// Forgets all work, and its timers with it.
     pub(super) fn reset(&mut self) {
         self.congestion.reset();
+        self.timers = TimerTable::default();
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
@@ -259,7 +259,7 @@ impl Requester {
         self.since_ack_req = 0;
         // Only a packet that asks for an answer starts the clock (IBA 9.7.6.1.3): what was sent before it may be unanswered.
         self.answer_due = self.answer_due.max(behind);
-        if self.deadline.is_none() {
+        if !self.timers.is_set(Timer::Ack) {
             self.arm(now);
         }
     }
@@ -273,7 +273,7 @@ impl Requester {
 
     /// A work request broke. The packets before it counted on it to ask for an answer; sent again, the last of them asks itself.
     pub(super) fn ask_before_broken(&mut self) {
-        if !self.window.is_empty() && (self.is_unanswerable() || self.deadline.is_none()) {
+        if !self.window.is_empty() && (self.is_unanswerable() || !self.timers.is_set(Timer::Ack)) {
             self.go_back_n.on_timeout(self.window);
         }
     }
@@ -309,38 +309,38 @@ impl Requester {
     /// Whether the peer asked to be left alone until later.
     #[inline]
     pub(crate) fn is_waiting(&self, now: Instant) -> bool {
-        self.rnr_until.is_some_and(|t| now < t)
+        self.timers.get(Timer::Rnr).is_some_and(|t| now < t)
     }
 
     /// Starts the clock; while the peer is left alone it cannot answer, so the clock starts behind that.
     fn arm(&mut self, now: Instant) {
-        let from = self.rnr_until.map_or(now, |t| t.max(now));
-        self.deadline = self.timeout.map(|t| from + t);
+        let from = self.timers.get(Timer::Rnr).map_or(now, |t| t.max(now));
+        self.timers.set_or_stop(Timer::Ack, self.timeout.map(|t| from + t));
     }
 
+    /// Whether an answer with data must wait for its turn.
     #[inline]
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let paced_until = self.congestion.paced_until();
-        if self.rnr_until.is_none() && paced_until.is_none() {
-            return self.deadline; // nearly always
+    pub(crate) fn must_pace_answer(&mut self, now: Instant) -> bool {
+        self.congestion.must_pace_answer(now, &mut self.timers)
+    }
+
+    /// Stops all timers of requests.
+    fn stop_timers(&mut self) {
+        for timer in [Timer::Ack, Timer::Rnr, Timer::Pacing] {
+            self.timers.stop(timer);
         }
-        earlier(earlier(self.rnr_until, self.deadline), paced_until)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) -> Result<(), Failure> {
-        if self.rnr_until.is_some_and(|t| t <= now) {
-            self.rnr_until = None;
-        }
-        self.congestion.end_pause(now);
-        if self.deadline.is_none_or(|t| now < t) {
+        self.timers.take_expired(Timer::Rnr, now);
+        if !self.timers.take_expired(Timer::Ack, now) {
             return Ok(());
         }
         host.counters().local_ack_timeout_err += 1;
         self.count_retry(host)?;
         self.go_back_n.on_timeout(self.window);
         self.congestion.feed_back(now, Feedback::Timeout);
-        // The next one starts when what is sent again leaves: others may have their turn first.
-        self.deadline = None;
+        // The timer starts again when what is sent again leaves: others may have their turn first.
         Ok(())
     }
 
@@ -360,8 +360,9 @@ impl Requester {
         );
         // An answer is owed: either the clock runs, or it will when what is to be sent, again or first, has left.
         let owed = self.answer_due > self.una && self.timeout.is_some();
-        let waits =
-            self.deadline.is_some() || self.go_back_n.next_resend(self.window).is_some() || next < self.queue.end();
+        let waits = self.timers.is_set(Timer::Ack)
+            || self.go_back_n.next_resend(self.window).is_some()
+            || next < self.queue.end();
         invariant!(!owed || waits, "an answer is owed, no clock runs, and nothing more will be sent");
         // What takes a walk over the queue: always when it is short, else now and then.
         if !self.una.is_multiple_of(64) && self.queue.end() - self.una > 64 {
@@ -378,8 +379,7 @@ impl Requester {
     /// made good any more.
     pub(super) fn flush(&mut self, status: Status, qpn: Qpn, host: &mut impl Host) {
         let mut status = status;
-        (self.deadline, self.rnr_until) = (None, None);
-        self.congestion.stop();
+        self.stop_timers();
         while let Some(slot) = self.queue.pop_any() {
             host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
             let _ = host.complete(self.cq, completion(&slot, qpn, status));

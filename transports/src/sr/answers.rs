@@ -13,6 +13,7 @@ use crate::memory::{Access, Region};
 use crate::message::{self, Link};
 use crate::qp::PayloadMode;
 use crate::rc::responder::remote;
+use crate::timers::TimerTable;
 
 /// High timeouts after which a requester that says nothing is left alone; any packet of it begins anew.
 const PATIENCE: u32 = 8;
@@ -76,6 +77,7 @@ impl Responder {
         tx: &mut TxFrame<'_>,
         link: &Link,
         rtt: &RoundTrip,
+        timers: &mut TimerTable,
         host: &mut impl Host,
     ) -> bool {
         if !self.has_answers() {
@@ -110,7 +112,7 @@ impl Responder {
             None => self.flight.on_sent(),
         }
         self.timer.on_sent(now);
-        self.start_timer(now, rtt);
+        self.start_timer(now, rtt, timers);
         true
     }
 
@@ -157,7 +159,14 @@ impl Responder {
     }
 
     /// The requester says which answers have come.
-    pub(super) fn note_acknowledged(&mut self, now: Instant, expected: u64, selective: Selective<'_>, rtt: &RoundTrip) {
+    pub(super) fn note_acknowledged(
+        &mut self,
+        now: Instant,
+        expected: u64,
+        selective: Selective<'_>,
+        rtt: &RoundTrip,
+        timers: &mut TimerTable,
+    ) {
         if expected > self.flight.next() {
             return;
         }
@@ -166,25 +175,25 @@ impl Responder {
             self.jobs.pop_front();
         }
         if self.flight.is_empty() {
-            self.timer.stop();
+            self.timer.stop(timers);
         } else if came > 0 || self.silent > PATIENCE {
             self.timer.on_progress();
-            self.start_timer(now, rtt);
+            self.start_timer(now, rtt, timers);
         }
         self.silent = 0;
     }
 
-    fn start_timer(&mut self, now: Instant, rtt: &RoundTrip) {
+    fn start_timer(&mut self, now: Instant, rtt: &RoundTrip, timers: &mut TimerTable) {
         let tail = self.flight.next() == self.end;
-        self.timer.start(now, self.flight.in_flight(), tail, rtt, Some(self.high));
+        self.timer.start(timers, now, (self.flight.in_flight(), tail), rtt, Some(self.high));
     }
 
     /// Time has passed.
-    pub(super) fn handle_timeout(&mut self, now: Instant, rtt: &RoundTrip) {
-        match self.timer.expire(now) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, rtt: &RoundTrip, timers: &mut TimerTable) {
+        match self.timer.expire(timers, now) {
             Some(Expired::Low) => {
                 self.flight.probe();
-                self.start_timer(now, rtt);
+                self.start_timer(now, rtt, timers);
             }
             Some(Expired::High) => {
                 self.silent += 1;

@@ -11,13 +11,14 @@ use super::acknowledgement::{self, Said};
 use super::arrivals::{Arrival, Arrivals};
 use super::flight::{Flight, Progress, Selective};
 use super::numbers::Numbers;
-use super::timer::{Expired, RoundTrip, Timer};
+use super::timer::{Expired, FlightTimer, RoundTrip};
 use crate::congestion::Feedback;
 use crate::memory::AccessError;
 use crate::message::{self, Link, Which};
 use crate::qp::PayloadMode;
 use crate::rc::requester::{Failure, RNR_RETRY_FOREVER, Requester as Base, data_request};
 use crate::send_queue::Slot;
+use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound, SendOp, Status};
 
 pub(super) struct Requester {
@@ -25,7 +26,7 @@ pub(super) struct Requester {
     numbers: Numbers,
     /// READ responses and values of atomics; their PSNs begin with that of the first request.
     answers: Arrivals,
-    timer: Timer,
+    timer: FlightTimer,
     /// Packets sent since one asked for an acknowledgement, and after how many the next one does.
     since_ack_req: u32,
     ack_every: u32,
@@ -43,7 +44,7 @@ impl Requester {
             flight: Flight::new(span, limit),
             numbers: Numbers::from(first),
             answers: Arrivals::new(window),
-            timer: Timer::default(),
+            timer: FlightTimer::new(Timer::Ack),
             since_ack_req: 0,
             ack_every,
             timed: None,
@@ -52,14 +53,9 @@ impl Requester {
         }
     }
 
-    #[inline]
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.timer.deadline()
-    }
-
     /// Everything ends: no clock runs, nothing is owed.
-    pub(super) fn stop(&mut self) {
-        self.timer.stop();
+    pub(super) fn stop(&mut self, timers: &mut TimerTable) {
+        self.timer.stop(timers);
         self.answers.fall_silent();
     }
 
@@ -89,11 +85,12 @@ impl Requester {
         if base.is_waiting(now) {
             return Ok(false);
         }
-        base.rnr_until = None;
+        base.timers.stop(Timer::Rnr);
         base.run_local(link, host)?;
         let has_something = self.flight.has_lost() || self.flight.next() != base.queue.end();
         let until = base.congestion.pacing(now).filter(|_| has_something);
-        if base.congestion.pause(until) {
+        base.timers.set_or_stop(Timer::Pacing, until);
+        if until.is_some() {
             return Ok(false);
         }
         if base.draining && self.since_ack_req > 0 && !self.flight.is_empty() {
@@ -289,7 +286,7 @@ impl Requester {
         }
         self.flight.mark_lost(n);
         let until = now + timer.duration();
-        base.rnr_until = Some(until);
+        base.timers.set(Timer::Rnr, until);
         self.timer.on_sent(until);
         self.start_timer(now, base, rtt);
         Ok(())
@@ -395,7 +392,7 @@ impl Requester {
         base.una = done;
         base.complete_done(link, host)?;
         if self.flight.is_empty() && base.rd_atomic == 0 {
-            self.timer.stop();
+            self.timer.stop(&mut base.timers);
         }
         match self.refused {
             Some((n, status)) if n <= done => Err(Failure::Work(status)),
@@ -405,17 +402,17 @@ impl Requester {
 
     // ---- time ----
 
-    fn start_timer(&mut self, now: Instant, base: &Base, rtt: &RoundTrip) {
+    fn start_timer(&mut self, now: Instant, base: &mut Base, rtt: &RoundTrip) {
         // While the peer is left alone it cannot answer.
-        let from = base.rnr_until.map_or(now, |t| t.max(now));
+        let from = base.timers.get(Timer::Rnr).map_or(now, |t| t.max(now));
         if !self.flight.is_empty() {
             let tail = self.flight.next() == base.queue.end();
-            self.timer.start(from, self.flight.in_flight(), tail, rtt, base.timeout);
+            self.timer.start(&mut base.timers, from, (self.flight.in_flight(), tail), rtt, base.timeout);
         } else if base.rd_atomic > 0 {
             // Its data will be sent again by the responder itself, if there still is one.
-            self.timer.start(from, u32::MAX, false, rtt, base.timeout);
+            self.timer.start(&mut base.timers, from, (u32::MAX, false), rtt, base.timeout);
         } else {
-            self.timer.stop();
+            self.timer.stop(&mut base.timers);
         }
     }
 
@@ -426,11 +423,8 @@ impl Requester {
         rtt: &RoundTrip,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
-        if base.rnr_until.is_some_and(|t| t <= now) {
-            base.rnr_until = None;
-        }
-        base.congestion.end_pause(now);
-        let Some(expired) = self.timer.expire(now) else { return Ok(()) };
+        base.timers.take_expired(Timer::Rnr, now);
+        let Some(expired) = self.timer.expire(&mut base.timers, now) else { return Ok(()) };
         if expired == Expired::High {
             host.counters().local_ack_timeout_err += 1;
             base.count_retry(host)?;

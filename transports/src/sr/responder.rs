@@ -18,12 +18,13 @@ use super::arrivals::{Arrival, Arrivals};
 use super::bitmap::Bitmap;
 use super::flight::Flight;
 use super::numbers::Numbers;
-use super::timer::{RoundTrip, Timer};
+use super::timer::{FlightTimer, RoundTrip};
 use crate::memory::{Access, AtomicOp};
 use crate::message::Link;
 use crate::planted::{Bug, planted};
 use crate::rc::responder::{Failure, remote};
 use crate::recv_queue::{Receives, Whole};
+use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound, Status};
 
 /// The high timeout of answers where the program has said none.
@@ -80,7 +81,7 @@ pub(super) struct Responder {
     pub(super) jobs: VecDeque<Job>,
     pub(super) flight: Flight,
     pub(super) end: u64,
-    pub(super) timer: Timer,
+    pub(super) timer: FlightTimer,
     pub(super) since_ack_req: u32,
     pub(super) ack_every: u32,
     pub(super) silent: u32,
@@ -122,7 +123,7 @@ impl Responder {
             jobs: VecDeque::with_capacity(limit),
             flight: Flight::new(m.span, m.limit),
             end: 0,
-            timer: Timer::default(),
+            timer: FlightTimer::new(Timer::Answers),
             since_ack_req: 0,
             ack_every: m.ack_every,
             silent: 0,
@@ -132,11 +133,11 @@ impl Responder {
     }
 
     /// Owes the peer nothing any more.
-    pub(super) fn fall_silent(&mut self) {
+    pub(super) fn fall_silent(&mut self, timers: &mut TimerTable) {
         self.nak = None;
         self.arrivals.fall_silent();
         self.jobs.clear();
-        self.timer.stop();
+        self.timer.stop(timers);
         self.end = self.flight.next();
     }
 
@@ -464,9 +465,15 @@ impl Responder {
     }
 
     /// The peer acknowledges answers.
-    pub(super) fn handle_acknowledgement(&mut self, now: Instant, packet: &Inbound<'_>, rtt: &RoundTrip) {
+    pub(super) fn handle_acknowledgement(
+        &mut self,
+        now: Instant,
+        packet: &Inbound<'_>,
+        rtt: &RoundTrip,
+        timers: &mut TimerTable,
+    ) {
         if let Some((expected, selective)) = acknowledgement::parse(packet, self.numbers, self.flight.una()) {
-            self.note_acknowledged(now, expected, selective, rtt);
+            self.note_acknowledged(now, expected, selective, rtt, timers);
         }
     }
 }

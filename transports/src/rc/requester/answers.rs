@@ -7,6 +7,7 @@ use super::{Failure, RNR_RETRY_FOREVER, Requester, completion};
 use crate::congestion::Feedback;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
+use crate::timers::Timer;
 use crate::{Host, Status};
 
 impl Requester {
@@ -72,7 +73,7 @@ impl Requester {
                 self.go_back_n.on_sequence_nak(psn);
                 self.congestion.feed_back(now, Feedback::Loss);
                 // The clock starts anew when what is sent again leaves.
-                self.deadline = None;
+                self.timers.stop(Timer::Ack);
                 return Ok(());
             }
             NakCode::INVALID_REQUEST => {
@@ -102,7 +103,7 @@ impl Requester {
             self.rnr_retries += 1;
         }
         self.go_back_n.on_sequence_nak(psn);
-        self.rnr_until = Some(now + timer.duration());
+        self.timers.set(Timer::Rnr, now + timer.duration());
         self.arm(now);
         Ok(())
     }
@@ -126,7 +127,7 @@ impl Requester {
         if self.answer_due > self.una && !planted(Bug::ClockStops) {
             self.arm(now);
         } else {
-            self.deadline = None;
+            self.timers.stop(Timer::Ack);
         }
         if self.congestion.is_controlled() {
             let bytes = self.queue.bytes_before(self.una, link.mtu);

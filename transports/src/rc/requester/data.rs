@@ -9,6 +9,7 @@ use crate::memory::{Access, AccessError, Region};
 use crate::message::Link;
 use crate::planted::{Bug, planted};
 use crate::send_queue::{Slot, Source};
+use crate::timers::Timer;
 use crate::{Host, Inbound, Memory, SendOp, Status};
 
 impl Requester {
@@ -59,7 +60,7 @@ impl Requester {
             self.count_retry(host)?;
             self.go_back_n.on_sequence_nak(psn);
             self.congestion.feed_back(now, Feedback::Loss);
-            self.deadline = None;
+            self.timers.stop(Timer::Ack);
         }
         Ok(false)
     }

@@ -7,6 +7,7 @@ use crate::Host;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
 use crate::send_queue::Slot;
+use crate::timers::Timer;
 
 impl Requester {
     /// Whether the message at `slot` may begin as far as the peer's receives go.
@@ -65,7 +66,7 @@ impl Requester {
     /// stands in the way of. `None` says nothing.
     #[inline]
     pub(super) fn next_plain(&mut self) -> Option<u32> {
-        let hindered = self.rnr_until.is_some()
+        let hindered = self.timers.is_set(Timer::Rnr)
             || self.congestion.is_controlled()
             || self.broken.is_some()
             || self.draining
@@ -94,9 +95,10 @@ impl Requester {
         if self.is_waiting(now) {
             return Ok(None);
         }
-        self.rnr_until = None;
+        self.timers.stop(Timer::Rnr);
         let until = self.congestion.pacing(now).filter(|_| self.has_something());
-        if self.congestion.pause(until) {
+        self.timers.set_or_stop(Timer::Pacing, until);
+        if until.is_some() {
             return Ok(None);
         }
         let broken = self.broken.is_some();

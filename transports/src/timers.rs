@@ -1,0 +1,144 @@
+//! The timers of a queue pair: all that there are, and a small table of when each of them expires.
+
+use softnic_wire::Instant;
+
+/// A timer of a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// Requests were not answered: some are sent again (IBA 9.7.6.1.3).
+    Ack,
+    /// The peer had no receive: no request is sent before.
+    Rnr,
+    /// A packet waits for its turn, by congestion control.
+    Pacing,
+    /// An acknowledgement waits for the program's reply no longer.
+    AckDelay,
+    /// Selective Repeat: answers with data were not acknowledged; some are sent again.
+    Answers,
+}
+
+/// How many timers there are.
+const COUNT: usize = Timer::Answers as usize + 1;
+
+/// When the timers of a queue pair expire.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TimerTable {
+    /// One bit for each timer that is set.
+    set: u8,
+    at: [Instant; COUNT],
+}
+
+impl TimerTable {
+    const fn bit(timer: Timer) -> u8 {
+        1 << timer as u8
+    }
+
+    /// Sets a timer, whether or not it was set before.
+    #[inline]
+    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+        self.set |= Self::bit(timer);
+        self.at[timer as usize] = at;
+    }
+
+    /// Sets a timer to a time, or stops it where there is none.
+    #[inline]
+    pub(crate) fn set_or_stop(&mut self, timer: Timer, at: Option<Instant>) {
+        match at {
+            Some(at) => self.set(timer, at),
+            None => self.stop(timer),
+        }
+    }
+
+    /// Stops a timer, whether or not it was set.
+    #[inline]
+    pub(crate) fn stop(&mut self, timer: Timer) {
+        self.set &= !Self::bit(timer);
+    }
+
+    /// Whether a timer is set.
+    #[inline]
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.set & Self::bit(timer) != 0
+    }
+
+    /// When a timer expires that is set.
+    #[inline]
+    pub(crate) fn get(&self, timer: Timer) -> Option<Instant> {
+        self.is_set(timer).then_some(self.at[timer as usize])
+    }
+
+    /// Whether a timer that is set has expired by now; then it is set no longer.
+    #[inline]
+    pub(crate) fn take_expired(&mut self, timer: Timer, now: Instant) -> bool {
+        let expired = self.get(timer).is_some_and(|at| at <= now);
+        if expired {
+            self.stop(timer);
+        }
+        expired
+    }
+
+    /// When the first of all timers expires.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Instant> {
+        const ACK: u8 = TimerTable::bit(Timer::Ack);
+        match self.set {
+            0 => None,
+            ACK => Some(self.at[Timer::Ack as usize]), // nearly always
+            _ => self.earliest(),
+        }
+    }
+
+    #[inline(never)]
+    fn earliest(&self) -> Option<Instant> {
+        let is_set = |&(i, _): &(usize, &Instant)| self.set & 1 << i != 0;
+        self.at.iter().enumerate().filter(is_set).map(|(_, &at)| at).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Timer; COUNT] = [Timer::Ack, Timer::Rnr, Timer::Pacing, Timer::AckDelay, Timer::Answers];
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn the_next_timer_is_the_earliest_of_those_that_are_set() {
+        let mut table = TimerTable::default();
+        assert_eq!(table.next(), None);
+        for (i, timer) in ALL.into_iter().enumerate() {
+            table.set(timer, at(100 - i as u64));
+            assert_eq!(table.next(), Some(at(100 - i as u64)));
+        }
+        for (i, timer) in ALL.into_iter().enumerate().rev() {
+            assert_eq!((table.next(), table.get(timer)), (table.get(timer), Some(at(100 - i as u64))));
+            table.stop(timer);
+            assert_eq!(table.get(timer), None);
+        }
+        assert_eq!(table.next(), None);
+    }
+
+    #[test]
+    fn a_timer_expires_once_at_its_time_and_not_before() {
+        for timer in ALL {
+            let mut table = TimerTable::default();
+            table.set(timer, at(20));
+            table.set(timer, at(10));
+            assert!(!table.take_expired(timer, at(9)) && table.is_set(timer));
+            assert!(table.take_expired(timer, at(10)));
+            assert!(!table.take_expired(timer, at(30)) && table.next().is_none());
+        }
+    }
+
+    #[test]
+    fn a_time_of_none_stops_a_timer() {
+        let mut table = TimerTable::default();
+        table.set_or_stop(Timer::Rnr, Some(at(5)));
+        assert_eq!(table.next(), Some(at(5)));
+        table.set_or_stop(Timer::Rnr, None);
+        assert_eq!(table.next(), None);
+    }
+}
