@@ -257,8 +257,8 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
             "flow 1: op: uc has no READs and no atomics: \"write\" or \"send\"",
         ),
         (
-            format!("{star}{}", flow(0, 1, "transport = \"uc\"\ncc = \"dcqcn\"")),
-            "flow 1: cc: uc has no congestion control",
+            format!("{star}{}", flow(0, 1, "transport = \"ud\"\ncc = \"dcqcn\"")),
+            "flow 1: cc: ud has no congestion control",
         ),
         (format!("{star}[[link]]\nbetween = [\"h0\"]\n{good}"), "link 1: between: two places"),
         (format!("{star}[[link]]\nbetween = [\"h0\", \"h1\"]\n{good}"), "link 1: between: there is no link"),
