@@ -1,48 +1,21 @@
 //! The send queue of a queue pair: work requests in a ring, each with the numbers its packets will have.
 
-use softnic_wire::segment::MessageKind;
-use softnic_wire::{Instant, PathMtu, Qpn};
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use slot::{Slot, completion};
+use softnic_wire::{Instant, PathMtu};
 
 use crate::deadlines::Deadlines;
 use crate::invariants::{Tally, invariant};
-use crate::memory::PdId;
 use crate::posting::SendRules;
 use crate::prefetch::prefetch;
-use crate::wr::{Data, Datagram};
-use crate::{Completion, Memory, PostError, SendOp, SendWr, Sge, Status, WcOpcode};
+use crate::wr::Data;
+use crate::{PostError, SendWr, Sge};
 
 /// Messages of one long packet that a queue pair sends in a turn, and the one before them.
 const TURN: u32 = 5;
-
-/// A work request in the queue.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
-    pub(crate) wr_id: u64,
-    pub(crate) op: SendOp,
-    pub(crate) signaled: bool,
-    pub(crate) solicited: bool,
-    pub(crate) fence: bool,
-    inline: bool,
-    /// What the operation is, asked several times for each packet.
-    awaits_data: bool,
-    uses_receive: bool,
-    local: bool,
-    /// A local operation that was carried out.
-    executed: bool,
-    sges: u8,
-    /// Where a datagram goes.
-    pub(crate) to: Option<Datagram>,
-    pub(crate) len: u32,
-    /// The number of its first packet, counted from the first that the queue pair ever sent: PSNs wrap, numbers do not.
-    pub(crate) first: u64,
-    pub(crate) packets: u32,
-    /// Bytes that all work requests before it send.
-    bytes: u64,
-    /// How many messages that use up a receive of the peer were posted up to and including this one: what credits bound.
-    pub(crate) sends: u32,
-    /// Selective Repeat: the number of the first packet that answers it, counted apart from requests.
-    pub(crate) answers: u64,
-}
 
 /// How packets are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,96 +24,6 @@ pub(crate) enum Numbering {
     Standard,
     /// Every packet has a number, and answers with data are counted apart.
     Apart,
-}
-
-impl Slot {
-    /// A place where no work request was yet.
-    const EMPTY: Slot = Slot {
-        wr_id: 0,
-        op: SendOp::Send,
-        signaled: false,
-        solicited: false,
-        fence: false,
-        inline: false,
-        awaits_data: false,
-        uses_receive: false,
-        local: false,
-        executed: false,
-        sges: 0,
-        to: None,
-        len: 0,
-        first: 0,
-        packets: 0,
-        bytes: 0,
-        sends: 0,
-        answers: 0,
-    };
-
-    /// The number behind its last packet; an operation without packets ends where it begins.
-    #[inline]
-    pub(crate) fn end(&self) -> u64 {
-        self.first + u64::from(self.packets)
-    }
-
-    /// Whether packet `n` is one of its.
-    #[inline]
-    fn holds(&self, n: u64) -> bool {
-        n.wrapping_sub(self.first) < u64::from(self.packets)
-    }
-
-    /// Whether packet `n` is its last.
-    #[inline]
-    pub(crate) fn ends_with(&self, n: u64) -> bool {
-        n + 1 == self.end()
-    }
-
-    /// Whether all that it does here has been done once everything before packet `n` is.
-    #[inline]
-    pub(crate) fn is_done(&self, n: u64) -> bool {
-        self.end() <= n && (self.executed || !self.local)
-    }
-
-    /// Carries out a local operation of the queue pair `qpn`; else the status that it ends with.
-    pub(crate) fn execute(&self, qpn: Qpn, pd: PdId, memory: &mut impl Memory) -> Result<(), Status> {
-        match self.op {
-            SendOp::LocalInv { rkey } => memory.invalidate(qpn, pd, rkey).map_err(|_| Status::LocQpOpErr),
-            SendOp::BindWindow(bind) => memory.bind(qpn, pd, &bind).map_err(|_| Status::MwBindErr),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the message takes a receive of the peer.
-    #[inline]
-    pub(crate) fn uses_receive(&self) -> bool {
-        self.uses_receive
-    }
-
-    /// Whether it is answered by data, not by an acknowledgement: READs and atomics. One request packet stands for all of
-    /// its PSNs.
-    #[inline]
-    pub(crate) fn awaits_data(&self) -> bool {
-        self.awaits_data
-    }
-
-    /// Whether it is carried out here, without a packet.
-    #[inline]
-    pub(crate) fn is_local(&self) -> bool {
-        self.local
-    }
-
-    /// What kind of message it sends; `None` for READs, atomics and what sends nothing.
-    #[inline]
-    pub(crate) fn kind(&self) -> Option<MessageKind> {
-        match self.op {
-            SendOp::Send => Some(MessageKind::Send),
-            SendOp::SendImm { .. } => Some(MessageKind::SendImm),
-            SendOp::SendInv { .. } => Some(MessageKind::SendInv),
-            SendOp::Write { .. } => Some(MessageKind::Write),
-            SendOp::WriteImm { .. } => Some(MessageKind::WriteImm),
-            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => None,
-            SendOp::LocalInv { .. } | SendOp::BindWindow(_) => None,
-        }
-    }
 }
 
 /// The bytes of a message, as the work request names them.
@@ -496,56 +379,5 @@ impl SendQueue {
         } else {
             Source::Gather(&self.sges[at * self.max_sge()..][..usize::from(slot.sges)])
         }
-    }
-}
-
-/// How a work request ended.
-pub(crate) fn completion(slot: &Slot, qpn: Qpn, status: Status) -> Completion {
-    let opcode = match slot.op {
-        SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. } => WcOpcode::Send,
-        SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::Write,
-        SendOp::Read { .. } => WcOpcode::Read,
-        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-        SendOp::LocalInv { .. } => WcOpcode::LocalInv,
-        SendOp::BindWindow(_) => WcOpcode::BindWindow,
-    };
-    Completion { byte_len: slot.len, ..Completion::new(slot.wr_id, status, opcode, qpn) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::SendFlags;
-    use crate::posting::{Operations, Supported};
-    use crate::qp::Caps;
-
-    fn queue(deadlines: bool) -> SendQueue {
-        let caps = Caps { max_send_wr: 2, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 0 };
-        SendQueue::new(2, SendRules::new(&caps, Supported { operations: Operations::Unanswered, deadlines }))
-    }
-
-    fn wr(deadline: Option<Instant>) -> SendWr<'static> {
-        let (op, data, flags) = (SendOp::Send, Data::Gather(&[]), SendFlags::default());
-        SendWr { wr_id: 1, op, data, flags, deadline, to: None }
-    }
-
-    #[test]
-    fn a_deadline_is_kept_as_long_as_its_work_request_and_no_longer() {
-        let (mut queue, deadline) = (queue(true), Some(Instant::from_nanos(7)));
-        for deadline in [deadline, None, None, deadline] {
-            queue.rules().check(&wr(deadline)).unwrap();
-            queue.write(&wr(deadline), false).unwrap();
-            queue.publish(PathMtu::B256, Numbering::Standard);
-            assert_eq!(queue.deadline(queue.head_position()), deadline);
-            queue.drop_head();
-            queue.note_end();
-        }
-    }
-
-    #[test]
-    fn a_queue_without_deadlines_refuses_them() {
-        let queue = queue(false);
-        assert_eq!(queue.rules().check(&wr(Some(Instant::from_nanos(7)))), Err(PostError::NoDeadlines));
     }
 }

@@ -1,11 +1,14 @@
 //! Queue pairs.
 
+mod multicast;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use multicast::MulticastError;
 use softnic_nic as nic;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
@@ -22,10 +25,10 @@ use super::Transport;
 use super::completion_queue::CompletionQueue;
 use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
-use super::path::{Network, PeerPath, lock};
+use super::path::{PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
-use crate::host_network::{HostNetworkError, Membership};
+use crate::host_network::Membership;
 
 /// What a queue pair is made with.
 #[derive(Debug, Clone)]
@@ -132,17 +135,6 @@ impl Connection {
             max_dest_rd_atomic: self.max_dest_rd_atomic,
         }
     }
-}
-
-/// Why a queue pair cannot hear what is sent to a multicast group.
-#[derive(Debug, thiserror::Error)]
-pub enum MulticastError {
-    /// It is not for groups, or the address is none of a group.
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    /// The kernel does not join the group.
-    #[error(transparent)]
-    Kernel(#[from] HostNetworkError),
 }
 
 /// A queue pair. It is destroyed when the last clone goes.
@@ -466,35 +458,6 @@ impl QueuePair {
     /// As [`QueuePair::post_recv`]; [`PostError::NoDeadlines`] where the transport keeps none.
     pub fn post_recv_within(&self, wr: &RecvWr<'_>, limit: Duration) -> Result<(), PostError> {
         self.post_recv(&RecvWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
-    }
-
-    /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is
-    /// to be called in the interface's network namespace.
-    ///
-    /// # Errors
-    /// When the queue pair is no datagram queue pair, the address no group's, or the kernel refuses to join.
-    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
-        self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
-        let membership = match &self.0.pd.inner().network {
-            Network::Kernel { host, .. } => lock(host).join(group).map(Some),
-            Network::Own => Ok(None),
-        };
-        let membership = membership.inspect_err(|_| {
-            // It was attached just now.
-            let _ = self.0.engine.control().nic().detach_multicast(self.0.qpn, group);
-        })?;
-        self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).push((group, membership));
-        Ok(())
-    }
-
-    /// Leaves a multicast group.
-    ///
-    /// # Errors
-    /// When it is not a member.
-    pub fn detach_multicast(&self, group: IpAddr) -> Result<(), ObjectError> {
-        self.0.engine.control().nic().detach_multicast(self.0.qpn, group)?;
-        self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).retain(|(g, _)| *g != group);
-        Ok(())
     }
 }
 

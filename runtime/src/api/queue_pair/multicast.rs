@@ -1,0 +1,51 @@
+//! Multicast groups of datagram queue pairs.
+
+use std::net::IpAddr;
+
+use softnic_nic::ObjectError;
+
+use super::QueuePair;
+use crate::api::path::{Network, lock};
+use crate::host_network::HostNetworkError;
+
+/// Why a queue pair cannot hear what is sent to a multicast group.
+#[derive(Debug, thiserror::Error)]
+pub enum MulticastError {
+    /// It is not for groups, or the address is none of a group.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// The kernel does not join the group.
+    #[error(transparent)]
+    Kernel(#[from] HostNetworkError),
+}
+
+impl QueuePair {
+    /// Hears from now on what is sent to a multicast group; the kernel joins it too where the NIC is on one of its interfaces, so this is
+    /// to be called in the interface's network namespace.
+    ///
+    /// # Errors
+    /// When the queue pair is no datagram queue pair, the address no group's, or the kernel refuses to join.
+    pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
+        self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
+        let membership = match &self.0.pd.inner().network {
+            Network::Kernel { host, .. } => lock(host).join(group).map(Some),
+            Network::Own => Ok(None),
+        };
+        let membership = membership.inspect_err(|_| {
+            // It was attached just now.
+            let _ = self.0.engine.control().nic().detach_multicast(self.0.qpn, group);
+        })?;
+        self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).push((group, membership));
+        Ok(())
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// When it is not a member.
+    pub fn detach_multicast(&self, group: IpAddr) -> Result<(), ObjectError> {
+        self.0.engine.control().nic().detach_multicast(self.0.qpn, group)?;
+        self.0.groups.lock().unwrap_or_else(|p| p.into_inner()).retain(|(g, _)| *g != group);
+        Ok(())
+    }
+}
