@@ -72,6 +72,10 @@ pub struct QpInit {
     pub sr: Option<SrConfig>,
     /// LoWAR is offered to the peer; for reliable connections without Selective Repeat.
     pub lowar: Option<Code>,
+    /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it ([`Event::QpHalted`]).
+    ///
+    /// [`Event::QpHalted`]: softnic_transports::Event::QpHalted
+    pub halt_on_retry_exceeded: bool,
 }
 
 impl QpInit {
@@ -88,6 +92,7 @@ impl QpInit {
             prompt_acks: false,
             sr: None,
             lowar: None,
+            halt_on_retry_exceeded: false,
         }
     }
 }

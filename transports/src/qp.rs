@@ -86,6 +86,8 @@ pub struct Config {
     pub sig_all: bool,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
+    /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it.
+    pub halt_on_retry_exceeded: bool,
 }
 
 /// A packet for a queue pair: headers read, ICRC right, sender and partition checked.

@@ -17,6 +17,7 @@ use crate::congestion::CongestionControl;
 use crate::invariants::ON;
 use crate::memory::{Access, PdId};
 use crate::message::Link;
+use crate::outstanding::OutstandingSends;
 use crate::qp::{Config, PayloadMode};
 use crate::send_queue::Numbering;
 use crate::timers::Timer;
@@ -106,6 +107,10 @@ pub struct Rc {
     prompt_acks: bool,
     /// Requests wait: for what the peer says about a shim.
     held: bool,
+    /// Out of retries, the work stays in place.
+    halts: bool,
+    /// The work is in place, and the oldest send will end so when it is flushed.
+    halted: Option<Status>,
 }
 
 impl Rc {
@@ -130,6 +135,8 @@ impl Rc {
             ping_pong: PingPong::default(),
             prompt_acks: false,
             held: false,
+            halts: c.halt_on_retry_exceeded,
+            halted: None,
         }
     }
 
@@ -140,7 +147,7 @@ impl Rc {
         self.requester.reset();
         self.responder.receives.clear();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
-        self.ping_pong = PingPong::default();
+        (self.ping_pong, self.halted) = (PingPong::default(), None);
     }
 
     /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes. Where nobody polls, a reply that
@@ -274,11 +281,27 @@ impl Rc {
         self.flush(work, None, host);
     }
 
+    /// Out of retries, where the owner asked for that: goes to the error state with all work in place. [`QueuePair::fail`] flushes it.
+    fn halt(&mut self, status: Status, host: &mut impl Host) {
+        (self.state, self.halted) = (QpState::Error, Some(status));
+        self.responder.fall_silent();
+        self.release_ack();
+        self.requester.stop_timers();
+        host.notify(Event::QpHalted(self.qpn, status));
+    }
+
+    /// The sends that have not completed, oldest first.
+    pub fn outstanding_sends(&self) -> OutstandingSends<'_> {
+        self.requester.outstanding()
+    }
+
     /// Goes to the error state and flushes. `work` is how the oldest send ends, `receive` the receive in use.
     fn flush(&mut self, work: Status, receive: Option<Status>, host: &mut impl Host) {
-        if self.state == QpState::Error {
-            return;
-        }
+        let work = match (self.state, self.halted.take()) {
+            (_, Some(halted)) => halted,
+            (QpState::Error, None) => return,
+            (_, None) => work,
+        };
         self.state = QpState::Error;
         self.release_ack();
         self.requester.flush(work, self.qpn, host);
@@ -363,6 +386,9 @@ impl Rc {
 
     pub(crate) fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
+            requester::Failure::Work(status @ (Status::RetryExcErr | Status::RnrRetryExcErr)) if self.halts => {
+                self.halt(status, host);
+            }
             requester::Failure::Work(status) => self.stop(status, host),
             requester::Failure::CqOverflow => self.stop_fatally(host),
         }
@@ -413,6 +439,10 @@ impl QueuePair for Rc {
             (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => {
                 self.requester.queue.publish(link.mtu, Numbering::Standard)
             }
+            // The owner of a queue pair that halted finds it among the others.
+            (QpState::Error, Some(link)) if self.halted.is_some() => {
+                self.requester.queue.publish(link.mtu, Numbering::Standard)
+            }
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
             (QpState::Error, _) => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}
@@ -424,7 +454,7 @@ impl QueuePair for Rc {
             return Err(PostError::State);
         }
         self.responder.receives.post(wr)?;
-        if self.state == QpState::Error {
+        if self.state == QpState::Error && self.halted.is_none() {
             self.responder.receives.flush(None, host);
         }
         Ok(())

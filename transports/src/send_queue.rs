@@ -26,7 +26,7 @@ pub(crate) struct Slot {
     uses_receive: bool,
     local: bool,
     /// A local operation that was carried out.
-    executed: bool,
+    pub(crate) executed: bool,
     sges: u8,
     /// Where a datagram goes.
     pub(crate) to: Option<Datagram>,

@@ -28,6 +28,7 @@ use timer::RoundTrip;
 use crate::congestion::CongestionControl;
 use crate::invariants;
 use crate::negotiation::{Agreement, Choice, Offer};
+use crate::outstanding::OutstandingSends;
 use crate::qp::{Config, earlier};
 use crate::rc::{self, Rc, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
@@ -152,6 +153,11 @@ impl Sr {
     /// An acknowledgement that waits for the program's reply goes with the next packet.
     pub fn release_ack(&mut self) {
         self.rc.release_ack();
+    }
+
+    /// The sends that have not completed, oldest first.
+    pub fn outstanding_sends(&self) -> OutstandingSends<'_> {
+        self.rc.outstanding_sends()
     }
 
     /// What its requests are sent by.

@@ -3,6 +3,7 @@
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
+use softnic_transports::outstanding::OutstandingSends;
 use softnic_transports::qp::{Caps, Config, QpState, SharedReceives};
 use softnic_transports::shim::Shim;
 use softnic_transports::wr::Data;
@@ -43,7 +44,17 @@ impl Nic {
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind, index)?;
         let QpInit { pd, send_cq, recv_cq, caps, sig_all, .. } = *init;
-        let config = Config { qpn, pd, send_cq, recv_cq, srq, caps, sig_all, payload: self.payload };
+        let config = Config {
+            qpn,
+            pd,
+            send_cq,
+            recv_cq,
+            srq,
+            caps,
+            sig_all,
+            payload: self.payload,
+            halt_on_retry_exceeded: init.halt_on_retry_exceeded,
+        };
         if init.lowar.is_some() {
             self.buffers.provide(self.port.mtu.bytes() as usize);
         }
@@ -181,6 +192,15 @@ impl Nic {
         let slot = self.slot_of(qpn)?;
         let state = each!(&slot.qp, qp => qp.state());
         Some((slot.init, QpAttr { state: Some(state), ..slot.attr }))
+    }
+
+    /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. `None` for others.
+    pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
+        match &self.slot_of(qpn)?.qp {
+            AnyQp::Rc(qp) => Some(qp.outstanding_sends()),
+            AnyQp::Sr(qp) => Some(qp.outstanding_sends()),
+            _ => None,
+        }
     }
 
     /// Puts a congestion controller in charge of a queue pair.

@@ -64,6 +64,8 @@ pub struct Options {
     pub sr: [Option<SrConfig>; 2],
     /// LoWAR, which each host offers the other.
     pub lowar: [Option<Code>; 2],
+    /// Out of retries, a queue pair halts.
+    pub halts: bool,
 }
 
 impl Default for Options {
@@ -89,6 +91,7 @@ impl Default for Options {
             prompt_acks: false,
             sr: [None; 2],
             lowar: [None; 2],
+            halts: false,
         }
     }
 }
@@ -232,8 +235,15 @@ impl World {
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
             let (prompt_acks, sr, lowar) = (options.prompt_acks, options.sr[h], options.lowar[h]);
-            let init =
-                QpInit { srq, prompt_acks, sr, lowar, ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps) };
+            let halt_on_retry_exceeded = options.halts;
+            let init = QpInit {
+                srq,
+                prompt_acks,
+                sr,
+                lowar,
+                halt_on_retry_exceeded,
+                ..QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps)
+            };
             let qpn = nic.create_qp(&init).unwrap();
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });
