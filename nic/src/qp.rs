@@ -30,6 +30,10 @@ pub struct QpInit {
     pub sig_all: bool,
     /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
     pub prompt_acks: bool,
+    /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it ([`Event::QpHalted`]).
+    ///
+    /// [`Event::QpHalted`]: softnic_transports::Event::QpHalted
+    pub halt_on_retry_exceeded: bool,
 }
 
 impl QpInit {
@@ -50,6 +54,7 @@ impl QpInit {
             caps,
             sig_all: false,
             prompt_acks: false,
+            halt_on_retry_exceeded: false,
         }
     }
 

@@ -42,6 +42,7 @@ fn names_are_those_of_verbs() {
         (Event::QpReqErr(qpn), "QP_REQ_ERR"),
         (Event::QpAccessErr(qpn), "QP_ACCESS_ERR"),
         (Event::FellBack(qpn, [10, 0, 0, 2].into(), FallbackReason::Silent), "FELL_BACK"),
+        (Event::QpHalted(qpn, Status::RetryExcErr), "HALTED"),
         (Event::CqErr(CqId(0)), "CQ_ERR"),
         (Event::SrqLimit(SrqId(0)), "SRQ_LIMIT"),
         (Event::PortActive, "PORT_ACTIVE"),

@@ -10,6 +10,7 @@ mod drain;
 mod errors;
 mod events;
 mod found_by_swarm;
+mod halting;
 mod hostile;
 mod local_operations;
 mod loopback;

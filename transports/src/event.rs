@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use softnic_wire::Qpn;
 
-use crate::completion::CqId;
+use crate::completion::{CqId, Status};
 use crate::negotiation::FallbackReason;
 use crate::recv_queue::SrqId;
 
@@ -26,6 +26,9 @@ pub enum Event {
     QpAccessErr(Qpn),
     /// The queue pair offered an extension and speaks the standard with its peer, at this address. Verbs have no name for it.
     FellBack(Qpn, IpAddr, FallbackReason),
+    /// The queue pair ran out of retries, in this way, and halted as its owner asked for: it is in the error state with its work in place.
+    /// Verbs have no name for it.
+    QpHalted(Qpn, Status),
     /// A completion found no room.
     CqErr(CqId),
     /// A shared receive queue has fewer receives than its limit.
@@ -44,7 +47,7 @@ impl Event {
         match *self {
             Event::CommEst(qpn) | Event::LastWqeReached(qpn) | Event::SqDrained(qpn) => Some(qpn),
             Event::QpFatal(qpn) | Event::QpReqErr(qpn) | Event::QpAccessErr(qpn) => Some(qpn),
-            Event::FellBack(qpn, ..) => Some(qpn),
+            Event::FellBack(qpn, ..) | Event::QpHalted(qpn, _) => Some(qpn),
             Event::CqErr(_) | Event::SrqLimit(_) | Event::PortActive | Event::PortErr | Event::GidChange => None,
         }
     }
@@ -61,6 +64,7 @@ impl fmt::Display for Event {
             Event::QpReqErr(_) => "QP_REQ_ERR",
             Event::QpAccessErr(_) => "QP_ACCESS_ERR",
             Event::FellBack(..) => "FELL_BACK",
+            Event::QpHalted(..) => "HALTED",
             Event::CqErr(_) => "CQ_ERR",
             Event::SrqLimit(_) => "SRQ_LIMIT",
             Event::PortActive => "PORT_ACTIVE",

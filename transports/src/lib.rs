@@ -16,6 +16,7 @@ pub mod lowar;
 pub mod memory;
 mod message;
 pub mod negotiation;
+pub mod outstanding;
 #[doc(hidden)]
 pub mod planted;
 pub mod posting;

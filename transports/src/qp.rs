@@ -15,6 +15,7 @@ use crate::completion::CqId;
 use crate::congestion::CongestionControl;
 use crate::memory::PdId;
 use crate::negotiation::{Choice, NegotiationOutcome};
+use crate::outstanding::OutstandingSends;
 use crate::posting::{RecvRules, SendRules};
 use crate::recv_queue::SrqId;
 use crate::wr::AhId;
@@ -133,6 +134,8 @@ pub struct Config {
     pub prompt_acks: bool,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
+    /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it.
+    pub halt_on_retry_exceeded: bool,
 }
 
 /// A packet for a queue pair: headers read, ICRC right, sender and partition checked.
@@ -297,6 +300,11 @@ pub trait QueuePair {
 
     /// What its requests are sent by, where that does not follow from the negotiation alone.
     fn choice(&self) -> Option<Choice> {
+        None
+    }
+
+    /// The sends that have not completed, oldest first: what is in place where a reliable connection halted.
+    fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         None
     }
 

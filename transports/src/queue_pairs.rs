@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::congestion::CongestionControl;
 use crate::lowar::{self, Lowar};
 use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome, Offer};
+use crate::outstanding::OutstandingSends;
 use crate::posting::{RecvRules, SendRules};
 use crate::prefetch::prefetch;
 use crate::qp::{
@@ -223,6 +224,10 @@ impl QueuePair for AnyQp {
 
     fn choice(&self) -> Option<Choice> {
         each!(self, qp => qp.choice())
+    }
+
+    fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
+        each!(self, qp => qp.outstanding_sends())
     }
 
     #[inline]

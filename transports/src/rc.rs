@@ -18,6 +18,7 @@ use crate::invariants::ON;
 use crate::memory::PdId;
 use crate::message::Link;
 use crate::negotiation::NegotiationOutcome;
+use crate::outstanding::OutstandingSends;
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
@@ -54,6 +55,10 @@ pub struct Rc {
     prompt_acks: bool,
     /// Requests wait: for what the peer says about a shim.
     held: bool,
+    /// Out of retries, the work stays in place.
+    halts: bool,
+    /// The work is in place, and the oldest send will end so when it is flushed.
+    halted: Option<Status>,
 }
 
 impl Rc {
@@ -81,6 +86,8 @@ impl Rc {
             ping_pong: PingPong::default(),
             prompt_acks: c.prompt_acks,
             held: false,
+            halts: c.halt_on_retry_exceeded,
+            halted: None,
         }
     }
 
@@ -116,11 +123,22 @@ impl Rc {
         self.flush(work, None, host);
     }
 
+    /// Out of retries, where the owner asked for that: goes to the error state with all work in place. [`QueuePair::fail`] flushes it.
+    fn halt(&mut self, status: Status, host: &mut impl Host) {
+        (self.state, self.halted) = (QpState::Error, Some(status));
+        self.responder.fall_silent();
+        self.release_ack();
+        self.requester.stop_timers();
+        host.notify(Event::QpHalted(self.qpn, status));
+    }
+
     /// Goes to the error state and flushes. `work` is how the oldest send ends, `receive` the receive in use.
     fn flush(&mut self, work: Status, receive: Option<Status>, host: &mut impl Host) {
-        if self.state == QpState::Error {
-            return;
-        }
+        let work = match (self.state, self.halted.take()) {
+            (_, Some(halted)) => halted,
+            (QpState::Error, None) => return,
+            (_, None) => work,
+        };
         self.state = QpState::Error;
         self.release_ack();
         self.requester.flush(work, self.qpn, host);
@@ -199,6 +217,9 @@ impl Rc {
 
     pub(crate) fn on_request_failure(&mut self, f: requester::Failure, host: &mut impl Host) {
         match f {
+            requester::Failure::Work(status @ (Status::RetryExcErr | Status::RnrRetryExcErr)) if self.halts => {
+                self.halt(status, host);
+            }
             requester::Failure::Work(status) => self.stop(status, host),
             requester::Failure::CqOverflow => self.stop_fatally(host),
         }
@@ -244,7 +265,7 @@ impl QueuePair for Rc {
         self.requester.reset();
         self.responder.receives.clear();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
-        self.ping_pong = PingPong::default();
+        (self.ping_pong, self.halted) = (PingPong::default(), None);
     }
 
     fn init(&mut self) {
@@ -315,6 +336,10 @@ impl QueuePair for Rc {
             (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => {
                 self.requester.queue.publish(link.mtu, Numbering::Standard)
             }
+            // The owner of a queue pair that halted finds it among the others.
+            (QpState::Error, Some(link)) if self.halted.is_some() => {
+                self.requester.queue.publish(link.mtu, Numbering::Standard)
+            }
             // What is posted to a queue pair in error is flushed at once (IBA 10.3.1.6).
             (QpState::Error, _) => self.requester.flush(Status::WrFlushErr, self.qpn, host),
             _ => {}
@@ -326,7 +351,7 @@ impl QueuePair for Rc {
             return Err(PostError::State);
         }
         self.responder.receives.post(wr)?;
-        if self.state == QpState::Error {
+        if self.state == QpState::Error && self.halted.is_none() {
             self.responder.receives.flush(None, host);
         }
         Ok(())
@@ -453,5 +478,9 @@ impl QueuePair for Rc {
 
     fn on_shim_marked(&mut self, now: Instant) {
         self.requester.congestion.on_marked_of_shim(now);
+    }
+
+    fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
+        Some(self.requester.outstanding())
     }
 }

@@ -31,6 +31,7 @@ use timer::RoundTrip;
 use crate::congestion::CongestionControl;
 use crate::invariants;
 use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
+use crate::outstanding::OutstandingSends;
 use crate::posting::{RecvRules, SendRules};
 use crate::qp::{Config, NoCongestionControl, PathProps, ReceiveAttr, SendAttr, Update};
 use crate::rc::{self, Rc};
@@ -453,5 +454,9 @@ impl QueuePair for Sr {
             self.follow_round_trip();
         }
         self.decide();
+    }
+
+    fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
+        self.rc.outstanding_sends()
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
+use softnic_transports::outstanding::OutstandingSends;
 use softnic_transports::posting::{RecvRules, SendRules};
 use softnic_transports::qp::{
     Caps, Config, ModifyError, NoCongestionControl, PathProps, QpAttr, QpState, SharedReceives,
@@ -48,10 +49,20 @@ impl Nic {
         };
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind(), index)?;
-        let QpInit { pd, send_cq, recv_cq, caps, sig_all, prompt_acks, .. } = *init;
-        let recv_sink = self.cq(recv_cq).is_ok_and(|cq| cq.is_sink());
-        let payload = self.payload;
-        let config = Config { qpn, pd, send_cq, recv_cq, recv_sink, srq, caps, sig_all, prompt_acks, payload };
+        let QpInit { pd, send_cq, recv_cq, caps, sig_all, prompt_acks, halt_on_retry_exceeded, .. } = *init;
+        let config = Config {
+            qpn,
+            pd,
+            send_cq,
+            recv_cq,
+            recv_sink: self.cq(recv_cq).is_ok_and(|cq| cq.is_sink()),
+            srq,
+            caps,
+            sig_all,
+            prompt_acks,
+            payload: self.payload,
+            halt_on_retry_exceeded,
+        };
         self.pools.provide(init.transport, self.port.mtu);
         let transaction_id = self.transaction_id(init, qpn);
         let endpoint = Endpoint::new(init.transport, init.kind(), &config, self.port.mtu, transaction_id);
@@ -212,6 +223,11 @@ impl Nic {
     pub fn query_qp(&self, qpn: Qpn) -> Option<(QpInit, QpAttr)> {
         let slot = self.slot_of(qpn)?;
         Some((slot.init, slot.endpoint.attributes()))
+    }
+
+    /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. `None` for others.
+    pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
+        self.slot_of(qpn)?.endpoint.qp.outstanding_sends()
     }
 
     /// Puts a congestion controller in charge of a queue pair.

@@ -62,6 +62,8 @@ pub struct Options {
     pub prompt_acks: bool,
     /// The extension of RC that each host offers the other.
     pub offers: [Option<Transport>; 2],
+    /// Out of retries, a queue pair halts.
+    pub halts: bool,
 }
 
 impl Default for Options {
@@ -86,6 +88,7 @@ impl Default for Options {
             mr_access: all,
             prompt_acks: false,
             offers: [None; 2],
+            halts: false,
         }
     }
 }
@@ -229,8 +232,13 @@ impl World {
             let Caps { max_recv_wr, max_recv_sge, .. } = options.caps;
             let srq = options.srq.then(|| nic.create_srq(pd, max_recv_wr, max_recv_sge).unwrap());
             let usual = QpInit::new(options.kind, pd, send_cq, recv_cq, options.caps);
-            let transport = options.offers[h].unwrap_or(usual.transport);
-            let init = QpInit { srq, prompt_acks: options.prompt_acks, transport, ..usual };
+            let init = QpInit {
+                srq,
+                prompt_acks: options.prompt_acks,
+                transport: options.offers[h].unwrap_or(usual.transport),
+                halt_on_retry_exceeded: options.halts,
+                ..usual
+            };
             let qpn = nic.create_qp(&init).unwrap();
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });

@@ -16,6 +16,7 @@ use crate::completion::CqId;
 use crate::congestion::{CongestionPoint, Feedback};
 use crate::invariants::{ON, invariant};
 use crate::message::Link;
+use crate::outstanding::OutstandingSends;
 use crate::posting::{SendRules, Supported};
 use crate::qp::Config;
 use crate::send_queue::{SendQueue, Slot, completion};
@@ -164,6 +165,11 @@ impl Requester {
 
     pub(super) fn sig_all(&self) -> bool {
         self.sig_all
+    }
+
+    /// The work requests that have not completed.
+    pub(super) fn outstanding(&self) -> OutstandingSends<'_> {
+        OutstandingSends::new(&self.queue, self.una, self.number(self.window.next))
     }
 
     /// The number of the packet with a PSN inside the window, or right behind it.
@@ -325,7 +331,7 @@ impl Requester {
     }
 
     /// Stops all timers of requests.
-    fn stop_timers(&mut self) {
+    pub(super) fn stop_timers(&mut self) {
         for timer in [Timer::Ack, Timer::Rnr, Timer::Pacing] {
             self.timers.stop(timer);
         }

@@ -21,7 +21,7 @@ pub(crate) struct Slot {
     pub(super) uses_receive: bool,
     pub(super) local: bool,
     /// A local operation that was carried out.
-    pub(super) executed: bool,
+    pub(crate) executed: bool,
     pub(super) sges: u8,
     /// Where a datagram goes.
     pub(crate) to: Option<Datagram>,

@@ -34,7 +34,7 @@ pub(crate) const IBV_EVENT_GID_CHANGE: c_int = 18;
 pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
     let qp = |kind, qpn: Qpn| (kind, Some(Subject::Qp(qpn.value())));
     Some(match event {
-        Event::FellBack(..) => return None,
+        Event::FellBack(..) | Event::QpHalted(..) => return None,
         Event::CommEst(qpn) => qp(IBV_EVENT_COMM_EST, qpn),
         Event::LastWqeReached(qpn) => qp(IBV_EVENT_QP_LAST_WQE_REACHED, qpn),
         Event::SqDrained(qpn) => qp(IBV_EVENT_SQ_DRAINED, qpn),
