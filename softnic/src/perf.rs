@@ -131,7 +131,7 @@ fn size_arg(s: &str) -> Result<u32, String> {
 
 fn transport_help() -> String {
     format!(
-        "The transport of both ends [default: rc]:\n{}\nsr and lowar are negotiated: where the peer has them not, rc is used",
+        "The transport of both ends [default: rc]:\n{}\nExtensions of the standard are negotiated: with a peer that has them not, rc is used",
         Transport::help(|_| true)
     )
 }

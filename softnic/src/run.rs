@@ -171,8 +171,8 @@ fn check_transport(name: &str) -> Result<(), String> {
 
 fn transport_help() -> String {
     format!(
-        "The transport of RC queue pairs [default: rc]:\n{}\nsr and lowar are negotiated: a peer that has them not is named on stderr, and \
-         rc is used. lowar needs a link MTU of the path MTU and 120 more",
+        "The transport of RC queue pairs [default: rc]:\n{}\nExtensions of the standard are negotiated: a peer that has them not is named on stderr, \
+         and rc is used. lowar needs a link MTU of the path MTU and 120 more",
         Transport::help(|t| t.kind() == QpKind::Rc)
     )
 }
