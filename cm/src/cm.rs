@@ -16,6 +16,9 @@ use crate::{CmId, Config, Counters, Disconnect, Error, Event, ListenId, Route, S
 /// Answers to messages that belong to no connection, waiting to be sent.
 const MAX_STRAYS: usize = 64;
 
+/// Round trips that wait to be asked for, at most.
+const MAX_ROUND_TRIPS: usize = 64;
+
 /// The communication manager of one NIC.
 pub struct Cm {
     pub(crate) config: Config,
@@ -39,6 +42,7 @@ pub struct Cm {
     ready: VecDeque<CmId>,
     strays: VecDeque<(Route, Outgoing)>,
     events: VecDeque<Event>,
+    round_trips: VecDeque<(IpAddr, Duration)>,
     pub(crate) counters: Counters,
 }
 
@@ -69,6 +73,7 @@ impl Cm {
             ready: VecDeque::new(),
             strays: VecDeque::new(),
             events: VecDeque::new(),
+            round_trips: VecDeque::new(),
             counters: Counters::default(),
         }
     }
@@ -76,6 +81,21 @@ impl Cm {
     /// The next thing that the program must know.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// The next round trip to a peer that was measured, by a REQ that was sent once and its REP. The peer's program had its part in it: it
+    /// is an upper bound. Unless it is asked for, older ones are forgotten.
+    pub fn poll_round_trip(&mut self) -> Option<(IpAddr, Duration)> {
+        self.round_trips.pop_front()
+    }
+
+    /// A REQ was answered: the round trip is known, unless nobody knows which of several was.
+    pub(crate) fn note_round_trip(&mut self, now: Instant, id: CmId) {
+        let Some(conn) = self.conns.get(&id).filter(|conn| conn.sent == 1) else { return };
+        if self.round_trips.len() == MAX_ROUND_TRIPS {
+            self.round_trips.pop_front();
+        }
+        self.round_trips.push_back((conn.route.remote, now - conn.asked));
     }
 
     /// Writes the next MAD that goes out now, and says where to; `None` when there is none.
@@ -96,6 +116,9 @@ impl Cm {
                 && let Some(out) = conn.request.clone()
             {
                 if due {
+                    if conn.sent == 0 {
+                        conn.asked = now;
+                    }
                     conn.sent = conn.sent.saturating_add(1);
                     let interval = conn.interval;
                     self.set_deadline(id, Some(now + interval));

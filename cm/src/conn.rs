@@ -95,8 +95,9 @@ pub(crate) struct Conn {
     pub(crate) deadline: Option<Instant>,
     /// Time between two transmissions of a request.
     pub(crate) interval: Duration,
-    /// How often the request has been sent.
+    /// How often the request has been sent, and when it was sent first.
     pub(crate) sent: u8,
+    pub(crate) asked: Instant,
     pub(crate) max_retries: u8,
     /// How long packets may be on their way: the time in timewait.
     pub(crate) timewait: Duration,
@@ -127,6 +128,7 @@ impl Conn {
             deadline: None,
             interval: Duration::ZERO,
             sent: 0,
+            asked: Instant::ZERO,
             max_retries: 0,
             timewait: Duration::ZERO,
             horizon: Duration::ZERO,

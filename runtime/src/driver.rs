@@ -1,13 +1,16 @@
 //! The loop around a Node: frames in, timers, frames out.
 
+mod recorder;
+
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use recorder::Recorder;
 use rustix::event::epoll;
 use softnic_nic::Nic;
-use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
+use softnic_pcaps::{LinkType, PcapWriter};
 use softnic_wire::{Error, Instant, Layout, MacAddr, Node, TxFrame};
 
 use crate::io::{MAX_FRAME, PacketIo};
@@ -388,195 +391,5 @@ fn any_of(descriptors: &[OwnedFd]) -> io::Result<OwnedFd> {
     Ok(set)
 }
 
-/// Writes the frames of one batch to the capture, if there is one, and keeps the first error.
-struct Recorder<'a> {
-    capture: Option<&'a mut PcapWriter<Box<dyn Write + Send>>>,
-    epoch: u64,
-    result: Result<(), DriverError>,
-}
-
-impl<'a> Recorder<'a> {
-    fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write + Send>>>, epoch: u64) -> Recorder<'a> {
-        Recorder { capture: capture.as_mut(), epoch, result: Ok(()) }
-    }
-
-    fn write(&mut self, now: Instant, frame: &[u8]) {
-        let Some(capture) = &mut self.capture else { return };
-        if self.result.is_ok() {
-            let time = Timestamp::from_nanos((self.epoch + now.as_nanos()).into());
-            self.result = capture.write(time, frame, frame.len() as u32).map_err(DriverError::Capture);
-        }
-    }
-
-    /// The same of a frame that may lie in two pieces, which are joined in `scratch`.
-    fn write_segments(&mut self, now: Instant, tx: &TxFrame<'_>, scratch: &mut [u8]) {
-        if self.capture.is_none() {
-            return;
-        }
-        match tx.segments() {
-            (all, []) => self.write(now, all),
-            (first, second) => {
-                let joined = &mut scratch[..first.len() + second.len()];
-                joined[..first.len()].copy_from_slice(first);
-                joined[first.len()..].copy_from_slice(second);
-                self.write(now, joined);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-    use std::os::fd::{BorrowedFd, OwnedFd};
-
-    use softnic_nic::Port;
-    use softnic_wire::PathMtu;
-
-    use super::*;
-
-    /// A wire that has no room for a while.
-    struct Narrow {
-        full: bool,
-    }
-
-    impl PacketIo for Narrow {
-        fn receive(&mut self, _: usize, _: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
-            Ok(0)
-        }
-
-        fn transmit(&mut self, _: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
-            let mut room = [0; 100];
-            Ok(usize::from(!self.full && next(&mut TxFrame::new(&mut room))))
-        }
-
-        fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn readiness(&self) -> io::Result<OwnedFd> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        fn lost(&self) -> u64 {
-            0
-        }
-    }
-
-    /// Has one frame to send, and keeps what time it was told then.
-    struct Once(Option<Instant>);
-
-    impl Node for Once {
-        fn handle_frame(&mut self, _: Instant, _: usize, _: &mut [u8]) {}
-
-        fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
-            port == Nic::WIRE && self.0.is_none() && {
-                self.0 = Some(now);
-                tx.put_frame(&[0; 60]).is_ok()
-            }
-        }
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            None
-        }
-
-        fn handle_timeout(&mut self, _: Instant) {}
-    }
-
-    #[test]
-    fn a_frame_that_waited_for_room_is_sent_with_the_time_of_its_sending() {
-        for rounds in 1..2 * IDLE_ROUNDS {
-            let addresses = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
-            let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
-            let mut driver = Driver::new(Once(None), Narrow { full: true }, Neighbours::new(&port));
-            for _ in 0..rounds {
-                assert!(!driver.step_after(None, &mut |_, _| ()).unwrap());
-            }
-            let before = driver.now();
-            driver.io_mut().full = false;
-            driver.step_after(None, &mut |_, _| ()).unwrap();
-            assert!(driver.node.0.unwrap() >= before, "after {rounds} rounds in vain");
-        }
-    }
-
-    /// Counts how often its timer was called, which is due at all times.
-    struct Due(u32);
-
-    impl Node for Due {
-        fn handle_frame(&mut self, _: Instant, _: usize, _: &mut [u8]) {}
-
-        fn poll_transmit(&mut self, _: Instant, _: usize, _: &mut TxFrame<'_>) -> bool {
-            false
-        }
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            Some(Instant::ZERO)
-        }
-
-        fn handle_timeout(&mut self, _: Instant) {
-            self.0 += 1;
-        }
-    }
-
-    #[test]
-    fn a_timer_is_at_most_a_few_rounds_late_though_nothing_comes_in() {
-        let port = Port { mac: MacAddr([2; 6]), addresses: Vec::new(), mtu: PathMtu::B1024 };
-        let mut driver = Driver::new(Due(0), Narrow { full: false }, Neighbours::new(&port));
-        for rounds in 1..100 {
-            assert!(!driver.step_after(None, &mut |_, _| ()).unwrap());
-            assert!(driver.node.0 * (NEAR_ROUNDS + 1) >= rounds, "{} times in {rounds} rounds", driver.node.0);
-        }
-        assert!(driver.node.0 < 100, "every round looks at the clock");
-        let before = driver.node.0;
-        driver.refresh();
-        driver.step_after(None, &mut |_, _| ()).unwrap();
-        assert_eq!(driver.node.0, before + 1);
-    }
-
-    /// Counts frames.
-    struct Heard(u32);
-
-    impl Node for Heard {
-        fn handle_frame(&mut self, _: Instant, _: usize, _: &mut [u8]) {
-            self.0 += 1;
-        }
-
-        fn poll_transmit(&mut self, _: Instant, _: usize, _: &mut TxFrame<'_>) -> bool {
-            false
-        }
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            None
-        }
-
-        fn handle_timeout(&mut self, _: Instant) {}
-    }
-
-    #[test]
-    fn whoever_gives_work_is_asked_again_before_each_frame_that_came_in() {
-        // The beginning of a RoCEv2 packet over IPv4.
-        let mut frame = [0; 60];
-        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
-        frame[16..18].copy_from_slice(&46u16.to_be_bytes());
-        frame[23] = 17;
-        frame[36..38].copy_from_slice(&4791u16.to_be_bytes());
-        frame[38..40].copy_from_slice(&26u16.to_be_bytes());
-        let (mut peer, wire) = crate::MemoryWire::pair().unwrap();
-        let port = Port { mac: MacAddr([2; 6]), addresses: Vec::new(), mtu: PathMtu::B1024 };
-        let mut driver = Driver::new(Heard(0), wire, Neighbours::new(&port));
-        let mut left = 3;
-        let mut next = |tx: &mut TxFrame<'_>| {
-            left -= 1;
-            left >= 0 && tx.put_frame(&frame).is_ok()
-        };
-        assert_eq!(peer.transmit(3, &mut next).unwrap(), 3);
-        let mut asked = 0;
-        driver
-            .step_after(None, &mut |node, _| {
-                assert_eq!(node.0, asked, "what was posted before the frame was sent comes too late");
-                asked += 1;
-            })
-            .unwrap();
-        assert_eq!((asked, driver.node.0), (3, 3));
-    }
-}
+mod tests;

@@ -54,6 +54,7 @@ impl Cm {
             self.refuse_rep(route, tid, rep, RejReason::STALE_CONNECTION);
             return self.end_stale(old);
         }
+        self.note_round_trip(now, id);
         self.request_is_answered(id);
         self.set_state(id, State::RepReceived);
         if let Some(conn) = self.conns.get_mut(&id) {

@@ -212,3 +212,28 @@ fn what_a_program_may_not_do_is_refused_and_changes_nothing() {
     let mixed = Connect::ip("10.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap(), Qpn::new(5), Psn::new(0));
     assert_eq!(mixed, Err(Error::Versions));
 }
+
+#[test]
+fn the_round_trip_to_a_peer_is_that_of_a_req_that_was_sent_once() {
+    let mut pair = Pair::new();
+    pair.a.connect(&pair.connect(17)).unwrap();
+    pair.carry();
+    let passive = pair.request();
+    assert_eq!(pair.a.poll_round_trip(), None);
+    pair.b.accept(passive, &Pair::accept(18)).unwrap();
+    let rep = pair.sent_by_b();
+    pair.now = pair.now + std::time::Duration::from_millis(160);
+    pair.deliver_to_a(&rep);
+    assert_eq!(pair.a.poll_round_trip(), Some((pair.ips[1], std::time::Duration::from_millis(160))));
+    assert_eq!(pair.a.poll_round_trip(), None);
+
+    let mut pair = Pair::new();
+    pair.a.connect(&pair.connect(17)).unwrap();
+    drop(pair.sent_by_a());
+    pair.wait_for_a();
+    pair.carry();
+    let passive = pair.request();
+    pair.b.accept(passive, &Pair::accept(18)).unwrap();
+    pair.carry();
+    assert_eq!(pair.a.poll_round_trip(), None, "nobody knows which REQ was answered");
+}

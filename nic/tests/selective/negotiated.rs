@@ -177,3 +177,29 @@ fn when_one_half_stops_the_queue_pair_no_clock_of_the_other_runs_on() {
     }
     panic!("a clock runs in a queue pair that stopped");
 }
+
+/// A silence of three times 50 ms was taken for a no: with a round trip of 160 ms and one side ready later, one direction stayed plain RC.
+#[test]
+fn with_a_far_peer_that_is_ready_later_both_directions_speak_the_extension() {
+    let o = both_offer();
+    let mut w = World::unconnected(o);
+    let ready = |w: &mut World, h: usize| {
+        let rtr = rtr_attr(&o, w.path(h), w.hosts[1 - h].qpn);
+        w.modify(h, &rtr);
+        w.modify(h, &rts_attr(&o));
+    };
+    w.modify(A, &init_attr(&o));
+    w.modify(B, &init_attr(&o));
+    ready(&mut w, A);
+    for one_way in 0..30 {
+        if one_way == 5 {
+            ready(&mut w, B);
+        }
+        let (from_a, from_b) = (w.transmit(A), w.transmit(B));
+        w.wait(80_000_000);
+        w.deliver_all(B, &from_a);
+        w.deliver_all(A, &from_b);
+    }
+    assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Agreed), Some(Choice::Agreed)));
+    assert_eq!(talk(&mut w), ["SR_SEND_ONLY", "SR_SEND_ONLY"]);
+}

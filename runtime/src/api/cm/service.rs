@@ -57,6 +57,7 @@ impl Service {
     fn step(&mut self) -> bool {
         let taken = self.receive();
         let first = std::mem::take(&mut *self.shared.first_data.0.qpns.lock().unwrap_or_else(|p| p.into_inner()));
+        self.pass_on_round_trips();
         let now = self.shared.now();
         {
             let mut managed = self.shared.managed();
@@ -69,6 +70,19 @@ impl Service {
         }
         self.transmit();
         taken > 0
+    }
+
+    /// Tells the NIC how far away peers are, before programs hear of their answers and connect queue pairs to them.
+    fn pass_on_round_trips(&self) {
+        let measured: Vec<_> = {
+            let mut managed = self.shared.managed();
+            std::iter::from_fn(|| managed.cm.poll_round_trip()).collect()
+        };
+        for (peer, rtt) in measured {
+            for engine in self.gsi.pd.inner().engines() {
+                engine.control().nic().note_round_trip(peer, rtt);
+            }
+        }
     }
 
     fn receive(&mut self) -> usize {
