@@ -297,7 +297,7 @@ impl Lowar {
                 self.decoder.on_repair(now, &repair, stream, stream.expected(expected), resources);
             }
             Type::Notice => self.decoder.set_code(code),
-            Type::Wish => self.encoder.set_code(code),
+            Type::Request => self.encoder.set_code(code),
         }
     }
 }

@@ -118,9 +118,9 @@ struct Managed {
 
 /// Tells the manager of the first data on a queue pair. It may be called from an [`EventSink`](super::EventSink).
 #[derive(Clone)]
-pub struct FirstData(Arc<Told>);
+pub struct FirstData(Arc<FirstDataQueue>);
 
-struct Told {
+struct FirstDataQueue {
     qpns: Mutex<Vec<Qpn>>,
     wake: Wake,
 }
@@ -174,11 +174,11 @@ impl ConnectionManager {
             wanted: 0,
             done: 0,
         };
-        let told = Told { qpns: Mutex::default(), wake: Wake::new()? };
+        let queue = FirstDataQueue { qpns: Mutex::default(), wake: Wake::new()? };
         let shared = Arc::new(Shared {
             managed: Mutex::new(managed),
             sent: Condvar::new(),
-            first_data: FirstData(Arc::new(told)),
+            first_data: FirstData(Arc::new(queue)),
             start: Instant::now(),
         });
         let thread = service::start(context, &shared)?;

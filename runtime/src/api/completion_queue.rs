@@ -11,8 +11,8 @@ use rustix::event::PollFlags;
 use softnic_nic::transports::Completion;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::{CqError, Notify, Sink};
+use softnic_sync::cq_arm::CqArm;
 use softnic_sync::ring::{Consumer, ring};
-use softnic_sync::wish::Wish;
 use softnic_wire::Qpn;
 
 use super::completion_channel::{ChannelEnd, CompletionChannel};
@@ -23,8 +23,8 @@ use crate::wake::Wake;
 
 /// What engines and the program share of a completion queue, beside the rings.
 pub(crate) struct CqShared {
-    /// Of whoever waits for this queue alone.
-    wish: Wish,
+    /// Of programs that wait for this queue alone.
+    arm: CqArm,
     wake: Wake,
     channel: Option<ChannelEnd>,
     overflowed: AtomicBool,
@@ -34,7 +34,7 @@ impl CqShared {
     /// Completions were put into a ring before this.
     #[inline]
     pub(crate) fn on_completions(&self, solicited: bool) {
-        if self.wish.is_granted(solicited) {
+        if self.arm.take_if(solicited) {
             self.wake.wake();
         }
         if let Some(channel) = &self.channel {
@@ -127,7 +127,7 @@ impl Context {
         let sleeping = || context.engines().iter().map(|engine| engine.sleeping_programs()).collect();
         let channel = channel.map(|(channel, name)| ChannelEnd::new(channel, name, sleeping()));
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, channel, overflowed });
+        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         let mut rings = Vec::new();
@@ -156,7 +156,7 @@ impl Context {
     pub fn create_cq_sink(&self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> io::Result<CompletionQueue> {
         let context = Arc::clone(self.inner());
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, channel: None, overflowed });
+        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel: None, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         for (i, engine) in context.engines().iter().enumerate() {
@@ -312,7 +312,7 @@ impl CompletionQueue {
             }
             None => {
                 self.0.shared.wake.drain();
-                self.0.shared.wish.make(what == Notify::Solicited);
+                self.0.shared.arm.arm(what == Notify::Solicited);
             }
         }
     }
@@ -327,7 +327,7 @@ impl CompletionQueue {
         if let Some(channel) = &self.0.shared.channel {
             channel.end();
             for engine in self.0.context.engines() {
-                // Whoever is about to grant the wish holds the engine.
+                // Whoever is about to take the arm holds the engine.
                 drop(engine.control());
             }
         }
@@ -344,7 +344,7 @@ impl CompletionQueue {
         let there = || self.rings().rings.iter_mut().any(|ring| !ring.is_empty());
         // Not by its channel, whose events are the program's.
         self.0.shared.wake.drain();
-        self.0.shared.wish.make(false);
+        self.0.shared.arm.arm(false);
         if there() || self.0.context.progress() && there() {
             return Ok(true);
         }

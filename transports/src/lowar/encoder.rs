@@ -102,7 +102,7 @@ impl Encoder {
         self.on.then_some(self.code)
     }
 
-    /// The peer wishes other blocks: those that begin from now on.
+    /// The peer requests other blocks: those that begin from now on.
     pub(super) fn set_code(&mut self, code: Code) {
         if self.on && self.code != code {
             (self.code, self.notice) = (code, true);
@@ -207,7 +207,7 @@ impl Encoder {
     #[inline(never)]
     fn transmit_negotiation(&mut self, tx: &mut TxFrame<'_>) -> bool {
         let (kind, code) = match self.request_code.take() {
-            Some(code) => (Type::Wish, code),
+            Some(code) => (Type::Request, code),
             None => (Type::Notice, self.code),
         };
         self.notice &= kind != Type::Notice;
