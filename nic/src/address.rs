@@ -1,4 +1,4 @@
-//! Addresses: what a program says about the way to a peer, and the path that follows from it (IBA 11.2.2, annex A17).
+//! Addresses: the address of a peer as a program gives it, and the path that follows from it (IBA 11.2.2, annex A17).
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use softnic_wire::{MacAddr, Path};
 
 use crate::nic::Port;
 
-/// The way to a peer, as a program gives it: for an address handle, or for a connected queue pair.
+/// The address of a peer, as a program gives it: for an address handle, or for a connected queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressAttr {
     /// The peer's GID, as an IP address.
@@ -55,7 +55,7 @@ const DEFAULT_HOPS: u8 = 64;
 const ECT0: u8 = 0b10;
 
 impl AddressAttr {
-    /// The usual way to a peer: 64 hops, nothing special.
+    /// The usual address of a peer: 64 hops, nothing special.
     pub fn new(dgid: IpAddr, dst_mac: MacAddr, sgid_index: usize, entropy: u32) -> AddressAttr {
         AddressAttr {
             dgid,

@@ -44,7 +44,7 @@ impl CompletionChannel {
         self.next_event_with(|_| ())
     }
 
-    /// The same; `took` is called with the name while [`CompletionChannel::forget`] of another thread has to wait.
+    /// The next event; `took` is called with the name while [`CompletionChannel::forget`] of another thread has to wait.
     pub fn next_event_with(&self, took: impl FnOnce(u64)) -> Option<u64> {
         let mut events = self.events();
         let event = events.pop_front()?;

@@ -21,9 +21,9 @@ use crate::engine::{Core, CqOut, Engine};
 use crate::io::sleep_on;
 use crate::wake::Wake;
 
-/// What engines and the program share of a completion queue, beside the rings.
+/// The part of a completion queue, beside the rings, that engines and the program share.
 pub(crate) struct CqShared {
-    /// Of programs that wait for this queue alone.
+    /// The arm of programs that wait for this queue alone.
     arm: CqArm,
     wake: Wake,
     channel: Option<ChannelEnd>,
@@ -114,7 +114,7 @@ impl Context {
         self.create_cq_with(capacity, None)
     }
 
-    /// The same, for a program that hears of its completions by a channel, where the queue has a name of the program's choice.
+    /// A completion queue with a completion channel, where the queue has a name of the program's choice.
     ///
     /// # Errors
     /// As [`Context::create_cq`].
@@ -174,7 +174,7 @@ impl CompletionQueue {
         self.rings().rings.is_empty()
     }
 
-    /// What events call it.
+    /// The name of the queue in events.
     pub fn id(&self) -> CqId {
         self.0.id
     }
@@ -199,7 +199,7 @@ impl CompletionQueue {
         self.poll_each(max, |completion| out.push(completion))
     }
 
-    /// The same without a list: hands each completion to `take`, which must not use this queue.
+    /// As [`CompletionQueue::poll`] without a list: hands each completion to `take`, which must not use this queue.
     ///
     /// # Errors
     /// As [`CompletionQueue::poll`].
@@ -272,7 +272,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Takes out what one queue pair of an engine completed, because it was reset: whoever uses it anew must not take that for its own.
+    /// Takes out the completions of one queue pair of an engine, because it was reset: its next user must not see them.
     pub(crate) fn forget(&self, engine: &Arc<Engine>, core: &mut Core, qpn: Qpn) {
         let Some(at) = self.0.context.engines().iter().position(|e| Arc::ptr_eq(e, engine)) else { return };
         // It exists as long as this value does.

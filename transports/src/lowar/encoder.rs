@@ -70,13 +70,13 @@ struct Due {
 /// The sending half.
 pub(super) struct Encoder {
     pub(super) template: Template,
-    /// Of the blocks to come.
+    /// The code of the blocks to come.
     code: Code,
     /// The peer agreed.
     on: bool,
     streams: [Outgoing; 2],
     due: Option<Due>,
-    /// The peer is to be told of the code.
+    /// A notice of the code is due.
     notice: bool,
     /// The peer is to be asked for another one.
     pub(super) request_code: Option<Code>,

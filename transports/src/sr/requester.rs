@@ -34,7 +34,7 @@ pub(super) struct Requester {
     timed: Option<(u64, Instant)>,
     /// The peer refused this request; it fails when those before it are done.
     refused: Option<(u64, Status)>,
-    /// The loss of packets before this one was told to congestion control.
+    /// The loss of packets before this one was reported to congestion control.
     told_lost: u64,
 }
 

@@ -30,7 +30,7 @@ use crate::{Host, Inbound, Status};
 /// The high timeout of answers where the program has said none.
 const HIGH: Duration = Duration::from_millis(500);
 
-/// What a READ or atomic asks for; kept until its turn comes.
+/// A READ or atomic of the peer; kept until its turn comes.
 #[derive(Debug, Clone, Copy)]
 enum DataRequest {
     Read { addr: u64, rkey: u32, len: u32 },
@@ -49,7 +49,7 @@ impl Hindrance {
     const ACCESS: Hindrance = Hindrance::Refuse { code: NakCode::REMOTE_ACCESS_ERROR, receive: None };
 }
 
-/// What a packet is beside its payload.
+/// The role of a packet in its message, beside its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// A part of a message, or a whole WRITE.
@@ -87,11 +87,11 @@ pub(super) struct Responder {
     pub(super) silent: u32,
     /// How long a requester may say nothing to answers.
     pub(super) high: Duration,
-    /// What came to light when an answer was to be written; its NAK is due.
+    /// A failure found when an answer was to be written; its NAK is due.
     pub(super) failure: Option<Failure>,
 }
 
-/// What it is made with.
+/// The settings of a new responder.
 pub(super) struct Made {
     /// The first PSN of requests, and so of answers.
     pub(super) first: Psn,
