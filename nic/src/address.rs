@@ -6,13 +6,15 @@ use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::template::Addresses;
 use softnic_wire::{MacAddr, Path};
 
-use crate::nic::Port;
+use crate::port::Port;
 
 /// The address of a peer, as a program gives it: for an address handle, or for a connected queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressAttr {
     /// The peer's GID, as an IP address.
     pub dgid: IpAddr,
+    /// Our port, from 1.
+    pub port: usize,
     /// Our GID, by its index in the port's table.
     pub sgid_index: usize,
     /// The next hop's MAC address; a multicast group and the port itself have theirs from their address.
@@ -55,10 +57,11 @@ const DEFAULT_HOPS: u8 = 64;
 const ECT0: u8 = 0b10;
 
 impl AddressAttr {
-    /// The usual address of a peer: 64 hops, nothing special.
+    /// The usual path to a peer: from port 1, 64 hops, nothing special.
     pub fn new(dgid: IpAddr, dst_mac: MacAddr, sgid_index: usize, entropy: u32) -> AddressAttr {
         AddressAttr {
             dgid,
+            port: 1,
             sgid_index,
             dst_mac,
             tags: [None; MAX_TAGS],

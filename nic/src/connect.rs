@@ -13,6 +13,8 @@ use crate::nic::Nic;
 /// `qkey`.
 #[derive(Debug, Clone, Copy)]
 pub struct Connection {
+    /// Our port, from 1.
+    pub port: u8,
     /// The path to the peer.
     pub path: Option<Path>,
     /// The peer's queue pair.
@@ -44,6 +46,7 @@ pub struct Connection {
 impl Default for Connection {
     fn default() -> Connection {
         Connection {
+            port: 1,
             path: None,
             dest_qp: Qpn::new(0),
             mtu: PathMtu::B1024,
@@ -69,7 +72,7 @@ impl Connection {
         let init = QpAttr {
             state: Some(QpState::Init),
             pkey_index: Some(0),
-            port: Some(1),
+            port: Some(self.port),
             access: connected.then_some(self.access),
             qkey: self.qkey,
             ..QpAttr::default()
@@ -113,7 +116,8 @@ mod tests {
     use softnic_wire::MacAddr;
 
     use super::*;
-    use crate::nic::{NicConfig, Port};
+    use crate::nic::NicConfig;
+    use crate::port::Port;
     use crate::qp::QpInit;
 
     #[test]

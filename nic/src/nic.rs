@@ -3,6 +3,7 @@
 
 mod negotiation;
 mod objects;
+mod ports;
 mod queue_pairs;
 mod receive;
 mod shims;
@@ -22,33 +23,22 @@ use softnic_transports::recv_queue::{RecvQueue, SrqId};
 use softnic_transports::wr::AhId;
 use softnic_transports::{Completion, CompletionSink, Counters, CqOverflow, Event, Host, Memory, ShimPools};
 use softnic_wire::icrc::Icrc;
-use softnic_wire::{MacAddr, Path, PathMtu, Qpn, Template};
+use softnic_wire::{Qpn, Template};
 
-use crate::address::AddressAttr;
 use crate::address_handles::AddressHandles;
 use crate::cq::Cq;
 use crate::layer::Installed;
+use crate::port::{Port, WirePort};
 use crate::qp::Slot;
 use crate::regions::Regions;
 use crate::srq::Srq;
 use crate::table::{Generator, RandomTable};
 use crate::timers::Timers;
 
-/// The port of a NIC: where it is on the network.
-#[derive(Debug, Clone)]
-pub struct Port {
-    /// Its MAC address.
-    pub mac: MacAddr,
-    /// Its addresses, in the order of its GID table.
-    pub addresses: Vec<IpAddr>,
-    /// The longest payload that its frames carry; datagrams are no longer than this.
-    pub mtu: PathMtu,
-}
-
 /// What a NIC is made with.
 #[derive(Debug, Clone)]
 pub struct NicConfig {
-    /// Where it is on the network.
+    /// Its first port; further ones are added ([`Nic::add_port`]).
     pub port: Port,
     /// Whether frames carry their payload; only a simulation leaves it out.
     pub payload: PayloadMode,
@@ -172,12 +162,11 @@ struct Group {
 
 /// A software RDMA NIC.
 ///
-/// As a [`Node`](softnic_wire::Node) it has two ports: [`Nic::WIRE`], and [`Nic::LOOPBACK`] for frames among its own queue pairs,
-/// which the driver hands back at the same port, through a fault injector if it likes, or by [`Nic::loop_back`].
+/// As a [`Node`](softnic_wire::Node) it has any number of wire ports, [`Nic::WIRE`] the first of them, and [`Nic::LOOPBACK`] for frames among
+/// its own queue pairs, which the driver hands back at the same port, through a fault injector if it likes, or by [`Nic::loop_back`].
 pub struct Nic {
-    port: Port,
-    /// The wire is there.
-    up: bool,
+    /// At least one.
+    ports: Vec<WirePort>,
     payload: PayloadMode,
     random: Box<dyn Generator>,
     shared: Shared,
@@ -190,9 +179,9 @@ pub struct Nic {
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
     /// Queue pairs that may have something to send, in turn, for each port.
-    ready: [VecDeque<u32>; 2],
+    ready: Vec<VecDeque<u32>>,
     /// Bytes that the first of each list may still send in its turn; 0 when that has not begun.
-    turn_left: [u32; 2],
+    turn_left: Vec<u32>,
     timers: Timers,
     /// Peers that answered no offer of extensions.
     silent_peers: SilentPeers,
@@ -200,10 +189,6 @@ pub struct Nic {
     round_trips: RoundTrips,
     /// The memory that all shims share.
     pools: ShimPools,
-    /// The MTU of the link; `None` where it carries anything.
-    link_mtu: Option<u32>,
-    /// The rate of the link in bits a second.
-    link_rate: u64,
     /// Room for a frame that a shim hands over, or that comes back.
     held: Box<[u8]>,
     /// The software on it.
@@ -212,20 +197,12 @@ pub struct Nic {
 
 /// The longest frame there is: path MTU 4096 with every header.
 const MAX_FRAME: usize = 4096 + 256;
-/// The rate of a link that nobody told: 10 Gbit/s.
-const DEFAULT_LINK_RATE: u64 = 10_000_000_000;
 
 impl Nic {
-    /// The port to the network.
-    pub const WIRE: usize = 0;
-    /// The port to itself: for queue pairs that are connected to others of the same NIC.
-    pub const LOOPBACK: usize = 1;
-
     /// A NIC without any object. Keys and queue pair numbers come from `random`.
     pub fn new(config: NicConfig, random: Box<dyn Generator>) -> Nic {
         Nic {
-            port: config.port,
-            up: true,
+            ports: vec![WirePort::new(config.port)],
             payload: config.payload,
             random,
             shared: Shared {
@@ -243,14 +220,12 @@ impl Nic {
             gsi: None,
             slots: Vec::new(),
             groups: Vec::new(),
-            ready: [VecDeque::new(), VecDeque::new()],
-            turn_left: [0; 2],
+            ready: vec![VecDeque::new(); 2],
+            turn_left: vec![0; 2],
             timers: Timers::default(),
             silent_peers: SilentPeers::default(),
             round_trips: RoundTrips::default(),
             pools: ShimPools::default(),
-            link_mtu: None,
-            link_rate: DEFAULT_LINK_RATE,
             held: vec![0; MAX_FRAME].into(),
             layer: None,
         }
@@ -261,50 +236,9 @@ impl Nic {
         self.owner = owner;
     }
 
-    /// The link carries IP packets of up to so many bytes; without a word it carries anything.
-    pub fn set_link_mtu(&mut self, mtu: u32) {
-        self.link_mtu = Some(mtu);
-    }
-
-    /// The link carries so many bits a second; unless told, 10 Gbit/s are taken for it. For queue pairs that are made after this.
-    pub fn set_link_rate(&mut self, rate: u64) {
-        self.link_rate = rate;
-    }
-
-    /// The longest IP packet that the link carries; `None` where that is anything.
-    pub fn link_mtu(&self) -> Option<u32> {
-        self.link_mtu
-    }
-
     /// The NIC's counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
-    }
-
-    /// Where it is on the network.
-    pub fn port(&self) -> &Port {
-        &self.port
-    }
-
-    /// Whether the wire is there.
-    pub fn is_up(&self) -> bool {
-        self.up
-    }
-
-    /// The wire is there, or it is gone: then nothing leaves and nothing comes in, and what is lost is retried as ever.
-    pub fn set_link(&mut self, up: bool) {
-        if self.up != up {
-            self.up = up;
-            self.shared.events.push_back(if up { Event::PortActive } else { Event::PortErr });
-        }
-    }
-
-    /// The port's addresses changed. Queue pairs that are connected keep theirs.
-    pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
-        if self.port.addresses != addresses {
-            self.port.addresses = addresses;
-            self.shared.events.push_back(Event::GidChange);
-        }
     }
 
     /// The next thing that happened beside all work requests.
@@ -320,17 +254,5 @@ impl Nic {
     /// A completion queue that an event was asked for, and that has the completion now.
     pub fn poll_completion_event(&mut self) -> Option<CqId> {
         self.shared.completion_events.pop_front()
-    }
-
-    /// A path from this port to `dst`, whose next hop has the MAC address `dst_mac`, with the usual settings: ECN-capable,
-    /// 64 hops. `None` when the port has no address of that IP version.
-    pub fn path_to(&self, dst: IpAddr, dst_mac: MacAddr, entropy: u32) -> Option<Path> {
-        let sgid_index = self.port.addresses.iter().position(|a| a.is_ipv4() == dst.is_ipv4())?;
-        AddressAttr::new(dst, dst_mac, sgid_index, entropy).path(&self.port).ok()
-    }
-
-    /// The port of the Node by which frames to `dst` leave.
-    fn port_to(&self, dst: IpAddr) -> usize {
-        if self.port.addresses.contains(&dst) { Nic::LOOPBACK } else { Nic::WIRE }
     }
 }

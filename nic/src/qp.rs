@@ -87,7 +87,7 @@ impl Slot {
             endpoint,
             init: *init,
             peer: None,
-            port: 0,
+            port: 1,
             pkey: bth::DEFAULT_PKEY,
             queued: None,
             debt: 0,

@@ -1,6 +1,7 @@
 //! SQD and SQE: a send queue that begins nothing more and comes to rest, and one that failed while receiving goes on.
 
 use crate::common::*;
+use softnic_nic::Nic;
 use softnic_nic::transports::qp::QpState::{self, Error, ReadyToSend, SendQueueDrain, SendQueueError};
 use softnic_nic::transports::wr::Data;
 use softnic_nic::transports::{Event, SendOp, SendWr, Sge, Status};
@@ -47,7 +48,7 @@ fn the_message_under_way_is_finished_and_the_next_does_not_begin() {
         let op = w.write_to(B, 0);
         w.send(A, 1, op, 0, 700);
         w.send(A, 2, op, 0, 10);
-        let first = w.transmit_one(A, 0).unwrap();
+        let first = w.transmit_one(A, Nic::WIRE).unwrap();
         w.modify(A, &drain());
         w.send(A, 3, op, 0, 10);
         let rest = w.transmit(A);
@@ -77,7 +78,7 @@ fn what_counted_on_its_successor_to_ask_for_an_answer_asks_itself() {
         for id in 1..=4 {
             w.send(A, id, op, 0, 10);
         }
-        let frames = [w.transmit_one(A, 0).unwrap(), w.transmit_one(A, 0).unwrap()];
+        let frames = [w.transmit_one(A, Nic::WIRE).unwrap(), w.transmit_one(A, Nic::WIRE).unwrap()];
         assert_eq!(w.show(&frames), ["RDMA_WRITE_ONLY +0", "RDMA_WRITE_ONLY +1"], "neither asks: two more follow");
         w.deliver_all(B, &frames);
         w.modify(A, &drain());
@@ -99,7 +100,7 @@ fn an_answer_to_a_part_of_it_does_not_leave_the_rest_waiting() {
         let asks = w.transmit(A);
         w.send(A, 2, op, 0, 10);
         w.send(A, 3, op, 0, 10);
-        let silent = w.transmit_one(A, 0).unwrap();
+        let silent = w.transmit_one(A, Nic::WIRE).unwrap();
         assert_eq!(w.show(&[asks[0].clone(), silent.clone()]), ["RDMA_WRITE_ONLY +0 A", "RDMA_WRITE_ONLY +1"]);
         w.modify(A, &drain());
         w.deliver_all(B, &asks);
@@ -121,7 +122,7 @@ fn loss_while_draining_is_recovered_and_the_event_waits_for_it() {
             let op = w.write_to(B, 0);
             w.send(A, 1, op, 0, 700);
             w.send(A, 2, op, 0, 10);
-            let mut frames = vec![w.transmit_one(A, 0).unwrap()];
+            let mut frames = vec![w.transmit_one(A, Nic::WIRE).unwrap()];
             w.modify(A, &drain());
             frames.extend(w.transmit(A));
             frames.remove(lost);
@@ -161,7 +162,7 @@ fn outstanding_reads_hold_the_drain_up_until_their_data_is_there() {
         let op = w.read_from(B, 0);
         w.send(A, 1, op, 5000, 700);
         w.send(A, 2, op, 6000, 700);
-        let request = w.transmit_one(A, 0).unwrap();
+        let request = w.transmit_one(A, Nic::WIRE).unwrap();
         w.modify(A, &drain());
         assert!(w.shown(A).is_empty(), "the second does not begin");
         w.deliver(B, &request);
@@ -273,11 +274,11 @@ fn an_unreliable_message_under_way_is_finished_before_the_event() {
         w.recv(B, 9, 0, 1000);
         w.send(A, 1, SendOp::Send, 0, 700);
         w.send(A, 2, SendOp::Send, 0, 700);
-        let mut frames = vec![w.transmit_one(A, 0).unwrap()];
+        let mut frames = vec![w.transmit_one(A, Nic::WIRE).unwrap()];
         w.modify(A, &drain());
         let qpn = w.hosts[A].qpn;
         assert_eq!(w.hosts[A].nic.modify_qp(qpn, &to_state(SendQueueDrain)), Err(ModifyError::NotDrained));
-        frames.push(w.transmit_one(A, 0).unwrap());
+        frames.push(w.transmit_one(A, Nic::WIRE).unwrap());
         assert!(w.events(A).is_empty());
         frames.extend(w.transmit(A));
         let expected = drained(&w, A);
@@ -373,7 +374,7 @@ fn a_send_that_fails_while_draining_goes_to_sqe_without_the_event() {
     let mut w = World::new(options(QpKind::Uc));
     let sges = [w.sge(A, 0, 256), broken(&w)[0]];
     w.post(A, &wr(1, SendOp::Send, Data::Gather(&sges))).unwrap();
-    assert!(w.transmit_one(A, 0).is_some());
+    assert!(w.transmit_one(A, Nic::WIRE).is_some());
     w.modify(A, &drain());
     w.run();
     assert_eq!((w.sent_status(A), w.state(A)), (vec![(1, Status::LocProtErr)], SendQueueError));
@@ -387,7 +388,7 @@ fn a_reliable_connection_never_stops_its_sending_alone() {
         let sges = [w.sge(A, 0, 256), broken(&w)[0]];
         w.recv(A, 60, 0, 10);
         w.post(A, &wr(1, SendOp::Send, Data::Gather(&sges))).unwrap();
-        let first = w.transmit_one(A, 0).unwrap();
+        let first = w.transmit_one(A, Nic::WIRE).unwrap();
         if draining {
             w.modify(A, &drain());
         }

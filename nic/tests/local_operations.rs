@@ -1,6 +1,7 @@
 //! BIND_MW and LOCAL_INV among sends: carried out in their turn, completed in order, whatever happens on the wire.
 
 use crate::common::*;
+use softnic_nic::Nic;
 use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
@@ -49,7 +50,7 @@ fn a_bind_between_two_messages_is_done_when_the_second_leaves_and_not_before_the
             w.send(A, 1, write, 0, 600);
             post_local(&mut w, 2, op, true, false);
             w.send(A, 3, write, 0, 10);
-            let frames: Vec<_> = (0..packets).map(|_| w.transmit_one(A, 0).unwrap()).collect();
+            let frames: Vec<_> = (0..packets).map(|_| w.transmit_one(A, Nic::WIRE).unwrap()).collect();
             if packets == 4 {
                 w.deliver_all(B, &frames);
                 w.run();
@@ -225,7 +226,7 @@ fn a_local_operation_that_fails_behind_a_packet_that_did_not_ask_still_fails() {
         let (write, op) = (w.write_to(B, 0), bad_bind(&mut w));
         w.send(A, 1, write, 0, 10);
         w.send(A, 2, write, 0, 10);
-        let first = w.transmit_one(A, 0).unwrap();
+        let first = w.transmit_one(A, Nic::WIRE).unwrap();
         assert_eq!(w.show(std::slice::from_ref(&first)), ["RDMA_WRITE_ONLY +0"]);
         post_local(&mut w, 3, op, true, false);
         w.deliver(B, &first);
@@ -259,7 +260,7 @@ fn pending_local_operations_are_flushed_and_not_carried_out() {
         w.send(A, 1, write, 0, 300);
         post_local(&mut w, 2, op, false, false);
         w.send(A, 3, write, 0, 10);
-        assert!(w.transmit_one(A, 0).is_some());
+        assert!(w.transmit_one(A, Nic::WIRE).is_some());
         w.modify(A, &to_state(QpState::Error));
         assert_eq!(w.sent_status(A), [(1, FLUSHED), (2, FLUSHED), (3, FLUSHED)], "{kind:?}");
         post_local(&mut w, 4, op, false, false);

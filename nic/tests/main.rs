@@ -21,6 +21,7 @@ mod mixed;
 mod multicast;
 mod objects;
 mod ping_pong;
+mod ports;
 mod receiver_not_ready;
 mod selective;
 mod sinks;

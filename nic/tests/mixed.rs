@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::common::*;
+use softnic_nic::Nic;
 use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
@@ -126,7 +127,7 @@ impl Mixed {
         let mut any = false;
         for h in [A, B] {
             for _ in 0..=self.below(6) {
-                let Some(frame) = self.w.transmit_one(h, 0) else { break };
+                let Some(frame) = self.w.transmit_one(h, Nic::WIRE) else { break };
                 any = true;
                 if !self.chance(loss) {
                     self.w.deliver(1 - h, &frame);

@@ -1,6 +1,7 @@
 //! Messages that arrive: how they are cut, what is placed where, and what completes.
 
 use crate::common::*;
+use softnic_nic::Nic;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::wr::Data;
@@ -322,7 +323,7 @@ fn two_gib_are_cut_right_from_their_first_packet_to_their_last() {
     let (mut buffer, mut n, mut since) = ([0; 256], 0, 0);
     while let Some(s) = expected.get(n) {
         let mut tx = TxFrame::new(&mut buffer);
-        assert!(w.hosts[A].nic.poll_transmit(w.now, 0, &mut tx), "packet {n} is missing");
+        assert!(w.hosts[A].nic.poll_transmit(w.now, Nic::WIRE, &mut tx), "packet {n} is missing");
         let end = tx.len();
         let frame = &buffer[..end];
         let asks = RoceHeaders::read_elided(frame, &Layout::locate(frame).unwrap(), |p| {
@@ -332,15 +333,15 @@ fn two_gib_are_cut_right_from_their_first_packet_to_their_last() {
         });
         since = if asks.unwrap() { 0 } else { since + 1 };
         assert!(since < 64 && (!s.last || since == 0), "packet {n}: an acknowledgement is asked for in time");
-        w.hosts[B].nic.handle_frame(w.now, 0, &mut buffer[..end]);
+        w.hosts[B].nic.handle_frame(w.now, Nic::WIRE, &mut buffer[..end]);
         n += 1;
     }
     assert_eq!(n, 1 << 19);
     let mut tx = TxFrame::new(&mut buffer);
-    assert!(!w.hosts[A].nic.poll_transmit(w.now, 0, &mut tx));
-    assert!(w.hosts[B].nic.poll_transmit(w.now, 0, &mut tx), "one acknowledgement for all");
+    assert!(!w.hosts[A].nic.poll_transmit(w.now, Nic::WIRE, &mut tx));
+    assert!(w.hosts[B].nic.poll_transmit(w.now, Nic::WIRE, &mut tx), "one acknowledgement for all");
     let end = tx.len();
-    w.hosts[A].nic.handle_frame(w.now, 0, &mut buffer[..end]);
+    w.hosts[A].nic.handle_frame(w.now, Nic::WIRE, &mut buffer[..end]);
     assert_eq!(w.sent_status(A), [(7, Status::Success)]);
     let received = w.received(B);
     assert_eq!((received.len(), received[0].byte_len, received[0].imm), (1, len, Some(IMM)));

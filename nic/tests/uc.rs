@@ -1,6 +1,7 @@
 //! Unreliable connections: packets as they should be, no answer ever, and a loss that costs one message and no more.
 
 use crate::common::*;
+use softnic_nic::Nic;
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};
@@ -75,7 +76,7 @@ fn a_send_is_done_when_its_last_packet_has_left_and_not_before() {
     w.send(A, 1, SendOp::Send, 0, 600);
     for left in [2, 1, 0] {
         assert!(w.sent(A).is_empty(), "{left} more to go");
-        assert!(w.transmit_one(A, 0).is_some());
+        assert!(w.transmit_one(A, Nic::WIRE).is_some());
     }
     assert_eq!(w.sent_status(A), [(1, OK)]);
     assert_eq!(w.hosts[A].nic.poll_timeout(), None, "nothing is waited for");

@@ -219,7 +219,7 @@ fn the_ports_mtu_bounds_what_is_sent_and_what_is_taken() {
     let to = Datagram { dest_qp: qpn, ..w.datagram(A, B) };
     for (len, taken) in [(1025, false), (1024, true)] {
         w.send_to(A, 1, SendOp::Send, to, 0, len);
-        let mut frame = w.transmit_one(A, 0).unwrap();
+        let mut frame = w.transmit_one(A, Nic::WIRE).unwrap();
         small.handle_frame(w.now, Nic::WIRE, &mut frame);
         assert_eq!(small.poll_cq(cq).unwrap().is_some(), taken, "{len}");
     }

@@ -76,6 +76,7 @@ impl Rig {
         }
         let nowhere = nic.alloc_null_mr(pd, Access::LOCAL_WRITE).ok()?;
         let connection = Connection {
+            port: 1,
             path: Some(nic.path_to(s.peer, MacAddr([2, 0, 0, 0, 0, 2]), 0)?),
             dest_qp: s.peer_qp,
             mtu: s.mtu,

@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use rustix::event::epoll;
 use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Error, Instant, Layout, MacAddr, Node, TxFrame};
@@ -40,14 +42,28 @@ pub enum DriverError {
     Neighbour(#[from] NeighbourError),
 }
 
-/// A NIC, or what has its ports, on a wire, driven by whoever calls [`Driver::step`]; single-threaded.
+/// A wire port of a Node, with what carries its frames.
+pub struct DriverPort<I> {
+    /// Its number at the Node.
+    pub number: usize,
+    /// What carries its frames.
+    pub io: I,
+    /// What answers everything that is not RoCE there.
+    pub neighbours: Neighbours,
+}
+
+/// A Node on the wires of its ports, driven by whoever calls [`Driver::step`]; single-threaded.
 ///
 /// RoCE packets go to the Node, everything else to the [`Neighbours`] beside it.
 pub struct Driver<N, I> {
     /// The Node: its own calls (making queue pairs, posting work) go here.
     pub node: N,
-    io: I,
-    neighbours: Neighbours,
+    /// At least one.
+    ports: Vec<DriverPort<I>>,
+    /// The port of the Node whose frames come back to it.
+    loopback: Option<usize>,
+    /// Readable when a frame has come in at another port than the first.
+    others: Option<OwnedFd>,
     start: std::time::Instant,
     /// The time of day at `start`.
     epoch: u64,
@@ -60,13 +76,43 @@ pub struct Driver<N, I> {
 }
 
 impl<N: Node, I: PacketIo> Driver<N, I> {
-    /// Time begins now.
+    /// A NIC on one wire. Time begins now.
     pub fn new(node: N, io: I, neighbours: Neighbours) -> Driver<N, I> {
+        let port = DriverPort { number: Nic::WIRE, io, neighbours };
+        Driver::of(node, port, Vec::new(), None, Some(Nic::LOOPBACK))
+    }
+
+    /// A Node on any number of wires: the first and further ports. What leaves by the port `loopback` comes back to it. Time begins now.
+    ///
+    /// # Errors
+    /// When the operating system has no descriptors left.
+    pub fn with_ports(
+        node: N,
+        first: DriverPort<I>,
+        further: Vec<DriverPort<I>>,
+        loopback: Option<usize>,
+    ) -> io::Result<Driver<N, I>> {
+        let others = match further.is_empty() {
+            true => None,
+            false => Some(any_of(&further.iter().map(|port| port.io.readiness()).collect::<io::Result<Vec<_>>>()?)?),
+        };
+        Ok(Driver::of(node, first, further, others, loopback))
+    }
+
+    fn of(
+        node: N,
+        first: DriverPort<I>,
+        mut further: Vec<DriverPort<I>>,
+        others: Option<OwnedFd>,
+        loopback: Option<usize>,
+    ) -> Driver<N, I> {
+        further.insert(0, first);
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Driver {
             node,
-            io,
-            neighbours,
+            ports: further,
+            loopback,
+            others,
             start: std::time::Instant::now(),
             epoch: epoch.as_nanos() as u64,
             capture: None,
@@ -81,14 +127,28 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         Instant::ZERO + self.start.elapsed()
     }
 
-    /// The backend.
+    /// The backend of the first port.
     pub fn io(&self) -> &I {
-        &self.io
+        &self.ports[0].io
     }
 
-    /// The backend, to be changed.
+    /// The backend of the first port, to be changed.
     pub fn io_mut(&mut self) -> &mut I {
-        &mut self.io
+        &mut self.ports[0].io
+    }
+
+    /// The backends of all ports.
+    pub fn ios(&self) -> impl Iterator<Item = &I> {
+        self.ports.iter().map(|port| &port.io)
+    }
+
+    /// A descriptor that is readable when a frame has come in, at whichever port.
+    pub fn readiness(&self) -> io::Result<OwnedFd> {
+        let first = self.ports[0].io.readiness()?;
+        match &self.others {
+            None => Ok(first),
+            Some(others) => any_of(&[first, others.try_clone()?]),
+        }
     }
 
     /// Records all frames of both directions from now on, as a pcap file; an earlier capture ends.
@@ -141,7 +201,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let due = self.next_timeout();
         if due.is_some_and(|at| at <= begin) {
             self.node.handle_timeout(begin);
-            self.neighbours.handle_timeout(begin);
+            self.ports.iter_mut().for_each(|port| port.neighbours.handle_timeout(begin));
         }
         let busy = self.round(begin, before)?;
         self.short_rounds = if busy { 0 } else { self.idle_rounds(begin, due) };
@@ -160,13 +220,19 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// How many rounds may go without a look at the clock, where a timer was due at `due`.
     fn idle_rounds(&self, now: Instant, due: Option<Instant>) -> u32 {
-        let near = due.is_some_and(|at| at <= now + NEAR) || self.io.due_in().is_some_and(|d| d <= NEAR);
+        let near = due.is_some_and(|at| at <= now + NEAR) || self.io_due_in().is_some_and(|d| d <= NEAR);
         if near { NEAR_ROUNDS } else { IDLE_ROUNDS }
     }
 
     /// When the next timer is due.
     fn next_timeout(&self) -> Option<Instant> {
-        [self.node.poll_timeout(), self.neighbours.poll_timeout()].into_iter().flatten().min()
+        let neighbours = self.ports.iter().filter_map(|port| port.neighbours.poll_timeout());
+        self.node.poll_timeout().into_iter().chain(neighbours).min()
+    }
+
+    /// After what time a backend has something to do by itself.
+    fn io_due_in(&self) -> Option<Duration> {
+        self.ports.iter().filter_map(|port| port.io.due_in()).min()
     }
 
     /// Frames out, and a batch of frames in.
@@ -211,7 +277,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     fn sleep(&mut self) -> Result<(), DriverError> {
         match self.nap() {
             Duration::ZERO => Ok(()),
-            nap => self.io.wait(nap, None).map_err(DriverError::Io),
+            nap => self.ports[0].io.wait(nap, self.others.as_ref().map(|fd| fd.as_fd())).map_err(DriverError::Io),
         }
     }
 
@@ -223,13 +289,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// After what time there is something to do although no frame comes in.
     pub fn due_in(&self) -> Option<Duration> {
         let next = self.next_timeout().map(|at| at.saturating_since(self.now()));
-        [next, self.io.due_in()].into_iter().flatten().min()
+        [next, self.io_due_in()].into_iter().flatten().min()
     }
 
-    /// The MAC address of a neighbour on the link, if it is known; asks for it if that was not done yet.
+    /// The MAC address of a neighbour on the link of the first port, if it is known; asks for it if that was not done yet.
     pub fn mac_of(&mut self, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
         let now = self.now();
-        self.neighbours.mac_of(now, address)
+        self.ports[0].neighbours.mac_of(now, address)
     }
 
     /// Waits until the MAC address of a neighbour on the link is known, or given up.
@@ -248,58 +314,78 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     fn receive(&mut self, now: Option<Instant>, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let (mut now, start) = (now, self.start);
         let mut record = Recorder::new(&mut self.capture, self.epoch);
-        let taken = self.io.receive(BATCH, &mut |frame| {
-            let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
-            before(&mut self.node, now);
-            record.write(now, frame);
-            match Layout::locate(frame) {
-                Err(Error::NotRoce(_)) => self.neighbours.handle_frame(now, 0, frame),
-                _ => self.node.handle_frame(now, Nic::WIRE, frame),
-            }
-        });
-        record.result?;
-        Ok(taken.map_err(DriverError::Io)? > 0)
+        let (node, mut any) = (&mut self.node, false);
+        for DriverPort { number, io, neighbours } in &mut self.ports {
+            let taken = io.receive(BATCH, &mut |frame| {
+                let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
+                before(node, now);
+                record.write(now, frame);
+                match Layout::locate(frame) {
+                    Ok(layout) => node.handle_located(now, *number, frame, layout),
+                    Err(Error::NotRoce(_)) => neighbours.handle_frame(now, 0, frame),
+                    Err(_) => node.handle_frame(now, *number, frame),
+                }
+            });
+            any |= taken.map_err(DriverError::Io)? > 0;
+        }
+        record.result.map(|()| any)
     }
 
     /// Frames among the NIC's own queue pairs never reach the wire, but the capture shows them.
     fn loop_back(&mut self, now: Instant) -> Result<bool, DriverError> {
+        let Some(loopback) = self.loopback else { return Ok(false) };
         let mut record = Recorder::new(&mut self.capture, self.epoch);
         let mut busy = false;
         for _ in 0..BURST {
             let mut tx = TxFrame::new(&mut self.scratch);
-            if !self.node.poll_transmit(now, Nic::LOOPBACK, &mut tx) {
+            if !self.node.poll_transmit(now, loopback, &mut tx) {
                 break;
             }
             busy = true;
             let len = tx.len();
             record.write(now, &self.scratch[..len]);
-            self.node.handle_frame(now, Nic::LOOPBACK, &mut self.scratch[..len]);
+            self.node.handle_frame(now, loopback, &mut self.scratch[..len]);
         }
         record.result.map(|()| busy)
     }
 
-    /// Sends a burst of at most `limit` frames. The backend asks for frames only while it has room, so none is ever kept here.
+    /// Sends a burst of at most `limit` frames by each port. A backend asks for frames only while it has room, so none is ever kept here.
     fn transmit(&mut self, now: Instant, limit: usize) -> Result<bool, DriverError> {
         let mut record = Recorder::new(&mut self.capture, self.epoch);
-        let (mut bytes, mut drained) = (0, false);
-        let sent = self.io.transmit(limit, &mut |tx| {
-            if bytes >= BURST_BYTES {
-                return false;
-            }
-            if !self.neighbours.poll_transmit(now, 0, tx) && !self.node.poll_transmit(now, Nic::WIRE, tx) {
-                drained = true;
-                return false;
-            }
-            bytes += tx.len();
-            // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
-            record.write_segments(now, tx, &mut self.scratch);
-            true
-        });
+        let (node, scratch) = (&mut self.node, &mut self.scratch);
+        let (mut any, mut all_drained) = (false, true);
+        for DriverPort { number, io, neighbours } in &mut self.ports {
+            let (mut bytes, mut drained) = (0, false);
+            let sent = io.transmit(limit, &mut |tx| {
+                if bytes >= BURST_BYTES {
+                    return false;
+                }
+                if !neighbours.poll_transmit(now, 0, tx) && !node.poll_transmit(now, *number, tx) {
+                    drained = true;
+                    return false;
+                }
+                bytes += tx.len();
+                // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
+                record.write_segments(now, tx, scratch);
+                true
+            });
+            any |= sent.map_err(DriverError::Io)? > 0;
+            // Where there was no room, the Node was not even asked.
+            all_drained &= drained;
+        }
         record.result?;
-        // Where there was no room, the Node was not even asked.
-        self.drained = drained;
-        Ok(sent.map_err(DriverError::Io)? > 0)
+        self.drained = all_drained;
+        Ok(any)
     }
+}
+
+/// A descriptor that is readable when one of several is; it outlives these, as long as what they stand for is open elsewhere.
+fn any_of(descriptors: &[OwnedFd]) -> io::Result<OwnedFd> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for (i, fd) in descriptors.iter().enumerate() {
+        epoll::add(&set, fd, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)?;
+    }
+    Ok(set)
 }
 
 /// Writes the frames of one batch to the capture, if there is one, and keeps the first error.

@@ -80,7 +80,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(mut driver: Driver<Nic, Io>, owner: Owner, events: Arc<Events>) -> io::Result<Engine> {
-        let readiness = driver.io().readiness()?;
+        let readiness = driver.readiness()?;
         driver.node.set_owner(owner);
         let start = driver.start();
         let (work, cqs, full) = (Work::default(), Vec::new(), Vec::new());
@@ -203,7 +203,7 @@ impl Engine {
     /// The descriptors that it holds.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let mut all = vec![self.wake.as_fd().as_raw_fd(), self.readiness.as_raw_fd()];
-        all.extend(self.control().driver.io().descriptors());
+        all.extend(self.control().driver.ios().flat_map(|io| io.descriptors()));
         all
     }
 

@@ -25,7 +25,7 @@ pub use afxdp::{AfXdp, AfXdpError};
 #[cfg(target_os = "linux")]
 pub use bump::{Bump, BumpError};
 pub use dgram::{Dgram, DgramError};
-pub use driver::{Driver, DriverError};
+pub use driver::{Driver, DriverError, DriverPort};
 pub use faulty::Faulty;
 #[cfg(target_os = "linux")]
 pub use host_network::{HostNetwork, HostNetworkError};

@@ -1,6 +1,6 @@
 //! The trait of anything that has ports and timers: a host NIC, a switch, a bump in the wire.
 
-use crate::{Instant, TxFrame};
+use crate::{Instant, Layout, TxFrame};
 
 /// A Node. It takes frames and time as arguments and hands out frames; it reads no clock and opens no socket.
 pub trait Node {
@@ -8,6 +8,11 @@ pub trait Node {
     ///
     /// Poll for frames to send, and for the timer, afterwards; a driver feeds a batch of frames before it does so.
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]);
+
+    /// [`Node::handle_frame`] of a frame whose layout its driver has found already; a Node that reads the layout need not find it again.
+    fn handle_located(&mut self, now: Instant, port: usize, frame: &mut [u8], _: Layout) {
+        self.handle_frame(now, port, frame);
+    }
 
     /// Writes the next frame that `port` sends now; `false` when there is none. What one port sends can be a reason for
     /// another to send: a driver is done when it asked them all and none had anything.

@@ -301,12 +301,12 @@ impl Nic {
     /// Makes an address handle, for datagrams.
     pub fn create_ah(&mut self, pd: PdId, attr: &AddressAttr) -> Result<AhId, AddressError> {
         self.check_pd(pd).map_err(|_| AddressError::NoSuchPd)?;
-        let path = attr.path(&self.port)?;
+        let path = attr.path(self.port_at(attr.port).ok_or(AddressError::NoSuchGid)?)?;
         let handle = AddressHandle {
             pd,
             // Whom at that address each work request says for itself.
             template: Template::new(&path, Qpn::new(0), bth::DEFAULT_PKEY),
-            port: self.port_to(attr.dgid),
+            port: self.port_to(attr.port, attr.dgid),
             multicast: attr.dgid.is_multicast(),
         };
         self.shared.ahs.insert(handle).ok_or(AddressError::TooMany)

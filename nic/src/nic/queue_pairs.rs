@@ -8,13 +8,11 @@ use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
 use softnic_transports::outstanding::OutstandingSends;
 use softnic_transports::posting::{RecvRules, SendRules};
-use softnic_transports::qp::{
-    Caps, Config, ModifyError, NoCongestionControl, PathProps, QpAttr, QpState, SharedReceives,
-};
+use softnic_transports::qp::{Caps, Config, ModifyError, NoCongestionControl, QpAttr, QpState, SharedReceives};
 use softnic_transports::wr::Data;
 use softnic_transports::{Endpoint, PostError, QpKind, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_wire::mad::vendor::Extensions;
-use softnic_wire::{Instant, Qpn, bth};
+use softnic_wire::{Instant, Qpn};
 
 use super::objects::{ObjectError, place};
 use super::{Nic, Shared};
@@ -63,9 +61,11 @@ impl Nic {
             payload: self.payload,
             halt_on_retry_exceeded,
         };
-        self.pools.provide(init.transport, self.port.mtu);
+        // A datagram queue pair does not know its port yet.
+        let mtu = self.ports.iter().map(|wire| wire.port.mtu).min().unwrap_or(self.port().mtu);
+        self.pools.provide(init.transport, mtu);
         let transaction_id = self.transaction_id(init, qpn);
-        let endpoint = Endpoint::new(init.transport, init.kind(), &config, self.port.mtu, transaction_id);
+        let endpoint = Endpoint::new(init.transport, init.kind(), &config, mtu, transaction_id);
         let keeps_deadlines = endpoint.qp.recv_rules().deadlines;
         if srq.is_some_and(|srq| srq.rules.deadlines) && !keeps_deadlines {
             self.return_number(qpn);
@@ -161,21 +161,18 @@ impl Nic {
 
     /// Changes the state or the attributes of a queue pair.
     pub fn modify_qp(&mut self, qpn: Qpn, attr: &QpAttr) -> Result<(), ModifyError> {
-        if attr.path.is_some_and(|p| !self.port.addresses.contains(&p.addresses.src())) {
+        let slot = self.slot_of(qpn).ok_or(ModifyError::NoSuchQp)?;
+        let number = usize::from(attr.port.or(slot.endpoint.attributes().port).unwrap_or(1));
+        let wire = self.wire(number).ok_or(ModifyError::Range("port"))?;
+        if attr.path.is_some_and(|p| !wire.has(p.addresses.src())) {
             return Err(ModifyError::NotOurAddress);
         }
-        if let Some(asked) = attr.mtu.filter(|&mtu| mtu > self.port.mtu) {
-            return Err(ModifyError::PathMtu { asked: asked.bytes(), port: self.port.mtu.bytes() });
+        if let Some(asked) = attr.mtu.filter(|&mtu| mtu > wire.port.mtu) {
+            return Err(ModifyError::PathMtu { asked: asked.bytes(), port: wire.port.mtu.bytes() });
         }
-        let port = attr.path.map(|p| self.port_to(p.addresses.dst()));
         let peer = attr.path.map(|p| p.addresses.dst());
-        let props = PathProps {
-            pkey: bth::DEFAULT_PKEY,
-            link_mtu: self.link_mtu,
-            link_rate: self.link_rate,
-            known_silent: peer.is_some_and(|peer| self.silent_peers.is_silent(peer)),
-            known_rtt: peer.map_or(Duration::ZERO, |peer| self.round_trips.of(peer)),
-        };
+        let port = peer.map(|peer| self.port_to(number, peer));
+        let props = self.path_props(number, peer);
         if attr.state == Some(QpState::Reset) {
             self.index_of(qpn).into_iter().for_each(|index| self.reset_shim(index));
         }

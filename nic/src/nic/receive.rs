@@ -14,20 +14,25 @@ use super::Nic;
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
     pub(super) fn receive(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        match Layout::locate(frame) {
+            Ok(layout) => self.receive_located(now, port, frame, layout),
+            Err(error) => {
+                let counters = &mut self.shared.counters;
+                counters.rcvd_pkts += 1;
+                counters.rcvd_bytes += frame.len() as u64;
+                match error {
+                    Error::NotRoce(_) => counters.rx_not_for_us += 1,
+                    _ => counters.rx_malformed += 1,
+                }
+            }
+        }
+    }
+
+    /// Takes a frame whose layout is known.
+    pub(super) fn receive_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
         let counters = &mut self.shared.counters;
         counters.rcvd_pkts += 1;
         counters.rcvd_bytes += frame.len() as u64;
-        let layout = match Layout::locate(frame) {
-            Ok(layout) => layout,
-            Err(Error::NotRoce(_)) => {
-                counters.rx_not_for_us += 1;
-                return;
-            }
-            Err(_) => {
-                counters.rx_malformed += 1;
-                return;
-            }
-        };
         let elided = self.payload == PayloadMode::Elided;
         let lengths = if elided { layout.check_elided() } else { layout.check(frame.len()) };
         // RoCEv1 is for decoding only: this NIC has no GIDs of that kind.
@@ -46,15 +51,19 @@ impl Nic {
         let dest_qp = header.dest_qp();
         if dst.is_multicast() {
             // A network may send multicast back to where it came from, but members here heard it when it left.
-            if port == Nic::WIRE && self.port.addresses.contains(&src) {
-                counters.rx_wrong_source += 1;
+            if port != Nic::LOOPBACK && self.is_ours(src) {
+                self.shared.counters.rx_wrong_source += 1;
                 return;
             }
             self.receive_for_group(now, dst, dest_qp, frame, layout);
             return;
         }
-        if self.port.addresses.first() != Some(&dst) && !self.port.addresses.contains(&dst) {
-            counters.rx_not_for_us += 1;
+        let ours = match self.wire(port) {
+            Some(wire) => wire.has(dst),
+            None => self.is_ours(dst),
+        };
+        if !ours {
+            self.shared.counters.rx_not_for_us += 1;
             return;
         }
         if dest_qp == Qpn::GSI && self.receive_negotiation(now, port, src, frame, &layout) {
@@ -64,23 +73,22 @@ impl Nic {
             self.shared.counters.rx_bad_qp += 1;
             return;
         };
-        let counters = &mut self.shared.counters;
-        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
+        let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         if !slot.endpoint.qp.state().receives() && !slot.endpoint.qp.owes_answers() {
-            counters.rx_bad_qp += 1;
+            self.shared.counters.rx_bad_qp += 1;
             return;
         }
         // Nobody else has our addresses: what comes from them comes by the port to ourselves.
         let right = match slot.peer {
             Some(peer) => peer == src && slot.port == port,
-            None => port != Nic::WIRE || !self.port.addresses.contains(&src),
+            None => port == Nic::LOOPBACK || !self.is_ours(src),
         };
         if !right {
-            counters.rx_wrong_source += 1;
+            self.shared.counters.rx_wrong_source += 1;
             return;
         }
         if !elided && icrc::verify(frame, &layout).is_err() && !planted(Bug::IcrcUnchecked) {
-            counters.rx_icrc_encapsulated += 1;
+            self.shared.counters.rx_icrc_encapsulated += 1;
             return;
         }
         let active = match slot.endpoint.has_shim() {

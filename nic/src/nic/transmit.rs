@@ -4,7 +4,7 @@ use softnic_transports::QueuePair;
 use softnic_transports::negotiation::FallbackReason;
 use softnic_transports::prefetch::prefetch;
 use softnic_transports::qp::earlier;
-use softnic_wire::{Instant, Node, TxFrame};
+use softnic_wire::{Instant, Layout, Node, TxFrame};
 
 use super::{Nic, Shared};
 use crate::address_handles::AddressHandle;
@@ -208,8 +208,14 @@ impl Nic {
 
 impl Node for Nic {
     fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
-        if self.up || port == Nic::LOOPBACK {
+        if self.carries(port) {
             self.receive(now, port, frame);
+        }
+    }
+
+    fn handle_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
+        if self.carries(port) {
+            self.receive_located(now, port, frame, layout);
         }
     }
 
@@ -217,7 +223,7 @@ impl Node for Nic {
         if self.layer.is_some() {
             self.progress_layer_if_due(now);
         }
-        if port >= self.ready.len() || !self.up && port == Nic::WIRE {
+        if !self.carries(port) {
             return false;
         }
         while let Some(index) = self.whose_turn(port) {

@@ -384,7 +384,7 @@ impl World {
         let mut frames = Vec::new();
         loop {
             let mut tx = TxFrame::new(&mut buffer);
-            if !self.hosts[h].nic.poll_transmit(self.now, 0, &mut tx) {
+            if !self.hosts[h].nic.poll_transmit(self.now, Nic::WIRE, &mut tx) {
                 return frames;
             }
             frames.push(tx.segments().0.to_vec());
@@ -397,7 +397,7 @@ impl World {
         let mut frames = Vec::new();
         loop {
             let mut tx = TxFrame::new_split(&mut first, &mut second);
-            if !self.hosts[h].nic.poll_transmit(self.now, 0, &mut tx) {
+            if !self.hosts[h].nic.poll_transmit(self.now, Nic::WIRE, &mut tx) {
                 return frames;
             }
             let (a, b) = tx.segments();
@@ -407,7 +407,7 @@ impl World {
 
     pub fn deliver(&mut self, h: usize, frame: &[u8]) {
         let mut copy = frame.to_vec();
-        self.hosts[h].nic.handle_frame(self.now, 0, &mut copy);
+        self.hosts[h].nic.handle_frame(self.now, Nic::WIRE, &mut copy);
     }
 
     pub fn deliver_all(&mut self, h: usize, frames: &[Vec<u8>]) {

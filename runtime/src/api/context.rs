@@ -233,7 +233,7 @@ impl Context {
 
     /// Frames that its packet IO lost, as far as it knows.
     pub fn lost_frames(&self) -> u64 {
-        self.0.engines.iter().map(|engine| engine.control().driver.io().lost()).sum()
+        self.0.engines.iter().map(|engine| engine.control().driver.ios().map(|io| io.lost()).sum::<u64>()).sum()
     }
 
     /// Why its packet IO stopped, if it did: then nothing is sent or received any more.

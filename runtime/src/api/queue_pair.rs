@@ -120,6 +120,7 @@ impl Connection {
     /// The settings as the NIC takes them, with the path resolved.
     fn settings(&self, path: Path) -> nic::Connection {
         nic::Connection {
+            port: 1,
             path: Some(path),
             dest_qp: self.dest_qp,
             mtu: self.mtu,

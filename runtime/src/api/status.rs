@@ -135,7 +135,7 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
     for engine in engines {
         let mut core = engine.control();
         counters.add(core.nic().counters());
-        lost += core.driver.io().lost();
+        lost += core.driver.ios().map(|io| io.lost()).sum::<u64>();
         queue_pairs += core.queue_pairs();
         up &= core.nic().is_up();
         port.get_or_insert_with(|| core.nic().port().clone());

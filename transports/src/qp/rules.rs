@@ -90,7 +90,6 @@ pub(crate) fn check_rules(kind: QpKind, from: QpState, to: QpState, a: &QpAttr) 
         }
     }
     match a {
-        QpAttr { port: Some(p), .. } if *p != 1 => Err(ModifyError::Range("port")),
         QpAttr { pkey_index: Some(i), .. } if *i != 0 => Err(ModifyError::Range("pkey_index")),
         _ => Ok(()),
     }
