@@ -17,7 +17,7 @@ use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed,
 use crate::steps::Outcome;
 use crate::tshark::{self, Scratch};
 use crate::{project, setup as tools};
-use report::{Report, Verdict};
+use report::{Report, ScenarioResult};
 use scenario::Scenario;
 use session::Session;
 use wire::Wire;
@@ -197,7 +197,7 @@ fn run_over(wire: Wire, plan: &Plan<'_>, image: &Image, scratch: &Path) -> Resul
 }
 
 /// The outer error ends the whole run: the guest is lost, or there was a Ctrl-C.
-fn run_one(session: &mut Session, scenario: &Scenario, file: &Path) -> Result<Verdict, Error> {
+fn run_one(session: &mut Session, scenario: &Scenario, file: &Path) -> Result<ScenarioResult, Error> {
     session.record(file)?;
     let setup = if session.small { corpus::smaller(scenario.setup()) } else { scenario.setup() };
     let verdict = session.open(setup).and_then(|()| (scenario.operation.run)(session));

@@ -1,4 +1,4 @@
-//! The same by `crc32fast`, for every processor.
+//! Portable CRC-32 fallback: `crc32fast`, for every processor.
 
 use crate::Mask;
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::random::Random;
-use crate::red::{Policy, Verdict};
+use crate::red::{Policy, QueueDecision};
 use crate::time::Time;
 
 /// Preamble, start delimiter, frame check sequence and gap: what Ethernet adds to a frame on the wire.
@@ -55,15 +55,15 @@ impl Bottleneck {
             self.bytes -= bytes;
             self.waiting.pop_front();
         }
-        let verdict = self.policy.decide(self.bytes, len, &mut self.random);
-        if verdict == Verdict::Drop {
+        let decision = self.policy.decide(self.bytes, len, &mut self.random);
+        if decision == QueueDecision::Drop {
             return None;
         }
         self.free = self.free.max(now).after_ps(wire_time(wire_bytes(len), self.rate));
         self.waiting.push_back((self.free, len));
         self.bytes += len;
         self.max_bytes = self.max_bytes.max(self.bytes);
-        Some((self.free, verdict == Verdict::Mark))
+        Some((self.free, decision == QueueDecision::Mark))
     }
 
     /// The most bytes that ever waited.

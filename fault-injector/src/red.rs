@@ -28,7 +28,7 @@ impl Red {
 
 /// What becomes of a frame at the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum QueueDecision {
     /// It waits its turn.
     Take,
     /// It waits its turn, and is to say that there is congestion.
@@ -48,11 +48,11 @@ pub struct Policy {
 
 impl Policy {
     /// Decides over a frame of `len` bytes that finds `waiting` of them. Draws only where chance decides.
-    pub fn decide(&self, waiting: u64, len: u64, random: &mut Random) -> Verdict {
+    pub fn decide(&self, waiting: u64, len: u64, random: &mut Random) -> QueueDecision {
         if waiting.saturating_add(len) > self.limit {
-            return Verdict::Drop;
+            return QueueDecision::Drop;
         }
         let chance = self.red.map_or(0.0, |r| r.chance(waiting));
-        if chance >= 1.0 || chance > 0.0 && random.chance(chance) { Verdict::Mark } else { Verdict::Take }
+        if chance >= 1.0 || chance > 0.0 && random.chance(chance) { QueueDecision::Mark } else { QueueDecision::Take }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::bottleneck::{Bottleneck, wire_bytes};
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::red::Verdict;
+use softnic_fault_injector::red::QueueDecision;
 use softnic_fault_injector::{Direction, Fate, Injector, Line, Policy, Red, Spec, Time};
 use softnic_wire::Instant;
 
@@ -184,12 +184,12 @@ fn marks_come_by_the_length_of_the_queue() {
     let mut random = Random::new(4);
     let n = 100_000;
     for (waiting, p) in [(0, 0.0), (1000, 0.0), (1500, 0.1), (2000, 0.2), (3000, 0.4), (3001, 1.0), (9000, 1.0)] {
-        let marked = (0..n).filter(|_| policy.decide(waiting, 1000, &mut random) == Verdict::Mark);
+        let marked = (0..n).filter(|_| policy.decide(waiting, 1000, &mut random) == QueueDecision::Mark);
         let sigma = (f64::from(n) * p * (1.0 - p)).sqrt();
         let (found, expected) = (marked.count() as f64, f64::from(n) * p);
         assert!((found - expected).abs() <= 5.0 * sigma, "{waiting}: {found}, expected {expected}");
     }
-    assert_eq!(policy.decide(9001, 1000, &mut random), Verdict::Drop);
+    assert_eq!(policy.decide(9001, 1000, &mut random), QueueDecision::Drop);
 }
 
 #[test]

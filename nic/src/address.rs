@@ -1,4 +1,4 @@
-//! Addresses: what a program says about the way to a peer, and the path that follows from it (IBA 11.2.2, annex A17).
+//! Addresses: the address of a peer as a program gives it, and the path that follows from it (IBA 11.2.2, annex A17).
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use softnic_wire::{MacAddr, Path};
 
 use crate::port::Port;
 
-/// The way to a peer, as a program gives it: for an address handle, or for a connected queue pair.
+/// The address of a peer, as a program gives it: for an address handle, or for a connected queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressAttr {
     /// The peer's GID, as an IP address.

@@ -25,7 +25,7 @@ pub struct Connection {
     pub sq_psn: Psn,
     /// The first PSN that the peer sends.
     pub rq_psn: Psn,
-    /// What the peer may do.
+    /// Access rights of the peer.
     pub access: Access,
     /// The key that datagrams to here must carry; connected queue pairs have none.
     pub qkey: Option<u32>,

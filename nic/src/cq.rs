@@ -7,7 +7,7 @@ use softnic_transports::planted::{Bug, planted};
 use softnic_transports::{Completion, CqOverflow, Status};
 use softnic_wire::Qpn;
 
-/// What is wrong with a completion queue.
+/// Why a completion queue cannot be used, changed or destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CqError {
     /// There is no such queue.
@@ -41,7 +41,7 @@ pub trait Sink: Send {
     /// A work request ended. Of a WRITE with immediate, which takes no receive here, `wr_id` is 0.
     fn on_completion(&mut self, completion: &Completion);
 
-    /// The value itself, for whoever owns the NIC.
+    /// The value itself, for the owner of the NIC.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Cq {
     overflowed: bool,
     /// Then there is room for none: so a completion is looked at here only where it would find no room.
     sink: Option<Box<dyn Sink>>,
-    /// What the next event waits for.
+    /// The arm: which completion raises the next event.
     armed: Option<Notify>,
     /// Queue pairs that complete here, counted once for sends and once for receives.
     pub(crate) users: u32,
@@ -127,7 +127,7 @@ impl Cq {
         }
     }
 
-    /// Asks for one event. Who asked for the next completion is not content with a solicited one later.
+    /// Asks for one event. An arm for the next completion stays when one for a solicited completion follows.
     pub(crate) fn arm(&mut self, what: Notify) -> Result<(), CqError> {
         if self.is_sink() {
             return Err(CqError::IsSink);

@@ -18,7 +18,7 @@ pub trait Layer: Send {
     /// When [`Layer::progress`] wants to be called although nothing happens.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The value itself, for whoever owns the NIC.
+    /// The value itself, for the owner of the NIC.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Installed {
     layer: Box<dyn Layer>,
     /// Something happened to the NIC that no counter shows.
     pub(crate) due: bool,
-    /// What the NIC had received and sent when the layer was called last.
+    /// The NIC's counters when the layer was called last.
     received: u64,
     sent: u64,
 }

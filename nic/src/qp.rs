@@ -9,7 +9,7 @@ use softnic_transports::recv_queue::SrqId;
 use softnic_transports::{Endpoint, QpKind, Transport};
 use softnic_wire::bth;
 
-/// What a queue pair is made with.
+/// The attributes of a new queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct QpInit {
     /// Its transport.
@@ -37,7 +37,7 @@ pub struct QpInit {
 }
 
 impl QpInit {
-    /// Of the standard's transport of that kind, with receives of its own, and sends signaled one by one.
+    /// A queue pair of the standard's transport of that kind, with receives of its own, and sends signaled one by one.
     pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
         let transport = match kind {
             QpKind::Rc => Transport::Rc,

@@ -10,7 +10,7 @@ use softnic_wire::icrc::Icrc;
 use crate::memory::Buffer;
 use crate::table::{Generator, RandomTable};
 
-/// What a region's bytes are.
+/// The memory behind a region.
 enum Backing {
     Buffer(Arc<Buffer>),
     /// Reads as zeros, forgets what is written (ibv_alloc_null_mr).
@@ -39,9 +39,9 @@ impl MemoryRegion {
 /// The kinds of memory windows (IBA 10.6.7.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WindowType {
-    /// Good for every queue pair of its protection domain; bound anew at will.
+    /// Type 1: valid for every queue pair of its protection domain; bound anew at will.
     Type1,
-    /// Good for the queue pair alone through which it was bound, until it is invalidated.
+    /// Type 2B: valid only for the queue pair through which it was bound, until it is invalidated.
     Type2B,
 }
 
@@ -72,7 +72,7 @@ enum Object {
     Window(Window),
 }
 
-/// What a key stands for. The low eight bits of a window's key change with each binding, so they are not part of its place.
+/// The object of a key. The low eight bits of a window's key change with each binding, so they are not part of its place.
 struct Entry {
     tag: u8,
     object: Object,
@@ -161,7 +161,7 @@ impl Regions {
         self.insert_region(MemoryRegion::null(pd, access), random)
     }
 
-    /// The same under a key that another NIC of the same device drew.
+    /// A region of all addresses without any memory, under a key that another NIC of the same device drew.
     pub(crate) fn register_null_as(&mut self, key: u32, pd: PdId, access: Access) -> Result<u32, MrError> {
         self.insert_as(key, Object::Region(MemoryRegion::null(pd, access)))
     }

@@ -132,7 +132,7 @@ impl<T> RandomTable<T> {
         self.slots.iter().flatten().map(|(_, value)| value)
     }
 
-    /// The same, to be changed.
+    /// All values, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().flatten().map(|(_, value)| value)
     }

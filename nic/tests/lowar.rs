@@ -308,13 +308,13 @@ fn each_side_sends_blocks_of_its_own_kind() {
 }
 
 #[test]
-fn a_wish_of_the_receiver_changes_the_blocks_and_a_notice_says_so() {
+fn a_request_of_the_receiver_changes_the_blocks_and_a_notice_says_so() {
     each(with(code(8, 1)), |mut w| {
-        let (qpn, wish) = (w.hosts[B].qpn, Code::new(4, 2).unwrap());
-        w.hosts[B].nic.with_shim(qpn, |lowar: &mut Lowar| lowar.request_code(wish)).unwrap();
-        let wishes = w.transmit(B);
-        assert_eq!(header(&w, &wishes[0]).map(|h| (h.kind, h.r, h.c)), Some((Type::Wish, 4, 2)));
-        w.deliver_all(A, &wishes);
+        let (qpn, code) = (w.hosts[B].qpn, Code::new(4, 2).unwrap());
+        w.hosts[B].nic.with_shim(qpn, |lowar: &mut Lowar| lowar.request_code(code)).unwrap();
+        let requests = w.transmit(B);
+        assert_eq!(header(&w, &requests[0]).map(|h| (h.kind, h.r, h.c)), Some((Type::Request, 4, 2)));
+        w.deliver_all(A, &requests);
         let notices = w.transmit(A);
         assert_eq!(header(&w, &notices[0]).map(|h| (h.kind, h.r, h.c)), Some((Type::Notice, 4, 2)));
         w.deliver_all(B, &notices);

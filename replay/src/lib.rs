@@ -5,11 +5,11 @@
 //! Nothing here opens a socket or reads a clock: the capture is all there is. `docs/replay.md` explains the model.
 //!
 //! ```
-//! use softnic_replay::{Options, Verdict, replay};
+//! use softnic_replay::{Options, ReplayVerdict, replay};
 //!
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/corpus/rc_atomic.pcap");
 //! let report = replay(std::fs::File::open(path)?, &Options::default())?;
-//! assert_eq!(report.verdict(), Verdict::Same, "{:#?}", report.differences);
+//! assert_eq!(report.verdict(), ReplayVerdict::Same, "{:#?}", report.differences);
 //! assert_eq!(report.counts().answers_equal, 4);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -34,7 +34,7 @@ use capture::Capture;
 pub use capture::Skip;
 use findings::Findings;
 pub use peers::{PeerKind, Rule};
-pub use report::{Report, Role, Verdict};
+pub use report::{ReplayVerdict, Report, Role};
 pub use side::{Side, SideError};
 use softnic_wire::opcode::Service;
 

@@ -137,7 +137,7 @@ impl Counts {
 
 /// How a replay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReplayVerdict {
     /// No difference that is not explained.
     Same,
     /// Our NIC would have sent something else.
@@ -176,14 +176,14 @@ impl Report {
     }
 
     /// How it ended.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ReplayVerdict {
         let sum = self.counts();
         if !self.differences.is_empty() {
-            Verdict::Differs
+            ReplayVerdict::Differs
         } else if sum.requests_equal + sum.answers_equal == 0 && self.undetermined.is_empty() || self.only_set_up() {
-            Verdict::CannotReplay
+            ReplayVerdict::CannotReplay
         } else {
-            Verdict::Same
+            ReplayVerdict::Same
         }
     }
 
@@ -196,9 +196,9 @@ impl Report {
     /// The exit code of `softnic replay`: 0, 1 or 2.
     pub fn exit_code(&self) -> u8 {
         match self.verdict() {
-            Verdict::Same => 0,
-            Verdict::Differs => 1,
-            Verdict::CannotReplay => 2,
+            ReplayVerdict::Same => 0,
+            ReplayVerdict::Differs => 1,
+            ReplayVerdict::CannotReplay => 2,
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Frame, explain, load, play, simulate, write};
 use proptest::prelude::*;
 use softnic_pcaps::{LinkType, PcapWriter};
-use softnic_replay::{Options, Skip, Verdict, replay};
+use softnic_replay::{Options, ReplayVerdict, Skip, replay};
 use softnic_sim::Options as Sim;
 use softnic_wire::{Layout, icrc};
 
@@ -26,7 +26,7 @@ fn one_side_alone_is_compared_as_far_as_it_goes() {
     assert!(report.counts().requests_equal >= 18, "{}", explain(&report));
     let answers: Vec<Frame> = frames.iter().filter(|f| !from_first(f)).cloned().collect();
     let report = play(&answers);
-    assert_eq!((report.verdict(), report.skipped.get(&Skip::NoRequests)), (Verdict::CannotReplay, Some(&4)));
+    assert_eq!((report.verdict(), report.skipped.get(&Skip::NoRequests)), (ReplayVerdict::CannotReplay, Some(&4)));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_a_nic_drops_is_not_replayed() {
         f.data[end - icrc::LEN] ^= 1;
     }
     let report = play(&frames);
-    assert_eq!((report.verdict(), report.skipped.get(&Skip::BadIcrc)), (Verdict::CannotReplay, Some(&24)));
+    assert_eq!((report.verdict(), report.skipped.get(&Skip::BadIcrc)), (ReplayVerdict::CannotReplay, Some(&24)));
 }
 
 #[test]

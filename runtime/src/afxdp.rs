@@ -53,7 +53,7 @@ pub struct Options {
     pub zero_copy: bool,
     /// Whether to use frames in two chunks, where the kernel can and the MTU of the device needs it.
     pub multi_buffer: bool,
-    /// What comes here of the frames that come in.
+    /// Which of the frames that come in go to the sockets.
     pub takes: Takes,
     /// The longest frame to carry, where the device has them and `multi_buffer` is on.
     pub max_frame: usize,
@@ -74,7 +74,7 @@ impl Default for Options {
     }
 }
 
-/// What became of frames at one queue.
+/// Counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames that came and found no chunk, or no chunk long enough.

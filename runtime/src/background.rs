@@ -27,7 +27,7 @@ impl Stop {
         self.wait_on(&[fd.as_fd()], timeout);
     }
 
-    /// The same for several descriptors.
+    /// As [`Stop::wait`] for several descriptors.
     pub(crate) fn wait_on(&self, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) {
         // Longer than the system can say is as good as for ever.
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());

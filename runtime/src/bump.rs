@@ -29,7 +29,7 @@ use forwarder::Forwarder;
 /// The longest packets that it carries; an interface with a longer MTU is refused.
 pub const MAX_MTU: usize = 9216;
 
-/// What to forward, and what goes wrong.
+/// Which frames to forward, and with which faults.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// One interface, of the calling thread's network namespace.
@@ -81,7 +81,7 @@ pub enum BumpError {
     Capture {
         /// Its name.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// An interface went away.
@@ -93,19 +93,19 @@ pub enum BumpError {
     /// The system refused something else.
     #[error("cannot {doing}: {error}")]
     System {
-        /// What was to be done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// What a wire did; the first of two is what went from a to b.
+/// The counters of a wire; the first of two is from a to b.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// How long it was there.
     pub elapsed: Duration,
-    /// What was counted.
+    /// The counters.
     pub counters: [Counters; 2],
     /// How long frames stayed.
     pub residence: [Residence; 2],
@@ -113,7 +113,7 @@ pub struct Summary {
     pub applied: Vec<u64>,
 }
 
-/// What the thread and its owner share.
+/// State shared by the thread and its owner.
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
@@ -186,7 +186,7 @@ impl Bump {
         &self.description
     }
 
-    /// What was counted until a moment ago, of what went from a to b and back.
+    /// The counters of a moment ago, from a to b and back.
     pub fn counters(&self) -> [Counters; 2] {
         self.shared.counters()
     }

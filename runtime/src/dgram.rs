@@ -35,7 +35,7 @@ pub enum DgramError {
     Bind {
         /// Its name.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -63,7 +63,7 @@ impl FromStr for DgramSpec {
     }
 }
 
-/// What became of a datagram that was to be sent.
+/// The result of sending a datagram.
 enum Sent {
     /// It is with the peer, or lost, and then counted.
     Gone,

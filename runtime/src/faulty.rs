@@ -26,7 +26,7 @@ pub struct Faulty<I> {
     start: std::time::Instant,
 }
 
-/// What we send and what we receive.
+/// The two directions: frames that we send, and frames that we receive.
 fn lanes(spec: &Spec, seed: u64) -> [EmulatedLink; 2] {
     let link = |direction, seed| EmulatedLink::new(spec, direction, seed, MAX_HELD, MAX_FRAME);
     [link(Direction::Ab, 2 * seed), link(Direction::Ba, 2 * seed + 1)]

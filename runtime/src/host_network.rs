@@ -1,4 +1,4 @@
-//! What the kernel knows about the interface below a NIC: link, addresses, routes, neighbours, multicast groups.
+//! The kernel's view of the interface below a NIC: link, addresses, routes, neighbours, multicast groups.
 //!
 //! For backends that share an interface with the kernel, as AF_XDP does: the kernel keeps answering ARP and NDP there,
 //! and its tables say how to reach a peer. [`HostNetwork`] is for a control thread, beside the one that moves packets:
@@ -36,7 +36,7 @@ use monitor::{Change, Monitor};
 use netlink::Netlink;
 use resolver::Resolver;
 
-/// What changed.
+/// A change of the interface or its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Packets can pass.
@@ -59,7 +59,7 @@ pub enum Event {
         /// Its MAC address.
         mac: Option<MacAddr>,
     },
-    /// Destinations may be reached another way: paths are worth asking for again.
+    /// Routes changed: paths are worth asking for again.
     RoutesChanged,
 }
 
@@ -125,7 +125,7 @@ impl HostNetwork {
         self.overruns
     }
 
-    /// What a NIC on this interface is made with.
+    /// The port of a NIC on this interface.
     pub fn port(&self) -> Result<Port, HostNetworkError> {
         let mtu = self.payload(self.interface.mtu)?;
         Ok(Port { mac: self.interface.mac, addresses: self.addresses.clone(), mtu })
@@ -176,7 +176,7 @@ impl HostNetwork {
         Membership::join(self.interface.index, group)
     }
 
-    /// The way to `dst`, from a given address if there is one. The next hop is kept fresh from then on, until
+    /// The path to `dst`, from a given address if there is one. The next hop is kept fresh from then on, until
     /// [`HostNetwork::release`].
     pub fn path(&mut self, now: Instant, dst: IpAddr, from: Option<IpAddr>) -> Result<PathState, HostNetworkError> {
         // GIDs have IPv4 addresses as IPv6 ones.
@@ -230,7 +230,7 @@ impl HostNetwork {
         path_mtu(mtu).ok_or_else(|| HostNetworkError::MtuTooSmall { name: self.interface.name.clone(), mtu })
     }
 
-    /// Turns what the kernel told into events.
+    /// Turns the kernel's notifications into events.
     fn take_changes(&mut self) -> Result<(), HostNetworkError> {
         let failed = HostNetworkError::netlink("what changed");
         let (mut addresses, mut routes, mut lost) = (false, false, false);

@@ -1,4 +1,4 @@
-//! What the loop needs of a packet IO backend.
+//! The interface between the loop and a packet IO backend.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};

@@ -44,7 +44,7 @@ struct Question {
     next: Instant,
 }
 
-/// What is known of a neighbour.
+/// The state of a neighbour.
 #[derive(Debug)]
 enum Neighbour {
     Asked(Question),

@@ -35,7 +35,7 @@ impl Wake {
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
     }
 
-    /// There is work, published before this: wakes whoever sleeps.
+    /// There is work, published before this: wakes the thread if it sleeps.
     #[inline]
     pub(crate) fn wake_sleeper(&self) {
         if self.sleeper.must_wake() {

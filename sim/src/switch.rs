@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use softnic_fault_injector::Policy;
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::red::Verdict;
+use softnic_fault_injector::red::QueueDecision;
 use softnic_fault_injector::slots::{SlotId, Slots};
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, mark_ce, take_hop};
@@ -169,8 +169,8 @@ impl Switch {
             self.counters.unroutable += 1;
             return;
         };
-        let verdict = port.policy.decide(port.bytes, wire_len as u64, &mut self.random);
-        if verdict == Verdict::Drop {
+        let decision = port.policy.decide(port.bytes, wire_len as u64, &mut self.random);
+        if decision == QueueDecision::Drop {
             port.stats.dropped += 1;
             return;
         }
@@ -181,7 +181,7 @@ impl Switch {
         };
         let kept = &mut self.slots.get_mut(slot)[..frame.len()];
         kept.copy_from_slice(frame);
-        if verdict == Verdict::Mark {
+        if decision == QueueDecision::Mark {
             port.stats.marked += u64::from(mark_ce(kept));
         }
         port.bytes += wire_len as u64;

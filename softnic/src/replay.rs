@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use softnic_replay::report::{Counts, FlowReport};
-use softnic_replay::{Options, PeerKind, Report, Side, Verdict, peers};
+use softnic_replay::{Options, PeerKind, ReplayVerdict, Report, Side, peers};
 
 use crate::Common;
 
@@ -120,9 +120,9 @@ fn counts_json(c: &Counts) -> Value {
 
 fn verdict_name(report: &Report) -> &'static str {
     match report.verdict() {
-        Verdict::Same => "same",
-        Verdict::Differs => "differs",
-        Verdict::CannotReplay => "cannot_replay",
+        ReplayVerdict::Same => "same",
+        ReplayVerdict::Differs => "differs",
+        ReplayVerdict::CannotReplay => "cannot_replay",
     }
 }
 
@@ -235,8 +235,8 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
         r.frames
     );
     match r.verdict() {
-        Verdict::Same => writeln!(out, "{}", paint("32", sum)),
-        Verdict::Differs => writeln!(out, "{}", paint("31", sum)),
-        Verdict::CannotReplay => writeln!(out, "{}", paint("33", format!("nothing can be replayed: {sum}"))),
+        ReplayVerdict::Same => writeln!(out, "{}", paint("32", sum)),
+        ReplayVerdict::Differs => writeln!(out, "{}", paint("31", sum)),
+        ReplayVerdict::CannotReplay => writeln!(out, "{}", paint("33", format!("nothing can be replayed: {sum}"))),
     }
 }

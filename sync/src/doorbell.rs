@@ -10,13 +10,13 @@ use crate::primitives::{ArrayQueue, AtomicBool, Ordering};
 pub struct Rung(AtomicBool);
 
 impl Rung {
-    /// Of a queue that has not rung.
+    /// The flag of a queue that has not rung.
     #[allow(clippy::new_without_default)] // there is nothing to leave out
     pub fn new() -> Rung {
         Rung(AtomicBool::new(false))
     }
 
-    /// About to look into the queue: who posts from now on rings again, and what was posted under the flag is seen.
+    /// About to look into the queue: posts from now on ring again, and what was posted under the flag is seen.
     pub fn answer(&self) {
         self.0.swap(false, Ordering::AcqRel);
     }

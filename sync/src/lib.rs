@@ -1,14 +1,14 @@
-//! What threads share: a ring with one writer and one reader, the token of an engine, the flag of a sleeper, the doorbells of queues and
-//! the wish for a wake-up at a completion queue.
+//! Structures that threads share: a ring with one writer and one reader, the token of an engine, the flag of a sleeper, the doorbells of
+//! queues and the arm of a completion queue.
 //!
 //! They are small so that loom can try every order of their steps: `RUSTFLAGS="--cfg loom" cargo test -p softnic-sync
 //! --lib`, with a target directory of its own (`cargo xtask test` does so).
 
+pub mod cq_arm;
 pub mod doorbell;
 pub mod ring;
 pub mod sleeper;
 pub mod token;
-pub mod wish;
 
 /// The standard library's, or loom's.
 pub(crate) mod primitives {

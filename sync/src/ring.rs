@@ -13,9 +13,9 @@ struct Apart<T>(T);
 #[derive(Debug)]
 struct Shared<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// What the reader has come to; both counts only grow, and wrap.
+    /// Values that were read; both counts only grow, and wrap.
     head: Apart<AtomicUsize>,
-    /// What the writer has come to.
+    /// Values that were written.
     tail: Apart<AtomicUsize>,
 }
 
@@ -49,7 +49,7 @@ impl<T> Drop for Shared<T> {
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     tail: usize,
-    /// What the reader had come to when last looked at.
+    /// The reader's count when last looked at.
     head: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Producer<T> {
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: usize,
-    /// What the writer had come to when last looked at.
+    /// The writer's count when last looked at.
     tail: usize,
 }
 

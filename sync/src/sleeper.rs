@@ -1,4 +1,4 @@
-//! The flag of a thread that is about to sleep: whoever has something for it looks at the flag behind it, and wakes it only then.
+//! The flag of a thread that is about to sleep: a thread that publishes work looks at the flag afterwards, and wakes the sleeper only then.
 //!
 //! Both sides write one thing and then read the other's: the sleeper its flag and then the work, the waker the work and then the flag. With
 //! a full barrier between the two at least one of them sees the other, so no work waits for a thread that sleeps.

@@ -1,4 +1,4 @@
-//! The token of an engine: whoever holds it may run the engine.
+//! The token of an engine: the thread that holds it may run the engine.
 //!
 //! A mutex, one uncontended atomic to take; and a count of those who wait, so that a thread which takes the token again and again sees that
 //! somebody else wants it. A mutex alone is not fair: on its own such a thread would keep everybody out.
@@ -13,7 +13,7 @@ pub struct Token<T> {
 }
 
 impl<T> Token<T> {
-    /// Nobody has it.
+    /// A token that no thread holds.
     pub fn new(value: T) -> Token<T> {
         Token { value: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
@@ -27,7 +27,7 @@ impl<T> Token<T> {
         self.value.try_lock().ok()
     }
 
-    /// Takes the token, waiting for whoever has it.
+    /// Takes the token; waits for the thread that holds it.
     pub fn take(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // A holder that panicked has ended the process in release builds; in tests its own panic says more than ours would.
@@ -36,7 +36,7 @@ impl<T> Token<T> {
         guard
     }
 
-    /// Whether somebody waits for it: who runs the engine for long lets go then.
+    /// Whether a thread waits for the token: one that runs the engine for long lets go then.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0

@@ -57,7 +57,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What completed.
+/// The operation that completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WcOpcode {
     /// A SEND of ours.
@@ -96,7 +96,7 @@ pub struct Completion {
     pub wr_id: u64,
     /// How it ended.
     pub status: Status,
-    /// What it was; only meaningful on success.
+    /// The operation; only meaningful on success.
     pub opcode: WcOpcode,
     /// Bytes received; of a partial message, those that were placed.
     pub byte_len: u32,
@@ -104,7 +104,7 @@ pub struct Completion {
     pub imm: Option<u32>,
     /// The key that the peer's SEND invalidated here.
     pub invalidated: Option<u32>,
-    /// Who sent a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
+    /// The sender of a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
     pub src_qp: Option<Qpn>,
     /// That datagram came over IPv6, not over IPv4.
     pub over_ipv6: bool,

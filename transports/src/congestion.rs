@@ -18,7 +18,7 @@ pub(crate) use point::CongestionPoint;
 use softnic_wire::Instant;
 pub use token_bucket::TokenBucket;
 
-/// What the network or the peer said about how sending went.
+/// A signal of the network or the peer about packets that were sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feedback {
     /// Bytes left the window.

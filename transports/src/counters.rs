@@ -1,4 +1,4 @@
-//! What a NIC counts: under the names that mlx5 and rxe give in sysfs where they count it too, else under our own.
+//! The counters of a NIC: under the names that mlx5 and rxe give in sysfs where they count it too, else under our own.
 
 /// Counters of a NIC. They only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

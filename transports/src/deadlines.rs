@@ -12,7 +12,7 @@ struct Kept {
 }
 
 impl Deadlines {
-    /// Of a queue with so many places.
+    /// The deadlines of a queue with so many places.
     pub(crate) fn new(keeps: bool, places: usize) -> Deadlines {
         Deadlines(keeps.then(|| Box::new(Kept { places: vec![None; places].into() })))
     }

@@ -1,4 +1,4 @@
-//! Asynchronous events: what a program is told that belongs to none of its work requests (IBA 11.6.3).
+//! Asynchronous events: notifications to a program that belong to none of its work requests (IBA 11.6.3).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -26,8 +26,8 @@ pub enum Event {
     QpAccessErr(Qpn),
     /// The queue pair offered an extension and speaks the standard with its peer, at this address. Verbs have no name for it.
     FellBack(Qpn, IpAddr, FallbackReason),
-    /// The queue pair ran out of retries, in this way, and halted as its owner asked for: it is in the error state with its work in place.
-    /// Verbs have no name for it.
+    /// The queue pair ran out of retries, with this status, and halted as its owner asked for: it is in the error state with its work in
+    /// place. Verbs have no name for it.
     QpHalted(Qpn, Status),
     /// A completion found no room.
     CqErr(CqId),

@@ -1,4 +1,4 @@
-//! What a queue pair asks of the NIC that holds it.
+//! The interface of a queue pair to the NIC that holds it.
 
 use softnic_wire::Template;
 

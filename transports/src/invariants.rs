@@ -1,4 +1,4 @@
-//! What must hold whatever comes in: checked in debug builds and with the feature `invariants`, else compiled to nothing.
+//! Invariants, whatever comes in: checked in debug builds and with the feature `invariants`, else compiled to nothing.
 
 /// Whether invariants are checked.
 pub(crate) const ON: bool = cfg!(any(debug_assertions, feature = "invariants"));

@@ -91,7 +91,7 @@ pub const fn link_mtu(path_mtu: u32) -> u32 {
     path_mtu + RepairHeader::MTU_ROOM
 }
 
-/// What the negotiation needs to know.
+/// The settings that the negotiation exchanges.
 pub(crate) const EXTENSION: Extension = Extension {
     bit: Extensions::LOWAR,
     range: LowarSettings::RANGE,
@@ -119,7 +119,7 @@ enum Stream {
 }
 
 impl Stream {
-    /// That of a packet which is protected; acknowledgements are not, because the next one says the same.
+    /// The stream of a packet that is protected; acknowledgements are not, because the next one says the same.
     #[inline]
     fn of(opcode: Opcode) -> Option<Stream> {
         match opcode.kind() {
@@ -182,7 +182,7 @@ fn straddling(a: &[u8], b: &[u8]) -> [u8; icrc::LEN] {
     tail
 }
 
-/// What a packet adds to the digest: its ICRC scattered; of what stands for it where that is elided.
+/// A packet's share of the digest: its ICRC scattered; of what stands for it where that is elided.
 #[inline]
 fn digest_of(head: &[u8], tail: [u8; icrc::LEN], payload: PayloadMode) -> u32 {
     match (payload, head.first_chunk::<{ bth::LEN }>()) {
@@ -297,7 +297,7 @@ impl Lowar {
                 self.decoder.on_repair(now, &repair, stream, stream.expected(expected), resources);
             }
             Type::Notice => self.decoder.set_code(code),
-            Type::Wish => self.encoder.set_code(code),
+            Type::Request => self.encoder.set_code(code),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What queue pairs need of registered memory.
+//! The interface of queue pairs to registered memory.
 
 use std::ops::BitOr;
 
@@ -79,7 +79,7 @@ pub enum AccessError {
     /// The region does not grant the right.
     #[error("the memory region does not grant the right")]
     Right,
-    /// The window is bound already, or is of a type that is not bound or invalidated this way.
+    /// The window is bound already, or is of a type that is not bound or invalidated by work requests of this kind.
     #[error("the memory window is bound, or not of the right type")]
     Window,
 }
@@ -97,7 +97,7 @@ pub struct Bind {
     pub addr: u64,
     /// Bytes; 0 takes the window off again.
     pub len: u64,
-    /// What the peer may do.
+    /// Access rights of the peer.
     pub access: Access,
     /// The peer counts its addresses from 0.
     pub zero_based: bool,
@@ -108,14 +108,14 @@ pub struct Bind {
 pub enum AtomicOp {
     /// Becomes `swap` if it is `compare`.
     CompareSwap {
-        /// What it must be.
+        /// The value that it must have.
         compare: u64,
-        /// What it becomes.
+        /// The new value.
         swap: u64,
     },
     /// `add` is added, wrapping.
     FetchAdd {
-        /// What is added.
+        /// The number that is added.
         add: u64,
     },
 }

@@ -154,7 +154,7 @@ fn copy_out(
     }
 }
 
-/// The same of any number of elements, or of inline data.
+/// Copies a payload from any number of elements, or from inline data.
 #[inline(never)]
 fn copy_out_pieces(
     from: &Gather<'_>,

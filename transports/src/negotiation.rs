@@ -41,7 +41,7 @@ pub const MIN_WAIT: Duration = Duration::from_millis(50);
 /// may be long without anybody knowing.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What this side offers for one queue pair.
+/// The offer of this side for one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offer {
     /// The extensions that it speaks.
@@ -50,7 +50,7 @@ pub struct Offer {
     pub settings: Settings,
 }
 
-/// What both sides speak.
+/// The extensions that both sides speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Agreed {
     /// The extensions, at least one.
@@ -83,7 +83,7 @@ pub enum FallbackReason {
     LinkMtu(u32),
 }
 
-/// What a queue pair's requests are sent by.
+/// The protocol that a queue pair's requests are sent by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// The peer has not answered yet; requests wait.
@@ -159,7 +159,7 @@ impl Negotiator {
         }
     }
 
-    /// The same, where the round trip to the peer is known from before: a far peer is given the time that it needs.
+    /// A negotiation where the round trip to the peer is known from before: a far peer is given the time that it needs.
     pub fn with_known_rtt(self, rtt: Duration) -> Negotiator {
         Negotiator { known_rtt: rtt, ..self }
     }
@@ -303,7 +303,7 @@ impl Negotiator {
         )
     }
 
-    /// What we and a MAD of the peer have in common.
+    /// The extensions that we and a MAD of the peer have in common.
     fn common(&self, mad: &Negotiation) -> Agreed {
         let peer = extension::usable(Offer { extensions: mad.extensions, settings: mad.settings });
         let extensions = self.offer.extensions.intersection(peer.extensions);

@@ -20,7 +20,7 @@ pub enum SendProgress {
 pub struct OutstandingSend {
     /// The program's own name for the work request.
     pub wr_id: u64,
-    /// What it does.
+    /// The operation.
     pub op: SendOp,
     /// How far it has come.
     pub progress: SendProgress,

@@ -18,7 +18,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &[Bug] = &[$(Bug::$variant,)+];
 
-            /// What `soak --self-test` calls it.
+            /// The name of the bug in `soak --self-test`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Bug::$variant => $name,)+
@@ -59,7 +59,7 @@ bugs! {
     ReadWithoutData = "read-without-data",
     /// A WRITE that comes again is written again.
     WriteAgain = "write-carried-out-again",
-    /// What is sent again after a timeout begins one packet too late.
+    /// A retransmission after a timeout begins one packet too late.
     ResendsTooLate = "go-back-n-one-too-late",
     /// The clock is not started again for what is still unanswered.
     ClockStops = "clock-not-started-again",

@@ -1,4 +1,4 @@
-//! What a work request must be like whatever its queue pair is doing: checked once, by whoever takes it from a program.
+//! Validation of work requests that does not depend on the queue pair's state: done once, where a program's work request is taken.
 
 use softnic_wire::PathMtu;
 use softnic_wire::segment::MAX_MESSAGE;
@@ -18,7 +18,7 @@ pub enum Operations {
     Datagrams,
 }
 
-/// What a transport takes, the same for all of its queue pairs.
+/// The operations of a transport, the same for all of its queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supported {
     /// Its operations.

@@ -62,7 +62,7 @@ pub struct Rc {
 }
 
 impl Rc {
-    /// What it takes of a program.
+    /// The work requests that RC takes.
     const SUPPORTED: Supported = Supported { operations: Operations::All, deadlines: false };
 
     /// In the reset state.
@@ -70,7 +70,7 @@ impl Rc {
         Rc::with_receives_ahead(c, 1)
     }
 
-    /// The same, where messages may come out of order: so many receives of a shared queue are taken ahead at most.
+    /// A queue pair whose messages may come out of order: so many receives of a shared queue are taken ahead at most.
     pub(crate) fn with_receives_ahead(c: &Config, ahead: u32) -> Rc {
         Rc {
             qpn: c.qpn,

@@ -92,7 +92,7 @@ impl RecvQueue {
         (self.head, self.tail) = (0, 0);
     }
 
-    /// What receives must be like.
+    /// The limits of receives.
     #[inline]
     pub fn rules(&self) -> &RecvRules {
         &self.rules
@@ -176,7 +176,7 @@ pub(crate) struct Receives {
     srq: Option<SrqId>,
     pub(crate) cq: CqId,
     qpn: Qpn,
-    /// Of the memory that they name.
+    /// The protection domain of the memory that receives name.
     pd: PdId,
     /// They complete in a sink: WRITEs with immediate need none.
     in_sink: bool,
@@ -186,7 +186,7 @@ pub(crate) struct Receives {
 }
 
 impl Receives {
-    /// Of a shared queue, at most `ahead` are taken at a time: as many messages as may be under way out of order.
+    /// Where receives come from a shared queue, at most `ahead` are taken at a time: as many messages as may be under way out of order.
     pub(crate) fn new(c: &crate::qp::Config, ahead: u32, supported: Supported) -> Receives {
         let rules = |max_sge| RecvRules { deadlines: supported.deadlines, ..RecvRules::new(max_sge) };
         let (queue, pd) = match c.srq {
@@ -215,7 +215,7 @@ impl Receives {
         self.tally.forget();
     }
 
-    /// What receives must be like.
+    /// The limits of receives.
     #[inline]
     pub(crate) fn rules(&self) -> &RecvRules {
         &self.queue.rules
@@ -237,7 +237,7 @@ impl Receives {
         self.tally.check(self.queue.len(), "receive queue");
     }
 
-    /// What an acknowledgement says about receives: of shared ones nothing can be promised (IBA 9.7.7.2.2), and WRITEs that complete
+    /// The credits that an acknowledgement carries: of shared receives nothing can be promised (IBA 9.7.7.2.2), and WRITEs that complete
     /// in a sink shall not wait for any.
     #[inline]
     pub(crate) fn credits(&self) -> Credits {

@@ -113,7 +113,7 @@ impl SendQueue {
         self.tally.forget();
     }
 
-    /// What work requests must be like.
+    /// The limits of work requests.
     #[inline]
     pub(crate) fn rules(&self) -> &SendRules {
         &self.rules
@@ -197,7 +197,7 @@ impl SendQueue {
         self.head == 0 && self.iter().all(|slot| !slot.executed)
     }
 
-    /// Takes back what was published, of which nothing was sent: it will be numbered in another way.
+    /// Takes back published work requests, of which nothing was sent: they will be numbered anew.
     pub(crate) fn unpublish(&mut self) {
         self.published = self.head;
         (self.end, self.end_bytes, self.end_answers) = (0, 0, 0);

@@ -12,7 +12,7 @@ use crate::negotiation::Agreed;
 use crate::qp::ExpectedPsns;
 use crate::queue_pairs::ShimPools;
 
-/// What a shim does with a frame that was received.
+/// The decision of a shim about a frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShimAction {
     /// The queue pair gets the frame now.

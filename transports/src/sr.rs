@@ -55,7 +55,7 @@ pub const fn most_in_flight(window: u32) -> u32 {
     window / 4
 }
 
-/// What the negotiation needs to know.
+/// The settings that the negotiation exchanges.
 pub(crate) const EXTENSION: Extension = Extension {
     bit: Extensions::SR,
     range: SrSettings::RANGE,

@@ -27,7 +27,7 @@ pub struct Ud {
 }
 
 impl Ud {
-    /// What it takes of a program.
+    /// The work requests that UD takes.
     const SUPPORTED: Supported = Supported { operations: Operations::Datagrams, deadlines: false };
 
     /// In the reset state. Messages are at most `mtu` bytes, what the port carries.

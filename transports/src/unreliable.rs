@@ -1,4 +1,4 @@
-//! What UC and UD have in common: a send is done when its last packet has left, and a failed send stops only the sending.
+//! The common part of UC and UD: a send is done when its last packet has left, and a failed send stops only the sending.
 
 use softnic_wire::{PathMtu, Psn, Qpn, TxFrame};
 
@@ -122,7 +122,7 @@ impl Common {
         }
     }
 
-    /// What send work requests must be like.
+    /// The limits of send work requests.
     pub(crate) fn send_rules(&self) -> &SendRules {
         self.queue.rules()
     }

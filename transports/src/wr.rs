@@ -16,12 +16,12 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// What a send work request does.
+/// The operation of a send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOp {
     /// A message into a receive that the peer posted.
     Send,
-    /// The same with immediate data.
+    /// SEND with immediate data.
     SendImm {
         /// The immediate, as a big-endian number.
         imm: u32,
@@ -33,7 +33,7 @@ pub enum SendOp {
         /// The peer's key for it.
         rkey: u32,
     },
-    /// The same, with immediate data that uses up a receive of the peer.
+    /// WRITE with immediate data, which uses up a receive of the peer.
     WriteImm {
         /// Where in the peer's memory.
         remote_addr: u64,
@@ -49,32 +49,32 @@ pub enum SendOp {
         /// The peer's key for it.
         rkey: u32,
     },
-    /// Eight bytes of the peer's memory become `swap` if they are `compare`; what they were comes back.
+    /// Eight bytes of the peer's memory become `swap` if they are `compare`; the old value comes back.
     CompareSwap {
         /// Where in the peer's memory, a multiple of 8.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// What they must be.
+        /// The value that they must have.
         compare: u64,
-        /// What they become.
+        /// The new value.
         swap: u64,
     },
-    /// `add` is added to eight bytes of the peer's memory; what they were comes back.
+    /// `add` is added to eight bytes of the peer's memory; the old value comes back.
     FetchAdd {
         /// Where in the peer's memory, a multiple of 8.
         remote_addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// What is added.
+        /// The number that is added.
         add: u64,
     },
-    /// A message after whose arrival a key of the peer's is good for nothing any more (IBA 9.4.1.1.3).
+    /// A message whose arrival invalidates a key of the peer (IBA 9.4.1.1.3).
     SendInv {
         /// The peer's key.
         rkey: u32,
     },
-    /// A key of our own is good for nothing any more; nothing is sent (IBA 10.6.7.2.5).
+    /// Invalidates a local key; nothing is sent (IBA 10.6.7.2.5).
     LocalInv {
         /// The key.
         rkey: u32,
@@ -110,9 +110,9 @@ pub struct AhId(pub u32);
 /// Where a datagram goes: each one may go elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram {
-    /// The way there.
+    /// The path.
     pub ah: AhId,
-    /// The queue pair there.
+    /// The destination's queue pair.
     pub dest_qp: Qpn,
     /// The key that it wants to see; with the highest bit set, the sender's own is sent instead (IBA 10.2.5).
     pub qkey: u32,
@@ -158,7 +158,7 @@ impl Data<'_> {
 pub struct SendWr<'a> {
     /// The program's own name for it.
     pub wr_id: u64,
-    /// What it does.
+    /// The operation.
     pub op: SendOp,
     /// Where its bytes come from.
     pub data: Data<'a>,

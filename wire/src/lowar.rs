@@ -5,7 +5,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | Type: 1 repair, 2 notice, 3 wish |
+//! | 0 | 1 | Type: 1 repair, 2 notice, 3 request |
 //! | 1 | 1 | flags: bit 7 has_First, bit 6 has_Last, bit 5 of READ responses, whose PSNs are the receiver's; others zero |
 //! | 2 | 1 | ISN: which of the block's repair packets, from 0 |
 //! | 3 | 1 | R: data packets in a full block |
@@ -15,7 +15,7 @@
 //! | 8 | 4 | digest of the ICRCs of the packets that were added up, see [`digest`] |
 //!
 //! Behind it a repair packet has the sum (exclusive or) of its packets from BTH to ICRC, inclusive, each continued by zeros to the longest
-//! of them; notice and wish end with it.
+//! of them; notice and request end with it.
 
 use core::fmt;
 use core::ops::Range;
@@ -58,7 +58,7 @@ pub enum Type {
     /// The sender of data says which parameters its next blocks have.
     Notice,
     /// The receiver of data asks for other parameters.
-    Wish,
+    Request,
 }
 
 impl Type {
@@ -67,16 +67,16 @@ impl Type {
         match self {
             Type::Repair => 1,
             Type::Notice => 2,
-            Type::Wish => 3,
+            Type::Request => 3,
         }
     }
 
-    /// Its name.
+    /// Its name in text and JSON; a request is "wish" there.
     pub const fn name(self) -> &'static str {
         match self {
             Type::Repair => "repair",
             Type::Notice => "notice",
-            Type::Wish => "wish",
+            Type::Request => "wish",
         }
     }
 
@@ -85,7 +85,7 @@ impl Type {
         match v {
             1 => Some(Type::Repair),
             2 => Some(Type::Notice),
-            3 => Some(Type::Wish),
+            3 => Some(Type::Request),
             _ => None,
         }
     }

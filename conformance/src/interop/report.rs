@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::scenario::{PATHS, Scenario, path_name};
 
 /// How a scenario ended: the error says why it failed.
-pub(super) type Verdict = Result<(), String>;
+pub(super) type ScenarioResult = Result<(), String>;
 
 /// What became of the scenarios that ran, in their order.
 #[derive(Default)]
@@ -14,11 +14,11 @@ pub(super) struct Report {
     pub(super) kernel: String,
     /// What the frames went over.
     pub(super) wire: &'static str,
-    rows: Vec<(Scenario, Verdict)>,
+    rows: Vec<(Scenario, ScenarioResult)>,
 }
 
 impl Report {
-    pub(super) fn add(&mut self, scenario: Scenario, verdict: Verdict) {
+    pub(super) fn add(&mut self, scenario: Scenario, verdict: ScenarioResult) {
         self.rows.push((scenario, verdict));
     }
 

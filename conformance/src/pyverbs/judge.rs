@@ -3,7 +3,7 @@
 
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TestVerdict {
     Passed,
     /// The suite skipped it, with its reason, because of something that is not here.
     Skipped {
@@ -62,11 +62,11 @@ pub(super) fn unsupported(test: &str) -> Option<&'static str> {
 }
 
 /// What it means that the suite skipped a test.
-pub(super) fn skipped(test: &str, reason: &str) -> Verdict {
+pub(super) fn skipped(test: &str, reason: &str) -> TestVerdict {
     let excuse = EXCUSES.iter().find(|e| test.starts_with(e.tests) && reason.contains(e.says));
     match excuse {
-        Some(excuse) => Verdict::Skipped { reason: reason.into(), lacks: excuse.lacks },
-        None => Verdict::Failed(format!("skipped by the suite, though it should run: {reason}")),
+        Some(excuse) => TestVerdict::Skipped { reason: reason.into(), lacks: excuse.lacks },
+        None => TestVerdict::Failed(format!("skipped by the suite, though it should run: {reason}")),
     }
 }
 
@@ -78,13 +78,13 @@ mod tests {
     #[test]
     fn a_test_that_is_skipped_although_it_should_run_has_failed() {
         let xrc = skipped("test_atomic.AtomicTest.test_xrc", "Create XRCD is not supported");
-        assert!(matches!(xrc, Verdict::Skipped { lacks: Lacks::Softnic("XRC"), .. }));
+        assert!(matches!(xrc, TestVerdict::Skipped { lacks: Lacks::Softnic("XRC"), .. }));
         for (test, reason) in [
             ("test_qp.QPTest.test_create_rc_qp", "Create QP type 2 is not supported"),
             ("test_cqex.CqExTest.test_traffic", "Extended CQ is not supported"),
             ("test_qpex.QpExTestCase.test_qp_ex_rc_send", "Extended QP is not supported on this device"),
         ] {
-            assert!(matches!(skipped(test, reason), Verdict::Failed(_)), "{test}");
+            assert!(matches!(skipped(test, reason), TestVerdict::Failed(_)), "{test}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::judge::{self, Verdict};
+use super::judge::{self, TestVerdict};
 use super::place::Place;
 use super::report::Row;
 use super::suite::{PYTHON, Suite};
@@ -34,28 +34,28 @@ pub(super) struct Runner<'a> {
     pub(super) verbose: bool,
 }
 
-/// What a process told.
+/// A line of the runner: a test began, or ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum RunnerLine {
     Began(String),
-    Ended { test: String, verdict: Verdict },
+    Ended { test: String, verdict: TestVerdict },
 }
 
-/// A line of the runner's.
-fn told(line: &str) -> Option<Told> {
+/// Reads a line of the runner.
+fn parse_line(line: &str) -> Option<RunnerLine> {
     let value: Value = serde_json::from_str(line).ok()?;
     if let Some(test) = value["begin"].as_str() {
-        return Some(Told::Began(test.into()));
+        return Some(RunnerLine::Began(test.into()));
     }
     let (test, why) = (value["end"].as_str()?, value["why"].as_str()?);
     let trace = value["trace"].as_str().unwrap_or_default().trim_end();
     let verdict = match value["result"].as_str()? {
-        "passed" => Verdict::Passed,
+        "passed" => TestVerdict::Passed,
         "skipped" => judge::skipped(test, why),
-        _ if trace.is_empty() => Verdict::Failed(why.into()),
-        _ => Verdict::Failed(format!("{why}{}", indented(trace))),
+        _ if trace.is_empty() => TestVerdict::Failed(why.into()),
+        _ => TestVerdict::Failed(format!("{why}{}", indented(trace))),
     };
-    Some(Told::Ended { test: test.into(), verdict })
+    Some(RunnerLine::Ended { test: test.into(), verdict })
 }
 
 /// Lines below a reason.
@@ -72,16 +72,16 @@ struct Progress {
 }
 
 impl Progress {
-    /// Takes in what was told since; whether that was anything.
+    /// Takes in the lines written since; whether there were any.
     fn follow(&mut self, text: &str) -> bool {
         // The last line may be half written.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let new: Vec<&str> = whole.lines().skip(self.lines).collect();
         self.lines += new.len();
-        for told in new.iter().filter_map(|line| told(line)) {
-            match told {
-                Told::Began(test) => self.running = Some((test, Instant::now())),
-                Told::Ended { test, verdict } => {
+        for line in new.iter().filter_map(|line| parse_line(line)) {
+            match line {
+                RunnerLine::Began(test) => self.running = Some((test, Instant::now())),
+                RunnerLine::Ended { test, verdict } => {
                     let took = self.running.take().map_or(Duration::ZERO, |(_, since)| since.elapsed());
                     self.rows.push(Row { test, verdict, took });
                 }
@@ -93,7 +93,7 @@ impl Progress {
     /// The process is gone: what it was at has failed.
     fn give_up(&mut self, why: String) {
         if let Some((test, since)) = self.running.take() {
-            self.rows.push(Row { test, verdict: Verdict::Failed(why), took: since.elapsed() });
+            self.rows.push(Row { test, verdict: TestVerdict::Failed(why), took: since.elapsed() });
         }
     }
 }
@@ -106,7 +106,7 @@ impl Runner<'_> {
         for test in tests {
             match judge::unsupported(test) {
                 Some(why) => {
-                    let (test, verdict) = (test.clone(), Verdict::Unsupported(why));
+                    let (test, verdict) = (test.clone(), TestVerdict::Unsupported(why));
                     rows.push(Row { test, verdict, took: Duration::ZERO });
                 }
                 None => left.push_back(test),
@@ -121,7 +121,7 @@ impl Runner<'_> {
             if let Some(why) = end.filter(|_| left.is_empty() || left.len() == before) {
                 rows.push(Row {
                     test: format!("{module}.(the end)"),
-                    verdict: Verdict::Failed(why),
+                    verdict: TestVerdict::Failed(why),
                     took: Duration::ZERO,
                 });
                 break;
@@ -211,15 +211,17 @@ mod tests {
         assert!(progress.follow(text));
         assert!(!progress.follow(text), "nothing is told twice");
         progress.give_up("the process ends with signal 11".into());
-        let ends: Vec<_> = progress.rows.iter().map(|row| (&*row.test, row.verdict == Verdict::Passed)).collect();
+        let ends: Vec<_> = progress.rows.iter().map(|row| (&*row.test, row.verdict == TestVerdict::Passed)).collect();
         assert_eq!(ends, [("test_a.A.x", true), ("test_a.A.y", false)]);
     }
 
     #[test]
     fn the_reason_of_a_failure_comes_before_its_trace() {
         let line = "{\"end\": \"test_a.A.x\", \"result\": \"failed\", \"why\": \"Errno 22\", \"trace\": \"one\\ntwo\"}";
-        let Some(Told::Ended { verdict: Verdict::Failed(why), .. }) = told(line) else { panic!("not a failure") };
+        let Some(RunnerLine::Ended { verdict: TestVerdict::Failed(why), .. }) = parse_line(line) else {
+            panic!("not a failure")
+        };
         assert_eq!(why, "Errno 22\n    one\n    two");
-        assert_eq!(told("what somebody printed"), None);
+        assert_eq!(parse_line("what somebody printed"), None);
     }
 }

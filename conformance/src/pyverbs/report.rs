@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::judge::{Lacks, Verdict};
+use super::judge::{Lacks, TestVerdict};
 use super::suite::{Suite, module_of};
 use crate::project;
 
@@ -16,7 +16,7 @@ const END: &str = "<!-- end of what pyverbs made -->\n";
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) test: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: TestVerdict,
     pub(super) took: Duration,
 }
 
@@ -25,10 +25,10 @@ impl Row {
     pub(super) fn line(&self) -> String {
         let seconds = self.took.as_secs_f64();
         match &self.verdict {
-            Verdict::Passed => format!("{:80} pass  {seconds:5.1} s", self.test),
-            Verdict::Skipped { reason, .. } => format!("{:80} skipped: {reason}", self.test),
-            Verdict::Unsupported(why) => format!("{:80} unsupported: {why}", self.test),
-            Verdict::Failed(why) => format!("{:80} FAIL  {seconds:5.1} s  {why}", self.test),
+            TestVerdict::Passed => format!("{:80} pass  {seconds:5.1} s", self.test),
+            TestVerdict::Skipped { reason, .. } => format!("{:80} skipped: {reason}", self.test),
+            TestVerdict::Unsupported(why) => format!("{:80} unsupported: {why}", self.test),
+            TestVerdict::Failed(why) => format!("{:80} FAIL  {seconds:5.1} s  {why}", self.test),
         }
     }
 }
@@ -43,12 +43,12 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, verdict: &Verdict) {
+    fn add(&mut self, verdict: &TestVerdict) {
         match verdict {
-            Verdict::Passed => self.passed += 1,
-            Verdict::Skipped { .. } => self.skipped += 1,
-            Verdict::Failed(_) => self.failed += 1,
-            Verdict::Unsupported(_) => self.unsupported += 1,
+            TestVerdict::Passed => self.passed += 1,
+            TestVerdict::Skipped { .. } => self.skipped += 1,
+            TestVerdict::Failed(_) => self.failed += 1,
+            TestVerdict::Unsupported(_) => self.unsupported += 1,
         }
     }
 }
@@ -70,7 +70,7 @@ impl Report {
 
     /// Names of what failed.
     pub(super) fn failed(&self) -> impl Iterator<Item = &str> {
-        self.rows.iter().filter(|r| matches!(r.verdict, Verdict::Failed(_))).map(|r| &*r.test)
+        self.rows.iter().filter(|r| matches!(r.verdict, TestVerdict::Failed(_))).map(|r| &*r.test)
     }
 
     fn counts(rows: &[Row]) -> Counts {
@@ -92,10 +92,12 @@ impl Report {
         let mut reasons: BTreeMap<String, BTreeMap<&str, usize>> = BTreeMap::new();
         for row in &self.rows {
             let why = match &row.verdict {
-                Verdict::Skipped { lacks: Lacks::Softnic(what), .. } => format!("skipped: softnic has no {what}"),
-                Verdict::Skipped { lacks: Lacks::Machine(what), .. } => format!("skipped: the machine has no {what}"),
-                Verdict::Unsupported(why) => format!("unsupported: {why}"),
-                Verdict::Passed | Verdict::Failed(_) => continue,
+                TestVerdict::Skipped { lacks: Lacks::Softnic(what), .. } => format!("skipped: softnic has no {what}"),
+                TestVerdict::Skipped { lacks: Lacks::Machine(what), .. } => {
+                    format!("skipped: the machine has no {what}")
+                }
+                TestVerdict::Unsupported(why) => format!("unsupported: {why}"),
+                TestVerdict::Passed | TestVerdict::Failed(_) => continue,
             };
             *reasons.entry(why).or_default().entry(module_of(&row.test)).or_default() += 1;
         }
@@ -110,7 +112,7 @@ impl Report {
             let _ = writeln!(out, "{:4} {why}", modules.values().sum::<usize>());
         }
         for row in &self.rows {
-            if let Verdict::Failed(why) = &row.verdict {
+            if let TestVerdict::Failed(why) = &row.verdict {
                 let _ = writeln!(out, "FAIL {}: {}", row.test, why.lines().next().unwrap_or_default());
             }
         }
@@ -127,7 +129,7 @@ impl Report {
         }
         out += "\n| result | tests |\n|---|---|\n";
         for row in &self.rows {
-            if let Verdict::Failed(why) = &row.verdict {
+            if let TestVerdict::Failed(why) = &row.verdict {
                 let why = why.lines().next().unwrap_or_default().replace('|', "\\|");
                 let _ = writeln!(out, "| **failed**: {why} | `{}` |", row.test);
             }
@@ -169,10 +171,10 @@ mod tests {
         let mut report = Report::default();
         let lacks = Lacks::Softnic("XRC");
         for (test, verdict) in [
-            ("test_atomic.A.good", Verdict::Passed),
-            ("test_atomic.A.xrc", Verdict::Skipped { reason: "Create XRCD is not supported".into(), lacks }),
-            ("test_mr.M.bad", Verdict::Failed("broken\nwith a trace".into())),
-            ("test_rdmacm.C.all", Verdict::Unsupported("two processes on one port")),
+            ("test_atomic.A.good", TestVerdict::Passed),
+            ("test_atomic.A.xrc", TestVerdict::Skipped { reason: "Create XRCD is not supported".into(), lacks }),
+            ("test_mr.M.bad", TestVerdict::Failed("broken\nwith a trace".into())),
+            ("test_rdmacm.C.all", TestVerdict::Unsupported("two processes on one port")),
         ] {
             report.add(Row { test: test.into(), verdict, took: Duration::ZERO });
         }

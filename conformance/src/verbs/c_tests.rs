@@ -34,8 +34,8 @@ pub(super) enum Wire {
     Repaired,
     /// Sockets: two devices that know nothing of each other.
     Sockets,
-    /// Whatever these options of `softnic run` say.
-    Said(Vec<String>),
+    /// These options of `softnic run`.
+    Options(Vec<String>),
     /// Nothing: it runs without softnic.
     None,
 }
@@ -96,7 +96,7 @@ impl CTest {
         let wire = match said("run") {
             None => Wire::Memory,
             Some("none") => Wire::None,
-            Some(options) => Wire::Said(words(options)),
+            Some(options) => Wire::Options(words(options)),
         };
         let link = words(said("link").unwrap_or("-libverbs -lrdmacm"));
         let seconds = said("seconds").map_or(Ok(30), str::parse);
@@ -121,7 +121,7 @@ impl CTest {
         let words = |words: &[&str]| Some(words.iter().map(ToString::to_string).collect());
         Ok(match &self.wire {
             Wire::None => None,
-            Wire::Said(options) => Some(options.clone()),
+            Wire::Options(options) => Some(options.clone()),
             Wire::Memory => words(&["--dev", "mem"]),
             Wire::Slow => words(&["--dev", "mem", "--fault", "delay=300us"]),
             Wire::Selective => words(&["--dev", "mem", "--transport", "sr"]),
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((plain.limit, plain.link.len()), (Duration::from_secs(30), 2));
         let said =
             parse("// What it is for.\n// run: --dev mem --fault loss=0.1\n// link: -ldl\n// seconds: 90\n").unwrap();
-        assert!(matches!(said.wire, Wire::Said(options) if options.len() == 4));
+        assert!(matches!(said.wire, Wire::Options(options) if options.len() == 4));
         assert_eq!((said.limit, said.link), (Duration::from_secs(90), vec!["-ldl".to_owned()]));
         assert_eq!(parse("// run: none\n").unwrap().wire, Wire::None);
         assert!(parse("// seconds: many\n").is_err());

@@ -12,18 +12,18 @@ const END: &str = "<!-- end of what is made -->\n";
 
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CaseVerdict {
     Passed,
     Failed(String),
     LeftOut(String),
 }
 
-impl From<Result<(), Error>> for Verdict {
-    fn from(result: Result<(), Error>) -> Verdict {
+impl From<Result<(), Error>> for CaseVerdict {
+    fn from(result: Result<(), Error>) -> CaseVerdict {
         match result {
-            Ok(()) => Verdict::Passed,
-            Err(Error::Missing(why)) => Verdict::LeftOut(why),
-            Err(e) => Verdict::Failed(e.to_string()),
+            Ok(()) => CaseVerdict::Passed,
+            Err(Error::Missing(why)) => CaseVerdict::LeftOut(why),
+            Err(e) => CaseVerdict::Failed(e.to_string()),
         }
     }
 }
@@ -32,7 +32,7 @@ impl From<Result<(), Error>> for Verdict {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CaseVerdict,
     pub(super) took: Duration,
 }
 
@@ -41,9 +41,9 @@ impl Row {
     pub(super) fn line(&self) -> String {
         let seconds = self.took.as_secs_f64();
         match &self.verdict {
-            Verdict::Passed => format!("{:60} pass  {seconds:5.1} s", self.name),
-            Verdict::LeftOut(why) => format!("{:60} left out: {why}", self.name),
-            Verdict::Failed(why) => format!("{:60} FAIL  {seconds:5.1} s  {why}", self.name),
+            CaseVerdict::Passed => format!("{:60} pass  {seconds:5.1} s", self.name),
+            CaseVerdict::LeftOut(why) => format!("{:60} left out: {why}", self.name),
+            CaseVerdict::Failed(why) => format!("{:60} FAIL  {seconds:5.1} s  {why}", self.name),
         }
     }
 }
@@ -67,17 +67,17 @@ impl Report {
 
     /// Names of what failed.
     pub(super) fn failed(&self) -> impl Iterator<Item = &str> {
-        self.rows.iter().filter(|r| matches!(r.verdict, Verdict::Failed(_))).map(|r| &*r.name)
+        self.rows.iter().filter(|r| matches!(r.verdict, CaseVerdict::Failed(_))).map(|r| &*r.name)
     }
 
-    fn count(&self, is: fn(&Verdict) -> bool) -> usize {
+    fn count(&self, is: fn(&CaseVerdict) -> bool) -> usize {
         self.rows.iter().filter(|r| is(&r.verdict)).count()
     }
 
     /// One line.
     pub(super) fn summary(&self) -> String {
-        let passed = self.count(|v| matches!(v, Verdict::Passed));
-        let left_out = self.count(|v| matches!(v, Verdict::LeftOut(_)));
+        let passed = self.count(|v| matches!(v, CaseVerdict::Passed));
+        let left_out = self.count(|v| matches!(v, CaseVerdict::LeftOut(_)));
         let failed = self.failed().count();
         let more = [(failed, "failed"), (left_out, "left out")];
         let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
@@ -87,12 +87,12 @@ impl Report {
     /// The table for people: what each group did, and what was not well.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
-        for row in self.rows.iter().filter(|r| r.verdict != Verdict::Passed) {
+        for row in self.rows.iter().filter(|r| r.verdict != CaseVerdict::Passed) {
             // Only the reason: what was printed stands above.
             let why = match &row.verdict {
-                Verdict::Failed(why) => format!("FAIL      {}", why.lines().next().unwrap_or_default()),
-                Verdict::LeftOut(why) => format!("left out  {why}"),
-                Verdict::Passed => String::new(),
+                CaseVerdict::Failed(why) => format!("FAIL      {}", why.lines().next().unwrap_or_default()),
+                CaseVerdict::LeftOut(why) => format!("left out  {why}"),
+                CaseVerdict::Passed => String::new(),
             };
             // Writing to a String cannot fail.
             let _ = writeln!(out, "{:60} {why}", row.name);
@@ -120,9 +120,9 @@ impl Report {
                 None => format!("`{options}`"),
             };
             let result = match &row.verdict {
-                Verdict::Passed => "passed".to_owned(),
-                Verdict::Failed(why) => format!("**failed**: {}", why.lines().next().unwrap_or_default()),
-                Verdict::LeftOut(why) => format!("left out: {why}"),
+                CaseVerdict::Passed => "passed".to_owned(),
+                CaseVerdict::Failed(why) => format!("**failed**: {}", why.lines().next().unwrap_or_default()),
+                CaseVerdict::LeftOut(why) => format!("left out: {why}"),
             };
             let _ = writeln!(out, "| {place} | `{program}` | {options} | {} |", result.replace('|', "\\|"));
         }
@@ -151,9 +151,9 @@ mod tests {
     fn what_was_left_out_is_not_counted_as_passed() {
         let mut report = Report::default();
         for (name, verdict) in [
-            ("c/errors", Verdict::Passed),
-            ("pair/ib_write_bw/-a -n 20", Verdict::Failed("slow\nall that it printed".into())),
-            ("rxe/ib_read_bw/plain/softnic is the client", Verdict::LeftOut("no root".into())),
+            ("c/errors", CaseVerdict::Passed),
+            ("pair/ib_write_bw/-a -n 20", CaseVerdict::Failed("slow\nall that it printed".into())),
+            ("rxe/ib_read_bw/plain/softnic is the client", CaseVerdict::LeftOut("no root".into())),
         ] {
             report.add(Row { name: name.into(), verdict, took: Duration::ZERO });
         }

@@ -7,9 +7,9 @@ use softnic_wire::mad::cm::Message;
 
 use crate::capture::Packet;
 
-/// A message of an exchange.
+/// A message of an exchange, as it was captured.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct CapturedMad {
     /// Frame number.
     pub(crate) number: u64,
     /// Whether the side that asked first says it.
@@ -30,7 +30,7 @@ pub(crate) struct Exchange {
     /// The asked side's id; 0 where it never said it.
     pub(crate) asked_id: u32,
     /// In the order of the capture; the first is the request.
-    pub(crate) messages: Vec<Said>,
+    pub(crate) messages: Vec<CapturedMad>,
 }
 
 /// Both ids of a message, its sender's first; 0 where it has none.
@@ -59,7 +59,8 @@ pub(crate) fn survey(management: &[Packet]) -> (Vec<Exchange>, u64) {
             others += 1;
             continue;
         };
-        let said = |of_asking| Said { number: p.number, of_asking, header, message, mad: p.payload().to_vec() };
+        let captured =
+            |of_asking| CapturedMad { number: p.number, of_asking, header, message, mad: p.payload().to_vec() };
         let begins = matches!(message, Message::Req(_) | Message::SidrReq(_));
         let found = exchanges.iter_mut().rev().find_map(|e| {
             let of_asking = (e.asking, e.asked) == (p.src, p.dst) && (e.asking, e.asked) != (p.dst, p.src)
@@ -72,14 +73,14 @@ pub(crate) fn survey(management: &[Packet]) -> (Vec<Exchange>, u64) {
                 if !of_asking && e.asked_id == 0 {
                     e.asked_id = local;
                 }
-                e.messages.push(said(of_asking));
+                e.messages.push(captured(of_asking));
             }
             None if begins => exchanges.push(Exchange {
                 asking: p.src,
                 asked: p.dst,
                 asking_id: local,
                 asked_id: 0,
-                messages: vec![said(true)],
+                messages: vec![captured(true)],
             }),
             None => others += 1,
         }

@@ -8,7 +8,7 @@ use softnic_wire::mad::ip_cm::{IpCm, ServiceId};
 use softnic_wire::mad::{Attribute, MAD_LEN};
 use softnic_wire::{Instant, Qpn};
 
-use super::exchange::{Exchange, Said};
+use super::exchange::{CapturedMad, Exchange};
 use crate::findings::Findings;
 use crate::report::Role;
 
@@ -39,12 +39,12 @@ pub(crate) fn take(exchange: &Exchange, role: Role, found: &mut Findings) {
 fn play(exchange: &Exchange, role: Role, lost: &BTreeSet<u64>, flow: usize) -> (Findings, Option<usize>) {
     let mut found = Findings::new(flow);
     let mut place = Place::new(exchange, role == Role::Requester);
-    for (at, said) in exchange.messages.iter().enumerate() {
-        if said.of_asking != place.asking {
-            if !lost.contains(&said.number) {
-                place.hear(said);
+    for (at, captured) in exchange.messages.iter().enumerate() {
+        if captured.of_asking != place.asking {
+            if !lost.contains(&captured.number) {
+                place.hear(captured);
             }
-        } else if !place.say(said, role, &mut found) {
+        } else if !place.say(captured, role, &mut found) {
             // What follows from another answer is another exchange.
             return (found, Some(at));
         }
@@ -97,11 +97,11 @@ impl<'a> Place<'a> {
     }
 
     /// The other side says something.
-    fn hear(&mut self, said: &Said) {
-        if matches!(said.message, Message::Dreq(_)) {
+    fn hear(&mut self, captured: &CapturedMad) {
+        if matches!(captured.message, Message::Dreq(_)) {
             self.be_ready();
         }
-        self.cm.handle_mad(self.now, &self.route, &said.mad);
+        self.cm.handle_mad(self.now, &self.route, &captured.mad);
         while let Some(event) = self.cm.poll_event() {
             self.id = Some(event.id()).filter(|_| !matches!(event, Event::Rejected { .. })).or(self.id);
         }
@@ -133,30 +133,30 @@ impl<'a> Place<'a> {
     }
 
     /// Our side says something in the capture: ours must say the same. `false` if it does not.
-    fn say(&mut self, said: &Said, role: Role, found: &mut Findings) -> bool {
-        let kind = said.message.attribute();
+    fn say(&mut self, captured: &CapturedMad, role: Role, found: &mut Findings) -> bool {
+        let kind = captured.message.attribute();
         let is_said = |place: &Place<'_>| place.unsaid.iter().position(|(_, m)| m.attribute() == kind);
         let mut at = is_said(self);
         if at.is_none() {
-            if let Message::Rej(rej) = &said.message
+            if let Message::Rej(rej) = &captured.message
                 && self.cannot_be_told(rej.reason)
             {
                 found.unknown(
-                    said.number,
+                    captured.number,
                     "whether the connection manager had a reason to refuse is not in the packets",
                 );
                 return false;
             }
-            if !self.exchange.is_asked_for(said) {
-                found.unknown(said.number, "what comes before it is not in the capture");
+            if !self.exchange.is_asked_for(captured) {
+                found.unknown(captured.number, "what comes before it is not in the capture");
                 return false;
             }
-            self.command(&said.message);
+            self.command(&captured.message);
             self.listen_to_ours();
             at = is_said(self);
         }
         if at.is_none()
-            && self.exchange.said_before(said)
+            && self.exchange.said_before(captured)
             && let Some(deadline) = self.cm.poll_timeout()
         {
             // Nothing but time makes a side say it again.
@@ -166,26 +166,26 @@ impl<'a> Place<'a> {
             at = is_said(self);
             found.counts.timeouts += u64::from(at.is_some());
         }
-        let captured = said.message.to_string();
+        let theirs = captured.message.to_string();
         let Some(at) = at else {
             let ours = self.unsaid.last().map_or("nothing".to_owned(), |(_, m)| m.to_string());
-            found.differ(role, said.number, ours, captured, "it does not follow from what was said before");
+            found.differ(role, captured.number, ours, theirs, "it does not follow from what was said before");
             return false;
         };
         let (tid, ours) = self.unsaid.remove(at);
-        let answers = !matches!(said.message, Message::Req(_) | Message::SidrReq(_) | Message::Dreq(_));
+        let answers = !matches!(captured.message, Message::Req(_) | Message::SidrReq(_) | Message::Dreq(_));
         if self.asking && self.tids.is_none() {
-            self.tids = Some((tid, said.header.transaction_id));
+            self.tids = Some((tid, captured.header.transaction_id));
         }
         let tid = self.tids.filter(|&(ours, _)| ours == tid).map_or(tid, |(_, captured)| captured);
-        if let Some(why) = differ(&ours, &said.message) {
-            found.differ(role, said.number, ours.to_string(), captured, why);
+        if let Some(why) = differ(&ours, &captured.message) {
+            found.differ(role, captured.number, ours.to_string(), theirs, why);
             return false;
         }
-        if answers && tid != said.header.transaction_id {
-            let line = |tid: u64| format!("{} tid {tid:#018x}", said.message);
+        if answers && tid != captured.header.transaction_id {
+            let line = |tid: u64| format!("{} tid {tid:#018x}", captured.message);
             let why = "an answer carries the transaction of what it answers";
-            found.differ(role, said.number, line(tid), line(said.header.transaction_id), why);
+            found.differ(role, captured.number, line(tid), line(captured.header.transaction_id), why);
             return false;
         }
         match role {
@@ -362,7 +362,7 @@ impl Exchange {
 
     /// Whether somebody listened, by what was answered.
     fn is_served(&self) -> bool {
-        let refused = |m: &Said| match &m.message {
+        let refused = |m: &CapturedMad| match &m.message {
             Message::Rej(m) => m.reason == RejReason::INVALID_SERVICE_ID,
             Message::SidrRep(m) => m.status == softnic_wire::mad::cm::SidrStatus::UNSUPPORTED,
             _ => false,
@@ -371,21 +371,23 @@ impl Exchange {
     }
 
     /// Whether what a message answers was said before, where it answers something; nothing ends before it was accepted.
-    fn is_asked_for(&self, said: &Said) -> bool {
+    fn is_asked_for(&self, captured: &CapturedMad) -> bool {
         let before = |of_asking: bool, kind: Attribute| {
-            let mut earlier = self.messages.iter().take_while(|m| m.number < said.number);
+            let mut earlier = self.messages.iter().take_while(|m| m.number < captured.number);
             earlier.any(|m| m.of_asking == of_asking && m.message.attribute() == kind)
         };
-        match &said.message {
+        match &captured.message {
             Message::Rtu(_) | Message::Dreq(_) => before(false, Attribute::CM_REP),
-            Message::Drep(_) => before(false, Attribute::CM_REP) && before(!said.of_asking, Attribute::CM_DREQ),
+            Message::Drep(_) => before(false, Attribute::CM_REP) && before(!captured.of_asking, Attribute::CM_DREQ),
             _ => true,
         }
     }
 
     /// Whether the same side has said the same before.
-    fn said_before(&self, said: &Said) -> bool {
-        let same = |m: &&Said| m.of_asking == said.of_asking && m.message.attribute() == said.message.attribute();
-        self.messages.iter().take_while(|m| m.number < said.number).any(|m| same(&m))
+    fn said_before(&self, captured: &CapturedMad) -> bool {
+        let same = |m: &&CapturedMad| {
+            m.of_asking == captured.of_asking && m.message.attribute() == captured.message.attribute()
+        };
+        self.messages.iter().take_while(|m| m.number < captured.number).any(|m| same(&m))
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to know of a network device before it is used: asked of the kernel in the caller's network namespace.
+//! Properties of a network device before it is used: read from the kernel in the caller's network namespace.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_ulong};
@@ -60,7 +60,7 @@ pub struct Device {
     pub mtu: usize,
     /// Its receive queues.
     pub rx_queues: u32,
-    /// What its link carries in bits a second, if it says so.
+    /// The link's rate in bits a second, if the driver reports it.
     pub rate: Option<u64>,
 }
 

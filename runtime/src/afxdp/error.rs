@@ -17,7 +17,7 @@ pub enum AfXdpError {
     /// A privilege is missing.
     #[error("not permitted to {doing}: run as root, or give the program CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF")]
     NotPermitted {
-        /// What was to be done.
+        /// The step that failed.
         doing: &'static str,
     },
     /// The memory for frames may not be locked.
@@ -25,7 +25,7 @@ pub enum AfXdpError {
         "the system does not let {kib} KiB be locked for frames: raise the limit (`ulimit -l`), or give the program CAP_IPC_LOCK"
     )]
     LockedMemory {
-        /// What was asked for.
+        /// Bytes that were asked for.
         kib: usize,
     },
     /// Another XDP program is attached.
@@ -52,9 +52,9 @@ pub enum AfXdpError {
     /// The system refused something else.
     #[error("cannot {doing}: {error}")]
     System {
-        /// What was to be done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }

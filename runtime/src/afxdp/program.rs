@@ -3,9 +3,9 @@
 
 use super::assembler::{Assembler, Instruction, Label, Reg, Size, When};
 
-/// What a program may say about a packet: nobody gets it.
+/// A program's verdict on a packet: dropped.
 pub(super) const XDP_DROP: i32 = 1;
-/// What a program may say about a packet: on to the kernel.
+/// A program's verdict on a packet: on to the kernel.
 pub(super) const XDP_PASS: i32 = 2;
 
 /// The UDP port of RoCEv2.

@@ -18,9 +18,9 @@ use super::umem::{CHUNK, Chunk, Umem};
 use super::{MIN_CHUNKS, Options, Statistics};
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
-/// What the kernel leaves free before a frame in its chunk.
+/// Bytes that the kernel leaves free before a frame in its chunk.
 const HEADROOM: usize = 256;
-/// What drivers keep free behind it (the kernel's `skb_shared_info`): a longer frame is in several buffers.
+/// Bytes that drivers keep free behind the frame (the kernel's `skb_shared_info`): a longer frame is in several buffers.
 const TAILROOM: usize = 320;
 /// The Ethernet header, which an MTU does not count.
 const ETHERNET: usize = 14;
@@ -62,7 +62,7 @@ pub struct AfXdp {
     attachment: Arc<Attachment>,
 }
 
-/// What is counted here; the kernel counts the rest.
+/// Counters kept here; the kernel keeps the rest.
 #[derive(Debug, Default)]
 struct Counted {
     moved: u64,
@@ -167,7 +167,7 @@ impl AfXdp {
         self.multi_buffer
     }
 
-    /// What became of frames since the socket was opened.
+    /// Counters since the socket was opened.
     pub fn statistics(&self) -> io::Result<Statistics> {
         let kernel = self.socket.statistics()?;
         Ok(Statistics {

@@ -23,7 +23,7 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
-/// What both kinds of ring have.
+/// Fields of both kinds of ring.
 #[derive(Debug)]
 struct Ring<T> {
     producer: NonNull<AtomicU32>,

@@ -18,7 +18,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What became of a kick.
+/// The result of a kick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kick {
     /// The kernel looked at the ring.
@@ -105,7 +105,7 @@ impl Socket {
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// What the kernel counted.
+    /// The kernel's counters.
     pub(super) fn statistics(&self) -> io::Result<libc::xdp_statistics> {
         let zeros = libc::xdp_statistics {
             rx_dropped: 0,

@@ -10,7 +10,7 @@ use softnic_wire::Qpn;
 use super::context::ProtectionDomain;
 use super::path::PeerPath;
 
-/// The way that datagrams go; clones are the same handle. Datagrams that were posted leave before it goes;
+/// An address handle: the path of datagrams. Clones are the same handle. Datagrams that were posted leave before it goes;
 /// those that there is no room for fail.
 #[derive(Clone)]
 pub struct AddressHandle(Arc<Handle>);

@@ -32,7 +32,7 @@ pub use softnic_cm::{PortSpace, Resolve, Route, SidrReply};
 pub use softnic_wire::mad::cm::{PathMtu, RejReason, Rep, Req, SidrRep, SidrStatus, TimeoutCode, TransportService};
 pub use softnic_wire::mad::ip_cm::IpCm;
 
-/// Who hears of a connection's events, each by a call from the manager's thread, in their order.
+/// Receives a connection's events, each by a call from the manager's thread, in their order.
 ///
 /// It must be short and must not call the manager, which would wait for ever: it is for queueing the event. Of an event that brings a new
 /// connection ([`Event::ConnectRequest`], [`Event::SidrRequest`]) it says who hears of that one from then on; with `None` it is refused.
@@ -98,7 +98,7 @@ pub struct ConnectionManager {
     context: Context,
 }
 
-/// What calls and the manager's thread share.
+/// State shared by calls and the manager's thread.
 struct Shared {
     managed: Mutex<Managed>,
     /// All that was asked for is sent.
@@ -111,16 +111,16 @@ struct Managed {
     cm: Cm,
     conns: HashMap<CmId, CmSink>,
     listeners: HashMap<ListenId, CmSink>,
-    /// How often somebody asked to be told when all is sent, and up to which of them that is so.
+    /// Requests to wait until all is sent, and up to which of them that is so.
     wanted: u64,
     done: u64,
 }
 
 /// Tells the manager of the first data on a queue pair. It may be called from an [`EventSink`](super::EventSink).
 #[derive(Clone)]
-pub struct FirstData(Arc<Told>);
+pub struct FirstData(Arc<FirstDataQueue>);
 
-struct Told {
+struct FirstDataQueue {
     qpns: Mutex<Vec<Qpn>>,
     wake: Wake,
 }
@@ -174,18 +174,18 @@ impl ConnectionManager {
             wanted: 0,
             done: 0,
         };
-        let told = Told { qpns: Mutex::default(), wake: Wake::new()? };
+        let queue = FirstDataQueue { qpns: Mutex::default(), wake: Wake::new()? };
         let shared = Arc::new(Shared {
             managed: Mutex::new(managed),
             sent: Condvar::new(),
-            first_data: FirstData(Arc::new(told)),
+            first_data: FirstData(Arc::new(queue)),
             start: Instant::now(),
         });
         let thread = service::start(context, &shared)?;
         Ok(ConnectionManager { shared, _thread: thread, context: context.clone() })
     }
 
-    /// By which it is told of first data.
+    /// The handle that reports first data to the manager.
     pub fn first_data(&self) -> FirstData {
         self.shared.first_data.clone()
     }
@@ -307,7 +307,7 @@ impl ConnectionManager {
         self.shared.managed().cm.holds(qpn)
     }
 
-    /// What it counted.
+    /// The manager's counters.
     pub fn counters(&self) -> softnic_cm::Counters {
         *self.shared.managed().cm.counters()
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnic_nic::Notify;
-use softnic_sync::wish::Wish;
+use softnic_sync::cq_arm::CqArm;
 
 /// Where events of completion queues come together, each by the name that its queue was given ([`super::Context::create_cq_with`]).
 /// Clones are the same channel.
@@ -44,7 +44,7 @@ impl CompletionChannel {
         self.next_event_with(|_| ())
     }
 
-    /// The same; `took` is called with the name while [`CompletionChannel::forget`] of another thread has to wait.
+    /// The next event; `took` is called with the name while [`CompletionChannel::forget`] of another thread has to wait.
     pub fn next_event_with(&self, took: impl FnOnce(u64)) -> Option<u64> {
         let mut events = self.events();
         let event = events.pop_front()?;
@@ -97,20 +97,20 @@ impl fmt::Debug for CompletionChannel {
 pub(crate) struct ChannelEnd {
     channel: CompletionChannel,
     name: u64,
-    wish: Wish,
-    /// Of each engine, how many programs sleep: one more as long as there is a wish, because who wished may sleep.
+    arm: CqArm,
+    /// Of each engine, how many programs sleep: one more as long as there is an arm, because a program that armed may sleep.
     sleeping: Vec<Arc<AtomicU32>>,
 }
 
 impl ChannelEnd {
     pub(super) fn new(channel: &CompletionChannel, name: u64, sleeping: Vec<Arc<AtomicU32>>) -> ChannelEnd {
-        ChannelEnd { channel: channel.clone(), name, wish: Wish::new(), sleeping }
+        ChannelEnd { channel: channel.clone(), name, arm: CqArm::new(), sleeping }
     }
 
     /// Asks for one event. The caller has counted the program among those that sleep, at each engine.
     pub(super) fn arm(&self, what: Notify) {
-        // Counted before the wish is made: whoever grants it takes off what is there. A wish that was made before has its own.
-        if !self.wish.make(what == Notify::Solicited) {
+        // Counted before the queue is armed: whoever takes the arm takes off what is there. An arm that stood before has its own count.
+        if !self.arm.arm(what == Notify::Solicited) {
             self.release();
         }
     }
@@ -118,7 +118,7 @@ impl ChannelEnd {
     /// Completions were put into a ring before this.
     #[inline]
     pub(super) fn on_completions(&self, solicited: bool) {
-        if self.wish.is_granted(solicited) {
+        if self.arm.take_if(solicited) {
             self.channel.push(self.name);
             self.release();
         }
@@ -126,7 +126,7 @@ impl ChannelEnd {
 
     /// The queue goes: nobody waits for it any more.
     pub(super) fn end(&self) {
-        if self.wish.withdraw() {
+        if self.arm.disarm() {
             self.release();
         }
     }

@@ -11,8 +11,8 @@ use rustix::event::PollFlags;
 use softnic_nic::transports::Completion;
 use softnic_nic::transports::completion::CqId;
 use softnic_nic::{CqError, Notify, Sink};
+use softnic_sync::cq_arm::CqArm;
 use softnic_sync::ring::{Consumer, ring};
-use softnic_sync::wish::Wish;
 use softnic_wire::Qpn;
 
 use super::completion_channel::{ChannelEnd, CompletionChannel};
@@ -21,10 +21,10 @@ use crate::engine::{Core, CqOut, Engine};
 use crate::io::sleep_on;
 use crate::wake::Wake;
 
-/// What engines and the program share of a completion queue, beside the rings.
+/// The part of a completion queue, beside the rings, that engines and the program share.
 pub(crate) struct CqShared {
-    /// Of whoever waits for this queue alone.
-    wish: Wish,
+    /// The arm of programs that wait for this queue alone.
+    arm: CqArm,
     wake: Wake,
     channel: Option<ChannelEnd>,
     overflowed: AtomicBool,
@@ -34,7 +34,7 @@ impl CqShared {
     /// Completions were put into a ring before this.
     #[inline]
     pub(crate) fn on_completions(&self, solicited: bool) {
-        if self.wish.is_granted(solicited) {
+        if self.arm.take_if(solicited) {
             self.wake.wake();
         }
         if let Some(channel) = &self.channel {
@@ -114,7 +114,7 @@ impl Context {
         self.create_cq_with(capacity, None)
     }
 
-    /// The same, for a program that hears of its completions by a channel, where the queue has a name of the program's choice.
+    /// A completion queue with a completion channel, where the queue has a name of the program's choice.
     ///
     /// # Errors
     /// As [`Context::create_cq`].
@@ -127,7 +127,7 @@ impl Context {
         let sleeping = || context.engines().iter().map(|engine| engine.sleeping_programs()).collect();
         let channel = channel.map(|(channel, name)| ChannelEnd::new(channel, name, sleeping()));
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, channel, overflowed });
+        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         let mut rings = Vec::new();
@@ -156,7 +156,7 @@ impl Context {
     pub fn create_cq_sink(&self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> io::Result<CompletionQueue> {
         let context = Arc::clone(self.inner());
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { wish: Wish::new(), wake: Wake::new()?, channel: None, overflowed });
+        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel: None, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         for (i, engine) in context.engines().iter().enumerate() {
@@ -174,7 +174,7 @@ impl CompletionQueue {
         self.rings().rings.is_empty()
     }
 
-    /// What events call it.
+    /// The name of the queue in events.
     pub fn id(&self) -> CqId {
         self.0.id
     }
@@ -199,7 +199,7 @@ impl CompletionQueue {
         self.poll_each(max, |completion| out.push(completion))
     }
 
-    /// The same without a list: hands each completion to `take`, which must not use this queue.
+    /// As [`CompletionQueue::poll`] without a list: hands each completion to `take`, which must not use this queue.
     ///
     /// # Errors
     /// As [`CompletionQueue::poll`].
@@ -272,7 +272,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Takes out what one queue pair of an engine completed, because it was reset: whoever uses it anew must not take that for its own.
+    /// Takes out the completions of one queue pair of an engine, because it was reset: its next user must not see them.
     pub(crate) fn forget(&self, engine: &Arc<Engine>, core: &mut Core, qpn: Qpn) {
         let Some(at) = self.0.context.engines().iter().position(|e| Arc::ptr_eq(e, engine)) else { return };
         // It exists as long as this value does.
@@ -312,7 +312,7 @@ impl CompletionQueue {
             }
             None => {
                 self.0.shared.wake.drain();
-                self.0.shared.wish.make(what == Notify::Solicited);
+                self.0.shared.arm.arm(what == Notify::Solicited);
             }
         }
     }
@@ -327,7 +327,7 @@ impl CompletionQueue {
         if let Some(channel) = &self.0.shared.channel {
             channel.end();
             for engine in self.0.context.engines() {
-                // Whoever is about to grant the wish holds the engine.
+                // Whoever is about to take the arm holds the engine.
                 drop(engine.control());
             }
         }
@@ -344,7 +344,7 @@ impl CompletionQueue {
         let there = || self.rings().rings.iter_mut().any(|ring| !ring.is_empty());
         // Not by its channel, whose events are the program's.
         self.0.shared.wake.drain();
-        self.0.shared.wish.make(false);
+        self.0.shared.arm.arm(false);
         if there() || self.0.context.progress() && there() {
             return Ok(true);
         }

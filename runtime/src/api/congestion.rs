@@ -1,4 +1,4 @@
-//! What decides how fast RC queue pairs send, as programs wish it.
+//! Congestion control of RC queue pairs, as a program asks for it.
 
 use std::time::Duration;
 

@@ -34,7 +34,7 @@ pub(crate) struct Inner {
     order: Mutex<()>,
     next_engine: AtomicUsize,
     description: String,
-    /// Of its line, in bits a second.
+    /// The rate of its link, in bits a second.
     pub(super) rate: u64,
 }
 
@@ -192,7 +192,7 @@ impl Context {
         }
     }
 
-    /// What it is on, in a line: device, mode.
+    /// The backend in one line of text: device, mode.
     pub fn description(&self) -> &str {
         &self.0.description
     }
@@ -222,7 +222,7 @@ impl Context {
         self.port().addresses
     }
 
-    /// What it counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         for engine in &self.0.engines {

@@ -1,4 +1,4 @@
-//! Events beside all completions, on their way to the program.
+//! Asynchronous events, delivered to the program.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,7 +10,7 @@ use softnic_nic::transports::Event;
 
 use crate::wake::Wake;
 
-/// What is told of events, asynchronously: of queue pairs, completion queues and shared receive queues by the names they have
+/// Receives asynchronous events: of queue pairs, completion queues and shared receive queues by the names they have
 /// ([`super::QueuePair::qpn`], [`super::CompletionQueue::id`], [`super::SharedReceiveQueue::id`]), and of the port.
 ///
 /// It is called by whichever thread finds the event, which may have an engine of the NIC: so it must be short, and must not call the NIC,
@@ -39,7 +39,7 @@ pub(crate) struct Events {
 
 struct Queue {
     events: VecDeque<Event>,
-    /// What was told last of the port.
+    /// The last port state that was reported.
     up: bool,
 }
 
@@ -57,7 +57,7 @@ impl Events {
         self.tell(&mut self.queue(), event);
     }
 
-    /// The port is up, or down: told once, however many engines it has.
+    /// The port is up, or down: reported once, however many engines it has.
     pub(crate) fn port(&self, up: bool) {
         let mut queue = self.queue();
         if queue.up != up {
@@ -66,7 +66,7 @@ impl Events {
         }
     }
 
-    /// With the queue at hand, so that events are told in their order.
+    /// With the queue at hand, so that events are reported in their order.
     fn tell(&self, queue: &mut Queue, event: Event) {
         match &self.sink {
             Some(EventSink(tell)) => tell(event),

@@ -150,7 +150,7 @@ impl MemoryRegion {
     }
 
     /// Changes the domain, the memory and the rights as far as they are given; the key stays. What the region does not grant any more is
-    /// refused from now on. Clones of the region as it was are good for nothing any more.
+    /// refused from now on. Clones of the region as it was are invalid.
     ///
     /// # Errors
     /// [`MrError::Busy`] while memory windows are bound to it, or when the rights cannot be granted together: then nothing has changed,

@@ -1,4 +1,4 @@
-//! The way to a peer: asked of the kernel where it knows the network, of the wire where it does not.
+//! The path to a peer: asked of the kernel where it knows the network, of the wire where it does not.
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -16,7 +16,7 @@ use crate::{HostNetwork, NeighbourError};
 /// How often to look whether a neighbour has answered.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Who knows the network.
+/// The source of paths: the kernel, or the wire itself.
 pub(crate) enum Network {
     /// The kernel: the NIC is on one of its interfaces.
     Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, follower: Background },
@@ -34,7 +34,7 @@ impl Network {
     }
 }
 
-/// Why there is no way to a peer.
+/// Why there is no path to a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     /// The kernel knows none.
@@ -67,7 +67,7 @@ pub enum PathError {
     },
 }
 
-/// The way to a peer, for a queue pair or an address handle.
+/// The path to a peer, for a queue pair or an address handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerPath {
     /// Addresses and next hop.
@@ -77,7 +77,7 @@ pub struct PeerPath {
 }
 
 impl Context {
-    /// The way to a peer; waits until its MAC address is known. `entropy` should differ from flow to flow, as queue pair numbers do.
+    /// The path to a peer; waits until its MAC address is known. `entropy` should differ from flow to flow, as queue pair numbers do.
     ///
     /// # Errors
     /// When there is no way, or nobody answers for the address.
@@ -85,7 +85,7 @@ impl Context {
         self.path(None, peer, entropy)
     }
 
-    /// The same from a given address, by its place in the GID table.
+    /// The path to a peer from a given address, by its place in the GID table.
     ///
     /// # Errors
     /// As [`Context::path_to`]; and when there is no such GID, or it is of another IP version than the peer.
@@ -146,7 +146,7 @@ impl Context {
     }
 }
 
-/// Asks until the way to a peer is known, or given up.
+/// Asks until the path to a peer is known, or given up.
 pub(super) fn await_path(
     start: Instant,
     mut ask: impl FnMut(softnic_wire::Instant) -> Result<PathState, HostNetworkError>,

@@ -30,10 +30,10 @@ use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
 use crate::host_network::Membership;
 
-/// What a queue pair is made with.
+/// The attributes of a new queue pair.
 #[derive(Debug, Clone)]
 pub struct QpOptions {
-    /// What kind it is.
+    /// Its transport.
     pub kind: QpKind,
     /// Where sends complete.
     pub send_cq: CompletionQueue,
@@ -47,7 +47,7 @@ pub struct QpOptions {
     pub sig_all: bool,
     /// The transport of an RC queue pair, one of [`QpKind::Rc`]; not looked at for others, which have no choice.
     pub transport: Transport,
-    /// What decides how fast an RC or UC queue pair sends; datagrams leave as fast as they can.
+    /// Congestion control of an RC or UC queue pair; datagrams leave as fast as they can.
     pub cc: Cc,
 }
 
@@ -72,7 +72,7 @@ impl QpOptions {
 /// How a connected queue pair reaches its peer: the usual values, to be changed where others are wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct Connection {
-    /// The way there.
+    /// The path to the peer.
     pub path: PeerPath,
     /// Bytes of payload a packet carries at most; both sides must say the same.
     pub mtu: PathMtu,
@@ -82,7 +82,7 @@ pub struct Connection {
     pub rq_psn: Psn,
     /// The first PSN that we send.
     pub sq_psn: Psn,
-    /// What the peer may do.
+    /// Access rights of the peer.
     pub access: Access,
     /// Local ACK timeout, 4.096 µs · 2^n.
     pub timeout: u8,

@@ -65,7 +65,7 @@ impl RawPort {
         RawPort { ios, port, network, description }
     }
 
-    /// What it is on, in a line.
+    /// The backend in one line of text.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -80,7 +80,7 @@ impl RawPort {
         self.ios.iter().map(|io| io.lost()).sum()
     }
 
-    /// A frame with `payload` bytes to `peer`. `mac` is what the peer calls itself: used where nobody else knows the way.
+    /// A frame with `payload` bytes to `peer`. `mac` is what the peer calls itself: used where nobody else knows the path.
     ///
     /// # Errors
     /// When there is no way to the peer.

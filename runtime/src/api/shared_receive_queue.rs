@@ -26,7 +26,7 @@ struct Srq {
     _pd: ProtectionDomain,
     engine: Arc<Engine>,
     index: u32,
-    /// What its engine calls it, and what events do.
+    /// Its name at its engine, and its name in events.
     at_engine: SrqId,
     id: SrqId,
     max_wr: u32,
@@ -93,12 +93,12 @@ impl SharedReceiveQueue {
         &self.0.engine
     }
 
-    /// What events call it.
+    /// The name of the queue in events.
     pub fn id(&self) -> SrqId {
         self.0.id
     }
 
-    /// What its engine calls it.
+    /// The name of the queue at its engine.
     pub(crate) fn engine_id(&self) -> SrqId {
         self.0.at_engine
     }

@@ -1,4 +1,4 @@
-//! What other processes may ask a running NIC: its counters, over an abstract socket that vanishes with the process.
+//! The status of a running NIC, for other processes: its counters, over an abstract socket that vanishes with the process.
 //!
 //! A NIC listens at `softnic/PID/N`. Whoever connects, as the same user or as root, gets one line of JSON.
 
@@ -78,7 +78,7 @@ pub(super) fn serve(engines: &[Arc<Engine>], description: &str) -> io::Result<Ba
     serve_line(move |nic| status(nic, &engines, &description))
 }
 
-/// The same for whatever has a line of JSON to say.
+/// Serves a line of JSON that `line` makes anew for each client.
 pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -> io::Result<Background> {
     let (listener, nic) = bind()?;
     let fd = listener.as_raw_fd();
@@ -113,7 +113,7 @@ fn bind() -> io::Result<(UnixListener, RunningNic)> {
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Whether who asks is the user whose process this is, or root.
+/// Whether the client is the user of this process, or root.
 fn may_ask(stream: &UnixStream) -> bool {
     // The other end of a pair of our own is ourselves.
     let ourselves = UnixStream::pair().and_then(|(a, _b)| Ok(socket_peercred(a.as_fd())?.uid));

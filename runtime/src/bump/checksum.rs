@@ -146,7 +146,7 @@ mod tests {
         (frame, field)
     }
 
-    /// The same as a sender leaves it.
+    /// The frame with the partial checksum that a sender leaves.
     fn partial(frame: &[u8], field: usize) -> Vec<u8> {
         let mut frame = frame.to_vec();
         let pseudo = fold(locate(&frame).unwrap().pseudo);

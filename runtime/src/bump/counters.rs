@@ -1,4 +1,4 @@
-//! What a wire counts in each direction.
+//! Counters of a wire, for each direction.
 
 /// One direction. What came in, and the copies made of it, have ended in one of these: `tx_frames`, `fault_lost`, `queue_full`,
 /// `overflowed`, `too_long`, `unsegmented`, `under_way`.

@@ -90,7 +90,7 @@ impl Lane {
         let _ = self.residence.record_n(ns.clamp(1, LONGEST_NS), frames);
     }
 
-    /// What was counted here; what the kernel dropped is not.
+    /// The counters kept here, without what the kernel dropped.
     pub(super) fn counters(&self) -> Counters {
         let stats = self.link.stats();
         let overflowed = self.link.overflowed();

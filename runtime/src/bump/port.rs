@@ -93,7 +93,7 @@ impl Port {
         self.queues.iter().map(|queue| queue.io.readiness()).collect()
     }
 
-    /// What the kernel dropped.
+    /// Frames that the kernel dropped.
     pub(super) fn dropped(&self) -> Dropped {
         let mut all = Dropped::default();
         for queue in &self.queues {

@@ -1,4 +1,4 @@
-//! Work requests on their way from a program's thread to the engine: with their own copy of what they name.
+//! Work requests between a program's thread and the engine, with their own copy of their elements.
 
 use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -14,7 +14,7 @@ use super::{Core, Engine};
 const PATIENCE: Duration = Duration::from_micros(200);
 /// How long a running thread looks for work before it sleeps.
 const BUSY: Duration = Duration::from_micros(50);
-/// The same for a thread that was asked to run all the time, with a core of its own.
+/// How long a thread with a core of its own, asked to run all the time, looks for work before it sleeps.
 const DEDICATED_BUSY: Duration = Duration::from_millis(20);
 /// How long a watching thread looks for work without letting others have its core, where the program may have seen in its memory what came in.
 const SPIN: Duration = Duration::from_micros(2);
@@ -23,7 +23,7 @@ const NAPS_TO_FLUSH: u32 = 64;
 /// How soon to look again where nothing tells that there is room.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
-/// Who runs an engine.
+/// The thread that runs an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The program's threads while they poll; the engine's own takes over when none does.

@@ -12,7 +12,7 @@ use softnic_wire::{Instant, Qpn};
 
 use super::{MAX_QUEUES, PostedRecv, PostedSend};
 
-/// Whose work a queue holds.
+/// The owner of the work in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Qp(Qpn),

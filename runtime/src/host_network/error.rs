@@ -1,4 +1,4 @@
-//! What can be wrong with an interface of the host, or with the way from it to a peer.
+//! Errors of an interface of the host, and of the path from it to a peer.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ pub enum HostNetworkError {
     /// There is no such interface.
     #[error("there is no interface {wanted} here; there are: {}", existing.join(", "))]
     NoSuchInterface {
-        /// What was asked for: a name or an index.
+        /// The interface: a name or an index.
         wanted: String,
         /// The names of those that exist in this network namespace.
         existing: Vec<String>,
@@ -55,7 +55,7 @@ pub enum HostNetworkError {
     Unreachable {
         /// The destination.
         dst: IpAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         error: Errno,
     },
     /// Routes lead there, but by another interface.
@@ -102,15 +102,15 @@ pub enum HostNetworkError {
     Join {
         /// The group.
         group: IpAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         error: Errno,
     },
     /// The kernel did not answer a question as it should.
     #[error("the kernel did not tell {what}: {error}")]
     Netlink {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
-        /// What it said instead.
+        /// The kernel's reply.
         error: Errno,
     },
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells unasked: changes of links, addresses, routes and neighbours.
+//! The kernel's notifications: changes of links, addresses, routes and neighbours.
 
 use std::net::IpAddr;
 
@@ -50,7 +50,7 @@ impl Monitor {
         Ok(Monitor { socket, index })
     }
 
-    /// What has come in since the last time.
+    /// Notifications since the last call.
     pub(super) fn drain(&mut self) -> Result<Vec<Change>, Errno> {
         let mut changes = Vec::new();
         for _ in 0..BATCH {

@@ -1,4 +1,4 @@
-//! Netlink sockets: questions with their answers, and what the kernel tells unasked.
+//! Netlink sockets: requests with their answers, and the kernel's notifications.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// `groups` is the mask of what to be told unasked.
+    /// `groups` is the mask of notifications to subscribe to.
     pub(super) fn open(groups: u32, flags: SocketFlags) -> Result<Socket, Errno> {
         let flags = flags | SocketFlags::CLOEXEC;
         // NETLINK_ROUTE is protocol 0.

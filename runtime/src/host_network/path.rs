@@ -1,4 +1,4 @@
-//! The way to a peer, as a NIC needs it: source address, next hop, tags and MTU.
+//! The path to a peer, as a NIC needs it: source address, next hop, tags and MTU.
 
 use std::net::IpAddr;
 
@@ -6,11 +6,11 @@ use softnic_nic::AddressAttr;
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::{MacAddr, PathMtu};
 
-/// What of an IP packet is no payload, at most: IPv6 and UDP headers, BTH, the longest extension headers, ICRC. Linux
+/// The longest headers of an IP packet: IPv6 and UDP headers, BTH, the longest extension headers, ICRC. Linux
 /// counts the same for every device, so both ends come to the same path MTU.
 const OVERHEAD: u32 = 40 + 8 + 12 + 4 + 28 + 4;
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostPath {
     /// The peer.
@@ -19,7 +19,7 @@ pub struct HostPath {
     pub source: IpAddr,
     /// The place of that address in the port's GID table.
     pub source_index: usize,
-    /// Whose MAC address it is: a router, or the peer itself.
+    /// The owner of the MAC address: a router, or the peer itself.
     pub next_hop: IpAddr,
     /// The MAC address to send to.
     pub mac: MacAddr,
@@ -38,7 +38,7 @@ impl HostPath {
     }
 }
 
-/// Whether the way to a peer is known.
+/// Whether the path to a peer is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
     /// It is.

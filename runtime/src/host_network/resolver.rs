@@ -21,7 +21,7 @@ use softnic_wire::{Instant, MacAddr};
 use super::error::HostNetworkError;
 use super::netlink::Netlink;
 
-/// What is thrown away wherever it arrives (RFC 863).
+/// The discard port: a datagram to it is dropped on arrival (RFC 863).
 const DISCARD: u16 = 9;
 
 /// How long to ask, and how often.
@@ -71,7 +71,7 @@ struct Entry {
     next: Instant,
 }
 
-/// What the kernel's table has of a neighbour.
+/// A neighbour's entry in the kernel's table.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     mac: MacAddr,
@@ -197,7 +197,7 @@ impl Resolver {
         failed
     }
 
-    /// What the kernel's table has.
+    /// A neighbour's entry in the kernel's table.
     fn look_up(&self, netlink: &mut Netlink, ip: IpAddr) -> Result<Option<Found>, HostNetworkError> {
         match netlink.ask(RouteNetlinkMessage::GetNeighbour(self.message(ip)), 0) {
             Ok(answers) => Ok(answers.iter().find_map(|answer| match answer {

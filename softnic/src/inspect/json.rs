@@ -183,7 +183,7 @@ fn sack(s: &Sack) -> Value {
     })
 }
 
-/// A Repair Header: of a repair packet, or of a notice or wish about the blocks to come.
+/// A Repair Header: of a repair packet, or of a notice or request about the blocks to come.
 fn lowar(h: &RepairHeader) -> Value {
     json!({
         "type": h.kind.name(),

@@ -1,4 +1,4 @@
-//! Repair packets, notices and wishes, in words and as JSON; and what is said of those that are wrong.
+//! Repair packets, notices and requests, in words and as JSON; and what is said of those that are wrong.
 
 use serde_json::{Value, json};
 use softnic_pcaps::LinkType;
@@ -58,7 +58,7 @@ fn conversation() -> Vec<Vec<u8>> {
         frame(0, &bytes(header(Type::Notice), 0)),
         frame(7, &bytes(repair, 100)),
         frame(9, &bytes(RepairHeader { responses: true, last_len: 276, ..header(Type::Repair) }, 288)),
-        frame(0, &bytes(RepairHeader { r: 16, c: 4, n: 16, ..header(Type::Wish) }, 0)),
+        frame(0, &bytes(RepairHeader { r: 16, c: 4, n: 16, ..header(Type::Request) }, 0)),
     ]
 }
 
@@ -148,7 +148,7 @@ fn what_is_no_packet_of_lowar_is_malformed() {
     for (payload, why) in [
         (&[1, 0, 0][..], "too short for its header"),
         (&of_no_type, "it is of no type that there is"),
-        (&bytes(header(Type::Wish), 4), "something follows its header"),
+        (&bytes(header(Type::Request), 4), "something follows its header"),
     ] {
         let out = run_with_input(&[], &ethernet(&[frame(7, payload)])).well();
         assert!(out.stdout.contains(why) && out.stdout.contains("; 1 malformed"), "{}", out.stdout);

@@ -17,7 +17,7 @@ const ONE: u64 = 1 << 32;
 /// Periods of the increase timer that are worked out one by one after a pause; a rate that is not at the line's by then stays as it is.
 const MAX_PERIODS: u32 = 1 << 14;
 
-/// What DCQCN is set to. The defaults are those of the paper.
+/// The parameters of DCQCN. The defaults are those of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DcqcnConfig {
     /// g is one divided by this: how much a notification, or the lack of one, moves α. From 2 to 4096.
@@ -30,9 +30,9 @@ pub struct DcqcnConfig {
     pub byte_counter: u64,
     /// F: so often the rate rises towards what it was, by timer and by bytes, before it rises beyond.
     pub fast_recovery: u32,
-    /// Bits a second by which it then rises.
+    /// Additive increase: bits a second by which the rate then rises.
     pub additive: u64,
-    /// The same when both have done so F times: once for the first event, twice for the second, and so on.
+    /// Hyper increase, when timer and bytes have both raised it F times: once for the first event, twice for the second, and so on.
     pub hyper: u64,
     /// The rate is never less than this, in bits a second.
     pub floor: u64,
@@ -78,7 +78,7 @@ pub struct Dcqcn {
 }
 
 impl Dcqcn {
-    /// At the rate of the line, in bits a second with all that is on the wire.
+    /// At the rate of the link, in bits a second with all that is on the wire.
     pub fn new(line: u64, config: DcqcnConfig) -> Dcqcn {
         let line = line.max(1);
         let config = DcqcnConfig {
@@ -119,7 +119,7 @@ impl Dcqcn {
         self.alpha as f64 / ONE as f64
     }
 
-    /// At the line's rate the line itself keeps the pace.
+    /// At the link's rate the link itself keeps the pace.
     #[inline]
     fn is_limited(&self) -> bool {
         self.current < self.line

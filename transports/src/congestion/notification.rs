@@ -1,4 +1,4 @@
-//! The notification point of DCQCN: who gets marked packets tells their sender so by congestion notification packets (annex A17.9.3).
+//! The notification point of DCQCN: marked packets are answered by congestion notification packets (annex A17.9.3).
 
 use std::time::Duration;
 

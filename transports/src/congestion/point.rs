@@ -1,4 +1,4 @@
-//! What a connected queue pair does about congestion: a reaction point, which sends at the pace and inside the window of a controller, and
+//! Congestion control of a connected queue pair: a reaction point, which sends at the pace and inside the window of a controller, and
 //! a notification point, which notifies the sender of marked packets.
 
 use softnic_wire::{Instant, Opcode, TxFrame};

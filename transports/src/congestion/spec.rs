@@ -15,7 +15,7 @@ pub struct Units {
     pub time: fn(&str) -> Result<Duration, String>,
 }
 
-/// What decides how much and how fast a queue pair sends.
+/// The congestion control of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cc {
     /// Nothing: as fast as the link takes it.
@@ -49,7 +49,7 @@ pub enum CcError {
     /// A value is not one.
     #[error("{what}: {why}")]
     Value {
-        /// Of what.
+        /// The setting.
         what: String,
         /// Why it is none.
         why: String,

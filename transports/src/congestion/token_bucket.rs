@@ -47,7 +47,7 @@ impl TokenBucket {
         }
     }
 
-    /// The same with another depth, at any rate: who is so late at most makes up for all of it.
+    /// The bucket with another depth, at any rate: a sender that is late by no more makes up for all of it.
     pub fn with_depth(self, depth: Duration) -> TokenBucket {
         TokenBucket { depth: depth.as_nanos() << FRACTION_BITS, ..self }
     }

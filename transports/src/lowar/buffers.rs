@@ -1,4 +1,4 @@
-//! What all connections of a NIC share: coding units, one for each sum that is being made, and the reordering ring.
+//! Buffers that all connections of a NIC share: coding units, one for each sum that is being made, and the reordering ring.
 //!
 //! Units are given out first in, first out (the paper's appendix): a free queue of their numbers, from which a connection takes what its
 //! blocks need. It keeps them from block to block, which also keeps them in a near cache, and gives them back when it is reset, or with
@@ -27,11 +27,11 @@ impl Unit {
 /// A packet from BTH to ICRC, as it lies in memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Body<'a> {
-    /// What is there of it, in two pieces.
+    /// The bytes that are there, in two pieces.
     pub(super) parts: (&'a [u8], &'a [u8]),
     /// Its length on the wire; the same, unless the payload is elided.
     pub(super) wire_len: usize,
-    /// What it adds to the digest.
+    /// The packet's share of the digest.
     pub(super) digest: u32,
 }
 
@@ -201,7 +201,7 @@ impl Ring {
         Some((place, &mut self.bytes[at * self.size..][..len], lost))
     }
 
-    /// What stands there, if it was not overrun.
+    /// The packet at a place, if it was not overrun.
     pub(super) fn get(&self, place: Place) -> Option<&[u8]> {
         let at = self.index(place)?;
         Some(&self.bytes[at * self.size..][..self.slots[at].1 as usize])
@@ -231,7 +231,7 @@ impl Ring {
     }
 }
 
-/// What all connections of a NIC share.
+/// The buffers that all connections of a NIC share.
 #[derive(Debug, Default)]
 pub struct Buffers {
     pub(super) encoding: Pool,
@@ -245,7 +245,7 @@ impl Buffers {
         self.provide_some(mtu, UNITS, RING);
     }
 
-    /// The same, of another size: to see what happens when it runs out.
+    /// Buffers of another size: to see what happens when they run out.
     pub fn provide_some(&mut self, mtu: usize, units: u16, packets: u32) {
         if self.ring.slots.is_empty() {
             // BTH, the longest extension headers, ICRC; and for whole frames what stands before them.
@@ -262,7 +262,7 @@ impl Buffers {
         (self.encoding.free(), self.decoding.free())
     }
 
-    /// Whether nobody has anything of it: all units are free, each once, and nothing waits in the ring.
+    /// Whether the buffers are unused: all units are free, each once, and nothing waits in the ring.
     pub fn are_unused(&self) -> bool {
         let free = [&self.encoding, &self.decoding].iter().all(|pool| pool.free() == pool.sums.len());
         free && self.ring.slots.iter().all(|&(place, _)| place == Place::NONE)

@@ -132,7 +132,7 @@ impl Track {
 
 /// The receiving half.
 pub(super) struct Decoder {
-    /// Of the blocks that begin from now on, as the peer said.
+    /// The code of the blocks that begin from now on, as the peer said.
     code: Code,
     mtu: usize,
     payload: PayloadMode,

@@ -70,13 +70,13 @@ struct Due {
 /// The sending half.
 pub(super) struct Encoder {
     pub(super) template: Template,
-    /// Of the blocks to come.
+    /// The code of the blocks to come.
     code: Code,
     /// The peer agreed.
     on: bool,
     streams: [Outgoing; 2],
     due: Option<Due>,
-    /// The peer is to be told of the code.
+    /// A notice of the code is due.
     notice: bool,
     /// The peer is to be asked for another one.
     pub(super) request_code: Option<Code>,
@@ -102,7 +102,7 @@ impl Encoder {
         self.on.then_some(self.code)
     }
 
-    /// The peer wishes other blocks: those that begin from now on.
+    /// The peer requests other blocks: those that begin from now on.
     pub(super) fn set_code(&mut self, code: Code) {
         if self.on && self.code != code {
             (self.code, self.notice) = (code, true);
@@ -207,7 +207,7 @@ impl Encoder {
     #[inline(never)]
     fn transmit_negotiation(&mut self, tx: &mut TxFrame<'_>) -> bool {
         let (kind, code) = match self.request_code.take() {
-            Some(code) => (Type::Wish, code),
+            Some(code) => (Type::Request, code),
             None => (Type::Notice, self.code),
         };
         self.notice &= kind != Type::Notice;

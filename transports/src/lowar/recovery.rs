@@ -19,13 +19,13 @@ pub(super) struct Repair<'a> {
     pub(super) received: &'a ReceivedFrame<'a>,
 }
 
-/// What is known of the connection.
+/// The connection of the packets.
 pub(super) struct Context {
     pub(super) mtu: usize,
     pub(super) payload: PayloadMode,
 }
 
-/// What came out is not the packet that was sent: the repair packet is of other packets, or lies.
+/// The recovered packet is not the one that was sent: the repair packet is of other packets, or lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotRecovered;
 

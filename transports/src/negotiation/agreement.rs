@@ -1,4 +1,4 @@
-//! What a queue pair and its peer agreed on, over the lives of the queue pair: offers that come early, and one negotiation for each life.
+//! The agreement of a queue pair and its peer, over the lives of the queue pair: offers that come early, and one negotiation for each life.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Of the queue pair `qpn`, before RTR. Answers are known by the transaction id.
+    /// The agreement of the queue pair `qpn`, before RTR. Answers are known by the transaction id.
     pub fn new(qpn: Qpn, transaction_id: u64) -> Agreement {
         Agreement { qpn, transaction_id, negotiator: None, early: None, refused: None }
     }
@@ -86,7 +86,7 @@ impl Agreement {
         self.negotiator.as_ref()?.outcome()
     }
 
-    /// What was agreed on, if all these extensions are in it.
+    /// The agreement, if all these extensions are in it.
     pub fn agreed(&self, extensions: Extensions) -> Option<Agreed> {
         match self.outcome()? {
             NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(extensions) => Some(agreed),
@@ -104,7 +104,7 @@ impl Agreement {
         }
     }
 
-    /// What requests are sent by, where these extensions were offered.
+    /// The protocol that requests are sent by, where these extensions were offered.
     pub fn choice(&self, extensions: Extensions) -> Choice {
         match (self.outcome(), self.fell_back(extensions)) {
             (None, _) => Choice::Waiting,

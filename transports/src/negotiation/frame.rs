@@ -7,7 +7,7 @@ use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Qpn, Template, TxFrame
 
 use crate::ud::QKEY_GSI;
 
-/// Writes the frame, by the way of a queue pair's own packets; `false` when there is no room. It is whole also where payload is elided.
+/// Writes the frame, on the path of a queue pair's own packets; `false` when there is no room. It is whole also where payload is elided.
 pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation) -> bool {
     let mut bytes = [0; MAD_LEN];
     mad.emit(&mut bytes);

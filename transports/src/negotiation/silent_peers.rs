@@ -1,4 +1,4 @@
-//! Who never answered an offer: so that only the first connection to such a peer waits for it.
+//! Peers that never answered an offer: so that only the first connection to such a peer waits for it.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ impl SilentPeers {
     /// How many are remembered; one more replaces the oldest.
     pub const CAPACITY: usize = 64;
 
-    /// Nobody yet.
+    /// No peer yet.
     pub const fn new() -> SilentPeers {
         SilentPeers { peers: [IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED); SilentPeers::CAPACITY], len: 0 }
     }

@@ -15,7 +15,7 @@ pub struct QpAttr {
     pub pkey_index: Option<u16>,
     /// Port, from 1.
     pub port: Option<u8>,
-    /// What the peer may do.
+    /// Access rights of the peer.
     pub access: Option<Access>,
     /// The path to the peer.
     pub path: Option<Path>,
@@ -41,7 +41,7 @@ pub struct QpAttr {
     pub max_rd_atomic: Option<u8>,
     /// The key that datagrams to here must carry.
     pub qkey: Option<u32>,
-    /// On the way to SQD: an event is wanted when the send queue is drained.
+    /// To SQD: an event is wanted when the send queue is drained.
     pub sqd_notify: Option<bool>,
 }
 
@@ -55,7 +55,7 @@ impl QpAttr {
         take!(retry_cnt rnr_retry max_rd_atomic qkey);
     }
 
-    /// What a connected queue pair needs to receive.
+    /// The attributes that a connected queue pair needs to receive.
     pub(crate) fn receive_attr(&self, pkey: u16) -> Result<ReceiveAttr, ModifyError> {
         let (Some(path), Some(mtu), Some(dest_qp), Some(rq_psn)) = (self.path, self.mtu, self.dest_qp, self.rq_psn)
         else {
@@ -73,7 +73,7 @@ impl QpAttr {
         })
     }
 
-    /// What a queue pair needs to send; the rules see to it that a reliable connection has all of it.
+    /// The attributes that a queue pair needs to send; the rules see to it that a reliable connection has all of it.
     pub(crate) fn send_attr(&self) -> Result<SendAttr, ModifyError> {
         Ok(SendAttr {
             sq_psn: self.sq_psn.ok_or(ModifyError::Missing("sq_psn"))?,
@@ -84,7 +84,7 @@ impl QpAttr {
         })
     }
 
-    /// What is given here and may change at any time.
+    /// The given attributes that may change at any time.
     pub(crate) fn update(&self, template: Option<Template>) -> Update {
         Update {
             access: self.access,
@@ -105,7 +105,7 @@ pub enum ModifyError {
     /// There is no such queue pair.
     #[error("no such queue pair")]
     NoSuchQp,
-    /// There is no way from the one state to the other.
+    /// There is no transition from the one state to the other.
     #[error("a queue pair cannot go from {from:?} to {to:?}")]
     Transition {
         /// The state it is in.
@@ -125,9 +125,9 @@ pub enum ModifyError {
     /// The path MTU is more than the port carries.
     #[error("a path MTU of {asked} is more than the port's {port}")]
     PathMtu {
-        /// What was asked for.
+        /// The path MTU that was asked for.
         asked: u32,
-        /// What the port carries.
+        /// The MTU of the port.
         port: u32,
     },
     /// The path does not begin at an address of this port.
@@ -138,7 +138,7 @@ pub enum ModifyError {
     NotDrained,
 }
 
-/// What a connected queue pair needs to receive (IBA 11.2.5.2, INIT to RTR).
+/// The attributes that a connected queue pair needs to receive (IBA 11.2.5.2, INIT to RTR).
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiveAttr {
     /// The path to the peer.
@@ -149,7 +149,7 @@ pub struct ReceiveAttr {
     pub mtu: PathMtu,
     /// The first PSN that the peer will send.
     pub rq_psn: Psn,
-    /// What the peer may do here.
+    /// Access rights of the peer.
     pub access: Access,
     /// How long a peer shall wait that found no receive.
     pub min_rnr_timer: RnrTimer,
@@ -159,7 +159,7 @@ pub struct ReceiveAttr {
     pub pkey: u16,
 }
 
-/// What a queue pair needs to send (IBA 11.2.5.2, RTR to RTS). Those without acknowledgements need the PSN alone.
+/// The attributes that a queue pair needs to send (IBA 11.2.5.2, RTR to RTS). Those without acknowledgements need the PSN alone.
 #[derive(Debug, Clone, Copy)]
 pub struct SendAttr {
     /// The first PSN to send.
@@ -174,10 +174,10 @@ pub struct SendAttr {
     pub max_rd_atomic: u8,
 }
 
-/// What may change while connected; what is `None` stays as it is.
+/// The attributes that may change while connected; `None` leaves one as it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Update {
-    /// What the peer may do here.
+    /// Access rights of the peer.
     pub access: Option<Access>,
     /// How long a peer shall wait that found no receive.
     pub min_rnr_timer: Option<RnrTimer>,

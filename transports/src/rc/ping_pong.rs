@@ -19,7 +19,7 @@ const PART_OF_TIMEOUT: u32 = 4;
 const HABIT: u8 = 3;
 const FIRM: u8 = 8;
 
-/// What is known of the program's habits. An acknowledgement is held while [`Timer::AckDelay`] is set.
+/// How soon the program replied to the last messages. An acknowledgement is held while [`Timer::AckDelay`] is set.
 #[derive(Debug, Default)]
 pub(super) struct PingPong {
     /// When a message came, if nothing was posted since; later if nobody looked for long.

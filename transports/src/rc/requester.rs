@@ -143,7 +143,7 @@ impl Requester {
         self.start(Psn::new(0), &Limits { timeout: None, retry_cnt: 0, rnr_retry: 0, max_rd_atomic: 0 });
     }
 
-    /// Changes what may change on the way.
+    /// Changes the attributes that may change while connected.
     pub(super) fn update(&mut self, u: &Update) {
         self.timeout = u.timeout.map_or(self.timeout, ack_timeout);
         self.retry_cnt = u.retry_cnt.unwrap_or(self.retry_cnt);
@@ -211,7 +211,7 @@ impl Requester {
         self.poll_transmit_any(now, tx, link, host)
     }
 
-    /// The same for every packet.
+    /// Writes the next packet, of any kind.
     #[inline(never)]
     fn poll_transmit_any(
         &mut self,

@@ -25,7 +25,7 @@ struct WriteTarget {
     rkey: u32,
 }
 
-/// What the responder has to say.
+/// The acknowledgement that the responder owes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     /// Everything before the expected PSN has come.
@@ -62,7 +62,7 @@ pub(crate) struct Responder {
     pub(crate) rnr_timer: RnrTimer,
     /// One answer waits at most: an ACK says all that an earlier one would have said.
     answer: Option<Answer>,
-    /// What came to light when an answer was to be written; its NAK was written instead.
+    /// A failure found when an answer was to be written; its NAK was written instead.
     pub(super) failure: Option<Failure>,
     /// The last request that was carried out is answered by data.
     data_last: bool,

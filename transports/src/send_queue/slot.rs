@@ -16,7 +16,7 @@ pub(crate) struct Slot {
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
     pub(super) inline: bool,
-    /// What the operation is, asked several times for each packet.
+    /// Properties of the operation, asked for several times for each packet.
     pub(super) awaits_data: bool,
     pub(super) uses_receive: bool,
     pub(super) local: bool,
@@ -112,7 +112,7 @@ impl Slot {
         self.local
     }
 
-    /// What kind of message it sends; `None` for READs, atomics and what sends nothing.
+    /// The kind of message that it sends; `None` for READs, atomics and what sends nothing.
     #[inline]
     pub(crate) fn kind(&self) -> Option<MessageKind> {
         match self.op {

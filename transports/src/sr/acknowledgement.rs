@@ -5,15 +5,15 @@ use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sr::SrEth;
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, TxFrame};
 
-use super::arrivals::{Arrivals, Told};
+use super::arrivals::{Arrivals, BitmapSpan};
 use super::flight::Selective;
 use super::numbers::Numbers;
 use crate::Inbound;
 use crate::message::Link;
 
-/// What an acknowledgement says beside what has come.
+/// The fields of an acknowledgement beside its bitmap.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Said {
+pub(super) struct AckContents {
     /// It is about answers with data, not about requests.
     pub(super) responses: bool,
     /// The packet that it is about; everything before it has come.
@@ -23,21 +23,27 @@ pub(super) struct Said {
 }
 
 /// Writes the acknowledgement that is due; `false` when the frame has no room.
-pub(super) fn emit(tx: &mut TxFrame<'_>, link: &Link, arrivals: &mut Arrivals, numbers: Numbers, said: &Said) -> bool {
+pub(super) fn emit(
+    tx: &mut TxFrame<'_>,
+    link: &Link,
+    arrivals: &mut Arrivals,
+    numbers: Numbers,
+    contents: &AckContents,
+) -> bool {
     let headers = HeaderSet::SR.with(HeaderSet::AETH).len();
     let room = tx.capacity().saturating_sub(link.template.frame_len(headers, 0));
     let room = room.min(link.mtu.bytes() as usize) / 4 * 4;
-    let Told { first, bits, furthest } = arrivals.acknowledge(room as u32 * 8);
+    let BitmapSpan { first, bits, furthest } = arrivals.acknowledge(room as u32 * 8);
     let flag = |there, flag| if there { flag } else { 0 };
-    let flags = flag(said.responses, SrEth::RESPONSES) | flag(furthest, SrEth::FURTHEST);
+    let flags = flag(contents.responses, SrEth::RESPONSES) | flag(furthest, SrEth::FURTHEST);
     let ext = ExtHeaders {
         sr: Some(SrEth { flags, number: numbers.psn(first).value(), offset: bits }),
-        aeth: Some(Aeth { syndrome: said.syndrome, msn: said.msn & 0x00ff_ffff }),
+        aeth: Some(Aeth { syndrome: contents.syndrome, msn: contents.msn & 0x00ff_ffff }),
         ..ExtHeaders::default()
     };
     let fields = PacketFields {
         opcode: Opcode::SR_ACKNOWLEDGE,
-        psn: numbers.psn(said.expected),
+        psn: numbers.psn(contents.expected),
         ack_req: false,
         solicited: false,
         becn: false,

@@ -4,7 +4,7 @@ use super::bitmap::Bitmap;
 
 /// How a packet stands to those that have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum PacketOrder {
     /// The one that is due.
     InOrder,
     /// One before it is missing.
@@ -15,9 +15,9 @@ pub(super) enum Arrival {
     Beyond,
 }
 
-/// What an acknowledgement tells.
+/// The part of the bitmap that an acknowledgement carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct BitmapSpan {
     /// The packet of the bitmap's first bit, and how many bits it has.
     pub(super) first: u64,
     pub(super) bits: u32,
@@ -53,17 +53,17 @@ impl Arrivals {
     }
 
     #[inline]
-    pub(super) fn judge(&self, n: u64) -> Arrival {
+    pub(super) fn judge(&self, n: u64) -> PacketOrder {
         if n == self.expected {
-            Arrival::InOrder
+            PacketOrder::InOrder
         } else if n < self.expected {
-            Arrival::Duplicate
+            PacketOrder::Duplicate
         } else if n - self.expected >= u64::from(self.window) {
-            Arrival::Beyond
+            PacketOrder::Beyond
         } else if self.came.get(n) {
-            Arrival::Duplicate
+            PacketOrder::Duplicate
         } else {
-            Arrival::Early
+            PacketOrder::Early
         }
     }
 
@@ -108,11 +108,11 @@ impl Arrivals {
 
     /// The acknowledgement that is due, with a bitmap of at most `room` bits. Where all that has come does not fit, the bitmap ends with
     /// the packet that it is about, and another one follows that ends with the furthest: only so a sender knows what has not come.
-    pub(super) fn acknowledge(&mut self, room: u32) -> Told {
+    pub(super) fn acknowledge(&mut self, room: u32) -> BitmapSpan {
         let about = self.due.take().unwrap_or(self.expected);
         let span = self.end.saturating_sub(self.expected);
         if span <= u64::from(room) {
-            return Told { first: self.expected, bits: span as u32, furthest: true };
+            return BitmapSpan { first: self.expected, bits: span as u32, furthest: true };
         }
         let first = (about + 1).saturating_sub(u64::from(room)).max(self.expected);
         let bits = room.min((self.end - first) as u32);
@@ -120,7 +120,7 @@ impl Arrivals {
         if !furthest {
             self.due = Some(self.end - 1);
         }
-        Told { first, bits, furthest }
+        BitmapSpan { first, bits, furthest }
     }
 
     /// Writes the bits from `first` on; `out` ends with the last byte that has one.
@@ -144,8 +144,8 @@ mod tests {
         (0..u64::from(bits)).filter(|i| bytes[*i as usize / 8] >> (i % 8) & 1 == 1).map(|i| first + i).collect()
     }
 
-    fn told(first: u64, bits: u32, furthest: bool) -> Told {
-        Told { first, bits, furthest }
+    fn span(first: u64, bits: u32, furthest: bool) -> BitmapSpan {
+        BitmapSpan { first, bits, furthest }
     }
 
     #[test]
@@ -153,10 +153,10 @@ mod tests {
         let mut a = Arrivals::new(64);
         a.take(0, false);
         assert!(!a.is_due() && a.expected() == 1);
-        assert_eq!(a.judge(2), Arrival::Early);
+        assert_eq!(a.judge(2), PacketOrder::Early);
         a.take(2, false);
         assert!(a.is_due());
-        assert_eq!(a.acknowledge(1000), told(1, 2, true));
+        assert_eq!(a.acknowledge(1000), span(1, 2, true));
         assert_eq!(bits(&a, 1, 2), [2]);
         a.take(3, false);
         assert!(!a.is_due(), "the same gap");
@@ -164,7 +164,7 @@ mod tests {
         assert!(a.is_due(), "another");
         assert_eq!(
             (a.judge(2), a.judge(0), a.judge(4), a.judge(65)),
-            (Arrival::Duplicate, Arrival::Duplicate, Arrival::Early, Arrival::Beyond)
+            (PacketOrder::Duplicate, PacketOrder::Duplicate, PacketOrder::Early, PacketOrder::Beyond)
         );
     }
 
@@ -178,7 +178,7 @@ mod tests {
         a.take(0, true);
         assert!(a.advance() && a.advance() && !a.advance());
         assert_eq!(a.expected(), 3);
-        assert_eq!(a.acknowledge(1000), told(3, 2, true));
+        assert_eq!(a.acknowledge(1000), span(3, 2, true));
     }
 
     #[test]
@@ -188,11 +188,11 @@ mod tests {
             a.take(n, false);
         }
         a.take(1001, false);
-        assert_eq!(a.acknowledge(64), told(1001 + 1 - 64, 64, true));
+        assert_eq!(a.acknowledge(64), span(1001 + 1 - 64, 64, true));
         assert!(!a.is_due());
         a.on_duplicate(500);
-        assert_eq!(a.acknowledge(64), told(500 + 1 - 64, 64, false));
+        assert_eq!(a.acknowledge(64), span(500 + 1 - 64, 64, false));
         assert!(a.is_due(), "what is furthest is still to be told");
-        assert_eq!(a.acknowledge(64), told(1001 + 1 - 64, 64, true));
+        assert_eq!(a.acknowledge(64), span(1001 + 1 - 64, 64, true));
     }
 }

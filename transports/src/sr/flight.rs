@@ -45,7 +45,7 @@ impl Selective<'_> {
     }
 }
 
-/// What an acknowledgement brought.
+/// The progress that an acknowledgement brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     /// Packets that were not known to have come.
@@ -59,7 +59,7 @@ pub(super) struct Flight {
     /// The oldest packet that is not acknowledged, and the one that will be sent next for the first time.
     una: u64,
     next: u64,
-    /// Of those between: which have come, and which count as lost and were not sent again.
+    /// Of the packets between: which have come, and which count as lost and were not sent again.
     acked: Bitmap,
     lost: Bitmap,
     /// Sent more than once, and more than twice.
@@ -307,7 +307,7 @@ impl Flight {
         }
     }
 
-    /// What was sent before the newest that has come, and has not come itself, is lost; of packets from `end` on the peer said nothing.
+    /// Packets that were sent before the newest that has come, and are missing, are lost; of packets from `end` on the peer said nothing.
     fn judge(&mut self, end: u64) -> u32 {
         let mut lost = 0;
         loop {

@@ -1,4 +1,4 @@
-//! What follows from the outcome of the negotiation: how requests are sent, and how many packets may be under way.
+//! Effects of the outcome of the negotiation: how requests are sent, and how many packets may be under way.
 
 use softnic_wire::PathMtu;
 use softnic_wire::ext::Reth;
@@ -12,7 +12,7 @@ use crate::send_queue::Numbering;
 
 /// The least that a bandwidth-delay product is taken for, in packets: more than one acknowledgement is under way.
 const LEAST_IN_FLIGHT: u32 = 2 * ACK_EVERY;
-/// What Ethernet adds around a frame: preamble, FCS, gap.
+/// Bytes that Ethernet adds around a frame: preamble, FCS, gap.
 const AROUND: u64 = 24;
 /// The shortest window that a peer may offer.
 const LEAST_WINDOW: u32 = 64;

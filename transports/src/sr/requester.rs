@@ -7,8 +7,8 @@ use softnic_wire::aeth::{Credits, NakCode, RnrTimer, Syndrome};
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::{Instant, PacketFields, Psn, TxFrame};
 
-use super::acknowledgement::{self, Said};
-use super::arrivals::{Arrival, Arrivals};
+use super::acknowledgement::{self, AckContents};
+use super::arrivals::{Arrivals, PacketOrder};
 use super::flight::{Flight, Progress, Selective};
 use super::numbers::Numbers;
 use super::timer::{Expired, FlightTimer, RoundTrip};
@@ -34,7 +34,7 @@ pub(super) struct Requester {
     timed: Option<(u64, Instant)>,
     /// The peer refused this request; it fails when those before it are done.
     refused: Option<(u64, Status)>,
-    /// The loss of packets before this one was told to congestion control.
+    /// The loss of packets before this one was reported to congestion control.
     told_lost: u64,
 }
 
@@ -67,8 +67,8 @@ impl Requester {
             return false;
         }
         let (expected, syndrome) = (self.answers.expected(), Syndrome::Ack(Credits::UNLIMITED));
-        let said = Said { responses: true, expected, syndrome, msn: 0 };
-        acknowledgement::emit(tx, link, &mut self.answers, self.numbers, &said)
+        let contents = AckContents { responses: true, expected, syndrome, msn: 0 };
+        acknowledgement::emit(tx, link, &mut self.answers, self.numbers, &contents)
     }
 
     /// Writes the next request packet, if one is due.
@@ -317,7 +317,7 @@ impl Requester {
         let Some(position) = base.queue.locate(n) else { return false };
         let slot = base.queue.at(position);
         let mut answers = slot.answers..slot.answers + u64::from(link.mtu.packets(slot.len));
-        slot.awaits_data() && answers.any(|a| self.answers.judge(a) != Arrival::Duplicate)
+        slot.awaits_data() && answers.any(|a| self.answers.judge(a) != PacketOrder::Duplicate)
     }
 
     /// Takes a READ response or the value of an atomic.
@@ -334,13 +334,13 @@ impl Requester {
         let expected = self.answers.expected();
         let Some(n) = self.numbers.number(packet.bth.psn, expected) else { return Ok(()) };
         match self.answers.judge(n) {
-            Arrival::InOrder | Arrival::Early => {}
-            Arrival::Duplicate => {
+            PacketOrder::InOrder | PacketOrder::Early => {}
+            PacketOrder::Duplicate => {
                 host.counters().stale_acks += 1;
                 self.answers.on_duplicate(n);
                 return Ok(());
             }
-            Arrival::Beyond => return Ok(()),
+            PacketOrder::Beyond => return Ok(()),
         }
         let bad = Err(Failure::Work(Status::BadRespErr));
         let near = base.una;

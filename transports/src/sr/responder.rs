@@ -12,9 +12,9 @@ use softnic_wire::opcode::{Kind, Position};
 use softnic_wire::segment::MAX_MESSAGE;
 use softnic_wire::{Instant, Psn, TxFrame};
 
-use super::acknowledgement::{self, Said};
+use super::acknowledgement::{self, AckContents};
 use super::answers::{Answer, Job};
-use super::arrivals::{Arrival, Arrivals};
+use super::arrivals::{Arrivals, PacketOrder};
 use super::bitmap::Bitmap;
 use super::flight::Flight;
 use super::numbers::Numbers;
@@ -30,9 +30,9 @@ use crate::{Host, Inbound, Status};
 /// The high timeout of answers where the program has said none.
 const HIGH: Duration = Duration::from_millis(500);
 
-/// What a READ or atomic asks for; kept until its turn comes.
+/// A READ or atomic of the peer; kept until its turn comes.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+enum DataRequest {
     Read { addr: u64, rkey: u32, len: u32 },
     Atomic { addr: u64, rkey: u32, op: AtomicOp },
 }
@@ -49,7 +49,7 @@ impl Hindrance {
     const ACCESS: Hindrance = Hindrance::Refuse { code: NakCode::REMOTE_ACCESS_ERROR, receive: None };
 }
 
-/// What a packet is beside its payload.
+/// The role of a packet in its message, beside its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// A part of a message, or a whole WRITE.
@@ -72,7 +72,7 @@ pub(super) struct Responder {
     /// Messages that are whole, by the receive that they take.
     whole: Box<[Option<Whole>]>,
     /// READs and atomics that came early, by their number.
-    wanted: Vec<(u64, Wanted)>,
+    wanted: Vec<(u64, DataRequest)>,
     /// READs and atomics that may be outstanding.
     pub(super) max_rd_atomic: usize,
     /// A NAK is due for this packet.
@@ -87,11 +87,11 @@ pub(super) struct Responder {
     pub(super) silent: u32,
     /// How long a requester may say nothing to answers.
     pub(super) high: Duration,
-    /// What came to light when an answer was to be written; its NAK is due.
+    /// A failure found when an answer was to be written; its NAK is due.
     pub(super) failure: Option<Failure>,
 }
 
-/// What it is made with.
+/// The settings of a new responder.
 pub(super) struct Made {
     /// The first PSN of requests, and so of answers.
     pub(super) first: Psn,
@@ -152,19 +152,19 @@ impl Responder {
     ) -> Result<(), Failure> {
         let Some(n) = self.numbers.number(packet.bth.psn, self.arrivals.expected()) else { return Ok(()) };
         let early = match self.arrivals.judge(n) {
-            Arrival::InOrder => false,
-            Arrival::Early => true,
-            Arrival::Duplicate => {
+            PacketOrder::InOrder => false,
+            PacketOrder::Early => true,
+            PacketOrder::Duplicate => {
                 host.counters().duplicate_request += 1;
                 self.arrivals.on_duplicate(n);
                 if planted(Bug::SrAtomicAgain)
-                    && let Ok(Wanted::Atomic { addr, rkey, op }) = self.read_wanted(packet, link)
+                    && let Ok(DataRequest::Atomic { addr, rkey, op }) = self.read_data_request(packet, link)
                 {
                     let _ = host.atomic(remote(link, rkey, addr, Access::REMOTE_ATOMIC), op);
                 }
                 return Ok(());
             }
-            Arrival::Beyond => return Ok(()),
+            PacketOrder::Beyond => return Ok(()),
         };
         host.counters().out_of_sequence += u64::from(early);
         let role = match self.place(n, packet, link, receives, host) {
@@ -289,7 +289,7 @@ impl Responder {
                 }
             }
             Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => {
-                let wanted = self.read_wanted(packet, link)?;
+                let wanted = self.read_data_request(packet, link)?;
                 if self.wanted.len() >= self.max_rd_atomic {
                     return Err(Hindrance::INVALID);
                 }
@@ -328,7 +328,7 @@ impl Responder {
         Role::EndsReceive
     }
 
-    fn read_wanted(&self, packet: &Inbound<'_>, link: &Link) -> Result<Wanted, Hindrance> {
+    fn read_data_request(&self, packet: &Inbound<'_>, link: &Link) -> Result<DataRequest, Hindrance> {
         if packet.payload_len != 0 {
             return Err(Hindrance::INVALID);
         }
@@ -338,7 +338,7 @@ impl Responder {
                 if !link.access.allows(Access::REMOTE_READ) || reth.len > MAX_MESSAGE {
                     return Err(Hindrance::INVALID);
                 }
-                Ok(Wanted::Read { addr: reth.va, rkey: reth.rkey, len: reth.len })
+                Ok(DataRequest::Read { addr: reth.va, rkey: reth.rkey, len: reth.len })
             }
             (_, Some(atomic)) => {
                 if !link.access.allows(Access::REMOTE_ATOMIC) || atomic.va % 8 != 0 {
@@ -348,7 +348,7 @@ impl Responder {
                     Kind::CompareSwap => AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_add },
                     _ => AtomicOp::FetchAdd { add: atomic.swap_add },
                 };
-                Ok(Wanted::Atomic { addr: atomic.va, rkey: atomic.rkey, op })
+                Ok(DataRequest::Atomic { addr: atomic.va, rkey: atomic.rkey, op })
             }
             _ => Err(Hindrance::INVALID),
         }
@@ -392,20 +392,26 @@ impl Responder {
         }
     }
 
-    fn carry_out_data(&mut self, n: u64, wanted: Wanted, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
+    fn carry_out_data(
+        &mut self,
+        n: u64,
+        wanted: DataRequest,
+        link: &Link,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
         // No more than was agreed on (IBA 9.7.4.1.7).
         if !self.make_room() {
             return Err(self.refuse(n, NakCode::INVALID_REQUEST, None, host));
         }
         let (answer, packets) = match wanted {
-            Wanted::Read { addr, rkey, len } => {
+            DataRequest::Read { addr, rkey, len } => {
                 if host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_err() {
                     return Err(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
                 }
                 host.counters().rx_read_requests += 1;
                 (Answer::Read { addr, rkey, len }, link.mtu.packets(len))
             }
-            Wanted::Atomic { addr, rkey, op } => {
+            DataRequest::Atomic { addr, rkey, op } => {
                 let Ok(found) = host.atomic(remote(link, rkey, addr, Access::REMOTE_ATOMIC), op) else {
                     return Err(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
                 };
@@ -440,8 +446,8 @@ impl Responder {
     pub(super) fn transmit_doubt(&mut self, tx: &mut TxFrame<'_>, link: &Link, n: u64) -> bool {
         let due = self.arrivals.is_due();
         let syndrome = Syndrome::Nak(NakCode::REMOTE_ACCESS_ERROR);
-        let said = Said { responses: false, expected: n, syndrome, msn: self.used };
-        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said);
+        let contents = AckContents { responses: false, expected: n, syndrome, msn: self.used };
+        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &contents);
         if due {
             self.arrivals.demand();
         }
@@ -455,8 +461,8 @@ impl Responder {
             None if self.arrivals.is_due() => (self.arrivals.expected(), Syndrome::Ack(receives.credits())),
             None => return false,
         };
-        let said = Said { responses: false, expected, syndrome, msn: self.used };
-        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &said);
+        let contents = AckContents { responses: false, expected, syndrome, msn: self.used };
+        let sent = acknowledgement::emit(tx, link, &mut self.arrivals, self.numbers, &contents);
         if matches!(syndrome, Syndrome::Nak(_)) {
             // What was refused is not acknowledged later, nor what is behind it.
             self.arrivals.fall_silent();

@@ -33,7 +33,7 @@ impl RoundTrip {
         self.smoothed = Some((smoothed * 7 + sample) / 8);
     }
 
-    /// What the negotiation took, where nothing else is known.
+    /// Takes the round trip of the negotiation, where none other is known.
     pub(super) fn on_first_sample(&mut self, sample: Duration) {
         if self.smoothed.is_none() {
             self.on_sample(sample);

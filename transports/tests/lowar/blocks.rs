@@ -32,9 +32,9 @@ fn a_packet_that_waits_and_is_recovered_all_the_same_leaves_nothing_in_the_ring(
     assert!(receiver.end.pools.lowar.are_unused());
 }
 
-/// The peer's wish holds from the next block on, and it is told so.
+/// The peer's request holds from the next block on, and a notice says so.
 #[test]
-fn a_wish_changes_the_blocks_to_come_and_what_is_lost_of_them_is_recovered() {
+fn a_request_changes_the_blocks_to_come_and_what_is_lost_of_them_is_recovered() {
     let (template, before, after) = (template(true), Code::new(4, 1).unwrap(), Code::new(6, 3).unwrap());
     let write = Message { kind: Kind::Write, len: 12 * MTU };
     let packets = write.packets(&template, Psn::MAX.sub(5), 3);
@@ -42,11 +42,11 @@ fn a_wish_changes_the_blocks_to_come_and_what_is_lost_of_them_is_recovered() {
     let mut receiver = Receiver::new(End::new(&template, before, Some(before)), &packets);
     let first = sender.send_all(&packets[..2]);
     receiver.receive_all(&first);
-    receiver.end.wish(after);
-    for wish in receiver.end.own_frames() {
-        Receiver::new(End::new(&template, before, None), &[]).receive(&wish);
+    receiver.end.request_code(after);
+    for request in receiver.end.own_frames() {
+        Receiver::new(End::new(&template, before, None), &[]).receive(&request);
         let mut asked = Receiver::new(std::mem::replace(&mut sender, End::new(&template, before, None)), &[]);
-        asked.receive(&wish);
+        asked.receive(&request);
         sender = asked.end;
     }
     assert_eq!(sender.sends(), Some(after));

@@ -41,7 +41,7 @@ impl End {
         End { shim, pools, counters: Counters::default(), now: Instant::from_nanos(0) }
     }
 
-    pub(crate) fn wish(&mut self, code: Code) {
+    pub(crate) fn request_code(&mut self, code: Code) {
         self.shim.request_code(code);
     }
 

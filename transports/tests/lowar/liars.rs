@@ -152,7 +152,7 @@ fn honest_last(frame: &[u8]) -> u8 {
     repair_of(frame).unwrap().0.last_len as u8
 }
 
-/// Notices and wishes by the hundreds, each with other blocks: they change what is to come, and nothing that is under way.
+/// Notices and requests by the hundreds, each with other blocks: they change what is to come, and nothing that is under way.
 #[test]
 fn a_flood_of_notices_and_wishes_changes_no_packet() {
     let template = template(false);

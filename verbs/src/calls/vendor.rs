@@ -47,7 +47,7 @@ pub(crate) extern "C" fn create_qp(
     dv: Option<&softnicdv_qp_init_attr>,
 ) -> *mut ibv_qp {
     pointer(|| {
-        let mut wish = None;
+        let mut transport = None;
         if let Some(dv) = dv {
             if dv.comp_mask != 0 {
                 return Err(Errno::EINVAL);
@@ -55,17 +55,17 @@ pub(crate) extern "C" fn create_qp(
             if !dv.transport.is_null() {
                 // SAFETY: it is a string, by the contract.
                 let name = unsafe { CStr::from_ptr(dv.transport) }.to_str().map_err(|_| Errno::EOPNOTSUPP)?;
-                wish = Some(wished(init.qp_type, name).ok_or(Errno::EOPNOTSUPP)?);
+                transport = Some(named_transport(init.qp_type, name).ok_or(Errno::EOPNOTSUPP)?);
             }
         }
         let mut request = request(init)?;
-        request.transport = wish.unwrap_or(request.transport);
+        request.transport = transport.unwrap_or(request.transport);
         make(request, table())
     })
 }
 
-/// What a program wishes for, if queue pairs of that type have it.
-fn wished(qp_type: c_int, name: &str) -> Option<Transport> {
+/// The transport of that name, if queue pairs of that type have it.
+fn named_transport(qp_type: c_int, name: &str) -> Option<Transport> {
     match qp_type {
         IBV_QPT_RC => Transport::parse_rc(name).ok(),
         _ => (transport(qp_type)? == name).then_some(Transport::Rc),

@@ -18,7 +18,7 @@ use crate::errno::Errno;
 use crate::limits::MAX_RD_ATOMIC;
 
 /// What a program says when it connects or accepts, with what it leaves out filled in.
-struct Said<'a> {
+struct ConnParams<'a> {
     private_data: &'a [u8],
     responder_resources: Option<u8>,
     initiator_depth: Option<u8>,
@@ -38,11 +38,11 @@ fn depth(n: u8) -> Result<Option<u8>, Errno> {
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> ConnParams<'a> {
     /// # Safety
     /// The program has as much private data as it says.
-    unsafe fn read(id: &Id, param: Option<&'a rdma_conn_param>) -> Result<Said<'a>, Errno> {
-        let mut said = Said {
+    unsafe fn read(id: &Id, param: Option<&'a rdma_conn_param>) -> Result<ConnParams<'a>, Errno> {
+        let mut params = ConnParams {
             private_data: &[],
             responder_resources: None,
             initiator_depth: None,
@@ -54,16 +54,16 @@ impl<'a> Said<'a> {
         };
         if let Some(p) = param {
             // SAFETY: by the contract.
-            said.private_data = unsafe { bytes(p.private_data, p.private_data_len) };
-            (said.responder_resources, said.initiator_depth) =
+            params.private_data = unsafe { bytes(p.private_data, p.private_data_len) };
+            (params.responder_resources, params.initiator_depth) =
                 (depth(p.responder_resources)?, depth(p.initiator_depth)?);
-            (said.flow_control, said.srq, said.qpn) = (p.flow_control != 0, p.srq != 0, p.qp_num);
-            (said.retry_count, said.rnr_retry_count) = (p.retry_count.min(7), p.rnr_retry_count.min(7));
+            (params.flow_control, params.srq, params.qpn) = (p.flow_control != 0, p.srq != 0, p.qp_num);
+            (params.retry_count, params.rnr_retry_count) = (p.retry_count.min(7), p.rnr_retry_count.min(7));
         }
         if let Some(qp) = id.qp() {
-            (said.qpn, said.srq) = (qp.qpn(), !qp.base.srq.is_null());
+            (params.qpn, params.srq) = (qp.qpn(), !qp.base.srq.is_null());
         }
-        Ok(said)
+        Ok(params)
     }
 }
 
@@ -84,10 +84,10 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
     minus_one(|| {
         // SAFETY: by the contract.
-        let said = unsafe { Said::read(id, param) }?;
+        let params = unsafe { ConnParams::read(id, param) }?;
         match id.space {
-            PortSpace::Tcp => ask(id, &said)?,
-            PortSpace::Udp => ask_for_service(id, &said)?,
+            PortSpace::Tcp => ask(id, &params)?,
+            PortSpace::Udp => ask_for_service(id, &params)?,
         }
         complete(id)
     })
@@ -101,28 +101,28 @@ fn resolved(inner: &Inner) -> Result<(SocketAddr, SocketAddr, Route), Errno> {
     }
 }
 
-fn ask(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
+fn ask(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
     let device = id.device()?;
     let mut inner = id.inner();
     let (from, to, route) = resolved(&inner)?;
     let mut link = Link::asking(&route, inner.mtu)?;
-    link.retry_count = said.retry_count;
-    let usual = Connect::ip(from, to, Qpn::new(said.qpn), link.rq_psn)?;
+    link.retry_count = params.retry_count;
+    let usual = Connect::ip(from, to, Qpn::new(params.qpn), link.rq_psn)?;
     link.timeout = inner.ack_timeout.unwrap_or(usual.ack_timeout.code());
     // SAFETY: it is alive.
     let unreliable = unsafe { (*id.as_c()).qp_type } == IBV_QPT_UC;
     let connect = Connect {
         route,
         transport: if unreliable { TransportService::UC } else { TransportService::RC },
-        srq: said.srq,
-        responder_resources: said.responder_resources.unwrap_or(MAX_RD_ATOMIC),
-        initiator_depth: said.initiator_depth.unwrap_or(MAX_RD_ATOMIC),
-        flow_control: said.flow_control,
-        retry_count: said.retry_count,
-        rnr_retry_count: said.rnr_retry_count,
+        srq: params.srq,
+        responder_resources: params.responder_resources.unwrap_or(MAX_RD_ATOMIC),
+        initiator_depth: params.initiator_depth.unwrap_or(MAX_RD_ATOMIC),
+        flow_control: params.flow_control,
+        retry_count: params.retry_count,
+        rnr_retry_count: params.rnr_retry_count,
         path_mtu: PathMtu::new(inner.mtu),
         ack_timeout: TimeoutCode::new(link.timeout),
-        private_data: said.private_data,
+        private_data: params.private_data,
         ..usual
     };
     // What follows may come before this returns; it is taken only after the id is ready for it.
@@ -132,11 +132,11 @@ fn ask(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-fn ask_for_service(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
+fn ask_for_service(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
     let device = id.device()?;
     let mut inner = id.inner();
     let (from, to, route) = resolved(&inner)?;
-    let resolve = Resolve { route, private_data: said.private_data, ..Resolve::ip(from, to)? };
+    let resolve = Resolve { route, private_data: params.private_data, ..Resolve::ip(from, to)? };
     inner.cm = Some(device.manager.resolve(&resolve, id.shared.sink())?);
     inner.stage = Stage::Connecting;
     Ok(())
@@ -149,7 +149,7 @@ fn ask_for_service(id: &Id, said: &Said<'_>) -> Result<(), Errno> {
 pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
     minus_one(|| {
         // SAFETY: by the contract.
-        let said = unsafe { Said::read(id, param) }?;
+        let params = unsafe { ConnParams::read(id, param) }?;
         let device = id.device()?;
         let cm = {
             let inner = id.inner();
@@ -160,7 +160,7 @@ pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>)
         };
         if id.space == PortSpace::Udp {
             let status = SidrStatus::VALID;
-            let (qpn, private_data) = (Qpn::new(said.qpn & 0xff_ffff), said.private_data);
+            let (qpn, private_data) = (Qpn::new(params.qpn & 0xff_ffff), params.private_data);
             device.manager.sidr_reply(cm, &SidrReply { status, qpn, qkey: RDMA_UDP_QKEY, private_data })?;
             id.inner().stage = Stage::Connecting;
             return Ok(());
@@ -169,8 +169,8 @@ pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>)
             let mut inner = id.inner();
             let link = inner.link.as_mut().ok_or(Errno::EINVAL)?;
             // No more than the peer asked for, where the program leaves it open.
-            link.max_dest_rd_atomic = said.responder_resources.unwrap_or(link.max_dest_rd_atomic);
-            link.max_rd_atomic = said.initiator_depth.unwrap_or(link.max_rd_atomic);
+            link.max_dest_rd_atomic = params.responder_resources.unwrap_or(link.max_dest_rd_atomic);
+            link.max_rd_atomic = params.initiator_depth.unwrap_or(link.max_rd_atomic);
             *link
         };
         if id.qp().is_some() {
@@ -179,11 +179,11 @@ pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>)
         let accept = Accept {
             responder_resources: link.max_dest_rd_atomic,
             initiator_depth: link.max_rd_atomic,
-            flow_control: said.flow_control,
-            rnr_retry_count: said.rnr_retry_count,
-            srq: said.srq,
-            private_data: said.private_data,
-            ..Accept::new(Qpn::new(said.qpn & 0xff_ffff), link.rq_psn)
+            flow_control: params.flow_control,
+            rnr_retry_count: params.rnr_retry_count,
+            srq: params.srq,
+            private_data: params.private_data,
+            ..Accept::new(Qpn::new(params.qpn & 0xff_ffff), link.rq_psn)
         };
         device.manager.accept(cm, &accept)?;
         id.inner().stage = Stage::Connecting;

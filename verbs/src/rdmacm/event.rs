@@ -12,7 +12,7 @@ use super::devices::CmDevice;
 use super::group::{self, Group};
 use super::id::{Id, Stage};
 use super::link::{Link, way};
-use super::pending::{Entry, Joined, Shared, What};
+use super::pending::{Entry, IdEvent, Joined, Shared};
 use super::{qp, resolved};
 use crate::abi::*;
 use crate::c_result::minus_one;
@@ -72,26 +72,26 @@ fn process(entry: Entry) -> Option<Box<CmEvent>> {
     // SAFETY: the entry was counted when it was taken, and its id is destroyed only after it is acknowledged.
     let id = unsafe { Id::of(&to) };
     let made = id.and_then(|id| match what {
-        What::Address(Ok(resolved)) => {
+        IdEvent::Address(Ok(resolved)) => {
             resolved::address_is_known(id, resolved);
             Some(CmEvent::new(id.as_c(), &to, ADDR_RESOLVED, 0))
         }
-        What::Address(Err(e)) => {
+        IdEvent::Address(Err(e)) => {
             let mut inner = id.inner();
             inner.stage = if inner.port.is_some() { Stage::Bound } else { Stage::Idle };
             Some(CmEvent::new(id.as_c(), &to, ADDR_ERROR, negative(e)))
         }
-        What::Route(Ok(mtu)) => {
+        IdEvent::Route(Ok(mtu)) => {
             resolved::route_is_known(id, mtu);
             Some(CmEvent::new(id.as_c(), &to, ROUTE_RESOLVED, 0))
         }
-        What::Route(Err(e)) => {
+        IdEvent::Route(Err(e)) => {
             id.inner().stage = Stage::AddressResolved;
             Some(CmEvent::new(id.as_c(), &to, ROUTE_ERROR, negative(e)))
         }
-        What::Request { child, device, route, event } => request(id, &to, &child, device, &route, &event),
-        What::Cm(event) => of_connection(id, &to, &event),
-        What::Multicast(joined) => Some(of_group(id, &to, &joined)),
+        IdEvent::Request { child, device, route, event } => request(id, &to, &child, device, &route, &event),
+        IdEvent::Cm(event) => of_connection(id, &to, &event),
+        IdEvent::Multicast(joined) => Some(of_group(id, &to, &joined)),
     });
     if made.is_none() {
         to.unacknowledged.acknowledge(1);

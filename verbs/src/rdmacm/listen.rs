@@ -11,7 +11,7 @@ use super::channel::Channel;
 use super::devices::{self, CmDevice};
 use super::event::next;
 use super::id::{self, Id, Stage};
-use super::pending::{Shared, What};
+use super::pending::{IdEvent, Shared};
 use super::qp;
 use crate::abi::*;
 use crate::c_result::minus_one;
@@ -29,7 +29,7 @@ fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
             _ => return None,
         };
         let child = Shared::new(&listener.current_queue()?);
-        let what = What::Request { child: Arc::clone(&child), device, route, event: Box::new(event) };
+        let what = IdEvent::Request { child: Arc::clone(&child), device, route, event: Box::new(event) };
         listener.push(what).then(|| child.sink())
     })
 }

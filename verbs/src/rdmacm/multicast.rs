@@ -5,7 +5,7 @@ use softnic_runtime::api::cm::PortSpace;
 use super::addresses;
 use super::event::complete;
 use super::id::Id;
-use super::pending::{Joined, What};
+use super::pending::{IdEvent, Joined};
 use crate::abi::*;
 use crate::c_result::minus_one;
 use crate::errno::Errno;
@@ -26,7 +26,7 @@ fn join_group(id: &Id, address: *const libc::sockaddr, listens: bool, context: *
         return Err(Errno(libc::EADDRINUSE));
     }
     let joined = Joined { group, listens, context: context.expose_provenance() };
-    id.shared.push(What::Multicast(Box::new(joined)));
+    id.shared.push(IdEvent::Multicast(Box::new(joined)));
     complete(id)
 }
 

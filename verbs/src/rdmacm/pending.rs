@@ -19,10 +19,11 @@ use crate::objects::event_queue::{Unacknowledged, wait_readable};
 /// Something that happened to an id.
 pub(crate) struct Entry {
     pub(crate) to: Arc<Shared>,
-    pub(crate) what: What,
+    pub(crate) what: IdEvent,
 }
 
-pub(crate) enum What {
+/// What happened to an id.
+pub(crate) enum IdEvent {
     /// Its addresses were found, or not.
     Address(Result<Resolved, Errno>),
     /// Its route was found, or not.
@@ -38,7 +39,7 @@ pub(crate) enum What {
 impl Entry {
     /// Nobody will see it: a request is refused.
     pub(crate) fn refuse(self) {
-        if let What::Request { device, event, .. } = self.what {
+        if let IdEvent::Request { device, event, .. } = self.what {
             device.manager.destroy(event.id());
         }
     }
@@ -159,7 +160,7 @@ impl Shared {
     }
 
     /// Queues something for the program; nothing any more once the id is destroyed. Whether it was queued.
-    pub(crate) fn push(self: &Arc<Shared>, what: What) -> bool {
+    pub(crate) fn push(self: &Arc<Shared>, what: IdEvent) -> bool {
         match &*self.queue() {
             Some(queue) => {
                 queue.push(Entry { to: Arc::clone(self), what });
@@ -183,7 +184,7 @@ impl Shared {
     pub(crate) fn sink(self: &Arc<Shared>) -> CmSink {
         let of = Arc::clone(self);
         CmSink::new(move |event| {
-            of.push(What::Cm(event));
+            of.push(IdEvent::Cm(event));
             None
         })
     }

@@ -10,7 +10,7 @@ use super::addresses;
 use super::devices::{self, CmDevice};
 use super::event::complete;
 use super::id::{Id, Stage};
-use super::pending::{Resolved, What};
+use super::pending::{IdEvent, Resolved};
 use super::ports;
 use crate::abi::*;
 use crate::c_result::minus_one;
@@ -55,7 +55,7 @@ pub(crate) fn find(id: &Id, source: Option<SocketAddr>, destination: SocketAddr)
     };
     let shared = Arc::clone(&id.shared);
     let look = move || {
-        shared.push(What::Address(begin.look(destination)));
+        shared.push(IdEvent::Address(begin.look(destination)));
     };
     std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
     Ok(())
@@ -146,7 +146,7 @@ pub(crate) fn find_route(id: &Id) -> Result<(), Errno> {
     let shared = Arc::clone(&id.shared);
     let look = move || {
         let found = path(device, Some(route.local), route.remote);
-        shared.push(What::Route(found.map(|path| mtu_code(path.mtu) as u8)));
+        shared.push(IdEvent::Route(found.map(|path| mtu_code(path.mtu) as u8)));
     };
     std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
     Ok(())

@@ -31,19 +31,19 @@ pub enum ConnectError {
     /// The peer cannot be reached from here.
     #[error("there is no way to {peer}: {why}")]
     NoPath {
-        /// Who was asked for.
+        /// The peer's address.
         peer: IpAddr,
-        /// What the network says.
+        /// Why there is no path.
         why: PathError,
     },
     /// The peer's manager, or its program, says no.
     #[error("{peer} refuses the connection: {}", words(*.reason))]
     Refused {
-        /// Who was asked.
+        /// The peer's address.
         peer: SocketAddr,
         /// The REJ's reason.
         reason: RejReason,
-        /// What its program has to say about it.
+        /// Private data of the REJ.
         private_data: Box<[u8]>,
     },
     /// The peer said nothing in time.
@@ -65,7 +65,7 @@ pub enum ConnectError {
     Mtu {
         /// The peer.
         peer: SocketAddr,
-        /// What it asks for.
+        /// The MTU that it asks for.
         asked: PathMtuCode,
         /// The longest that there is here.
         ours: u32,
@@ -81,7 +81,7 @@ pub enum ConnectError {
     System(#[from] std::io::Error),
 }
 
-/// A REJ's reason, and what the usual ones mean to whoever connects by address.
+/// A REJ's reason, and what the usual ones mean to a program that connects by address.
 fn words(reason: RejReason) -> String {
     let means = match reason {
         RejReason::INVALID_SERVICE_ID => ": nobody listens to that port",
@@ -131,7 +131,7 @@ impl Held<'_> {
     }
 }
 
-/// Hears of those who want to connect to an address. Who asks after it is gone is refused, and so is who was not accepted by then.
+/// Listens for connections to an address. A request that comes after the listener is gone is refused, and so is one not accepted by then.
 pub struct CmListener<'a> {
     manager: &'a ConnectionManager,
     id: ListenId,
@@ -158,7 +158,7 @@ impl<'a> CmListener<'a> {
         Ok(CmListener { manager, id, requests })
     }
 
-    /// The next who asks; `None` when nobody did for so long.
+    /// The next request; `None` when none came for so long.
     pub fn next(&self, limit: Duration) -> Option<CmRequest<'a>> {
         let (event, events) = self.requests.recv_timeout(limit).ok()?;
         let held = Held { manager: self.manager, id: event.id(), events };
@@ -178,7 +178,7 @@ impl Drop for CmListener<'_> {
     }
 }
 
-/// Somebody who wants to connect: to be accepted, or refused. One that goes is refused.
+/// A request for a connection: to be accepted, or refused. A request that is dropped is refused.
 pub struct CmRequest<'a> {
     held: Held<'a>,
     route: Route,
@@ -186,13 +186,13 @@ pub struct CmRequest<'a> {
 }
 
 impl<'a> CmRequest<'a> {
-    /// Who asks.
+    /// The address of the side that asks.
     pub fn peer(&self) -> SocketAddr {
         let port = self.request.ip_cm().map_or(0, |ip| ip.source().port());
         (self.route.remote, port).into()
     }
 
-    /// What its program says: 56 bytes, zeros behind what it said.
+    /// Private data of the REQ: 56 bytes, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         IpCm::consumer_data(&self.request.private_data)
     }
@@ -264,7 +264,7 @@ pub struct CmConnection<'a> {
 }
 
 impl<'a> CmConnection<'a> {
-    /// Connects a queue pair that is in RESET or INIT to whoever listens there, and tells it up to 56 bytes. For at most `limit` this
+    /// Connects a queue pair that is in RESET or INIT to the listener there, with up to 56 bytes of private data. For at most `limit` this
     /// waits for its answer; finding the way there can take some seconds more where nobody answers for the address.
     ///
     /// # Errors
@@ -310,12 +310,12 @@ impl<'a> CmConnection<'a> {
         Ok(CmConnection { held, qp: qp.clone(), peer, private_data: reply.private_data.into(), ended: None })
     }
 
-    /// Who is at the other end.
+    /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// What the peer's program said when the connection was made: 56 bytes of one who asked, 196 of one who was asked, zeros at the end.
+    /// The peer's private data: 56 bytes of the side that asked, 196 of the side that was asked, padded with zeros.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }

@@ -24,7 +24,7 @@ use crate::api::queue_pair::{QpOptions, QueuePair};
 const RECEIVES: usize = 256;
 /// MADs that can be under way at a time.
 const SENDS: usize = 64;
-/// What a receive takes: the network header and the MAD.
+/// Bytes of a receive: the network header and the MAD.
 const ROOM: usize = grh::LEN + MAD_LEN;
 
 /// QP1 and its memory.

@@ -1,4 +1,4 @@
-//! The ways to the QP1s of peers. Nobody waits for a peer whose MAC address is asked for: its MADs do.
+//! The paths to the QP1s of peers. No thread waits for a peer whose MAC address is asked for: only its MADs do.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,32 +14,32 @@ use crate::api::address_handle::AddressHandle;
 use crate::api::context::{Context, ProtectionDomain};
 use crate::api::path::PeerPath;
 
-/// How long a way is believed in.
+/// How long a path is taken for valid.
 const FRESH: Duration = Duration::from_secs(5);
-/// Ways that are remembered.
-const MAX_WAYS: usize = 1024;
+/// Paths that are remembered.
+const MAX_PATHS: usize = 1024;
 /// Peers that can be asked for at a time.
 const MAX_ASKED: usize = 256;
-/// MADs that wait for one peer's way.
+/// MADs that wait for the path to one peer.
 const MAX_WAITING: usize = 64;
 
 /// From our address to the peer's.
 type Ends = (IpAddr, IpAddr);
-type Found = Mutex<Vec<(Ends, Option<PeerPath>)>>;
+type FoundPaths = Mutex<Vec<(Ends, Option<PeerPath>)>>;
 
 pub(super) struct Paths {
     pd: ProtectionDomain,
     known: HashMap<Ends, (AddressHandle, Instant)>,
     waiting: HashMap<Ends, Vec<(Route, [u8; MAD_LEN])>>,
     ask: SyncSender<Ends>,
-    found: Arc<Found>,
+    found: Arc<FoundPaths>,
 }
 
 impl Paths {
-    /// `woken` is told when a way is found.
+    /// `woken` is woken when a path is found.
     pub(super) fn new(context: &Context, pd: &ProtectionDomain, woken: FirstData) -> std::io::Result<Paths> {
         let (ask, asked) = sync_channel(MAX_ASKED);
-        let found: Arc<Found> = Arc::default();
+        let found: Arc<FoundPaths> = Arc::default();
         let answers = Arc::clone(&found);
         let context = context.clone();
         // It ends when nobody can ask any more; it may look for a last peer until then, so nobody waits for it.
@@ -49,7 +49,7 @@ impl Paths {
         Ok(Paths { pd: pd.clone(), known: HashMap::new(), waiting: HashMap::new(), ask, found })
     }
 
-    /// The handle for a MAD. Without one the MAD waits here until its way is known, or is lost if there is none.
+    /// The handle for a MAD. Without one the MAD waits here until its path is known, or is lost if there is none.
     pub(super) fn handle(&mut self, route: &Route, mad: &[u8; MAD_LEN]) -> Option<AddressHandle> {
         let ends = (route.local, route.remote);
         if let Some((handle, since)) = self.known.get(&ends)
@@ -68,14 +68,14 @@ impl Paths {
         None
     }
 
-    /// MADs whose way was found since.
+    /// MADs whose path was found since.
     pub(super) fn found(&mut self) -> Vec<(AddressHandle, Route, [u8; MAD_LEN])> {
         let found = std::mem::take(&mut *self.found.lock().unwrap_or_else(|p| p.into_inner()));
         let mut ready = Vec::new();
         for (ends, path) in found {
             let waited = self.waiting.remove(&ends).unwrap_or_default();
             let Some(handle) = path.and_then(|path| self.pd.create_ah(&path).ok()) else { continue };
-            if self.known.len() >= MAX_WAYS {
+            if self.known.len() >= MAX_PATHS {
                 self.known.clear();
             }
             self.known.insert(ends, (handle.clone(), Instant::now()));
@@ -84,14 +84,14 @@ impl Paths {
         ready
     }
 
-    /// Whether no MAD waits for its way.
+    /// Whether no MAD waits for its path.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 }
 
 /// Looks for one peer after the other.
-fn look(context: &Context, asked: &Receiver<Ends>, answers: &Found, woken: &FirstData) {
+fn look(context: &Context, asked: &Receiver<Ends>, answers: &FoundPaths, woken: &FirstData) {
     while let Ok((local, remote)) = asked.recv() {
         let index = context.addresses().iter().position(|&a| a == local);
         let path = index.and_then(|index| context.path_from(index, remote, 1).ok());

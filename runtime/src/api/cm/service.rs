@@ -108,7 +108,7 @@ impl Service {
         }
     }
 
-    /// Whoever waits until all is sent is told when it is.
+    /// Wakes threads that wait until all is sent.
     fn tell_senders(&self, wanted: u64) {
         if self.gsi.is_idle() && self.paths.is_idle() {
             let mut managed = self.shared.managed();

@@ -22,7 +22,7 @@ pub enum DeviceSpec {
     Dgram {
         /// Their names.
         spec: DgramSpec,
-        /// What we are called there.
+        /// Our own addresses there.
         own: OwnAddresses,
     },
 }

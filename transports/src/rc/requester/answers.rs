@@ -1,4 +1,4 @@
-//! What the peer answers: acknowledgements, credits, NAKs, RNR NAKs.
+//! Answers of the peer: acknowledgements, credits, NAKs, RNR NAKs.
 
 use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use softnic_wire::{Instant, Psn};

@@ -48,7 +48,7 @@ impl Requester {
         self.emit_message(tx, link, (n, psn), position, slot, ack_req, host)
     }
 
-    /// The same for a SEND or WRITE.
+    /// Writes a packet of a SEND or WRITE.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // what the caller has at hand anyway
     pub(super) fn emit_message(

@@ -29,7 +29,7 @@ struct Job {
 enum DataAnswer {
     /// Responses to a READ: `next` of `packets` is to be sent.
     Read { addr: u64, rkey: u32, len: u32, next: u32, packets: u32 },
-    /// What an atomic found.
+    /// The value that an atomic found.
     Atomic { found: u64 },
 }
 
