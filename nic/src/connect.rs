@@ -68,7 +68,7 @@ impl Connection {
     /// The attributes of RESET → INIT, INIT → RTR and RTR → RTS.
     pub fn attributes(&self, kind: QpKind) -> [QpAttr; 3] {
         let reliable = kind == QpKind::Rc;
-        let connected = matches!(kind, QpKind::Rc | QpKind::Uc);
+        let connected = kind.is_connected();
         let init = QpAttr {
             state: Some(QpState::Init),
             pkey_index: Some(0),

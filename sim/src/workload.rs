@@ -14,7 +14,7 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendWr, Sge, Status, Transport};
+use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Qpn, grh};
@@ -119,7 +119,7 @@ impl<'a, 'p> Run<'a, 'p> {
             seed: o.seed,
             first_psn: None,
         });
-        let header = if o.transport == Transport::Ud { grh::LEN } else { 0 };
+        let header = if !o.transport.kind().is_connected() { grh::LEN } else { 0 };
         let size = u64::from(o.size).max(1);
         let stride = [size, size + header as u64];
         let slots = (MAX_BUFFER / size / u64::from(o.qps)).clamp(1, u64::from(o.depth));
@@ -148,7 +148,7 @@ impl<'a, 'p> Run<'a, 'p> {
                 // Only connections take one, and that was checked.
                 let _ = pair.sim.nic(host).set_congestion_control(qpns[host], o.cc.make(o.rate, Duration::ZERO));
             }
-            let to = if o.transport == Transport::Ud {
+            let to = if !o.transport.kind().is_connected() {
                 let (ip, mac) = pair.network.address(B);
                 let attr = AddressAttr::new(ip, mac, 0, qpns[A].value());
                 let ah = pair.sim.nic(A).create_ah(pair.sides[A].pd, &attr)?;

@@ -203,7 +203,7 @@ impl ProtectionDomain {
         };
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
-        if matches!(kind, QpKind::Rc | QpKind::Uc) {
+        if kind.is_connected() {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
         }
         let (send_rules, recv_rules) = core.nic().rules(qpn).ok_or(ObjectError::NoSuchQp)?;

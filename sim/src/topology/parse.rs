@@ -226,7 +226,7 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         return Err(keys.error("to", "a flow goes to another host"));
     }
     let transport = keys.parsed("transport", str::parse::<Transport>)?.unwrap_or_default();
-    let datagrams = transport == Transport::Ud;
+    let datagrams = !transport.kind().is_connected();
     let ops = [("write", Op::Write), ("send", Op::Send), ("read", Op::Read), ("atomic", Op::Atomic)];
     let op = keys.choice("op", &ops)?.unwrap_or(if datagrams { Op::Send } else { Op::Write });
     let size = keys.parsed("size", parse_size)?.unwrap_or(match op {

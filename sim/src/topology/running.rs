@@ -6,7 +6,7 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendWr, Sge, Status, Transport};
+use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic};
 use softnic_wire::{Instant, grh};
 
@@ -64,7 +64,7 @@ impl Running {
         fill: &mut Random,
     ) -> Result<Running, SimError> {
         let size = u64::from(flow.size);
-        let header = if flow.transport == Transport::Ud { grh::LEN } else { 0 };
+        let header = if !flow.transport.kind().is_connected() { grh::LEN } else { 0 };
         let stride = [size, size + header as u64];
         let slots = (MAX_BUFFER / size.max(1)).clamp(1, u64::from(flow.depth));
         let base = ADDRESS.map(|a| a + index as u64 * APART);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::wr::Datagram;
 use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, QpInit};
@@ -219,7 +218,7 @@ impl<'t> World<'t> {
             let connection = Connection {
                 path: nic.path_to(ip, next_hop, qpns[side].value()),
                 dest_qp: qpns[peer],
-                qkey: (flow.transport == Transport::Ud).then_some(QKEY),
+                qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
                 mtu: t.mtu,
                 sq_psn: psns[side],
                 rq_psn: psns[peer],
@@ -231,7 +230,7 @@ impl<'t> World<'t> {
             // A reliable connection takes one; others were refused one.
             let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
         }
-        let datagram = if flow.transport == Transport::Ud { Some(self.datagram(flow, qpns)?) } else { None };
+        let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
         Ok(Ends { qpns, datagram })
     }
 
