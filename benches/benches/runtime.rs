@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, SendFlags, SendOp, SendWr};
+use softnic_nic::transports::{Completion, Data, SendFlags, SendOp, SendWr};
 use softnic_runtime::api::{
     CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, QpOptions, QueuePair,
 };

@@ -9,9 +9,8 @@ use criterion::Criterion;
 use softnic_wire::ext::Reth;
 use softnic_wire::opcode::Service;
 use softnic_wire::segment::{MessageKind, PathMtu, Reassembly, Segmentation};
-use softnic_wire::template::Addresses;
 use softnic_wire::{
-    ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, RocePacket, Template, TxFrame, icrc,
+    Addresses, ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, RocePacket, Template, TxFrame, icrc,
 };
 
 const SIZES: [usize; 3] = [64, 1024, 4096];

@@ -4,14 +4,11 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_nic::transports::Transport;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge, Transport};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Psn, Qpn, TxFrame};
 

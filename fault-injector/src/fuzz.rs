@@ -5,8 +5,7 @@
 use std::fmt::Display;
 use std::sync::LazyLock;
 
-use softnic_wire::template::Addresses;
-use softnic_wire::{ExtHeaders, Instant, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{Addresses, ExtHeaders, Instant, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
 use crate::link::{EmulatedLink, Offered};
 use crate::{Direction, Script, Spec};

@@ -6,22 +6,22 @@
 
 pub mod bottleneck;
 pub mod fuzz;
-pub mod injector;
-pub mod line;
-pub mod link;
+mod injector;
+mod line;
+mod link;
 pub mod random;
-pub mod red;
-pub mod script;
+mod red;
+mod script;
 pub mod slots;
-pub mod spec;
+mod spec;
 pub mod text;
-pub mod time;
+mod time;
 pub mod units;
 
 pub use injector::{Fate, Injector};
-pub use line::Line;
-pub use link::EmulatedLink;
-pub use red::{Policy, Red};
+pub use line::{Line, LineStats};
+pub use link::{EmulatedLink, Offered};
+pub use red::{Policy, QueueDecision, Red};
 pub use script::{Direction, Script};
-pub use spec::{Fault, Shape, Spec, SpecError};
+pub use spec::{BurstLen, Down, Fault, Shape, Spec, SpecError};
 pub use time::Time;

@@ -181,7 +181,7 @@ impl<H> Line<H> {
 
     /// Whether a frame that nothing happens to arrives as it leaves.
     #[inline]
-    pub fn is_immediate(&self) -> bool {
+    pub(crate) fn is_immediate(&self) -> bool {
         self.bottleneck.is_none() && self.delay == 0 && self.jitter == 0
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softnic_wire::{Opcode, Psn, Qpn};
 
-pub use parse::ScriptError;
+pub(crate) use parse::ScriptError;
 
 /// Which way a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

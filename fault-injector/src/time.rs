@@ -17,7 +17,7 @@ impl Time {
 
     /// The first whole nanosecond that is not before it: when to come back for something.
     #[inline]
-    pub const fn instant_after(self) -> Instant {
+    pub(crate) const fn instant_after(self) -> Instant {
         Instant::from_nanos(self.0.div_ceil(1000))
     }
 
@@ -37,10 +37,5 @@ impl Time {
     #[inline]
     pub const fn after_ps(self, ps: u64) -> Time {
         Time(self.0.saturating_add(ps))
-    }
-
-    /// In milliseconds.
-    pub fn as_millis_f64(self) -> f64 {
-        self.0 as f64 / 1e9
     }
 }

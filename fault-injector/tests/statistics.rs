@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::bottleneck::{Bottleneck, wire_bytes};
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::red::QueueDecision;
-use softnic_fault_injector::{Direction, Fate, Injector, Line, Policy, Red, Spec, Time};
+use softnic_fault_injector::{Direction, Fate, Injector, Line, Policy, QueueDecision, Red, Spec, Time};
 use softnic_wire::Instant;
 
 const N: usize = 1_000_000;

@@ -1,3 +1,3 @@
 //! ARP, NDP and echo requests.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| softnic_runtime::neighbours::fuzz_neighbours(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| softnic_runtime::fuzz_neighbours(data));

@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
-use softnic_wire::template::Addresses;
-use softnic_wire::{MacAddr, Path};
+use softnic_wire::{Addresses, MacAddr, Path};
 
 use crate::port::Port;
 

@@ -1,7 +1,7 @@
 //! Address handles, by names that are not used again soon.
 
+use softnic_transports::AhId;
 use softnic_transports::memory::PdId;
-use softnic_transports::wr::AhId;
 use softnic_wire::Template;
 
 /// An address handle: the headers of datagrams to somewhere.

@@ -1,8 +1,7 @@
 //! From RESET to RTS: the settings of a connection, and the attributes of the three state changes.
 
-use softnic_transports::QpKind;
 use softnic_transports::memory::Access;
-use softnic_transports::qp::{ModifyError, QpAttr, QpState};
+use softnic_transports::qp::{ModifyError, QpAttr, QpKind, QpState};
 use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 use crate::nic::Nic;

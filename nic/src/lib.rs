@@ -3,21 +3,21 @@
 //! A [`Nic`] is a [`Node`](softnic_wire::Node): a driver hands it frames and time, asks it for frames, and calls it when its timer is due. The
 //! runtime, the simulator and the replayer drive the same code.
 
-pub mod address;
+mod address;
 mod address_handles;
 mod connect;
-pub mod cq;
+mod cq;
 mod layer;
-pub mod memory;
-pub mod nic;
+mod memory;
+mod nic;
 mod port;
 mod qp;
-pub mod regions;
+mod regions;
 mod srq;
-pub mod table;
+mod table;
 mod timers;
 
-pub use address::{AddressAttr, AddressError};
+pub use address::{AddressAttr, AddressError, multicast_mac};
 pub use connect::Connection;
 pub use cq::{CqError, Notify, Sink};
 pub use layer::Layer;
@@ -27,6 +27,5 @@ pub use port::Port;
 pub use qp::QpInit;
 pub use regions::{MrError, WindowType};
 pub use softnic_transports as transports;
-pub use softnic_transports::QpKind;
-pub use softnic_transports::qp::{ModifyError, QpAttr};
+pub use softnic_transports::qp::{ModifyError, QpAttr, QpKind};
 pub use table::Generator;

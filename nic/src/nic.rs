@@ -15,13 +15,12 @@ use std::net::IpAddr;
 pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
-use softnic_transports::completion::CqId;
-use softnic_transports::memory::{AccessError, AtomicOp, Bind, PdId, Region};
+use softnic_transports::memory::{AccessError, AtomicOp, Bind, Memory, PdId, Region};
 use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
-use softnic_transports::recv_queue::{RecvQueue, SrqId};
-use softnic_transports::wr::AhId;
-use softnic_transports::{Completion, CompletionSink, Counters, CqOverflow, Event, Host, Memory, ShimPools};
+use softnic_transports::{
+    AhId, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, RecvQueue, ShimPools, SrqId,
+};
 use softnic_wire::icrc::Icrc;
 use softnic_wire::{Qpn, Template};
 

@@ -2,11 +2,9 @@
 
 use std::net::IpAddr;
 
-use softnic_transports::completion::CqId;
 use softnic_transports::memory::PdId;
-use softnic_transports::qp::Caps;
-use softnic_transports::recv_queue::SrqId;
-use softnic_transports::{Endpoint, QpKind, Transport};
+use softnic_transports::qp::{Caps, QpKind};
+use softnic_transports::{CqId, Endpoint, SrqId, Transport};
 use softnic_wire::bth;
 
 /// The attributes of a new queue pair.

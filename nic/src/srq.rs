@@ -1,8 +1,7 @@
 //! Shared receive queues (IBA 10.2.9).
 
 use softnic_transports::memory::PdId;
-use softnic_transports::posting::RecvRules;
-use softnic_transports::recv_queue::RecvQueue;
+use softnic_transports::{RecvQueue, RecvRules};
 
 /// Receives for many queue pairs.
 pub(crate) struct Srq {

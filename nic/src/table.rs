@@ -17,7 +17,7 @@ impl<F: FnMut() -> u32 + Send> Generator for F {
 /// The low bits of a key are its place. A key is drawn again while its place is taken, so there is no probing; when half
 /// the places are taken the table doubles, and keys that differ in few bits also differ in more.
 #[derive(Debug)]
-pub struct RandomTable<T> {
+pub(crate) struct RandomTable<T> {
     slots: Vec<Option<(u32, T)>>,
     len: usize,
     key_mask: u32,
@@ -25,7 +25,7 @@ pub struct RandomTable<T> {
 
 impl<T> RandomTable<T> {
     /// Empty, with keys of `key_bits` bits.
-    pub fn new(key_bits: u32) -> RandomTable<T> {
+    pub(crate) fn new(key_bits: u32) -> RandomTable<T> {
         let slots = std::iter::repeat_with(|| None).take(16).collect();
         RandomTable { slots, len: 0, key_mask: u32::MAX >> (32 - key_bits.clamp(8, 32)) }
     }
@@ -35,18 +35,8 @@ impl<T> RandomTable<T> {
         key as usize & (self.slots.len() - 1)
     }
 
-    /// How many values there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Draws keys until one is free and not `reserved`, and stores `value(key)` there. `None` when the keys run out.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         random: &mut dyn Generator,
         reserved: impl Fn(u32) -> bool,
@@ -70,7 +60,7 @@ impl<T> RandomTable<T> {
     }
 
     /// Stores a value under a key that was drawn elsewhere; `false` when it has no place.
-    pub fn insert_as(&mut self, key: u32, value: T) -> bool {
+    pub(crate) fn insert_as(&mut self, key: u32, value: T) -> bool {
         let key = key & self.key_mask;
         while (self.len + 1) * 2 > self.slots.len() || self.slots[self.place(key)].is_some() {
             // Two keys part at the latest where all their bits count.
@@ -96,7 +86,7 @@ impl<T> RandomTable<T> {
 
     /// The value under `key`.
     #[inline]
-    pub fn get(&self, key: u32) -> Option<&T> {
+    pub(crate) fn get(&self, key: u32) -> Option<&T> {
         match &self.slots[self.place(key)] {
             Some((k, value)) if *k == key => Some(value),
             _ => None,
@@ -104,7 +94,7 @@ impl<T> RandomTable<T> {
     }
 
     /// The value under `key`, to be changed.
-    pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         let at = self.place(key);
         match &mut self.slots[at] {
             Some((k, value)) if *k == key => Some(value),
@@ -113,7 +103,7 @@ impl<T> RandomTable<T> {
     }
 
     /// Takes the value under `key` out.
-    pub fn remove(&mut self, key: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
         let at = self.place(key);
         match self.slots[at].take() {
             Some((k, value)) if k == key => {
@@ -128,12 +118,12 @@ impl<T> RandomTable<T> {
     }
 
     /// All values, in the order of their places.
-    pub fn values(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().flatten().map(|(_, value)| value)
     }
 
     /// All values, to be changed.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().flatten().map(|(_, value)| value)
     }
 }
@@ -157,6 +147,6 @@ mod tests {
         }
         assert_eq!(table.get(keys[9] ^ 1 << 23), None, "a key that shares its place is another key");
         assert_eq!(table.remove(keys[9]), Some(9));
-        assert_eq!((table.remove(keys[9]), table.get(keys[9]), table.len()), (None, None, 4999));
+        assert_eq!((table.remove(keys[9]), table.get(keys[9]), table.len), (None, None, 4999));
     }
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::common::*;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{Data, SendOp, Status};
 use softnic_wire::aeth::Credits;
 use softnic_wire::{Instant, PathMtu};
 

@@ -3,8 +3,7 @@
 use crate::common::{self, A, B, Options, World, each_psn, wr};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
+use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
 use softnic_wire::{ExtHeaders, PathMtu};
 
 /// B's buffer is filled; A reads `len` bytes of it from offset 64 to offset 0. No frame was moved yet.

@@ -3,10 +3,9 @@
 use crate::common::*;
 use softnic_nic::Nic;
 use softnic_nic::transports::qp::QpState::{self, Error, ReadyToSend, SendQueueDrain, SendQueueError};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Data, Event, SendOp, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, ModifyError, QpAttr, QpKind};
-use softnic_wire::template::Addresses;
+use softnic_wire::Addresses;
 
 const OK: Status = Status::Success;
 

@@ -3,8 +3,7 @@
 use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, CqError};
 use softnic_wire::ExtHeaders;
 use softnic_wire::ext::Reth;

@@ -1,13 +1,10 @@
 //! Asynchronous events by name, each once and only where it belongs; completion events; completion queues that change size.
 
 use crate::common::*;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{CqId, Data, Event, SendFlags, SendOp, SendWr, SrqId, Status};
 use softnic_nic::{CqError, Notify, QpKind};
 use softnic_wire::ext::Reth;
 use softnic_wire::{ExtHeaders, Node, Opcode, Qpn};

@@ -2,8 +2,7 @@
 
 use crate::common::{A, B, Options, World, wr};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, SendOp, SendWr, Status};
+use softnic_nic::transports::{Data, Event, SendOp, SendWr, Status};
 use softnic_nic::{Nic, QpAttr, QpKind};
 use softnic_wire::{Node, TxFrame};
 

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use softnic_nic::QpKind;
-use softnic_nic::transports::outstanding::SendProgress::{self, PartlyAcknowledged, Sent, Unsent};
+use softnic_nic::transports::SendProgress::{self, PartlyAcknowledged, Sent, Unsent};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Event, SendOp, Status, Transport};
 

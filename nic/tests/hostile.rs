@@ -2,11 +2,9 @@
 
 use crate::common::*;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Counters, SendOp, SendWr, Status};
+use softnic_nic::transports::{Counters, Data, SendOp, SendWr, Status};
 use softnic_wire::ext::Reth;
-use softnic_wire::template::Addresses;
-use softnic_wire::{ExtHeaders, Node, Qpn, Template, bth};
+use softnic_wire::{Addresses, ExtHeaders, Node, Qpn, Template, bth};
 
 /// Where the BTH of a frame without tags over IPv4 begins.
 const IP: usize = 14;

@@ -1,13 +1,10 @@
 //! BIND_MW and LOCAL_INV among sends: carried out in their turn, completed in order, whatever happens on the wire.
 
 use crate::common::*;
-use softnic_nic::Nic;
-use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{MrError, QpKind, WindowType};
+use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::{MrError, Nic, QpKind, WindowType, next_key};
 use softnic_wire::Node;
 
 const OK: Status = Status::Success;

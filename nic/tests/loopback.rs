@@ -3,8 +3,7 @@
 use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Datagram;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{Datagram, SendOp, Status};
 use softnic_nic::{AddressAttr, Nic, QpKind, WindowType};
 use softnic_wire::{Node, Qpn};
 
@@ -307,7 +306,7 @@ fn a_window_of_one_queue_pair_is_invalidated_by_its_peer_on_the_same_nic() {
     let (mut w, [x, y]) = looped(Options::default());
     let pd = w.hosts[A].pd;
     let window = w.hosts[A].nic.alloc_mw(pd, WindowType::Type2B).unwrap();
-    let rkey = softnic_nic::nic::next_key(window);
+    let rkey = softnic_nic::next_key(window);
     let bind = softnic_nic::transports::memory::Bind {
         window,
         rkey,

@@ -4,8 +4,7 @@
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Counters, SendOp, Status, Transport};
+use softnic_nic::transports::{Counters, Data, SendOp, Status, Transport};
 use softnic_wire::lowar::RepairHeader;
 use softnic_wire::{ExtHeaders, Layout, Node, Opcode};
 

@@ -4,13 +4,10 @@
 use std::collections::VecDeque;
 
 use crate::common::*;
-use softnic_nic::Nic;
-use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, RecvWr, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{QpAttr, WindowType};
+use softnic_nic::transports::{Data, Event, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::{Nic, QpAttr, WindowType, next_key};
 use softnic_wire::PathMtu;
 
 const STEPS: u32 = 3000;

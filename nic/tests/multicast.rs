@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use crate::common::*;
-use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Datagram;
-use softnic_nic::transports::{SendOp, Status};
-use softnic_nic::{AddressAttr, Nic, QpKind};
+use softnic_nic::transports::{Datagram, SendOp, Status};
+use softnic_nic::{AddressAttr, Nic, ObjectError, QpKind};
 use softnic_wire::ext::Deth;
 use softnic_wire::grh::{self, Grh};
 use softnic_wire::{ExtHeaders, MacAddr, Node, Qpn, Template, bth};

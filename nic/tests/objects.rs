@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 
 use crate::common::*;
-use softnic_nic::nic::ObjectError;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendOp, Sge, Status};
-use softnic_nic::{Buffer, CqError, MrError, QpInit, QpKind};
+use softnic_nic::transports::{CqId, Data, RecvWr, SendOp, Sge, Status};
+use softnic_nic::{Buffer, CqError, MrError, ObjectError, QpInit, QpKind};
 use softnic_wire::{Node, PathMtu, Qpn};
 
 const REMOTE: Access = Access::REMOTE_WRITE;

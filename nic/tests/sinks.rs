@@ -3,9 +3,8 @@
 use std::any::Any;
 
 use crate::common::*;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::Caps;
-use softnic_nic::transports::{Completion, SendOp, Status, Transport, WcOpcode};
+use softnic_nic::transports::{Completion, CqId, SendOp, Status, Transport, WcOpcode};
 use softnic_nic::{CqError, Notify, QpInit, Sink};
 use softnic_wire::Qpn;
 

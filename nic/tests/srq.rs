@@ -1,13 +1,10 @@
 //! Shared receive queues: receives in the order of arrival for whoever needs one, the limit, and what an error leaves.
 
 use crate::common::*;
-use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::posting::RecvRules;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::{Event, PostError, RecvWr, SendOp, Sge, Status, WcOpcode};
-use softnic_nic::{QpInit, QpKind};
+use softnic_nic::transports::{Event, PostError, RecvRules, RecvWr, SendOp, Sge, SrqId, Status, WcOpcode};
+use softnic_nic::{ObjectError, QpInit, QpKind};
 use softnic_wire::Qpn;
 
 const OK: Status = Status::Success;
@@ -319,7 +316,7 @@ fn datagrams_share_receives_too() {
     w.recv(B, 0, 0, 100);
     w.recv(B, 1, 200, 100);
     let to = w.datagram(A, B);
-    w.send_to(A, 1, SendOp::Send, softnic_nic::transports::wr::Datagram { dest_qp: second, ..to }, 0, 10);
+    w.send_to(A, 1, SendOp::Send, softnic_nic::transports::Datagram { dest_qp: second, ..to }, 0, 10);
     w.send_to(A, 2, SendOp::Send, to, 0, 10);
     w.send_to(A, 3, SendOp::Send, to, 0, 10);
     carry(&mut w);

@@ -6,11 +6,9 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::qp::QpState::{
     self, Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError,
 };
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, RecvWr, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Data, PostError, RecvWr, SendOp, SendWr, Sge, Status};
 use softnic_nic::{ModifyError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
-use softnic_wire::template::Addresses;
-use softnic_wire::{PathMtu, Psn, Qpn};
+use softnic_wire::{Addresses, PathMtu, Psn, Qpn};
 
 const STATES: [QpState; 7] = [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError, Error];
 const KINDS: [QpKind; 4] = [QpKind::Rc, QpKind::Uc, QpKind::Ud, QpKind::Gsi];

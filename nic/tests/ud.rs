@@ -1,12 +1,9 @@
 //! Datagrams: behind 40 bytes that say where they came from, checked by Q_Key, dropped in silence where nobody waits; QP1.
 
 use crate::common::*;
-use softnic_nic::nic::ObjectError;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::ud::QKEY_GSI;
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
-use softnic_nic::{AddressAttr, AddressError, Nic, QpAttr, QpInit, QpKind};
+use softnic_nic::transports::{Data, Datagram, PostError, QKEY_GSI, SendFlags, SendOp, SendWr, Status, WcOpcode};
+use softnic_nic::{AddressAttr, AddressError, Nic, ObjectError, QpAttr, QpInit, QpKind};
 use softnic_wire::ext::Deth;
 use softnic_wire::grh::{self, Grh};
 use softnic_wire::{ExtHeaders, Node, PathMtu, Qpn};

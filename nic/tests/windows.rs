@@ -1,12 +1,10 @@
 //! Memory windows: binding, invalidating by either side, what they let the peer do, and that keys die when they should.
 
 use crate::common::*;
-use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
-use softnic_nic::{Buffer, MrError, QpKind, WindowType};
+use softnic_nic::transports::{Data, Event, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
+use softnic_nic::{Buffer, MrError, QpKind, WindowType, next_key};
 
 const OK: Status = Status::Success;
 const ALL: Access = Access::REMOTE;

@@ -1,26 +1,26 @@
 //! Captures: reading and writing pcap and pcapng files, and decoding the RoCE packets in them.
 //!
 //! [`Reader`] takes any `Read`, a pipe as well as a file, and hands out each [`Frame`] as soon as its bytes are there.
-//! [`PcapWriter`] and [`PcapngWriter`] write to any `Write` without allocating per packet. [`link::payload`] says where
+//! [`PcapWriter`] and [`PcapngWriter`] write to any `Write` without allocating per packet. [`payload`] says where
 //! the network layer of a frame begins. No input makes any of them panic.
 #![forbid(unsafe_code)]
 
 pub mod decode;
-pub mod error;
+mod error;
 #[doc(hidden)]
 pub mod fuzz;
-pub mod link;
+mod link;
 mod pcapng;
-pub mod reader;
+mod reader;
 pub mod sack;
 pub mod sequence;
 mod source;
 pub mod summary;
-pub mod time;
-pub mod writer;
+mod time;
+mod writer;
 
 pub use error::Error;
-pub use link::{LinkType, Payload};
+pub use link::{LinkType, Payload, payload};
 pub use reader::{Frame, Reader};
 pub use time::Timestamp;
 pub use writer::{InterfaceId, PcapWriter, PcapngWriter, Precision};

@@ -44,7 +44,7 @@ impl Sequence {
 }
 
 /// How many PSNs a READ of `len` bytes takes, least and most, by what is known of the path MTU.
-pub fn read_span(len: u32, mtu: Option<PathMtu>) -> (u32, u32) {
+pub(crate) fn read_span(len: u32, mtu: Option<PathMtu>) -> (u32, u32) {
     match mtu {
         Some(m) => (m.packets(len), m.packets(len)),
         None => (PathMtu::B4096.packets(len), PathMtu::B256.packets(len)),

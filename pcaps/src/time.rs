@@ -36,7 +36,7 @@ impl Timestamp {
     }
 
     /// Nanoseconds after [`secs`](Self::secs): below 10^9.
-    pub const fn subsec_nanos(self) -> u32 {
+    pub(crate) const fn subsec_nanos(self) -> u32 {
         self.0.rem_euclid(NANOS_PER_SEC) as u32
     }
 

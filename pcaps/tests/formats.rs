@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use softnic_pcaps::{Error, Frame, LinkType, Payload, Reader, Timestamp, link};
+use softnic_pcaps::{Error, Frame, LinkType, Payload, Reader, Timestamp};
 
 /// Both byte orders with one spelling.
 #[derive(Clone, Copy)]
@@ -164,7 +164,7 @@ fn cooked_and_raw_packets_lead_to_ip() {
         file.extend(Little.words(&[0, 0, packet.len() as u32, packet.len() as u32]));
         file.extend(&packet);
         let (_, _, link, data, _) = &read(&file)[0];
-        assert_eq!(link::payload(*link, data), Ok(Payload::Network { ethertype, offset }));
+        assert_eq!(softnic_pcaps::payload(*link, data), Ok(Payload::Network { ethertype, offset }));
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 
 use softnic_pcaps::decode::{self, Dissection, IcrcVerdict};
-use softnic_pcaps::{Frame, Payload, Reader, link};
+use softnic_pcaps::{Frame, Payload, Reader};
 use softnic_wire::mad::vendor::Negotiation;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, ExtHeaders, Layout, Opcode, Psn, Qpn, ethernet, icrc, ipv4};
@@ -178,7 +178,7 @@ impl Capture {
         // A capture of several interfaces may be out of order by a little: the order of the file is what counts.
         let time = u64::try_from(frame.time.nanos() - start).unwrap_or(0).min(u64::MAX / 4).max(self.last_time);
         self.last_time = time;
-        let ethernet = match link::payload(frame.link, frame.data) {
+        let ethernet = match softnic_pcaps::payload(frame.link, frame.data) {
             Ok(Payload::Ethernet(data)) => data.to_vec(),
             Ok(Payload::Network { ethertype, offset }) => as_ethernet(ethertype, &frame.data[offset..]),
             Ok(Payload::Unsupported(_)) => return self.skip(Skip::NotDecoded),

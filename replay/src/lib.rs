@@ -22,11 +22,11 @@ mod manager;
 mod memory;
 mod messages;
 pub mod peers;
-pub mod report;
+mod report;
 mod requester;
 mod responder;
 mod rig;
-pub mod side;
+mod side;
 
 use std::io::Read;
 
@@ -34,7 +34,7 @@ use capture::Capture;
 pub use capture::Skip;
 use findings::Findings;
 pub use peers::{PeerKind, Rule};
-pub use report::{ReplayVerdict, Report, Role};
+pub use report::{Counts, Difference, FlowReport, ReplayVerdict, Report, Role};
 pub use side::{Side, SideError};
 use softnic_wire::opcode::Service;
 

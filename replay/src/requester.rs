@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use order::Match;
 use softnic_nic::QpKind;
+use softnic_nic::transports::Datagram;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Datagram;
 use softnic_wire::aeth::{Credits, NakCode, Syndrome};
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::{Psn, Qpn};

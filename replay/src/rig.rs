@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, Bind, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{CqId, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use softnic_nic::{AddressAttr, Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind, WindowType, next_key};
 use softnic_wire::{Instant, MacAddr, Node, Opcode, PathMtu, Psn, Qpn, RocePacket, TxFrame};
 

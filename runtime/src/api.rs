@@ -39,8 +39,9 @@ pub use status::RunningNic;
 // Types of the crates below that occur in calls of this API, so that a program needs no other crate.
 
 /// Work requests and completions.
-pub use softnic_nic::transports::completion::{Completion, PartialReason, Status, WcOpcode};
-pub use softnic_nic::transports::wr::{Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use softnic_nic::transports::{
+    Completion, Data, Datagram, PartialReason, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode,
+};
 
 /// Queue pairs and completion queues: attributes, states, limits, errors.
 pub use softnic_nic::transports::negotiation::{Choice, FallbackReason};

@@ -13,10 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::{Completion, Event};
+use softnic_nic::transports::{Completion, CqId, Event, SrqId};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;

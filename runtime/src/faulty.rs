@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use softnic_fault_injector::link::Offered;
-use softnic_fault_injector::{Direction, EmulatedLink, Spec, SpecError};
+use softnic_fault_injector::{Direction, EmulatedLink, Offered, Spec, SpecError};
 use softnic_wire::{Instant, TxFrame};
 
 use crate::io::{MAX_FRAME, PacketIo};

@@ -8,28 +8,25 @@ pub mod api;
 mod background;
 #[cfg(target_os = "linux")]
 pub mod bump;
-pub mod dgram;
-pub mod driver;
+mod dgram;
+mod driver;
 mod engine;
-pub mod faulty;
+mod faulty;
 #[cfg(target_os = "linux")]
 pub mod host_network;
-pub mod io;
-pub mod memory_wire;
-pub mod neighbours;
-pub mod random;
+mod io;
+mod memory_wire;
+mod neighbours;
+mod random;
 mod steering;
 mod wake;
 
-pub use afxdp::{AfXdp, AfXdpError};
-#[cfg(target_os = "linux")]
-pub use bump::{Bump, BumpError};
-pub use dgram::{Dgram, DgramError};
+pub use dgram::{Dgram, DgramError, DgramSpec};
 pub use driver::{Driver, DriverError, DriverPort};
 pub use faulty::Faulty;
-#[cfg(target_os = "linux")]
-pub use host_network::{HostNetwork, HostNetworkError};
-pub use io::PacketIo;
+pub use io::{MAX_FRAME, PacketIo};
 pub use memory_wire::MemoryWire;
-pub use neighbours::{NeighbourError, Neighbours};
+#[doc(hidden)]
+pub use neighbours::fuzz_neighbours;
+pub use neighbours::{NeighbourError, Neighbours, link_local};
 pub use random::{Generator, OsRandom};

@@ -161,8 +161,7 @@ mod tests {
     use softnic_nic::transports::negotiation::{self, vendor};
     use softnic_wire::mad::Status;
     use softnic_wire::sr::SrSettings;
-    use softnic_wire::template::Addresses;
-    use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
+    use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Template};
     use vendor::{Extensions, Kind, Negotiation, Settings};
 
     fn path() -> Path {

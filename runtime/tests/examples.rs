@@ -21,8 +21,7 @@ use std::time::Duration;
 use process::Process;
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr};
+use softnic_nic::transports::{Data, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_runtime::api::{CmConnection, ConnectionManager, Context, DeviceSpec, OpenOptions, QpOptions};
 use veth::{LIMIT, Veth};
 

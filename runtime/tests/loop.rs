@@ -6,15 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
-use softnic_runtime::dgram::DgramSpec;
-use softnic_runtime::io::MAX_FRAME;
-use softnic_runtime::{Dgram, DgramError, Driver, DriverError, MemoryWire, Neighbours, OsRandom, PacketIo};
+use softnic_runtime::{
+    Dgram, DgramError, DgramSpec, Driver, DriverError, MAX_FRAME, MemoryWire, Neighbours, OsRandom, PacketIo,
+};
 use softnic_wire::{MacAddr, PathMtu, Psn, Qpn};
 
 /// Long enough for the slowest machine; no test that passes waits for it.

@@ -5,11 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_runtime::{Driver, DriverPort, MemoryWire, Neighbours, OsRandom};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Qpn, TxFrame};

@@ -2,7 +2,7 @@
 
 /// A running hash over 64-bit words. It finds differences; it does not resist an adversary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digest(u64);
+pub(crate) struct Digest(u64);
 
 impl Default for Digest {
     fn default() -> Digest {
@@ -13,14 +13,14 @@ impl Default for Digest {
 impl Digest {
     /// Takes in a word.
     #[inline]
-    pub fn word(&mut self, w: u64) {
+    pub(crate) fn word(&mut self, w: u64) {
         self.0 = (self.0 ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 ^= self.0 >> 32;
     }
 
     /// Takes in bytes.
     #[inline]
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for w in words {
             self.word(u64::from_le_bytes(*w));
@@ -31,7 +31,7 @@ impl Digest {
     }
 
     /// The hash so far.
-    pub fn value(self) -> u64 {
+    pub(crate) fn value(self) -> u64 {
         self.0
     }
 }

@@ -4,22 +4,19 @@
 #![forbid(unsafe_code)]
 
 mod delivery;
-pub mod digest;
-pub mod link;
+mod digest;
+mod link;
 pub mod node;
 pub mod pair;
-pub mod report;
-pub mod simulator;
+mod report;
+mod simulator;
 pub mod switch;
 pub mod topology;
-pub mod workload;
+mod workload;
 
-pub use softnic_fault_injector::time;
-
-pub use link::LinkConfig;
-pub use pair::QKEY;
-pub use report::Report;
+pub use link::{End, LinkConfig};
+pub use report::{CompletionTimes, Report};
 pub use simulator::Simulator;
+pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
-pub use time::Time;
 pub use workload::{Cc, Op, Options, SimError, UNITS, run};

@@ -6,7 +6,7 @@ use softnic_fault_injector::bottleneck::{wire_bytes, wire_time};
 use softnic_fault_injector::slots::SlotId;
 use softnic_fault_injector::{Direction, Line, Spec};
 
-use crate::time::Time;
+use crate::Time;
 
 /// What a link is made with.
 #[derive(Debug, Clone)]

@@ -4,10 +4,9 @@ mod network;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::Transport;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
+use softnic_nic::transports::{CqId, Transport};
 use softnic_nic::{Connection, ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};

@@ -9,10 +9,10 @@ use softnic_fault_injector::{Direction, Fate};
 use softnic_nic::Nic;
 use softnic_wire::TxFrame;
 
+use crate::Time;
 use crate::digest::Digest;
 use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
 use crate::node::SimNode;
-use crate::time::Time;
 
 /// What happens at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,7 @@ pub struct SentFrame<'f> {
 }
 
 /// Is shown every frame that leaves, for captures and traces.
-pub type Tap<'a> = Box<dyn FnMut(SentFrame<'_>) + 'a>;
+pub(crate) type Tap<'a> = Box<dyn FnMut(SentFrame<'_>) + 'a>;
 
 /// Nodes and links in virtual time.
 ///
@@ -133,7 +133,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Adds for each event of the links' script, by its place, of how many frames it has decided the fate.
-    pub fn count_applied(&self, counts: &mut [u64]) {
+    pub(crate) fn count_applied(&self, counts: &mut [u64]) {
         for (place, n) in self.links.iter().flat_map(|l| l.line.applied()) {
             counts[place] += n;
         }

@@ -4,17 +4,16 @@ mod tables;
 
 use std::collections::VecDeque;
 
-use softnic_fault_injector::Policy;
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::red::QueueDecision;
 use softnic_fault_injector::slots::{SlotId, Slots};
+use softnic_fault_injector::{Policy, QueueDecision};
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, mark_ce, take_hop};
 use softnic_wire::{Instant, MacAddr, Node, TxFrame, ipv4, ipv6};
 
 use tables::{FlowKey, MacTable, Routes};
 
-pub use tables::{MAX_MACS, NextHop, Prefix};
+pub use tables::{NextHop, Prefix};
 
 /// What a switch is made with.
 #[derive(Debug, Clone, Copy)]

@@ -3,11 +3,9 @@
 use std::any::Any;
 use std::time::Duration;
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, PostError, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{Completion, CqId, Data, PostError, SendFlags, SendOp, SendWr, Sge};
 use softnic_nic::{Buffer, Layer, Nic, Sink};
 use softnic_sim::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig};

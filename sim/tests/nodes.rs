@@ -9,13 +9,11 @@ use std::time::Duration;
 use softnic_fault_injector::{Direction, Spec};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
-use softnic_sim::link::End;
 use softnic_sim::node::SimNode;
 use softnic_sim::topology::{self, Hooks, Topology};
-use softnic_sim::{LinkConfig, Simulator};
+use softnic_sim::{End, LinkConfig, Simulator};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, TxFrame};
 
 /// Passes frames on between its two ports, all but each tenth.

@@ -10,10 +10,9 @@ use softnic_nic::transports::negotiation::Agreed;
 use softnic_nic::transports::qp::ExpectedPsns;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
+use softnic_nic::transports::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{Buffer, Nic};
-use softnic_sim::link::LinkConfig;
+use softnic_sim::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
 use softnic_wire::{Instant, PathMtu, Qpn, RocePacket, Template, TxFrame};
 

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use softnic_fault_injector::{Direction, Policy, Red, Spec};
-use softnic_sim::link::End;
 use softnic_sim::node::SimNode;
 use softnic_sim::switch::{NextHop, Prefix, Switch, SwitchConfig};
-use softnic_sim::{LinkConfig, Simulator};
-use softnic_wire::template::Addresses;
+use softnic_sim::{End, LinkConfig, Simulator};
 use softnic_wire::{
-    ExtHeaders, Instant, Layout, MacAddr, Node, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth, icrc,
-    ipv4,
+    Addresses, ExtHeaders, Instant, Layout, MacAddr, Node, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame,
+    bth, icrc, ipv4,
 };
 
 const OWN: MacAddr = MacAddr([2, 1, 0, 0, 0, 0]);

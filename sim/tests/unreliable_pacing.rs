@@ -1,9 +1,7 @@
 //! Congestion control of unreliable connections: a rate that holds, and DCQCN behind a bottleneck that marks.
 
 use softnic_nic::transports::congestion::Cc;
-use softnic_sim::Transport;
-use softnic_sim::report::Report;
-use softnic_sim::workload::{Op, Options, UNITS, run};
+use softnic_sim::{Op, Options, Report, Transport, UNITS, run};
 
 fn uc(cc: &str, faults: &str, op: Op) -> Report {
     let options = Options {

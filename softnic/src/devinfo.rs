@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use softnic_runtime::afxdp::{Device, Options};
+use softnic_runtime::PacketIo;
+use softnic_runtime::afxdp::{AfXdp, Device, Options};
 use softnic_runtime::api::{DeviceSpec, OwnAddresses};
-use softnic_runtime::host_network::{Interface, path_mtu};
-use softnic_runtime::{AfXdp, HostNetwork, PacketIo};
+use softnic_runtime::host_network::{HostNetwork, Interface, path_mtu};
 
 use crate::Common;
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use softnic_pcaps::decode::{self, Dissection};
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
-use softnic_pcaps::{Frame, Payload, Reader, Timestamp, link};
+use softnic_pcaps::{Frame, LinkType, Payload, Reader, Timestamp};
 use softnic_wire::{Error, Qpn};
 
 use crate::Common;
@@ -117,7 +117,7 @@ fn read_all(source: impl Read, mut show: impl FnMut(&Frame<'_>) -> io::Result<()
 
 /// What the reader of standard input and the signal handler tell the main thread.
 enum Event {
-    Frame { number: u64, time: Timestamp, link: link::LinkType, data: Vec<u8>, original_len: u32 },
+    Frame { number: u64, time: Timestamp, link: LinkType, data: Vec<u8>, original_len: u32 },
     End(ReadEnd),
     Interrupted,
 }
@@ -168,7 +168,7 @@ struct View<'a, W: Write> {
     qps: &'a [Qpn],
     output: Output,
     summary: Summary,
-    unsupported: Option<link::LinkType>,
+    unsupported: Option<LinkType>,
     out: W,
     flush_each: bool,
 }
@@ -183,7 +183,7 @@ struct Shown<'a> {
 
 impl<W: Write> View<'_, W> {
     fn show(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        let decoded = match link::payload(frame.link, frame.data) {
+        let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
             Ok(Payload::Ethernet(data)) => decode::decode_ethernet(data),
             Ok(Payload::Network { ethertype, offset }) => decode::decode_network(frame.data, ethertype, offset),
             Ok(Payload::Unsupported(link)) => {

@@ -5,8 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use softnic_replay::report::{Counts, FlowReport};
-use softnic_replay::{Options, PeerKind, ReplayVerdict, Report, Side, peers};
+use softnic_replay::{Counts, FlowReport, Options, PeerKind, ReplayVerdict, Report, Side, peers};
 
 use crate::Common;
 
@@ -137,7 +136,7 @@ fn print_json(out: &mut impl Write, r: &Report) -> io::Result<()> {
             "mtu": f.mtu, "requests": f.requests, "answers": f.answers, "counts": counts_json(&f.counts),
         })
     };
-    let difference = |d: &softnic_replay::report::Difference| {
+    let difference = |d: &softnic_replay::Difference| {
         json!({
             "packet": d.packet, "flow": d.flow, "role": d.role.to_string(),
             "ours": d.ours, "captured": d.captured, "why": d.why,

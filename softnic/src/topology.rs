@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use softnic_sim::report::CompletionTimes;
+use softnic_sim::CompletionTimes;
 use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, TopologyReport};
 
 use crate::Common;

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use softnic_wire::template::Addresses;
-use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
 fn corpus(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../pcaps/corpus").join(name)

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use softnic_fault_injector::red::Red;
-use softnic_fault_injector::{Policy, Spec};
+use softnic_fault_injector::{Policy, Red, Spec};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_sim::topology::{Flow, Hooks, Kind, Link, Topology, run};
-use softnic_sim::workload::{Cc, Op, SimError};
+use softnic_sim::{Cc, Op, SimError};
 use softnic_wire::PathMtu;
 
 /// What is to be found out.

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use softnic_fault_injector::{Fault, Spec};
-use softnic_sim::report::Report;
-use softnic_sim::workload::{Options, SimError, run};
+use softnic_sim::{Options, Report, SimError, run};
 use softnic_transports::qp::PayloadMode;
 
 /// Chances of loss, one a row.

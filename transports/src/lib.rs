@@ -4,45 +4,50 @@
 //! socket, spawns no thread, and allocates only when it is created. What it needs from the NIC above it is the trait
 //! [`Host`]: memory and a place for completions.
 
-pub mod completion;
+mod completion;
 pub mod congestion;
-pub mod counters;
+mod counters;
 mod deadlines;
 mod endpoint;
-pub mod event;
-pub mod host;
+mod event;
+mod host;
 mod invariants;
 pub mod lowar;
 pub mod memory;
 mod message;
 pub mod negotiation;
-pub mod outstanding;
+mod outstanding;
 #[doc(hidden)]
 pub mod planted;
-pub mod posting;
-pub mod prefetch;
+mod posting;
+mod prefetch;
 pub mod qp;
 mod queue_pairs;
-pub mod rc;
-pub mod recv_queue;
+mod rc;
+mod recv_queue;
 mod send_queue;
 pub mod shim;
 pub mod sr;
 mod timers;
 mod transport;
-pub mod uc;
-pub mod ud;
+mod uc;
+mod ud;
 mod unreliable;
-pub mod wr;
+mod wr;
 
-pub use completion::{Completion, CompletionSink, CqOverflow, PartialReason, Status, WcOpcode};
+pub use completion::{Completion, CompletionSink, CqId, CqOverflow, PartialReason, Status, WcOpcode};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use event::Event;
 pub use host::Host;
-pub use memory::{Access, AccessError, Memory, Region};
-pub use qp::{Inbound, QpKind, QpState, QueuePair};
+pub(crate) use memory::Memory;
+pub use outstanding::{OutstandingSend, OutstandingSends, SendProgress};
+pub use posting::{RecvRules, SendRules};
+pub use prefetch::prefetch;
+pub(crate) use qp::{Inbound, QpState, QueuePair};
 pub use queue_pairs::{AnyQp, ShimPools};
-pub use softnic_wire::Instant;
+pub use rc::ack_timeout;
+pub use recv_queue::{RecvQueue, SrqId};
 pub use transport::{Transport, TransportError};
-pub use wr::{PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use ud::QKEY_GSI;
+pub use wr::{AhId, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -33,13 +33,13 @@ pub use silent_peers::SilentPeers;
 pub use softnic_wire::mad::vendor;
 
 /// Offers that a peer gets before it counts as silent, at least.
-pub const MIN_TRIES: u8 = 3;
+pub(crate) const MIN_TRIES: u8 = 3;
 /// How long the first offer waits for an answer, at least; longer where the round trip is known to be more than half of it. Each
 /// further offer waits twice as long as the one before.
-pub const MIN_WAIT: Duration = Duration::from_millis(50);
+pub(crate) const MIN_WAIT: Duration = Duration::from_millis(50);
 /// How long all offers together wait, at least: one side may become ready to receive long before the other, and the round trip
 /// may be long without anybody knowing.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The offer of this side for one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use crate::{PostError, RecvWr, SendOp, SendWr};
 
 /// The operations that a transport has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operations {
+pub(crate) enum Operations {
     /// All of them.
     All,
     /// Those that nobody answers: no READ, no atomic, and no SEND with invalidate, which is for RC alone (IBA table 38).
@@ -20,7 +20,7 @@ pub enum Operations {
 
 /// The operations of a transport, the same for all of its queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Supported {
+pub(crate) struct Supported {
     /// Its operations.
     pub operations: Operations,
     /// Whether it keeps the deadlines of work requests; else they are refused.

@@ -44,7 +44,7 @@ const ACK_EVERY: u32 = 16;
 /// Receives of a shared queue that one queue pair may hold for messages that come out of order.
 const RECEIVES_AHEAD: u32 = 64;
 /// The shortest window.
-pub const MIN_WINDOW: u32 = 64;
+pub(crate) const MIN_WINDOW: u32 = 64;
 /// The window where nobody says which: for a round trip of up to 3 ms at 10 Gbit/s and a path MTU of 1024.
 pub const DEFAULT_WINDOW: u32 = 1 << 14;
 /// The longest window: old and new PSNs must be told apart.

@@ -12,7 +12,7 @@ use crate::{Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, Se
 
 /// A Q_Key with this bit set in a work request stands for the queue pair's own (IBA 10.2.5): so only who may set such a key
 /// on a queue pair can send it, and no ordinary program can speak to QP1 of another host with it.
-pub const QKEY_PRIVILEGED: u32 = 0x8000_0000;
+pub(crate) const QKEY_PRIVILEGED: u32 = 0x8000_0000;
 
 /// The Q_Key of QP1 (IBA 13.5.3.2).
 pub const QKEY_GSI: u32 = 0x8001_0000;

@@ -9,7 +9,7 @@
 pub mod aeth;
 pub mod bth;
 mod bytes;
-pub mod error;
+mod error;
 pub mod ethernet;
 pub mod ext;
 #[doc(hidden)]
@@ -18,22 +18,22 @@ pub mod grh;
 pub mod icrc;
 pub mod ipv4;
 pub mod ipv6;
-pub mod layout;
+mod layout;
 pub mod lowar;
 pub mod mad;
 mod node;
 pub mod opcode;
-pub mod packet;
-pub mod psn;
-pub mod qpn;
+mod packet;
+mod psn;
+mod qpn;
 pub mod segment;
 pub mod sr;
-pub mod template;
+mod template;
 #[cfg(test)]
 pub(crate) mod tests;
-pub mod time;
+mod time;
 pub mod transit;
-pub mod tx;
+mod tx;
 pub mod udp;
 
 pub use aeth::Aeth;
@@ -47,6 +47,6 @@ pub use packet::{RoceHeaders, RocePacket};
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use segment::PathMtu;
-pub use template::{PacketFields, Path, Template};
+pub use template::{Addresses, PacketFields, Path, Template};
 pub use time::Instant;
 pub use tx::TxFrame;

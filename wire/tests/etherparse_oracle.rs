@@ -10,8 +10,8 @@ use etherparse::{
 };
 use proptest::prelude::*;
 use softnic_wire::ethernet::ethertype;
-use softnic_wire::template::Addresses;
-use softnic_wire::{Carrier, Error, Layout, NotRoce, RocePacket, grh::Grh, icrc};
+use softnic_wire::grh::Grh;
+use softnic_wire::{Addresses, Carrier, Error, Layout, NotRoce, RocePacket, icrc};
 
 /// An acknowledgement, BTH to AETH, with room for the ICRC: what the frames that etherparse builds carry.
 const ACK: [u8; 20] = [0x11, 0x40, 0xff, 0xff, 0, 0, 1, 2, 0, 0, 0, 9, 0x1f, 0, 0, 7, 0, 0, 0, 0];

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use softnic_runtime::dgram::DgramSpec;
+use softnic_runtime::DgramSpec;
 
 use super::image::Image;
 use super::{Error, failed, interrupted};

@@ -9,10 +9,9 @@ mod windows;
 use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::{Choice, FallbackReason};
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{SendOp, Status, WcOpcode};
 
 use super::session::Session;
 use super::setup::{Done, Queue, Setup, Side};

@@ -9,12 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use softnic_fault_injector::Spec;
-use softnic_nic::transports::SendOp;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::wr::AhId;
+use softnic_nic::transports::{AhId, CqId, SendOp, SrqId};
 use softnic_nic::{Buffer, Nic, NicConfig};
 use softnic_runtime::{Driver, DriverError, Faulty, Neighbours, OsRandom};
 use softnic_wire::{MacAddr, PathMtu};

@@ -1,9 +1,8 @@
 //! What a connection is made with, and the words for what happens on it.
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::Status;
-use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::{Status, WcOpcode};
 use softnic_wire::PathMtu;
 
 /// Who does something.

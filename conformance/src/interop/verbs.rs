@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 use softnic_nic::QpKind;
-use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{SendOp, Status, WcOpcode};
 
 use super::setup::{ALL, Done};
 

@@ -6,10 +6,8 @@ use std::time::Instant;
 
 use softnic_nic::Port;
 use softnic_runtime::afxdp::{AfXdp, Options};
-use softnic_runtime::dgram::DgramSpec;
-use softnic_runtime::host_network::PathState;
-use softnic_runtime::neighbours::link_local;
-use softnic_runtime::{Dgram, HostNetwork, PacketIo};
+use softnic_runtime::host_network::{HostNetwork, PathState};
+use softnic_runtime::{Dgram, DgramSpec, PacketIo, link_local};
 use softnic_wire::{MacAddr, PathMtu};
 
 use super::setup::Side;

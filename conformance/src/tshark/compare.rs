@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use softnic_pcaps::decode::{self, Dissection, IcrcVerdict};
-use softnic_pcaps::{Frame, Payload, Reader, link};
+use softnic_pcaps::{Frame, Payload, Reader};
 
 use super::fields::{FIELDS, ICRC, Row};
 use super::{Report, gaps};
@@ -76,7 +76,7 @@ fn is_broken(d: &Dissection<'_>) -> bool {
 }
 
 fn dissect<'a>(frame: &Frame<'a>) -> Option<Dissection<'a>> {
-    match link::payload(frame.link, frame.data).ok()? {
+    match softnic_pcaps::payload(frame.link, frame.data).ok()? {
         Payload::Ethernet(data) => decode::decode_ethernet(data).ok(),
         Payload::Network { ethertype, offset } => decode::decode_network(frame.data, ethertype, offset).ok(),
         Payload::Unsupported(_) => None,

@@ -9,11 +9,11 @@ use softnic_wire::aeth::{Aeth, Syndrome};
 use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::icrc::{self, Icrc};
-use softnic_wire::lowar;
 use softnic_wire::opcode::{HeaderSet, Kind};
 use softnic_wire::sr::SrEth;
-use softnic_wire::template::Addresses;
-use softnic_wire::{ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{
+    Addresses, ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, lowar,
+};
 
 /// Writes the captures into `folder` and names them.
 pub(super) fn write(folder: &FilePath) -> io::Result<Vec<PathBuf>> {

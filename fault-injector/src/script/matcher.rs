@@ -129,8 +129,7 @@ impl Passes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softnic_wire::template::Addresses;
-    use softnic_wire::{ExtHeaders, MacAddr, PacketFields, Path, Template, TxFrame};
+    use softnic_wire::{Addresses, ExtHeaders, MacAddr, PacketFields, Path, Template, TxFrame};
 
     /// A packet without payload or extension headers.
     fn frame(opcode: u8, qpn: u32, psn: u32) -> Vec<u8> {

@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use softnic_transports::qp::PayloadMode;
-use softnic_transports::ud::QKEY_GSI;
-use softnic_transports::{Event, QueuePair};
+use softnic_transports::qp::{PayloadMode, QueuePair};
+use softnic_transports::{Event, QKEY_GSI};
 use softnic_wire::mad::vendor::{self, Negotiation};
 use softnic_wire::mad::{self, MAD_LEN, Method, Status};
 use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, icrc};

@@ -4,12 +4,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_transports::completion::CqId;
 use softnic_transports::memory::{Access, PdId};
-use softnic_transports::posting::RecvRules;
-use softnic_transports::recv_queue::SrqId;
-use softnic_transports::wr::AhId;
-use softnic_transports::{Completion, Event, PostError, QpKind, RecvWr};
+use softnic_transports::qp::QpKind;
+use softnic_transports::{AhId, Completion, CqId, Event, PostError, RecvRules, RecvWr, SrqId};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};

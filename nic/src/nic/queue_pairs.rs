@@ -6,11 +6,12 @@ use std::time::Duration;
 use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
-use softnic_transports::outstanding::OutstandingSends;
-use softnic_transports::posting::{RecvRules, SendRules};
-use softnic_transports::qp::{Caps, Config, ModifyError, NoCongestionControl, QpAttr, QpState, SharedReceives};
-use softnic_transports::wr::Data;
-use softnic_transports::{Endpoint, PostError, QpKind, QueuePair, RecvWr, SendFlags, SendOp, SendWr};
+use softnic_transports::qp::{
+    Caps, Config, ModifyError, NoCongestionControl, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
+};
+use softnic_transports::{
+    Data, Endpoint, OutstandingSends, PostError, RecvRules, RecvWr, SendFlags, SendOp, SendRules, SendWr,
+};
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn};
 

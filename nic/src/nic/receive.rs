@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use softnic_transports::planted::{Bug, planted};
-use softnic_transports::qp::PayloadMode;
-use softnic_transports::{Inbound, QueuePair};
+use softnic_transports::qp::{Inbound, PayloadMode, QueuePair};
 use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, icrc, ipv4};

@@ -1,9 +1,8 @@
 //! The way out: which queue pair sends next, by which port, and when one wants to be woken.
 
-use softnic_transports::QueuePair;
 use softnic_transports::negotiation::FallbackReason;
-use softnic_transports::prefetch::prefetch;
-use softnic_transports::qp::earlier;
+use softnic_transports::prefetch;
+use softnic_transports::qp::{QueuePair, earlier};
 use softnic_wire::{Instant, Layout, Node, TxFrame};
 
 use super::{Nic, Shared};

@@ -6,13 +6,11 @@ mod more;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::wr::{Data, Datagram};
 use softnic_nic::transports::{
-    Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport,
+    Completion, Counters, CqId, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, SrqId, Status,
+    Transport,
 };
 use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;

@@ -5,10 +5,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use softnic_nic::QpAttr;
-use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{Data, SendOp, Status, Transport};
 use softnic_wire::Node;
 use softnic_wire::opcode::HeaderSet;
 

@@ -222,7 +222,7 @@ fn a_send_whose_memory_may_not_be_read_fails_when_those_before_it_are_done() {
         w.send(A, 1, write, 0, 3 * MTU);
         let mut sge = w.sge(A, 0, 10);
         sge.lkey ^= 0x5a00;
-        w.post(A, &wr(2, write, softnic_nic::transports::wr::Data::Gather(&[sge]))).unwrap();
+        w.post(A, &wr(2, write, softnic_nic::transports::Data::Gather(&[sge]))).unwrap();
         w.send(A, 3, write, 0, 10);
         let frames = fly(&mut w, A);
         assert_eq!(frames.len(), 3);
@@ -252,7 +252,7 @@ fn a_key_is_taken_away_in_its_turn_and_what_was_sent_before_that_still_uses_it()
             access: softnic_nic::transports::memory::Access::REMOTE,
             zero_based: false,
         };
-        w.post(B, &wr(1, SendOp::BindWindow(bind), softnic_nic::transports::wr::Data::Gather(&[]))).unwrap();
+        w.post(B, &wr(1, SendOp::BindWindow(bind), softnic_nic::transports::Data::Gather(&[]))).unwrap();
         settle(&mut w);
         assert_eq!(w.sent_status(B), [(1, Status::Success)]);
         w.recv(B, 10, 8 * MTU, MTU);

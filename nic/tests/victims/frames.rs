@@ -1,6 +1,6 @@
 //! Frames for the victims: mostly such as their peer might send next, with something wrong in them now and then.
 
-use softnic_nic::transports::ud::QKEY_GSI;
+use softnic_nic::transports::QKEY_GSI;
 use softnic_nic::{AddressAttr, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Deth, Reth};

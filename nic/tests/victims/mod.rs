@@ -14,10 +14,9 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use softnic_nic::transports::Transport;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::{CqId, Transport};
 use softnic_nic::{Buffer, Nic, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::{Node, Opcode, Psn, Qpn};

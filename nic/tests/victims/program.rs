@@ -3,8 +3,7 @@
 use softnic_nic::transports::congestion::Fixed;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr};
+use softnic_nic::transports::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr};
 use softnic_nic::{AddressAttr, Nic, Notify, QpAttr, QpKind, WindowType};
 use softnic_wire::{MacAddr, Node, Qpn};
 
@@ -192,7 +191,7 @@ impl Fuzz {
         let kind = if self.chance(50) { WindowType::Type1 } else { WindowType::Type2B };
         let Host { nic, pd, buffer, key, .. } = &mut self.w.hosts[B];
         let window = nic.alloc_mw(*pd, kind).unwrap();
-        let (addr, rkey) = (buffer.addr() + WRITABLE.start as u64, softnic_nic::nic::next_key(window));
+        let (addr, rkey) = (buffer.addr() + WRITABLE.start as u64, softnic_nic::next_key(window));
         let lkey = *key;
         self.windows.push_back(rkey);
         if self.windows.len() > MAX_WINDOWS {

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status, WcOpcode};
+use softnic_nic::transports::{Data, RecvWr, SendFlags, SendOp, SendWr, Status, WcOpcode};
 use softnic_runtime::api::{CmConnection, CompletionQueue, Context, MemoryRegion, QpOptions, QueuePair};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, QpOptions, QueuePair};
 use softnic_wire::{PathMtu, Psn, Qpn};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
-use softnic_nic::transports::prefetch::prefetch;
+use softnic_nic::transports::prefetch;
 use softnic_wire::TxFrame;
 
 use super::attachment::Attachment;
@@ -294,7 +294,7 @@ impl AfXdp {
     }
 
     /// Whether something waits to be sent that the system had no room for; no event says when it has.
-    pub fn is_stuck(&mut self) -> bool {
+    pub(crate) fn is_stuck(&mut self) -> bool {
         self.starved || self.tx.pending() > 0
     }
 }

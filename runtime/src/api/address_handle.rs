@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use softnic_nic::AddressError;
-use softnic_nic::transports::wr::{AhId, Datagram};
+use softnic_nic::transports::{AhId, Datagram};
 use softnic_wire::Qpn;
 
 use super::context::ProtectionDomain;

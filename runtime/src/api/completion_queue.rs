@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
-use softnic_nic::transports::Completion;
-use softnic_nic::transports::completion::CqId;
+use softnic_nic::transports::{Completion, CqId};
 use softnic_nic::{CqError, Notify, Sink};
 use softnic_sync::cq_arm::CqArm;
 use softnic_sync::ring::{Consumer, ring};

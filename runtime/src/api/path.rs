@@ -10,8 +10,8 @@ use softnic_wire::PathMtu;
 
 use super::context::Context;
 use crate::background::Background;
-use crate::host_network::{HostNetworkError, HostPath, PathState};
-use crate::{HostNetwork, NeighbourError};
+use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
+use crate::neighbours::NeighbourError;
 
 /// How often to look whether a neighbour has answered.
 const LOOK: Duration = Duration::from_millis(1);

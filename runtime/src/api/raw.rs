@@ -10,8 +10,8 @@ use softnic_wire::{ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Psn, Qpn, 
 
 use super::open::{DeviceSpec, OpenError, OpenOptions, Parts};
 use super::path::{PathError, await_path};
-use crate::HostNetwork;
 use crate::engine::Io;
+use crate::host_network::HostNetwork;
 use crate::io::MAX_FRAME;
 
 /// A device whose frames go to and come from the program itself. Of [`OpenOptions`] it takes the faults and the queues.

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use softnic_nic::ObjectError;
-use softnic_nic::transports::posting::RecvRules;
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::{PostError, RecvWr};
+use softnic_nic::transports::{PostError, RecvRules, RecvWr, SrqId};
 use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 

@@ -237,7 +237,7 @@ fn forward(
     let out = &mut to.queues[0].io;
     let room = out.room(BATCH);
     let mut put = 0;
-    let release = |lane: &mut Lane, put: &mut usize, out: &mut crate::AfXdp| {
+    let release = |lane: &mut Lane, put: &mut usize, out: &mut crate::afxdp::AfXdp| {
         while *put < room {
             let Some(frame) = lane.poll(time) else { break };
             let len = frame.len();

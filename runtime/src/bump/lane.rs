@@ -1,8 +1,7 @@
 //! One direction of the wire: what becomes of each frame, and what is counted of it.
 
 use hdrhistogram::Histogram;
-use softnic_fault_injector::link::Offered;
-use softnic_fault_injector::{Direction, EmulatedLink, Spec};
+use softnic_fault_injector::{Direction, EmulatedLink, Offered, Spec};
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::{Instant, Layout};
 

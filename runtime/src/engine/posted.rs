@@ -1,7 +1,6 @@
 //! Work requests between a program's thread and the engine, with their own copy of their elements.
 
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use softnic_wire::Instant;
 
 /// Elements and bytes that lie in the ring itself; more are boxed.

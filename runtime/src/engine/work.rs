@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use softnic_nic::Nic;
-use softnic_nic::transports::PostError;
-use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::recv_queue::SrqId;
+use softnic_nic::transports::{CqId, PostError, SrqId};
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Consumer;
 use softnic_wire::{Instant, Qpn};

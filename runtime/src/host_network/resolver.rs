@@ -15,7 +15,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
-use softnic_nic::address::multicast_mac;
+use softnic_nic::multicast_mac;
 use softnic_wire::{Instant, MacAddr};
 
 use super::error::HostNetworkError;

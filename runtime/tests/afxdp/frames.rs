@@ -4,9 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Options};
-use softnic_runtime::io::MAX_FRAME;
+use softnic_runtime::{MAX_FRAME, PacketIo};
 
 use crate::helper::open_elsewhere;
 use crate::veth::{LIMIT, Veth, has_multi_buffer, ip, left_out};

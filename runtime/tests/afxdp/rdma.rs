@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_runtime::afxdp::Options;
 use softnic_runtime::{Driver, Faulty, Neighbours, OsRandom, PacketIo};

@@ -7,8 +7,7 @@ use std::time::Duration;
 use softnic_cm::{Accept, Connect, Event, Listen, PortSpace};
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{Data, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{
     CmConnection, CmListener, CmSink, CompletionQueue, ConnectError, ConnectionManager, Context, MemoryRegion,
     OpenOptions, QpOptions, QueuePair,

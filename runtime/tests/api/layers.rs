@@ -2,9 +2,7 @@
 
 use std::any::Any;
 
-use softnic_nic::transports::completion::CqId;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, WcOpcode};
+use softnic_nic::transports::{Completion, CqId, Data, RecvWr, SendFlags, SendOp, SendWr, WcOpcode};
 use softnic_nic::{Layer, Nic, QpKind, Sink};
 use softnic_runtime::api::{Context, OpenOptions, Progress, QpOptions};
 use softnic_wire::{Instant, Qpn};

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use softnic_nic::transports::posting::RecvRules;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{Data, RecvRules, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_nic::{ObjectError, QpAttr, QpKind};
 use softnic_runtime::api::{Progress, QpOptions};
 

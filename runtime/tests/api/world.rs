@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_runtime::api::{
     CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, ProtectionDomain, QpOptions, QueuePair,
 };

@@ -126,7 +126,7 @@ fn the_same_seed_loses_the_same_packets_and_both_ways_are_different() {
             for n in 0..40 {
                 let op = world.sides[to].write_op();
                 let sge = world.sides[from].mr.sge(0, 10);
-                crate::world::post(&qps[from], n, op, softnic_nic::transports::wr::Data::Gather(&[sge]));
+                crate::world::post(&qps[from], n, op, softnic_nic::transports::Data::Gather(&[sge]));
                 world.success(from, n);
             }
         }

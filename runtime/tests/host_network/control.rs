@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use softnic_runtime::HostNetworkError as Error;
-use softnic_runtime::host_network::{Event, HostNetwork, HostPath, Interface, PathState};
+use softnic_runtime::host_network::{Event, HostNetwork, HostNetworkError as Error, HostPath, Interface, PathState};
 use softnic_wire::{Instant, MacAddr};
 
 use crate::namespaces::Namespaces;

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use softnic_runtime::HostNetworkError as Error;
-use softnic_runtime::host_network::{Event, HostNetwork, Interface, Membership};
+use softnic_runtime::host_network::{Event, HostNetwork, HostNetworkError as Error, Interface, Membership};
 use softnic_wire::ethernet::VlanTag;
 use softnic_wire::{MacAddr, PathMtu};
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use softnic_runtime::HostNetworkError as Error;
-use softnic_runtime::host_network::{Event, PathState, Patience, State};
+use softnic_runtime::host_network::{Event, HostNetworkError as Error, PathState, Patience, State};
 use softnic_wire::{MacAddr, PathMtu};
 
 use crate::control::{Control, ip, mac_of};

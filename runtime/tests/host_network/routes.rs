@@ -1,7 +1,6 @@
 //! Routes: by gateways, by other interfaces, nowhere.
 
-use softnic_runtime::HostNetworkError as Error;
-use softnic_runtime::host_network::{Hop, Route};
+use softnic_runtime::host_network::{Hop, HostNetworkError as Error, Route};
 use softnic_wire::PathMtu;
 
 use crate::control::{Control, ip, mac_of};

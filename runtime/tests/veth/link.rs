@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, Status};
+use softnic_nic::transports::{Data, Event, Status};
 
 use crate::world::{HALF, LIMIT, World, post};
 

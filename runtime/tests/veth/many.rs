@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{Data, SendOp, Status};
 
 use crate::world::{HALF, World, post};
 

@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{SendOp, SendWr};
+use softnic_nic::transports::{Data, SendOp, SendWr};
 use softnic_runtime::api::MulticastError;
 use softnic_wire::Qpn;
 

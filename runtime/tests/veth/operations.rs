@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use softnic_nic::nic::next_key;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendOp, SendWr, Status};
-use softnic_nic::{QpKind, WindowType};
+use softnic_nic::transports::{Data, RecvWr, SendOp, SendWr, Status};
+use softnic_nic::{QpKind, WindowType, next_key};
 use softnic_runtime::api::QueuePair;
 use softnic_wire::PathMtu;
 

@@ -3,8 +3,7 @@
 use std::io::Write;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::Status;
-use softnic_nic::transports::wr::Data;
+use softnic_nic::transports::{Data, Status};
 use softnic_runtime::api::{Connection, Context, DeviceSpec, OpenOptions, QpOptions, QueuePair};
 use softnic_wire::{Psn, Qpn};
 

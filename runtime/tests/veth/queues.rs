@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Event, SendOp, SendWr};
+use softnic_nic::transports::{Data, Event, SendOp, SendWr};
 
 use crate::world::{HALF, World, post, send_wr};
 

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, Event, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{Completion, Data, Event, RecvWr, SendFlags, SendOp, SendWr, Status};
 use softnic_runtime::api::{
     CompletionQueue, Connection, Context, DeviceSpec, MemoryRegion, OpenOptions, ProtectionDomain, QpOptions, QueuePair,
 };

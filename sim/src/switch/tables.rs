@@ -8,7 +8,7 @@ use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::{MacAddr, ipv4, ipv6, udp};
 
 /// Addresses that a switch remembers; more are flooded.
-pub const MAX_MACS: usize = 16_384;
+pub(crate) const MAX_MACS: usize = 16_384;
 
 /// Which port leads to a MAC address.
 #[derive(Debug, Clone, Default)]

@@ -12,8 +12,8 @@ use super::hooks::{Hooks, Sample};
 use super::report::TopologyReport;
 use super::running::Running;
 use super::world::World;
+use crate::Time;
 use crate::report::CompletionTimes;
-use crate::time::Time;
 use crate::workload::SimError;
 
 /// Runs to the end; the same topology and seed give the same run.

@@ -8,9 +8,9 @@ use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapngWriter, Timestamp};
 
 use super::Topology;
+use crate::Time;
 use crate::node::SimNode;
 use crate::simulator::Tap;
-use crate::time::Time;
 
 /// What is joined to a run; by default nothing.
 #[derive(Default)]

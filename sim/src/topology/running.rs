@@ -5,16 +5,15 @@ use std::sync::Arc;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic};
 use softnic_wire::{Instant, grh};
 
 use super::Flow;
 use super::world::{Ends, World};
+use crate::Time;
 use crate::delivery::{UnderWay, same_bytes};
 use crate::report::CompletionTimes;
-use crate::time::Time;
 use crate::workload::{Op, SimError};
 
 /// Where the memory of the two sides begins; every flow has its own.

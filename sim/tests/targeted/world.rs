@@ -12,11 +12,9 @@ use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::qp::{PayloadMode, QpState};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
-use softnic_sim::link::LinkConfig;
+use softnic_nic::transports::{Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
-use softnic_sim::time::Time;
+use softnic_sim::{LinkConfig, Time};
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::{Opcode, PathMtu, Psn, Qpn, RocePacket};
 

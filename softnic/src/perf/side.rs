@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{Completion, Counters, PostError, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{
+    Completion, Counters, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Status,
+};
 use softnic_runtime::api::{
     self, AddressHandle, CompletionQueue, Connection, Context, DeviceSpec, MemoryRegion, ProtectionDomain, QpOptions,
     QueuePair, Transport,

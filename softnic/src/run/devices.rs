@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use softnic_fault_injector::Spec;
-use softnic_runtime::afxdp::Device;
+use softnic_runtime::afxdp::{AfXdp, Device};
 use softnic_runtime::api::{DeviceSpec, OpenError};
-use softnic_runtime::host_network::Interface;
-use softnic_runtime::{AfXdp, HostNetwork};
+use softnic_runtime::host_network::{HostNetwork, Interface};
 
 /// Devices in their order, as they were written.
 pub(super) struct Devices(Vec<(String, DeviceSpec)>);

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 use softnic_pcaps::LinkType;
 use softnic_wire::lowar::{RepairHeader, Type};
-use softnic_wire::template::Addresses;
-use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
 use super::program::{corpus, ethernet, inspect, pcap, run, run_with_input};
 

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::recv_queue::SrqId;
-use softnic_nic::transports::{Completion, RecvWr, SendOp, Status, WcOpcode};
+use softnic_nic::transports::{Completion, RecvWr, SendOp, SrqId, Status, WcOpcode};
 use softnic_nic::{QpAttr, QpKind};
 use softnic_wire::Qpn;
 use softnic_wire::grh::{self, Grh};

@@ -1,10 +1,8 @@
 //! What the swarm's programs send: every operation of every transport, through regions and windows, to one and to many.
 
 use softnic_nic::QpKind;
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{SendFlags, SendOp, SendWr};
-use softnic_sim::QKEY;
-use softnic_sim::pair::Between;
+use softnic_nic::transports::{Data, Datagram, SendFlags, SendOp, SendWr};
+use softnic_sim::pair::{Between, QKEY};
 use softnic_wire::Qpn;
 
 use super::ground::{AreaId, Content, cut};

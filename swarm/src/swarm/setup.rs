@@ -3,13 +3,11 @@
 use std::net::IpAddr;
 
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::Transport;
-use softnic_nic::transports::completion::CqId;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::AhId;
+use softnic_nic::transports::{AhId, CqId, Transport};
 use softnic_nic::{AddressAttr, Notify, QpInit, QpKind, WindowType};
-use softnic_sim::link::LinkConfig;
+use softnic_sim::LinkConfig;
 use softnic_sim::pair::{Pair, PairConfig};
 use softnic_wire::{MacAddr, Qpn, grh};
 

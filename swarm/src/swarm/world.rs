@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::spec::{BurstLen, Down};
-use softnic_fault_injector::{Direction, Fault, Red, Spec};
-use softnic_nic::transports::rc::ack_timeout;
+use softnic_fault_injector::{BurstLen, Direction, Down, Fault, Red, Spec};
+use softnic_nic::transports::ack_timeout;
 use softnic_sim::pair::{Between, Network, timeout_code};
 use softnic_wire::{PathMtu, Psn};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{RATE, SIZE, each, show_loss};
 use softnic_fault_injector::{Fault, Spec};
-use softnic_sim::workload::{Options, SimError};
+use softnic_sim::{Options, SimError};
 use softnic_transports::qp::PayloadMode;
 
 const LOSSES: [f64; 4] = [0.0, 1e-5, 1e-4, 1e-3];

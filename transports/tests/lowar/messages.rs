@@ -3,9 +3,7 @@
 use proptest::prelude::*;
 use softnic_wire::aeth::{Aeth, Credits, Syndrome};
 use softnic_wire::ext::{AtomicEth, Reth};
-use softnic_wire::{
-    ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth, template::Addresses,
-};
+use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth};
 
 /// Path MTU of these connections.
 pub(crate) const MTU: usize = 256;

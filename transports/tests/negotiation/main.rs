@@ -5,12 +5,11 @@ mod peers;
 
 use std::time::Duration;
 
-use softnic_transports::Instant;
 use softnic_transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
 use softnic_transports::negotiation::{Agreed, FallbackReason, NegotiationOutcome, Negotiator, Offer};
-use softnic_wire::Qpn;
 use softnic_wire::mad::Status;
 use softnic_wire::sr::SrSettings;
+use softnic_wire::{Instant, Qpn};
 
 const QPN: Qpn = Qpn::new(0x11);
 const PEER: Qpn = Qpn::new(0x22);

@@ -7,8 +7,7 @@ use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sr::SrEth;
-use softnic_wire::template::Addresses;
-use softnic_wire::{ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
+use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
 /// A queue pair's path and one packet on it.
 #[derive(Debug, Clone)]

@@ -1,7 +1,6 @@
 //! What must be refused, and how both ends say so.
 
-use softnic_nic::transports::completion::WcOpcode;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{SendOp, Status, WcOpcode};
 
 use super::{FROM, Kind, LIMIT, TO, UNTOUCHED, clear, ends, expect_data, expect_sent, fail};
 use crate::guest::Error;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use softnic_nic::transports::completion::WcOpcode;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{SendOp, Status, WcOpcode};
 
 use super::{FROM, LIMIT, TO, clear, ends, expect_data, fail, pattern};
 use crate::guest::Error;

@@ -1,8 +1,7 @@
 //! Memory windows, and the ways to make a key invalid.
 
-use softnic_nic::transports::completion::WcOpcode;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::{SendOp, Status};
+use softnic_nic::transports::{SendOp, Status, WcOpcode};
 
 use super::{FROM, Kind, LIMIT, MARGIN, TO, UNTOUCHED, clear, ends, expect_data, expect_received, expect_sent, fail};
 use super::{pattern, received};

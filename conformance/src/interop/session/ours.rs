@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softnic_nic::transports::Transport;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::wr::{Data, Datagram};
-use softnic_nic::transports::{Completion, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{AddressAttr, Nic, QpAttr, QpInit, QpKind, WindowType, next_key};
 use softnic_wire::{MacAddr, Psn, Qpn};
 

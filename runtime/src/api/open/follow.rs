@@ -7,12 +7,11 @@ use std::time::Instant;
 
 use softnic_nic::transports;
 
-use crate::HostNetwork;
 use crate::api::events::Events;
 use crate::api::path::lock;
 use crate::background::Background;
 use crate::engine::Engine;
-use crate::host_network::Event;
+use crate::host_network::{Event, HostNetwork};
 
 /// Starts the thread that follows.
 pub(super) fn start(
