@@ -32,6 +32,8 @@ pub mod template;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod time;
+#[cfg(feature = "timed")]
+pub mod timed;
 pub mod transit;
 pub mod tx;
 pub mod udp;
