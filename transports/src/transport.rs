@@ -137,7 +137,12 @@ impl Transport {
 
     /// Whether the last byte of a WRITE is in memory only when all bytes are.
     pub const fn places_in_order(self) -> bool {
-        !matches!(self, Transport::Sr { .. })
+        match self {
+            Transport::Sr { .. } => false,
+            #[cfg(feature = "timed")]
+            Transport::Timed => false,
+            _ => true,
+        }
     }
 
     /// The MTU that a link must have for this path MTU, where the transport's packets need more than those of the standard.
