@@ -18,7 +18,12 @@ pub(crate) struct Extension {
 }
 
 /// All of them.
-const EXTENSIONS: [&Extension; 2] = [&sr::EXTENSION, &lowar::EXTENSION];
+const EXTENSIONS: &[&Extension] = &[
+    &sr::EXTENSION,
+    &lowar::EXTENSION,
+    #[cfg(feature = "timed")]
+    &crate::timed::EXTENSION,
+];
 
 /// The settings of some extensions, without those of others.
 pub(super) fn settings_of(extensions: Extensions, settings: Settings) -> Settings {
