@@ -11,7 +11,7 @@ use recorder::Recorder;
 use rustix::event::epoll;
 use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter};
-use softnic_wire::{Error, Instant, Layout, MacAddr, Node, TxFrame};
+use softnic_wire::{Error, Instant, MacAddr, Node, TxFrame};
 
 use crate::io::{MAX_FRAME, PacketIo};
 use crate::neighbours::{NeighbourError, Neighbours};
@@ -143,6 +143,12 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// The backends of all ports.
     pub fn ios(&self) -> impl Iterator<Item = &I> {
         self.ports.iter().map(|port| &port.io)
+    }
+
+    /// From now on a frame that comes in, at whichever port, is shown by [`Driver::readiness`]; `false` when one is there already.
+    pub fn prepare_sleep(&mut self) -> bool {
+        // Each is asked, also behind one that has a frame.
+        self.ports.iter_mut().fold(true, |nothing, port| port.io.prepare_sleep() && nothing)
     }
 
     /// A descriptor that is readable when a frame has come in, at whichever port.
@@ -278,8 +284,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// Sleeps until there may be something to do.
     fn sleep(&mut self) -> Result<(), DriverError> {
+        let (_, further) = self.ports.split_at_mut(1);
+        let nothing = further.iter_mut().all(|port| port.io.prepare_sleep());
         match self.nap() {
             Duration::ZERO => Ok(()),
+            _ if !nothing => Ok(()),
             nap => self.ports[0].io.wait(nap, self.others.as_ref().map(|fd| fd.as_fd())).map_err(DriverError::Io),
         }
     }
@@ -319,11 +328,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let mut record = Recorder::new(&mut self.capture, self.epoch);
         let (node, mut any) = (&mut self.node, false);
         for DriverPort { number, io, neighbours } in &mut self.ports {
-            let taken = io.receive(BATCH, &mut |frame| {
+            let taken = io.receive_located(BATCH, &mut |frame, layout| {
                 let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
                 before(node, now);
                 record.write(now, frame);
-                match Layout::locate(frame) {
+                match layout {
                     Ok(layout) => node.handle_located(now, *number, frame, layout),
                     Err(Error::NotRoce(_)) => neighbours.handle_frame(now, 0, frame),
                     Err(_) => node.handle_frame(now, *number, frame),

@@ -6,16 +6,27 @@ use std::time::Duration;
 
 use rustix::event::{self, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use softnic_wire::TxFrame;
+use softnic_wire::{Error, Layout, TxFrame};
 
 /// The longest frame that backends carry: path MTU 4096 with every header, and room for tags.
 pub const MAX_FRAME: usize = 4096 + 256;
+
+/// Takes a frame that came in, and its layout.
+pub type TakeLocated<'a> = dyn FnMut(&mut [u8], Result<Layout, Error>) + 'a;
 
 /// Where frames come from and go to, in batches and in the backend's own memory. Nothing here waits but [`PacketIo::wait`].
 pub trait PacketIo {
     /// Hands the frames that have come in, at most `limit`, to `take`, one by one; says how many. A frame may be written to
     /// during the call and is free afterwards.
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize>;
+
+    /// [`PacketIo::receive`], with the layout of each frame: a backend that looks for it anyway hands it on, so that it is found once.
+    fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
+        self.receive(limit, &mut |frame| {
+            let layout = Layout::locate(frame);
+            take(frame, layout);
+        })
+    }
 
     /// Asks `next` to write frames, at most `limit` and only while there is room, until it says that it has none. What it wrote
     /// leaves as one batch. Says how many it wrote; those that were lost on the way out are among them.
@@ -58,6 +69,10 @@ pub trait PacketIo {
 impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
         (**self).receive(limit, take)
+    }
+
+    fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
+        (**self).receive_located(limit, take)
     }
 
     fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {

@@ -24,7 +24,7 @@ mod wake;
 pub use dgram::{Dgram, DgramError, DgramSpec};
 pub use driver::{Driver, DriverError, DriverPort};
 pub use faulty::Faulty;
-pub use io::{MAX_FRAME, PacketIo};
+pub use io::{MAX_FRAME, PacketIo, TakeLocated};
 pub use memory_wire::MemoryWire;
 #[doc(hidden)]
 pub use neighbours::fuzz_neighbours;

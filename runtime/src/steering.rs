@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFlags, epoll};
 use softnic_nic::{Owner, negotiated_qp};
-use softnic_wire::{Layout, Qpn, TxFrame, bth};
+use softnic_wire::{Error, Layout, Qpn, TxFrame, bth};
 
 use crate::engine::Io;
-use crate::io::{PacketIo, sleep_on};
+use crate::io::{PacketIo, TakeLocated, sleep_on};
 use crate::memory_wire::{Incoming, Outgoing, direction};
 use crate::wake::Wake;
 
@@ -66,23 +66,31 @@ impl Steering {
 
 /// Whose frame it is, by the upper bits of its queue pair's number; `None` for a group's, which is everybody's. What is no RoCE packet
 /// stays with whoever received it.
-fn owner(frame: &[u8], bits: u32, me: u32) -> Option<u32> {
-    let Ok(layout) = Layout::locate(frame) else { return Some(me) };
+fn owner(frame: &[u8], layout: &Result<Layout, Error>, bits: u32, me: u32) -> Option<u32> {
+    let Ok(layout) = layout else { return Some(me) };
     let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return Some(me) };
     match header.dest_qp() {
         Qpn::MULTICAST => None,
         // What is negotiated for a queue pair goes to QP1, and is taken where the queue pair is.
-        Qpn::GSI => Some(Owner::of(negotiated_qp(frame, &layout).unwrap_or(Qpn::GSI), bits)),
+        Qpn::GSI => Some(Owner::of(negotiated_qp(frame, layout).unwrap_or(Qpn::GSI), bits)),
         qpn => Some(Owner::of(qpn, bits)),
     }
 }
 
 impl PacketIo for Steering {
     fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        self.receive_located(limit, &mut |frame, _| take(frame))
+    }
+
+    fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
         let Steering { inner, index, bits, incoming, outgoing, wakes, lost, .. } = self;
         let mut taken = 0;
         for from in incoming.iter_mut().flatten() {
-            taken += from.take(limit - taken, take);
+            // The rings carry bytes alone.
+            taken += from.take(limit - taken, &mut |frame| {
+                let layout = Layout::locate(frame);
+                take(frame, layout);
+            });
         }
         let mut touched = 0u64;
         let mut hand_over = |to: usize, frame: &[u8]| {
@@ -93,15 +101,15 @@ impl PacketIo for Steering {
             }
         };
         let mut own = 0;
-        inner.receive(limit - taken, &mut |frame| match owner(frame, *bits, *index) {
+        inner.receive_located(limit - taken, &mut |frame, layout| match owner(frame, &layout, *bits, *index) {
             Some(me) if me == *index => {
-                take(frame);
+                take(frame, layout);
                 own += 1;
             }
             Some(other) => hand_over(other as usize, frame),
             None => {
                 (0..wakes.len()).filter(|&to| to != *index as usize).for_each(|to| hand_over(to, frame));
-                take(frame);
+                take(frame, layout);
                 own += 1;
             }
         })?;

@@ -156,7 +156,7 @@ impl Engine {
         self.flush_recording(core);
         self.wake.prepare_sleep();
         // Whoever told us to stop before this woke a thread that did not sleep yet.
-        let nothing = core.driver.io_mut().prepare_sleep() && self.doorbells.is_empty() && !self.stopped();
+        let nothing = core.driver.prepare_sleep() && self.doorbells.is_empty() && !self.stopped();
         // Without a wire no timer means anything.
         let due = if self.failure.get().is_some() { None } else { core.due_in() }.unwrap_or(Duration::MAX);
         if !nothing || due.is_zero() {
