@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
-use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::Datagram;
+use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, QpInit};
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
