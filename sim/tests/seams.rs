@@ -14,7 +14,7 @@ use softnic_nic::transports::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr
 use softnic_nic::{Buffer, Nic};
 use softnic_sim::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
-use softnic_wire::{Instant, PathMtu, Qpn, RocePacket, Template, TxFrame};
+use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Psn, Qpn, RocePacket, Template, TxFrame, bth};
 
 const SIZE: usize = 64 << 10;
 const RTT: Duration = Duration::from_micros(100);
@@ -161,6 +161,149 @@ fn a_shim_adds_frames_and_gives_the_queue_pair_what_it_recovered() {
     assert!(without > 200 && with * 4 < without, "{without} packets again without the shim, {with} with it");
     let sent = twice.a().counters();
     assert_eq!(sent.sent_pkts, 2 * (sent.sent_requests + sent.retransmitted_packets));
+}
+
+/// Round-trip times as a shim measures them: behind every eighth frame a packet of the shim's own, which the peer's shim answers.
+struct Probes {
+    template: Template,
+    /// Frames of the queue pair that left.
+    frames: u32,
+    /// The probe that goes next, and the one whose echo does.
+    due: Option<u32>,
+    owed: Option<u32>,
+    /// When each probe left.
+    left: Vec<Instant>,
+    measured: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Probes {
+    /// Opcodes that no queue pair knows.
+    const PROBE: Opcode = Opcode(0xfe);
+    const ECHO: Opcode = Opcode(0xff);
+    const EVERY: u32 = 8;
+
+    fn is_own(frame: &[u8]) -> bool {
+        let opcode = RocePacket::parse(frame).expect("a RoCE packet").bth.opcode;
+        opcode == Probes::PROBE || opcode == Probes::ECHO
+    }
+}
+
+impl Shim for Probes {
+    fn on_agreement(&mut self, _: &Agreed) {}
+
+    fn set_template(&mut self, template: &Template) {
+        self.template = *template;
+    }
+
+    fn on_transmit(&mut self, _: Instant, _: &TxFrame<'_>, _: ShimResources<'_>) -> bool {
+        self.frames += 1;
+        if self.frames.is_multiple_of(Self::EVERY) {
+            self.due = Some(self.frames / Self::EVERY - 1);
+        }
+        self.due.is_some()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, _: ShimResources<'_>) -> bool {
+        let (opcode, number) = match (self.owed.take(), self.due) {
+            (Some(number), _) => (Self::ECHO, number),
+            (None, Some(number)) => {
+                self.due = None;
+                self.left.push(now);
+                (Self::PROBE, number)
+            }
+            (None, None) => return false,
+        };
+        let fields =
+            PacketFields { opcode, psn: Psn::new(0), ack_req: false, solicited: false, becn: false, payload_len: 4 };
+        self.template.build(tx, &fields, &ExtHeaders::default(), &number.to_be_bytes()).is_ok()
+    }
+
+    fn on_receive(
+        &mut self,
+        now: Instant,
+        received: &ReceivedFrame<'_>,
+        _: ExpectedPsns,
+        _: ShimResources<'_>,
+    ) -> ShimAction {
+        let opcode = Opcode(received.frame[received.bth]);
+        let payload = received.frame[received.bth + bth::LEN..].first_chunk();
+        match (opcode, payload.map(|&bytes| u32::from_be_bytes(bytes))) {
+            (Self::PROBE, Some(number)) => self.owed = Some(number),
+            (Self::ECHO, Some(number)) => {
+                self.measured.lock().unwrap().push(now.saturating_since(self.left[number as usize]));
+            }
+            _ => return ShimAction::Deliver,
+        }
+        ShimAction::Consume
+    }
+
+    fn poll_deliver(&mut self, _: Instant, _: ExpectedPsns, _: &mut [u8], _: ShimResources<'_>) -> Option<usize> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Instant, _: ShimResources<'_>) {}
+
+    fn reset(&mut self, _: ShimResources<'_>) {}
+}
+
+/// Puts probes below both queue pairs; the round trips that A measures.
+fn probe(w: &mut World) -> Arc<Mutex<Vec<Duration>>> {
+    let measured = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
+    for host in [A, B] {
+        let (ip, mac) = (w.pair.network.address(1 - host).0, w.pair.network.next_hop(host, 1 - host));
+        let path = w.pair.sim.nic(host).path_to(ip, mac, w.qpns[host].value()).unwrap();
+        let template = Template::new(&path, w.qpns[1 - host], bth::DEFAULT_PKEY);
+        let measured = Arc::clone(&measured[host]);
+        let shim = Probes { template, frames: 0, due: None, owed: None, left: Vec::new(), measured };
+        w.pair.sim.nic(host).set_shim(w.qpns[host], Some(Box::new(shim))).unwrap();
+    }
+    let [a, _] = measured;
+    a
+}
+
+/// The frames that A sends from now on, without those of the shim.
+fn requests(w: &mut World) -> Arc<Mutex<Vec<Vec<u8>>>> {
+    let frames = Arc::new(Mutex::new(Vec::new()));
+    let (seen, link) = (Arc::clone(&frames), w.pair.links[A]);
+    w.pair.sim.set_tap(Box::new(move |sent| {
+        if sent.link == link && !Probes::is_own(sent.frame) {
+            seen.lock().unwrap().push(sent.frame.to_vec());
+        }
+    }));
+    frames
+}
+
+#[test]
+fn a_shim_takes_and_answers_packets_of_its_own_and_the_queue_pair_never_hears_of_them() {
+    let (mut plain, mut probed) = (World::new(""), World::new(""));
+    let measured = probe(&mut probed);
+    let [without, with] = [&mut plain, &mut probed].map(|w| {
+        let frames = requests(w);
+        w.write(8, |_| {});
+        frames
+    });
+    // 512 requests, and an answer to each probe but perhaps the last; its time is that of the link and of at most a frame before it.
+    let measured = measured.lock().unwrap();
+    assert!((63..=64).contains(&measured.len()), "{}", measured.len());
+    assert!(measured.iter().all(|t| (RTT..RTT + Duration::from_micros(4)).contains(t)), "{measured:?}");
+    assert_eq!(*without.lock().unwrap(), *with.lock().unwrap());
+    let (a, b) = (*probed.a().counters(), *probed.pair.sim.nic(B).counters());
+    assert_eq!((a.rx_malformed, b.rx_malformed, a.retransmitted_packets), (0, 0, 0));
+    assert!(a.sent_pkts >= 512 + 64, "{}", a.sent_pkts);
+}
+
+#[test]
+fn probes_below_a_connection_that_loses_packets_do_not_harm_it() {
+    let mut w = World::new("loss=0.02");
+    let measured = probe(&mut w);
+    w.write(48, |_| {});
+    let measured = measured.lock().unwrap();
+    assert!(measured.len() > 300 && measured.iter().all(|&t| t >= RTT), "{measured:?}");
+    assert_eq!(w.a().counters().rx_malformed, 0);
 }
 
 /// A window that never changes, and a note of all that it was told.

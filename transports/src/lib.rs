@@ -28,6 +28,8 @@ mod recv_queue;
 mod send_queue;
 pub mod shim;
 pub mod sr;
+#[cfg(feature = "timed")]
+mod timed;
 mod timers;
 mod transport;
 mod uc;

@@ -26,7 +26,7 @@ pub(crate) struct Link {
 /// Which packet of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Which {
-    /// RC, UC or Selective Repeat.
+    /// That of the packet.
     pub(crate) service: Service,
     /// From 0.
     pub(crate) index: u32,
@@ -74,6 +74,10 @@ pub(crate) fn emit(
     if service == Service::Sr && slot.uses_receive() && (last || !matches!(slot.op, SendOp::WriteImm { .. })) {
         let number = slot.sends.wrapping_sub(1) & 0x00ff_ffff;
         ext.sr = Some(SrEth { flags: 0, number, offset });
+    }
+    #[cfg(feature = "timed")]
+    if service == Service::Timed {
+        ext.timed = Some(softnic_wire::timed::TimedEth { number: slot.first as u32, offset });
     }
     match slot.op {
         SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),

@@ -16,6 +16,8 @@ use crate::qp::{
 use crate::rc::Rc;
 use crate::shim::{Shim, ShimPools};
 use crate::sr::{self, Sr};
+#[cfg(feature = "timed")]
+use crate::timed::{self, Timed};
 use crate::uc::Uc;
 use crate::ud::Ud;
 use crate::wr::AhId;
@@ -31,6 +33,9 @@ pub enum AnyQp {
     Uc(Box<Uc>),
     /// Unreliable datagram, and QP1.
     Ud(Box<Ud>),
+    /// The example of docs/adding-a-transport.md.
+    #[cfg(feature = "timed")]
+    Timed(Box<Timed>),
 }
 
 /// Calls the same method on whichever transport it is.
@@ -41,6 +46,8 @@ macro_rules! each {
             AnyQp::Sr($qp) => $call,
             AnyQp::Uc($qp) => $call,
             AnyQp::Ud($qp) => $call,
+            #[cfg(feature = "timed")]
+            AnyQp::Timed($qp) => $call,
         }
     };
 }
@@ -54,6 +61,8 @@ impl AnyQp {
             Transport::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
             Transport::Ud if kind == QpKind::Gsi => AnyQp::Ud(Box::new(Ud::gsi(config, mtu))),
             Transport::Ud => AnyQp::Ud(Box::new(Ud::new(config, mtu))),
+            #[cfg(feature = "timed")]
+            Transport::Timed => AnyQp::Timed(Box::new(Timed::new(config))),
         }
     }
 
@@ -72,6 +81,8 @@ pub(crate) fn offer(transport: Transport, mtu: PathMtu, props: &PathProps) -> Re
         Transport::Sr { window } => Ok(sr::offer(window)),
         Transport::Lowar(code) => lowar::offer(code, mtu, props),
         Transport::Rc | Transport::Uc | Transport::Ud => Ok(Offer::default()),
+        #[cfg(feature = "timed")]
+        Transport::Timed => Ok(timed::offer()),
     }
 }
 

@@ -267,6 +267,12 @@ impl Receives {
         self.queue.head()
     }
 
+    /// When the receive at the head must be done at the latest.
+    #[cfg(feature = "timed")]
+    pub(crate) fn head_deadline(&self) -> Option<Instant> {
+        self.queue.head().and_then(|receive| self.queue.deadline(&receive))
+    }
+
     /// The receive that the message after `ahead` others goes into; of a shared queue, those before it are taken too.
     pub(crate) fn nth(&mut self, ahead: u32, host: &mut impl Host) -> Option<Receive> {
         if let Some(srq) = self.srq {

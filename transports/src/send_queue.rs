@@ -100,7 +100,10 @@ impl SendQueue {
     }
 
     /// When the work request at `position` must be done at the latest.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for transports that keep deadlines, of which there is none yet"))]
+    #[cfg_attr(
+        not(any(test, feature = "timed")),
+        expect(dead_code, reason = "for transports that keep deadlines, of which there is none yet")
+    )]
     pub(crate) fn deadline(&self, position: u32) -> Option<Instant> {
         self.deadlines.get(self.place(position))
     }

@@ -30,6 +30,9 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Unreliable connection with deadlines, the example of docs/adding-a-transport.md.
+    #[cfg(feature = "timed")]
+    Timed,
 }
 
 /// A transport as help texts show it.
@@ -39,12 +42,14 @@ struct Listed {
     about: &'static str,
 }
 
-const LIST: [Listed; 5] = [
+const LIST: &[Listed] = &[
     Listed { name: "rc", syntax: "rc", about: "reliable connection (RC): Go-Back-N, standard" },
     Listed { name: "sr", syntax: "sr[:PACKETS]", about: "RC: Selective Repeat, window [default: 16384]" },
     Listed { name: "lowar", syntax: "lowar[:R,C]", about: "RC: C repair packets behind R [default: 32,1]" },
     Listed { name: "uc", syntax: "uc", about: "unreliable connection" },
     Listed { name: "ud", syntax: "ud", about: "unreliable datagram" },
+    #[cfg(feature = "timed")]
+    Listed { name: "timed", syntax: "timed", about: "unreliable connection with deadlines" },
 ];
 
 impl Transport {
@@ -83,6 +88,8 @@ impl Transport {
             Transport::Lowar(_) => 2,
             Transport::Uc => 3,
             Transport::Ud => 4,
+            #[cfg(feature = "timed")]
+            Transport::Timed => 5,
         }
     }
 
@@ -91,6 +98,8 @@ impl Transport {
         match self {
             Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_) => QpKind::Rc,
             Transport::Uc => QpKind::Uc,
+            #[cfg(feature = "timed")]
+            Transport::Timed => QpKind::Uc,
             Transport::Ud => QpKind::Ud,
         }
     }
@@ -106,6 +115,8 @@ impl Transport {
             Transport::Sr { .. } => Extensions::SR,
             Transport::Lowar(_) => Extensions::LOWAR,
             Transport::Rc | Transport::Uc | Transport::Ud => Extensions::NONE,
+            #[cfg(feature = "timed")]
+            Transport::Timed => Extensions::TIMED,
         }
     }
 
@@ -126,7 +137,12 @@ impl Transport {
 
     /// Whether the last byte of a WRITE is in memory only when all bytes are.
     pub const fn places_in_order(self) -> bool {
-        !matches!(self, Transport::Sr { .. })
+        match self {
+            Transport::Sr { .. } => false,
+            #[cfg(feature = "timed")]
+            Transport::Timed => false,
+            _ => true,
+        }
     }
 
     /// The MTU that a link must have for this path MTU, where the transport's packets need more than those of the standard.
@@ -207,6 +223,8 @@ impl FromStr for Transport {
                 "lowar" => Ok(Transport::LOWAR),
                 "uc" => Ok(Transport::Uc),
                 "ud" => Ok(Transport::Ud),
+                #[cfg(feature = "timed")]
+                "timed" => Ok(Transport::Timed),
                 _ => Err(TransportError::Unknown(text.into())),
             },
             Some(("sr", window)) => match window.parse() {
@@ -245,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_transport_is_listed_under_its_own_name() {
-        for listed in &LIST {
+        for listed in LIST {
             let transport: Transport = listed.name.parse().unwrap();
             assert_eq!(transport.name(), listed.name);
             assert_eq!(listed.syntax.split('[').next(), Some(listed.name));

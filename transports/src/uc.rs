@@ -19,21 +19,21 @@ use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status
 
 /// A queue pair of an unreliable connection.
 pub struct Uc {
-    common: Common,
+    pub(crate) common: Common,
     payload: PayloadMode,
-    link: Option<Link>,
-    expected: Psn,
-    message: Reassembly,
+    pub(crate) link: Option<Link>,
+    pub(crate) expected: Psn,
+    pub(crate) message: Reassembly,
     /// The message under way is not whole: nothing is taken before the next one begins.
     dropping: bool,
     /// Where the WRITE that is under way goes.
     target: (u64, u32),
-    congestion: CongestionPoint,
+    pub(crate) congestion: CongestionPoint,
     timers: TimerTable,
 }
 
 /// What becomes of a packet that cannot be taken.
-enum Refusal {
+pub(crate) enum Refusal {
     /// The message is dropped, and nobody hears of it.
     Drop,
     /// The receive is of no use: it ends with this status, and the queue pair stops.
@@ -48,8 +48,13 @@ impl Uc {
 
     /// In the reset state.
     pub fn new(c: &Config) -> Uc {
+        Uc::supporting(c, Self::SUPPORTED)
+    }
+
+    /// In the reset state, as the part of a transport that takes this of a program.
+    pub(crate) fn supporting(c: &Config, supported: Supported) -> Uc {
         Uc {
-            common: Common::new(c, Self::SUPPORTED, SendRules::new(&c.caps, Self::SUPPORTED)),
+            common: Common::new(c, supported, SendRules::new(&c.caps, supported)),
             payload: c.payload,
             link: None,
             expected: Psn::new(0),
@@ -80,13 +85,21 @@ impl Uc {
         match self.take(packet, host) {
             Ok(()) => {}
             Err(Refusal::Drop) => self.abandon(),
-            Err(Refusal::Receive(status)) => self.common.fail(Some(status), host),
-            Err(Refusal::CqOverflow) => self.common.stop_fatally(host),
+            Err(refusal) => self.stop(refusal, host),
+        }
+    }
+
+    /// The queue pair stops, where the packet was not just dropped.
+    pub(crate) fn stop(&mut self, refusal: Refusal, host: &mut impl Host) {
+        match refusal {
+            Refusal::Drop => {}
+            Refusal::Receive(status) => self.common.fail(Some(status), host),
+            Refusal::CqOverflow => self.common.stop_fatally(host),
         }
     }
 
     /// Takes nothing more of the message under way; its receive is free for the next one.
-    fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self) {
         if let Some(link) = &self.link {
             self.message = Reassembly::new(link.mtu);
         }
@@ -126,7 +139,7 @@ impl Uc {
 
     /// Memory that the peer may not touch is not touched; the message is dropped, and the connection goes on
     /// (IBA 9.9.3: class D).
-    fn place_write(
+    pub(crate) fn place_write(
         &mut self,
         packet: &Inbound<'_>,
         offset: u32,
@@ -156,6 +169,40 @@ impl Uc {
             host.counters().resp_remote_access_errors += 1;
             Refusal::Drop
         })
+    }
+
+    /// Writes the next packet, of UC or of a service whose messages are cut as those of UC are.
+    #[inline]
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        host: &mut impl Host,
+        service: Service,
+    ) -> bool {
+        let Some(link) = &self.link else { return false };
+        if self.congestion.owes_notification() {
+            let receives = self.common.state.receives();
+            let link = Some(link).filter(|_| receives);
+            if self.congestion.transmit_notification(now, tx, link, host) {
+                return true;
+            }
+        }
+        if self.congestion.is_controlled() {
+            let until = self.congestion.pacing(now).filter(|_| self.common.has_something());
+            self.timers.set_or_stop(Timer::Pacing, until);
+            if until.is_some() {
+                return false;
+            }
+        }
+        let sent = self.common.send_next(tx, host, |tx, due, host| {
+            let which = Which { service, index: due.index, psn: due.psn, ack_req: false };
+            message::emit(tx, link, which, due.slot, due.source, host).map_err(|_| Status::LocProtErr)
+        });
+        if sent {
+            self.congestion.on_sent(now, tx);
+        }
+        sent
     }
 }
 
@@ -248,29 +295,7 @@ impl QueuePair for Uc {
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        let Some(link) = &self.link else { return false };
-        if self.congestion.owes_notification() {
-            let receives = self.common.state.receives();
-            let link = Some(link).filter(|_| receives);
-            if self.congestion.transmit_notification(now, tx, link, host) {
-                return true;
-            }
-        }
-        if self.congestion.is_controlled() {
-            let until = self.congestion.pacing(now).filter(|_| self.common.has_something());
-            self.timers.set_or_stop(Timer::Pacing, until);
-            if until.is_some() {
-                return false;
-            }
-        }
-        let sent = self.common.send_next(tx, host, |tx, due, host| {
-            let which = Which { service: Service::Uc, index: due.index, psn: due.psn, ack_req: false };
-            message::emit(tx, link, which, due.slot, due.source, host).map_err(|_| Status::LocProtErr)
-        });
-        if sent {
-            self.congestion.on_sent(now, tx);
-        }
-        sent
+        self.transmit(now, tx, host, Service::Uc)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -41,11 +41,11 @@ pub(crate) struct Common {
     pub(crate) pd: PdId,
     pub(crate) state: QpState,
     pub(crate) receives: Receives,
-    queue: SendQueue,
-    send_cq: CqId,
+    pub(crate) queue: SendQueue,
+    pub(crate) send_cq: CqId,
     sig_all: bool,
     /// The number of the next packet, counted as in the send queue, and its PSN.
-    next: u64,
+    pub(crate) next: u64,
     psn: Psn,
     established: bool,
     tell_drained: bool,
@@ -95,7 +95,7 @@ impl Common {
         self.queue.head().is_none_or(|slot| slot.first == self.next)
     }
 
-    fn check_drained(&mut self, host: &mut impl Host) {
+    pub(crate) fn check_drained(&mut self, host: &mut impl Host) {
         if self.tell_drained && self.state == QpState::SendQueueDrain && self.is_drained() {
             self.tell_drained = false;
             host.notify(Event::SqDrained(self.qpn));

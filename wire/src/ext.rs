@@ -8,6 +8,8 @@ use crate::aeth::Aeth;
 use crate::bytes::{be24, be32, be64, put24, put32, put64};
 use crate::opcode::HeaderSet;
 use crate::sr::SrEth;
+#[cfg(feature = "timed")]
+use crate::timed::TimedEth;
 use crate::{Error, Opcode, Qpn};
 
 /// RDMA extended transport header: where a WRITE or READ goes (IBA 9.3.3).
@@ -157,6 +159,9 @@ impl Feth {
 pub struct ExtHeaders {
     /// Selective Repeat header.
     pub sr: Option<SrEth>,
+    /// Timed header.
+    #[cfg(feature = "timed")]
+    pub timed: Option<TimedEth>,
     /// Datagram header, of UD.
     pub deth: Option<Deth>,
     /// XRC header, of XRC requests.
@@ -254,6 +259,10 @@ impl ExtHeaders {
         if h.contains(HeaderSet::SR) {
             ext.sr = c.take().map(SrEth::parse);
         }
+        #[cfg(feature = "timed")]
+        if h.contains(HeaderSet::TIMED) {
+            ext.timed = c.take().map(TimedEth::parse);
+        }
         if h.contains(HeaderSet::DETH) {
             ext.deth = c.take().map(Deth::parse);
         }
@@ -288,6 +297,8 @@ impl ExtHeaders {
     pub fn set(&self) -> HeaderSet {
         [
             (self.sr.is_some(), HeaderSet::SR),
+            #[cfg(feature = "timed")]
+            (self.timed.is_some(), HeaderSet::TIMED),
             (self.deth.is_some(), HeaderSet::DETH),
             (self.xrceth.is_some(), HeaderSet::XRCETH),
             (self.feth.is_some(), HeaderSet::FETH),
@@ -307,6 +318,10 @@ impl ExtHeaders {
     pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
         let mut slots = Slots { have: bytes.len(), rest: bytes, used: 0 };
         if let Some(h) = &self.sr {
+            h.emit(slots.take()?);
+        }
+        #[cfg(feature = "timed")]
+        if let Some(h) = &self.timed {
             h.emit(slots.take()?);
         }
         if let Some(h) = &self.deth {
@@ -350,6 +365,10 @@ impl fmt::Display for ExtHeaders {
             r
         };
         if let Some(h) = self.sr {
+            part(f, format_args!("{h}"))?;
+        }
+        #[cfg(feature = "timed")]
+        if let Some(h) = self.timed {
             part(f, format_args!("{h}"))?;
         }
         if let Some(h) = self.deth {

@@ -33,6 +33,8 @@ mod template;
 #[cfg(test)]
 pub(crate) mod tests;
 mod time;
+#[cfg(feature = "timed")]
+pub mod timed;
 pub mod transit;
 mod tx;
 pub mod udp;

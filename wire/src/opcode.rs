@@ -23,6 +23,9 @@ pub enum Service {
     Xrc,
     /// softnic's Selective Repeat: 0xc0 … 0xdf, the packets of RC that can come out of order.
     Sr,
+    /// The example of docs/adding-a-transport.md: 0x40 … 0x5f, in place of reliable datagrams.
+    #[cfg(feature = "timed")]
+    Timed,
     /// Vendors' range: 0xe0 … 0xff.
     Vendor,
 }
@@ -91,6 +94,9 @@ impl HeaderSet {
     pub const IETH: HeaderSet = HeaderSet(1 << 8);
     /// Selective Repeat extended transport header.
     pub const SR: HeaderSet = HeaderSet(1 << 9);
+    /// Timed extended transport header.
+    #[cfg(feature = "timed")]
+    pub const TIMED: HeaderSet = HeaderSet(1 << 10);
 
     /// Whether all of `other` is in `self`.
     #[inline]
@@ -107,7 +113,7 @@ impl HeaderSet {
     /// Bytes that the headers of the set take.
     pub const fn len(self) -> usize {
         let mut n = 0;
-        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8];
+        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8, 8];
         let mut i = 0;
         while i < lens.len() {
             if self.0 & (1 << i) != 0 {
@@ -182,6 +188,8 @@ const fn row(op: u8) -> Row {
         Service::Ud => matches!(op & 0x1f, 0x04 | 0x05),
         Service::Xrc => true,
         Service::Sr => op & 0x1f <= 0x17,
+        #[cfg(feature = "timed")]
+        Service::Timed => op & 0x1f <= 0x0b,
         Service::Cnp | Service::Rd | Service::Vendor => false,
     };
     let (kind, position, h) = match service(op) {
@@ -193,6 +201,8 @@ const fn row(op: u8) -> Row {
             (kind, position, h.with(H::XRCETH))
         }
         Service::Sr => (kind, position, of_selective_repeat(kind, h)),
+        #[cfg(feature = "timed")]
+        Service::Timed => (kind, position, h.with(H::TIMED)),
         _ => (kind, position, h),
     };
     Row { headers: h, len: h.len() as u8, kind, position }
@@ -217,7 +227,10 @@ const fn service(op: u8) -> Service {
     match op >> 5 {
         0 => Service::Rc,
         1 => Service::Uc,
+        #[cfg(not(feature = "timed"))]
         2 => Service::Rd,
+        #[cfg(feature = "timed")]
+        2 => Service::Timed,
         3 => Service::Ud,
         4 => Service::Cnp,
         5 => Service::Xrc,
@@ -388,6 +401,8 @@ impl fmt::Display for Opcode {
             Service::Ud => f.write_str("UD_")?,
             Service::Xrc => f.write_str("XRC_")?,
             Service::Sr => f.write_str("SR_")?,
+            #[cfg(feature = "timed")]
+            Service::Timed => f.write_str("TIMED_")?,
             Service::Rd | Service::Cnp | Service::Vendor => {}
         }
         f.write_str(name)

@@ -171,6 +171,8 @@ pub const fn opcode_of(service: Service, kind: MessageKind, position: Position) 
         Service::Ud => 0x60,
         Service::Xrc => 0xa0,
         Service::Sr => 0xc0,
+        #[cfg(feature = "timed")]
+        Service::Timed => 0x40,
         Service::Rd | Service::Cnp | Service::Vendor => return None,
     };
     let low = match (kind, position) {

@@ -277,16 +277,20 @@ impl Nic {
 
     /// Posts a receive.
     pub fn post_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let (_, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
-        let qp = &mut slot.endpoint.qp;
-        qp.recv_rules().check(wr)?;
-        qp.post_recv(wr, shared)
+        let (_, slot, _) = self.slot(qpn).ok_or(PostError::State)?;
+        slot.endpoint.qp.recv_rules().check(wr)?;
+        self.post_checked_recv(qpn, wr)
     }
 
     /// Posts a receive that was found to keep to the queue pair's rules.
     pub fn post_checked_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        let (_, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
-        slot.endpoint.qp.post_recv(wr, shared)
+        let (index, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
+        slot.endpoint.qp.post_recv(wr, shared)?;
+        // No packet need ever come that would arm the timer.
+        if wr.deadline.is_some() {
+            self.rearm(index);
+        }
+        Ok(())
     }
 
     /// Binds a memory window of type 1 by a work request; its key from then on. `bind.rkey` is not looked at: a window of

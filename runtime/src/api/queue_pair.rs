@@ -43,7 +43,7 @@ pub struct QpOptions {
     pub caps: Caps,
     /// Every send is signaled.
     pub sig_all: bool,
-    /// The transport of an RC queue pair, one of [`QpKind::Rc`]; not looked at for others, which have no choice.
+    /// The transport, one of the queue pair's kind. A queue pair of another kind than RC has that of the standard where this is of another kind.
     pub transport: Transport,
     /// Congestion control of an RC or UC queue pair; datagrams leave as fast as they can.
     pub cc: Cc,
@@ -189,7 +189,7 @@ impl ProtectionDomain {
         let usual = QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps);
         let transport = match *kind {
             QpKind::Rc if transport.kind() != QpKind::Rc => return Err(ObjectError::WrongTransport),
-            QpKind::Rc => *transport,
+            kind if transport.kind() == kind => *transport,
             _ => usual.transport,
         };
         let init = QpInit {

@@ -6,7 +6,12 @@ use super::{Extension, Offer};
 use crate::{lowar, sr};
 
 /// All of them.
-const EXTENSIONS: [&Extension; 2] = [&sr::EXTENSION, &lowar::EXTENSION];
+const EXTENSIONS: &[&Extension] = &[
+    &sr::EXTENSION,
+    &lowar::EXTENSION,
+    #[cfg(feature = "timed")]
+    &crate::timed::EXTENSION,
+];
 
 /// The settings of some extensions, without those of others.
 pub(super) fn settings_of(extensions: Extensions, settings: Settings) -> Settings {

@@ -45,44 +45,38 @@ pub(crate) unsafe extern "C" fn get(
     hints: Option<&rdma_addrinfo>,
     out: &mut *mut rdma_addrinfo,
 ) -> c_int {
+    let checked = fork::check().map_err(LookupError::Errno);
     // SAFETY: by the contract.
-    match fork::check()
-        .map_err(FallbackReason::Errno)
-        .and_then(|()| unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) })
-    {
+    match checked.and_then(|()| unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) }) {
         Ok(found) => {
             *out = Box::into_raw(found).cast();
             0
         }
-        Err(FallbackReason::Errno(e)) => {
+        Err(LookupError::Errno(e)) => {
             e.set();
             -1
         }
-        Err(FallbackReason::Resolver(code)) => {
+        Err(LookupError::Resolver(code)) => {
             Errno(libc::EADDRNOTAVAIL).set();
             code
         }
     }
 }
 
-enum FallbackReason {
+enum LookupError {
     Errno(Errno),
     Resolver(c_int),
 }
 
-impl From<Errno> for FallbackReason {
-    fn from(e: Errno) -> FallbackReason {
-        FallbackReason::Errno(e)
+impl From<Errno> for LookupError {
+    fn from(e: Errno) -> LookupError {
+        LookupError::Errno(e)
     }
 }
 
 /// # Safety
 /// As [`get`].
-unsafe fn look(
-    node: *const c_char,
-    service: *const c_char,
-    hints: &rdma_addrinfo,
-) -> Result<Box<Found>, FallbackReason> {
+unsafe fn look(node: *const c_char, service: *const c_char, hints: &rdma_addrinfo) -> Result<Box<Found>, LookupError> {
     let passive = hints.ai_flags & RAI_PASSIVE != 0;
     // SAFETY: the hints' addresses are as long as they say.
     let (hinted_source, hinted_destination) = unsafe {
@@ -136,7 +130,7 @@ unsafe fn resolve(
     node: *const c_char,
     service: *const c_char,
     hints: &rdma_addrinfo,
-) -> Result<SocketAddr, FallbackReason> {
+) -> Result<SocketAddr, LookupError> {
     // SAFETY: zeros ask for anything.
     let mut asked: libc::addrinfo = unsafe { std::mem::zeroed() };
     asked.ai_flags = if hints.ai_flags & RAI_PASSIVE != 0 { libc::AI_PASSIVE } else { 0 };
@@ -153,7 +147,7 @@ unsafe fn resolve(
         match libc::getaddrinfo(node, service, &raw const asked, &raw mut list) {
             0 => {}
             libc::EAI_SYSTEM => return Err(Errno::last().into()),
-            code => return Err(FallbackReason::Resolver(code)),
+            code => return Err(LookupError::Resolver(code)),
         }
         let first = if list.is_null() { Err(Errno::EINVAL) } else { addresses::read((*list).ai_addr) };
         libc::freeaddrinfo(list);

@@ -18,11 +18,13 @@ struct Listed {
 }
 
 /// By their bits, the lowest first.
-const LIST: [Listed; 4] = [
+const LIST: &[Listed] = &[
     Listed { bit: Extensions::SR, name: "sr", show: show::<SrSettings> },
     Listed { bit: Extensions::LOWAR, name: "lowar", show: show::<LowarSettings> },
     Listed { bit: Extensions::XP, name: "xp", show: |_, _| Ok(()) },
     Listed { bit: Extensions::SDR, name: "sdr", show: |_, _| Ok(()) },
+    #[cfg(feature = "timed")]
+    Listed { bit: Extensions::TIMED, name: "timed", show: |_, _| Ok(()) },
 ];
 
 fn show<T: ExtensionSettings + fmt::Display>(settings: &Settings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,6 +42,9 @@ impl Extensions {
     pub const XP: Extensions = Extensions(1 << 2);
     /// SDR, bitmaps of partial completion.
     pub const SDR: Extensions = Extensions(1 << 3);
+    /// Timed, the example of docs/adding-a-transport.md.
+    #[cfg(feature = "timed")]
+    pub const TIMED: Extensions = Extensions(1 << 31);
 
     /// Whether all of `other` are in this set.
     pub const fn contains(self, other: Extensions) -> bool {
@@ -74,7 +79,7 @@ impl fmt::Display for Extensions {
         }
         let mut rest = self.0;
         let mut comma = "";
-        for Listed { bit, name, .. } in LIST {
+        for &Listed { bit, name, .. } in LIST {
             if self.contains(bit) {
                 write!(f, "{comma}{name}")?;
                 comma = ",";
