@@ -8,9 +8,6 @@ use crate::red::{Policy, Red};
 use crate::script::{Direction, Script, ScriptError};
 use crate::text::on_one_line;
 
-/// What a frame may be held up by: far beyond every use, and far from the end of virtual time.
-pub(crate) const MAX_DELAY: Duration = Duration::from_secs(1000);
-
 /// One fault, or one property of the link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest delay of a frame: far beyond every use, and far from the end of virtual time.
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(1000);
+
 /// Bytes: a number with K, M or G for powers of 1024.
 pub fn parse_size(s: &str) -> Result<u64, String> {
     let (digits, factor) = match s.trim_end_matches(['B', 'b']).trim_end_matches('i') {

@@ -18,9 +18,8 @@ pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
 use softnic_transports::memory::{AccessError, AtomicOp, Bind, Memory, PdId, Region};
 use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
-use softnic_transports::{
-    AhId, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, RecvQueue, ShimPools, SrqId,
-};
+use softnic_transports::shim::ShimPools;
+use softnic_transports::{AhId, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, RecvQueue, SrqId};
 use softnic_wire::icrc::Icrc;
 use softnic_wire::{Qpn, Template};
 

@@ -9,9 +9,10 @@
 pub(crate) mod address_handle;
 pub mod cm;
 pub(crate) mod completion_channel;
-pub(crate) mod completion_queue;
+mod completion_queue;
 pub(crate) mod congestion;
 pub(crate) mod context;
+pub(crate) mod cq_shared;
 pub(crate) mod events;
 pub(crate) mod memory;
 pub(crate) mod open;

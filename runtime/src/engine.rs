@@ -27,7 +27,7 @@ pub(crate) use work::{Target, WorkQueue};
 
 use work::Work;
 
-use crate::api::completion_queue::CqShared;
+use crate::api::cq_shared::CqShared;
 use crate::api::events::Events;
 use crate::driver::{Driver, DriverError};
 use crate::io::PacketIo;

@@ -7,8 +7,8 @@ use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame, bth};
 
 use crate::negotiation::{Agreement, Choice, FallbackReason, NegotiationOutcome};
 use crate::qp::{Config, ModifyError, PathProps, PayloadMode, QpAttr, QpKind, check_rules, earlier};
-use crate::queue_pairs::{self, AnyQp, ShimPools};
-use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
+use crate::queue_pairs::{self, AnyQp};
+use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
 use crate::{Host, QpState, QueuePair, Transport};
 
 /// A queue pair with its attributes, its shim and its negotiation.

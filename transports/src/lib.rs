@@ -47,7 +47,7 @@ pub use outstanding::{OutstandingSend, OutstandingSends, SendProgress};
 pub use posting::{RecvRules, SendRules};
 pub use prefetch::prefetch;
 pub(crate) use qp::{Inbound, QpState, QueuePair};
-pub use queue_pairs::{AnyQp, ShimPools};
+pub use queue_pairs::AnyQp;
 pub use rc::ack_timeout;
 pub use recv_queue::{RecvQueue, SrqId};
 pub use transport::{Transport, TransportError};

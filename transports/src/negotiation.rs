@@ -10,6 +10,7 @@
 //! A [`Negotiator`] is one queue pair's part in it, from RTR on. Its caller sees to it that only MADs from the peer's address get
 //! here, keeps an offer that came before RTR, and remembers who never answers ([`SilentPeers`]).
 
+use core::ops::Range;
 use core::time::Duration;
 
 use softnic_wire::mad::Status;
@@ -24,7 +25,6 @@ mod round_trips;
 mod silent_peers;
 
 pub use agreement::Agreement;
-pub(crate) use extension::Extension;
 pub use frame::write;
 #[doc(hidden)]
 pub use fuzz::fuzz_negotiation;
@@ -40,6 +40,16 @@ pub(crate) const MIN_WAIT: Duration = Duration::from_millis(50);
 /// How long all offers together wait, at least: one side may become ready to receive long before the other, and the round trip
 /// may be long without anybody knowing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// An extension as the negotiation sees it. The module of each transport that needs its peer's consent has one.
+pub(crate) struct Extension {
+    /// Its bit in an offer.
+    pub(crate) bit: Extensions,
+    /// Its bytes among the settings.
+    pub(crate) range: Range<usize>,
+    /// Whether a peer can be spoken to that has these settings.
+    pub(crate) is_usable: fn(&Settings) -> bool,
+}
 
 /// The offer of this side for one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -14,7 +14,7 @@ use crate::qp::{
     Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, QpKind, ReceiveAttr, SendAttr, Update,
 };
 use crate::rc::Rc;
-use crate::shim::Shim;
+use crate::shim::{Shim, ShimPools};
 use crate::sr::{self, Sr};
 #[cfg(feature = "timed")]
 use crate::timed::{self, Timed};
@@ -97,13 +97,6 @@ pub(crate) fn shim(
         Transport::Lowar(code) => Some(Box::new(Lowar::new(code, template, mtu.bytes() as usize, payload))),
         _ => None,
     }
-}
-
-/// Memory that the shims of a NIC share, by kind of shim; made with the first queue pair that needs it.
-#[derive(Default)]
-pub struct ShimPools {
-    /// Coding units and the reordering ring of LoWAR.
-    pub lowar: lowar::Buffers,
 }
 
 impl ShimPools {

@@ -8,9 +8,9 @@ use std::any::Any;
 use softnic_wire::{Instant, Template, TxFrame};
 
 use crate::Counters;
+use crate::lowar::Buffers;
 use crate::negotiation::Agreed;
 use crate::qp::ExpectedPsns;
-use crate::queue_pairs::ShimPools;
 
 /// The decision of a shim about a frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,13 @@ pub enum ShimAction {
     /// The frame was for the shim itself. It may have frames for the queue pair ([`Shim::poll_deliver`]) and an answer of its own
     /// ([`Shim::poll_transmit`]) now.
     Consume,
+}
+
+/// Memory that the shims of a NIC share, by kind of shim; made with the first queue pair that needs it.
+#[derive(Default)]
+pub struct ShimPools {
+    /// Coding units and the reordering ring of LoWAR.
+    pub lowar: Buffers,
 }
 
 /// Memory and counters that all shims of a NIC share.

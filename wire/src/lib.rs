@@ -27,6 +27,7 @@ mod packet;
 mod psn;
 mod qpn;
 pub mod segment;
+mod settings;
 pub mod sr;
 mod template;
 #[cfg(test)]

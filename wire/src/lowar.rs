@@ -21,7 +21,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::bytes::{be16, be32, put16, put32};
-use crate::mad::vendor::ExtensionSettings;
+use crate::settings::ExtensionSettings;
 
 /// The settings of LoWAR in a negotiation: the blocks that the MAD's sender sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

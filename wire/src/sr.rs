@@ -13,7 +13,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::bytes::{be24, be32, put24, put32};
-use crate::mad::vendor::ExtensionSettings;
+use crate::settings::ExtensionSettings;
 
 /// Selective Repeat extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

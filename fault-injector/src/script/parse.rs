@@ -6,9 +6,8 @@ use softnic_wire::{Opcode, Psn, Qpn};
 use toml::{Table, Value};
 
 use super::{Action, Direction, Event, PsnMatch, QpnMatch, Script};
-use crate::spec::MAX_DELAY;
 use crate::text::on_one_line;
-use crate::units::parse_time;
+use crate::units::{MAX_DELAY, parse_time};
 
 /// Why a script was not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

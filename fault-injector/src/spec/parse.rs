@@ -6,10 +6,10 @@ use std::mem::discriminant;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::{BurstLen, Down, Fault, MAX_DELAY, Spec, SpecError};
+use super::{BurstLen, Down, Fault, Spec, SpecError};
 use crate::red::Red;
 use crate::script::Script;
-use crate::units::{parse_rate, parse_size, parse_time};
+use crate::units::{MAX_DELAY, parse_rate, parse_size, parse_time};
 
 /// Bytes that a script may have: who names a capture or a device by mistake is told so at once.
 const MAX_SCRIPT: u64 = 1 << 20;

@@ -1,8 +1,7 @@
 //! Shims below queue pairs: frames on their way through them, and the memory that they share.
 
-use softnic_transports::ShimPools;
 use softnic_transports::qp::{PayloadMode, QueuePair};
-use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
+use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
 use softnic_wire::{Instant, Layout, Qpn, icrc};
 
 use super::{Nic, ObjectError};

@@ -16,35 +16,10 @@ use softnic_wire::Qpn;
 
 use super::completion_channel::{ChannelEnd, CompletionChannel};
 use super::context::{Context, Inner};
+use super::cq_shared::CqShared;
 use crate::engine::{Core, CqOut, Engine};
 use crate::io::sleep_on;
 use crate::wake::Wake;
-
-/// The part of a completion queue, beside the rings, that engines and the program share.
-pub(crate) struct CqShared {
-    /// The arm of programs that wait for this queue alone.
-    arm: CqArm,
-    wake: Wake,
-    channel: Option<ChannelEnd>,
-    overflowed: AtomicBool,
-}
-
-impl CqShared {
-    /// Completions were put into a ring before this.
-    #[inline]
-    pub(crate) fn on_completions(&self, solicited: bool) {
-        if self.arm.take_if(solicited) {
-            self.wake.wake();
-        }
-        if let Some(channel) = &self.channel {
-            channel.on_completions(solicited);
-        }
-    }
-
-    pub(crate) fn set_overflowed(&self) {
-        self.overflowed.store(true, Ordering::Release);
-    }
-}
 
 /// A completion queue. It lives as long as a queue pair completes to it.
 ///

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, PartialReason, RecvWr, SendFlags, SendOp, SendWr, Transport};
+use softnic_nic::transports::{Completion, Data, PartialReason, RecvWr, SendFlags, SendOp, SendWr, Transport};
 use softnic_runtime::api::{
     CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, QpOptions, QueuePair,
 };

@@ -2,8 +2,9 @@
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::negotiation::FallbackReason;
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, Event, PartialReason, RecvWr, SendOp, SendWr, Status, Transport, WcOpcode};
+use softnic_nic::transports::{
+    Completion, Data, Event, PartialReason, RecvWr, SendOp, SendWr, Status, Transport, WcOpcode,
+};
 use softnic_wire::Instant;
 
 use crate::common::*;

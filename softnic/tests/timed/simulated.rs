@@ -6,9 +6,10 @@ use std::time::Duration;
 use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::wr::Data;
-use softnic_nic::transports::{Completion, PartialReason, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
-use softnic_sim::link::LinkConfig;
+use softnic_nic::transports::{
+    Completion, Data, PartialReason, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport,
+};
+use softnic_sim::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig};
 use softnic_wire::PathMtu;
 

@@ -96,7 +96,7 @@ mod x86 {
     /// By registers of 32 bytes: half the instructions of what every processor has.
     #[target_feature(enable = "avx2")]
     pub(super) fn xor_32(into: &mut [u8], from: &[u8]) {
-        super::portable(into, from);
+        crate::lowar::xor::portable(into, from);
     }
 }
 

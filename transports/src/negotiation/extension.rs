@@ -1,21 +1,9 @@
 //! The extensions that this side can speak: which settings of each make sense, and where they stand in a MAD.
 
-use core::ops::Range;
-
 use softnic_wire::mad::vendor::{Extensions, Settings};
 
-use super::Offer;
+use super::{Extension, Offer};
 use crate::{lowar, sr};
-
-/// An extension as the negotiation sees it. The module of each transport that needs its peer's consent has one.
-pub(crate) struct Extension {
-    /// Its bit in an offer.
-    pub(crate) bit: Extensions,
-    /// Its bytes among the settings.
-    pub(crate) range: Range<usize>,
-    /// Whether a peer can be spoken to that has these settings.
-    pub(crate) is_usable: fn(&Settings) -> bool,
-}
 
 /// All of them.
 const EXTENSIONS: &[&Extension] = &[

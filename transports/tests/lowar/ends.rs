@@ -1,10 +1,10 @@
 //! The two ends: a shim that sends, and one that receives for a queue pair that takes packets in their turn and no others.
 
+use softnic_transports::Counters;
 use softnic_transports::lowar::{Code, Lowar};
 use softnic_transports::negotiation::Agreed;
 use softnic_transports::qp::{ExpectedPsns, PayloadMode};
-use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
-use softnic_transports::{Counters, ShimPools};
+use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
 use softnic_wire::lowar::{LowarSettings, RepairHeader, Type};
 use softnic_wire::mad::vendor::{Extensions, Settings};
 use softnic_wire::{Instant, Layout, Opcode, Psn, Template, TxFrame, bth, icrc};

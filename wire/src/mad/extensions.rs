@@ -1,9 +1,9 @@
-//! The extensions that two NICs negotiate, and their settings: each extension has bytes of its own in the MAD.
+//! The extensions that two NICs negotiate, as a set of bits and in words.
 
 use core::fmt;
-use core::ops::Range;
 
 use crate::lowar::LowarSettings;
+use crate::settings::{ExtensionSettings, Settings};
 use crate::sr::SrSettings;
 
 /// A set of extensions to a connected transport: offered or accepted. Bits without a name are kept.
@@ -87,62 +87,5 @@ impl fmt::Display for Extensions {
             }
         }
         if rest != 0 { write!(f, "{comma}{rest:#x}") } else { Ok(()) }
-    }
-}
-
-/// The settings of one extension as bytes of the MAD.
-pub trait ExtensionSettings: Sized {
-    /// Its bytes among those of all extensions.
-    const RANGE: Range<usize>;
-
-    /// Reads exactly these bytes.
-    fn parse(bytes: &[u8]) -> Self;
-
-    /// Writes exactly these bytes.
-    fn emit(&self, bytes: &mut [u8]);
-}
-
-/// The settings of all extensions; zero where an extension is not negotiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Settings([u8; Settings::LEN]);
-
-impl Settings {
-    /// Bytes that extensions have for their settings in all.
-    pub const LEN: usize = 32;
-
-    /// No settings.
-    pub const NONE: Settings = Settings([0; Settings::LEN]);
-
-    /// As they stand in a MAD.
-    pub(super) const fn from_bytes(bytes: [u8; Settings::LEN]) -> Settings {
-        Settings(bytes)
-    }
-
-    /// As they stand in a MAD.
-    pub(super) const fn as_bytes(&self) -> &[u8; Settings::LEN] {
-        &self.0
-    }
-
-    /// The settings of one extension.
-    pub fn get<T: ExtensionSettings>(&self) -> T {
-        T::parse(&self.0[T::RANGE])
-    }
-
-    /// These, and the settings of one more extension.
-    pub fn with<T: ExtensionSettings>(mut self, settings: T) -> Settings {
-        settings.emit(&mut self.0[T::RANGE]);
-        self
-    }
-
-    /// These, without the bytes of one extension.
-    pub fn without(mut self, range: Range<usize>) -> Settings {
-        self.0[range].fill(0);
-        self
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings::NONE
     }
 }

@@ -28,10 +28,11 @@
 
 use core::fmt;
 
-pub use super::extensions::{ExtensionSettings, Extensions, Settings};
+pub use super::extensions::Extensions;
 use super::{Attribute, BASE_VERSION, Class, HEADER_LEN, MAD_LEN, Method, Repr, Status};
 use crate::Error;
 use crate::bytes::{array, be24, be32, put24, put32};
+pub use crate::settings::{ExtensionSettings, Settings};
 
 /// The vendor class that softnic negotiates in.
 pub const CLASS: Class = Class(0x4e);
