@@ -116,7 +116,7 @@ impl Receiver {
         let arrival = ReceivedFrame { frame, bth: layout.bth, end: layout.end };
         let awaited = self.awaited();
         let verdict = self.end.shim.on_receive(self.end.now, &arrival, awaited, resources!(self.end));
-        if verdict != ShimAction::Consume {
+        if matches!(verdict, ShimAction::Deliver | ShimAction::DeliverAndPoll) {
             self.hand(frame.to_vec());
         }
         if verdict != ShimAction::Deliver {
