@@ -238,7 +238,7 @@ fn one_side_may_agree_and_the_other_not_and_both_understand_each_other() {
     sides[1].ready_at = ms(1000);
     run(&mut sides, |_, now, mad| if mad.kind == Kind::Offer { vec![now] } else { vec![] });
     assert_eq!(sides[0].outcome(), NegotiationOutcome::Standard(FallbackReason::Silent));
-    assert_eq!(Some(sides[1].outcome()), sr(16));
+    assert_eq!(Some(sides[1].outcome()), sr(64));
     assert!(sides[0].negotiator.unwrap().accepts(Extensions::SR));
 }
 
