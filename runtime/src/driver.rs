@@ -147,8 +147,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// From now on a frame that comes in, at whichever port, is shown by [`Driver::readiness`]; `false` when one is there already.
     pub fn prepare_sleep(&mut self) -> bool {
-        // Each is asked, also behind one that has a frame.
-        self.ports.iter_mut().fold(true, |nothing, port| port.io.prepare_sleep() && nothing)
+        let mut nothing = true;
+        for port in &mut self.ports {
+            nothing &= port.io.prepare_sleep();
+        }
+        nothing
     }
 
     /// A descriptor that is readable when a frame has come in, at whichever port.
