@@ -37,13 +37,8 @@ pub struct QpInit {
 impl QpInit {
     /// A queue pair of the standard's transport of that kind, with receives of its own, and sends signaled one by one.
     pub fn new(kind: QpKind, pd: PdId, send_cq: CqId, recv_cq: CqId, caps: Caps) -> QpInit {
-        let transport = match kind {
-            QpKind::Rc => Transport::Rc,
-            QpKind::Uc => Transport::Uc,
-            QpKind::Ud | QpKind::Gsi => Transport::Ud,
-        };
         QpInit {
-            transport,
+            transport: Transport::standard(kind),
             gsi: kind == QpKind::Gsi,
             pd,
             send_cq,

@@ -93,6 +93,15 @@ impl Transport {
         }
     }
 
+    /// The standard's transport of a kind of queue pair.
+    pub const fn standard(kind: QpKind) -> Transport {
+        match kind {
+            QpKind::Rc => Transport::Rc,
+            QpKind::Uc => Transport::Uc,
+            QpKind::Ud | QpKind::Gsi => Transport::Ud,
+        }
+    }
+
     /// The kind of queue pair that a program asks for to get it.
     pub const fn kind(self) -> QpKind {
         match self {

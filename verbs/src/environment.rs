@@ -24,7 +24,7 @@ pub(crate) fn environment() -> Result<&'static Environment, &'static str> {
 
 /// The transport of RC queue pairs whose program does not choose one.
 pub(crate) fn usual_transport() -> Transport {
-    environment().map_or(Transport::Rc, |environment| environment.transport)
+    environment().map_or(Transport::default(), |environment| environment.transport)
 }
 
 /// A variable that is set to something.
@@ -53,7 +53,7 @@ impl Environment {
         };
         let transport = match variable("SOFTNIC_TRANSPORT")? {
             Some(name) => Transport::parse_rc(&name).map_err(|e| format!("SOFTNIC_TRANSPORT: {e}"))?,
-            None => Transport::Rc,
+            None => Transport::default(),
         };
         let cc = match variable("SOFTNIC_CC")? {
             Some(name) => parse_cc(&name).map_err(|e| format!("SOFTNIC_CC: {e}"))?,

@@ -61,7 +61,7 @@ impl QpOptions {
             srq: None,
             caps,
             sig_all: true,
-            transport: Transport::Rc,
+            transport: Transport::default(),
             cc: Cc::None,
         }
     }
