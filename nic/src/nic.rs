@@ -158,6 +158,23 @@ struct Group {
     members: Vec<u32>,
 }
 
+/// Whose turn it is to send by a port.
+#[derive(Debug, Clone)]
+struct Turns {
+    /// Frames pass by the port: its link is up. Loopback always is.
+    up: bool,
+    /// Queue pairs that may have something to send, in turn.
+    ready: VecDeque<u32>,
+    /// Bytes that the first of them may still send in its turn; 0 when that has not begun.
+    left: u32,
+}
+
+impl Turns {
+    const fn new() -> Turns {
+        Turns { up: true, ready: VecDeque::new(), left: 0 }
+    }
+}
+
 /// A software RDMA NIC.
 ///
 /// As a [`Node`](softnic_wire::Node) it has any number of wire ports, [`Nic::WIRE`] the first of them, and [`Nic::LOOPBACK`] for frames among
@@ -176,10 +193,8 @@ pub struct Nic {
     gsi: Option<u32>,
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
-    /// Queue pairs that may have something to send, in turn, for each port.
-    ready: Vec<VecDeque<u32>>,
-    /// Bytes that the first of each list may still send in its turn; 0 when that has not begun.
-    turn_left: Vec<u32>,
+    /// Whose turn it is, for each port of the Node.
+    turns: Vec<Turns>,
     timers: Timers,
     /// Peers that answered no offer of extensions.
     silent_peers: SilentPeers,
@@ -218,8 +233,7 @@ impl Nic {
             gsi: None,
             slots: Vec::new(),
             groups: Vec::new(),
-            ready: vec![VecDeque::new(); 2],
-            turn_left: vec![0; 2],
+            turns: vec![Turns::new(); 2],
             timers: Timers::default(),
             silent_peers: SilentPeers::default(),
             round_trips: RoundTrips::default(),

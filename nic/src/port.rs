@@ -22,8 +22,6 @@ const DEFAULT_LINK_RATE: u64 = 10_000_000_000;
 #[derive(Debug)]
 pub(crate) struct WirePort {
     pub(crate) port: Port,
-    /// The link is up.
-    pub(crate) up: bool,
     /// The MTU of the link; `None` where it carries packets of any length.
     pub(crate) link_mtu: Option<u32>,
     /// The rate of the link in bits a second.
@@ -32,12 +30,17 @@ pub(crate) struct WirePort {
 
 impl WirePort {
     pub(crate) fn new(port: Port) -> WirePort {
-        WirePort { port, up: true, link_mtu: None, link_rate: DEFAULT_LINK_RATE }
+        WirePort { port, link_mtu: None, link_rate: DEFAULT_LINK_RATE }
     }
 
     /// Whether an address is one of this port's; mostly it is the first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has(&self, address: IpAddr) -> bool {
-        self.port.addresses.first() == Some(&address) || self.port.addresses.contains(&address)
+        self.port.addresses.first() == Some(&address) || self.has_further(address)
+    }
+
+    #[inline(never)]
+    fn has_further(&self, address: IpAddr) -> bool {
+        self.port.addresses.contains(&address)
     }
 }

@@ -19,6 +19,8 @@ pub struct Endpoint {
     shim: Option<Box<dyn Shim>>,
     /// The shim, or the negotiation, may have something to send.
     due: bool,
+    /// There is neither a shim nor a negotiation: one look for each packet, instead of two.
+    bare: bool,
     transport: Transport,
     kind: QpKind,
     /// All attributes that were set since the reset state.
@@ -36,6 +38,7 @@ impl Endpoint {
             qp: AnyQp::new(transport, kind, config, mtu),
             shim: None,
             due: false,
+            bare: !negotiates,
             transport,
             kind,
             attr: QpAttr::default(),
@@ -86,6 +89,7 @@ impl Endpoint {
         self.qp.reset();
         (self.attr, self.shim, self.due) = (QpAttr::default(), None, false);
         let offers = self.offers();
+        self.bare = !offers;
         self.agreement = self.agreement.take().filter(|_| offers);
         if let Some(agreement) = &mut self.agreement {
             agreement.reset();
@@ -144,7 +148,7 @@ impl Endpoint {
             if let (Some(peer), Some(dest_qp)) = (self.peer(), self.attr.dest_qp) {
                 agreement.begin(Default::default(), (peer, dest_qp), false, Default::default());
             }
-            self.agreement = Some(Box::new(agreement));
+            (self.agreement, self.bare) = (Some(Box::new(agreement)), false);
         }
         if let Some(agreement) = &mut self.agreement {
             agreement.handle_mad(now, from, mad);
@@ -185,7 +189,7 @@ impl Endpoint {
     // ---- frames ----
 
     /// Writes the next frame, if there is one to send now: what the negotiation or the shim has goes before the queue pair's packets.
-    #[inline]
+    #[inline(always)] // a packet of a queue pair without a shim must not pay for those that have one
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -193,7 +197,7 @@ impl Endpoint {
         host: &mut impl Host,
         pools: &mut ShimPools,
     ) -> bool {
-        if self.due || self.shim.is_some() {
+        if !self.bare && (self.due || self.shim.is_some()) {
             return self.transmit_with_shim(now, tx, host, pools);
         }
         self.qp.poll_transmit(now, tx, host)
@@ -243,11 +247,16 @@ impl Endpoint {
     }
 
     /// When [`Endpoint::handle_timeout`] or [`Endpoint::handle_shim_timeout`] wants to be called.
-    #[inline]
+    #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.shim.is_none() && self.agreement.is_none() {
-            return self.qp.poll_timeout();
+        match self.bare {
+            true => self.qp.poll_timeout(),
+            false => self.poll_all_timeouts(),
         }
+    }
+
+    #[inline(never)]
+    fn poll_all_timeouts(&self) -> Option<Instant> {
         let shim = self.shim.as_ref().and_then(|shim| shim.poll_timeout());
         let negotiation = self.agreement.as_ref().and_then(|agreement| agreement.poll_timeout());
         earlier(self.qp.poll_timeout(), earlier(shim, negotiation))
@@ -267,11 +276,12 @@ impl Endpoint {
     /// Puts a shim below the queue pair, or takes it away; the memory of the one before was given back.
     pub fn set_shim(&mut self, shim: Option<Box<dyn Shim>>) {
         self.due = shim.is_some();
+        self.bare = shim.is_none() && self.agreement.is_none();
         self.shim = shim;
     }
 
     /// Whether there is a shim.
-    #[inline]
+    #[inline(always)]
     pub fn has_shim(&self) -> bool {
         self.shim.is_some()
     }

@@ -66,6 +66,24 @@ impl AnyQp {
         }
     }
 
+    /// [`QueuePair::poll_transmit`] of whichever transport it is.
+    #[inline(never)]
+    fn transmit_other(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        each!(self, qp => qp.poll_transmit(now, tx, host))
+    }
+
+    /// [`QueuePair::poll_timeout`] of whichever transport it is.
+    #[inline(never)]
+    fn timeout_of_other(&self) -> Option<Instant> {
+        each!(self, qp => qp.poll_timeout())
+    }
+
+    /// [`QueuePair::handle_packet`] of whichever transport it is.
+    #[inline(never)]
+    fn hand_to_other(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        each!(self, qp => qp.handle_packet(now, packet, host))
+    }
+
     /// Hints that its state will be wanted soon.
     #[inline]
     pub fn prefetch_state(&self) {
@@ -114,7 +132,7 @@ impl QueuePair for AnyQp {
         each!(self, qp => qp.qpn())
     }
 
-    #[inline]
+    #[inline(always)]
     fn state(&self) -> QpState {
         each!(self, qp => qp.state())
     }
@@ -180,19 +198,28 @@ impl QueuePair for AnyQp {
         each!(self, qp => qp.post_recv(wr, host))
     }
 
-    #[inline]
+    #[inline(always)]
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
-        each!(self, qp => qp.handle_packet(now, packet, host))
+        match self {
+            AnyQp::Rc(qp) => qp.handle_packet(now, packet, host),
+            _ => self.hand_to_other(now, packet, host),
+        }
     }
 
-    #[inline]
+    #[inline(always)] // most packets are RC's, which needs no call then
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        each!(self, qp => qp.poll_transmit(now, tx, host))
+        match self {
+            AnyQp::Rc(qp) => qp.poll_transmit(now, tx, host),
+            _ => self.transmit_other(now, tx, host),
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_timeout(&self) -> Option<Instant> {
-        each!(self, qp => qp.poll_timeout())
+        match self {
+            AnyQp::Rc(qp) => qp.poll_timeout(),
+            _ => self.timeout_of_other(),
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {

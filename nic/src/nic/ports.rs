@@ -6,7 +6,7 @@ use softnic_transports::Event;
 use softnic_transports::qp::PathProps;
 use softnic_wire::{MacAddr, Path, bth};
 
-use super::Nic;
+use super::{Nic, Turns};
 use crate::address::AddressAttr;
 use crate::port::{Port, WirePort};
 
@@ -19,10 +19,9 @@ impl Nic {
     /// Adds a wire port; its number, by which queue pairs ([`QpAttr::port`](crate::QpAttr::port)) and drivers name it.
     pub fn add_port(&mut self, port: Port) -> usize {
         self.ports.push(WirePort::new(port));
-        self.ready.push(Default::default());
-        self.turn_left.push(0);
-        for ready in &mut self.ready {
-            ready.reserve(self.slots.len());
+        self.turns.push(Turns::new());
+        for turns in &mut self.turns {
+            turns.ready.reserve(self.slots.len());
         }
         self.ports.len()
     }
@@ -33,7 +32,7 @@ impl Nic {
     }
 
     /// The wire port with a number.
-    #[inline]
+    #[inline(always)]
     pub(super) fn wire(&self, number: usize) -> Option<&WirePort> {
         self.ports.get(number.checked_sub(1)?)
     }
@@ -53,13 +52,13 @@ impl Nic {
     }
 
     /// Whether frames pass by this port of the Node now; loopback always carries them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn carries(&self, number: usize) -> bool {
-        number == Nic::LOOPBACK || self.wire(number).is_some_and(|wire| wire.up)
+        self.turns.get(number).is_some_and(|turns| turns.up)
     }
 
     /// Whether an address is one of this NIC's, of whichever port.
-    #[inline]
+    #[inline(never)] // no packet of a connection asks
     pub(super) fn is_ours(&self, address: IpAddr) -> bool {
         self.ports.iter().any(|wire| wire.has(address))
     }
@@ -76,8 +75,10 @@ impl Nic {
 
     /// The link of a port is up or down: then no frame leaves or comes in there, and lost packets are retried as ever.
     pub fn set_link_of(&mut self, number: usize, up: bool) {
-        let Some(wire) = self.wire_mut(number).filter(|wire| wire.up != up) else { return };
-        wire.up = up;
+        if self.wire(number).is_none() || self.turns[number].up == up {
+            return;
+        }
+        self.turns[number].up = up;
         self.shared.events.push_back(if up { Event::PortActive } else { Event::PortErr });
     }
 

@@ -73,8 +73,8 @@ impl Nic {
             return Err(ObjectError::WrongKind);
         }
         place(&mut self.slots, Slot::new(init, endpoint));
-        for ready in &mut self.ready {
-            ready.reserve(self.slots.len());
+        for turns in &mut self.turns {
+            turns.ready.reserve(self.slots.len());
         }
         self.count_users(init, 1);
         Ok(qpn)
@@ -129,7 +129,7 @@ impl Nic {
         let index = self.return_number(qpn).ok_or(ObjectError::NoSuchQp)?;
         self.reset_shim(index);
         let slot = self.slots[index as usize].take();
-        for port in 0..self.ready.len() {
+        for port in 0..self.turns.len() {
             self.dequeue(index, port);
         }
         for group in &mut self.groups {

@@ -28,6 +28,7 @@ impl Nic {
     }
 
     /// Takes a frame whose layout is known.
+    #[inline(always)]
     pub(super) fn receive_located(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: Layout) {
         let counters = &mut self.shared.counters;
         counters.rcvd_pkts += 1;

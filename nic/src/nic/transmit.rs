@@ -43,17 +43,17 @@ impl Nic {
 
     /// Takes a queue pair out of the list of a port, and ends its turn if it has it.
     pub(super) fn dequeue(&mut self, index: u32, port: usize) {
-        if self.ready[port].front() == Some(&index) {
-            self.turn_left[port] = 0;
+        if self.turns[port].ready.front() == Some(&index) {
+            self.turns[port].left = 0;
         }
-        self.ready[port].retain(|&i| i != index);
+        self.turns[port].ready.retain(|&i| i != index);
     }
 
     #[inline]
     fn enqueue(&mut self, index: u32, port: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             slot.queued = Some(port);
-            self.ready[port].push_back(index);
+            self.turns[port].ready.push_back(index);
         }
     }
 
@@ -61,18 +61,18 @@ impl Nic {
     /// its state is fetched once for many of them.
     #[inline]
     fn whose_turn(&mut self, port: usize) -> Option<u32> {
-        if self.turn_left[port] > 0 {
-            let index = self.ready[port].front().copied()?;
+        if self.turns[port].left > 0 {
+            let index = self.turns[port].ready.front().copied()?;
             match self.slots.get(index as usize) {
                 // A datagram queue pair may go elsewhere with its next packet, also with one that was posted meanwhile.
-                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => self.turn_left[port] = 0,
+                Some(Some(slot)) if slot.peer.is_none() && self.port_of(slot) != port => self.turns[port].left = 0,
                 _ => return Some(index),
             }
         }
-        while let Some(&index) = self.ready[port].front() {
+        while let Some(&index) = self.turns[port].ready.front() {
             let leaves_by = match self.slots.get(index as usize) {
                 Some(Some(slot)) => {
-                    self.turn_left[port] = QUANTUM.saturating_sub(slot.debt).max(1);
+                    self.turns[port].left = QUANTUM.saturating_sub(slot.debt).max(1);
                     self.port_of(slot)
                 }
                 _ => port,
@@ -91,7 +91,7 @@ impl Nic {
     /// where that of the third is.
     #[inline]
     fn prefetch_next(&self, port: usize) {
-        let behind = |i: usize| self.ready[port].get(i).and_then(|&index| self.slots.get(index as usize));
+        let behind = |i: usize| self.turns[port].ready.get(i).and_then(|&index| self.slots.get(index as usize));
         if let Some(slot) = behind(3) {
             prefetch(slot);
         }
@@ -105,27 +105,27 @@ impl Nic {
 
     /// The queue pair at the head of the list has sent this many bytes.
     fn spend(&mut self, index: u32, port: usize, bytes: usize) {
-        let (left, bytes) = (self.turn_left[port], bytes as u32);
+        let (left, bytes) = (self.turns[port].left, bytes as u32);
         let Some(Some(slot)) = self.slots.get(index as usize) else { return };
         // Its next datagram may go elsewhere, and only that port will be asked for it.
         let leaves_by = self.port_of(slot);
         if bytes < left && leaves_by == port {
-            self.turn_left[port] = left - bytes;
+            self.turns[port].left = left - bytes;
             return;
         }
-        self.turn_left[port] = 0;
+        self.turns[port].left = 0;
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             slot.debt = bytes.saturating_sub(left);
         }
-        self.ready[port].pop_front();
+        self.turns[port].ready.pop_front();
         self.enqueue(index, leaves_by);
     }
 
     /// The queue pair at the head of the list has nothing to send: idle ones cost nothing.
     #[inline]
     fn end_turn(&mut self, index: u32, port: usize) {
-        self.turn_left[port] = 0;
-        self.ready[port].pop_front();
+        self.turns[port].left = 0;
+        self.turns[port].ready.pop_front();
         if let Some(Some(slot)) = self.slots.get_mut(index as usize) {
             (slot.queued, slot.debt) = (None, 0);
         }
@@ -189,7 +189,7 @@ impl Nic {
     /// Carries frames among this NIC's own queue pairs; for drivers that have no faults to put in their way. Says whether
     /// there was any.
     pub fn loop_back(&mut self, now: Instant) -> bool {
-        if self.ready[Nic::LOOPBACK].is_empty() {
+        if self.turns[Nic::LOOPBACK].ready.is_empty() {
             return false;
         }
         let mut frame = [0; super::MAX_FRAME];
@@ -231,9 +231,9 @@ impl Node for Nic {
                 let bytes = tx.wire_len();
                 self.shared.counters.sent_pkts += 1;
                 self.shared.counters.sent_bytes += bytes as u64;
-                match self.turn_left[port].checked_sub(bytes as u32) {
+                match self.turns[port].left.checked_sub(bytes as u32) {
                     // A connection's next frame leaves by the same port.
-                    Some(left) if left > 0 && connected => self.turn_left[port] = left,
+                    Some(left) if left > 0 && connected => self.turns[port].left = left,
                     _ => self.spend(index, port, bytes),
                 }
                 return true;
