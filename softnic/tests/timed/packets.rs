@@ -1,10 +1,10 @@
 //! Packet by packet: whole messages, deadlines that pass, gaps, and a peer that knows only UC.
 
-use softnic_nic::QpKind;
 use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::{
     Completion, Data, Event, PartialReason, RecvWr, SendOp, SendWr, Status, Transport, WcOpcode,
 };
+use softnic_nic::{Nic, QpKind};
 use softnic_wire::Instant;
 
 use crate::common::*;
@@ -166,7 +166,7 @@ fn a_send_that_cannot_leave_before_its_deadline_leaves_the_queue() {
     // Of three packets one has left when the time is over.
     let deadline = Some(Instant::from_nanos(w.now.as_nanos() + 1_000));
     w.post(A, &SendWr { deadline, ..wr(3, SendOp::Send, Data::Gather(&sges)) }).unwrap();
-    assert!(w.transmit_one(A, 0).is_some());
+    assert!(w.transmit_one(A, Nic::WIRE).is_some());
     w.wait(1_000);
     assert_eq!((sent(&mut w), w.transmit(A).len()), (vec![(3, MTU as u32, DEADLINE)], 0));
 }
