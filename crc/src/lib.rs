@@ -3,12 +3,14 @@
 //!
 //! A CRC over bytes that were just copied waits for the copy's stores, and one over the source beside the copy may see other
 //! bytes than the copy did, because a program may write to its memory at any time. [`copy`] loads each byte once and uses it for
-//! both. Where the processor has no 512-bit carry-less multiplication the same is done in two steps, by memcpy and `crc32fast`.
+//! both, and each aligned word whole. Where the processor has no 512-bit carry-less multiplication, or where blocks would cut words, the
+//! copy and the CRC of it are two steps.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 mod portable;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod vector;
+mod words;
 
 /// Ones to be put over the first bytes of a packet, prepared so that they can be loaded at any distance from a block's begin.
 #[derive(Debug, Clone)]
@@ -58,19 +60,22 @@ pub fn masked(crc: u32, mask: &Mask, bytes: &[u8]) -> u32 {
 }
 
 /// Copies from `src` to `dst` and says the CRC of `head` and what was copied, behind what `crc` is the CRC of. Somebody may
-/// write to `src` meanwhile: the CRC is that of the bytes that `dst` got.
+/// write to `src` meanwhile: the CRC is that of the bytes that `dst` got, and each aligned word of eight bytes is as it was at one moment.
 ///
 /// # Safety
 /// `src` is valid for reads of `dst.len()` bytes, and does not overlap `dst`.
 #[inline]
 #[allow(unsafe_code)]
 pub unsafe fn copy(crc: u32, head: &[u8], src: *const u8, dst: &mut [u8]) -> u32 {
+    // Blocks are counted from the end: where that ends no word, their borders lie inside words, which would be read in two steps.
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if let Some(vector) = vector::Vector::get() {
+    if (src.addr() + dst.len()).is_multiple_of(words::WORD)
+        && let Some(vector) = vector::Vector::get()
+    {
         // SAFETY: as our caller promises.
         return unsafe { vector.copy(crc, head, src, dst) };
     }
     // SAFETY: as our caller promises.
-    unsafe { core::ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) };
-    portable::update(portable::update(crc, head), dst)
+    unsafe { words::copy(src, dst) };
+    update(update(crc, head), dst)
 }

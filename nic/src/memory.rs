@@ -3,12 +3,15 @@
 //! A NIC reads and writes registered memory while the program does the same, from any thread: that is what RDMA is. So no reference to
 //! these bytes ever exists, only raw pointers, and bytes that several write at a time are whoever's they end up to be. The language
 //! calls such plain copies a data race; there is no other copy of many bytes at this speed, every user of shared memory or of
-//! hardware DMA relies on the same, and what programs agree on (the last byte of a message, eight bytes of an atomic) is atomic.
+//! hardware DMA relies on the same, and what programs agree on (the order of bytes, the last word of a message, eight bytes of an
+//! atomic) is kept: see `placing`.
 #![allow(unsafe_code)]
+
+mod placing;
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use softnic_transports::memory::AtomicOp;
 use softnic_wire::icrc::Icrc;
@@ -134,15 +137,13 @@ impl Buffer {
         Icrc::from_value(unsafe { softnic_crc::copy(crc.value(), head, from, out) })
     }
 
-    /// [`Buffer::write_at`], with the last byte stored last: programs poll for it.
+    /// [`Buffer::write_at`] for what comes from the wire: in ascending order, aligned words whole, the last one last, for programs poll
+    /// for it.
     #[inline]
     pub(crate) fn place(&self, offset: usize, bytes: &[u8]) {
-        let Some((&last, body)) = bytes.split_last() else { return };
-        self.write_at(offset, body);
-        fence(Ordering::Release);
-        // SAFETY: the byte is inside the buffer (`raw` checks it), aligned as any byte is, and valid for the call.
-        let cell = unsafe { AtomicU8::from_ptr(self.raw(offset + body.len(), 1)) };
-        cell.store(last, Ordering::Release);
+        let to = self.raw(offset, bytes.len());
+        // SAFETY: as in `write_at`.
+        unsafe { placing::place(to, bytes) }
     }
 
     /// Changes the eight bytes at `offset` in one step; `None` where they are not aligned.
