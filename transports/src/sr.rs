@@ -182,7 +182,11 @@ impl Sr {
         let of_responses = packet.ext.sr.is_some_and(|sr| sr.flags & SrEth::RESPONSES != 0);
         if opcode == Opcode::SR_ACKNOWLEDGE && of_responses {
             if let Some(responder) = &mut self.responder {
-                responder.handle_acknowledgement(now, packet, &self.rtt, &mut self.rc.requester.timers);
+                let shortest = self.rtt.shortest();
+                responder.handle_acknowledgement(now, packet, &mut self.rtt, &mut self.rc.requester.timers);
+                if self.rtt.shortest() != shortest {
+                    self.follow_round_trip();
+                }
             }
             return true;
         }

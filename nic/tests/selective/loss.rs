@@ -174,3 +174,30 @@ fn no_clock_runs_when_all_is_done() {
         assert_eq!(w.counters(A).local_ack_timeout_err, 0);
     });
 }
+
+/// NCCL asks for an ACK timeout of four seconds.
+#[test]
+fn a_full_window_whose_acknowledgements_are_all_lost_goes_on_within_four_round_trips() {
+    let mut w = agreed(Options { timeout: 20, ..both_offer() });
+    four_packets(&mut w, 7, 0).iter().for_each(|f| w.deliver(B, f));
+    settle(&mut w);
+    assert_eq!(w.sent_status(A), [(7, Status::Success)]);
+    let len = 200 * MTU;
+    w.fill(A, 0, &pattern(8, len));
+    let op = w.write_to(B, 0);
+    w.send(A, 8, op, 0, len);
+    let frames = fly(&mut w, A);
+    assert!(frames.len() < 200, "the window ends before the message does");
+    w.deliver_all(B, &frames);
+    assert!(!w.transmit(B).is_empty(), "acknowledgements, which are lost");
+    let heard_nothing_since = w.now;
+    let again = on_timer(&mut w, A);
+    assert!(again.len() <= 2, "not all of the window");
+    let waited = w.now.saturating_since(heard_nothing_since);
+    assert!(waited.as_nanos() <= 4 * 2 * u128::from(ONE_WAY), "{waited:?}");
+    w.deliver_all(B, &again);
+    settle(&mut w);
+    assert_eq!(w.sent_status(A), [(8, Status::Success)]);
+    assert_eq!(w.read(B, 0, len), pattern(8, len));
+    assert_eq!(w.counters(A).local_ack_timeout_err, 0);
+}

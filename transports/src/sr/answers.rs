@@ -7,7 +7,7 @@ use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, TxFrame};
 
 use super::flight::{Progress, Selective};
 use super::responder::Responder;
-use super::timer::{Expired, RoundTrip};
+use super::timer::{Expired, RoundTrip, Watched};
 use crate::Host;
 use crate::memory::{Access, Region};
 use crate::message::{self, Link};
@@ -107,9 +107,16 @@ impl Responder {
         match lost {
             Some(n) => {
                 self.flight.on_resent(now, n, rtt.shortest());
+                // Which of the two transmissions is answered could not be told.
+                self.timed = self.timed.filter(|&(timed, _)| timed != n);
                 host.counters().retransmitted_packets += 1;
             }
-            None => self.flight.on_sent(),
+            None => {
+                if ack_req && self.timed.is_none() {
+                    self.timed = Some((n, now));
+                }
+                self.flight.on_sent();
+            }
         }
         self.timer.on_sent(now);
         self.start_timer(now, rtt, timers);
@@ -164,13 +171,19 @@ impl Responder {
         now: Instant,
         expected: u64,
         selective: Selective<'_>,
-        rtt: &RoundTrip,
+        rtt: &mut RoundTrip,
         timers: &mut TimerTable,
     ) {
         if expected > self.flight.next() {
             return;
         }
         let Progress { came, .. } = self.flight.acknowledge(now, expected, selective, rtt.shortest());
+        if let Some((n, left)) = self.timed
+            && self.flight.has_come(n)
+        {
+            rtt.on_sample(now.saturating_since(left));
+            self.timed = None;
+        }
         while self.jobs.front().is_some_and(|job| job.end() <= self.flight.una()) {
             self.jobs.pop_front();
         }
@@ -184,8 +197,8 @@ impl Responder {
     }
 
     fn start_timer(&mut self, now: Instant, rtt: &RoundTrip, timers: &mut TimerTable) {
-        let tail = self.flight.next() == self.end;
-        self.timer.start(timers, now, (self.flight.in_flight(), tail), rtt, Some(self.high));
+        let watched = Watched::of(self.flight.in_flight(), self.flight.next() == self.end);
+        self.timer.start(timers, now, watched, rtt, Some(self.high));
     }
 
     /// Time has passed.

@@ -11,7 +11,7 @@ use super::acknowledgement::{self, AckContents};
 use super::arrivals::{Arrivals, PacketOrder};
 use super::flight::{Flight, Progress, Selective};
 use super::numbers::Numbers;
-use super::timer::{Expired, FlightTimer, RoundTrip};
+use super::timer::{Expired, FlightTimer, RoundTrip, Watched};
 use crate::congestion::Feedback;
 use crate::memory::AccessError;
 use crate::message::{self, Link, Which};
@@ -405,15 +405,14 @@ impl Requester {
     fn start_timer(&mut self, now: Instant, base: &mut Base, rtt: &RoundTrip) {
         // While the peer is left alone it cannot answer.
         let from = base.timers.get(Timer::Rnr).map_or(now, |t| t.max(now));
-        if !self.flight.is_empty() {
-            let tail = self.flight.next() == base.queue.end();
-            self.timer.start(&mut base.timers, from, (self.flight.in_flight(), tail), rtt, base.timeout);
+        let watched = if !self.flight.is_empty() {
+            Watched::of(self.flight.in_flight(), self.flight.next() == base.queue.end())
         } else if base.rd_atomic > 0 {
-            // Its data will be sent again by the responder itself, if there still is one.
-            self.timer.start(&mut base.timers, from, (u32::MAX, false), rtt, base.timeout);
+            Watched::Data
         } else {
-            self.timer.stop(&mut base.timers);
-        }
+            return self.timer.stop(&mut base.timers);
+        };
+        self.timer.start(&mut base.timers, from, watched, rtt, base.timeout);
     }
 
     pub(super) fn handle_timeout(

@@ -82,6 +82,8 @@ pub(super) struct Responder {
     pub(super) flight: Flight,
     pub(super) end: u64,
     pub(super) timer: FlightTimer,
+    /// An answer whose acknowledgement tells the round-trip time, and when it left.
+    pub(super) timed: Option<(u64, Instant)>,
     pub(super) since_ack_req: u32,
     pub(super) ack_every: u32,
     pub(super) silent: u32,
@@ -124,6 +126,7 @@ impl Responder {
             flight: Flight::new(m.span, m.limit),
             end: 0,
             timer: FlightTimer::new(Timer::Answers),
+            timed: None,
             since_ack_req: 0,
             ack_every: m.ack_every,
             silent: 0,
@@ -475,7 +478,7 @@ impl Responder {
         &mut self,
         now: Instant,
         packet: &Inbound<'_>,
-        rtt: &RoundTrip,
+        rtt: &mut RoundTrip,
         timers: &mut TimerTable,
     ) {
         if let Some((expected, selective)) = acknowledgement::parse(packet, self.numbers, self.flight.una()) {

@@ -10,7 +10,7 @@ use crate::timers::{Timer, TimerTable};
 const FEW: u32 = 3;
 /// A low timeout is no shorter: a program that lost its core for a moment has not lost packets.
 const SHORTEST: Duration = Duration::from_micros(50);
-/// The high timeout where the program asked for none, or has not said yet.
+/// The high timeout where the program asked for none, or has not said yet; and the low one before a round trip was measured.
 const DEFAULT_HIGH: Duration = Duration::from_millis(100);
 
 /// Round-trip times as they were seen.
@@ -45,9 +45,34 @@ impl RoundTrip {
     }
 
     /// When nothing can be heard any more of a packet that came: a little more than a round trip.
-    fn low(&self) -> Option<Duration> {
-        let smoothed = self.smoothed?;
-        Some((smoothed + (smoothed / 8).max(self.variation * 4)).max(SHORTEST))
+    fn low(&self) -> Duration {
+        let low = self.smoothed.map(|smoothed| smoothed + (smoothed / 8).max(self.variation * 4));
+        low.map_or(DEFAULT_HIGH, |low| low.max(SHORTEST))
+    }
+
+    /// When something should have been heard of others by far: two round trips, as the tail loss probe of TCP has it (RFC 8985, 7.2).
+    fn probe(&self) -> Duration {
+        self.smoothed.map_or(DEFAULT_HIGH, |smoothed| self.low().max(2 * smoothed))
+    }
+}
+
+/// What a timer watches over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// So few packets, or the last ones: nothing behind them tells of their loss.
+    Tail,
+    /// Packets that others should follow. They do not where the window or credits are used up, and where all
+    /// acknowledgements of it were lost nothing else would ever be heard.
+    Flight,
+    /// Data that the peer sends again by itself, if it is there and knows that it is missing.
+    Data,
+}
+
+impl Watched {
+    /// What `in_flight` packets are; `last`: there are none to send behind them.
+    #[inline]
+    pub(super) fn of(in_flight: u32, last: bool) -> Watched {
+        if in_flight < FEW || last { Watched::Tail } else { Watched::Flight }
     }
 }
 
@@ -92,24 +117,27 @@ impl FlightTimer {
         self.sent = now;
     }
 
-    /// Starts the timer anew, `from` now or later: `in_flight` packets are under way; `tail`, there are none to send behind them.
+    /// Starts the timer anew, `from` now or later.
     #[inline]
     pub(super) fn start(
         &mut self,
         timers: &mut TimerTable,
         from: Instant,
-        (in_flight, tail): (u32, bool),
+        watched: Watched,
         rtt: &RoundTrip,
         high: Option<Duration>,
     ) {
         let long = high.unwrap_or(DEFAULT_HIGH);
-        // While others are under way behind a packet, they tell of its loss earlier than any clock.
-        let short = if in_flight < FEW || tail { rtt.low() } else { None };
+        // From the last packet on, however much is heard of those before it; data is waited for from the last of it on.
+        let (short, since) = match watched {
+            Watched::Tail => (rtt.low(), self.sent),
+            Watched::Flight => (rtt.probe(), self.sent),
+            Watched::Data => (rtt.probe(), from),
+        };
         // However short it is at first, the long one has its turn: a peer that is gone must be noticed.
-        let short = short.and_then(|low| low.checked_mul(1u32.checked_shl(self.silent)?));
+        let short = 1u32.checked_shl(self.silent).and_then(|factor| short.checked_mul(factor));
         let (at, is_high) = match (short, high) {
-            // From the last packet on, however much is heard of those before it.
-            (Some(short), _) if short < long => ((self.sent + short).max(from), false),
+            (Some(short), _) if short < long => ((since + short).max(from), false),
             (_, Some(high)) => (from + high, true),
             // Nobody wants to hear of it; asking goes on.
             (_, None) => (from + long, false),
@@ -146,7 +174,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..5 {
             timer.on_sent(now);
-            timer.start(&mut timers, now, (1, false), &rtt, Some(200 * MS));
+            timer.start(&mut timers, now, Watched::Tail, &rtt, Some(200 * MS));
             let at = timers.next().unwrap();
             assert_eq!(timer.expire(&mut timers, now), None);
             waits.push((at.saturating_since(now), timer.expire(&mut timers, at)));
@@ -157,7 +185,7 @@ mod tests {
         assert_eq!(waits[3..], [(200 * MS, Some(Expired::High)); 2]);
         timer.on_progress();
         timer.on_sent(now);
-        timer.start(&mut timers, now, (1, false), &rtt, Some(200 * MS));
+        timer.start(&mut timers, now, Watched::Tail, &rtt, Some(200 * MS));
         assert_eq!(timers.next(), Some(now + 45 * MS));
     }
 
@@ -168,13 +196,15 @@ mod tests {
         let sent = Instant::from_nanos(0);
         timer.on_sent(sent);
         for heard in [0, 39, 44] {
-            timer.start(&mut timers, sent + heard * MS, (1, true), &rtt, Some(200 * MS));
+            timer.start(&mut timers, sent + heard * MS, Watched::Tail, &rtt, Some(200 * MS));
             assert_eq!(timers.next(), Some(sent + 45 * MS));
         }
-        timer.start(&mut timers, sent + 50 * MS, (1, true), &rtt, Some(200 * MS));
+        timer.start(&mut timers, sent + 50 * MS, Watched::Tail, &rtt, Some(200 * MS));
         assert_eq!(timers.next(), Some(sent + 50 * MS), "not before now");
-        timer.start(&mut timers, sent + 50 * MS, (30, false), &rtt, Some(200 * MS));
-        assert_eq!(timers.next(), Some(sent + 250 * MS), "the high one runs from what was heard last");
+        timer.start(&mut timers, sent + 50 * MS, Watched::Flight, &rtt, Some(200 * MS));
+        assert_eq!(timers.next(), Some(sent + 80 * MS), "others may be heard of for longer");
+        timer.start(&mut timers, sent + 50 * MS, Watched::Data, &rtt, Some(200 * MS));
+        assert_eq!(timers.next(), Some(sent + 130 * MS), "data is waited for from what was heard last");
     }
 
     #[test]
@@ -183,7 +213,7 @@ mod tests {
         rtt.on_sample(Duration::from_micros(1));
         let mut now = Instant::from_nanos(0);
         let expired = (0..64).map(|_| {
-            timer.start(&mut timers, now, (1, true), &rtt, Some(1000 * MS));
+            timer.start(&mut timers, now, Watched::Tail, &rtt, Some(1000 * MS));
             now = timers.next().unwrap();
             timer.expire(&mut timers, now).unwrap()
         });
@@ -194,18 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn many_under_way_need_no_low_timeout_unless_nothing_follows_them() {
+    fn the_loss_of_all_acknowledgements_costs_two_round_trips_where_many_packets_are_under_way() {
         let (mut timer, mut timers, mut rtt) = start();
-        rtt.on_sample(MS);
         let now = Instant::from_nanos(0);
-        timer.start(&mut timers, now, (3, false), &rtt, Some(8 * MS));
-        assert_eq!(timers.next(), Some(now + 8 * MS));
-        timer.start(&mut timers, now, (3, true), &rtt, Some(8 * MS));
-        assert_eq!(timers.next(), Some(now + MS + MS / 8));
-        timer.start(&mut timers, now, (30, false), &rtt, None);
-        assert_eq!(
-            (timers.next(), timer.expire(&mut timers, now + DEFAULT_HIGH)),
-            (Some(now + DEFAULT_HIGH), Some(Expired::Low))
-        );
+        timer.start(&mut timers, now, Watched::of(30, false), &rtt, Some(4000 * MS));
+        assert_eq!(timers.next(), Some(now + DEFAULT_HIGH), "no round trip is known");
+        rtt.on_sample(MS);
+        timer.start(&mut timers, now, Watched::of(30, false), &rtt, Some(4000 * MS));
+        assert_eq!(timers.next(), Some(now + 2 * MS));
+        assert_eq!(timer.expire(&mut timers, now + 2 * MS), Some(Expired::Low));
+        timer.on_progress();
+        timer.start(&mut timers, now, Watched::of(30, true), &rtt, Some(4000 * MS));
+        assert_eq!(timers.next(), Some(now + MS + MS / 8), "nothing follows");
     }
 }
