@@ -10,7 +10,9 @@ mod acknowledgement;
 mod answers;
 mod arrivals;
 mod bitmap;
+mod data_request;
 mod flight;
+mod held;
 mod numbers;
 mod outcome;
 mod requester;
@@ -33,7 +35,7 @@ use crate::invariants;
 use crate::negotiation::{Choice, Extension, NegotiationOutcome, Offer};
 use crate::outstanding::OutstandingSends;
 use crate::posting::{RecvRules, SendRules};
-use crate::qp::{Config, NoCongestionControl, PathProps, ReceiveAttr, SendAttr, Update};
+use crate::qp::{Config, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::rc::{self, Rc};
 use crate::send_queue::Numbering;
 use crate::timers::Timer;
@@ -117,7 +119,10 @@ impl Sr {
     /// The half that takes requests, from the first of them on.
     fn make_responder(&mut self) {
         let (span, limit) = self.reach();
+        let real = self.rc.link.as_ref().filter(|link| link.payload == PayloadMode::Real);
         let made = Made {
+            held: most_in_flight(self.window),
+            held_len: real.map_or(0, |link| link.mtu.bytes() as usize),
             first: self.rq_psn,
             window: self.window,
             span,

@@ -169,13 +169,13 @@ fn a_write_that_begins_before_its_region_is_refused_whatever_of_it_was_placed() 
         w.send(A, 1, op, 0, 3 * MTU);
         let frames = fly(&mut w, A);
         w.deliver_all(B, &frames[1..]);
-        assert_eq!(w.read(B, MTU - 1, 2 * MTU), pattern(1, 3 * MTU)[MTU..]);
+        assert_eq!(w.read(B, MTU - 1, MTU), pattern(1, 3 * MTU)[MTU..2 * MTU]);
         w.deliver(B, &frames[0]);
         assert_eq!(w.state(B), QpState::Error);
         settle(&mut w);
         assert_eq!(w.sent_status(A), [(1, Status::RemAccessErr)]);
         assert_eq!(w.read(B, 0, MTU - 1), [UNTOUCHED; MTU - 1], "no byte of the packet that was refused");
-        assert_eq!(w.read(B, 3 * MTU - 1, MTU), [UNTOUCHED; MTU]);
+        assert_eq!(w.read(B, 2 * MTU - 1, 2 * MTU), [UNTOUCHED; 2 * MTU], "nor of the last, whose turn never came");
     });
 }
 
@@ -271,5 +271,50 @@ fn a_key_is_taken_away_in_its_turn_and_what_was_sent_before_that_still_uses_it()
         settle(&mut w);
         assert_eq!(w.sent_status(A), [(1, Status::Success), (2, Status::Success)]);
         assert_eq!(w.read(B, 0, 2 * MTU), pattern(3, 2 * MTU));
+    });
+}
+
+/// A program writes data, then a flag; the peer's program polls the flag and reads the data.
+#[test]
+fn the_end_of_a_write_is_not_seen_before_an_earlier_write() {
+    const FLAG: usize = 8 * MTU;
+    each(|mut w| {
+        w.fill(A, 0, &pattern(1, 2 * MTU));
+        w.fill(A, FLAG, &pattern(2, 2 * MTU));
+        let (data, flag) = (w.write_to(B, 0), w.write_to(B, FLAG));
+        w.send(A, 1, data, 0, 2 * MTU);
+        w.send(A, 2, flag, FLAG, 2 * MTU);
+        let frames = fly(&mut w, A);
+        assert_eq!(frames.len(), 4);
+        for i in [3, 2, 0] {
+            w.deliver(B, &frames[i]);
+            assert_eq!(w.read(B, FLAG + MTU, MTU), [UNTOUCHED; MTU], "the end of the second is held back");
+        }
+        assert_eq!(w.read(B, FLAG, MTU), pattern(2, 2 * MTU)[..MTU], "what is before it is not");
+        w.deliver(B, &frames[3]);
+        assert_eq!(w.counters(B).duplicate_request, 1, "it has come, and is not asked for again");
+        w.deliver(B, &frames[1]);
+        assert_eq!(w.read(B, 0, 2 * MTU), pattern(1, 2 * MTU));
+        assert_eq!(w.read(B, FLAG, 2 * MTU), pattern(2, 2 * MTU));
+        settle(&mut w);
+        assert_eq!(w.sent_status(A), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(w.counters(A).retransmitted_packets, 0);
+    });
+}
+
+#[test]
+fn a_write_whose_key_is_taken_away_while_its_end_is_held_back_is_refused_when_its_turn_comes() {
+    each(|mut w| {
+        for i in 0..2 {
+            let op = w.write_to(B, i * MTU);
+            w.send(A, i as u64, op, i * MTU, 100);
+        }
+        let frames = fly(&mut w, A);
+        w.deliver(B, &frames[1]);
+        let key = w.hosts[B].key;
+        w.hosts[B].nic.dereg_mr(key).unwrap();
+        w.deliver(B, &frames[0]);
+        assert_eq!(w.state(B), QpState::Error);
+        assert_eq!(w.read(B, 0, 2 * MTU), [UNTOUCHED; 2 * MTU]);
     });
 }

@@ -1,7 +1,7 @@
 //! The receiving half: requests in, out of order too; acknowledgements and answers with data out.
 //!
 //! What a packet brings is placed when it comes. What must happen in order waits until all before it has come: completions, keys
-//! taken away, READs and atomics. A packet that cannot be placed early (there is no receive, the memory may not be written) is dropped
+//! taken away, READs and atomics, and the end of a WRITE (`held`). A packet that cannot be placed early (there is no receive, the memory may not be written) is dropped
 //! like a lost one; when its turn comes it is answered as RC would answer it.
 
 use std::collections::VecDeque;
@@ -16,10 +16,12 @@ use super::acknowledgement::{self, AckContents};
 use super::answers::{Answer, Job};
 use super::arrivals::{Arrivals, PacketOrder};
 use super::bitmap::Bitmap;
+use super::data_request::DataRequest;
 use super::flight::Flight;
+use super::held::HeldWrites;
 use super::numbers::Numbers;
 use super::timer::{FlightTimer, RoundTrip};
-use crate::memory::{Access, AtomicOp};
+use crate::memory::Access;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
 use crate::rc::responder::{Failure, remote};
@@ -30,13 +32,6 @@ use crate::{Host, Inbound, Status};
 /// The high timeout of answers where the program has said none.
 const HIGH: Duration = Duration::from_millis(500);
 
-/// A READ or atomic of the peer; kept until its turn comes.
-#[derive(Debug, Clone, Copy)]
-enum DataRequest {
-    Read { addr: u64, rkey: u32, len: u32 },
-    Atomic { addr: u64, rkey: u32, op: AtomicOp },
-}
-
 /// Why a packet cannot be carried out.
 #[derive(Debug, Clone, Copy)]
 enum Hindrance {
@@ -46,6 +41,8 @@ enum Hindrance {
 
 impl Hindrance {
     const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
+    /// It may come again when there is room, or when its turn has come.
+    const LATER: Hindrance = Hindrance::NoReceive;
     const ACCESS: Hindrance = Hindrance::Refuse { code: NakCode::REMOTE_ACCESS_ERROR, receive: None };
 }
 
@@ -67,6 +64,8 @@ pub(super) struct Responder {
     ends: Bitmap,
     /// Packets that have come early and ask for data.
     asks: Bitmap,
+    /// Packets that have come early and end a WRITE.
+    held: HeldWrites,
     /// Receives that were used up; the lower 24 bits are what packets name them by.
     used: u32,
     /// Messages that are whole, by the receive that they take.
@@ -99,6 +98,9 @@ pub(super) struct Made {
     pub(super) first: Psn,
     /// Packets that its bitmaps hold.
     pub(super) window: u32,
+    /// Ends of WRITEs that it may hold back, and the longest.
+    pub(super) held: u32,
+    pub(super) held_len: usize,
     /// How far ahead answers may be sent, and how many may be under way.
     pub(super) span: u32,
     pub(super) limit: u32,
@@ -117,6 +119,7 @@ impl Responder {
             numbers: Numbers::from(m.first),
             ends: Bitmap::new(m.window),
             asks: Bitmap::new(m.window),
+            held: HeldWrites::new(m.held, m.held_len),
             used: 0,
             whole: vec![None; m.receives.max(1).next_power_of_two() as usize].into(),
             wanted: Vec::with_capacity(limit),
@@ -161,7 +164,7 @@ impl Responder {
                 host.counters().duplicate_request += 1;
                 self.arrivals.on_duplicate(n);
                 if planted(Bug::SrAtomicAgain)
-                    && let Ok(DataRequest::Atomic { addr, rkey, op }) = self.read_data_request(packet, link)
+                    && let Some(DataRequest::Atomic { addr, rkey, op }) = DataRequest::read(packet, link)
                 {
                     let _ = host.atomic(remote(link, rkey, addr, Access::REMOTE_ATOMIC), op);
                 }
@@ -205,6 +208,11 @@ impl Responder {
         // What came early behind it has its turn too.
         while self.arrivals.advance() {
             let n = self.arrivals.expected() - 1;
+            if let Some((region, bytes)) = self.held.take(n)
+                && host.write(region, bytes).is_err()
+            {
+                return Err(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
+            }
             let role = match (self.ends.take(n), self.asks.take(n)) {
                 (true, _) => Role::EndsReceive,
                 (_, true) => Role::Data,
@@ -277,11 +285,16 @@ impl Responder {
                 let region = remote(link, reth.rkey, reth.va, Access::REMOTE_WRITE);
                 // All that is left of the message, before a byte of it is written; if this is all of it, writing looks at it anyway.
                 let more = reth.len != packet.payload_len || packet.payload.is_empty();
-                let left_out = planted(Bug::SrNotPlaced) && n != self.arrivals.expected();
-                if more && host.check(region, u64::from(reth.len)).is_err()
-                    || !left_out && host.write(region, packet.payload).is_err()
+                let early = n != self.arrivals.expected();
+                let left_out = planted(Bug::SrNotPlaced) && early;
+                let held = early && ends;
+                if (more || held) && host.check(region, u64::from(reth.len)).is_err()
+                    || !left_out && !held && host.write(region, packet.payload).is_err()
                 {
                     return Err(Hindrance::ACCESS);
+                }
+                if held && !self.held.hold(n, region, packet.payload) {
+                    return Err(Hindrance::LATER);
                 }
                 match packet.ext.sr {
                     Some(sr) => Ok(self.note_end(ends, sr.number, packet, sr.offset, host)),
@@ -292,7 +305,7 @@ impl Responder {
                 }
             }
             Kind::ReadRequest | Kind::CompareSwap | Kind::FetchAdd => {
-                let wanted = self.read_data_request(packet, link)?;
+                let wanted = DataRequest::read(packet, link).ok_or(Hindrance::INVALID)?;
                 if self.wanted.len() >= self.max_rd_atomic {
                     return Err(Hindrance::INVALID);
                 }
@@ -329,32 +342,6 @@ impl Responder {
         let at = number as usize & (self.whole.len() - 1);
         self.whole[at] = Some(Whole::with(packet, offset));
         Role::EndsReceive
-    }
-
-    fn read_data_request(&self, packet: &Inbound<'_>, link: &Link) -> Result<DataRequest, Hindrance> {
-        if packet.payload_len != 0 {
-            return Err(Hindrance::INVALID);
-        }
-        let kind = packet.bth.opcode.kind();
-        match (packet.ext.reth, packet.ext.atomic) {
-            (Some(reth), _) if kind == Kind::ReadRequest => {
-                if !link.access.allows(Access::REMOTE_READ) || reth.len > MAX_MESSAGE {
-                    return Err(Hindrance::INVALID);
-                }
-                Ok(DataRequest::Read { addr: reth.va, rkey: reth.rkey, len: reth.len })
-            }
-            (_, Some(atomic)) => {
-                if !link.access.allows(Access::REMOTE_ATOMIC) || atomic.va % 8 != 0 {
-                    return Err(Hindrance::INVALID);
-                }
-                let op = match kind {
-                    Kind::CompareSwap => AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_add },
-                    _ => AtomicOp::FetchAdd { add: atomic.swap_add },
-                };
-                Ok(DataRequest::Atomic { addr: atomic.va, rkey: atomic.rkey, op })
-            }
-            _ => Err(Hindrance::INVALID),
-        }
     }
 
     /// Does what must happen in order: all before packet `n` has come and was carried out.
