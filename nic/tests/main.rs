@@ -28,6 +28,7 @@ mod sinks;
 mod srq;
 mod states;
 mod transfer;
+mod turns;
 mod uc;
 mod ud;
 mod victims;

@@ -127,7 +127,8 @@ impl Requester {
     }
 
     /// Whether there is any packet to send, now or later.
-    fn has_something(&self) -> bool {
+    #[inline]
+    pub(in crate::rc) fn has_something(&self) -> bool {
         self.go_back_n.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
     }
 

@@ -77,6 +77,12 @@ impl DataAnswers {
         !self.jobs.is_empty()
     }
 
+    /// Whether the oldest answer is a READ response.
+    #[inline]
+    pub(super) fn is_read_due(&self) -> bool {
+        self.jobs.front().is_some_and(|job| matches!(job.answer, DataAnswer::Read { .. }))
+    }
+
     /// Makes room for the answer to a new request; `false` when the peer asks for more than was agreed on.
     ///
     /// Who sends a new request has fewer than the limit outstanding. If as many answers wait, the oldest of them is one that
