@@ -22,6 +22,7 @@ mod multicast;
 mod objects;
 mod ping_pong;
 mod ports;
+mod reads_again;
 mod receiver_not_ready;
 mod selective;
 mod sinks;
