@@ -63,6 +63,8 @@ pub(crate) struct Slot {
     pub(crate) init: QpInit,
     /// The peer's address once connected; packets from elsewhere are dropped. Datagrams come from anywhere.
     pub(crate) peer: Option<IpAddr>,
+    /// Our own address towards the peer: what comes for another one, of this port or not, is dropped as well (IBA A17.4.2).
+    pub(crate) local: Option<IpAddr>,
     /// The port of the Node by which a connection's frames leave.
     pub(crate) port: usize,
     pub(crate) pkey: u16,
@@ -80,12 +82,19 @@ impl Slot {
             endpoint,
             init: *init,
             peer: None,
+            local: None,
             port: 1,
             pkey: bth::DEFAULT_PKEY,
             queued: None,
             debt: 0,
             told_fallback: false,
         }
+    }
+
+    /// Whether a frame with these addresses, by this port of the Node, is one of the connection's.
+    #[inline]
+    pub(crate) fn is_between(&self, src: IpAddr, dst: IpAddr, port: usize) -> bool {
+        self.peer == Some(src) && self.local == Some(dst) && self.port == port
     }
 }
 

@@ -196,6 +196,24 @@ fn a_notified_requester_slows_down_and_a_notified_responder_its_read_responses()
     }
 }
 
+#[test]
+fn notifications_within_50_us_of_one_that_counted_cut_nothing() {
+    for o in kinds() {
+        let mut w = world(Options { timeout: 0, ..o });
+        dcqcn(&mut w, A, 800_000_000);
+        let cnp = w.forge(A, Opcode::CNP.0, 0, false, ExtHeaders::default(), &[0; 16]);
+        for _ in 0..10 {
+            w.deliver(A, &cnp);
+            w.wait(1000);
+        }
+        let c = w.counters(A);
+        assert_eq!((c.rp_cnp_handled, c.rp_cnp_ignored), (1, 9), "an attacker cuts the rate no more often than a peer may");
+        w.wait(40_000);
+        w.deliver(A, &cnp);
+        assert_eq!(w.counters(A).rp_cnp_handled, 2);
+    }
+}
+
 /// Microseconds until A has sent 8 packets.
 fn time_of_eight(w: &mut World) -> u128 {
     let op = w.write_to(B, 0);

@@ -1,10 +1,13 @@
 //! Frames that are not right: dropped and counted, never a panic, never a byte outside what the peer may write.
 
 use crate::common::*;
+use softnic_nic::QpKind;
+use softnic_nic::transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason, write};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Counters, Data, SendOp, SendWr, Status};
+use softnic_nic::transports::{Counters, Data, SendOp, SendWr, Status, Transport};
 use softnic_wire::ext::Reth;
-use softnic_wire::{Addresses, ExtHeaders, Node, Qpn, Template, bth};
+use softnic_wire::{Addresses, ExtHeaders, Node, Path, Qpn, Template, TxFrame, bth, mad};
 
 /// Where the BTH of a frame without tags over IPv4 begins.
 const IP: usize = 14;
@@ -269,4 +272,60 @@ fn a_frame_from_the_wire_with_our_own_address_is_not_ours() {
     assert_eq!((w.received(B).len(), w.counters(B).rx_wrong_source), (0, 1));
     w.deliver(B, &genuine);
     assert_eq!(w.received_status(B), [(1, Status::Success)]);
+}
+
+#[test]
+fn what_comes_for_another_address_of_the_port_is_not_the_queue_pairs() {
+    for kind in [QpKind::Rc, QpKind::Uc] {
+        let mut w = World::new(Options { kind, ..Options::default() });
+        let (own, _) = address(B);
+        let second = std::net::Ipv4Addr::new(10, 0, 0, 77);
+        w.hosts[B].nic.set_addresses(vec![own, address_v6(B), second.into()]);
+        let path = w.path(A);
+        let Addresses::V4 { src, .. } = path.addresses else { unreachable!() };
+        let elsewhere = Path { addresses: Addresses::V4 { src, dst: second }, ..path };
+        let opcode = if kind == QpKind::Rc { 0x0a } else { 0x2a };
+        let (_, psn, ext) = write_only(&w, 0);
+        for (path, taken) in [(elsewhere, false), (path, true)] {
+            let template = Template::new(&path, w.hosts[B].qpn, bth::DEFAULT_PKEY);
+            let frame = w.forge_with(&template, opcode, psn, true, ext, b"evil");
+            w.deliver(B, &frame);
+            assert_eq!(w.read(B, 0, 4) == b"evil", taken);
+        }
+        assert_eq!(w.counters(B).rx_wrong_source, 1);
+    }
+}
+
+#[test]
+fn answers_of_the_negotiation_to_no_offer_decide_nothing_and_are_counted() {
+    let offers = [Some(Transport::Sr { window: 256 }), None];
+    let mut w = World::new(Options { offers, ..Options::default() });
+    let offer = w.transmit(A);
+    assert_eq!(offer.len(), 1);
+    let template = Template::new(&w.path(B), Qpn::GSI, bth::DEFAULT_PKEY);
+    let [own, peer] = [A, B].map(|h| w.hosts[h].qpn.value());
+    for (n, status) in [mad::Status::SUCCESS, mad::Status(0x000c)].into_iter().enumerate() {
+        let answer = Negotiation {
+            // What comes back in a refusal ends with the number of the queue pair.
+            transaction_id: 0x1234_5678_0000_0000 | u64::from(own),
+            kind: Kind::Answer(status),
+            version: VERSION,
+            sender_qpn: peer,
+            receiver_qpn: own,
+            extensions: Extensions::SR,
+            settings: Settings::NONE,
+        };
+        let mut buffer = [0; 1000];
+        let mut tx = TxFrame::new(&mut buffer);
+        assert!(write(&mut tx, &template, &answer));
+        let frame = tx.segments().0.to_vec();
+        w.deliver(A, &frame);
+        assert_eq!(w.counters(A).rx_unasked_answers, n as u64 + 1);
+        assert_eq!(w.hosts[A].nic.choice(w.hosts[A].qpn), Some(Choice::Waiting));
+    }
+    w.deliver_all(B, &offer);
+    w.run();
+    assert_eq!(w.counters(A).rx_unasked_answers, 2);
+    let outcome = Choice::Standard(FallbackReason::NothingInCommon);
+    assert_eq!(w.hosts[A].nic.choice(w.hosts[A].qpn), Some(outcome));
 }

@@ -2,13 +2,18 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
 use softnic_nic::transports::lowar::Code;
+use softnic_nic::transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
+use softnic_nic::transports::negotiation::write;
+use softnic_nic::transports::qp::{Caps, PayloadMode, QpKind};
+use softnic_nic::{Connection, Nic, NicConfig, Port, QpInit};
 use softnic_sim::topology::{Hooks, Topology};
 use softnic_sim::{Op, Options, Transport};
-use softnic_wire::Instant;
+use softnic_wire::{Instant, MacAddr, Node, PathMtu, Qpn, RoceHeaders, Template, TxFrame};
 
 /// Counts the allocations of the thread that asks for them, so that the test harness does not disturb.
 struct Counting;
@@ -216,4 +221,61 @@ fn an_emulated_link_allocates_nothing_per_frame_once_it_is_warm() {
     assert!(run(0, 10_000) > 0, "the slots");
     assert_eq!(run(10_000, 100_000), 0);
     assert!(arrived > 80_000 && link.overflowed() == 0, "{arrived}");
+}
+
+#[test]
+fn offers_to_a_queue_pair_that_offers_nothing_allocate_nothing_and_leave_one_answer() {
+    let addresses = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
+    let [own, other] = [1, 2].map(|n| MacAddr([2, 0, 0, 0, 0, n]));
+    let mut number = 0x100;
+    let random = move || {
+        number += 1;
+        number
+    };
+    let nic = |mac, address| {
+        let port = Port { mac, addresses: vec![address], mtu: PathMtu::B4096 };
+        Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random))
+    };
+    let (mut victim, attacker) = (nic(own, addresses[0]), nic(other, addresses[1]));
+    let (pd, cq) = (victim.alloc_pd(), victim.create_cq(4));
+    let caps = Caps { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+    let qpn = victim.create_qp(&QpInit::new(QpKind::Rc, pd, cq, cq, caps)).unwrap();
+    let peer = Qpn::new(5);
+    let template = Template::new(&attacker.path_to(addresses[0], own, 0).unwrap(), Qpn::GSI, 0xffff);
+    let connection = Connection { path: victim.path_to(addresses[1], other, 0), dest_qp: peer, ..Connection::default() };
+    let mut buffer = [0; 1000];
+    let mut offer = |victim: &mut Nic, transaction_id| {
+        let mad = Negotiation {
+            transaction_id,
+            kind: Kind::Offer,
+            version: VERSION,
+            sender_qpn: peer.value(),
+            receiver_qpn: qpn.value(),
+            extensions: Extensions::SR,
+            settings: Settings::NONE,
+        };
+        let mut tx = TxFrame::new(&mut buffer);
+        assert!(write(&mut tx, &template, &mad));
+        let len = tx.segments().0.len();
+        victim.handle_frame(Instant::ZERO, Nic::WIRE, &mut buffer[..len]);
+    };
+    for attr in connection.attributes(QpKind::Rc) {
+        victim.modify_qp(qpn, &attr).unwrap();
+        let before = ALLOCATIONS.with(Cell::get);
+        for id in 0..10_000 {
+            offer(&mut victim, id);
+        }
+        assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{:?}", attr.state);
+    }
+    let mut answers = Vec::new();
+    let mut frame = [0; 1000];
+    let mut tx = TxFrame::new(&mut frame);
+    while victim.poll_transmit(Instant::ZERO, Nic::WIRE, &mut tx) {
+        let (frame, layout) = (tx.segments().0, softnic_wire::Layout::locate(tx.segments().0).unwrap());
+        let payload = RoceHeaders::read(frame, &layout, |h| h.payload.clone()).unwrap();
+        answers.push(Negotiation::parse(&frame[payload][..256]).unwrap());
+        tx = TxFrame::new(&mut buffer);
+    }
+    let [answer] = answers[..] else { panic!("{answers:?}") };
+    assert_eq!((answer.transaction_id, answer.extensions), (9_999, Extensions::NONE), "the last offer is answered");
 }

@@ -48,8 +48,10 @@ pub struct Counters {
     pub rx_malformed: u64,
     /// Packets to a queue pair that does not exist or cannot receive.
     pub rx_bad_qp: u64,
-    /// Packets from an address that is not the connected peer's.
+    /// Packets from an address that is not the connected peer's, or to one that is not the queue pair's own.
     pub rx_wrong_source: u64,
+    /// Answers of the negotiation of extensions to no offer that was made: their transaction id is another one.
+    pub rx_unasked_answers: u64,
     /// Packets of another partition.
     pub rx_bad_pkey: u64,
     /// Datagrams whose Q_Key was not the queue pair's.
@@ -58,7 +60,7 @@ pub struct Counters {
     pub rx_no_group: u64,
     /// Congestion notifications that a queue pair's congestion control was told of.
     pub rp_cnp_handled: u64,
-    /// Those to queue pairs that have none.
+    /// Those to queue pairs that have none, and those within 50 µs of one that counted.
     pub rp_cnp_ignored: u64,
     /// Packets that came with the mark of congestion.
     pub np_ecn_marked_roce_packets: u64,
@@ -119,6 +121,7 @@ macro_rules! all {
             rx_malformed
             rx_bad_qp
             rx_wrong_source
+            rx_unasked_answers
             rx_bad_pkey
             rx_bad_qkey
             rx_no_group

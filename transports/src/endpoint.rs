@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation};
 use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame, bth};
 
-use crate::negotiation::{Agreement, Choice, FallbackReason, NegotiationOutcome};
+use crate::negotiation::{self, Agreement, Choice, Decline, FallbackReason, NegotiationOutcome};
 use crate::qp::{Config, ModifyError, PathProps, PayloadMode, QpAttr, QpKind, check_rules, earlier};
 use crate::queue_pairs::{self, AnyQp};
 use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
@@ -26,8 +26,10 @@ pub struct Endpoint {
     /// All attributes that were set since the reset state.
     attr: QpAttr,
     payload: PayloadMode,
-    /// What it agrees on with its peer; of a transport of the standard, as soon as the peer offers something.
+    /// What it agrees on with its peer, where it offers an extension.
     agreement: Option<Box<Agreement>>,
+    /// The peer's offer, where nothing is offered here.
+    decline: Decline,
 }
 
 impl Endpoint {
@@ -44,6 +46,7 @@ impl Endpoint {
             attr: QpAttr::default(),
             payload: config.payload,
             agreement: negotiates.then(|| Box::new(Agreement::new(config.qpn, transaction_id))),
+            decline: Decline::default(),
         }
     }
 
@@ -56,6 +59,11 @@ impl Endpoint {
     pub fn peer(&self) -> Option<IpAddr> {
         let connected = self.kind.is_connected() && !matches!(self.qp.state(), QpState::Reset | QpState::Init);
         self.attr.path.filter(|_| connected).map(|path| path.addresses.dst())
+    }
+
+    /// Our own address towards the peer.
+    pub fn local(&self) -> Option<IpAddr> {
+        self.attr.path.map(|path| path.addresses.src())
     }
 
     // ---- states ----
@@ -88,9 +96,7 @@ impl Endpoint {
     fn reset(&mut self) {
         self.qp.reset();
         (self.attr, self.shim, self.due) = (QpAttr::default(), None, false);
-        let offers = self.offers();
-        self.bare = !offers;
-        self.agreement = self.agreement.take().filter(|_| offers);
+        (self.bare, self.decline) = (self.agreement.is_none(), Decline::default());
         if let Some(agreement) = &mut self.agreement {
             agreement.reset();
         }
@@ -103,7 +109,10 @@ impl Endpoint {
         }
         let connection = self.attr.receive_attr(props.pkey)?;
         self.qp.ready_to_receive(Some(&connection), props);
-        let Some(agreement) = &mut self.agreement else { return Ok(()) };
+        let Some(agreement) = &mut self.agreement else {
+            self.check_declined(connection.dest_qp);
+            return Ok(());
+        };
         let peer = (connection.path.addresses.dst(), connection.dest_qp);
         match queue_pairs::offer(self.transport, connection.mtu, props) {
             Err(reason) => agreement.refuse(reason, peer),
@@ -137,31 +146,40 @@ impl Endpoint {
         self.transport.extension() != Extensions::NONE
     }
 
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
-    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) {
+    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
+    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) -> bool {
         if !self.kind.is_connected() {
-            return;
+            return false;
         }
-        if self.agreement.is_none() && mad.kind == Kind::Offer {
-            // A peer that offers something to a transport of the standard is told so at once, and need not wait.
-            let mut agreement = Agreement::new(self.qp.qpn(), 0);
-            if let (Some(peer), Some(dest_qp)) = (self.peer(), self.attr.dest_qp) {
-                agreement.begin(Default::default(), (peer, dest_qp), false, Default::default());
-            }
-            (self.agreement, self.bare) = (Some(Box::new(agreement)), false);
-        }
+        let is_offer = mad.kind == Kind::Offer;
         if let Some(agreement) = &mut self.agreement {
-            agreement.handle_mad(now, from, mad);
+            let fits = agreement.handle_mad(now, from, mad);
             self.follow_negotiation();
+            return fits;
+        }
+        if is_offer {
+            // A peer that offers something to a transport of the standard is told so at once, and need not wait.
+            self.decline.note(mad);
+            if let (Some(_), Some(dest_qp)) = (self.peer(), self.attr.dest_qp) {
+                self.check_declined(dest_qp);
+            }
+        }
+        is_offer
+    }
+
+    /// The peer is known: an offer of it is answered.
+    fn check_declined(&mut self, peer: Qpn) {
+        if self.decline.is_due_to(peer) {
+            (self.due, self.bare) = (true, false);
         }
     }
 
-    /// The peer does not know what was offered by this transaction id.
-    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
-        if let Some(agreement) = &mut self.agreement {
-            agreement.handle_refusal(now, transaction_id);
-            self.follow_negotiation();
-        }
+    /// The peer does not know what was offered by this transaction id; `false` if nothing was.
+    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
+        let Some(agreement) = &mut self.agreement else { return false };
+        let fits = agreement.handle_refusal(now, transaction_id);
+        self.follow_negotiation();
+        fits
     }
 
     /// The negotiation may have moved: the queue pair and the shim follow it.
@@ -232,12 +250,19 @@ impl Endpoint {
         host: &mut impl Host,
         pools: &mut ShimPools,
     ) -> bool {
-        if let (Some(agreement), Some(path)) = (&mut self.agreement, &self.attr.path)
-            && agreement.has_something()
-            && agreement.poll_transmit(now, tx, &Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY))
-        {
-            return true;
+        if let Some(path) = &self.attr.path {
+            let template = || Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY);
+            if let Some(agreement) = &mut self.agreement {
+                if agreement.has_something() && agreement.poll_transmit(now, tx, &template()) {
+                    return true;
+                }
+            } else if let (Some(peer), true) = (self.attr.dest_qp, self.qp.state().receives())
+                && self.decline.is_due_to(peer)
+            {
+                return negotiation::write(tx, &template(), &self.decline.take(self.qp.qpn()));
+            }
         }
+        self.bare = self.agreement.is_none() && self.shim.is_none();
         let Some(shim) = &mut self.shim else { return false };
         let sent = shim.poll_transmit(now, tx, ShimResources { pools, counters: host.counters() });
         if sent {

@@ -18,6 +18,7 @@ use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, Settings, VERSION
 use softnic_wire::{Instant, Qpn};
 
 mod agreement;
+mod decline;
 mod extension;
 mod frame;
 mod fuzz;
@@ -25,6 +26,7 @@ mod round_trips;
 mod silent_peers;
 
 pub use agreement::Agreement;
+pub(crate) use decline::Decline;
 pub use frame::write;
 #[doc(hidden)]
 pub use fuzz::fuzz_negotiation;
@@ -214,29 +216,35 @@ impl Negotiator {
 
     /// The peer's answer (GetResp). What it accepts beyond our offer is left out. After silence it still counts, if it comes
     /// too late for the caller to make use of it or not.
-    pub fn handle_answer(&mut self, now: Instant, mad: &Negotiation) {
+    ///
+    /// Says whether it answers an offer of ours.
+    pub fn handle_answer(&mut self, now: Instant, mad: &Negotiation) -> bool {
         match mad.kind {
             Kind::Answer(Status::SUCCESS) => {}
             Kind::Answer(_) => return self.handle_refusal(now, mad.transaction_id),
-            Kind::Offer => return,
+            Kind::Offer => return false,
         }
-        if self.is_between_us(mad) && self.is_ours(mad.transaction_id) {
+        let ours = self.is_between_us(mad) && self.is_ours(mad.transaction_id);
+        if ours {
             self.take_rtt(now);
             if self.is_undecided() {
                 self.decide(self.common(mad));
             }
         }
+        ours
     }
 
     /// A GetResp with any error status. What else it says does not matter: a peer that knows nothing of this may send back
-    /// anything behind the MAD header.
-    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
-        if self.is_ours(transaction_id) {
+    /// anything behind the MAD header. Says whether it answers an offer of ours.
+    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
+        let ours = self.is_ours(transaction_id);
+        if ours {
             self.take_rtt(now);
             if self.is_undecided() {
                 self.end(NegotiationOutcome::Standard(FallbackReason::Refused));
             }
         }
+        ours
     }
 
     /// When [`Negotiator::handle_timeout`] has something to do.

@@ -48,6 +48,8 @@ pub struct Rc {
     tell_drained: bool,
     /// A request went ahead of the acknowledgement that is owed.
     ack_passed: bool,
+    /// A READ response left last: the next packet is one of a request, if there is any.
+    requests_turn: bool,
     /// Whether the acknowledgement that is owed waits for the program's reply.
     ping_pong: PingPong,
     /// Nothing goes ahead of an acknowledgement. Where nobody polls, a reply that comes first gains nothing, and a program that has one
@@ -83,6 +85,7 @@ impl Rc {
             established: false,
             tell_drained: false,
             ack_passed: false,
+            requests_turn: false,
             ping_pong: PingPong::default(),
             prompt_acks: c.prompt_acks,
             held: false,
@@ -178,7 +181,7 @@ impl Rc {
     /// for its turn.
     #[inline]
     pub(crate) fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> (bool, bool) {
-        let data = self.responder.owes_data();
+        let (data, read) = (self.responder.owes_data(), self.responder.owes_read());
         // What is owed beside the data comes after it.
         if data && self.requester.must_pace_answer(now) {
             return (false, true);
@@ -188,6 +191,7 @@ impl Rc {
         let sent = self.responder.poll_transmit(tx, link, host);
         if sent && data {
             self.count_for_pacing(now, tx);
+            self.requests_turn = read;
         }
         let failure = self.responder.failure.take();
         let stopped = failure.is_some();
@@ -204,6 +208,7 @@ impl Rc {
         if !self.state.sends() || self.held {
             return false;
         }
+        self.requests_turn = false;
         let sent = match self.requester.poll_transmit(now, tx, link, host) {
             Ok(sent) => sent,
             Err(f) => {
@@ -265,7 +270,7 @@ impl QueuePair for Rc {
         self.requester.reset();
         self.responder.receives.clear();
         (self.established, self.tell_drained, self.ack_passed, self.held) = (false, false, false, false);
-        (self.ping_pong, self.halted) = (PingPong::default(), None);
+        (self.ping_pong, self.halted, self.requests_turn) = (PingPong::default(), None, false);
     }
 
     fn init(&mut self) {
@@ -417,6 +422,10 @@ impl QueuePair for Rc {
             if self.ping_pong.holds(now, &mut self.requester.timers) {
                 return false;
             }
+        }
+        // Requests and READ responses take turns: one long READ after the other would keep every request from leaving.
+        if self.requests_turn && self.requester.has_something() && self.transmit_request(now, tx, host) {
+            return true;
         }
         // Other answers first: the peer waits for them, and the NAK of a queue pair that stopped is still owed.
         if self.responder.has_answer() {

@@ -90,6 +90,8 @@ pub struct Sr {
     sq_psn: Psn,
     requester: Option<Box<Requester>>,
     responder: Option<Box<Responder>>,
+    /// An answer with data left last: the next packet is one of a request, if there is any.
+    requests_turn: bool,
 }
 
 impl Sr {
@@ -107,6 +109,7 @@ impl Sr {
             sq_psn: Psn::new(0),
             requester: None,
             responder: None,
+            requests_turn: false,
         }
     }
 
@@ -215,19 +218,19 @@ impl Sr {
         true
     }
 
-    /// One packet of an answer or an acknowledgement, if one is owed.
-    fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+    /// An acknowledgement, if one is owed.
+    fn transmit_acknowledgement(&mut self, tx: &mut TxFrame<'_>) -> bool {
         let Some(link) = &self.rc.link else { return false };
         if let Some(responder) = &mut self.responder
             && responder.transmit_acknowledgement(tx, link, &self.rc.responder.receives)
         {
             return true;
         }
-        if let Some(requester) = &mut self.requester
-            && requester.transmit_acknowledgement(tx, link)
-        {
-            return true;
-        }
+        self.requester.as_mut().is_some_and(|requester| requester.transmit_acknowledgement(tx, link))
+    }
+
+    /// One packet of an answer with data, if one is owed.
+    fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         if let Some(responder) = &mut self.responder {
             if responder.has_answers() && self.rc.requester.must_pace_answer(now) {
                 return false;
@@ -239,7 +242,7 @@ impl Sr {
             }
             if let Some(f) = responder.failure.take() {
                 self.on_response_failure(f, host);
-                return self.transmit_answer(now, tx, host);
+                return self.transmit_acknowledgement(tx);
             }
             return sent;
         }
@@ -258,12 +261,30 @@ impl Sr {
 
     /// One packet, where at least one of the two halves speaks Selective Repeat.
     fn transmit_any(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        if self.transmit_answer(now, tx, host) {
+        if self.transmit_acknowledgement(tx) {
             return true;
         }
-        if !self.rc.state.sends() || self.has_answers() && self.rc.requester.congestion.pacing(now).is_some() {
+        // Requests and answers with data take turns: one long READ after the other would keep every request from leaving.
+        let data = self.has_answers();
+        if data && self.requests_turn && self.transmit_request(now, tx, host) {
+            return true;
+        }
+        if self.transmit_answer(now, tx, host) {
+            self.requests_turn = data;
+            return true;
+        }
+        if self.has_answers() && self.rc.requester.congestion.pacing(now).is_some() {
             return false;
         }
+        self.transmit_request(now, tx, host)
+    }
+
+    /// One packet of a request, if there is one to send.
+    fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        if !self.rc.state.sends() {
+            return false;
+        }
+        self.requests_turn = false;
         let (Some(requester), Some(link)) = (&mut self.requester, &self.rc.link) else {
             let before = self.rc.state;
             let sent = matches!(self.choice, Choice::Standard(_)) && self.rc.poll_transmit(now, tx, host);
@@ -314,6 +335,7 @@ impl QueuePair for Sr {
         self.rc.reset();
         (self.outcome, self.choice) = (None, Choice::Waiting);
         (self.requester, self.responder, self.rtt) = (None, None, RoundTrip::default());
+        self.requests_turn = false;
     }
 
     fn init(&mut self) {

@@ -16,7 +16,7 @@ impl Nic {
         &mut self,
         now: Instant,
         port: usize,
-        src: IpAddr,
+        (src, dst): (IpAddr, IpAddr),
         frame: &mut [u8],
         layout: &Layout,
     ) -> bool {
@@ -31,19 +31,23 @@ impl Nic {
             self.shared.counters.rx_malformed += 1;
             return true;
         };
-        self.silent_peers.note_heard(src);
         let Some((index, slot, shared)) = self.slot(qpn) else {
             self.shared.counters.rx_bad_qp += 1;
             return true;
         };
-        if slot.peer.is_some_and(|peer| peer != src || slot.port != port) {
+        if slot.peer.is_some() && !slot.is_between(src, dst, port) {
             shared.counters.rx_wrong_source += 1;
             return true;
         }
-        match parsed {
+        let fits = match parsed {
             None => slot.endpoint.handle_refusal(now, transaction_id),
             Some(mad) => slot.endpoint.handle_mad(now, src, &mad),
+        };
+        if !fits {
+            shared.counters.rx_unasked_answers += 1;
+            return true;
         }
+        self.silent_peers.note_heard(src);
         self.tell_of_fallback(index);
         self.activate(index);
         true

@@ -180,7 +180,7 @@ impl Nic {
         let (index, slot, shared) = self.slot(qpn).ok_or(ModifyError::NoSuchQp)?;
         slot.endpoint.modify(attr, &props, shared)?;
         slot.port = port.unwrap_or(slot.port);
-        slot.peer = slot.endpoint.peer();
+        (slot.peer, slot.local) = (slot.endpoint.peer(), slot.endpoint.local());
         slot.told_fallback &= attr.state != Some(QpState::Reset);
         self.tell_of_fallback(index);
         // What waited may go now.

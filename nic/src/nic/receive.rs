@@ -66,7 +66,7 @@ impl Nic {
             self.shared.counters.rx_not_for_us += 1;
             return;
         }
-        if dest_qp == Qpn::GSI && self.receive_negotiation(now, port, src, frame, &layout) {
+        if dest_qp == Qpn::GSI && self.receive_negotiation(now, port, (src, dst), frame, &layout) {
             return;
         }
         let Some(index) = self.index_of(dest_qp) else {
@@ -80,7 +80,7 @@ impl Nic {
         }
         // Nobody else has our addresses: what comes from them comes by the port to ourselves.
         let right = match slot.peer {
-            Some(peer) => peer == src && slot.port == port,
+            Some(_) => slot.is_between(src, dst, port),
             None => port == Nic::LOOPBACK || !self.is_ours(src),
         };
         if !right {

@@ -75,7 +75,7 @@ fn the_last_packet_of_a_write_comes_behind_the_next_message() {
 
 #[test]
 fn of_two_read_responses_the_second_comes_first() {
-    // Arrivals: +0 +2 +1 +3. Each gap is asked for as it shows; the second request makes the responder leave the first.
+    // Arrivals: +0 +2 +1 +3. Each gap is asked for as it shows; the second request asks for what is still owed to the first.
     at_each_psn(|psn| {
         let script =
             r#"event = [{ action = "reorder", behind = 1, opcode = "RC_RDMA_READ_RESPONSE_MIDDLE", nth = 1 }]"#;
@@ -90,7 +90,7 @@ fn of_two_read_responses_the_second_comes_first() {
             "a> RDMA_READ_REQUEST +1 A of 517",
             "a> RDMA_READ_REQUEST +2 A of 261",
             "b> RDMA_READ_RESPONSE_FIRST +1 msn 1",
-            "b> RDMA_READ_RESPONSE_FIRST +2 msn 1",
+            "b> RDMA_READ_RESPONSE_MIDDLE +2",
             "b> RDMA_READ_RESPONSE_LAST +3 msn 1",
         ]);
         w.counted(A, "implied_nak_seq_err 2, retransmitted_packets 2, sent_requests 1, stale_acks 1")

@@ -3,7 +3,7 @@
 
 use softnic_wire::{Instant, Opcode, TxFrame};
 
-use super::notification::NotificationPoint;
+use super::notification::{INTERVAL, NotificationPoint};
 use super::{CongestionControl, Feedback};
 use crate::message::Link;
 use crate::timers::{Timer, TimerTable};
@@ -23,6 +23,19 @@ struct ReactionPoint {
     bytes_acked: u64,
     /// A packet whose answer tells the round-trip time: its number, and when it left. None that is sent again is timed.
     timed: Option<(u64, Instant)>,
+    /// The time before which no notification counts.
+    not_before: Instant,
+}
+
+impl ReactionPoint {
+    /// Whether a notification that comes now counts: as many as a notification point sends, and no more, whoever sends them.
+    fn heeds_notification(&mut self, now: Instant) -> bool {
+        let heeds = now >= self.not_before;
+        if heeds {
+            self.not_before = now + INTERVAL;
+        }
+        heeds
+    }
 }
 
 impl CongestionPoint {
@@ -30,7 +43,7 @@ impl CongestionPoint {
     pub(crate) fn set_controller(&mut self, controller: Option<Box<dyn CongestionControl>>) {
         self.reaction = controller.map(|controller| match self.reaction.take() {
             Some(old) => Box::new(ReactionPoint { controller, ..*old }),
-            None => Box::new(ReactionPoint { controller, bytes_acked: 0, timed: None }),
+            None => Box::new(ReactionPoint { controller, bytes_acked: 0, timed: None, not_before: Instant::ZERO }),
         });
     }
 
@@ -53,6 +66,7 @@ impl CongestionPoint {
         self.start();
         if let Some(r) = &mut self.reaction {
             r.controller.reset();
+            r.not_before = Instant::ZERO;
         }
     }
 
@@ -66,11 +80,12 @@ impl CongestionPoint {
         if opcode != Opcode::CNP {
             return false;
         }
-        match self.reaction {
-            Some(_) => host.counters().rp_cnp_handled += 1,
-            None => host.counters().rp_cnp_ignored += 1,
+        if self.reaction.as_mut().is_some_and(|r| r.heeds_notification(now)) {
+            host.counters().rp_cnp_handled += 1;
+            self.feed_back(now, Feedback::CongestionNotification);
+        } else {
+            host.counters().rp_cnp_ignored += 1;
         }
-        self.feed_back(now, Feedback::CongestionNotification);
         true
     }
 

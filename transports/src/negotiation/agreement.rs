@@ -54,26 +54,28 @@ impl Agreement {
         self.refused = Some(reason);
     }
 
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says.
-    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) {
+    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
+    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) -> bool {
         let Some(negotiator) = &mut self.negotiator else {
-            if mad.kind == Kind::Offer {
+            let is_offer = mad.kind == Kind::Offer;
+            if is_offer {
                 self.early = Some((from, *mad));
             }
-            return;
+            return is_offer;
         };
         match mad.kind {
-            Kind::Offer => negotiator.handle_offer(now, mad),
+            Kind::Offer => {
+                negotiator.handle_offer(now, mad);
+                true
+            }
             Kind::Answer(Status::SUCCESS) => negotiator.handle_answer(now, mad),
             Kind::Answer(_) => negotiator.handle_refusal(now, mad.transaction_id),
         }
     }
 
-    /// The peer does not know what was offered by this transaction id.
-    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) {
-        if let Some(negotiator) = &mut self.negotiator {
-            negotiator.handle_refusal(now, transaction_id);
-        }
+    /// The peer does not know what was offered by this transaction id; `false` if nothing was.
+    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
+        self.negotiator.as_mut().is_some_and(|negotiator| negotiator.handle_refusal(now, transaction_id))
     }
 
     /// The negotiation of this life, from RTR on.

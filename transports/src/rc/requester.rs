@@ -27,7 +27,8 @@ use crate::{CqOverflow, Host, Status};
 const ACK_EVERY: u32 = 64;
 /// Short messages share acknowledgements up to this many packets while more of them follow.
 const ACK_BATCH: u32 = 16;
-/// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2).
+/// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2). A READ that is
+/// outstanding alone may have one more: 2^31 bytes at a path MTU of 256.
 const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
 /// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
 pub(crate) const RNR_RETRY_FOREVER: u8 = 7;
@@ -88,8 +89,11 @@ pub(crate) struct Requester {
     /// READs and atomics that may be outstanding, and that are.
     max_rd_atomic: u32,
     pub(crate) rd_atomic: u32,
-    /// The skipped answer whose request was sent again already, by the number of its packet: later ones say no more.
-    implied_nak: Option<u64>,
+    /// The skipped answer whose request was sent again already, by the number of its packet, and the number before which an answer said
+    /// so: later ones say no more.
+    implied_nak: Option<(u64, u64)>,
+    /// The number of the packet that the last sequence NAK named.
+    sequence_nak: Option<u64>,
     pub(crate) congestion: CongestionPoint,
 }
 
@@ -117,6 +121,7 @@ impl Requester {
             max_rd_atomic: 0,
             rd_atomic: 0,
             implied_nak: None,
+            sequence_nak: None,
             congestion: CongestionPoint::default(),
         }
     }
@@ -125,7 +130,8 @@ impl Requester {
     pub(super) fn start(&mut self, psn: Psn, a: &Limits) {
         let Limits { timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.queue.clear();
-        (self.max_rd_atomic, self.rd_atomic, self.implied_nak) = (u32::from(max_rd_atomic), 0, None);
+        (self.max_rd_atomic, self.rd_atomic) = (u32::from(max_rd_atomic), 0);
+        (self.implied_nak, self.sequence_nak) = (None, None);
         (self.window, self.go_back_n) = (Window { una: psn, next: psn }, GoBackN::default());
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
@@ -357,7 +363,7 @@ impl Requester {
         }
         self.queue.check_invariants();
         let next = self.number(self.window.next);
-        invariant!(self.window.len() <= MAX_WINDOW, "a window of {} PSNs", self.window.len());
+        invariant!(self.window.len() <= MAX_WINDOW + 1, "a window of {} PSNs", self.window.len());
         invariant!(next <= self.queue.end(), "packet {next} was sent of {} that there are", self.queue.end());
         invariant!(self.answer_due <= next, "an answer is due to what was not sent");
         invariant!(

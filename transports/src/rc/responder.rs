@@ -142,6 +142,12 @@ impl Responder {
         self.data.is_due()
     }
 
+    /// Whether what goes next is a READ response.
+    #[inline]
+    pub(super) fn owes_read(&self) -> bool {
+        self.data.is_read_due()
+    }
+
     /// Whether all that is owed is to say what has come.
     #[inline]
     pub(super) fn owes_ack_only(&self) -> bool {

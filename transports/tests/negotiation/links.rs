@@ -36,7 +36,9 @@ impl Side {
         self.heard += 1;
         match mad.kind {
             Kind::Offer => n.handle_offer(now, &mad),
-            Kind::Answer(_) => n.handle_answer(now, &mad),
+            Kind::Answer(_) => {
+                n.handle_answer(now, &mad);
+            }
         }
     }
 

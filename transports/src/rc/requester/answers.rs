@@ -24,7 +24,7 @@ impl Requester {
             Syndrome::Ack(credits) => {
                 let covers = self.window.contains(psn);
                 if covers {
-                    self.acknowledge_requests(now, psn.next(), link, host)?;
+                    self.acknowledge_requests(now, psn.next(), false, link, host)?;
                 } else {
                     host.counters().stale_acks += 1;
                 }
@@ -42,7 +42,7 @@ impl Requester {
                     return Ok(());
                 }
                 // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
-                if !self.acknowledge_requests(now, psn, link, host)? {
+                if !self.acknowledge_requests(now, psn, false, link, host)? {
                     return Ok(()); // an answer before it is missing, and asked for again first
                 }
                 self.handle_nak(now, psn, code, host)
@@ -52,7 +52,7 @@ impl Requester {
                     host.counters().stale_acks += 1;
                     return Ok(());
                 }
-                if !self.acknowledge_requests(now, psn, link, host)? {
+                if !self.acknowledge_requests(now, psn, false, link, host)? {
                     return Ok(());
                 }
                 self.handle_rnr(now, psn, timer, host)
@@ -69,6 +69,12 @@ impl Requester {
                 if self.is_waiting(now) {
                     return Ok(());
                 }
+                // A responder says it once for each gap (IBA 9.7.5.1.3): what comes twice was doubled on the way.
+                let n = Some(self.number(psn));
+                if self.sequence_nak == n {
+                    return Ok(());
+                }
+                self.sequence_nak = n;
                 self.count_retry(host)?;
                 self.go_back_n.on_sequence_nak(psn);
                 self.congestion.feed_back(now, Feedback::Loss);

@@ -44,18 +44,27 @@ impl Requester {
         &mut self,
         now: Instant,
         una: Psn,
+        is_data: bool,
         link: &Link,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        let Some(missing) = self.first_missing(self.number(una)) else {
+        let end = self.number(una);
+        let Some(missing) = self.first_missing(end) else {
             self.acknowledge(now, una, link, host)?;
             return Ok(true);
         };
         let psn = self.window.una.add((missing - self.una) as u32);
         self.acknowledge(now, psn, link, host)?;
-        // What was under way behind the skipped answer implies the same again, and is to be ignored.
-        if self.implied_nak != Some(missing) {
-            self.implied_nak = Some(missing);
+        // What was under way behind the skipped answer implies the same again, and is to be ignored. Data comes in order: if it is not
+        // behind the first of it, once the request has left again, it was sent a second time, and what was skipped was lost again.
+        let implied = match self.implied_nak {
+            Some((n, first)) if n == missing => {
+                is_data && end <= first && self.go_back_n.next_resend(self.window) != Some(psn)
+            }
+            _ => true,
+        };
+        if implied {
+            self.implied_nak = Some((missing, end));
             host.counters().implied_nak_seq_err += 1;
             self.count_retry(host)?;
             self.go_back_n.on_sequence_nak(psn);
@@ -78,7 +87,7 @@ impl Requester {
             host.counters().stale_acks += 1;
             return Ok(());
         }
-        if !self.acknowledge_requests(now, psn, link, host)? {
+        if !self.acknowledge_requests(now, psn, true, link, host)? {
             return Ok(());
         }
         let n = self.number(psn);

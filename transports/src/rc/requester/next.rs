@@ -30,7 +30,7 @@ impl Requester {
         let behind_local = self.queue.next_local().is_some_and(|(_, local)| local.first <= n);
         let slot = self.queue.get(position)?;
         let may_begin = || {
-            let room = MAX_WINDOW - self.window.len();
+            let room = if self.window.is_empty() { Psn::SPACE / 2 } else { MAX_WINDOW - self.window.len() };
             (beyond_limits || self.has_credit(slot))
                 && (!self.draining || planted(Bug::DrainedBegins))
                 && !behind_local
@@ -127,7 +127,8 @@ impl Requester {
     }
 
     /// Whether there is any packet to send, now or later.
-    fn has_something(&self) -> bool {
+    #[inline]
+    pub(in crate::rc) fn has_something(&self) -> bool {
         self.go_back_n.next_resend(self.window).is_some() || self.number(self.window.next) != self.queue.end()
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
+use softnic_wire::ext::Reth;
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, MessageKind, opcode_of};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, TxFrame};
@@ -38,6 +39,21 @@ impl Job {
         match self.answer {
             DataAnswer::Read { packets, .. } => self.psn.add(packets - 1),
             DataAnswer::Atomic { .. } => self.psn,
+        }
+    }
+
+    /// The request came again, whole or from where responses are missing: begins there, unless all of that is still to be sent.
+    /// A request for anything else is none that the requester sent.
+    fn begin_again(&mut self, again: &Job) {
+        let ends = |job: &Job| match job.answer {
+            DataAnswer::Read { addr, rkey, len, .. } => Some((job.last_psn(), rkey, addr.wrapping_add(u64::from(len)))),
+            DataAnswer::Atomic { .. } => None,
+        };
+        let DataAnswer::Read { next, .. } = self.answer else { return };
+        let sent = again.psn.is_before(self.psn.add(next));
+        let inside = self.replay || !again.psn.is_before(self.psn);
+        if sent && inside && ends(self) == ends(again) {
+            (self.psn, self.answer) = (again.psn, again.answer);
         }
     }
 }
@@ -77,6 +93,12 @@ impl DataAnswers {
         !self.jobs.is_empty()
     }
 
+    /// Whether the oldest answer is a READ response.
+    #[inline]
+    pub(super) fn is_read_due(&self) -> bool {
+        self.jobs.front().is_some_and(|job| matches!(job.answer, DataAnswer::Read { .. }))
+    }
+
     /// Makes room for the answer to a new request; `false` when the peer asks for more than was agreed on.
     ///
     /// Who sends a new request has fewer than the limit outstanding. If as many answers wait, the oldest of them is one that
@@ -88,11 +110,34 @@ impl DataAnswers {
         self.jobs.len() < self.limit
     }
 
+    /// Keeps the value that an atomic found; the one of 2^24 packets ago had the same PSN.
     fn remember(&mut self, psn: Psn, found: u64) {
+        self.done.retain(|&(p, _)| p != psn);
         if self.done.len() + usize::from(planted(Bug::AtomicForgotten)) >= self.limit {
             self.done.pop_front();
         }
         self.done.push_back((psn, found));
+    }
+
+    /// Queues an answer to a request that came again where its PSN says; answers to later requests stay. One that is still owed is
+    /// sent once more as far as it was sent.
+    fn replay(&mut self, again: Job) {
+        let mut at = self.jobs.iter().position(|job| !job.last_psn().is_before(again.psn)).unwrap_or(self.jobs.len());
+        if let Some(job) = self.jobs.get_mut(at)
+            && !job.psn.is_after(again.last_psn())
+        {
+            job.begin_again(&again);
+            return;
+        }
+        if self.jobs.len() >= self.limit {
+            // One of those that wait has arrived meanwhile: the oldest, because the requester takes them in order.
+            if at == 0 || !self.jobs[0].replay {
+                return;
+            }
+            self.jobs.pop_front();
+            at -= 1;
+        }
+        self.jobs.insert(at, again);
     }
 }
 
@@ -154,33 +199,34 @@ impl Responder {
         Ok(())
     }
 
-    /// The answer to a READ or atomic was lost, or the requester gave up waiting for it.
+    /// A READ or atomic came again: its answer was lost, the requester gave up waiting for it, or the network doubled the request.
     pub(super) fn answer_again(&mut self, packet: &Inbound<'_>, link: &Link, host: &mut impl Host) {
-        let psn = packet.bth.psn;
-        // The requester has gone back: what was still to be said from there on it will ask for again.
-        self.data.jobs.retain(|job| job.last_psn().is_before(psn));
-        if self.data.jobs.len() >= self.data.limit {
-            return;
-        }
-        let msn = self.msn;
-        if let Some(reth) = packet.ext.reth {
-            let packets = link.mtu.packets(reth.len);
-            let region = remote(link, reth.rkey, reth.va, Access::REMOTE_READ);
-            // A duplicate asks for no more than the original did, of memory that may still be read.
-            let in_the_past =
-                !psn.add(packets).is_after(self.expected) && packet.bth.opcode.kind() == Kind::ReadRequest;
-            let allowed = link.access.allows(Access::REMOTE_READ) && host.check(region, u64::from(reth.len)).is_ok();
-            if in_the_past && allowed {
-                let answer = DataAnswer::Read { addr: reth.va, rkey: reth.rkey, len: reth.len, next: 0, packets };
-                self.data.jobs.push_back(Job { psn, msn, replay: true, answer });
-            }
+        let (psn, msn) = (packet.bth.psn, self.msn);
+        let answer = if let Some(reth) = packet.ext.reth {
+            self.read_again(packet, reth, link, host)
         } else if let (Some(a), true) = (packet.ext.atomic, planted(Bug::AtomicTwice)) {
             let region = remote(link, a.rkey, a.va, Access::REMOTE_ATOMIC);
             let found = host.atomic(region, AtomicOp::FetchAdd { add: a.swap_add }).unwrap_or(0);
-            self.data.jobs.push_back(Job { psn, msn, replay: true, answer: DataAnswer::Atomic { found } });
-        } else if let Some(&(_, found)) = self.data.done.iter().find(|(p, _)| *p == psn) {
-            self.data.jobs.push_back(Job { psn, msn, replay: true, answer: DataAnswer::Atomic { found } });
+            Some(DataAnswer::Atomic { found })
+        } else {
+            self.data.done.iter().find(|(p, _)| *p == psn).map(|&(_, found)| DataAnswer::Atomic { found })
+        };
+        if let Some(answer) = answer {
+            self.data.replay(Job { psn, msn, replay: true, answer });
         }
+    }
+
+    /// The answer to a READ that came again, if it asks for no more than an earlier one did, of memory that may still be read.
+    fn read_again(&self, packet: &Inbound<'_>, reth: Reth, link: &Link, host: &mut impl Host) -> Option<DataAnswer> {
+        let Reth { va: addr, rkey, len } = reth;
+        let is_read = packet.bth.opcode.kind() == Kind::ReadRequest && packet.payload_len == 0;
+        if !is_read || len > MAX_MESSAGE || !link.access.allows(Access::REMOTE_READ) {
+            return None;
+        }
+        let packets = link.mtu.packets(len);
+        let in_the_past = packets <= self.expected.forward_from(packet.bth.psn);
+        let allowed = || host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_ok();
+        (in_the_past && allowed()).then_some(DataAnswer::Read { addr, rkey, len, next: 0, packets })
     }
 
     /// Writes the next packet of the oldest answer.
@@ -257,4 +303,18 @@ fn write_response(
     host.read(behind, b).ok()?;
     link.template.finish(tx, started);
     Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_of_an_atomic_is_not_the_one_of_the_same_psn_2_24_packets_ago() {
+        let mut answers = DataAnswers::new(16);
+        for (psn, found) in [(7, 5), (9, 1), (7, 8)] {
+            answers.remember(Psn::new(psn), found);
+        }
+        assert_eq!(answers.done, [(Psn::new(9), 1), (Psn::new(7), 8)]);
+    }
 }

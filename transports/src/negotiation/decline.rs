@@ -1,0 +1,41 @@
+//! The answer of a queue pair that offers nothing: the last offer of its peer is remembered, and no other.
+
+use softnic_wire::Qpn;
+use softnic_wire::mad::Status;
+use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
+
+/// An offer that is to be answered with "nothing in common", so that the peer need not wait.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Decline {
+    transaction_id: u64,
+    /// Who offers; the queue pair may not know its peer yet.
+    sender: Qpn,
+    is_due: bool,
+}
+
+impl Decline {
+    /// The peer offers something.
+    pub(crate) fn note(&mut self, mad: &Negotiation) {
+        *self = Decline { transaction_id: mad.transaction_id, sender: Qpn::new(mad.sender_qpn), is_due: true };
+    }
+
+    /// Whether an offer of this queue pair is to be answered; offers of others are forgotten.
+    pub(crate) fn is_due_to(&mut self, peer: Qpn) -> bool {
+        self.is_due &= self.sender == peer;
+        self.is_due
+    }
+
+    /// The answer of `qpn` to the offer, once.
+    pub(crate) fn take(&mut self, qpn: Qpn) -> Negotiation {
+        self.is_due = false;
+        Negotiation {
+            transaction_id: self.transaction_id,
+            kind: Kind::Answer(Status::SUCCESS),
+            version: VERSION,
+            sender_qpn: qpn.value(),
+            receiver_qpn: self.sender.value(),
+            extensions: Extensions::NONE,
+            settings: Settings::NONE,
+        }
+    }
+}
