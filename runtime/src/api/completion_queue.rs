@@ -62,6 +62,14 @@ impl Rings {
         }
         taken
     }
+
+    /// After arming: whether a completion in one of them raises the event at once.
+    fn take_missed(&mut self, arm: &CqArm) -> bool {
+        self.rings.iter_mut().enumerate().any(|(i, ring)| {
+            let (polled, len) = (ring.read(), ring.len());
+            arm.take_missed(i, polled, polled.wrapping_add(len))
+        })
+    }
 }
 
 impl Drop for Queue {
@@ -101,15 +109,16 @@ impl Context {
         let sleeping = || context.engines().iter().map(|engine| engine.sleeping_programs()).collect();
         let channel = channel.map(|(channel, name)| ChannelEnd::new(channel, name, sleeping()));
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel, overflowed });
+        let arm = CqArm::new(context.engines().len());
+        let shared = Arc::new(CqShared { arm, wake: Wake::new()?, channel, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         let mut rings = Vec::new();
-        for engine in context.engines() {
+        for (i, engine) in context.engines().iter().enumerate() {
             let mut core = engine.control();
             let (producer, consumer) = ring(capacity);
             id = core.nic().create_cq(capacity);
-            core.add_cq(id, CqOut { ring: producer, shared: Arc::clone(&shared) });
+            core.add_cq(id, CqOut { ring: producer, engine: i, shared: Arc::clone(&shared) });
             rings.push(consumer);
         }
         drop(order);
@@ -130,7 +139,7 @@ impl Context {
     pub fn create_cq_sink(&self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> io::Result<CompletionQueue> {
         let context = Arc::clone(self.inner());
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel: None, overflowed });
+        let shared = Arc::new(CqShared { arm: CqArm::new(0), wake: Wake::new()?, channel: None, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         for (i, engine) in context.engines().iter().enumerate() {
@@ -232,14 +241,8 @@ impl CompletionQueue {
         if held > capacity {
             return Err(CqError::TooSmall);
         }
-        for (core, old) in engines.iter_mut().zip(&mut rings.rings) {
-            let (mut producer, consumer) = ring(capacity);
-            while let Some(completion) = old.pop() {
-                // There is room for all of them.
-                let _ = producer.push(completion);
-            }
-            *old = consumer;
-            core.replace_ring(self.0.id, producer);
+        for (at, core) in engines.iter_mut().enumerate() {
+            self.replace_ring(core, &mut rings, at, capacity, |_| true);
             core.nic().resize_cq(self.0.id, capacity)?;
         }
         self.0.capacity.store(capacity, Ordering::Relaxed);
@@ -252,19 +255,36 @@ impl CompletionQueue {
         // It exists as long as this value does.
         let _ = core.nic().forget_completions(self.0.id, qpn);
         let mut rings = self.rings();
-        // A sink keeps nothing.
-        let Some(old) = rings.rings.get_mut(at) else { return };
-        if old.is_empty() {
-            return;
+        // Only the end that writes can put back what others completed. A sink keeps nothing.
+        if rings.rings.get_mut(at).is_some_and(|ring| !ring.is_empty()) {
+            self.replace_ring(core, &mut rings, at, self.capacity(), |completion| completion.qpn != qpn);
         }
-        // Only the end that writes can put back what others completed.
-        let (mut producer, consumer) = ring(self.capacity());
+    }
+
+    /// Replaces the ring of an engine by one with room for at least `capacity` completions, and for those that are kept.
+    fn replace_ring(
+        &self,
+        core: &mut Core,
+        rings: &mut Rings,
+        at: usize,
+        capacity: usize,
+        keep: impl Fn(&Completion) -> bool,
+    ) {
+        let old = &mut rings.rings[at];
+        let (mut producer, consumer) = ring(capacity);
+        let first = old.read();
+        // How many were kept of those before each count.
+        let mut kept = vec![0];
         while let Some(completion) = old.pop() {
-            if completion.qpn != qpn {
+            if keep(&completion) {
                 // There is room for all of them.
                 let _ = producer.push(completion);
             }
+            kept.push(producer.written());
         }
+        // Counts from before what was left in the ring are 0 now.
+        let behind = |count: usize| usize::try_from(count.wrapping_sub(first) as isize).unwrap_or(0);
+        self.0.shared.replace_ring(at, |count| kept[behind(count).min(kept.len() - 1)]);
         *old = consumer;
         core.replace_ring(self.0.id, producer);
     }
@@ -272,8 +292,9 @@ impl CompletionQueue {
     /// Asks for one event when a completion comes: at the queue's channel, or, without one, by its own descriptor ([`AsFd`]). No event
     /// comes from a queue in the engines.
     ///
-    /// Only a completion that comes after this raises the event, none that is in the queue already. So poll once more after arming, and
-    /// sleep only if there was nothing. One event comes for one arming; to arm again before it came asks for the same one.
+    /// A completion that is in the queue already raises the event at once, unless it raised the one before: as Mellanox hardware has it, so
+    /// that a program may arm, and sleep without another poll. One event comes for one arming; to arm again before it came asks for the
+    /// same one. A program that polls after arming may find the completion of an event that comes nevertheless.
     ///
     /// As long as a queue with a channel is armed, the NIC's own threads make progress: a program may sleep on the channel. They
     /// also do while somebody waits in [`CompletionQueue::wait`]; whoever waits by other means tells the NIC so by
@@ -282,11 +303,15 @@ impl CompletionQueue {
         match &self.0.shared.channel {
             Some(channel) => {
                 self.0.context.engines().iter().for_each(|engine| engine.program_sleeps());
-                channel.arm(what);
+                channel.arm(what, |arm| self.rings().take_missed(arm));
             }
             None => {
-                self.0.shared.wake.drain();
-                self.0.shared.arm.arm(what == Notify::Solicited);
+                let CqShared { arm, wake, .. } = &*self.0.shared;
+                wake.drain();
+                arm.arm(what == Notify::Solicited);
+                if self.rings().take_missed(arm) {
+                    wake.wake();
+                }
             }
         }
     }
@@ -319,13 +344,16 @@ impl CompletionQueue {
         // Not by its channel, whose events are the program's.
         self.0.shared.wake.drain();
         self.0.shared.arm.arm(false);
-        if there() || self.0.context.progress() && there() {
-            return Ok(true);
-        }
-        let running = self.0.context.programs_sleep();
-        sleep_on(self.0.shared.wake.as_fd(), PollFlags::IN, timeout, None)?;
-        drop(running);
-        Ok(there())
+        let found = match there() || self.0.context.progress() && there() {
+            true => Ok(()),
+            false => {
+                let _running = self.0.context.programs_sleep();
+                sleep_on(self.0.shared.wake.as_fd(), PollFlags::IN, timeout, None)
+            }
+        };
+        // A completion that nobody waits for any more must not count as one that raised an event.
+        self.0.shared.arm.disarm();
+        found.map(|()| there())
     }
 }
 

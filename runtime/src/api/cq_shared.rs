@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use softnic_sync::cq_arm::CqArm;
+use softnic_sync::cq_arm::{Batch, CqArm};
 
 use super::completion_channel::ChannelEnd;
 use crate::wake::Wake;
@@ -19,14 +19,22 @@ pub(crate) struct CqShared {
 }
 
 impl CqShared {
-    /// Completions were put into a ring before this.
+    /// Completions were put into the ring of an engine before this.
     #[inline]
-    pub(crate) fn on_completions(&self, solicited: bool) {
-        if self.arm.take_if(solicited) {
+    pub(crate) fn on_completions(&self, engine: usize, batch: Batch) {
+        if self.arm.take_if(engine, batch) {
             self.wake.wake();
         }
         if let Some(channel) = &self.channel {
-            channel.on_completions(solicited);
+            channel.on_completions(engine, batch);
+        }
+    }
+
+    /// The ring of an engine was replaced ([`CqArm::replace_ring`]).
+    pub(super) fn replace_ring(&self, engine: usize, count: impl Fn(usize) -> usize) {
+        self.arm.replace_ring(engine, &count);
+        if let Some(channel) = &self.channel {
+            channel.replace_ring(engine, &count);
         }
     }
 
