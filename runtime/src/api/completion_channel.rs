@@ -151,12 +151,6 @@ impl ChannelEnd {
     }
 }
 
-impl AsFd for ChannelEnd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.0.fd.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

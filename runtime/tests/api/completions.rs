@@ -26,7 +26,7 @@ fn with_channel() -> ([Side; 2], CompletionChannel) {
     let options = inline();
     let [a, b] = Context::open_pair([&options; 2]).unwrap();
     let channel = CompletionChannel::new().unwrap();
-    let cq = a.create_cq_with(256, Some((&channel, 7))).unwrap();
+    let cq = a.create_cq_with(256, Some((&channel, 7)));
     let sides = [side_with(a, cq), side(b)];
     connect(&sides[0], &sides[1]);
     (sides, channel)
@@ -105,7 +105,7 @@ fn what_came_before_the_arming_and_is_not_polled_raises_its_event_at_once() {
 #[test]
 fn two_queues_at_one_channel_are_told_apart_and_one_that_is_gone_is_forgotten() {
     let ([a, b], channel) = with_channel();
-    let other = a.context.create_cq_with(16, Some((&channel, 8))).unwrap();
+    let other = a.context.create_cq_with(16, Some((&channel, 8)));
     let qp = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &other)).unwrap();
     qp.init(softnic_nic::transports::memory::Access::NONE).unwrap();
     qp.post_recv(&RecvWr { wr_id: 1, sges: &[], deadline: None }).unwrap();
