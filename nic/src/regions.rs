@@ -265,7 +265,9 @@ impl Regions {
 
     /// Binds a window by a work request of `qpn` (IBA 10.6.7.2.3).
     pub(crate) fn bind(&mut self, qpn: Qpn, pd: PdId, b: &Bind) -> Result<(), AccessError> {
-        let Some(Object::Window(window)) = self.find(b.window) else { return Err(AccessError::Key) };
+        // Whatever tag it has: one that a bind before this was to give it, and that failed, must not be in the way.
+        let place = self.table.get(b.window >> TAG_BITS);
+        let Some(Entry { object: Object::Window(window), .. }) = place else { return Err(AccessError::Key) };
         if window.pd != pd {
             return Err(AccessError::Domain);
         }

@@ -37,6 +37,8 @@ pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
 
+pub use crate::threads::spawn_own;
+
 // Types of the crates below that occur in calls of this API, so that a program needs no other crate.
 
 /// Work requests and completions.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::threads::spawn_own;
 use crate::wake::Wake;
 
 /// Whether the thread is to end.
@@ -50,7 +51,7 @@ impl Background {
     pub(crate) fn start(name: &str, body: impl FnOnce(&Stop) + Send + 'static) -> io::Result<Background> {
         let stop = Arc::new(Stop { told: AtomicBool::new(false), wake: Wake::new()? });
         let told = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || body(&told))?;
+        let thread = spawn_own(name, move || body(&told))?;
         let held = vec![stop.wake.as_fd().as_raw_fd()];
         Ok(Background { stop, thread: Some(thread), held })
     }

@@ -23,6 +23,7 @@ use softnic_fault_injector::{Spec, SpecError};
 use crate::afxdp::AfXdpError;
 use crate::api::status;
 use crate::background::Background;
+use crate::threads::spawn_own;
 pub use counters::{Counters, Residence};
 use forwarder::Forwarder;
 
@@ -171,7 +172,7 @@ impl Bump {
                 status::line(nic, &description, counters)
             })
         };
-        let thread = std::thread::Builder::new().name("softnic-wire".into()).spawn(move || {
+        let thread = spawn_own("softnic-wire", move || {
             if let Some(core) = core {
                 core_affinity::set_for_current(core);
             }

@@ -16,6 +16,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, CqId, Event, SrqId};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
+use softnic_sync::cq_arm::Batch;
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;
 use softnic_sync::token::Token;
@@ -41,6 +42,8 @@ pub(crate) type Io = Box<dyn PacketIo + Send>;
 /// The engine's end of a completion queue.
 pub(crate) struct CqOut {
     pub(crate) ring: Producer<Completion>,
+    /// The number of this engine among those of its NIC.
+    pub(crate) engine: usize,
     pub(crate) shared: Arc<CqShared>,
 }
 
@@ -350,8 +353,7 @@ impl Core {
     fn hand_out_cq(&mut self, id: CqId) {
         let nic = &mut self.driver.node;
         let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) else { return };
-        let mut solicited = false;
-        let mut any = false;
+        let mut batch = Batch { first: out.ring.written(), solicited: None };
         loop {
             if out.ring.room() == 0 {
                 self.full.push(id);
@@ -359,10 +361,13 @@ impl Core {
             }
             match nic.poll_cq(id) {
                 Ok(Some(completion)) => {
-                    solicited |= completion.solicited || completion.status != softnic_nic::transports::Status::Success;
+                    let solicited =
+                        completion.solicited || completion.status != softnic_nic::transports::Status::Success;
                     // There is room: just looked.
                     let _ = out.ring.push(completion);
-                    any = true;
+                    if solicited {
+                        batch.solicited = Some(out.ring.written());
+                    }
                 }
                 Ok(None) => {
                     let _ = nic.req_notify_cq(id, Notify::Next);
@@ -374,8 +379,8 @@ impl Core {
                 }
             }
         }
-        if any {
-            out.shared.on_completions(solicited);
+        if out.ring.written() != batch.first {
+            out.shared.on_completions(out.engine, batch);
         }
     }
 

@@ -19,6 +19,7 @@ mod memory_wire;
 mod neighbours;
 mod random;
 mod steering;
+mod threads;
 mod wake;
 
 pub use dgram::{Dgram, DgramError, DgramSpec};

@@ -76,6 +76,12 @@ impl<T> Producer<T> {
         self.shared.slots.len()
     }
 
+    /// How many values were written since the ring was made; the count wraps.
+    #[inline]
+    pub fn written(&self) -> usize {
+        self.tail
+    }
+
     /// How many values it has room for at least: what the reader took since this was last 0 is not counted.
     #[inline]
     pub fn room(&mut self) -> usize {
@@ -116,6 +122,11 @@ impl<T> Consumer<T> {
             self.tail = self.shared.tail.0.load(Ordering::Acquire);
         }
         self.head == self.tail
+    }
+
+    /// How many values were read since the ring was made; the count wraps.
+    pub fn read(&self) -> usize {
+        self.head
     }
 
     /// How many values there are to read now; the writer may add some.

@@ -5,6 +5,8 @@
 use std::sync::{Once, OnceLock, mpsc};
 use std::time::Duration;
 
+use softnic_runtime::api::spawn_own;
+
 use crate::fork;
 
 /// How long a process that ends waits for its last messages to go out.
@@ -41,7 +43,7 @@ pub(crate) fn watch() {
             STEPS.iter().filter_map(OnceLock::get).for_each(|step| step());
             let _ = done.send(());
         };
-        if std::thread::Builder::new().name("softnic-end".into()).spawn(last).is_ok() {
+        if spawn_own("softnic-end", last).is_ok() {
             let _ = is_done.recv_timeout(AT_MOST);
         }
     }

@@ -16,6 +16,8 @@ pub(crate) mod context;
 
 pub(crate) mod domain;
 
+pub(crate) mod mapping;
+
 pub(crate) mod region;
 
 pub(crate) mod completion_channel;

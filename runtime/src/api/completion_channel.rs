@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnic_nic::Notify;
-use softnic_sync::cq_arm::CqArm;
+use softnic_sync::cq_arm::{Batch, CqArm};
 
 /// Where events of completion queues come together, each by the name that its queue was given ([`super::Context::create_cq_with`]).
 /// Clones are the same channel.
@@ -104,24 +104,37 @@ pub(crate) struct ChannelEnd {
 
 impl ChannelEnd {
     pub(super) fn new(channel: &CompletionChannel, name: u64, sleeping: Vec<Arc<AtomicU32>>) -> ChannelEnd {
-        ChannelEnd { channel: channel.clone(), name, arm: CqArm::new(), sleeping }
+        ChannelEnd { channel: channel.clone(), name, arm: CqArm::new(sleeping.len()), sleeping }
     }
 
-    /// Asks for one event. The caller has counted the program among those that sleep, at each engine.
-    pub(super) fn arm(&self, what: Notify) {
+    /// Asks for one event. The caller has counted the program among those that sleep, at each engine. `missed` looks into the rings whether
+    /// the event is raised at once ([`CqArm::take_missed`]).
+    pub(super) fn arm(&self, what: Notify, missed: impl FnOnce(&CqArm) -> bool) {
         // Counted before the queue is armed: whoever takes the arm takes off what is there. An arm that stood before has its own count.
         if !self.arm.arm(what == Notify::Solicited) {
             self.release();
         }
+        if missed(&self.arm) {
+            self.raise();
+        }
     }
 
-    /// Completions were put into a ring before this.
+    /// Completions were put into the ring of an engine before this.
     #[inline]
-    pub(super) fn on_completions(&self, solicited: bool) {
-        if self.arm.take_if(solicited) {
-            self.channel.push(self.name);
-            self.release();
+    pub(super) fn on_completions(&self, engine: usize, batch: Batch) {
+        if self.arm.take_if(engine, batch) {
+            self.raise();
         }
+    }
+
+    pub(super) fn replace_ring(&self, engine: usize, count: impl Fn(usize) -> usize) {
+        self.arm.replace_ring(engine, count);
+    }
+
+    /// The arm was taken.
+    fn raise(&self) {
+        self.channel.push(self.name);
+        self.release();
     }
 
     /// The queue goes: nobody waits for it any more.
@@ -138,12 +151,6 @@ impl ChannelEnd {
     }
 }
 
-impl AsFd for ChannelEnd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.0.fd.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,16 +164,17 @@ mod tests {
             sleeping.iter().for_each(|s: &Arc<AtomicU32>| {
                 s.fetch_add(1, Ordering::Relaxed);
             });
-            end.arm(what);
+            end.arm(what, |_| false);
         };
+        let complete = |solicited: bool| end.on_completions(1, Batch { first: 0, solicited: solicited.then_some(1) });
         arm(Notify::Solicited);
         arm(Notify::Next);
         assert_eq!(count(), [1, 1], "armed twice is armed");
-        end.on_completions(false);
-        end.on_completions(true);
+        complete(false);
+        complete(true);
         assert_eq!((count(), channel.next_event(), channel.next_event()), ([0, 0], Some(1), None));
         arm(Notify::Solicited);
-        end.on_completions(false);
+        complete(false);
         assert_eq!(count(), [1, 1], "what was asked for has not come");
         end.end();
         end.end();

@@ -16,7 +16,7 @@ use softnic_wire::Qpn;
 
 use super::completion_channel::{ChannelEnd, CompletionChannel};
 use super::context::{Context, Inner};
-use super::cq_shared::CqShared;
+use super::cq_shared::{CqShared, OwnEvents};
 use crate::engine::{Core, CqOut, Engine};
 use crate::io::sleep_on;
 use crate::wake::Wake;
@@ -62,6 +62,14 @@ impl Rings {
         }
         taken
     }
+
+    /// After arming: whether a completion in one of them raises the event at once.
+    fn take_missed(&mut self, arm: &CqArm) -> bool {
+        self.rings.iter_mut().enumerate().any(|(i, ring)| {
+            let (polled, len) = (ring.read(), ring.len());
+            arm.take_missed(i, polled, polled.wrapping_add(len))
+        })
+    }
 }
 
 impl Drop for Queue {
@@ -80,41 +88,45 @@ impl Drop for Queue {
 }
 
 impl Context {
-    /// Makes a completion queue for at least `capacity` completions.
+    /// Makes a completion queue for at least `capacity` completions, with a descriptor of its own.
     ///
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn create_cq(&self, capacity: usize) -> io::Result<CompletionQueue> {
-        self.create_cq_with(capacity, None)
+        let own = OwnEvents { arm: CqArm::new(self.inner().engines().len()), wake: Wake::new()? };
+        Ok(self.make_cq(capacity, Some(own), None))
     }
 
-    /// A completion queue with a completion channel, where the queue has a name of the program's choice.
-    ///
-    /// # Errors
-    /// As [`Context::create_cq`].
-    pub fn create_cq_with(
+    /// A completion queue without a descriptor of its own. Its events are those of a completion channel, where the queue has a name of the
+    /// program's choice; without one it has none, and is polled.
+    pub fn create_cq_with(&self, capacity: usize, channel: Option<(&CompletionChannel, u64)>) -> CompletionQueue {
+        self.make_cq(capacity, None, channel)
+    }
+
+    fn make_cq(
         &self,
         capacity: usize,
+        own: Option<OwnEvents>,
         channel: Option<(&CompletionChannel, u64)>,
-    ) -> io::Result<CompletionQueue> {
+    ) -> CompletionQueue {
         let context = Arc::clone(self.inner());
         let sleeping = || context.engines().iter().map(|engine| engine.sleeping_programs()).collect();
         let channel = channel.map(|(channel, name)| ChannelEnd::new(channel, name, sleeping()));
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel, overflowed });
+        let shared = Arc::new(CqShared { own, channel, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         let mut rings = Vec::new();
-        for engine in context.engines() {
+        for (i, engine) in context.engines().iter().enumerate() {
             let mut core = engine.control();
             let (producer, consumer) = ring(capacity);
             id = core.nic().create_cq(capacity);
-            core.add_cq(id, CqOut { ring: producer, shared: Arc::clone(&shared) });
+            core.add_cq(id, CqOut { ring: producer, engine: i, shared: Arc::clone(&shared) });
             rings.push(consumer);
         }
         drop(order);
         let (rings, capacity) = (Mutex::new(Rings { rings, next: 0 }), AtomicUsize::new(capacity));
-        Ok(CompletionQueue(Arc::new(Queue { context, id, rings, capacity, shared })))
+        CompletionQueue(Arc::new(Queue { context, id, rings, capacity, shared }))
     }
 }
 
@@ -124,13 +136,10 @@ impl Context {
     ///
     /// The queue is never full, and there is nothing to poll, to arm or to wait for. Of queue pairs whose receives complete there, WRITEs
     /// with immediate need no receive.
-    ///
-    /// # Errors
-    /// As [`Context::create_cq`].
-    pub fn create_cq_sink(&self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> io::Result<CompletionQueue> {
+    pub fn create_cq_sink(&self, mut sink: impl FnMut(usize) -> Box<dyn Sink>) -> CompletionQueue {
         let context = Arc::clone(self.inner());
         let overflowed = AtomicBool::new(false);
-        let shared = Arc::new(CqShared { arm: CqArm::new(), wake: Wake::new()?, channel: None, overflowed });
+        let shared = Arc::new(CqShared { own: None, channel: None, overflowed });
         let order = context.mirrored();
         let mut id = CqId(0);
         for (i, engine) in context.engines().iter().enumerate() {
@@ -138,7 +147,7 @@ impl Context {
         }
         drop(order);
         let (rings, capacity) = (Mutex::new(Rings { rings: Vec::new(), next: 0 }), AtomicUsize::new(0));
-        Ok(CompletionQueue(Arc::new(Queue { context, id, rings, capacity, shared })))
+        CompletionQueue(Arc::new(Queue { context, id, rings, capacity, shared }))
     }
 }
 
@@ -232,14 +241,8 @@ impl CompletionQueue {
         if held > capacity {
             return Err(CqError::TooSmall);
         }
-        for (core, old) in engines.iter_mut().zip(&mut rings.rings) {
-            let (mut producer, consumer) = ring(capacity);
-            while let Some(completion) = old.pop() {
-                // There is room for all of them.
-                let _ = producer.push(completion);
-            }
-            *old = consumer;
-            core.replace_ring(self.0.id, producer);
+        for (at, core) in engines.iter_mut().enumerate() {
+            self.replace_ring(core, &mut rings, at, capacity, |_| true);
             core.nic().resize_cq(self.0.id, capacity)?;
         }
         self.0.capacity.store(capacity, Ordering::Relaxed);
@@ -252,28 +255,46 @@ impl CompletionQueue {
         // It exists as long as this value does.
         let _ = core.nic().forget_completions(self.0.id, qpn);
         let mut rings = self.rings();
-        // A sink keeps nothing.
-        let Some(old) = rings.rings.get_mut(at) else { return };
-        if old.is_empty() {
-            return;
+        // Only the end that writes can put back what others completed. A sink keeps nothing.
+        if rings.rings.get_mut(at).is_some_and(|ring| !ring.is_empty()) {
+            self.replace_ring(core, &mut rings, at, self.capacity(), |completion| completion.qpn != qpn);
         }
-        // Only the end that writes can put back what others completed.
-        let (mut producer, consumer) = ring(self.capacity());
+    }
+
+    /// Replaces the ring of an engine by one with room for at least `capacity` completions, and for those that are kept.
+    fn replace_ring(
+        &self,
+        core: &mut Core,
+        rings: &mut Rings,
+        at: usize,
+        capacity: usize,
+        keep: impl Fn(&Completion) -> bool,
+    ) {
+        let old = &mut rings.rings[at];
+        let (mut producer, consumer) = ring(capacity);
+        let first = old.read();
+        // How many were kept of those before each count.
+        let mut kept = vec![0];
         while let Some(completion) = old.pop() {
-            if completion.qpn != qpn {
+            if keep(&completion) {
                 // There is room for all of them.
                 let _ = producer.push(completion);
             }
+            kept.push(producer.written());
         }
+        // Counts from before what was left in the ring are 0 now.
+        let behind = |count: usize| usize::try_from(count.wrapping_sub(first) as isize).unwrap_or(0);
+        self.0.shared.replace_ring(at, |count| kept[behind(count).min(kept.len() - 1)]);
         *old = consumer;
         core.replace_ring(self.0.id, producer);
     }
 
-    /// Asks for one event when a completion comes: at the queue's channel, or, without one, by its own descriptor ([`AsFd`]). No event
-    /// comes from a queue in the engines.
+    /// Asks for one event when a completion comes: at the queue's channel, or by its own descriptor ([`CompletionQueue::descriptor`]). No
+    /// event comes from a queue that has neither, or that is in the engines.
     ///
-    /// Only a completion that comes after this raises the event, none that is in the queue already. So poll once more after arming, and
-    /// sleep only if there was nothing. One event comes for one arming; to arm again before it came asks for the same one.
+    /// A completion that is in the queue already raises the event at once, unless it raised the one before: as Mellanox hardware has it, so
+    /// that a program may arm, and sleep without another poll. One event comes for one arming; to arm again before it came asks for the
+    /// same one. A program that polls after arming may find the completion of an event that comes nevertheless.
     ///
     /// As long as a queue with a channel is armed, the NIC's own threads make progress: a program may sleep on the channel. They
     /// also do while somebody waits in [`CompletionQueue::wait`]; whoever waits by other means tells the NIC so by
@@ -282,11 +303,16 @@ impl CompletionQueue {
         match &self.0.shared.channel {
             Some(channel) => {
                 self.0.context.engines().iter().for_each(|engine| engine.program_sleeps());
-                channel.arm(what);
+                channel.arm(what, |arm| self.rings().take_missed(arm));
             }
             None => {
-                self.0.shared.wake.drain();
-                self.0.shared.arm.arm(what == Notify::Solicited);
+                if let Some(OwnEvents { arm, wake }) = &self.0.shared.own {
+                    wake.drain();
+                    arm.arm(what == Notify::Solicited);
+                    if self.rings().take_missed(arm) {
+                        wake.wake();
+                    }
+                }
             }
         }
     }
@@ -310,32 +336,27 @@ impl CompletionQueue {
     /// Sleeps until there is a completion, or `timeout` has passed; whether there is one. The NIC's own thread makes progress meanwhile.
     ///
     /// # Errors
-    /// What poll(2) says; [`io::ErrorKind::Unsupported`] when there is never anything to wait for.
+    /// What poll(2) says; [`io::ErrorKind::Unsupported`] when the queue has no descriptor of its own ([`Context::create_cq`]).
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        if self.is_sink() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
+        let Some(OwnEvents { arm, wake }) = &self.0.shared.own else { return Err(io::ErrorKind::Unsupported.into()) };
         let there = || self.rings().rings.iter_mut().any(|ring| !ring.is_empty());
-        // Not by its channel, whose events are the program's.
-        self.0.shared.wake.drain();
-        self.0.shared.arm.arm(false);
-        if there() || self.0.context.progress() && there() {
-            return Ok(true);
-        }
-        let running = self.0.context.programs_sleep();
-        sleep_on(self.0.shared.wake.as_fd(), PollFlags::IN, timeout, None)?;
-        drop(running);
-        Ok(there())
+        wake.drain();
+        arm.arm(false);
+        let found = match there() || self.0.context.progress() && there() {
+            true => Ok(()),
+            false => {
+                let _running = self.0.context.programs_sleep();
+                sleep_on(wake.as_fd(), PollFlags::IN, timeout, None)
+            }
+        };
+        // A completion that nobody waits for any more must not count as one that raised an event.
+        arm.disarm();
+        found.map(|()| there())
     }
-}
 
-/// Readable once what [`CompletionQueue::arm`] asked for has come; the channel's, if it has one.
-impl AsFd for CompletionQueue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0.shared.channel {
-            Some(channel) => channel.as_fd(),
-            None => self.0.shared.wake.as_fd(),
-        }
+    /// Readable once what [`CompletionQueue::arm`] asked for has come; `None` where a channel says it, or nobody.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.shared.own.as_ref().map(|own| own.wake.as_fd())
     }
 }
 

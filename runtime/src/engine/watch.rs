@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Core, Engine};
+use crate::threads::spawn_own;
 
 /// How long nobody may make progress before the watching thread takes over.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -50,7 +51,7 @@ impl Watcher {
                 Mode::Dedicated => watched.run_alone(),
             }
         };
-        let thread = std::thread::Builder::new().name(name).spawn(body)?;
+        let thread = spawn_own(name, body)?;
         Ok(Watcher { engine: Arc::clone(engine), thread: Some(thread) })
     }
 }

@@ -26,7 +26,7 @@ fn with_channel() -> ([Side; 2], CompletionChannel) {
     let options = inline();
     let [a, b] = Context::open_pair([&options; 2]).unwrap();
     let channel = CompletionChannel::new().unwrap();
-    let cq = a.create_cq_with(256, Some((&channel, 7))).unwrap();
+    let cq = a.create_cq_with(256, Some((&channel, 7)));
     let sides = [side_with(a, cq), side(b)];
     connect(&sides[0], &sides[1]);
     (sides, channel)
@@ -48,7 +48,7 @@ fn a_program_that_sleeps_on_its_channel_is_told_once_for_each_arming() {
 }
 
 #[test]
-fn what_comes_unasked_or_was_there_before_raises_no_event() {
+fn what_comes_unasked_raises_no_event_once_it_is_polled() {
     let ([a, b], channel) = with_channel();
     let done = |n| {
         for _ in 0..n {
@@ -74,9 +74,38 @@ fn what_comes_unasked_or_was_there_before_raises_no_event() {
 }
 
 #[test]
+fn what_came_before_the_arming_and_is_not_polled_raises_its_event_at_once() {
+    let ([a, _b], channel) = with_channel();
+    let qp = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
+    qp.init(softnic_nic::transports::memory::Access::NONE).unwrap();
+    // Three receives are flushed, and nobody asked for an event.
+    (1..4).for_each(|wr_id| qp.post_recv(&RecvWr { wr_id, sges: &[], deadline: None }).unwrap());
+    let error = softnic_nic::transports::qp::QpState::Error;
+    qp.modify(&softnic_nic::QpAttr { state: Some(error), ..Default::default() }).unwrap();
+    assert_eq!(channel.next_event(), None);
+    for what in [Notify::Next, Notify::Solicited] {
+        a.cq.arm(what);
+        assert_eq!((channel.next_event(), channel.next_event()), (Some(7), None));
+    }
+    a.cq.arm(Notify::Next);
+    assert_eq!(channel.next_event(), None, "the event before was for the last one");
+    // A ring that takes over what is in another one keeps that in mind.
+    a.cq.disarm();
+    a.cq.resize(100).unwrap();
+    a.cq.arm(Notify::Next);
+    assert_eq!(channel.next_event(), None);
+    qp.post_recv(&RecvWr { wr_id: 4, sges: &[], deadline: None }).unwrap();
+    assert!(readable(&channel, LIMIT), "the queue is armed still");
+    assert_eq!(channel.next_event(), Some(7));
+    assert_eq!(a.cq.poll(&mut Vec::new(), 9), Ok(4));
+    a.cq.arm(Notify::Next);
+    assert_eq!(channel.next_event(), None, "all are polled");
+}
+
+#[test]
 fn two_queues_at_one_channel_are_told_apart_and_one_that_is_gone_is_forgotten() {
     let ([a, b], channel) = with_channel();
-    let other = a.context.create_cq_with(16, Some((&channel, 8))).unwrap();
+    let other = a.context.create_cq_with(16, Some((&channel, 8)));
     let qp = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &other)).unwrap();
     qp.init(softnic_nic::transports::memory::Access::NONE).unwrap();
     qp.post_recv(&RecvWr { wr_id: 1, sges: &[], deadline: None }).unwrap();

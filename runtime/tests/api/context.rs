@@ -90,3 +90,34 @@ fn the_descriptors_of_a_nic_are_open_and_each_is_there_once() {
         assert!(std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok(), "{fd}");
     }
 }
+
+/// The signals that a thread of this process blocks, as /proc says it.
+fn blocked(thread: &std::path::Path) -> Option<u64> {
+    let status = std::fs::read_to_string(thread.join("status")).ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+#[test]
+fn all_signals_are_blocked_in_the_threads_of_a_nic_and_those_of_the_program_stay_as_they_are() {
+    let before = blocked(std::path::Path::new("/proc/thread-self"));
+    let options = OpenOptions::default();
+    let [a, _b] = Context::open_pair([&options; 2]).unwrap();
+    let _manager = softnic_runtime::api::ConnectionManager::new(&a).unwrap();
+    assert_eq!(blocked(std::path::Path::new("/proc/thread-self")), before);
+    // All but SIGKILL, SIGSTOP, and the two that the C library keeps for itself.
+    let all = !(1u64 << 8 | 1 << 18 | 1 << 31 | 1 << 32);
+    let mut seen = 0;
+    for thread in std::fs::read_dir("/proc/self/task").unwrap() {
+        let path = thread.unwrap().path();
+        // It may have ended since.
+        let Ok(name) = std::fs::read_to_string(path.join("comm")) else { continue };
+        if name.starts_with("softnic")
+            && let Some(blocked) = blocked(&path)
+        {
+            assert_eq!(blocked & all, all, "{}", name.trim());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "an engine, its counters, the connection manager and its paths: {seen}");
+}

@@ -57,7 +57,7 @@ fn a_layer_answers_in_the_engine_though_its_program_never_polls() {
     let options = [Progress::Inline, Progress::Dedicated]
         .map(|progress| OpenOptions { progress: Some(progress), ..OpenOptions::default() });
     let [a, b] = Context::open_pair([&options[0], &options[1]]).unwrap();
-    let sink = b.create_cq_sink(|_| Box::new(Numbers::default())).unwrap();
+    let sink = b.create_cq_sink(|_| Box::new(Numbers::default()));
     let (a, b) = (side(a), side(b));
     let qp = b.pd.create_qp(&QpOptions { sig_all: false, ..QpOptions::new(QpKind::Rc, &sink) }).unwrap();
     let b = Side { qp, ..b };

@@ -108,8 +108,8 @@ fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
     }
     for request in &b.requests {
         qp.ours.qp.write_send(&wr(request))?;
-        if let Some((mw, key)) = request.window {
-            window::posted(mw, key);
+        if let Some((mw, bind)) = &request.window {
+            window::posted(*mw, bind);
         }
     }
     if !b.requests.is_empty() {
@@ -154,7 +154,7 @@ extern "C" fn bind_mw(qp: &Qp, mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_in
         Ok(bind) => {
             begin(qp, SendOp::BindWindow(bind));
             current(qp, |request, _, _| {
-                request.window = Some((mw, rkey));
+                request.window = Some((mw, bind));
                 Ok(())
             });
         }

@@ -148,10 +148,11 @@ fn write(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
 
 fn write_bind(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
     let WrBind { mw, rkey, bind_info } = wr.bind_mw;
-    let (op, flags) = (SendOp::BindWindow(window::request_of(mw, &bind_info, rkey)?), flags_of(wr.send_flags));
+    let bind = window::request_of(mw, &bind_info, rkey)?;
+    let (op, flags) = (SendOp::BindWindow(bind), flags_of(wr.send_flags));
     let data = Data::Gather(&[]);
     qp.ours.qp.write_send(&SendWr { wr_id: wr.wr_id, op, data, flags, deadline: None, to: None })?;
-    window::posted(mw, rkey);
+    window::posted(mw, &bind);
     Ok(())
 }
 

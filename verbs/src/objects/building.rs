@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
-use softnic_runtime::api::{Datagram, SendFlags, SendOp, Sge};
+use softnic_runtime::api::{Bind, Datagram, SendFlags, SendOp, Sge};
 
 use crate::abi::ibv_mw;
 use crate::errno::Errno;
@@ -27,8 +27,8 @@ pub(crate) struct Built {
     pub(crate) flags: SendFlags,
     pub(crate) to: Option<Datagram>,
     pub(crate) data: Source,
-    /// The window that it binds, and its new key.
-    pub(crate) window: Option<(*mut ibv_mw, u32)>,
+    /// The window that it binds, and how.
+    pub(crate) window: Option<(*mut ibv_mw, Bind)>,
 }
 
 pub(crate) enum Source {

@@ -102,7 +102,7 @@ pub(crate) fn make(
     let mut room = Box::<Cq>::new_uninit();
     let name = room.as_mut_ptr().expose_provenance() as u64;
     let named = channel.map(|channel| (&channel.ours.channel, name));
-    let queue = context.nic().runtime.create_cq_with(cqe as usize, named)?;
+    let queue = context.nic().runtime.create_cq_with(cqe as usize, named);
     if let Some(channel) = channel {
         channel.ours.users.add();
     }

@@ -12,7 +12,7 @@ use crate::c_result::status;
 use crate::codes::state_code;
 use crate::environment::environment;
 use crate::errno::Errno;
-use crate::limits::MAX_QP_WR;
+use crate::limits::{MAX_QP_WR, queue_size};
 use crate::objects::building::Builder;
 use crate::objects::completion_queue::Cq;
 use crate::objects::context::{ContextPtr, Kind, Retire};
@@ -162,8 +162,8 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
     // What lies in the ring of work requests anyway may be used.
     cap.max_inline_data = cap.max_inline_data.max(64);
     let caps = Caps {
-        max_send_wr: cap.max_send_wr.max(1),
-        max_recv_wr: cap.max_recv_wr.max(1),
+        max_send_wr: if cap.max_send_wr == 0 { 1 } else { queue_size(cap.max_send_wr) },
+        max_recv_wr: if cap.max_recv_wr == 0 { 1 } else { queue_size(cap.max_recv_wr) },
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
         max_inline: cap.max_inline_data,

@@ -11,6 +11,7 @@ use crate::codes::access_of;
 use crate::errno::Errno;
 use crate::objects::context::{Kind, Retire};
 use crate::objects::domain::Pd;
+use crate::objects::mapping;
 
 /// A memory region. The C struct changes when it is registered anew.
 #[repr(C)]
@@ -93,22 +94,20 @@ fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errn
         return Err(Errno(libc::EFAULT));
     };
     let first = addr.map_addr(|_| first);
-    let advice = match access.allows(Access::LOCAL_WRITE) {
-        true => libc::MADV_POPULATE_WRITE,
-        false => libc::MADV_POPULATE_READ,
-    };
+    // A region that may have windows is pinned for writing by the kernel, too.
+    let writes = access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND);
+    let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: it changes nothing that a program can see, of whatever memory.
     if len == 0 || unsafe { libc::madvise(first, len, advice) } == 0 {
         return Ok(());
     }
     match std::io::Error::last_os_error().raw_os_error() {
-        // Before Linux 5.14, or memory of devices: then it is only looked whether something is there.
+        // Memory that may not be used so; but memory of devices and Linux before 5.14 say the same.
         Some(libc::EINVAL) => {
-            let mut resident = vec![0; len / PAGE];
-            // SAFETY: there is a byte for each page.
-            match unsafe { libc::mincore(first, len, resident.as_mut_ptr()) } {
-                0 => Ok(()),
-                _ => Err(Errno(libc::EFAULT)),
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            match mapping::allows(&maps, first.addr()..first.addr() + len, writes) {
+                true => Ok(()),
+                false => Err(Errno(libc::EFAULT)),
             }
         }
         Some(libc::EAGAIN | libc::EINTR) => Ok(()),
@@ -212,9 +211,10 @@ pub(crate) extern "C" fn rereg(
             false => None,
         };
         let mut state = mr.state();
-        if moves {
-            populate(addr, length, new_access.unwrap_or(state.access))?;
-        }
+        // SAFETY: the program does not look at the struct while the verb changes it, and other verbs wait for the lock.
+        let old_memory = unsafe { ((*mr.base.get()).addr, (*mr.base.get()).length) };
+        let (at, len) = if moves { (addr, length) } else { old_memory };
+        populate(at, len, new_access.unwrap_or(state.access))?;
         // SAFETY: as in `register`.
         let buffer = moves.then(|| unsafe { Buffer::foreign(addr.cast(), length, addr.addr() as u64) });
         let old = state.region.take().ok_or(Errno::EINVAL)?;

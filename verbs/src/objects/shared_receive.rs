@@ -5,7 +5,7 @@ use softnic_runtime::api::{MAX_SGE, SharedReceiveQueue};
 use crate::abi::*;
 use crate::c_result::{pointer, status};
 use crate::errno::Errno;
-use crate::limits::MAX_QP_WR;
+use crate::limits::{MAX_QP_WR, queue_size};
 use crate::objects::context::ContextPtr;
 use crate::objects::domain::Pd;
 use crate::objects::event_queue::{Subject, Unacknowledged};
@@ -42,7 +42,7 @@ fn make(pd: &'static Pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> R
         return Err(Errno::EINVAL);
     }
     attr.max_sge = attr.max_sge.max(1);
-    let queue = pd.ours.domain.create_srq(attr.max_wr, attr.max_sge)?;
+    let queue = pd.ours.domain.create_srq(queue_size(attr.max_wr), attr.max_sge)?;
     attr.max_wr = queue.depth().min(MAX_QP_WR);
     pd.ours.users.add();
     let base = ibv_srq {

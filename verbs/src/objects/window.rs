@@ -16,7 +16,7 @@ use crate::objects::region::Mr;
 #[repr(C)]
 pub(crate) struct Mw {
     base: ibv_mw,
-    /// The key that the NIC knows it by; `base.rkey` of a window of type 2 is the program's.
+    /// The key that the last bind gave it, or was to give it: `base.rkey` may be written by the program.
     key: AtomicU32,
     /// It goes with this.
     _window: MemoryWindow,
@@ -81,18 +81,21 @@ pub(crate) extern "C" fn bind(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int
     })
 }
 
-/// What a work request that binds a window of type 2 under the key `rkey` asks for.
+/// What a work request that binds a window of type 2 under the key `rkey` asks for. The low byte of the key is the program's to choose; the
+/// others are the window's, whatever the program passes.
 pub(crate) fn request_of(mw: *mut ibv_mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
     // SAFETY: NULL, or a window that `alloc` made.
     let mw = unsafe { mw.cast::<Mw>().as_ref() }.ok_or(Errno::EINVAL)?;
     match mw.base.kind {
-        IBV_MW_TYPE_2 => request(mw, info, rkey),
+        IBV_MW_TYPE_2 => request(mw, info, mw.key.load(Ordering::Relaxed) & !0xff | rkey & 0xff),
         _ => Err(Errno::EINVAL),
     }
 }
 
-/// Such a work request was posted: from now on the NIC knows the window by its new key.
-pub(crate) fn posted(mw: *mut ibv_mw, rkey: u32) {
+/// Such a work request was posted: the window has its new key.
+pub(crate) fn posted(mw: *mut ibv_mw, bind: &Bind) {
     // SAFETY: `request_of` found it just before.
-    unsafe { &(*mw.cast::<Mw>()).key }.store(rkey, Ordering::Relaxed);
+    let mw = unsafe { &*mw.cast::<Mw>() };
+    mw.key.store(bind.rkey, Ordering::Relaxed);
+    mw.base.rkey.store(bind.rkey, Ordering::Relaxed);
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use softnic_runtime::api::PeerPath;
 use softnic_runtime::api::cm::PortSpace;
+use softnic_runtime::api::{PeerPath, spawn_own};
 
 use super::addresses;
 use super::devices::{self, CmDevice};
@@ -57,7 +57,7 @@ pub(crate) fn find(id: &Id, source: Option<SocketAddr>, destination: SocketAddr)
     let look = move || {
         shared.push(IdEvent::Address(begin.look(destination)));
     };
-    std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
+    spawn_own("softnic-resolve", look)?;
     Ok(())
 }
 
@@ -148,6 +148,6 @@ pub(crate) fn find_route(id: &Id) -> Result<(), Errno> {
         let found = path(device, Some(route.local), route.remote);
         shared.push(IdEvent::Route(found.map(|path| mtu_code(path.mtu) as u8)));
     };
-    std::thread::Builder::new().name("softnic-resolve".into()).spawn(look)?;
+    spawn_own("softnic-resolve", look)?;
     Ok(())
 }

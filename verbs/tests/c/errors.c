@@ -233,6 +233,35 @@ static void bad_work(void)
 	close_both(e);
 }
 
+static void told_again(void)
+{
+	PART("what a queue is said to hold stays, when a program asks for that with the same struct");
+	struct end e;
+	open_end(&e, 0);
+	struct ibv_qp_init_attr init = qp_options(&e, IBV_QPT_RC);
+	struct ibv_srq_init_attr shared = {.attr = {.max_wr = 100, .max_sge = 1}};
+	init.cap.max_send_wr = 100;
+	init.cap.max_recv_wr = 1;
+	struct ibv_qp_cap first = {0};
+	uint32_t first_shared = 0;
+	for (int i = 0; i < 10; i++) {
+		struct ibv_qp *qp = MADE(ibv_create_qp(e.pd, &init));
+		struct ibv_srq *srq = MADE(ibv_create_srq(e.pd, &shared));
+		if (i == 0) {
+			first = init.cap;
+			first_shared = shared.attr.max_wr;
+			CHECK(first.max_send_wr >= 100 && first.max_recv_wr >= 1 && first_shared >= 100);
+		}
+		EQ(init.cap.max_send_wr, first.max_send_wr);
+		EQ(init.cap.max_recv_wr, first.max_recv_wr);
+		EQ(shared.attr.max_wr, first_shared);
+		CHECK(memcmp(&init.cap, &first, sizeof first) == 0);
+		OK(ibv_destroy_qp(qp));
+		OK(ibv_destroy_srq(srq));
+	}
+	close_end(&e);
+}
+
 static void full(void)
 {
 	PART("a full queue: ENOMEM, after as many as it says that it holds");
@@ -500,6 +529,7 @@ int main(void)
 	regions();
 	wrong_state();
 	bad_work();
+	told_again();
 	full();
 	modify();
 	keys();

@@ -84,6 +84,27 @@ static void solicited(struct end e[2])
 	drain(e);
 }
 
+// As with Mellanox's hardware: programs arm, and sleep without another poll.
+static void missed(struct end e[2])
+{
+	PART("what came before the queue was armed, and is not polled, has its event at once, once");
+	for (int i = 0; i < 3; i++)
+		send_one(e, 0);
+	for (int i = 0; i < 3; i++)
+		DONE(e[0].cq, 1, IBV_WC_SUCCESS);
+	for (int i = 0; i < 3; i++) {
+		OK(ibv_req_notify_cq(e[1].cq, 0));
+		event_of(&e[1]);
+	}
+	OK(ibv_req_notify_cq(e[1].cq, 0));
+	CHECK(!readable(e[1].channel->fd, 50));
+	for (int i = 0; i < 3; i++)
+		DONE(e[1].cq, 2, IBV_WC_SUCCESS);
+	send_one(e, 0);
+	event_of(&e[1]);
+	drain(e);
+}
+
 static void not_blocking(struct end e[2])
 {
 	PART("a channel that does not block: EAGAIN");
@@ -232,6 +253,7 @@ int main(void)
 	connect_new(e, IBV_QPT_RC);
 	simple(e);
 	solicited(e);
+	missed(e);
 	not_blocking(e);
 	blocking(e);
 	passive(e);

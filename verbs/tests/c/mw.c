@@ -92,6 +92,23 @@ static void type_1(struct end e[2])
 	OK(ibv_dealloc_mw(mw));
 }
 
+// Posts a bind, of a region that may not have windows: how it ends.
+static void fails_to_bind(struct end *e, struct ibv_mw *mw)
+{
+	struct ibv_mw_bind_info info = {e->mr, address(e, WINDOW_AT), WINDOW_LENGTH, IBV_ACCESS_REMOTE_WRITE};
+	if (mw->type == IBV_MW_TYPE_1) {
+		struct ibv_mw_bind bind = {.wr_id = 4, .send_flags = IBV_SEND_SIGNALED, .bind_info = info};
+		OK(ibv_bind_mw(e->qp, mw, &bind));
+	} else {
+		struct ibv_send_wr wr = {.wr_id = 4, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED};
+		wr.bind_mw.mw = mw;
+		wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+		wr.bind_mw.bind_info = info;
+		OK(post(e->qp, &wr));
+	}
+	CHECK(NEXT(e->cq).status != IBV_WC_SUCCESS);
+}
+
 // Binds a window of type 2 by a work request, with the next key of its own.
 static uint32_t bind_2(struct end *e, struct ibv_mw *mw, int rights)
 {
@@ -107,6 +124,56 @@ static uint32_t bind_2(struct end *e, struct ibv_mw *mw, int rights)
 	EQ(DONE(e->cq, 6, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
 	mw->rkey = rkey;
 	return rkey;
+}
+
+static void after_failure(struct end e[2], enum ibv_mw_type type)
+{
+	PART("a bind that fails leaves a window that can be bound");
+	struct ibv_mw *mw = ibv_alloc_mw(e[1].pd, type);
+	if (!mw)
+		return;
+	connect_new(e, IBV_QPT_RC);
+	for (int i = 0; i < 3; i++) {
+		fails_to_bind(&e[1], mw);
+		again(e);
+	}
+	if (type == IBV_MW_TYPE_1) {
+		struct ibv_mw_bind bind = {
+			.wr_id = 5,
+			.send_flags = IBV_SEND_SIGNALED,
+			.bind_info = {bindable, address(&e[1], WINDOW_AT), WINDOW_LENGTH, IBV_ACCESS_REMOTE_WRITE},
+		};
+		OK(ibv_bind_mw(e[1].qp, mw, &bind));
+		DONE(e[1].cq, 5, IBV_WC_SUCCESS);
+	} else {
+		bind_2(&e[1], mw, IBV_ACCESS_REMOTE_WRITE);
+	}
+	works(e, mw->rkey);
+	destroy_qps(e);
+	OK(ibv_dealloc_mw(mw));
+}
+
+static void low_byte(struct end e[2])
+{
+	PART("of the key of type 2 the low byte is the program's, and the window has the new key when it is bound");
+	struct ibv_mw *mw = ibv_alloc_mw(e[1].pd, IBV_MW_TYPE_2);
+	if (!mw)
+		return;
+	connect_new(e, IBV_QPT_RC);
+	uint32_t first = mw->rkey;
+	struct ibv_send_wr wr = {.wr_id = 6, .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED};
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = 0xa5a5a500 | ((first + 7) & 0xff);
+	wr.bind_mw.bind_info.mr = bindable;
+	wr.bind_mw.bind_info.addr = address(&e[1], WINDOW_AT);
+	wr.bind_mw.bind_info.length = WINDOW_LENGTH;
+	wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	OK(post(e[1].qp, &wr));
+	DONE(e[1].cq, 6, IBV_WC_SUCCESS);
+	EQ(mw->rkey, (first & ~0xffu) | ((first + 7) & 0xff));
+	works(e, mw->rkey);
+	destroy_qps(e);
+	OK(ibv_dealloc_mw(mw));
 }
 
 static void type_2(struct end e[2])
@@ -159,6 +226,9 @@ int main(void)
 		LEAVE_OUT("no memory windows");
 	type_1(e);
 	type_2(e);
+	after_failure(e, IBV_MW_TYPE_1);
+	after_failure(e, IBV_MW_TYPE_2);
+	low_byte(e);
 	OK(ibv_dereg_mr(bindable));
 	close_both(e);
 	return 0;

@@ -13,6 +13,7 @@ use super::FirstData;
 use crate::api::address_handle::AddressHandle;
 use crate::api::context::{Context, ProtectionDomain};
 use crate::api::path::PeerPath;
+use crate::threads::spawn_own;
 
 /// How long a path is taken for valid.
 const FRESH: Duration = Duration::from_secs(5);
@@ -43,9 +44,7 @@ impl Paths {
         let answers = Arc::clone(&found);
         let context = context.clone();
         // It ends when nobody can ask any more; it may look for a last peer until then, so nobody waits for it.
-        std::thread::Builder::new()
-            .name("softnic-cm-path".into())
-            .spawn(move || look(&context, &asked, &answers, &woken))?;
+        spawn_own("softnic-cm-path", move || look(&context, &asked, &answers, &woken))?;
         Ok(Paths { pd: pd.clone(), known: HashMap::new(), waiting: HashMap::new(), ask, found })
     }
 

@@ -48,7 +48,8 @@ impl Service {
             if !busy {
                 let due = shared.managed().cm.poll_timeout();
                 let limit = due.map(|at| at.saturating_since(shared.now()));
-                stop.wait_on(&[self.gsi.cq.as_fd(), wake.as_fd()], limit);
+                let came = self.gsi.cq.descriptor();
+                stop.wait_on(&came.into_iter().chain([wake.as_fd()]).collect::<Vec<_>>(), limit);
             }
         }
     }
