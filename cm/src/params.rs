@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use softnic_wire::mad::cm::{Path, PathMtu, SidrStatus, TimeoutCode, TransportService};
 use softnic_wire::mad::ip_cm::{IpCm, ServiceId};
-use softnic_wire::{Psn, Qpn};
+use softnic_wire::{MacAddr, Psn, Qpn};
 
 use crate::Error;
 
@@ -25,12 +25,14 @@ pub struct Route {
     pub flow_label: u32,
     /// Hops; 0 takes the usual number.
     pub hop_limit: u8,
+    /// The MAC address that a MAD came from: answers go there, and nobody is asked for the peer's. `None` when nothing came yet.
+    pub mac: Option<MacAddr>,
 }
 
 impl Route {
     /// The usual way between two addresses.
     pub fn new(local: IpAddr, remote: IpAddr) -> Route {
-        Route { local, remote, qpn: Qpn::GSI, pkey: 0xffff, traffic_class: 0, flow_label: 0, hop_limit: 0 }
+        Route { local, remote, qpn: Qpn::GSI, pkey: 0xffff, traffic_class: 0, flow_label: 0, hop_limit: 0, mac: None }
     }
 }
 

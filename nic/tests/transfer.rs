@@ -7,7 +7,7 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::{Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::opcode::Service;
 use softnic_wire::segment::{MessageKind, Segmentation};
-use softnic_wire::{Layout, Node, PathMtu, Psn, RoceHeaders, TxFrame};
+use softnic_wire::{Layout, MacAddr, Node, PathMtu, Psn, RoceHeaders, TxFrame};
 
 const IMM: u32 = 0x0102_0304;
 /// Where the bytes of a test begin in a buffer, so that a byte too early would be seen.
@@ -39,6 +39,7 @@ fn assert_completed(w: &mut World, kind: MessageKind, len: usize, why: &str) {
         imm: None,
         invalidated: None,
         src_qp: None,
+        src_mac: MacAddr::default(),
         over_ipv6: false,
         qpn: w.hosts[A].qpn,
         solicited: false,

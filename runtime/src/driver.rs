@@ -71,6 +71,8 @@ pub struct Driver<N, I> {
     /// The time of day at `start`.
     epoch: u64,
     capture: Option<PcapWriter<Box<dyn Write + Send>>>,
+    /// The links are down, and what is sent is lost.
+    cut: bool,
     /// How many rounds need not look at the clock, as long as nothing comes in.
     short_rounds: u32,
     drained: bool,
@@ -119,6 +121,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             start: std::time::Instant::now(),
             epoch: epoch.as_nanos() as u64,
             capture: None,
+            cut: false,
             short_rounds: 0,
             drained: false,
             scratch: vec![0; MAX_FRAME].into(),
@@ -181,6 +184,18 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Writes out what was recorded so far, if anything is recorded.
     pub fn flush_recording(&mut self) -> Result<(), DriverError> {
         self.capture.as_mut().map_or(Ok(()), |capture| capture.flush().map_err(DriverError::Capture))
+    }
+
+    /// The links are down, or up again. While they are down every frame of the Node's is taken and lost, as on a cable that is not plugged
+    /// in; so the Node counts its retries.
+    pub fn set_cut(&mut self, cut: bool) {
+        self.cut = cut;
+        self.refresh();
+    }
+
+    /// Whether the links are down.
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// One turn: timers that are due, frames out, then a batch of frames in. Says whether there was anything to do.
@@ -371,7 +386,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         let (mut any, mut all_drained) = (false, true);
         for DriverPort { number, io, neighbours } in &mut self.ports {
             let (mut bytes, mut drained) = (0, false);
-            let sent = io.transmit(limit, &mut |tx| {
+            let mut next = |tx: &mut TxFrame<'_>| {
                 if bytes >= BURST_BYTES {
                     return false;
                 }
@@ -383,7 +398,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                 // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
                 record.write_segments(now, tx, scratch);
                 true
-            });
+            };
+            let sent = if self.cut { Ok(lose(limit, &mut next)) } else { io.transmit(limit, &mut next) };
             any |= sent.map_err(DriverError::Io)? > 0;
             // Where there was no room, the Node was not even asked.
             all_drained &= drained;
@@ -392,6 +408,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         self.drained = all_drained;
         Ok(any)
     }
+}
+
+/// Takes frames, at most `limit`, and loses them; how many.
+#[cold]
+fn lose(limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> usize {
+    let mut nowhere = [0; MAX_FRAME];
+    (0..limit).take_while(|_| next(&mut TxFrame::new(&mut nowhere))).count()
 }
 
 /// A descriptor that is readable when one of several is; it outlives these, as long as what they stand for is open elsewhere.

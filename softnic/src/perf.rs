@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use softnic_fault_injector::{Spec, units};
-use softnic_runtime::api::{self, DeviceSpec, OpenOptions, Progress, Transport};
+use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Transport};
 use softnic_wire::PathMtu;
 
 use crate::Common;
@@ -233,6 +233,7 @@ impl Args {
             seed,
             pcap: self.pcap.clone(),
             queues: None,
+            link_down: LinkDown::default(),
             on_event: None,
         };
         Setup { device: self.dev.clone(), options, cpus, seed }

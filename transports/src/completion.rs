@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use softnic_wire::Qpn;
+use softnic_wire::{MacAddr, Qpn};
 
 /// Names a completion queue to the NIC that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -106,6 +106,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The sender of a datagram; then the first 40 bytes of the receive are its network header (IBA 11.4.2.1).
     pub src_qp: Option<Qpn>,
+    /// The MAC address that the datagram's frame came from: of its sender, or of the last router.
+    pub src_mac: MacAddr,
     /// That datagram came over IPv6, not over IPv4.
     pub over_ipv6: bool,
     /// The queue pair.
@@ -127,6 +129,7 @@ impl Completion {
             imm: None,
             invalidated: None,
             src_qp: None,
+            src_mac: MacAddr::default(),
             over_ipv6: false,
             qpn,
             solicited: false,

@@ -9,7 +9,7 @@ pub(crate) use rules::check_rules;
 use std::time::Duration;
 
 use softnic_wire::opcode::Service;
-use softnic_wire::{ExtHeaders, Instant, Psn, Qpn, TxFrame, bth, grh};
+use softnic_wire::{ExtHeaders, Instant, MacAddr, Psn, Qpn, TxFrame, bth, grh};
 
 use crate::completion::CqId;
 use crate::congestion::CongestionControl;
@@ -149,8 +149,9 @@ pub struct Inbound<'a> {
     pub payload: &'a [u8],
     /// Bytes of payload, elided or not.
     pub payload_len: u32,
-    /// The network header, as a datagram's receiver gets it; `None` for other services, which do not look at it.
-    pub grh: Option<&'a [u8; grh::LEN]>,
+    /// The network header, as a datagram's receiver gets it, and the MAC address that the frame came from; `None` for other services,
+    /// which do not look at them.
+    pub grh: Option<(&'a [u8; grh::LEN], MacAddr)>,
     /// The network marked congestion.
     pub ecn_ce: bool,
 }

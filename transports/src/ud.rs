@@ -1,7 +1,7 @@
 //! Unreliable datagram: one packet a message, each to where its work request says (IBA 9.8.3); QP1 is one of these.
 
 use softnic_wire::ext::Deth;
-use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, PathMtu, Qpn, TxFrame, grh};
+use softnic_wire::{ExtHeaders, Instant, MacAddr, Opcode, PacketFields, PathMtu, Qpn, TxFrame, grh};
 
 use crate::message::{self, Gather};
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
@@ -64,7 +64,7 @@ impl Ud {
             host.counters().resp_local_length_error += 1;
             return;
         }
-        let header = packet.grh.unwrap_or(&[0; grh::LEN]);
+        let (header, src_mac) = packet.grh.unwrap_or((&[0; grh::LEN], MacAddr::default()));
         let placed = receives
             .scatter(&receive, 0, header, &*host)
             .and_then(|()| receives.scatter(&receive, grh::LEN as u64, packet.payload, &*host));
@@ -78,6 +78,7 @@ impl Ud {
             byte_len,
             imm: packet.ext.imm,
             src_qp: Some(deth.src_qp),
+            src_mac,
             over_ipv6: grh::is_ipv6(header),
             solicited: packet.bth.solicited,
             ..Completion::new(receive.wr_id, Status::Success, WcOpcode::Recv, self.common.qpn)

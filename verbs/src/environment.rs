@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use softnic_runtime::api::{Cc, DeviceSpec, OpenOptions, Transport, parse_cc};
+use softnic_runtime::api::{Cc, DeviceSpec, LinkDown, OpenOptions, Transport, parse_cc};
 
 /// What the environment says.
 #[derive(Debug)]
@@ -71,8 +71,12 @@ impl Environment {
             Some(list) => cpus(&list)?,
             None => Vec::new(),
         };
+        let link_down = match variable("SOFTNIC_LINK_DOWN")? {
+            Some(name) => name.parse().map_err(|e| format!("SOFTNIC_LINK_DOWN: {e}"))?,
+            None => LinkDown::default(),
+        };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
-        let options = OpenOptions { cpus, fault, seed, pcap, ..OpenOptions::default() };
+        let options = OpenOptions { cpus, fault, seed, pcap, link_down, ..OpenOptions::default() };
         Ok(Environment { devices, options, transport, cc })
     }
 }

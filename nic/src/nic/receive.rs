@@ -6,7 +6,7 @@ use softnic_transports::planted::{Bug, planted};
 use softnic_transports::qp::{Inbound, PayloadMode, QueuePair};
 use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
-use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, icrc, ipv4};
+use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, ethernet, icrc, ipv4};
 
 use super::Nic;
 
@@ -168,7 +168,7 @@ impl Nic {
             payload_len: packet.payload.len() as u32,
             // What is elided is not there; an acknowledgement's bitmap always is.
             payload: frame.get(packet.payload.clone()).unwrap_or_default(),
-            grh: grh.as_ref(),
+            grh: grh.as_ref().map(|grh| (grh, ethernet::Packet::new_unchecked(&*frame).src())),
             ecn_ce,
         };
         slot.endpoint.qp.handle_packet(now, &inbound, &mut self.shared)

@@ -204,7 +204,10 @@ impl Context {
 
     /// Whether the wire is there.
     pub fn is_up(&self) -> bool {
-        self.0.engines.iter().all(|engine| engine.control().nic().is_up())
+        self.0.engines.iter().all(|engine| {
+            let mut core = engine.control();
+            core.nic().is_up() && !core.driver.is_cut()
+        })
     }
 
     /// Its place on the network, as of now.

@@ -6,6 +6,7 @@ mod spec;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 use softnic_fault_injector::{Spec, SpecError};
@@ -39,6 +40,28 @@ pub enum Progress {
     Dedicated,
 }
 
+/// What becomes of packets while the local link is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LinkDown {
+    /// They are lost, as hardware loses them: retries are counted, and a work request ends with `RetryExcErr` when they are used up.
+    #[default]
+    Lose,
+    /// They wait for the link, and no retry is counted meanwhile.
+    Wait,
+}
+
+impl FromStr for LinkDown {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<LinkDown, String> {
+        match s {
+            "lose" => Ok(LinkDown::Lose),
+            "wait" => Ok(LinkDown::Wait),
+            _ => Err(format!("`{s}` is neither `lose` nor `wait`")),
+        }
+    }
+}
+
 /// How a NIC is opened; the default suits most programs.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
@@ -54,6 +77,8 @@ pub struct OpenOptions {
     pub pcap: Option<PathBuf>,
     /// The device's queues that are used; by default all. Frames that come in by others stay with the kernel.
     pub queues: Option<u32>,
+    /// What becomes of packets while the device's link is down.
+    pub link_down: LinkDown,
     /// Who is told of every event at once; without it events wait for [`Context::poll_event`].
     pub on_event: Option<EventSink>,
 }
@@ -253,9 +278,9 @@ impl Parts {
             None => Network::Own,
             Some(host) => {
                 let up = host.interface().up;
-                set_link(&engines, &events, up);
+                set_link(&engines, &events, options.link_down, up);
                 let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
-                let follower = follow::start(&host, start, &engines, &events)?;
+                let follower = follow::start(&host, start, &engines, &events, options.link_down)?;
                 Network::Kernel { host, start, follower }
             }
         };

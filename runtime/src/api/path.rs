@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use softnic_nic::AddressAttr;
-use softnic_wire::PathMtu;
+use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
+use softnic_wire::{MacAddr, PathMtu};
 
 use super::context::Context;
 use crate::background::Background;
@@ -94,6 +95,21 @@ impl Context {
     }
 
     fn path(&self, sgid_index: Option<usize>, peer: IpAddr, entropy: u32) -> Result<PeerPath, PathError> {
+        loop {
+            if let Some(path) = self.ask_path(sgid_index, peer, entropy)? {
+                return Ok(path);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The path to a peer as far as it is known now; the first call asks for the peer's MAC address. `None` while there is no answer yet.
+    pub(in crate::api) fn ask_path(
+        &self,
+        sgid_index: Option<usize>,
+        peer: IpAddr,
+        entropy: u32,
+    ) -> Result<Option<PeerPath>, PathError> {
         let port = self.port();
         // GIDs have IPv4 addresses as IPv6 ones.
         let peer = peer.to_canonical();
@@ -112,36 +128,55 @@ impl Context {
         let own = port.addresses.iter().position(|&a| a == peer);
         if peer.is_multicast() || own.is_some() {
             let index = sgid_index.or(own).or_else(same_version).ok_or(PathError::NoAddress(peer))?;
-            let attr = AddressAttr::new(peer, port.mac, index, entropy);
-            let tags = match &self.inner().network {
-                Network::Kernel { host, .. } => lock(host).tags(),
-                Network::Own => Default::default(),
-            };
-            return Ok(PeerPath { attr: AddressAttr { tags, ..attr }, mtu: port.mtu });
+            let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, port.mac, index, entropy) };
+            return Ok(Some(PeerPath { attr, mtu: port.mtu }));
         }
         match &self.inner().network {
             Network::Kernel { host, start, .. } => {
-                let path = await_path(*start, |now| lock(host).path(now, peer, from))?;
-                Ok(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) })
+                match lock(host).path(softnic_wire::Instant::ZERO + start.elapsed(), peer, from)? {
+                    PathState::Ready(path) => {
+                        Ok(Some(PeerPath { attr: path.attr(entropy), mtu: path.mtu.min(port.mtu) }))
+                    }
+                    PathState::Pending { .. } => Ok(None),
+                }
             }
             Network::Own => {
                 let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
                 let engine = &self.inner().engines()[0];
-                loop {
-                    let mut core = engine.control();
-                    // Without a wire not even time passes for those who are asked.
-                    if let Some(why) = engine.failure() {
-                        return Err(PathError::Failed(why.into()));
-                    }
-                    if let Some(mac) = core.driver.mac_of(peer)? {
-                        return Ok(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu });
-                    }
-                    if !engine.progress(&mut core) {
-                        drop(core);
-                        std::thread::sleep(LOOK);
-                    }
+                let mut core = engine.control();
+                // Without a wire not even time passes for those who are asked.
+                if let Some(why) = engine.failure() {
+                    return Err(PathError::Failed(why.into()));
                 }
+                if let Some(mac) = core.driver.mac_of(peer)? {
+                    return Ok(Some(PeerPath { attr: AddressAttr::new(peer, mac, index, entropy), mtu: port.mtu }));
+                }
+                // The question leaves.
+                engine.progress(&mut core);
+                Ok(None)
             }
+        }
+    }
+
+    /// The path back to a peer whose frame came from this MAC address; `None` when `local` is not ours any more.
+    pub(in crate::api) fn path_back(
+        &self,
+        local: IpAddr,
+        peer: IpAddr,
+        mac: MacAddr,
+        entropy: u32,
+    ) -> Option<PeerPath> {
+        let port = self.port();
+        let index = port.addresses.iter().position(|&a| a == local)?;
+        let attr = AddressAttr { tags: self.tags(), ..AddressAttr::new(peer, mac, index, entropy) };
+        Some(PeerPath { attr, mtu: port.mtu })
+    }
+
+    /// The VLAN tags of its frames, from outside in.
+    fn tags(&self) -> [Option<VlanTag>; MAX_TAGS] {
+        match &self.inner().network {
+            Network::Kernel { host, .. } => lock(host).tags(),
+            Network::Own => Default::default(),
         }
     }
 }

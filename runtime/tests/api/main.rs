@@ -9,5 +9,6 @@ mod lowar;
 mod memory;
 mod sinks;
 mod sr;
+mod strangers;
 mod traffic;
 mod world;

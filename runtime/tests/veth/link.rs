@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::{Data, Event, Status};
+use softnic_runtime::api::{LinkDown, OpenOptions};
 
 use crate::world::{HALF, LIMIT, World, post};
 
@@ -29,6 +30,52 @@ fn traffic_goes_on_when_the_link_is_back() {
     assert!(b.received(HALF) == data);
     w.write_and_compare(&qps, 1, HALF, 3);
     assert_eq!((a.context.failure(), b.context.failure()), (None, None));
+}
+
+#[test]
+fn a_link_that_is_down_uses_up_retries() {
+    let Some(w) = World::new(1, 1500) else { return };
+    let [a, b] = &w.sides;
+    let qps = w.queue_pairs(QpKind::Rc, |_| ());
+    // Eight milliseconds in all.
+    w.connect(&qps, [w.address(0), w.address(1)], |c| (c.timeout, c.retry_cnt) = (8, 7));
+    w.veth.ip(0, "link set sn0 down").unwrap();
+    w.event(0, Event::PortErr);
+    assert!(!a.context.is_up());
+    post(&qps[0], 5, b.write_op(), Data::Gather(&[a.mr.sge(0, HALF)]));
+    let done = w.completion(0);
+    assert_eq!(
+        (done.wr_id, done.status),
+        (5, Status::RetryExcErr),
+        "the program learns that its peer cannot be reached"
+    );
+    assert_eq!((a.context.counters().local_ack_timeout_err, a.context.failure()), (8, None));
+}
+
+#[test]
+fn a_nic_that_waits_for_its_link_uses_up_no_retries() {
+    let wait = || OpenOptions { link_down: LinkDown::Wait, ..OpenOptions::default() };
+    let Some(w) = World::with(1, 1500, [wait(), wait()]) else { return };
+    let [a, b] = &w.sides;
+    let qps = w.queue_pairs(QpKind::Rc, |_| ());
+    w.connect(&qps, [w.address(0), w.address(1)], |c| (c.timeout, c.retry_cnt) = (14, 1));
+    w.veth.ip(0, "link set sn0 down").unwrap();
+    w.event(0, Event::PortErr);
+    w.event(1, Event::PortErr);
+    post(&qps[0], 5, b.write_op(), Data::Gather(&[a.mr.sge(0, 100)]));
+    let sent = a.context.counters().sent_pkts;
+    // Three times as long as all retries take: nothing leaves, so no timer runs.
+    let start = std::time::Instant::now();
+    while start.elapsed() < std::time::Duration::from_millis(400) {
+        w.progress();
+        std::thread::yield_now();
+    }
+    let counters = a.context.counters();
+    assert_eq!((counters.sent_pkts, counters.local_ack_timeout_err), (sent, 0));
+    w.veth.ip(0, "link set sn0 up").unwrap();
+    w.event(0, Event::PortActive);
+    w.event(1, Event::PortActive);
+    w.success(0, 5);
 }
 
 #[test]

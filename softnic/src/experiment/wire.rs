@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use softnic_fault_injector::Spec;
-use softnic_runtime::api::{DeviceSpec, OpenOptions};
+use softnic_runtime::api::{DeviceSpec, LinkDown, OpenOptions};
 use softnic_sim::Options;
 use softnic_swarm::table;
 use softnic_transports::Transport;
@@ -61,7 +61,16 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
 }
 
 fn open_options(fault: Option<Spec>, seed: u64) -> OpenOptions {
-    OpenOptions { progress: None, cpus: vec![], fault, seed, pcap: None, queues: None, on_event: None }
+    OpenOptions {
+        progress: None,
+        cpus: vec![],
+        fault,
+        seed,
+        pcap: None,
+        queues: None,
+        link_down: LinkDown::default(),
+        on_event: None,
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -221,8 +221,18 @@ impl<'a> CmRequest<'a> {
         let no_path = |why| ConnectError::NoPath { peer: peer.ip(), why };
         let index = manager.context.addresses().iter().position(|&a| a == self.route.local);
         // Our address is the one that it was asked by; only one that was taken away meanwhile is not there.
-        let index = index.ok_or(no_path(PathError::NoAddress(peer.ip())))?;
-        let path = manager.context.path_from(index, peer.ip(), qp.qpn().value()).map_err(no_path)?;
+        let no_address = || no_path(PathError::NoAddress(peer.ip()));
+        let index = index.ok_or_else(no_address)?;
+        let entropy = qp.qpn().value();
+        // A peer that nobody knows yet may never answer for its address: nobody waits for that.
+        let path = match (manager.context.ask_path(Some(index), peer.ip(), entropy).map_err(no_path)?, self.route.mac) {
+            (Some(path), _) => path,
+            (None, Some(mac)) => {
+                let back = manager.context.path_back(self.route.local, peer.ip(), mac, entropy);
+                back.ok_or_else(no_address)?
+            }
+            (None, None) => manager.context.path_from(index, peer.ip(), entropy).map_err(no_path)?,
+        };
         let asked = request.path_mtu;
         let Some(mtu) =
             asked.bytes().and_then(|bytes| PathMtu::from_bytes(bytes as u32)).filter(|&mtu| mtu <= path.mtu)

@@ -126,11 +126,14 @@ impl Gsi {
         self.memory.read_at(place * ROOM, &mut header);
         self.memory.read_at(place * ROOM + grh::LEN, &mut mad);
         let header = Grh::parse(&header).ok()?;
+        // No station sends from a group's address.
+        let mac = Some(done.src_mac).filter(|mac| mac.0[0] & 1 == 0)?;
         let (remote, local): (IpAddr, IpAddr) = header.addresses();
         let route = Route {
             qpn: done.src_qp?,
             pkey: bth::DEFAULT_PKEY,
             traffic_class: header.traffic_class(),
+            mac: Some(mac),
             ..Route::new(local, remote)
         };
         Some((route, mad))

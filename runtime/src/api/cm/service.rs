@@ -66,9 +66,6 @@ impl Service {
             managed.cm.handle_timeout(now);
             managed.deliver(now);
         }
-        for (handle, route, mad) in self.paths.found() {
-            self.gsi.send(&handle, route.qpn, &mad);
-        }
         self.transmit();
         taken > 0
     }
@@ -100,6 +97,10 @@ impl Service {
     fn transmit(&mut self) {
         let mut mad = [0; MAD_LEN];
         while self.gsi.has_room() {
+            if let Some((handle, route, mad)) = self.paths.next_ready() {
+                self.gsi.send(&handle, route.qpn, &mad);
+                continue;
+            }
             // Not locked while the NIC is called: others may wait for the manager with the NIC in their hands.
             let next = self.shared.managed().cm.poll_transmit(self.shared.now(), &mut mad);
             let Some(route) = next else { return };

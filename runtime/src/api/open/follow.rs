@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use softnic_nic::transports;
 
+use super::LinkDown;
 use crate::api::events::Events;
 use crate::api::path::lock;
 use crate::background::Background;
@@ -19,6 +20,7 @@ pub(super) fn start(
     start: Instant,
     engines: &[Arc<Engine>],
     events: &Arc<Events>,
+    link_down: LinkDown,
 ) -> io::Result<Background> {
     let changes = lock(host).as_fd().try_clone_to_owned()?;
     let fd = changes.as_raw_fd();
@@ -29,7 +31,7 @@ pub(super) fn start(
             let timeout = {
                 let mut host = lock(&host);
                 host.handle_timeout(now());
-                follow(&mut host, &engines, &events);
+                follow(&mut host, &engines, &events, link_down);
                 host.poll_timeout().map(|at| at.saturating_since(now()))
             };
             stop.wait(&changes, timeout);
@@ -39,12 +41,12 @@ pub(super) fn start(
 }
 
 /// Tells the engines what changed, and then the program: it finds all engines as they are told to it.
-fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events) {
+fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events, link_down: LinkDown) {
     // An error is the kernel's refusal to tell; what is known stays.
     while let Ok(Some(event)) = host.poll_event() {
         match event {
-            Event::LinkUp => set_link(engines, events, true),
-            Event::LinkDown => set_link(engines, events, false),
+            Event::LinkUp => set_link(engines, events, link_down, true),
+            Event::LinkDown => set_link(engines, events, link_down, false),
             Event::Gone => {
                 let why = format!("the interface {} is gone", host.interface().name);
                 engines.iter().for_each(|engine| engine.give_up(&mut engine.control(), &why));
@@ -59,9 +61,14 @@ fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events) {
 }
 
 /// The link is there, or gone. An engine that failed stays down.
-pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, up: bool) {
+pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, link_down: LinkDown, up: bool) {
     for engine in engines.iter().filter(|engine| engine.failure().is_none()) {
-        engine.control().nic().set_link(up);
+        let mut core = engine.control();
+        match link_down {
+            LinkDown::Lose => core.driver.set_cut(!up),
+            LinkDown::Wait => core.nic().set_link(up),
+        }
+        drop(core);
         // What was to be sent and waited for the link.
         engine.wake();
     }
