@@ -28,6 +28,8 @@ pub struct QpInit {
     pub sig_all: bool,
     /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
     pub prompt_acks: bool,
+    /// Packets outstanding on a reliable connection with Go-Back-N are limited to what a receiver in software has room for.
+    pub limit_flight: bool,
     /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it ([`Event::QpHalted`]).
     ///
     /// [`Event::QpHalted`]: softnic_transports::Event::QpHalted
@@ -47,6 +49,7 @@ impl QpInit {
             caps,
             sig_all: false,
             prompt_acks: false,
+            limit_flight: false,
             halt_on_retry_exceeded: false,
         }
     }
@@ -106,6 +109,6 @@ mod tests {
     #[test]
     fn a_slot_stays_small() {
         let size = size_of::<Slot>();
-        assert!(size <= 312, "{size}");
+        assert!(size <= 320, "{size}");
     }
 }

@@ -48,6 +48,8 @@ pub struct PairConfig {
     pub caps: Caps,
     /// Completions that each queue holds.
     pub cq_capacity: usize,
+    /// Packets outstanding are limited to what a receiver in software has room for.
+    pub limit_flight: bool,
     /// Seed of keys, numbers and faults.
     pub seed: u64,
     /// First PSN of each direction; drawn from the seed when `None`.
@@ -137,6 +139,7 @@ impl<'a> Pair<'a> {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
             let init = QpInit {
                 transport: self.config.transport,
+                limit_flight: self.config.limit_flight,
                 ..QpInit::new(self.config.transport.kind(), pd, send_cq, recv_cq, self.config.caps)
             };
             qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;

@@ -114,6 +114,7 @@ impl<'a, 'p> Run<'a, 'p> {
                 max_recv_sge: 1,
                 max_inline: 0,
             },
+            limit_flight: o.cc == Cc::Window,
             cq_capacity: o.depth as usize * 2 * o.qps as usize,
             seed: o.seed,
             first_psn: None,

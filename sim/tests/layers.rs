@@ -138,6 +138,7 @@ fn run(faults: &str, seed: u64) -> (usize, Duration, u64) {
         min_rnr_timer: 1,
         max_rd_atomic: 16,
         caps: Caps { max_send_wr: 16, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 0 },
+        limit_flight: false,
         cq_capacity: 16,
         seed,
         first_psn: None,

@@ -39,6 +39,7 @@ impl World {
             min_rnr_timer: 1,
             max_rd_atomic: 16,
             caps: Caps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
+            limit_flight: false,
             cq_capacity: 64,
             seed: 5,
             first_psn: None,

@@ -60,9 +60,10 @@ pub(crate) struct Args {
     port: u16,
     #[arg(long, help = transport_help())]
     transport: Option<Transport>,
-    /// What decides how fast connections send, at both ends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if
-    /// you like, bytes in flight, as in fixed:2Gbit:256K [default: none]
-    #[arg(long, value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
+    /// What decides how fast connections send, at both ends: window, no more outstanding than a receiver in software has room for; none;
+    /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
+    /// [default: window]
+    #[arg(long, value_parser = cc_arg, value_name = "window|none|dcqcn|fixed:RATE")]
     cc: Option<String>,
     /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
     #[arg(long, short = 's', value_parser = size_arg)]
@@ -171,7 +172,7 @@ impl Args {
         let plan = Plan {
             op,
             transport,
-            cc: self.cc.clone().filter(|cc| cc != "none"),
+            cc: self.cc.clone().filter(|cc| cc != "window"),
             negotiated: None,
             needs_link_mtu: None,
             sizes,
@@ -200,7 +201,7 @@ impl Args {
         if let Some(t) = self.transport.filter(|t| t.name() != plan.transport.name()) {
             return differ("transport", t.name().into(), plan.transport.name().into());
         }
-        let plain = |cc: &Option<String>| cc.clone().unwrap_or("none".into());
+        let plain = |cc: &Option<String>| cc.clone().unwrap_or("window".into());
         if self.cc.is_some() && plain(&self.cc) != plain(&plan.cc) {
             return differ("--cc", plain(&self.cc), plain(&plan.cc));
         }

@@ -44,9 +44,10 @@ pub(crate) struct Args {
     dev: Vec<String>,
     #[arg(long, help = transport_help())]
     transport: Option<String>,
-    /// What decides how fast its RC and UC queue pairs send: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you
-    /// like, bytes in flight, as in fixed:2Gbit:256K [default: none]
-    #[arg(long, value_name = "none|dcqcn|fixed:RATE")]
+    /// What decides how fast its RC and UC queue pairs send: window, no more outstanding on RC than a receiver in software has room for; none;
+    /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
+    /// [default: window]
+    #[arg(long, value_name = "window|none|dcqcn|fixed:RATE")]
     cc: Option<String>,
     /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
     #[arg(long, value_name = "SPEC")]

@@ -39,10 +39,11 @@ The same options and seed give the same run, event for event: compare the digest
 pub(crate) struct Args {
     #[arg(long, default_value = "rc", help = transport_help())]
     transport: Transport,
-    /// What decides how much and how fast each queue pair sends: none; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
+    /// What decides how much and how fast each queue pair sends: none; window, no more outstanding than a
+    /// receiver in software has room for; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
     /// fixed:2Gbit or fixed:2Gbit:256K
-    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|dcqcn|fixed:RATE")]
+    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE")]
     cc: Cc,
     /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
     #[arg(long, value_enum)]

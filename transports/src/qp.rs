@@ -132,6 +132,8 @@ pub struct Config {
     pub sig_all: bool,
     /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes.
     pub prompt_acks: bool,
+    /// Packets outstanding on a reliable connection with Go-Back-N are limited to what a receiver in software has room for.
+    pub limit_flight: bool,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
     /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it.

@@ -1,5 +1,6 @@
 //! Reliable connection: requester and responder of one queue pair, with Go-Back-N.
 
+mod flight_limit;
 mod go_back_n;
 mod ping_pong;
 pub(crate) mod requester;
@@ -7,6 +8,7 @@ pub(crate) mod responder;
 
 use std::time::Duration;
 
+pub(crate) use flight_limit::FlightLimit;
 use ping_pong::PingPong;
 use requester::{Limits, Requester};
 use responder::Responder;
@@ -55,6 +57,8 @@ pub struct Rc {
     /// Nothing goes ahead of an acknowledgement. Where nobody polls, a reply that comes first gains nothing, and a program that has one
     /// channel for both may count on hearing that its message arrived before it hears the answer, as with hardware.
     prompt_acks: bool,
+    /// Packets outstanding are limited.
+    limits_flight: bool,
     /// Requests wait: for what the peer says about a shim.
     held: bool,
     /// Out of retries, the work stays in place.
@@ -88,6 +92,7 @@ impl Rc {
             requests_turn: false,
             ping_pong: PingPong::default(),
             prompt_acks: c.prompt_acks,
+            limits_flight: c.limit_flight,
             held: false,
             halts: c.halt_on_retry_exceeded,
             halted: None,
@@ -295,6 +300,8 @@ impl QueuePair for Rc {
         let SendAttr { sq_psn, timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.ping_pong.set_timeout(ack_timeout(timeout), &mut self.requester.timers);
         self.requester.start(sq_psn, &Limits { timeout: ack_timeout(timeout), retry_cnt, rnr_retry, max_rd_atomic });
+        let limited = self.link.as_ref().filter(|_| self.limits_flight);
+        self.requester.flight = limited.map_or(FlightLimit::NONE, |link| FlightLimit::for_mtu(link.mtu));
         self.state = QpState::ReadyToSend;
     }
 

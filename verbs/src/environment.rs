@@ -57,7 +57,7 @@ impl Environment {
         };
         let cc = match variable("SOFTNIC_CC")? {
             Some(name) => parse_cc(&name).map_err(|e| format!("SOFTNIC_CC: {e}"))?,
-            None => Cc::None,
+            None => Cc::Window,
         };
         let fault = match variable("SOFTNIC_FAULT")? {
             Some(spec) => Some(spec.parse().map_err(|e| format!("SOFTNIC_FAULT: {e}"))?),

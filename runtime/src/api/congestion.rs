@@ -11,7 +11,7 @@ pub use softnic_nic::transports::congestion::{Cc, CcError};
 /// things to do, and sometimes it is not running.
 pub(crate) const LATE: Duration = Duration::from_micros(500);
 
-/// Reads a congestion control with its settings: `none`, `fixed:2Gbit:256K`, `dcqcn`, `dcqcn:ai=5Mbit,timer=300us`.
+/// Reads a congestion control with its settings: `none`, `window`, `fixed:2Gbit:256K`, `dcqcn`, `dcqcn:ai=5Mbit,timer=300us`.
 ///
 /// # Errors
 /// When there is none of that name, or it has no such setting.

@@ -62,7 +62,7 @@ impl QpOptions {
             caps,
             sig_all: true,
             transport: Transport::default(),
-            cc: Cc::None,
+            cc: Cc::Window,
         }
     }
 }
@@ -196,6 +196,7 @@ impl ProtectionDomain {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
             sig_all: *sig_all,
             prompt_acks: send_cq.has_channel() || recv_cq.has_channel(),
+            limit_flight: *cc == Cc::Window,
             transport,
             ..usual
         };

@@ -16,7 +16,7 @@ use crate::node::SimNode;
 use crate::pair::{QKEY, Side, WHOLE, timeout_code};
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
-use crate::workload::SimError;
+use crate::workload::{Cc, SimError};
 
 /// Room for headers, and for all there is when the payload is elided and no transport is negotiated.
 const HEADERS: usize = 128;
@@ -206,7 +206,9 @@ impl<'t> World<'t> {
         for (qpn, host) in qpns.iter_mut().zip(hosts) {
             let Side { pd, send_cq, recv_cq } = self.sides[host];
             let transport = flow.transport;
-            let init = QpInit { transport, ..QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps) };
+            let limit_flight = flow.cc == Cc::Window;
+            let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
+            let init = QpInit { transport, limit_flight, ..usual };
             *qpn = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
         }
         let psns = [0; 2].map(|_: u32| Psn::new(self.random.next_u32()));

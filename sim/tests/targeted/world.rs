@@ -96,6 +96,7 @@ impl World {
             min_rnr_timer: 6, // 80 µs: a silence that shows
             max_rd_atomic: 16,
             caps: Caps { max_send_wr: 32, max_recv_wr: 32, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
+            limit_flight: false,
             cq_capacity: 64,
             seed: 1,
             first_psn: Some(first_psn),

@@ -91,7 +91,7 @@ pub(crate) struct Plan {
     pub(crate) op: Op,
     #[serde(flatten, with = "fields")]
     pub(crate) transport: Transport,
-    /// Congestion control at both ends, as `--cc` has it; `None` for none.
+    /// Congestion control at both ends, as `--cc` has it; `None` for what is usual.
     #[serde(default)]
     pub(crate) cc: Option<String>,
     /// What the queue pairs speak, where that had to be negotiated.

@@ -32,6 +32,7 @@ fn run(faults: &str, seed: u64) -> (Vec<Completion>, Arc<Buffer>) {
         min_rnr_timer: 1,
         max_rd_atomic: 16,
         caps: Caps { max_send_wr: caps, max_recv_wr: caps, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
+        limit_flight: false,
         cq_capacity: COUNT,
         seed,
         first_psn: None,

@@ -46,6 +46,7 @@ impl Swarm {
             min_rnr_timer: world.min_rnr_timer,
             max_rd_atomic: world.max_rd_atomic,
             caps,
+            limit_flight: false,
             cq_capacity: 4096,
             seed: world.seed,
             first_psn: world.first_psn,

@@ -1,4 +1,4 @@
-//! Congestion control by name, as command lines and files have it: `none`, `fixed:2Gbit:256K`, `dcqcn`, `dcqcn:ai=5Mbit,timer=300us`.
+//! Congestion control by name, as command lines and files have it: `none`, `window`, `fixed:2Gbit:256K`, `dcqcn`, `dcqcn:ai=5Mbit,timer=300us`.
 
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ pub enum Cc {
     /// Nothing: as fast as the link takes it.
     #[default]
     None,
+    /// As fast as the link takes it, with no more outstanding than a receiver in software has room for: no controller, but
+    /// a limit of the queue pair itself (`QpInit::limit_flight`).
+    Window,
     /// A rate in bits a second on the wire, and bytes of payload in flight.
     Fixed {
         /// The rate.
@@ -36,10 +39,10 @@ pub enum Cc {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CcError {
     /// There is none of this name.
-    #[error("there is no congestion control '{0}': choose none, fixed:RATE[:WINDOW] or dcqcn")]
+    #[error("there is no congestion control '{0}': choose none, window, fixed:RATE[:WINDOW] or dcqcn")]
     Unknown(String),
     /// It will come.
-    #[error("congestion control '{0}' is not there yet: choose none, fixed:RATE[:WINDOW] or dcqcn")]
+    #[error("congestion control '{0}' is not there yet: choose none, window, fixed:RATE[:WINDOW] or dcqcn")]
     NotYet(String),
     /// DCQCN has no such setting.
     #[error(
@@ -62,6 +65,7 @@ impl Cc {
         let (name, settings) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         match (name, settings) {
             ("none", None) => Ok(Cc::None),
+            ("window", None) => Ok(Cc::Window),
             ("fixed", Some(settings)) => fixed(settings, units),
             ("dcqcn", None) => Ok(Cc::Dcqcn(DcqcnConfig::default())),
             ("dcqcn", Some(settings)) => dcqcn(settings, units),
@@ -74,6 +78,7 @@ impl Cc {
     pub fn name(&self) -> &'static str {
         match self {
             Cc::None => "none",
+            Cc::Window => "window",
             Cc::Fixed { .. } => "fixed",
             Cc::Dcqcn(_) => "dcqcn",
         }
@@ -83,7 +88,7 @@ impl Cc {
     /// so `late` that its time has long come gets what it missed made up for; one in virtual time is never late.
     pub fn make(&self, rate: u64, late: Duration) -> Option<Box<dyn CongestionControl>> {
         match *self {
-            Cc::None => None,
+            Cc::None | Cc::Window => None,
             Cc::Fixed { rate, window } => Some(Box::new(Fixed::new(rate, window).with_burst(late))),
             Cc::Dcqcn(config) => {
                 let config = DcqcnConfig { burst: config.burst.max(late), ..config };
@@ -162,7 +167,7 @@ mod tests {
     #[test]
     fn names_and_settings_are_read() {
         let parse = |s| Cc::parse(s, &UNITS).unwrap();
-        assert_eq!(parse("none"), Cc::None);
+        assert_eq!((parse("none"), parse("window")), (Cc::None, Cc::Window));
         assert_eq!(parse("fixed:2000"), Cc::Fixed { rate: 2000, window: u64::MAX });
         assert_eq!(parse("fixed:2000:64"), Cc::Fixed { rate: 2000, window: 64 });
         assert_eq!(parse("dcqcn"), Cc::Dcqcn(DcqcnConfig::default()));
@@ -185,7 +190,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_one_line() {
         for (text, says) in [
             ("", "there is no congestion control ''"),
-            ("reno", "choose none, fixed:RATE[:WINDOW] or dcqcn"),
+            ("reno", "choose none, window, fixed:RATE[:WINDOW] or dcqcn"),
             ("none:1", "there is no congestion control 'none:1'"),
             ("fixed", "there is no congestion control 'fixed'"),
             ("fixed:x", "the rate of fixed: 'x' is no rate"),

@@ -10,6 +10,7 @@ use std::time::Duration;
 pub(crate) use packet::data_request;
 use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 
+use super::flight_limit::FlightLimit;
 use super::go_back_n::{GoBackN, Window};
 use super::{Update, ack_timeout};
 use crate::completion::CqId;
@@ -29,7 +30,7 @@ const ACK_EVERY: u32 = 64;
 const ACK_BATCH: u32 = 16;
 /// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2). A READ that is
 /// outstanding alone may have one more: 2^31 bytes at a path MTU of 256.
-const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
+pub(super) const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
 /// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
 pub(crate) const RNR_RETRY_FOREVER: u8 = 7;
 
@@ -95,6 +96,8 @@ pub(crate) struct Requester {
     /// The number of the packet that the last sequence NAK named.
     sequence_nak: Option<u64>,
     pub(crate) congestion: CongestionPoint,
+    /// Packets that may be outstanding.
+    pub(crate) flight: FlightLimit,
 }
 
 impl Requester {
@@ -123,6 +126,7 @@ impl Requester {
             implied_nak: None,
             sequence_nak: None,
             congestion: CongestionPoint::default(),
+            flight: FlightLimit::NONE,
         }
     }
 
@@ -211,6 +215,9 @@ impl Requester {
                 self.window.next = psn.next();
                 host.counters().sent_requests += 1;
                 self.note_sent(now, n + 1, ack_req);
+                if ack_req {
+                    self.flight.on_asked(now, n);
+                }
                 return Ok(true);
             }
         }
@@ -258,6 +265,11 @@ impl Requester {
         self.note_sent(now, n + u64::from(psns), ack_req);
         self.congestion.on_sent(now, tx);
         self.congestion.time(now, n, resent, ack_req);
+        match resent {
+            true => self.flight.on_resent(),
+            false if ack_req => self.flight.on_asked(now, n),
+            false => {}
+        }
         Ok(true)
     }
 
@@ -318,6 +330,12 @@ impl Requester {
         Ok(())
     }
 
+    /// Packets were lost: who sets the pace is told.
+    fn on_loss(&mut self, now: Instant, how: Feedback) {
+        self.congestion.feed_back(now, how);
+        self.flight.on_loss(self.una, self.number(self.window.next));
+    }
+
     /// Whether the peer asked to be left alone until later.
     #[inline]
     pub(crate) fn is_waiting(&self, now: Instant) -> bool {
@@ -351,7 +369,7 @@ impl Requester {
         host.counters().local_ack_timeout_err += 1;
         self.count_retry(host)?;
         self.go_back_n.on_timeout(self.window);
-        self.congestion.feed_back(now, Feedback::Timeout);
+        self.on_loss(now, Feedback::Timeout);
         // The timer starts again when what is sent again leaves: others may have their turn first.
         Ok(())
     }

@@ -8,6 +8,7 @@ use softnic_wire::sr::SrSettings;
 use super::requester::Requester;
 use super::{ACK_EVERY, Sr, most_in_flight};
 use crate::negotiation::{Choice, FallbackReason, NegotiationOutcome};
+use crate::rc::FlightLimit;
 use crate::send_queue::Numbering;
 
 /// The least that a bandwidth-delay product is taken for, in packets: more than one acknowledgement is under way.
@@ -36,6 +37,8 @@ impl Sr {
                 let (span, limit) = self.reach();
                 let requester = Requester::new(self.sq_psn, span, limit, self.window, ACK_EVERY);
                 self.requester = Some(Box::new(requester));
+                // Its own limit is one bandwidth-delay product.
+                self.rc.requester.flight = FlightLimit::NONE;
                 self.rc.requester.queue.publish(mtu, Numbering::Apart);
             }
             NegotiationOutcome::Agreed(_) => self.fall_back(FallbackReason::NothingInCommon, mtu),

@@ -176,7 +176,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         caps,
         sig_all,
         transport,
-        cc: environment().map_or(Cc::None, |environment| environment.cc),
+        cc: environment().map_or(Cc::Window, |environment| environment.cc),
     };
     let qp = pd.ours.domain.create_qp(&options)?;
     // A queue that was not asked for has no length.

@@ -77,7 +77,7 @@ impl Requester {
                 self.sequence_nak = n;
                 self.count_retry(host)?;
                 self.go_back_n.on_sequence_nak(psn);
-                self.congestion.feed_back(now, Feedback::Loss);
+                self.on_loss(now, Feedback::Loss);
                 // The clock starts anew when what is sent again leaves.
                 self.timers.stop(Timer::Ack);
                 return Ok(());
@@ -135,6 +135,7 @@ impl Requester {
         } else {
             self.timers.stop(Timer::Ack);
         }
+        self.flight.on_acknowledged(now, self.una);
         if self.congestion.is_controlled() {
             let bytes = self.queue.bytes_before(self.una, link.mtu);
             self.congestion.on_acknowledged(now, self.una, bytes);

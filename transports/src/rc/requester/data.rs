@@ -68,7 +68,7 @@ impl Requester {
             host.counters().implied_nak_seq_err += 1;
             self.count_retry(host)?;
             self.go_back_n.on_sequence_nak(psn);
-            self.congestion.feed_back(now, Feedback::Loss);
+            self.on_loss(now, Feedback::Loss);
             self.timers.stop(Timer::Ack);
         }
         Ok(false)

@@ -23,7 +23,12 @@ impl Requester {
     #[inline]
     pub(crate) fn next_new(&mut self, beyond_limits: bool) -> Option<(Psn, u32)> {
         let n = self.number(self.window.next);
-        if n == self.queue.end() || self.window.len() >= MAX_WINDOW {
+        if n == self.queue.end() {
+            return None;
+        }
+        let limit = if beyond_limits { MAX_WINDOW } else { self.flight.packets() };
+        if self.window.len() >= limit {
+            self.flight.on_reached();
             return None;
         }
         let position = self.queue.locate(n)?;
@@ -71,7 +76,7 @@ impl Requester {
             || self.broken.is_some()
             || self.draining
             || self.queue.has_locals()
-            || self.window.len() >= MAX_WINDOW
+            || self.window.len() >= self.flight.packets()
             || self.go_back_n.next_resend(self.window).is_some();
         if hindered {
             return None;
@@ -163,7 +168,9 @@ impl Requester {
     /// to know, and a fraction of the work of finding out exactly.
     #[inline]
     fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
-        let unhindered = !self.congestion.is_controlled() && self.broken.is_none() && self.window.len() < MAX_WINDOW;
+        let unhindered = !self.congestion.is_controlled()
+            && self.broken.is_none()
+            && self.window.len() + 1 < self.flight.packets();
         unhindered
             && (!ends
                 || !self.draining
