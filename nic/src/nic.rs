@@ -144,6 +144,11 @@ impl Host for Shared {
         taken
     }
 
+    fn return_shared(&mut self, id: SrqId, from: &mut RecvQueue) -> bool {
+        let Some(Some(srq)) = self.srqs.get_mut(id.0 as usize) else { return false };
+        from.return_oldest(&mut srq.queue)
+    }
+
     #[inline]
     fn address(&self, ah: AhId, pd: PdId) -> Option<&Template> {
         let handle = self.ahs.get(ah)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::*;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Data, SendOp, Status};
+use softnic_nic::transports::{Data, SendOp, Status, Transport};
 use softnic_wire::aeth::Credits;
 use softnic_wire::{Instant, PathMtu};
 
@@ -171,32 +171,59 @@ fn tell_credits(w: &mut World) {
 }
 
 #[test]
-fn a_requester_without_credit_stops_after_one_message_and_goes_on_when_credit_comes() {
+fn a_requester_without_credit_stops_after_one_packet_and_goes_on_when_that_is_acknowledged() {
     each_psn(Options::default(), |mut w| {
         tell_credits(&mut w);
         for id in 0..4 {
             w.send(A, id, SendOp::Send, 0, 300);
         }
-        // Without credit one message goes, and asks (IBA 9.7.7.2.5).
+        // Without credit one packet goes, and asks (IBA 9.7.7.2.5).
         let first = w.transmit(A);
-        assert_eq!(w.show(&first), ["SEND_FIRST +1", "SEND_LAST +2 A"]);
+        assert_eq!(w.show(&first), ["SEND_FIRST +1 A"]);
         for id in 0..3 {
             w.recv(B, id, 0, 300);
         }
         w.deliver_all(B, &first);
         let answer = w.transmit(B);
-        assert_eq!(w.show(&answer), ["ACK +2 credits 2 msn 2"]);
+        assert_eq!(w.show(&answer), ["ACK +1 credits 3 msn 1"]);
         w.deliver_all(A, &answer);
         // Two more have credit; the fourth has none and an answer is under way.
         let more = w.transmit(A);
-        assert_eq!(w.show(&more), ["SEND_FIRST +3", "SEND_LAST +4", "SEND_FIRST +5", "SEND_LAST +6 A"]);
+        let expected = ["SEND_LAST +2", "SEND_FIRST +3", "SEND_LAST +4", "SEND_FIRST +5", "SEND_LAST +6 A"];
+        assert_eq!(w.show(&more), expected);
         w.deliver_all(B, &more);
         let answer = w.transmit(B);
         assert_eq!(w.show(&answer), ["ACK +6 credits 0 msn 4"]);
         w.deliver_all(A, &answer);
-        assert_eq!(w.shown(A), ["SEND_FIRST +7", "SEND_LAST +8 A"], "one beyond the credit again");
+        assert_eq!(w.shown(A), ["SEND_FIRST +7 A"], "one beyond the credit again");
         assert_eq!(w.counters(A).rnr_naks_received, 0);
     });
+}
+
+#[test]
+fn a_send_without_credit_and_without_a_receive_costs_one_packet_until_there_is_one() {
+    for sr in [false, true] {
+        let offers = [sr.then_some(Transport::Sr { window: 256 }); 2];
+        let mut w = World::new(Options { offers, ..Options::default() });
+        w.settle(500_000);
+        tell_credits(&mut w);
+        w.settle(500_000);
+        let before = w.counters(A).sent_requests;
+        w.send(A, 1, SendOp::Send, 0, 10 * 256);
+        let first = w.transmit(A);
+        assert_eq!((first.len(), w.parse(&first[0]).bth.ack_req), (1, true), "sr: {sr}");
+        w.deliver_all(B, &first);
+        w.recv(B, 5, 0, 10 * 256);
+        let rnr = w.transmit(B);
+        w.deliver_all(A, &rnr);
+        assert_eq!((w.counters(A).rnr_naks_received, w.shown(A).len()), (1, 0));
+        for _ in 0..20 {
+            w.wait_for_timer(A);
+            w.settle(500_000);
+        }
+        assert_eq!((w.sent_status(A), w.received_status(B)), (vec![(1, Status::Success)], vec![(5, Status::Success)]));
+        assert_eq!((w.counters(A).sent_requests - before, w.counters(A).retransmitted_packets), (10, 1), "sr: {sr}");
+    }
 }
 
 #[test]

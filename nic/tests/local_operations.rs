@@ -3,7 +3,7 @@
 use crate::common::*;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Status, Transport};
 use softnic_nic::{MrError, Nic, QpKind, WindowType, next_key};
 use softnic_wire::Node;
 
@@ -59,6 +59,36 @@ fn a_bind_between_two_messages_is_done_when_the_second_leaves_and_not_before_the
 }
 
 #[test]
+fn a_local_operation_is_carried_out_at_the_doorbell_whether_the_link_is_up_or_not() {
+    let sr = [Some(Transport::Sr { window: 256 }); 2];
+    for (kind, offers) in [(QpKind::Rc, [None; 2]), (QpKind::Rc, sr), (QpKind::Uc, [None; 2])] {
+        let mut w = World::new(Options { kind, offers, ..Options::default() });
+        w.run();
+        w.hosts[A].nic.set_link(false);
+        let (op, bad, write) = (bind(&mut w), bad_bind(&mut w), w.write_to(B, 0));
+        post_local(&mut w, 1, op, true, false);
+        assert_eq!(w.sent_status(A), [(1, OK)], "{kind:?}");
+        w.send(A, 2, write, 0, 10);
+        post_local(&mut w, 3, bad, true, false);
+        assert!(w.sent(A).is_empty(), "behind what has not left");
+        w.hosts[A].nic.set_link(true);
+        w.run();
+        assert_eq!(w.sent_status(A), [(2, OK), (3, Status::MwBindErr)], "{kind:?}");
+    }
+}
+
+#[test]
+fn a_local_operation_that_fails_at_the_doorbell_stops_the_queue_pair_there() {
+    for (kind, state) in [(QpKind::Rc, QpState::Error), (QpKind::Uc, QpState::SendQueueError)] {
+        let mut w = World::new(Options { kind, ..Options::default() });
+        w.hosts[A].nic.set_link(false);
+        let op = bad_bind(&mut w);
+        post_local(&mut w, 1, op, true, false);
+        assert_eq!((w.sent_status(A), w.state(A)), (vec![(1, Status::MwBindErr)], state));
+    }
+}
+
+#[test]
 fn a_local_operation_behind_what_is_not_acknowledged_is_carried_out_and_completes_in_its_turn() {
     let mut w = World::new(Options::default());
     let (op, write) = (bind(&mut w), w.write_to(B, 0));
@@ -101,12 +131,16 @@ fn a_queue_full_of_local_operations_is_done_without_a_packet() {
         let caps = Caps { max_send_wr: 5, ..Options::default().caps };
         let mut w = World::new(Options { kind, caps, ..Options::default() });
         for round in 0..3 {
+            let qpn = w.hosts[A].qpn;
             for id in 0..5 {
                 let op = bind(&mut w);
-                post_local(&mut w, id, op, id == 4, false);
+                let flags = SendFlags { signaled: id == 4, fence: false, solicited: false };
+                let wr = SendWr { flags, ..wr(id, op, Data::Gather(&[])) };
+                w.hosts[A].nic.write_send(qpn, &wr).unwrap();
             }
             let op = bind(&mut w);
             assert_eq!(w.post(A, &wr(9, op, Data::Gather(&[]))), Err(PostError::QueueFull));
+            w.hosts[A].nic.ring_doorbell(w.now, qpn);
             assert!(w.shown(A).is_empty());
             assert_eq!(w.sent_status(A), [(4, OK)], "{kind:?}, round {round}");
         }

@@ -310,6 +310,41 @@ fn a_lost_packet_of_an_unreliable_message_leaves_the_receive_for_the_next_of_the
 }
 
 #[test]
+fn a_receive_that_an_unreliable_message_took_and_lost_goes_back_to_the_shared_queue() {
+    let (mut w, [a, b]) = two_pairs(QpKind::Uc);
+    for n in 0..2 {
+        w.recv(B, n, 0, 1000);
+    }
+    w.send(A, 1, SendOp::Send, 0, 700);
+    let frames = w.transmit(A);
+    // The gap shows with the last packet, and no message follows it.
+    w.deliver(B, &frames[0]);
+    w.deliver(B, &frames[2]);
+    for _ in 0..2 {
+        w.send_on(A, a, 2, SendOp::Send, 0, 10);
+    }
+    carry(&mut w);
+    assert_eq!(w.all_received(B), [(b, 0, OK), (b, 1, OK)], "in the order in which they were posted");
+    assert_eq!(w.counters(B).out_of_buffer, 0);
+}
+
+#[test]
+fn a_lost_receive_whose_place_was_taken_serves_the_same_queue_pair() {
+    let mut w = World::new(Options { caps: Caps { max_recv_wr: 1, ..Options::default().caps }, ..shared(QpKind::Uc) });
+    w.recv(B, 0, 0, 1000);
+    w.send(A, 1, SendOp::Send, 0, 700);
+    let frames = w.transmit(A);
+    w.deliver(B, &frames[0]);
+    w.recv(B, 1, 0, 1000);
+    w.deliver(B, &frames[2]);
+    for _ in 0..2 {
+        w.send(A, 2, SendOp::Send, 0, 10);
+    }
+    carry(&mut w);
+    assert_eq!(w.received_status(B), [(0, OK), (1, OK)]);
+}
+
+#[test]
 fn datagrams_share_receives_too() {
     let mut w = World::new(shared(QpKind::Ud));
     let second = w.another_ud(B);

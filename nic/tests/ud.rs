@@ -148,13 +148,15 @@ fn without_a_receive_a_datagram_is_dropped_and_nobody_hears_of_it() {
 }
 
 #[test]
-fn a_receive_without_room_for_header_and_message_stays_for_a_shorter_one() {
+fn a_receive_without_room_for_header_and_message_ends_with_an_error_and_the_queue_pair_goes_on() {
     let mut w = World::new(ud());
     let to = w.datagram(A, B);
+    w.recv(B, 8, 0, 49);
     w.recv(B, 9, 0, 49);
     w.send_to(A, 1, SendOp::Send, to, 0, 10);
     carry(&mut w);
-    assert_eq!((w.counters(B).resp_local_length_error, w.received(B).len()), (1, 0));
+    assert_eq!((w.counters(B).resp_local_length_error, w.counters(B).resp_cqe_error), (1, 1));
+    assert_eq!(w.received_status(B), [(8, Status::LocLenErr)]);
     assert_eq!(w.read(B, 0, 100), [UNTOUCHED; 100]);
     w.send_to(A, 2, SendOp::Send, to, 0, 9);
     carry(&mut w);

@@ -19,6 +19,10 @@ pub trait Host: Memory + CompletionSink {
     /// Moves the oldest receive of a shared queue to the end of a queue pair's own; `false` when there is none.
     fn take_shared(&mut self, srq: SrqId, into: &mut RecvQueue) -> bool;
 
+    /// Moves the oldest receive of a queue pair's own queue back to the beginning of the shared one that it was taken from; `false` when
+    /// there is no room for it any more.
+    fn return_shared(&mut self, srq: SrqId, from: &mut RecvQueue) -> bool;
+
     /// The headers of datagrams to an address of this protection domain; the destination's number is to be filled in.
     fn address(&self, ah: AhId, pd: PdId) -> Option<&Template>;
 }

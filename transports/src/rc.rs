@@ -24,16 +24,8 @@ use crate::outstanding::OutstandingSends;
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
-use crate::timers::Timer;
+use crate::timers::{Timer, ack_timeout};
 use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
-
-/// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
-pub const fn ack_timeout(code: u8) -> Option<Duration> {
-    match code & 0x1f {
-        0 => None,
-        n => Some(Duration::from_nanos(4096 << n)),
-    }
-}
 
 /// A queue pair of a reliable connection.
 pub struct Rc {
@@ -206,6 +198,16 @@ impl Rc {
         (sent, stopped)
     }
 
+    /// Carries out local operations that wait for no packet, also where none can leave.
+    #[inline]
+    pub(crate) fn run_locals(&mut self, host: &mut impl Host) {
+        if let (true, Some(link)) = (self.requester.queue.has_locals(), &self.link)
+            && let Err(f) = self.requester.run_due_locals(link, host)
+        {
+            self.on_request_failure(f, host);
+        }
+    }
+
     /// One packet of a request, if there is one to send.
     #[inline]
     fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
@@ -346,7 +348,8 @@ impl QueuePair for Rc {
         self.ping_pong.on_post(now, &mut self.requester.timers);
         match (self.state, &self.link) {
             (QpState::ReadyToSend | QpState::SendQueueDrain, Some(link)) => {
-                self.requester.queue.publish(link.mtu, Numbering::Standard)
+                self.requester.queue.publish(link.mtu, Numbering::Standard);
+                self.run_locals(host);
             }
             // The owner of a queue pair that halted finds it among the others.
             (QpState::Error, Some(link)) if self.halted.is_some() => {

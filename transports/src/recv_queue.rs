@@ -140,6 +140,19 @@ impl RecvQueue {
         moved
     }
 
+    /// Moves the oldest receive back to the beginning of the queue that it was taken from; `false` when there is none, or no room for it.
+    pub fn return_oldest(&mut self, into: &mut RecvQueue) -> bool {
+        let Some(receive) = self.head().filter(|_| into.len() < into.max_wr) else { return false };
+        into.head = into.head.wrapping_sub(1);
+        let at = into.place(into.head);
+        let sges = self.sges_of(&receive);
+        into.sges[at * usize::from(into.rules.max_sge)..][..sges.len()].copy_from_slice(sges);
+        into.deadlines.set(at, self.deadline(&receive));
+        into.slots[at] = Receive { at: at as u32, ..receive };
+        self.pop();
+        true
+    }
+
     /// The receive that the next message goes into.
     #[inline]
     fn head(&self) -> Option<Receive> {
@@ -289,6 +302,16 @@ impl Receives {
     /// The most messages that need a receive, or would without a sink, that one may be ahead of the one that is due.
     pub(crate) fn room(&self) -> u32 {
         if self.in_sink { self.queue.max_wr.max(AHEAD_IN_SINK) } else { self.queue.max_wr }
+    }
+
+    /// The message that took a shared receive was lost: the next message, of whichever queue pair, may have it.
+    #[inline]
+    pub(crate) fn give_back(&mut self, host: &mut impl Host) {
+        if let (Some(srq), false) = (self.srq, self.queue.is_empty())
+            && host.return_shared(srq, &mut self.queue)
+        {
+            self.tally.ended();
+        }
     }
 
     /// The receive at the head is used up.

@@ -382,6 +382,9 @@ impl QueuePair for Sr {
             (Choice::Agreed, Some(link)) if self.rc.state.sends() => {
                 let mtu = link.mtu;
                 self.rc.requester.queue.publish(mtu, Numbering::Apart);
+                let before = self.rc.state;
+                self.rc.run_locals(host);
+                self.follow_rc(before);
             }
             _ => self.rc.ring_doorbell(now, host),
         }

@@ -1,6 +1,16 @@
 //! The timers of a queue pair: all that there are, and a small table of when each of them expires.
 
+use std::time::Duration;
+
 use softnic_wire::Instant;
+
+/// The local ACK timeout of a code (IBA 9.7.6.1.3): 4.096 µs · 2^code; 0 means that there is none.
+pub const fn ack_timeout(code: u8) -> Option<Duration> {
+    match code & 0x1f {
+        0 => None,
+        n => Some(Duration::from_nanos(4096 << n)),
+    }
+}
 
 /// A timer of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

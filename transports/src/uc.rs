@@ -75,16 +75,16 @@ impl Uc {
             host.counters().out_of_sequence += 1;
         }
         if starts {
-            self.abandon();
+            self.lose_message(host);
             self.dropping = false;
         } else if self.dropping || psn != self.expected && !planted(Bug::UcMixes) {
-            self.abandon();
+            self.lose_message(host);
             return;
         }
         self.expected = psn.next();
         match self.take(packet, host) {
             Ok(()) => {}
-            Err(Refusal::Drop) => self.abandon(),
+            Err(Refusal::Drop) => self.lose_message(host),
             Err(refusal) => self.stop(refusal, host),
         }
     }
@@ -96,6 +96,13 @@ impl Uc {
             Refusal::Receive(status) => self.common.fail(Some(status), host),
             Refusal::CqOverflow => self.common.stop_fatally(host),
         }
+    }
+
+    /// The message under way is lost. If its receive is a shared one, the next message of any queue pair may have it.
+    #[inline]
+    fn lose_message(&mut self, host: &mut impl Host) {
+        self.abandon();
+        self.common.receives.give_back(host);
     }
 
     /// Takes nothing more of the message under way; its receive is free for the next one.

@@ -41,8 +41,9 @@ impl Ud {
         Ud { qkey: QKEY_GSI, ..Ud::new(c, mtu) }
     }
 
-    /// Takes a datagram: into the next receive, behind 40 bytes that say where it came from. Without a receive, with one
-    /// that is too small, or with the wrong key it is dropped and nobody hears of it (IBA 9.8.3.2, 9.6.1.4).
+    /// Takes a datagram: into the next receive, behind 40 bytes that say where it came from. Without a receive or with the wrong key it is
+    /// dropped and nobody hears of it (IBA 9.8.3.2, 9.6.1.4). A receive that is too small ends with an error, and the queue pair goes on:
+    /// no stranger shall stop it.
     fn receive(&mut self, packet: &Inbound<'_>, host: &mut impl Host) {
         let (Some(deth), Opcode::UD_SEND_ONLY | Opcode::UD_SEND_ONLY_WITH_IMMEDIATE) =
             (packet.ext.deth, packet.bth.opcode)
@@ -54,14 +55,19 @@ impl Ud {
             host.counters().rx_bad_qkey += 1;
             return;
         }
+        if packet.payload_len > self.mtu.bytes() {
+            host.counters().resp_local_length_error += 1;
+            return;
+        }
         let receives = &mut self.common.receives;
         let Some(receive) = receives.head(host) else {
             host.counters().out_of_buffer += 1;
             return;
         };
         let byte_len = packet.payload_len + grh::LEN as u32;
-        if u64::from(byte_len) > receive.capacity || packet.payload_len > self.mtu.bytes() {
+        if u64::from(byte_len) > receive.capacity {
             host.counters().resp_local_length_error += 1;
+            self.fail_receive(receive.wr_id, host);
             return;
         }
         let (header, src_mac) = packet.grh.unwrap_or((&[0; grh::LEN], MacAddr::default()));
@@ -83,6 +89,21 @@ impl Ud {
             solicited: packet.bth.solicited,
             ..Completion::new(receive.wr_id, Status::Success, WcOpcode::Recv, self.common.qpn)
         };
+        if host.complete(self.common.receives.cq, completion).is_err() {
+            self.common.stop_fatally(host);
+        }
+    }
+}
+
+impl Ud {
+    /// The receive at the head is too short for a datagram. Those of QP1 are of one length, and its owner hears of no other.
+    fn fail_receive(&mut self, wr_id: u64, host: &mut impl Host) {
+        if self.common.qpn == Qpn::GSI {
+            return;
+        }
+        self.common.receives.pop();
+        host.counters().resp_cqe_error += 1;
+        let completion = Completion::new(wr_id, Status::LocLenErr, WcOpcode::Recv, self.common.qpn);
         if host.complete(self.common.receives.cq, completion).is_err() {
             self.common.stop_fatally(host);
         }

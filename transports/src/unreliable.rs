@@ -137,7 +137,14 @@ impl Common {
     pub(crate) fn ring_doorbell(&mut self, mtu: PathMtu, host: &mut impl Host) {
         match self.state {
             QpState::SendQueueError | QpState::Error => self.flush_sends(Status::WrFlushErr, host),
-            _ => self.queue.publish(mtu, Numbering::Standard),
+            _ => {
+                self.queue.publish(mtu, Numbering::Standard);
+                // Local operations that wait for no packet are carried out also where none can leave.
+                if self.queue.has_locals() && self.state.sends() {
+                    let done = self.run_locals(host);
+                    self.check_sent(done.map(|()| false), host);
+                }
+            }
         }
     }
 
@@ -162,7 +169,13 @@ impl Common {
         if !self.state.sends() {
             return false;
         }
-        match self.try_send(tx, host, emit) {
+        let sent = self.try_send(tx, host, emit);
+        self.check_sent(sent, host)
+    }
+
+    /// Whether a packet was sent; a failure stops the sending.
+    fn check_sent(&mut self, sent: Result<bool, Failure>, host: &mut impl Host) -> bool {
+        match sent {
             Ok(sent) => {
                 self.check_drained(host);
                 sent
@@ -186,19 +199,14 @@ impl Common {
         host: &mut H,
         emit: impl FnOnce(&mut TxFrame<'_>, &Due<'_>, &H) -> Result<(), Status>,
     ) -> Result<bool, Failure> {
+        if self.queue.has_locals() {
+            self.run_locals(host)?;
+        }
         // All before the head is done, so the next packet is the head's.
-        let slot = loop {
-            let Some(&slot) = self.queue.head() else { return Ok(false) };
-            if self.state == QpState::SendQueueDrain && slot.first == self.next {
-                return Ok(false);
-            }
-            if !slot.op.is_local() {
-                break slot;
-            }
-            slot.execute(self.qpn, self.pd, host).map_err(Failure::Work)?;
-            self.queue.set_executed(self.queue.head_position());
-            self.complete_head(host)?;
-        };
+        let Some(&slot) = self.queue.head() else { return Ok(false) };
+        if self.is_held(&slot) {
+            return Ok(false);
+        }
         let source = self.queue.source(self.queue.head_position(), &slot);
         let index = (self.next - slot.first) as u32;
         emit(tx, &Due { slot: &slot, source: &source, index, psn: self.psn }, host).map_err(Failure::Work)?;
@@ -210,6 +218,24 @@ impl Common {
             self.complete_head(host)?;
         }
         Ok(true)
+    }
+
+    /// Whether nothing more begins, and the work request at the head would (SQD).
+    fn is_held(&self, head: &Slot) -> bool {
+        self.state == QpState::SendQueueDrain && head.first == self.next
+    }
+
+    /// Carries out the local operations at the head of the queue: all before them has left.
+    fn run_locals(&mut self, host: &mut impl Host) -> Result<(), Failure> {
+        while let Some(&slot) = self.queue.head()
+            && slot.op.is_local()
+            && !self.is_held(&slot)
+        {
+            slot.execute(self.qpn, self.pd, host).map_err(Failure::Work)?;
+            self.queue.set_executed(self.queue.head_position());
+            self.complete_head(host)?;
+        }
+        Ok(())
     }
 
     fn complete_head(&mut self, host: &mut impl Host) -> Result<(), Failure> {

@@ -48,7 +48,8 @@ impl Nic {
         };
         let index = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()) as u32;
         let qpn = self.take_number(init.kind(), index)?;
-        let QpInit { pd, send_cq, recv_cq, caps, sig_all, prompt_acks, limit_flight, halt_on_retry_exceeded, .. } = *init;
+        let QpInit { pd, send_cq, recv_cq, caps, sig_all, prompt_acks, limit_flight, halt_on_retry_exceeded, .. } =
+            *init;
         let config = Config {
             qpn,
             pd,

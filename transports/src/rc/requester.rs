@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(crate) use packet::data_request;
 use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 
+use super::Update;
 use super::flight_limit::FlightLimit;
 use super::go_back_n::{GoBackN, Window};
-use super::{Update, ack_timeout};
 use crate::completion::CqId;
 use crate::congestion::{CongestionPoint, Feedback};
 use crate::invariants::{ON, invariant};
@@ -21,7 +21,7 @@ use crate::outstanding::OutstandingSends;
 use crate::posting::{SendRules, Supported};
 use crate::qp::Config;
 use crate::send_queue::{SendQueue, Slot, completion};
-use crate::timers::{Timer, TimerTable};
+use crate::timers::{Timer, TimerTable, ack_timeout};
 use crate::{CqOverflow, Host, Status};
 
 /// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
@@ -334,6 +334,16 @@ impl Requester {
     fn on_loss(&mut self, now: Instant, how: Feedback) {
         self.congestion.feed_back(now, how);
         self.flight.on_loss(self.una, self.number(self.window.next));
+    }
+
+    /// [`Requester::run_local`], and the answer that what was sent before a failed one may still need.
+    pub(super) fn run_due_locals(&mut self, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
+        let broken = self.broken.is_some();
+        self.run_local(link, host)?;
+        if self.broken.is_some() != broken {
+            self.ask_before_broken();
+        }
+        Ok(())
     }
 
     /// Whether the peer asked to be left alone until later.

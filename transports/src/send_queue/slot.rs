@@ -99,6 +99,12 @@ impl Slot {
         self.uses_receive
     }
 
+    /// Whether it is a WRITE, with immediate data or not.
+    #[inline]
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.op, SendOp::Write { .. } | SendOp::WriteImm { .. })
+    }
+
     /// Whether it is answered by data, not by an acknowledgement: READs and atomics. One request packet stands for all of
     /// its PSNs.
     #[inline]

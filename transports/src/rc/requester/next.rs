@@ -19,6 +19,13 @@ impl Requester {
         }
     }
 
+    /// Whether a message that has begun may go on. A SEND that began without credit waits for the answer to its first packet, which says
+    /// that there is a receive for it (IBA 9.7.7.2.5).
+    #[inline]
+    pub(crate) fn may_continue(&self, slot: &Slot) -> bool {
+        self.has_credit(slot) || self.una > slot.first || slot.is_write()
+    }
+
     /// The next packet to send for the first time: its PSN and work request.
     #[inline]
     pub(crate) fn next_new(&mut self, beyond_limits: bool) -> Option<(Psn, u32)> {
@@ -42,7 +49,11 @@ impl Requester {
                 && !(slot.fence && self.rd_atomic > 0 && !planted(Bug::FenceIgnored))
                 && !(slot.awaits_data() && (self.rd_atomic >= self.max_rd_atomic || slot.packets > room))
         };
-        let may_go = !self.is_broken(position) && (n != slot.first || may_begin());
+        let may_go = match n == slot.first {
+            true => may_begin(),
+            false => beyond_limits || self.may_continue(slot),
+        };
+        let may_go = may_go && !self.is_broken(position);
         may_go.then_some((self.window.next, position))
     }
 
@@ -84,8 +95,11 @@ impl Requester {
         let n = self.number(self.window.next);
         let position = self.queue.locate_near(n)?;
         let slot = self.queue.at(position);
-        let may_go = !slot.awaits_data() && (n != slot.first || !slot.fence && self.has_credit(slot));
-        may_go.then_some(position)
+        let may_go = match n == slot.first {
+            true => !slot.fence && self.has_credit(slot),
+            false => self.may_continue(slot),
+        };
+        (may_go && !slot.awaits_data()).then_some(position)
     }
 
     /// The next packet, of those to send again and those to send first: its PSN, its work request, and whether it was sent
@@ -106,11 +120,7 @@ impl Requester {
         if until.is_some() {
             return Ok(None);
         }
-        let broken = self.broken.is_some();
-        self.run_local(link, host)?;
-        if self.broken.is_some() != broken {
-            self.ask_before_broken();
-        }
+        self.run_due_locals(link, host)?;
         if let Some((psn, position)) = self.next_again() {
             return Ok(Some((psn, position, true)));
         }
@@ -168,12 +178,12 @@ impl Requester {
     /// to know, and a fraction of the work of finding out exactly.
     #[inline]
     fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
-        let unhindered = !self.congestion.is_controlled()
-            && self.broken.is_none()
-            && self.window.len() + 1 < self.flight.packets();
+        let unhindered =
+            !self.congestion.is_controlled() && self.broken.is_none() && self.window.len() + 1 < self.flight.packets();
         unhindered
-            && (!ends
-                || !self.draining
+            && (!ends && self.may_continue(self.queue.at(position))
+                || ends
+                    && !self.draining
                     && self.queue.get(position.wrapping_add(1)).is_some_and(|next| {
                         !next.fence && !next.awaits_data() && !next.is_local() && self.has_credit(next)
                     }))
