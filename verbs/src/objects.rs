@@ -6,6 +6,8 @@
 // The order is that of the imports: rustfmt would sort one block.
 pub(crate) mod users;
 
+pub(crate) mod handle;
+
 pub(crate) mod event_queue;
 
 pub(crate) mod nic;

@@ -7,10 +7,11 @@ use crate::environment::usual_transport;
 use crate::errno::Errno;
 use crate::objects::context::ContextPtr;
 use crate::objects::domain::Pd;
+use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::{Request, make};
 
 /// `ibv_create_qp`.
-pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_qp_init_attr) -> *mut ibv_qp {
+pub(crate) extern "C" fn create(pd: Pointer<Pd>, init: &mut ibv_qp_init_attr) -> *mut ibv_qp {
     let request = Request {
         pd,
         qp_context: init.qp_context,
@@ -45,10 +46,11 @@ pub(crate) fn request(init: &mut ibv_qp_init_attr_ex) -> Result<Request<'_>, Err
     if extended && init.send_ops_flags & !has != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    // SAFETY: NULL, or a domain of the program, which it destroys after its queue pairs.
-    let pd: Option<&'static Pd> = unsafe { init.pd.cast::<Pd>().as_ref() }.filter(|_| mask & IBV_QP_INIT_ATTR_PD != 0);
+    if mask & IBV_QP_INIT_ATTR_PD == 0 {
+        return Err(Errno::EINVAL);
+    }
     Ok(Request {
-        pd: pd.ok_or(Errno::EINVAL)?,
+        pd: Pointer::new(init.pd),
         qp_context: init.qp_context,
         cqs: [init.send_cq, init.recv_cq],
         srq: init.srq,

@@ -6,17 +6,19 @@ use crate::objects::completion_queue::{self, Cq};
 use crate::objects::context::{Context, ContextPtr};
 use crate::objects::device::Device;
 use crate::objects::domain::{self, Pd, Td};
+use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
 use crate::objects::shared_receive::{self, Srq};
-use crate::objects::{region, window};
+use crate::objects::region;
+use crate::objects::window::{self, Mw};
 
 /// `struct ibv_context_ops`: thirty-two pointers, of which inlined verbs call those named here.
 #[repr(C)]
 struct ibv_context_ops {
     compat0: [usize; 7],
-    alloc_mw: extern "C" fn(&'static Pd, c_int) -> *mut ibv_mw,
+    alloc_mw: extern "C" fn(Pointer<Pd>, c_int) -> *mut ibv_mw,
     bind_mw: extern "C" fn(&Qp, &ibv_mw, &ibv_mw_bind) -> c_int,
-    dealloc_mw: extern "C" fn(*mut ibv_mw) -> c_int,
+    dealloc_mw: extern "C" fn(Pointer<Mw>) -> c_int,
     compat10: usize,
     poll_cq: extern "C" fn(&Cq, c_int, *mut ibv_wc) -> c_int,
     req_notify_cq: extern "C" fn(&Cq, c_int) -> c_int,
@@ -36,11 +38,11 @@ layout!(ibv_context_ops, 256, alloc_mw 56, bind_mw 64, dealloc_mw 72, poll_cq 88
 struct verbs_context {
     query_port: extern "C" fn(ContextPtr<'_>, u8, *mut c_void, usize) -> c_int,
     advise_mr: usize,
-    alloc_null_mr: extern "C" fn(&'static Pd) -> *mut ibv_mr,
+    alloc_null_mr: extern "C" fn(Pointer<Pd>) -> *mut ibv_mr,
     counters_and_dm: [usize; 10],
     modify_qp_rate_limit: usize,
     alloc_parent_domain: extern "C" fn(ContextPtr<'_>, &ibv_parent_domain_init_attr) -> *mut ibv_pd,
-    dealloc_td: extern "C" fn(*mut Td) -> c_int,
+    dealloc_td: extern "C" fn(Pointer<Td>) -> c_int,
     alloc_td: extern "C" fn(ContextPtr<'_>, &u32) -> *mut ibv_td,
     modify_cq: usize,
     post_srq_ops: usize,

@@ -10,6 +10,7 @@ use crate::codes::{access_flags, access_of, mtu_code, mtu_of, state_code, state_
 use crate::errno::Errno;
 use crate::limits::MAX_RD_ATOMIC;
 use crate::objects::address::path;
+use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
 
 const KNOWN: c_int = IBV_QP_STATE
@@ -64,8 +65,9 @@ fn attributes(a: &ibv_qp_attr, mask: c_int, path: Option<Path>) -> Result<QpAttr
 }
 
 /// `ibv_modify_qp`.
-pub(crate) extern "C" fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_int {
+pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
+        let qp = qp.get()?;
         if mask & !KNOWN != 0 {
             return Err(Errno::EINVAL);
         }
@@ -90,8 +92,14 @@ pub(crate) extern "C" fn modify(qp: &Qp, attr: &ibv_qp_attr, mask: c_int) -> c_i
 }
 
 /// `ibv_query_qp`. All attributes are told, whatever the mask.
-pub(crate) extern "C" fn query(qp: &Qp, attr: &mut ibv_qp_attr, _mask: c_int, init: &mut ibv_qp_init_attr) -> c_int {
+pub(crate) extern "C" fn query(
+    qp: Pointer<Qp>,
+    attr: &mut ibv_qp_attr,
+    _mask: c_int,
+    init: &mut ibv_qp_init_attr,
+) -> c_int {
     status(|| {
+        let qp = qp.get()?;
         let a = qp.ours.qp.query();
         let state = state_code(a.state.unwrap_or(QpState::Reset));
         qp.base.state.store(state, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::gid::{address_of, gid_of};
 use crate::objects::context::{Context, ContextPtr};
 use crate::objects::domain::Pd;
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::queue_pair::Qp;
 
 /// An address handle.
@@ -36,23 +37,36 @@ pub(crate) fn path(context: &Context, attr: &ibv_ah_attr, entropy: u32) -> Resul
     Ok((PeerPath { attr, ..found }, attr.path(&runtime.port())?))
 }
 
+impl Object for Ah {
+    const KIND: ObjectKind = ObjectKind::Address;
+
+    unsafe fn identity(this: *const Ah) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*this).base.handle, (*this).base.context) }
+    }
+}
+
 fn make(pd: &'static Pd, attr: &ibv_ah_attr) -> Result<Box<Ah>, Errno> {
     let (path, _) = path(&pd.context(), attr, 0)?;
     let handle = pd.ours.domain.create_ah(&path)?;
     pd.ours.users.add();
-    Ok(Box::new(Ah { base: ibv_ah { context: pd.base.context, pd: pd.as_c(), handle: 0 }, handle, pd }))
+    let base = ibv_ah { context: pd.base.context, pd: pd.as_c(), handle: handle::next(Ah::KIND) };
+    let ah = Box::new(Ah { base, handle, pd });
+    handle::add(&*ah);
+    Ok(ah)
 }
 
 /// `ibv_create_ah`.
-pub(crate) extern "C" fn create(pd: &'static Pd, attr: &ibv_ah_attr) -> *mut ibv_ah {
-    pointer(|| make(pd, attr))
+pub(crate) extern "C" fn create(pd: Pointer<Pd>, attr: &ibv_ah_attr) -> *mut ibv_ah {
+    pointer(|| make(pd.get()?, attr))
 }
 
 /// `ibv_destroy_ah`.
-pub(crate) extern "C" fn destroy(ah: *mut Ah) -> c_int {
+pub(crate) extern "C" fn destroy(ah: Pointer<Ah>) -> c_int {
     status(|| {
+        ah.remove(|_| Ok(()))?;
         // SAFETY: `make` made a box of it, and the program does not use it any more.
-        let ah = unsafe { Box::from_raw(ah) };
+        let ah = unsafe { Box::from_raw(ah.as_ptr()) };
         ah.pd.ours.users.remove();
         Ok(())
     })
@@ -92,8 +106,11 @@ pub(crate) extern "C" fn init_from_wc(
 }
 
 /// `ibv_create_ah_from_wc`.
-pub(crate) extern "C" fn create_from_wc(pd: &'static Pd, wc: &ibv_wc, grh: &ibv_grh, port: u8) -> *mut ibv_ah {
-    pointer(|| back(&pd.context(), port, wc, grh).and_then(|attr| make(pd, &attr)))
+pub(crate) extern "C" fn create_from_wc(pd: Pointer<Pd>, wc: &ibv_wc, grh: &ibv_grh, port: u8) -> *mut ibv_ah {
+    pointer(|| {
+        let pd = pd.get()?;
+        make(pd, &back(&pd.context(), port, wc, grh)?)
+    })
 }
 
 /// `ibv_resolve_eth_l2_from_gid`: the next hop's MAC address, and its VLAN or 0xffff.
@@ -114,8 +131,9 @@ pub(crate) extern "C" fn resolve_l2(
 }
 
 /// `ibv_attach_mcast`.
-pub(crate) extern "C" fn attach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
+pub(crate) extern "C" fn attach(qp: Pointer<Qp>, gid: &ibv_gid, _lid: u16) -> c_int {
     status(|| {
+        let qp = qp.get()?;
         let group = address_of(gid);
         qp.ours.qp.attach_multicast(group).map_err(|e| match e {
             MulticastError::Object(e) => e.into(),
@@ -127,8 +145,9 @@ pub(crate) extern "C" fn attach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
 }
 
 /// `ibv_detach_mcast`.
-pub(crate) extern "C" fn detach(qp: &Qp, gid: &ibv_gid, _lid: u16) -> c_int {
+pub(crate) extern "C" fn detach(qp: Pointer<Qp>, gid: &ibv_gid, _lid: u16) -> c_int {
     status(|| {
+        let qp = qp.get()?;
         let group = address_of(gid);
         qp.ours.qp.detach_multicast(group)?;
         qp.groups().remove(&group);

@@ -7,6 +7,7 @@ use softnic_runtime::api::CompletionChannel;
 use crate::abi::*;
 use crate::c_result::{pointer, status};
 use crate::objects::context::ContextPtr;
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::users::Users;
 
 /// A completion channel.
@@ -21,22 +22,32 @@ pub(crate) struct ChannelOurs {
     pub(crate) users: Users,
 }
 
+impl Object for Channel {
+    const KIND: ObjectKind = ObjectKind::Channel;
+
+    unsafe fn identity(this: *const Channel) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { (0, (*this).base.context) }
+    }
+}
+
 /// `ibv_create_comp_channel`.
 pub(crate) extern "C" fn create(context: ContextPtr<'_>) -> *mut ibv_comp_channel {
     pointer(|| {
         let channel = CompletionChannel::new()?;
         let base = ibv_comp_channel { context: context.as_c(), fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
-        Ok(Box::new(Channel { base, ours: ChannelOurs { channel, users: Users::default() } }))
+        let channel = Box::new(Channel { base, ours: ChannelOurs { channel, users: Users::default() } });
+        handle::add(&*channel);
+        Ok(channel)
     })
 }
 
 /// `ibv_destroy_comp_channel`. EBUSY while completion queues use it.
-pub(crate) extern "C" fn destroy(channel: *mut Channel) -> c_int {
+pub(crate) extern "C" fn destroy(channel: Pointer<Channel>) -> c_int {
     status(|| {
-        // SAFETY: it is from `create`, and the program does not use it afterwards.
-        unsafe { &(*channel).ours.users }.none()?;
+        channel.remove(|channel| channel.ours.users.none())?;
         // SAFETY: `create` made a box of it, and nobody uses it.
-        drop(unsafe { Box::from_raw(channel) });
+        drop(unsafe { Box::from_raw(channel.as_ptr()) });
         Ok(())
     })
 }

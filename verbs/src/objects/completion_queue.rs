@@ -13,6 +13,7 @@ use crate::limits::MAX_CQE;
 use crate::objects::completion_channel::Channel;
 use crate::objects::context::ContextPtr;
 use crate::objects::event_queue::{Subject, Unacknowledged};
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::nic::Nics;
 use crate::objects::users::Users;
 
@@ -74,13 +75,22 @@ impl Cq {
         (&raw const *self).cast_mut().cast()
     }
 
-    fn context(&self) -> ContextPtr<'_> {
+    pub(crate) fn context(&self) -> ContextPtr<'_> {
         // SAFETY: it was made from a context, which the program closes after it.
         unsafe { ContextPtr::new(self.base.cq.context) }
     }
 
     fn subject(&self) -> Subject {
         Subject::Cq(self.ours.queue.id().0)
+    }
+}
+
+impl Object for Cq {
+    const KIND: ObjectKind = ObjectKind::CompletionQueue;
+
+    unsafe fn identity(this: *const Cq) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*this).base.cq.handle, (*this).base.cq.context) }
     }
 }
 
@@ -96,8 +106,7 @@ pub(crate) fn make(
     if cqe == 0 || cqe > MAX_CQE || vector != 0 {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: NULL, or a channel of the program, which it destroys after its queues: `destroy` refuses before.
-    let channel: Option<&'static Channel> = unsafe { channel.cast::<Channel>().as_ref() };
+    let channel = Pointer::<Channel>::new(channel).optional()?;
     // The channel names queues by their address, so that comes first.
     let mut room = Box::<Cq>::new_uninit();
     let name = room.as_mut_ptr().expose_provenance() as u64;
@@ -110,7 +119,7 @@ pub(crate) fn make(
         context: context.as_c(),
         channel: channel.map_or(std::ptr::null_mut(), |c| (&raw const *c).cast_mut().cast()),
         cq_context,
-        handle: 0,
+        handle: handle::next(Cq::KIND),
         cqe: AtomicI32::new(cqe as c_int),
         mutex: Mutex::default(),
         cond: Cond::default(),
@@ -128,16 +137,16 @@ pub(crate) fn make(
         _nics: Arc::clone(&context.ours.nics),
     };
     let cq = Box::write(room, Cq { base, ours });
+    handle::add(&*cq);
     context.nic().owners.add(cq.subject(), &context.ours.events, (&raw const *cq).expose_provenance());
     Ok(cq)
 }
 
 /// `ibv_destroy_cq`. EBUSY while queue pairs use it; waits until all events are acknowledged.
-pub(crate) extern "C" fn destroy(cq: *mut Cq) -> c_int {
+pub(crate) extern "C" fn destroy(cq: Pointer<Cq>) -> c_int {
     status(|| {
-        // SAFETY: it is from `make`, and the program does not use it afterwards, but to acknowledge its events.
-        let this = unsafe { &*cq };
-        this.ours.users.none()?;
+        let this = cq.remove(|cq| cq.ours.users.none())?;
+        let cq = cq.as_ptr();
         this.context().nic().owners.remove(this.subject());
         if let Some(channel) = this.ours.channel {
             this.ours.queue.disarm();
@@ -153,8 +162,9 @@ pub(crate) extern "C" fn destroy(cq: *mut Cq) -> c_int {
 }
 
 /// `ibv_resize_cq`.
-pub(crate) extern "C" fn resize(cq: &Cq, cqe: c_int) -> c_int {
+pub(crate) extern "C" fn resize(cq: Pointer<Cq>, cqe: c_int) -> c_int {
     status(|| {
+        let cq = cq.get()?;
         let wanted = u32::try_from(cqe).ok().filter(|&n| n > 0 && n <= MAX_CQE).ok_or(Errno::EINVAL)?;
         cq.ours.queue.resize(wanted as usize)?;
         cq.base.cq.cqe.store(cqe, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use crate::errno::Errno;
 use crate::fork;
 use crate::objects::device::Device;
 use crate::objects::event_queue::EventQueue;
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::nic::{Nic, Nics};
 
 /// An opened device. A program has the address of `ext.context`.
@@ -65,6 +66,14 @@ impl ContextPtr<'_> {
 
     pub(crate) fn as_c(self) -> *mut ibv_context {
         self.0.as_ptr()
+    }
+
+    /// Refuses an object of another NIC.
+    pub(crate) fn check_same_nic(self, other: ContextPtr<'_>) -> Result<(), Errno> {
+        match std::ptr::eq(self.nic(), other.nic()) {
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        }
     }
 }
 
@@ -120,13 +129,27 @@ impl Context {
         let ours = Ours { device, nics, events, alive: Mutex::default(), _command: command };
         let context = Box::into_raw(Box::new(Context { ext: extend(context), zeros: [0; 64], ours }));
         // SAFETY: it was just made.
-        Ok(unsafe { &raw mut (*context).ext.context })
+        let context = unsafe { &mut (*context).ext.context };
+        handle::add(context);
+        Ok(context)
+    }
+}
+
+impl Object for ibv_context {
+    const KIND: ObjectKind = ObjectKind::Context;
+
+    unsafe fn identity(this: *const ibv_context) -> (u32, *mut ibv_context) {
+        (0, this.cast_mut())
     }
 }
 
 /// `ibv_close_device`. What the program did not destroy is not its any more: queue pairs fall silent, and memory is out of reach.
-pub(crate) extern "C" fn close(context: ContextPtr<'_>) -> c_int {
+pub(crate) extern "C" fn close(context: Pointer<ibv_context>) -> c_int {
     status(|| {
+        context.remove(|_| Ok(()))?;
+        handle::forget_context(context.as_ptr());
+        // SAFETY: it comes from `open`, and was not closed before.
+        let context = unsafe { ContextPtr::new(context.as_ptr()) };
         let alive = std::mem::take(&mut *context.alive());
         for object in alive.into_values() {
             // SAFETY: an object is taken off the list before it is freed.

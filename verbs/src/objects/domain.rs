@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::c_result::{pointer, status};
 use crate::errno::Errno;
 use crate::objects::context::ContextPtr;
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::nic::Nics;
 use crate::objects::users::Users;
 
@@ -44,13 +45,33 @@ impl Pd {
     }
 }
 
+impl Object for Pd {
+    const KIND: ObjectKind = ObjectKind::Domain;
+
+    unsafe fn identity(this: *const Pd) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*this).base.handle, (*this).base.context) }
+    }
+}
+
+impl Object for Td {
+    const KIND: ObjectKind = ObjectKind::ThreadDomain;
+
+    unsafe fn identity(this: *const Td) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { (0, (*this).base.context) }
+    }
+}
+
 fn new(
     context: ContextPtr<'_>,
     domain: ProtectionDomain,
     parent_of: Option<(&'static Pd, Option<&'static Td>)>,
 ) -> Box<Pd> {
     let ours = PdOurs { domain, users: Users::default(), _nics: Arc::clone(&context.ours.nics), parent_of };
-    Box::new(Pd { base: ibv_pd { context: context.as_c(), handle: 0 }, ours })
+    let pd = Box::new(Pd { base: ibv_pd { context: context.as_c(), handle: handle::next(Pd::KIND) }, ours });
+    handle::add(&*pd);
+    pd
 }
 
 /// `ibv_alloc_pd`.
@@ -59,11 +80,9 @@ pub(crate) extern "C" fn alloc(context: ContextPtr<'_>) -> *mut ibv_pd {
 }
 
 /// `ibv_dealloc_pd`, of parent domains too.
-pub(crate) extern "C" fn dealloc(pd: *mut Pd) -> c_int {
+pub(crate) extern "C" fn dealloc(pd: Pointer<Pd>) -> c_int {
     status(|| {
-        // SAFETY: it is from `alloc`, and the program does not use it afterwards.
-        let pd = unsafe { &*pd };
-        pd.ours.users.none()?;
+        let pd = pd.remove(|pd| pd.ours.users.none())?;
         if let Some((below, thread)) = pd.ours.parent_of {
             below.ours.users.remove();
             if let Some(thread) = thread {
@@ -79,18 +98,21 @@ pub(crate) extern "C" fn dealloc(pd: *mut Pd) -> c_int {
 /// `ibv_alloc_td`. Nothing is locked less for it: locks that nobody waits for cost little.
 pub(crate) extern "C" fn alloc_td(context: ContextPtr<'_>, mask: &u32) -> *mut ibv_td {
     pointer(|| match *mask {
-        0 => Ok(Box::new(Td { base: ibv_td { context: context.as_c() }, users: Users::default() })),
+        0 => {
+            let td = Box::new(Td { base: ibv_td { context: context.as_c() }, users: Users::default() });
+            handle::add(&*td);
+            Ok(td)
+        }
         _ => Err(Errno::EINVAL),
     })
 }
 
 /// `ibv_dealloc_td`.
-pub(crate) extern "C" fn dealloc_td(td: *mut Td) -> c_int {
+pub(crate) extern "C" fn dealloc_td(td: Pointer<Td>) -> c_int {
     status(|| {
-        // SAFETY: it is from `alloc_td`, and the program does not use it afterwards.
-        unsafe { &(*td).users }.none()?;
+        td.remove(|td| td.users.none())?;
         // SAFETY: `alloc_td` made a box of it, and nobody uses it.
-        drop(unsafe { Box::from_raw(td) });
+        drop(unsafe { Box::from_raw(td.as_ptr()) });
         Ok(())
     })
 }
@@ -102,9 +124,9 @@ pub(crate) extern "C" fn alloc_parent(context: ContextPtr<'_>, attr: &ibv_parent
         if attr.comp_mask & !3 != 0 {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: NULL, or objects of the program.
-        let (below, thread) = unsafe { (attr.pd.cast::<Pd>().as_ref(), attr.td.cast::<Td>().as_ref()) };
-        let below: &'static Pd = below.ok_or(Errno::EINVAL)?;
+        let below = Pointer::<Pd>::new(attr.pd).get()?;
+        let thread = Pointer::<Td>::new(attr.td).optional()?;
+        context.check_same_nic(below.context())?;
         if below.ours.parent_of.is_some() {
             return Err(Errno::EINVAL);
         }

@@ -18,6 +18,7 @@ use crate::objects::completion_queue::Cq;
 use crate::objects::context::{ContextPtr, Kind, Retire};
 use crate::objects::domain::Pd;
 use crate::objects::event_queue::{Subject, Unacknowledged};
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::shared_receive::Srq;
 
 /// What `struct ibv_qp_ex` has behind `struct ibv_qp`, in its order.
@@ -112,6 +113,15 @@ impl Qp {
     }
 }
 
+impl Object for Qp {
+    const KIND: ObjectKind = ObjectKind::QueuePair;
+
+    unsafe fn identity(this: *const Qp) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*this).base.handle, (*this).base.context) }
+    }
+}
+
 impl Retire for Qp {
     /// The queue pair falls silent.
     fn retire(&self) {
@@ -121,7 +131,7 @@ impl Retire for Qp {
 
 /// What a queue pair is made of, in whichever struct it came.
 pub(crate) struct Request<'a> {
-    pub(crate) pd: &'static Pd,
+    pub(crate) pd: Pointer<Pd>,
     pub(crate) qp_context: *mut c_void,
     pub(crate) cqs: [*mut ibv_cq; 2],
     pub(crate) srq: *mut ibv_srq,
@@ -142,11 +152,12 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         IBV_QPT_UD => QpKind::Ud,
         _ => return Err(Errno::EOPNOTSUPP),
     };
-    // SAFETY: NULL, or objects of the program, which it destroys after this: they refuse before.
-    let (send, recv, srq) =
-        unsafe { (cqs[0].cast::<Cq>().as_ref(), cqs[1].cast::<Cq>().as_ref(), srq.cast::<Srq>().as_ref()) };
-    let (send, recv): (&'static Cq, &'static Cq) = (send.ok_or(Errno::EINVAL)?, recv.ok_or(Errno::EINVAL)?);
-    let srq: Option<&'static Srq> = srq;
+    let pd = pd.get()?;
+    let (send, recv) = (Pointer::<Cq>::new(cqs[0]).get()?, Pointer::<Cq>::new(cqs[1]).get()?);
+    let srq = Pointer::<Srq>::new(srq).optional()?;
+    for other in [send.context(), recv.context()].into_iter().chain(srq.map(Srq::context)) {
+        pd.context().check_same_nic(other)?;
+    }
     if cap.max_send_wr.max(cap.max_recv_wr) > MAX_QP_WR
         || cap.max_send_sge.max(cap.max_recv_sge) > MAX_SGE
         || cap.max_inline_data > MAX_INLINE
@@ -196,7 +207,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         send_cq: cqs[0],
         recv_cq: cqs[1],
         srq: srq.map_or(std::ptr::null_mut(), |srq| (&raw const *srq).cast_mut().cast()),
-        handle: qp.qpn().value(),
+        handle: handle::next(Qp::KIND),
         qp_num: qp.qpn().value(),
         state: AtomicI32::new(state_code(QpState::Reset)),
         qp_type,
@@ -219,6 +230,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         srq,
     };
     let qp = Box::new(Qp { base, table, ours });
+    handle::add(&*qp);
     let context = pd.context();
     context.nic().owners.add(qp.subject(), &context.ours.events, (&raw const *qp).expose_provenance());
     context.add(Kind::QueuePair, &*qp);
@@ -226,13 +238,10 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
 }
 
 /// `ibv_destroy_qp`. EBUSY while it is attached to a multicast group; waits until all events are acknowledged.
-pub(crate) extern "C" fn destroy(qp: *mut Qp) -> c_int {
+pub(crate) extern "C" fn destroy(qp: Pointer<Qp>) -> c_int {
     status(|| {
-        // SAFETY: it is from `make`, and the program does not use it afterwards, but to acknowledge its events.
-        let this = unsafe { &*qp };
-        if !this.groups().is_empty() {
-            return Err(Errno::EBUSY);
-        }
+        let this = qp.remove(|qp| if qp.groups().is_empty() { Ok(()) } else { Err(Errno::EBUSY) })?;
+        let qp = qp.as_ptr();
         let context = this.context();
         context.remove(Kind::QueuePair, this);
         context.nic().owners.remove(this.subject());

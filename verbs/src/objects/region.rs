@@ -11,6 +11,7 @@ use crate::codes::access_of;
 use crate::errno::Errno;
 use crate::objects::context::{Kind, Retire};
 use crate::objects::domain::Pd;
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::mapping;
 
 /// A memory region. The C struct changes when it is registered anew.
@@ -38,7 +39,7 @@ impl Mr {
             pd: pd.as_c(),
             addr,
             length,
-            handle: 0,
+            handle: handle::next(Mr::KIND),
             lkey: region.lkey(),
             rkey: region.rkey(),
         };
@@ -46,6 +47,7 @@ impl Mr {
         let ours = MrOurs { state: Mutex::new(State { region: Some(region), pd, access }) };
         let mr = Box::new(Mr { base: UnsafeCell::new(base), ours });
         pd.context().add(Kind::Region, &*mr);
+        handle::add(&*mr);
         mr
     }
 
@@ -59,6 +61,15 @@ impl Mr {
     }
 }
 
+impl Object for Mr {
+    const KIND: ObjectKind = ObjectKind::Region;
+
+    unsafe fn identity(this: *const Mr) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*(*this).base.get()).handle, (*(*this).base.get()).context) }
+    }
+}
+
 impl Retire for Mr {
     /// Nobody may touch the memory any more, and the region is of no use.
     fn retire(&self) {
@@ -69,8 +80,8 @@ impl Retire for Mr {
     }
 }
 
-fn register(pd: &'static Pd, addr: *mut c_void, length: usize, iova: u64, flags: c_uint) -> Result<Box<Mr>, Errno> {
-    let access = access_of(flags)?;
+fn register(pd: Pointer<Pd>, addr: *mut c_void, length: usize, iova: u64, flags: c_uint) -> Result<Box<Mr>, Errno> {
+    let (pd, access) = (pd.get()?, access_of(flags)?);
     if addr.is_null() && length > 0 || addr.addr().checked_add(length).is_none() {
         return Err(Errno::EINVAL);
     }
@@ -117,13 +128,13 @@ fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errn
 }
 
 /// `ibv_reg_mr`.
-pub(crate) extern "C" fn reg(pd: &'static Pd, addr: *mut c_void, length: usize, access: c_uint) -> *mut ibv_mr {
+pub(crate) extern "C" fn reg(pd: Pointer<Pd>, addr: *mut c_void, length: usize, access: c_uint) -> *mut ibv_mr {
     pointer(|| register(pd, addr, length, addr.addr() as u64, access))
 }
 
 /// `ibv_reg_mr_iova` and `ibv_reg_mr_iova2`.
 pub(crate) extern "C" fn reg_iova(
-    pd: &'static Pd,
+    pd: Pointer<Pd>,
     addr: *mut c_void,
     length: usize,
     iova: u64,
@@ -133,7 +144,7 @@ pub(crate) extern "C" fn reg_iova(
 }
 
 /// `ibv_reg_mr_ex` of v60 and later, for plain memory.
-pub(crate) extern "C" fn reg_ex(pd: &'static Pd, attr: &ibv_mr_init_attr) -> *mut ibv_mr {
+pub(crate) extern "C" fn reg_ex(pd: Pointer<Pd>, attr: &ibv_mr_init_attr) -> *mut ibv_mr {
     let known = IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
     pointer(|| match attr.comp_mask {
         mask if mask & !known != 0 => Err(Errno::EOPNOTSUPP),
@@ -147,7 +158,7 @@ pub(crate) extern "C" fn reg_ex(pd: &'static Pd, attr: &ibv_mr_init_attr) -> *mu
 
 /// `ibv_reg_buf_mr` of v65.
 pub(crate) extern "C" fn reg_buf(
-    pd: &'static Pd,
+    pd: Pointer<Pd>,
     _buf: *mut c_void,
     addr: *mut c_void,
     length: usize,
@@ -157,18 +168,18 @@ pub(crate) extern "C" fn reg_buf(
 }
 
 /// `ibv_alloc_null_mr`.
-pub(crate) extern "C" fn alloc_null(pd: &'static Pd) -> *mut ibv_mr {
+pub(crate) extern "C" fn alloc_null(pd: Pointer<Pd>) -> *mut ibv_mr {
     pointer(|| {
+        let pd = pd.get()?;
         let region = pd.ours.domain.alloc_null_mr(Access::LOCAL_WRITE)?;
         Ok(Mr::new(pd, region, Access::LOCAL_WRITE, std::ptr::null_mut(), 0))
     })
 }
 
 /// `ibv_dereg_mr`. EBUSY while memory windows are bound to it.
-pub(crate) extern "C" fn dereg(mr: *mut Mr) -> c_int {
+pub(crate) extern "C" fn dereg(mr: Pointer<Mr>) -> c_int {
     status(|| {
-        // SAFETY: it is from a verb that made it, and the program does not use it afterwards.
-        let this = unsafe { &*mr };
+        let this = mr.get()?;
         let mut state = this.state();
         if let Some(region) = state.region.take() {
             if let Err((region, why)) = region.deregister() {
@@ -179,17 +190,18 @@ pub(crate) extern "C" fn dereg(mr: *mut Mr) -> c_int {
             state.pd.ours.users.remove();
         }
         drop(state);
+        mr.remove(|_| Ok(()))?;
         // SAFETY: `Mr::new` made a box of it, and nobody uses it.
-        drop(unsafe { Box::from_raw(mr) });
+        drop(unsafe { Box::from_raw(mr.as_ptr()) });
         Ok(())
     })
 }
 
 /// `ibv_rereg_mr`: 0, or how it failed; then the old region is as it was.
 pub(crate) extern "C" fn rereg(
-    mr: &Mr,
+    mr: Pointer<Mr>,
     flags: c_int,
-    pd: Option<&'static Pd>,
+    pd: Pointer<Pd>,
     addr: *mut c_void,
     length: usize,
     access: c_uint,
@@ -204,13 +216,14 @@ pub(crate) extern "C" fn rereg(
             return Err(Errno::EINVAL);
         }
         let new_pd = match flags & IBV_REREG_MR_CHANGE_PD != 0 {
-            true => Some(pd.ok_or(Errno::EINVAL)?),
+            true => Some(pd.get()?),
             false => None,
         };
         let new_access = match flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
             true => Some(access_of(access)?),
             false => None,
         };
+        let mr = mr.get()?;
         let mut state = mr.state();
         // SAFETY: the program does not look at the struct while the verb changes it, and other verbs wait for the lock.
         let old_memory = unsafe { ((*mr.base.get()).addr, (*mr.base.get()).length) };

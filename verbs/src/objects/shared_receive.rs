@@ -9,6 +9,7 @@ use crate::limits::{MAX_QP_WR, queue_size};
 use crate::objects::context::ContextPtr;
 use crate::objects::domain::Pd;
 use crate::objects::event_queue::{Subject, Unacknowledged};
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::users::Users;
 
 /// A shared receive queue.
@@ -28,7 +29,7 @@ pub(crate) struct SrqOurs {
 }
 
 impl Srq {
-    fn context(&self) -> ContextPtr<'_> {
+    pub(crate) fn context(&self) -> ContextPtr<'_> {
         self.ours.pd.context()
     }
 
@@ -37,7 +38,17 @@ impl Srq {
     }
 }
 
-fn make(pd: &'static Pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> Result<Box<Srq>, Errno> {
+impl Object for Srq {
+    const KIND: ObjectKind = ObjectKind::SharedReceive;
+
+    unsafe fn identity(this: *const Srq) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*this).base.handle, (*this).base.context) }
+    }
+}
+
+fn make(pd: Pointer<Pd>, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> Result<Box<Srq>, Errno> {
+    let pd = pd.get()?;
     if attr.max_wr == 0 || attr.max_wr > MAX_QP_WR || attr.max_sge > MAX_SGE {
         return Err(Errno::EINVAL);
     }
@@ -49,7 +60,7 @@ fn make(pd: &'static Pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> R
         context: pd.base.context,
         srq_context,
         pd: pd.as_c(),
-        handle: 0,
+        handle: handle::next(Srq::KIND),
         mutex: Mutex::default(),
         cond: Cond::default(),
         events_completed: 0,
@@ -57,13 +68,14 @@ fn make(pd: &'static Pd, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> R
     let (users, async_events) = (Users::default(), Unacknowledged::default());
     let ours = SrqOurs { queue, users, async_events, max_wr: attr.max_wr, max_sge: attr.max_sge, pd };
     let srq = Box::new(Srq { base, ours });
+    handle::add(&*srq);
     let context = pd.context();
     context.nic().owners.add(srq.subject(), &context.ours.events, (&raw const *srq).expose_provenance());
     Ok(srq)
 }
 
 /// `ibv_create_srq`. The limit is set by `ibv_modify_srq`.
-pub(crate) extern "C" fn create(pd: &'static Pd, init: &mut ibv_srq_init_attr) -> *mut ibv_srq {
+pub(crate) extern "C" fn create(pd: Pointer<Pd>, init: &mut ibv_srq_init_attr) -> *mut ibv_srq {
     pointer(|| make(pd, init.srq_context, &mut init.attr))
 }
 
@@ -76,15 +88,17 @@ pub(crate) extern "C" fn create_ex(_context: ContextPtr<'_>, init: &mut ibv_srq_
         if init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && init.srq_type != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        // SAFETY: NULL, or a domain of the program.
-        let pd = unsafe { init.pd.cast::<Pd>().as_ref() }.filter(|_| init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0);
-        make(pd.ok_or(Errno::EINVAL)?, init.srq_context, &mut init.attr)
+        if init.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 {
+            return Err(Errno::EINVAL);
+        }
+        make(Pointer::new(init.pd), init.srq_context, &mut init.attr)
     })
 }
 
 /// `ibv_modify_srq`: its limit. Its size stays.
-pub(crate) extern "C" fn modify(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> c_int {
+pub(crate) extern "C" fn modify(srq: Pointer<Srq>, attr: &ibv_srq_attr, mask: c_int) -> c_int {
     status(|| {
+        let srq = srq.get()?;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(Errno::EINVAL);
         }
@@ -102,8 +116,9 @@ pub(crate) extern "C" fn modify(srq: &Srq, attr: &ibv_srq_attr, mask: c_int) -> 
 }
 
 /// `ibv_query_srq`.
-pub(crate) extern "C" fn query(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
+pub(crate) extern "C" fn query(srq: Pointer<Srq>, attr: &mut ibv_srq_attr) -> c_int {
     status(|| {
+        let srq = srq.get()?;
         let SrqOurs { max_wr, max_sge, .. } = srq.ours;
         *attr = ibv_srq_attr { max_wr, max_sge, srq_limit: srq.ours.queue.limit() };
         Ok(())
@@ -111,11 +126,10 @@ pub(crate) extern "C" fn query(srq: &Srq, attr: &mut ibv_srq_attr) -> c_int {
 }
 
 /// `ibv_destroy_srq`. EBUSY while queue pairs use it; waits until all events are acknowledged.
-pub(crate) extern "C" fn destroy(srq: *mut Srq) -> c_int {
+pub(crate) extern "C" fn destroy(srq: Pointer<Srq>) -> c_int {
     status(|| {
-        // SAFETY: it is from `make`, and the program does not use it afterwards, but to acknowledge its events.
-        let this = unsafe { &*srq };
-        this.ours.users.none()?;
+        let this = srq.remove(|srq| srq.ours.users.none())?;
+        let srq = srq.as_ptr();
         this.context().nic().owners.remove(this.subject());
         this.ours.async_events.wait_for_none();
         this.ours.pd.ours.users.remove();

@@ -9,6 +9,7 @@ use crate::c_result::{pointer, status};
 use crate::codes::{access_of, flags_of};
 use crate::errno::Errno;
 use crate::objects::domain::Pd;
+use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::queue_pair::Qp;
 use crate::objects::region::Mr;
 
@@ -23,9 +24,19 @@ pub(crate) struct Mw {
     pd: &'static Pd,
 }
 
+impl Object for Mw {
+    const KIND: ObjectKind = ObjectKind::Window;
+
+    unsafe fn identity(this: *const Mw) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract.
+        unsafe { ((*this).base.handle, (*this).base.context) }
+    }
+}
+
 /// `ibv_alloc_mw`.
-pub(crate) extern "C" fn alloc(pd: &'static Pd, kind: c_int) -> *mut ibv_mw {
+pub(crate) extern "C" fn alloc(pd: Pointer<Pd>, kind: c_int) -> *mut ibv_mw {
     pointer(|| {
+        let pd = pd.get()?;
         let window = pd.ours.domain.alloc_mw(match kind {
             IBV_MW_TYPE_1 => WindowType::Type1,
             IBV_MW_TYPE_2 => WindowType::Type2B,
@@ -33,16 +44,20 @@ pub(crate) extern "C" fn alloc(pd: &'static Pd, kind: c_int) -> *mut ibv_mw {
         })?;
         pd.ours.users.add();
         let key = window.key();
-        let base = ibv_mw { context: pd.base.context, pd: pd.as_c(), rkey: key.into(), handle: 0, kind };
-        Ok(Box::new(Mw { base, key: key.into(), _window: window, pd }))
+        let handle = handle::next(Mw::KIND);
+        let base = ibv_mw { context: pd.base.context, pd: pd.as_c(), rkey: key.into(), handle, kind };
+        let mw = Box::new(Mw { base, key: key.into(), _window: window, pd });
+        handle::add(&*mw);
+        Ok(mw)
     })
 }
 
 /// `ibv_dealloc_mw`, bound or not.
-pub(crate) extern "C" fn dealloc(mw: *mut ibv_mw) -> c_int {
+pub(crate) extern "C" fn dealloc(mw: Pointer<Mw>) -> c_int {
     status(|| {
+        mw.remove(|_| Ok(()))?;
         // SAFETY: `alloc` made a box of it, and the program does not use it any more.
-        let mw = unsafe { Box::from_raw(mw.cast::<Mw>()) };
+        let mw = unsafe { Box::from_raw(mw.as_ptr()) };
         mw.pd.ours.users.remove();
         Ok(())
     })

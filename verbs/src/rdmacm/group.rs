@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::gid::gid_of;
 use crate::objects::address;
+use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
 
 /// A group that an id is in.
@@ -20,7 +21,7 @@ impl Group {
     pub(crate) fn join(group: IpAddr, qp: Option<&Qp>) -> Result<Group, Errno> {
         let attached = match qp {
             None => false,
-            Some(qp) => match address::attach(qp, &gid_of(group), 0) {
+            Some(qp) => match address::attach(Pointer::of(qp), &gid_of(group), 0) {
                 0 => true,
                 e => return Err(Errno(e)),
             },
@@ -32,7 +33,7 @@ impl Group {
     pub(crate) fn detach(&mut self, qp: Option<&Qp>) {
         if let Some(qp) = qp.filter(|_| std::mem::take(&mut self.attached)) {
             // It was attached.
-            let _ = address::detach(qp, &gid_of(self.address), 0);
+            let _ = address::detach(Pointer::of(qp), &gid_of(self.address), 0);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::calls::{create_cq, create_qp};
 use crate::errno::Errno;
 use crate::objects::context::ContextPtr;
 use crate::objects::domain::Pd;
+use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::{self, Qp};
 use crate::objects::{completion_channel, completion_queue};
 
@@ -84,7 +85,7 @@ pub(crate) extern "C" fn init_attr(id: &Id, attr: &mut ibv_qp_attr, mask: &mut c
 
 fn step(id: &Id, qp: &Qp, state: c_int) -> Result<(), Errno> {
     let (attr, mask) = attributes(id, state)?;
-    match modify(qp, &attr, mask) {
+    match modify(Pointer::of(qp), &attr, mask) {
         0 => Ok(()),
         e => Err(Errno(e)),
     }
@@ -105,7 +106,7 @@ pub(crate) fn fail(id: &Id) {
     if let Some(qp) = id.qp() {
         let attr = ibv_qp_attr { qp_state: ERROR, ..ibv_qp_attr::default() };
         // One that is in RESET, or in error already, is as dead.
-        let _ = modify(qp, &attr, IBV_QP_STATE);
+        let _ = modify(Pointer::of(qp), &attr, IBV_QP_STATE);
     }
 }
 
@@ -117,12 +118,8 @@ fn begin(id: &Id, qp: &Qp) -> Result<(), Errno> {
 }
 
 /// The domain to use: the program's, or the device's own.
-///
-/// # Safety
-/// NULL, or a domain of the program.
-pub(crate) unsafe fn domain(device: &CmDevice, pd: *mut ibv_pd) -> Result<&'static Pd, Errno> {
-    // SAFETY: by the contract.
-    match unsafe { pd.cast::<Pd>().as_ref() } {
+pub(crate) fn domain(device: &CmDevice, pd: *mut ibv_pd) -> Result<&'static Pd, Errno> {
+    match Pointer::<Pd>::new(pd).optional()? {
         None => Ok(device.pd()),
         Some(pd) if pd.base.context == device.as_c() => Ok(pd),
         // Of another context of the same device all is well, too.
@@ -146,7 +143,7 @@ fn own_cq(
     *cq = create_cq::create(context, cqe.max(1) as c_int, id.as_c().cast(), *channel, 0);
     if cq.is_null() {
         let why = Errno::last();
-        completion_channel::destroy(std::mem::replace(channel, std::ptr::null_mut()).cast());
+        completion_channel::destroy(Pointer::new(std::mem::replace(channel, std::ptr::null_mut())));
         return Err(why);
     }
     Ok(())
@@ -183,10 +180,10 @@ fn drop_own_cqs(id: &Id) {
         let (cq, channel) =
             (std::mem::replace(cq, std::ptr::null_mut()), std::mem::replace(channel, std::ptr::null_mut()));
         if !cq.is_null() {
-            completion_queue::destroy(cq.cast());
+            completion_queue::destroy(Pointer::new(cq));
         }
         if !channel.is_null() {
-            completion_channel::destroy(channel.cast());
+            completion_channel::destroy(Pointer::new(channel));
         }
     }
 }
@@ -225,7 +222,7 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
         held.push(qp);
     };
     for qp in held {
-        queue_pair::destroy(qp.cast());
+        queue_pair::destroy(Pointer::new(qp));
     }
     found
 }
@@ -240,8 +237,9 @@ pub(crate) unsafe extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_
 
 pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<(), Errno> {
     let device = id.device()?;
-    // SAFETY: the id is alive; NULL, or a domain of the program.
-    let (pd, srq) = unsafe { (domain(device, pd)?, (*id.as_c()).srq) };
+    let pd = domain(device, pd)?;
+    // SAFETY: the id is alive.
+    let srq = unsafe { (*id.as_c()).srq };
     if id.qp().is_some() {
         return Err(Errno::EINVAL);
     }
@@ -250,7 +248,7 @@ pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) 
     }
     let cap = init.cap;
     fill(id, device, &mut [&mut init.send_cq, &mut init.recv_cq], &cap)?;
-    put(id, pd, || create_qp::create(pd, init))
+    put(id, pd, || create_qp::create(Pointer::of(pd), init))
 }
 
 /// `rdma_create_qp_ex`.
@@ -258,8 +256,9 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c
     minus_one(|| {
         let device = id.device()?;
         let given = if init.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
-        // SAFETY: the id is alive; NULL, or a domain of the program.
-        let (pd, srq) = unsafe { (domain(device, given)?, (*id.as_c()).srq) };
+        let pd = domain(device, given)?;
+        // SAFETY: the id is alive.
+        let srq = unsafe { (*id.as_c()).srq };
         if id.qp().is_some() {
             return Err(Errno::EINVAL);
         }
@@ -281,7 +280,7 @@ pub(crate) extern "C" fn destroy(id: &Id) {
     // SAFETY: the id is alive, and the queue pair is its own.
     let qp = unsafe { std::mem::replace(&mut (*id.as_c()).qp, std::ptr::null_mut()) };
     if !qp.is_null() {
-        queue_pair::destroy(qp.cast());
+        queue_pair::destroy(Pointer::new(qp));
     }
     drop_own_cqs(id);
 }

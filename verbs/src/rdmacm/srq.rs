@@ -5,6 +5,7 @@ use super::qp::domain;
 use crate::abi::*;
 use crate::c_result::minus_one;
 use crate::errno::Errno;
+use crate::objects::handle::Pointer;
 use crate::objects::shared_receive;
 
 fn put(id: &Id, pd: *mut ibv_pd, srq: *mut ibv_srq) -> Result<(), Errno> {
@@ -17,14 +18,10 @@ fn put(id: &Id, pd: *mut ibv_pd, srq: *mut ibv_srq) -> Result<(), Errno> {
 }
 
 /// `rdma_create_srq`. Without a domain it is the device's.
-///
-/// # Safety
-/// The domain is NULL or one of the program's.
-pub(crate) unsafe extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_srq_init_attr) -> c_int {
+pub(crate) extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_srq_init_attr) -> c_int {
     minus_one(|| {
-        // SAFETY: by the contract.
-        let pd = unsafe { domain(id.device()?, pd) }?;
-        put(id, pd.as_c(), shared_receive::create(pd, init))
+        let pd = domain(id.device()?, pd)?;
+        put(id, pd.as_c(), shared_receive::create(Pointer::of(pd), init))
     })
 }
 
@@ -33,8 +30,7 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_srq_init_attr_ex) -> 
     minus_one(|| {
         let device = id.device()?;
         let given = if init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
-        // SAFETY: NULL, or a domain of the program.
-        let pd = unsafe { domain(device, given) }?;
+        let pd = domain(device, given)?;
         (init.pd, init.comp_mask) = (pd.as_c(), init.comp_mask | IBV_SRQ_INIT_ATTR_PD);
         put(id, pd.as_c(), shared_receive::create_ex(device.context(), init))
     })
@@ -45,6 +41,6 @@ pub(crate) extern "C" fn destroy(id: &Id) {
     // SAFETY: the id is alive, and the queue is its own.
     let srq = unsafe { std::mem::replace(&mut (*id.as_c()).srq, std::ptr::null_mut()) };
     if !srq.is_null() {
-        shared_receive::destroy(srq.cast());
+        shared_receive::destroy(Pointer::new(srq));
     }
 }

@@ -1,0 +1,128 @@
+//! Handles: each object has a number that no other object of its kind has, and control verbs take no object that is not there.
+//!
+//! A program may pass a pointer to an object that it destroyed, or to an object of another kind, or to one whose handle it overwrote. The
+//! kernel finds none of these under their handle; here the addresses of all objects are known. What posts and polls does not look.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::abi::ibv_context;
+use crate::errno::Errno;
+
+/// Kinds of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ObjectKind {
+    Context,
+    Domain,
+    ThreadDomain,
+    Region,
+    Window,
+    Channel,
+    CompletionQueue,
+    SharedReceive,
+    QueuePair,
+    Address,
+}
+
+/// An object that programs hold pointers to.
+pub(crate) trait Object {
+    const KIND: ObjectKind;
+
+    /// The handle that the C struct has now, and the context that the object is of. Kinds without a handle have 0.
+    ///
+    /// # Safety
+    /// `this` is alive. The program may have written to the struct.
+    unsafe fn identity(this: *const Self) -> (u32, *mut ibv_context);
+}
+
+/// The handle of each object that is there, and its context.
+static ALIVE: Mutex<BTreeMap<(ObjectKind, usize), (u32, usize)>> = Mutex::new(BTreeMap::new());
+
+fn alive() -> MutexGuard<'static, BTreeMap<(ObjectKind, usize), (u32, usize)>> {
+    ALIVE.lock().unwrap_or_else(|p| p.into_inner())
+}
+
+/// A handle for a new object of a kind.
+pub(crate) fn next(kind: ObjectKind) -> u32 {
+    const KINDS: usize = ObjectKind::Address as usize + 1;
+    static NEXT: [AtomicU32; KINDS] = [const { AtomicU32::new(1) }; KINDS];
+    NEXT[kind as usize].fetch_add(1, Ordering::Relaxed)
+}
+
+/// An object is there, until [`Pointer::remove`].
+pub(crate) fn add<T: Object>(object: &T) {
+    // SAFETY: it is a reference.
+    let (handle, context) = unsafe { T::identity(object) };
+    alive().insert((T::KIND, (&raw const *object).addr()), (handle, context.addr()));
+}
+
+/// A context is closed: what is left of it is not the program's any more.
+pub(crate) fn forget_context(context: *mut ibv_context) {
+    alive().retain(|_, (_, of)| *of != context.addr());
+}
+
+/// What a program passes for an object: whether it is one is not known.
+#[repr(transparent)]
+pub(crate) struct Pointer<T>(*mut T);
+
+impl<T> Clone for Pointer<T> {
+    fn clone(&self) -> Pointer<T> {
+        *self
+    }
+}
+
+impl<T> Copy for Pointer<T> {}
+
+impl<T: Object> Pointer<T> {
+    pub(crate) fn new<C>(pointer: *mut C) -> Pointer<T> {
+        Pointer(pointer.cast())
+    }
+
+    pub(crate) fn of(object: &T) -> Pointer<T> {
+        Pointer((&raw const *object).cast_mut())
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut T {
+        self.0
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// EINVAL for NULL, ENOENT where there is no such object under the handle that its struct has.
+    pub(crate) fn get(self) -> Result<&'static T, Errno> {
+        self.find(&alive())
+    }
+
+    /// The object, if there is one; NULL is none.
+    pub(crate) fn optional(self) -> Result<Option<&'static T>, Errno> {
+        if self.is_null() { Ok(None) } else { self.get().map(Some) }
+    }
+
+    /// Takes the object away from the program if it may go; nobody else takes it meanwhile. The caller frees it.
+    pub(crate) fn remove(self, may_go: impl FnOnce(&T) -> Result<(), Errno>) -> Result<&'static T, Errno> {
+        let mut alive = alive();
+        let found = self.find(&alive)?;
+        may_go(found)?;
+        alive.remove(&(T::KIND, self.0.addr()));
+        Ok(found)
+    }
+
+    fn find(self, alive: &BTreeMap<(ObjectKind, usize), (u32, usize)>) -> Result<&'static T, Errno> {
+        if self.0.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        let &(handle, _) = alive.get(&(T::KIND, self.0.addr())).ok_or(Errno(libc::ENOENT))?;
+        // SAFETY: an object is alive as long as it is on the list.
+        match unsafe { T::identity(self.0) }.0 == handle {
+            // SAFETY: the same. The program, which destroys it, uses it no longer than that.
+            true => Ok(unsafe { &*self.0 }),
+            false => Err(Errno(libc::ENOENT)),
+        }
+    }
+}
