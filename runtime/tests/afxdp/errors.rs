@@ -54,3 +54,14 @@ fn a_missing_privilege_is_named() {
     assert!(said.contains("6144 KiB") && said.contains("CAP_IPC_LOCK"), "{said}");
     veth.await_no_program(0);
 }
+
+#[test]
+fn where_little_memory_may_be_locked_there_are_fewer_chunks() {
+    let Some(veth) = Veth::new(1, 1500) else { return };
+    let inside = format!("ip netns exec {}", veth.namespaces[0]);
+    // The usual limit: 6 MiB fit, 10 MiB do not.
+    let limited = "prlimit --memlock=8388608 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock";
+    let said = open_elsewhere(&format!("{inside} {limited}"), veth.interface(0)).said.clone();
+    assert_eq!(said, "opened with 1024 chunks");
+    veth.await_no_program(0);
+}
