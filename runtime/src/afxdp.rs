@@ -11,6 +11,7 @@ mod attachment;
 mod bpf;
 mod device;
 mod error;
+mod holder;
 mod mapping;
 mod patience;
 mod program;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use attachment::Attachment;
 pub use device::Device;
 pub use error::AfXdpError;
+pub use holder::Holder;
 pub use queue::AfXdp;
 
 use crate::io::MAX_FRAME;

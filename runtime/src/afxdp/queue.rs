@@ -12,6 +12,7 @@ use softnic_wire::TxFrame;
 use super::attachment::Attachment;
 use super::device::Device;
 use super::error::AfXdpError;
+use super::holder::Holder;
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
@@ -338,7 +339,9 @@ fn bind(socket: &Socket, device: &Device, queue: u32, options: &Options, fragmen
 
 fn bind_error(device: &Device, queue: u32, error: io::Error) -> AfXdpError {
     match error.raw_os_error() {
-        Some(libc::EBUSY) => AfXdpError::QueueBusy { interface: device.name.clone(), queue },
+        Some(libc::EBUSY) => {
+            AfXdpError::QueueBusy { interface: device.name.clone(), queue, holder: Holder::of(device.ifindex) }
+        }
         _ => AfXdpError::new("bind an AF_XDP socket", error),
     }
 }
