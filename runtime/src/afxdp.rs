@@ -11,6 +11,7 @@ mod attachment;
 mod bpf;
 mod device;
 mod error;
+mod holder;
 mod mapping;
 mod patience;
 mod program;
@@ -24,12 +25,19 @@ use std::sync::Arc;
 use attachment::Attachment;
 pub use device::Device;
 pub use error::AfXdpError;
+pub use holder::Holder;
 pub use queue::AfXdp;
 
 use crate::io::MAX_FRAME;
 
 /// The fewest chunks that a ring makes sense with.
 const MIN_CHUNKS: u32 = 64;
+/// Chunks for frames that come in of a queue that has them to itself: 4096 frames of path MTU 4096, which is four messages of 4 MiB.
+const RX_CHUNKS: u32 = 8192;
+/// Chunks for frames that come in of all queues together, as long as each has [`FEW_RX_CHUNKS`].
+const ALL_RX_CHUNKS: u32 = 4 * RX_CHUNKS;
+/// The chunks that a queue has where memory may not be locked for more: below the usual limit of 8 MiB.
+const FEW_RX_CHUNKS: u32 = 1024;
 
 /// Which of the frames that come in go to the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +53,8 @@ pub enum Takes {
 pub struct Options {
     /// How many of the receive queues to open, from the first on; all if `None`. What comes in by another stays with the kernel.
     pub queues: Option<u32>,
-    /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two.
+    /// Chunks of 4096 bytes for frames that come in, for each queue; made a power of two. There are fewer, but at least 1024, where the
+    /// system does not let so much memory be locked, and where the device has many queues.
     pub rx_chunks: u32,
     /// Chunks for frames to send, for each queue; made a power of two.
     pub tx_chunks: u32,
@@ -60,11 +69,11 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// All queues, 6 MiB for each: below the usual limit of locked memory for the first of them.
+    /// All queues, 34 MiB for each of up to four, or less where the limit of locked memory is lower.
     fn default() -> Options {
         Options {
             queues: None,
-            rx_chunks: 1024,
+            rx_chunks: RX_CHUNKS,
             tx_chunks: 512,
             zero_copy: true,
             multi_buffer: true,
@@ -105,7 +114,9 @@ impl AfXdp {
         }
         let fragments = options.multi_buffer && queue::needs_two_chunks(&device);
         let attachment = Arc::new(Attachment::new(&device, options.takes, fragments)?);
-        (0..queues).map(|n| AfXdp::open_queue(&device, n, options, &attachment)).collect()
+        let share = (ALL_RX_CHUNKS / queues).max(FEW_RX_CHUNKS);
+        let options = Options { rx_chunks: options.rx_chunks.min(share), ..options.clone() };
+        (0..queues).map(|n| AfXdp::open_queue(&device, n, &options, &attachment)).collect()
     }
 
     /// Whether this process may open a device, as far as can be told without touching it: a program that is attached may cost the

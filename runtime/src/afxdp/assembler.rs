@@ -25,8 +25,6 @@ pub(super) enum Size {
 pub(super) enum When {
     Equal = 0x10,
     NotEqual = 0x50,
-    /// Without sign.
-    Less = 0xa0,
 }
 
 /// A place to jump to.
@@ -39,7 +37,6 @@ const JMP: u8 = 0x05;
 /// The operand is a register and not a number.
 const X: u8 = 0x08;
 const ADD: u8 = 0x00;
-const LSH: u8 = 0x60;
 const AND: u8 = 0x50;
 const MOV: u8 = 0xb0;
 const JA: u8 = 0x00;
@@ -107,19 +104,9 @@ impl Assembler {
         self.emit(ALU64 | ADD, dst, 0, 0, number);
     }
 
-    /// `dst += src`.
-    pub(super) fn add_reg(&mut self, dst: Reg, src: Reg) {
-        self.emit(ALU64 | X | ADD, dst, src as u8, 0, 0);
-    }
-
     /// `dst &= number`.
     pub(super) fn and(&mut self, dst: Reg, number: i32) {
         self.emit(ALU64 | AND, dst, 0, 0, number);
-    }
-
-    /// `dst <<= number`.
-    pub(super) fn shift_left(&mut self, dst: Reg, number: i32) {
-        self.emit(ALU64 | LSH, dst, 0, 0, number);
     }
 
     /// `dst = ` the map of that file descriptor.

@@ -7,6 +7,7 @@ use super::Takes;
 use super::bpf::{Mode, Program, XskMap};
 use super::device::Device;
 use super::error::AfXdpError;
+use super::holder::Holder;
 use super::patience::patiently;
 use super::program::{XDP_DROP, XDP_PASS, redirect_everything, redirect_roce};
 
@@ -44,7 +45,9 @@ impl Attachment {
             attached => (attached, Mode::Native),
         };
         let link = link.map_err(|e| match e.raw_os_error() {
-            Some(libc::EBUSY | libc::EEXIST) => AfXdpError::ProgramAttached(device.name.clone()),
+            Some(libc::EBUSY | libc::EEXIST) => {
+                AfXdpError::ProgramAttached { interface: device.name.clone(), holder: Holder::of(device.ifindex) }
+            }
             _ => AfXdpError::new("attach the XDP program", e),
         })?;
         Ok(Attachment { map, link, mode, fragments })

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::holder::Holder;
+
 /// Why there is no AF_XDP socket.
 #[derive(Debug, thiserror::Error)]
 pub enum AfXdpError {
@@ -29,15 +31,25 @@ pub enum AfXdpError {
         kib: usize,
     },
     /// Another XDP program is attached.
-    #[error("another XDP program is attached to {0}: end the program that uses it, or `ip link set dev {0} xdp off`")]
-    ProgramAttached(String),
+    #[error(
+        "another XDP program is attached to {interface}{}: end the program that uses it, or `ip link set dev {interface} xdp off`",
+        by(.holder)
+    )]
+    ProgramAttached {
+        /// The device.
+        interface: String,
+        /// The process that attached it, where that can be seen.
+        holder: Option<Holder>,
+    },
     /// Another socket has the queue.
-    #[error("another AF_XDP socket uses queue {queue} of {interface}: end the program that has it open")]
+    #[error("another AF_XDP socket uses queue {queue} of {interface}{}: end the program that has it open", by(.holder))]
     QueueBusy {
         /// The device.
         interface: String,
         /// Which of its queues.
         queue: u32,
+        /// The process that has it open, where that can be seen.
+        holder: Option<Holder>,
     },
     /// More queues were asked for than the device has.
     #[error("{interface} has {has} receive queues, not {asked}: `ethtool -L` changes that where the device can")]
@@ -57,6 +69,10 @@ pub enum AfXdpError {
         /// The system's error.
         error: io::Error,
     },
+}
+
+fn by(holder: &Option<Holder>) -> String {
+    holder.as_ref().map_or_else(String::new, |holder| format!(", by {holder}"))
 }
 
 impl AfXdpError {

@@ -12,10 +12,11 @@ use softnic_wire::TxFrame;
 use super::attachment::Attachment;
 use super::device::Device;
 use super::error::AfXdpError;
+use super::holder::Holder;
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
 use super::umem::{CHUNK, Chunk, Umem};
-use super::{MIN_CHUNKS, Options, Statistics};
+use super::{FEW_RX_CHUNKS, MIN_CHUNKS, Options, Statistics};
 use crate::io::{MAX_FRAME, PacketIo, sleep_on};
 
 /// Bytes that the kernel leaves free before a frame in its chunk.
@@ -49,6 +50,7 @@ pub struct AfXdp {
     free: Vec<Chunk>,
     socket: Socket,
     zero_copy: bool,
+    rx_chunks: u32,
     /// Whether a frame may take two chunks.
     multi_buffer: bool,
     max_frame: usize,
@@ -84,6 +86,24 @@ pub(super) fn open_socket() -> Result<Socket, AfXdpError> {
     })
 }
 
+/// A socket with its memory: with fewer chunks for frames that come in where the limit of locked memory does not let so many be.
+fn register(mut rx_size: u32, tx_size: u32) -> Result<(Socket, Umem, Vec<Chunk>, u32), AfXdpError> {
+    loop {
+        let socket = open_socket()?;
+        let (umem, free) = Umem::new(rx_size + tx_size).map_err(AfXdpError::when("get memory for frames"))?;
+        match socket.register(&umem) {
+            Ok(()) => return Ok((socket, umem, free, rx_size)),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EPERM)) => {
+                if rx_size <= FEW_RX_CHUNKS {
+                    return Err(AfXdpError::LockedMemory { kib: umem.memory().len() >> 10 });
+                }
+                rx_size /= 2;
+            }
+            Err(e) => return Err(AfXdpError::new("register memory for frames", e)),
+        }
+    }
+}
+
 impl AfXdp {
     /// Opens a queue and tells the program to send frames here.
     pub(super) fn open_queue(
@@ -93,13 +113,8 @@ impl AfXdp {
         attachment: &Arc<Attachment>,
     ) -> Result<AfXdp, AfXdpError> {
         let size = |chunks: u32| chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two();
-        let (rx_size, tx_size) = (size(options.rx_chunks), size(options.tx_chunks));
-        let socket = open_socket()?;
-        let (umem, mut free) = Umem::new(rx_size + tx_size).map_err(AfXdpError::when("get memory for frames"))?;
-        socket.register(&umem).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOBUFS | libc::EPERM) => AfXdpError::LockedMemory { kib: umem.memory().len() >> 10 },
-            _ => AfXdpError::new("register memory for frames", e),
-        })?;
+        let tx_size = size(options.tx_chunks);
+        let (socket, umem, mut free, rx_size) = register(size(options.rx_chunks), tx_size)?;
         let rings = AfXdpError::when("make the rings of an AF_XDP socket");
         // Twice as many places as chunks: the kernel shows what came before it gives back the places of the chunks it came in.
         let fill_size = 2 * rx_size;
@@ -132,6 +147,7 @@ impl AfXdp {
             free,
             socket,
             zero_copy,
+            rx_chunks: rx_size,
             multi_buffer,
             max_frame: room.min(device.mtu + ETHERNET),
             per_frame: longest.min(device.mtu + ETHERNET + TAGS).div_ceil(CHUNK),
@@ -155,6 +171,11 @@ impl AfXdp {
     /// Whether the device itself reads and writes the frames; otherwise the kernel copies them.
     pub fn zero_copy(&self) -> bool {
         self.zero_copy
+    }
+
+    /// Chunks for frames that come in.
+    pub fn rx_chunks(&self) -> u32 {
+        self.rx_chunks
     }
 
     /// Whether the XDP program runs in the driver; otherwise behind it.
@@ -318,7 +339,9 @@ fn bind(socket: &Socket, device: &Device, queue: u32, options: &Options, fragmen
 
 fn bind_error(device: &Device, queue: u32, error: io::Error) -> AfXdpError {
     match error.raw_os_error() {
-        Some(libc::EBUSY) => AfXdpError::QueueBusy { interface: device.name.clone(), queue },
+        Some(libc::EBUSY) => {
+            AfXdpError::QueueBusy { interface: device.name.clone(), queue, holder: Holder::of(device.ifindex) }
+        }
         _ => AfXdpError::new("bind an AF_XDP socket", error),
     }
 }

@@ -33,8 +33,10 @@ fn a_device_that_is_open_already() {
     let Some(veth) = Veth::new(1, 1500) else { return };
     let open = veth.open(0, &Options::default());
     let refused = veth.inside(0, || AfXdp::open(veth.interface(0), &Options::default())).unwrap_err();
-    assert!(matches!(refused, AfXdpError::ProgramAttached(_)), "{refused}");
-    assert!(refused.to_string().starts_with("another XDP program is attached to sn0"), "{refused}");
+    assert!(matches!(refused, AfXdpError::ProgramAttached { .. }), "{refused}");
+    let text = refused.to_string();
+    assert!(text.starts_with("another XDP program is attached to sn0"), "{text}");
+    assert!(text.contains(&format!("by process {} (", std::process::id())), "{text}");
     drop(open);
     veth.open(0, &Options::default());
 }
@@ -53,4 +55,28 @@ fn a_missing_privilege_is_named() {
     let said = open_elsewhere(&format!("{inside} {no_lock}"), veth.interface(0)).said.clone();
     assert!(said.contains("6144 KiB") && said.contains("CAP_IPC_LOCK"), "{said}");
     veth.await_no_program(0);
+}
+
+#[test]
+fn where_little_memory_may_be_locked_there_are_fewer_chunks() {
+    let Some(veth) = Veth::new(1, 1500) else { return };
+    let inside = format!("ip netns exec {}", veth.namespaces[0]);
+    // The usual limit: 6 MiB fit, 10 MiB do not.
+    let limited = "prlimit --memlock=8388608 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock";
+    let said = open_elsewhere(&format!("{inside} {limited}"), veth.interface(0)).said.clone();
+    assert_eq!(said, "opened with 1024 chunks");
+    veth.await_no_program(0);
+}
+
+#[test]
+fn the_capabilities_that_are_named_are_enough() {
+    for mtu in [1500, 4200] {
+        let Some(veth) = Veth::new(1, mtu) else { return };
+        let inside = format!("ip netns exec {}", veth.namespaces[0]);
+        // Locked memory is counted for a user, who has other processes: that is another test's.
+        let few = "setpriv --bounding-set=-all,+net_admin,+net_raw,+bpf,+ipc_lock --inh-caps=-all";
+        let said = open_elsewhere(&format!("{inside} {few}"), veth.interface(0)).said.clone();
+        assert!(said.starts_with("opened with"), "MTU {mtu}: {said}");
+        veth.await_no_program(0);
+    }
 }
