@@ -67,15 +67,18 @@ pub fn masked(crc: u32, mask: &Mask, bytes: &[u8]) -> u32 {
 #[inline]
 #[allow(unsafe_code)]
 pub unsafe fn copy(crc: u32, head: &[u8], src: *const u8, dst: &mut [u8]) -> u32 {
-    // Blocks are counted from the end: where that ends no word, their borders lie inside words, which would be read in two steps.
     #[cfg(all(target_arch = "x86_64", feature = "std"))]
-    if (src.addr() + dst.len()).is_multiple_of(words::WORD)
-        && let Some(vector) = vector::Vector::get()
-    {
+    if let Some(vector) = vector::Vector::get() {
+        // Blocks are counted from the end: where that ends no word, their borders lie inside words, which would be read in two steps.
+        if (src.addr() + dst.len()).is_multiple_of(words::WORD) {
+            // SAFETY: as our caller promises.
+            return unsafe { vector.copy(crc, head, src, dst) };
+        }
         // SAFETY: as our caller promises.
-        return unsafe { vector.copy(crc, head, src, dst) };
+        unsafe { words::copy(src, dst) };
+        return vector.update(vector.update(crc, head), dst);
     }
     // SAFETY: as our caller promises.
     unsafe { words::copy(src, dst) };
-    update(update(crc, head), dst)
+    portable::update_both(crc, head, dst)
 }

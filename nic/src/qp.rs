@@ -95,7 +95,7 @@ impl Slot {
     }
 
     /// Whether a frame with these addresses, by this port of the Node, is one of the connection's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_between(&self, src: IpAddr, dst: IpAddr, port: usize) -> bool {
         self.peer == Some(src) && self.local == Some(dst) && self.port == port
     }

@@ -176,7 +176,7 @@ impl Requester {
 
     /// Whether a packet follows the one of `position` that is sent now for the first time. For most packets this is enough
     /// to know, and a fraction of the work of finding out exactly.
-    #[inline]
+    #[inline(always)]
     fn surely_goes_on(&self, position: u32, ends: bool) -> bool {
         let unhindered =
             !self.congestion.is_controlled() && self.broken.is_none() && self.window.len() + 1 < self.flight.packets();
