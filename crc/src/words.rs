@@ -8,11 +8,24 @@ pub(crate) const WORD: usize = 8;
 ///
 /// # Safety
 /// As [`crate::copy`].
+#[inline]
 pub(crate) unsafe fn copy(src: *const u8, dst: &mut [u8]) {
-    if src.addr().is_multiple_of(WORD) && dst.len().is_multiple_of(WORD) {
-        // SAFETY: as our caller promises. memcpy reads by words or more, counted from the begin or from the end.
-        return unsafe { core::ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) };
+    // SAFETY: as our caller promises.
+    unsafe {
+        match (src.addr() | dst.len()).is_multiple_of(WORD) {
+            // memcpy reads by words or more, counted from the begin or from the end.
+            true => core::ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()),
+            false => copy_unaligned(src, dst),
+        }
     }
+}
+
+/// [`copy`], where words begin or end outside.
+///
+/// # Safety
+/// As [`crate::copy`].
+#[inline(never)]
+unsafe fn copy_unaligned(src: *const u8, dst: &mut [u8]) {
     let (head, rest) = dst.split_at_mut(src.align_offset(WORD).min(dst.len()));
     let body = src.wrapping_add(head.len());
     let (words, tail) = rest.as_chunks_mut::<WORD>();

@@ -83,10 +83,11 @@ unsafe fn store_within_word(to: *mut u8, bytes: &[u8]) {
 /// As for [`place`]; `to` is aligned to a word.
 #[inline]
 unsafe fn store_words(to: *mut u8, bytes: &[u8]) {
-    let to = to.cast::<u64>();
-    for (i, word) in bytes.as_chunks::<WORD>().0.iter().enumerate() {
+    let mut to = to.cast::<u64>();
+    for word in bytes.as_chunks::<WORD>().0 {
         // SAFETY: as our caller promises.
-        unsafe { AtomicU64::from_ptr(to.wrapping_add(i)) }.store(u64::from_ne_bytes(*word), Ordering::Release);
+        unsafe { AtomicU64::from_ptr(to) }.store(u64::from_ne_bytes(*word), Ordering::Release);
+        to = to.wrapping_add(1);
     }
 }
 
