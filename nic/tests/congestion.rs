@@ -207,7 +207,11 @@ fn notifications_within_50_us_of_one_that_counted_cut_nothing() {
             w.wait(1000);
         }
         let c = w.counters(A);
-        assert_eq!((c.rp_cnp_handled, c.rp_cnp_ignored), (1, 9), "an attacker cuts the rate no more often than a peer may");
+        assert_eq!(
+            (c.rp_cnp_handled, c.rp_cnp_ignored),
+            (1, 9),
+            "an attacker cuts the rate no more often than a peer may"
+        );
         w.wait(40_000);
         w.deliver(A, &cnp);
         assert_eq!(w.counters(A).rp_cnp_handled, 2);

@@ -242,7 +242,8 @@ fn offers_to_a_queue_pair_that_offers_nothing_allocate_nothing_and_leave_one_ans
     let qpn = victim.create_qp(&QpInit::new(QpKind::Rc, pd, cq, cq, caps)).unwrap();
     let peer = Qpn::new(5);
     let template = Template::new(&attacker.path_to(addresses[0], own, 0).unwrap(), Qpn::GSI, 0xffff);
-    let connection = Connection { path: victim.path_to(addresses[1], other, 0), dest_qp: peer, ..Connection::default() };
+    let connection =
+        Connection { path: victim.path_to(addresses[1], other, 0), dest_qp: peer, ..Connection::default() };
     let mut buffer = [0; 1000];
     let mut offer = |victim: &mut Nic, transaction_id| {
         let mad = Negotiation {
