@@ -41,6 +41,8 @@ enum Answer {
 pub(crate) enum Failure {
     /// The request was refused with a NAK; if it was using a receive, that one ends with the status.
     Refused { code: NakCode, receive: Option<Status> },
+    /// A SEND takes away a key that it may not: its receive ends, and no NAK tells the requester (IBA 9.9.2.4, class J).
+    Invalidate,
     /// A completion was lost.
     CqOverflow,
 }
@@ -229,7 +231,7 @@ impl Responder {
         } else if is_send {
             self.place_send(packet, place.offset, host)?;
             if let Some(key) = packet.ext.ieth {
-                self.invalidate(packet, key, link, host)?;
+                host.invalidate(link.qpn, link.pd, key).map_err(|_| Failure::Invalidate)?;
             }
         } else {
             self.place_write(packet, place.offset, link, host)?;
@@ -250,15 +252,6 @@ impl Responder {
         self.msn = (self.msn + 1) & 0x00ff_ffff;
         self.receives.end_message(packet, place.offset, host)?;
         Ok(())
-    }
-
-    /// The peer's SEND takes a key away. Only a window of type 2 that is bound through this very queue pair can be taken
-    /// away so (IBA 10.6.7.2.5); what cannot is refused as any other key would be that does not fit.
-    fn invalidate(&mut self, packet: &Inbound<'_>, key: u32, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
-        match host.invalidate(link.qpn, link.pd, key) {
-            Ok(()) => Ok(()),
-            Err(_) => self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, Some(Status::RemInvReqErr), host),
-        }
     }
 
     /// What was dropped as too early in this batch will not come by itself: the requester must hear of the gap, although
@@ -298,11 +291,11 @@ impl Responder {
             // The whole range, before a byte of it is written; if this is all of it, writing looks at it anyway.
             let more = reth.len != packet.payload_len || packet.payload.is_empty();
             if more && host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
-                return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+                return self.refuse_access(packet, host);
             }
         }
         if host.write(self.region(link, offset), packet.payload).is_err() {
-            return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+            return self.refuse_access(packet, host);
         }
         Ok(())
     }
@@ -315,6 +308,12 @@ impl Responder {
 
     fn nak(&mut self, psn: Psn, code: NakCode) {
         self.answer = Some(Answer::Nak { psn, syndrome: Syndrome::Nak(code) });
+    }
+
+    /// Refuses a WRITE to memory that the peer may not write. A packet with immediate data takes a receive, which ends so.
+    fn refuse_access(&mut self, packet: &Inbound<'_>, host: &mut impl Host) -> Result<(), Failure> {
+        let receive = self.receives.ended_by(packet);
+        self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, receive, host)
     }
 
     /// Refuses the request for good: the queue pair stops (IBA 9.9.2.4).

@@ -46,7 +46,6 @@ enum Hindrance {
 
 impl Hindrance {
     const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
-    const ACCESS: Hindrance = Hindrance::Refuse { code: NakCode::REMOTE_ACCESS_ERROR, receive: None };
 }
 
 /// The role of a packet in its message, beside its payload.
@@ -278,7 +277,8 @@ impl Responder {
                 if more && host.check(region, u64::from(reth.len)).is_err()
                     || !left_out && host.write(region, packet.payload).is_err()
                 {
-                    return Err(Hindrance::ACCESS);
+                    let (code, receive) = (NakCode::REMOTE_ACCESS_ERROR, receives.ended_by(packet));
+                    return Err(Hindrance::Refuse { code, receive });
                 }
                 match packet.ext.sr {
                     Some(sr) => Ok(self.note_end(ends, sr.number, packet, sr.offset, host)),
@@ -374,8 +374,9 @@ impl Responder {
                 if let Some(key) = whole.invalidate
                     && host.invalidate(link.qpn, link.pd, key).is_err()
                 {
-                    let code = NakCode::REMOTE_ACCESS_ERROR;
-                    return Err(self.refuse(n, code, Some(Status::RemInvReqErr), host));
+                    // Without a word to the requester: nothing from here on is acknowledged.
+                    self.arrivals.fall_silent();
+                    return Err(Failure::Invalidate);
                 }
                 self.used = self.used.wrapping_add(1);
                 if planted(Bug::CompletionLost) && self.used.is_multiple_of(32) {
