@@ -168,6 +168,7 @@ impl Responder {
             PsnOrder::Duplicate => {
                 // The acknowledgement was lost, or the requester gave up waiting for it (IBA 9.7.5.1.4).
                 host.counters().duplicate_request += 1;
+                host.misfits().psn += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
                     self.answer_again(packet, link, host);
                 } else {
@@ -180,6 +181,7 @@ impl Responder {
             }
             PsnOrder::Early { nak } => {
                 host.counters().out_of_sequence += 1;
+                host.misfits().psn += 1;
                 if nak {
                     self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
                 }
@@ -324,10 +326,9 @@ impl Responder {
         receive: Option<Status>,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
-        let counters = host.counters();
         match code {
-            NakCode::INVALID_REQUEST => counters.resp_remote_invalid_request += 1,
-            NakCode::REMOTE_ACCESS_ERROR => counters.resp_remote_access_errors += 1,
+            NakCode::INVALID_REQUEST => host.counters().resp_remote_invalid_request += 1,
+            NakCode::REMOTE_ACCESS_ERROR => host.count_access_error(),
             _ => {}
         }
         self.nak(packet.bth.psn, code);

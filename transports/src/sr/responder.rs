@@ -155,6 +155,7 @@ impl Responder {
             PacketOrder::Early => true,
             PacketOrder::Duplicate => {
                 host.counters().duplicate_request += 1;
+                host.misfits().psn += 1;
                 self.arrivals.on_duplicate(n);
                 if planted(Bug::SrAtomicAgain)
                     && let Ok(DataRequest::Atomic { addr, rkey, op }) = self.read_data_request(packet, link)
@@ -163,7 +164,10 @@ impl Responder {
                 }
                 return Ok(());
             }
-            PacketOrder::Beyond => return Ok(()),
+            PacketOrder::Beyond => {
+                host.misfits().psn += 1;
+                return Ok(());
+            }
         };
         host.counters().out_of_sequence += u64::from(early);
         let role = match self.place(n, packet, link, receives, host) {
@@ -426,10 +430,9 @@ impl Responder {
 
     /// Refuses request `n` for good: the queue pair stops (IBA 9.9.2.4).
     fn refuse(&mut self, n: u64, code: NakCode, receive: Option<Status>, host: &mut impl Host) -> Failure {
-        let counters = host.counters();
         match code {
-            NakCode::INVALID_REQUEST => counters.resp_remote_invalid_request += 1,
-            NakCode::REMOTE_ACCESS_ERROR => counters.resp_remote_access_errors += 1,
+            NakCode::INVALID_REQUEST => host.counters().resp_remote_invalid_request += 1,
+            NakCode::REMOTE_ACCESS_ERROR => host.count_access_error(),
             _ => {}
         }
         self.nak = Some((n, Syndrome::Nak(code)));

@@ -84,7 +84,7 @@ impl Requester {
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         if !self.window.contains(psn) {
-            host.counters().stale_acks += 1;
+            host.count_stale_answer();
             return Ok(());
         }
         if !self.acknowledge_requests(now, psn, true, link, host)? {

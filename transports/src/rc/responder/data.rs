@@ -225,8 +225,14 @@ impl Responder {
         }
         let packets = link.mtu.packets(len);
         let in_the_past = packets <= self.expected.forward_from(packet.bth.psn);
-        let allowed = || host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_ok();
-        (in_the_past && allowed()).then_some(DataAnswer::Read { addr, rkey, len, next: 0, packets })
+        if !in_the_past {
+            return None;
+        }
+        if host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_err() {
+            host.misfits().rkey += 1;
+            return None;
+        }
+        Some(DataAnswer::Read { addr, rkey, len, next: 0, packets })
     }
 
     /// Writes the next packet of the oldest answer.
