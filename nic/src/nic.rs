@@ -19,7 +19,9 @@ use softnic_transports::memory::{AccessError, AtomicOp, Bind, Memory, PdId, Regi
 use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::shim::ShimPools;
-use softnic_transports::{AhId, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, RecvQueue, SrqId};
+use softnic_transports::{
+    AhId, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, Misfits, RecvQueue, SrqId,
+};
 use softnic_wire::icrc::Icrc;
 use softnic_wire::{Qpn, Template};
 
@@ -71,6 +73,7 @@ struct Shared {
     srqs: Vec<Option<Srq>>,
     ahs: AddressHandles,
     counters: Counters,
+    misfits: Misfits,
     /// What the program has not been told yet.
     events: VecDeque<Event>,
     /// Completion queues whose event is due.
@@ -129,6 +132,11 @@ impl Host for Shared {
     #[inline]
     fn counters(&mut self) -> &mut Counters {
         &mut self.counters
+    }
+
+    #[inline]
+    fn misfits(&mut self) -> &mut Misfits {
+        &mut self.misfits
     }
 
     fn notify(&mut self, event: Event) {
@@ -229,6 +237,7 @@ impl Nic {
                 srqs: Vec::new(),
                 ahs: AddressHandles::default(),
                 counters: Counters::default(),
+                misfits: Misfits::default(),
                 events: VecDeque::new(),
                 completion_events: VecDeque::new(),
             },

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use softnic_transports::memory::PdId;
 use softnic_transports::qp::{Caps, QpKind};
-use softnic_transports::{CqId, Endpoint, SrqId, Transport};
+use softnic_transports::{CqId, Endpoint, Misfits, SrqId, Transport};
 use softnic_wire::bth;
 
 /// The attributes of a new queue pair.
@@ -75,6 +75,8 @@ pub(crate) struct Slot {
     pub(crate) queued: Option<usize>,
     /// Bytes that it sent beyond its last turn.
     pub(crate) debt: u32,
+    /// Packets that did not fit.
+    pub(crate) misfits: Misfits,
     /// The program was told that the peer speaks no extension.
     pub(crate) told_fallback: bool,
 }
@@ -90,8 +92,16 @@ impl Slot {
             pkey: bth::DEFAULT_PKEY,
             queued: None,
             debt: 0,
+            misfits: Misfits::default(),
             told_fallback: false,
         }
+    }
+
+    /// A packet to it did not fit: all of the NIC before it, and behind it.
+    #[cold]
+    pub(crate) fn note_misfits(&mut self, before: Misfits, after: Misfits) {
+        self.misfits.psn += after.psn - before.psn;
+        self.misfits.rkey += after.rkey - before.rkey;
     }
 
     /// Whether a frame with these addresses, by this port of the Node, is one of the connection's.
@@ -109,6 +119,6 @@ mod tests {
     #[test]
     fn a_slot_stays_small() {
         let size = size_of::<Slot>();
-        assert!(size <= 320, "{size}");
+        assert!(size <= 328, "{size}");
     }
 }

@@ -273,8 +273,7 @@ impl Regions {
         }
         let (kind, old) = (window.kind, window.bound);
         // A window of type 2 is free before it is bound, and never bound to nothing.
-        let right_time = kind == WindowType::Type1 || old.is_none() && b.len > 0;
-        if !right_time || b.window >> TAG_BITS != b.rkey >> TAG_BITS {
+        if kind == WindowType::Type2B && (old.is_some() || b.len == 0) {
             return Err(AccessError::Window);
         }
         let new = if b.len == 0 { None } else { Some(self.place_window(qpn, pd, kind, b)?) };
@@ -283,6 +282,7 @@ impl Regions {
             region.windows += 1;
         }
         if let Some(entry) = self.table.get_mut(b.window >> TAG_BITS) {
+            // The low eight bits are the program's; in the others it may have passed anything.
             entry.tag = b.rkey as u8;
             entry.object = Object::Window(Window { pd, kind, bound: new });
         }

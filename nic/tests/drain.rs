@@ -203,7 +203,7 @@ fn local_operations_wait_for_the_drain_to_end() {
         assert_eq!(w.state(A), SendQueueDrain);
         w.modify(A, &to_state(ReadyToSend));
         w.run();
-        assert_eq!(w.sent_status(A), [(1, Status::LocQpOpErr)], "{kind:?}");
+        assert_eq!(w.sent_status(A), [(1, Status::MwBindErr)], "{kind:?}");
     }
 }
 

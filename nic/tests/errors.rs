@@ -3,12 +3,12 @@
 use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::transports::{Data, Event, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{Buffer, CqError};
 use softnic_wire::ExtHeaders;
 use softnic_wire::ext::Reth;
 
-use Status::{LocLenErr, LocProtErr, RemAccessErr, RemInvReqErr, RemOpErr, Success, WrFlushErr};
+use Status::{LocAccessErr, LocLenErr, LocProtErr, RemAccessErr, RemInvReqErr, RemOpErr, Success, WrFlushErr};
 
 /// What is posted to a queue pair in the error state is flushed at once, and nothing is sent any more.
 fn assert_dead(w: &mut World, h: usize) {
@@ -70,7 +70,25 @@ fn a_range_outside_the_region_is_a_remote_access_error() {
     }
     let w = World::new(Options::default());
     let bad = SendOp::WriteImm { remote_addr: u64::MAX - 10, rkey: w.hosts[B].key, imm: 1 };
-    refused_by_the_peer(w, bad, "NAK2 +1 msn 1", RemAccessErr, WrFlushErr);
+    refused_by_the_peer(w, bad, "NAK2 +1 msn 1", RemAccessErr, LocAccessErr);
+}
+
+#[test]
+fn a_write_with_immediate_to_where_it_may_not_ends_the_receive_that_it_takes() {
+    for sr in [false, true] {
+        let offers = [sr.then_some(Transport::Sr { window: 256 }); 2];
+        let mut w = World::new(Options { offers, ..Options::default() });
+        w.run();
+        for id in [60, 61] {
+            w.recv(B, id, 4096, 100);
+        }
+        let bad = SendOp::WriteImm { remote_addr: w.hosts[B].buffer.addr(), rkey: w.hosts[B].key ^ 1, imm: 1 };
+        w.send(A, 1, bad, 0, 10);
+        w.settle(1000);
+        assert_eq!(w.sent_status(A), [(1, RemAccessErr)], "sr: {sr}");
+        assert_eq!(w.received_status(B), [(60, LocAccessErr), (61, WrFlushErr)], "sr: {sr}");
+        assert!(w.events(B).iter().all(|e| !matches!(e, Event::QpAccessErr(_))), "the receive tells of it");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use softnic_nic::QpKind;
 use softnic_nic::transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
 use softnic_nic::transports::negotiation::{Choice, FallbackReason, write};
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Counters, Data, SendOp, SendWr, Status, Transport};
+use softnic_nic::transports::{Counters, Data, Misfits, SendOp, SendWr, Status, Transport};
 use softnic_wire::ext::Reth;
 use softnic_wire::{Addresses, ExtHeaders, Node, Path, Qpn, Template, TxFrame, bth, mad};
 
@@ -328,4 +328,35 @@ fn answers_of_the_negotiation_to_no_offer_decide_nothing_and_are_counted() {
     assert_eq!(w.counters(A).rx_unasked_answers, 2);
     let outcome = Choice::Standard(FallbackReason::NothingInCommon);
     assert_eq!(w.hosts[A].nic.choice(w.hosts[A].qpn), Some(outcome));
+}
+
+#[test]
+fn guessed_sequence_numbers_and_keys_are_counted_for_the_queue_pair_that_they_are_for() {
+    let misfits = |w: &World| w.hosts[B].nic.misfits().collect::<Vec<_>>();
+    // Unreliable, so that no guess ends it.
+    let mut w = World::new(Options { kind: QpKind::Uc, ..Options::default() });
+    w.another_pair(QpKind::Uc, [A, B]);
+    let qpn = w.hosts[B].qpn;
+    assert_eq!(misfits(&w), []);
+    let (_, _, right) = write_only(&w, 0);
+    let wrong = ExtHeaders { reth: right.reth.map(|r| Reth { rkey: r.rkey ^ 1, ..r }), ..right };
+    for (psn, ext) in [(0, right), (1, wrong), (7, right), (8, wrong), (-4000, right)] {
+        let frame = w.forge(B, 0x2a, psn, false, ext, b"evil");
+        w.deliver(B, &frame);
+    }
+    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 2, rkey: 2 })]);
+    let mut w = World::new(Options::default());
+    w.another_pair(QpKind::Rc, [A, B]);
+    let qpn = w.hosts[B].qpn;
+    let (opcode, ..) = write_only(&w, 0);
+    for psn in [5, -5, 1 << 22, -(1 << 22)] {
+        let frame = w.forge(B, opcode, psn, false, right, b"evil");
+        w.deliver(B, &frame);
+    }
+    let ack = w.forge_aeth(B, 3, 0, 0);
+    w.deliver(B, &ack);
+    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 5, rkey: 0 })]);
+    let frame = w.forge(B, opcode, 0, false, wrong, b"evil");
+    w.deliver(B, &frame);
+    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 5, rkey: 1 })], "the one that ends the connection");
 }

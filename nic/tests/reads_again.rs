@@ -1,9 +1,9 @@
 //! READs and atomics that come again: doubled on the way, asked for again, or forged. What later requests are owed stays owed.
 
-use softnic_nic::Nic;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Data, SendOp, Sge, Status};
+use softnic_nic::{Buffer, Nic};
 use softnic_wire::ext::Reth;
 use softnic_wire::{ExtHeaders, Opcode};
 
@@ -203,4 +203,27 @@ fn a_doubled_sequence_nak_costs_one_retry_and_one_retransmission() {
         w.run();
         assert_eq!(w.sent_status(A), [(7, Status::Success)]);
     });
+}
+
+#[test]
+fn an_answer_that_is_to_be_given_again_from_memory_that_is_gone_is_not_given_and_stops_nothing() {
+    for len in [100, LEN] {
+        let mut w = World::new(Options::default());
+        let buffer = Buffer::new(0x77_0000, 4096);
+        let key = w.hosts[B].nic.reg_mr(w.hosts[B].pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
+        w.send(A, 1, SendOp::Read { remote_addr: buffer.addr(), rkey: key }, 0, len);
+        let request = w.transmit(A);
+        w.deliver_all(B, &request);
+        let answers = w.transmit(B);
+        w.deliver_all(A, &answers);
+        assert_eq!(w.sent_status(A), [(1, Status::Success)]);
+        // The request was doubled on the way; the program, which knows that the READ is done, takes the memory away.
+        w.deliver_all(B, &request);
+        w.hosts[B].nic.dereg_mr(key).unwrap();
+        let read = w.read_from(B, 0);
+        w.send(A, 2, read, 0, LEN);
+        w.run();
+        assert_eq!(w.sent_status(A), [(2, Status::Success)]);
+        assert_eq!(w.state(B), QpState::ReadyToSend);
+    }
 }

@@ -23,6 +23,8 @@ pub enum Status {
     WrFlushErr,
     /// The peer answered with something that cannot be right.
     BadRespErr,
+    /// The peer wrote, with immediate data that takes this receive, where it may not.
+    LocAccessErr,
     /// The peer found the request invalid.
     RemInvReqErr,
     /// The peer's key, range or right did not allow the access.
@@ -47,6 +49,7 @@ impl fmt::Display for Status {
             Status::LocProtErr => "local protection error",
             Status::WrFlushErr => "work request flushed",
             Status::BadRespErr => "bad response",
+            Status::LocAccessErr => "local access error",
             Status::RemInvReqErr => "remote invalid request",
             Status::RemAccessErr => "remote access error",
             Status::RemOpErr => "remote operation error",

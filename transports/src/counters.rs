@@ -84,6 +84,15 @@ pub struct Counters {
     pub lowar_rejected: u64,
 }
 
+/// Packets to one queue pair that somebody would send who guesses: the NIC keeps these for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Misfits {
+    /// Requests with another PSN than the one that is due, and answers to what is not outstanding. Loss and reordering cause them too.
+    pub psn: u64,
+    /// Requests under a key that does not allow them.
+    pub rkey: u64,
+}
+
 /// Every counter, once.
 macro_rules! all {
     ($use:ident) => {

@@ -2,6 +2,7 @@
 
 use softnic_wire::Template;
 
+use crate::counters::Misfits;
 use crate::event::Event;
 use crate::memory::PdId;
 use crate::recv_queue::{RecvQueue, SrqId};
@@ -12,6 +13,21 @@ use crate::{CompletionSink, Counters, Memory};
 pub trait Host: Memory + CompletionSink {
     /// The NIC's counters.
     fn counters(&mut self) -> &mut Counters;
+
+    /// Packets that did not fit, of all queue pairs; whoever hands a packet to a queue pair sees what it added.
+    fn misfits(&mut self) -> &mut Misfits;
+
+    /// An answer came to what is not outstanding.
+    fn count_stale_answer(&mut self) {
+        self.counters().stale_acks += 1;
+        self.misfits().psn += 1;
+    }
+
+    /// A request came under a key that does not allow it.
+    fn count_access_error(&mut self) {
+        self.counters().resp_remote_access_errors += 1;
+        self.misfits().rkey += 1;
+    }
 
     /// Tells the program of something that belongs to no work request.
     fn notify(&mut self, event: Event);

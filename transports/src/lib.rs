@@ -38,7 +38,7 @@ mod unreliable;
 mod wr;
 
 pub use completion::{Completion, CompletionSink, CqId, CqOverflow, PartialReason, Status, WcOpcode};
-pub use counters::Counters;
+pub use counters::{Counters, Misfits};
 pub use endpoint::Endpoint;
 pub use event::Event;
 pub use host::Host;

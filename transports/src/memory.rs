@@ -89,7 +89,7 @@ pub enum AccessError {
 pub struct Bind {
     /// The window, by the key that it has now.
     pub window: u32,
-    /// The key that it will have: the same but for the low eight bits.
+    /// The key that it will have, by the low eight bits; the others stay.
     pub rkey: u32,
     /// The region's local key.
     pub lkey: u32,

@@ -249,6 +249,8 @@ impl Rc {
                 }
                 self.flush(Status::WrFlushErr, receive, host);
             }
+            // Nobody is told but the program; what came before is still acknowledged.
+            responder::Failure::Invalidate => self.flush(Status::WrFlushErr, Some(Status::RemInvReqErr), host),
             responder::Failure::CqOverflow => self.stop_fatally(host),
         }
     }

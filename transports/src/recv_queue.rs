@@ -263,6 +263,11 @@ impl Receives {
         self.in_sink
     }
 
+    /// How the receive ends that a packet of a WRITE takes, if it takes one and may not write.
+    pub(crate) fn ended_by(&self, packet: &Inbound<'_>) -> Option<Status> {
+        (packet.ext.imm.is_some() && !self.in_sink).then_some(Status::LocAccessErr)
+    }
+
     /// Whether a message that needs a receive with this packet finds none.
     #[inline]
     pub(crate) fn lacks_receive(&mut self, is_send: bool, host: &mut impl Host) -> bool {

@@ -73,6 +73,7 @@ impl Uc {
         let starts = matches!(packet.bth.opcode.position(), Position::First | Position::Only);
         if psn != self.expected {
             host.counters().out_of_sequence += 1;
+            host.misfits().psn += 1;
         }
         if starts {
             self.lose_message(host);
@@ -168,12 +169,12 @@ impl Uc {
             self.target = (reth.va, reth.rkey);
             // The whole range, before a byte of it is written.
             if host.check(region(self.target, 0), u64::from(reth.len)).is_err() {
-                host.counters().resp_remote_access_errors += 1;
+                host.count_access_error();
                 return Err(Refusal::Drop);
             }
         }
         host.write(region(self.target, offset), packet.payload).map_err(|_| {
-            host.counters().resp_remote_access_errors += 1;
+            host.count_access_error();
             Refusal::Drop
         })
     }

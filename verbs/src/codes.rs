@@ -103,6 +103,7 @@ pub(crate) fn status_code(status: Status) -> c_int {
         Status::WrFlushErr => 5,
         Status::MwBindErr => 6,
         Status::BadRespErr => 7,
+        Status::LocAccessErr => 8,
         Status::RemInvReqErr => 9,
         Status::RemAccessErr => 10,
         Status::RemOpErr => 11,

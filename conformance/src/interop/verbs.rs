@@ -55,6 +55,7 @@ fn status(n: u64) -> Option<Status> {
         5 => Status::WrFlushErr,
         6 => Status::MwBindErr,
         7 => Status::BadRespErr,
+        8 => Status::LocAccessErr,
         9 => Status::RemInvReqErr,
         10 => Status::RemAccessErr,
         11 => Status::RemOpErr,

@@ -10,7 +10,7 @@ use softnic_transports::qp::{
     Caps, Config, ModifyError, NoCongestionControl, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
 };
 use softnic_transports::{
-    Data, Endpoint, OutstandingSends, PostError, RecvRules, RecvWr, SendFlags, SendOp, SendRules, SendWr,
+    Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, SendFlags, SendOp, SendRules, SendWr,
 };
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn};
@@ -228,6 +228,12 @@ impl Nic {
     /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. `None` for others.
     pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
         self.slot_of(qpn)?.endpoint.qp.outstanding_sends()
+    }
+
+    /// The queue pairs that got packets which did not fit, and how many.
+    pub fn misfits(&self) -> impl Iterator<Item = (Qpn, Misfits)> {
+        let slots = self.slots.iter().flatten().map(|slot| (slot.endpoint.qp.qpn(), slot.misfits));
+        slots.filter(|&(_, misfits)| misfits != Misfits::default())
     }
 
     /// Puts a congestion controller in charge of a queue pair.

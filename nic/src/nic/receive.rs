@@ -171,7 +171,12 @@ impl Nic {
             grh: grh.as_ref().map(|grh| (grh, ethernet::Packet::new_unchecked(&*frame).src())),
             ecn_ce,
         };
-        slot.endpoint.qp.handle_packet(now, &inbound, &mut self.shared)
+        let before = self.shared.misfits;
+        let active = slot.endpoint.qp.handle_packet(now, &inbound, &mut self.shared);
+        if self.shared.misfits != before {
+            slot.note_misfits(before, self.shared.misfits);
+        }
+        active
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A NIC listens at `softnic/PID/N`. Whoever connects, as the same user or as root, gets one line of JSON.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
-use softnic_nic::transports::Counters;
+use softnic_nic::transports::{Counters, Misfits};
 
 use crate::background::Background;
 use crate::engine::Engine;
@@ -20,6 +21,8 @@ use crate::engine::Engine;
 const PREFIX: &str = "softnic/";
 /// How long the other side may take.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Queue pairs that are named with the packets that did not fit, at most: those that got most of them.
+const MOST_MISFITS: usize = 16;
 /// NICs of one process that can be asked.
 const MAX_NICS: u32 = 1024;
 
@@ -55,8 +58,8 @@ impl RunningNic {
         SocketAddr::from_abstract_name(format!("{PREFIX}{}/{}", self.pid, self.index))
     }
 
-    /// Asks it: an object in a line of JSON, with `pid`, `nic`, `description`, `mac`, `addresses`, `mtu`, `up`, `queue_pairs` and
-    /// `counters`.
+    /// Asks it: an object in a line of JSON, with `pid`, `nic`, `description`, `mac`, `addresses`, `mtu`, `up`, `queue_pairs`,
+    /// `counters` and `misfits`.
     ///
     /// # Errors
     /// When it is gone, or another user's.
@@ -132,9 +135,11 @@ fn answer(mut stream: UnixStream, line: &str) -> io::Result<()> {
 fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String {
     let (mut counters, mut lost, mut queue_pairs, mut up) = (Counters::default(), 0, 0, true);
     let mut port = None;
+    let mut misfits = Vec::new();
     for engine in engines {
         let mut core = engine.control();
         counters.add(core.nic().counters());
+        misfits.extend(core.nic().misfits());
         lost += core.driver.ios().map(|io| io.lost()).sum::<u64>();
         queue_pairs += core.queue_pairs();
         up &= core.nic().is_up();
@@ -151,7 +156,13 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
     for (name, value) in counters.iter() {
         let _ = write!(line, "\"{name}\":{value},");
     }
-    let _ = writeln!(line, "\"lost_frames\":{lost}}}}}");
+    let _ = write!(line, "\"lost_frames\":{lost}}},\"misfits\":[");
+    misfits.sort_unstable_by_key(|(_, misfits)| Reverse((misfits.rkey, misfits.psn)));
+    for (n, (qpn, Misfits { psn, rkey })) in misfits.iter().take(MOST_MISFITS).enumerate() {
+        let comma = if n > 0 { "," } else { "" };
+        let _ = write!(line, "{comma}{{\"qpn\":{},\"psn\":{psn},\"rkey\":{rkey}}}", qpn.value());
+    }
+    line.push_str("]}\n");
     line
 }
 

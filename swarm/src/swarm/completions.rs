@@ -119,10 +119,12 @@ impl Swarm {
         let refused = qp.messages[index].refused;
         let peer = &self.qps[qp.peer];
         let peer_refused = peer.messages[peer.life_start..].iter().any(|m| m.refused);
+        let invalidates =
+            qp.messages[qp.life_start..].iter().any(|m| m.refused && matches!(m.op, SendOp::SendInv { .. }));
         match status {
             Status::RemAccessErr => refused && !qp.failed,
-            // The NAK was lost, and who sent it says no more.
-            Status::RetryExcErr => qp.dying && !qp.failed && self.world.lossy,
+            // The NAK was lost, and who sent it says no more; or a key could not be taken away, of which no NAK tells.
+            Status::RetryExcErr => qp.dying && !qp.failed && (self.world.lossy || invalidates),
             Status::WrFlushErr => qp.failed || qp.dying && (peer_refused || qp.gave_up),
             _ => false,
         }

@@ -152,11 +152,13 @@ impl Swarm {
 
     fn on_failed_receive(&mut self, q: usize, c: Completion) -> Result<(), String> {
         let peer = &self.qps[self.qps[q].peer];
-        let invalidates =
-            peer.messages[peer.life_start..].iter().any(|m| m.refused && matches!(m.op, SendOp::SendInv { .. }));
+        let refused = || peer.messages[peer.life_start..].iter().filter(|m| m.refused);
+        let invalidates = refused().any(|m| matches!(m.op, SendOp::SendInv { .. }));
+        let writes = refused().any(|m| matches!(m.op, SendOp::WriteImm { .. }));
         match c.status {
             Status::WrFlushErr if self.qps[q].dying => Ok(()),
             Status::RemInvReqErr if self.qps[q].dying && invalidates => Ok(()),
+            Status::LocAccessErr if self.qps[q].dying && writes => Ok(()),
             _ => Err(format!("receive {:#x}: {}", c.wr_id, c.status)),
         }
     }

@@ -90,8 +90,8 @@ pub(crate) struct Requester {
     /// READs and atomics that may be outstanding, and that are.
     max_rd_atomic: u32,
     pub(crate) rd_atomic: u32,
-    /// The skipped answer whose request was sent again already, by the number of its packet, and the number before which an answer said
-    /// so: later ones say no more.
+    /// The skipped answer whose request was sent again already, and the answer that implied it, by the numbers of their packets: others say
+    /// no more.
     implied_nak: Option<(u64, u64)>,
     /// The number of the packet that the last sequence NAK named.
     sequence_nak: Option<u64>,

@@ -41,6 +41,8 @@ enum Answer {
 pub(crate) enum Failure {
     /// The request was refused with a NAK; if it was using a receive, that one ends with the status.
     Refused { code: NakCode, receive: Option<Status> },
+    /// A SEND takes away a key that it may not: its receive ends, and no NAK tells the requester (IBA 9.9.2.4, class J).
+    Invalidate,
     /// A completion was lost.
     CqOverflow,
 }
@@ -166,6 +168,7 @@ impl Responder {
             PsnOrder::Duplicate => {
                 // The acknowledgement was lost, or the requester gave up waiting for it (IBA 9.7.5.1.4).
                 host.counters().duplicate_request += 1;
+                host.misfits().psn += 1;
                 if packet.bth.opcode.kind().is_answered_by_data() {
                     self.answer_again(packet, link, host);
                 } else {
@@ -178,6 +181,7 @@ impl Responder {
             }
             PsnOrder::Early { nak } => {
                 host.counters().out_of_sequence += 1;
+                host.misfits().psn += 1;
                 if nak {
                     self.nak(self.expected, NakCode::PSN_SEQUENCE_ERROR);
                 }
@@ -229,7 +233,7 @@ impl Responder {
         } else if is_send {
             self.place_send(packet, place.offset, host)?;
             if let Some(key) = packet.ext.ieth {
-                self.invalidate(packet, key, link, host)?;
+                host.invalidate(link.qpn, link.pd, key).map_err(|_| Failure::Invalidate)?;
             }
         } else {
             self.place_write(packet, place.offset, link, host)?;
@@ -250,15 +254,6 @@ impl Responder {
         self.msn = (self.msn + 1) & 0x00ff_ffff;
         self.receives.end_message(packet, place.offset, host)?;
         Ok(())
-    }
-
-    /// The peer's SEND takes a key away. Only a window of type 2 that is bound through this very queue pair can be taken
-    /// away so (IBA 10.6.7.2.5); what cannot is refused as any other key would be that does not fit.
-    fn invalidate(&mut self, packet: &Inbound<'_>, key: u32, link: &Link, host: &mut impl Host) -> Result<(), Failure> {
-        match host.invalidate(link.qpn, link.pd, key) {
-            Ok(()) => Ok(()),
-            Err(_) => self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, Some(Status::RemInvReqErr), host),
-        }
     }
 
     /// What was dropped as too early in this batch will not come by itself: the requester must hear of the gap, although
@@ -298,11 +293,11 @@ impl Responder {
             // The whole range, before a byte of it is written; if this is all of it, writing looks at it anyway.
             let more = reth.len != packet.payload_len || packet.payload.is_empty();
             if more && host.check(self.region(link, 0), u64::from(reth.len)).is_err() {
-                return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+                return self.refuse_access(packet, host);
             }
         }
         if host.write(self.region(link, offset), packet.payload).is_err() {
-            return self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, None, host);
+            return self.refuse_access(packet, host);
         }
         Ok(())
     }
@@ -317,6 +312,12 @@ impl Responder {
         self.answer = Some(Answer::Nak { psn, syndrome: Syndrome::Nak(code) });
     }
 
+    /// Refuses a WRITE to memory that the peer may not write. A packet with immediate data takes a receive, which ends so.
+    fn refuse_access(&mut self, packet: &Inbound<'_>, host: &mut impl Host) -> Result<(), Failure> {
+        let receive = self.receives.ended_by(packet);
+        self.refuse(packet, NakCode::REMOTE_ACCESS_ERROR, receive, host)
+    }
+
     /// Refuses the request for good: the queue pair stops (IBA 9.9.2.4).
     fn refuse(
         &mut self,
@@ -325,10 +326,9 @@ impl Responder {
         receive: Option<Status>,
         host: &mut impl Host,
     ) -> Result<(), Failure> {
-        let counters = host.counters();
         match code {
-            NakCode::INVALID_REQUEST => counters.resp_remote_invalid_request += 1,
-            NakCode::REMOTE_ACCESS_ERROR => counters.resp_remote_access_errors += 1,
+            NakCode::INVALID_REQUEST => host.counters().resp_remote_invalid_request += 1,
+            NakCode::REMOTE_ACCESS_ERROR => host.count_access_error(),
             _ => {}
         }
         self.nak(packet.bth.psn, code);

@@ -87,7 +87,7 @@ impl Slot {
     /// Carries out a local operation of the queue pair `qpn`; else the status that it ends with.
     pub(crate) fn execute(&self, qpn: Qpn, pd: PdId, memory: &mut impl Memory) -> Result<(), Status> {
         match self.op {
-            SendOp::LocalInv { rkey } => memory.invalidate(qpn, pd, rkey).map_err(|_| Status::LocQpOpErr),
+            SendOp::LocalInv { rkey } => memory.invalidate(qpn, pd, rkey).map_err(|_| Status::MwBindErr),
             SendOp::BindWindow(bind) => memory.bind(qpn, pd, &bind).map_err(|_| Status::MwBindErr),
             _ => Ok(()),
         }

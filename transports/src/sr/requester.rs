@@ -207,7 +207,7 @@ impl Requester {
             return Ok(());
         };
         if expected > self.flight.next() {
-            host.counters().stale_acks += 1;
+            host.count_stale_answer();
             return Ok(());
         }
         let old = expected < self.flight.una();
@@ -336,7 +336,7 @@ impl Requester {
         match self.answers.judge(n) {
             PacketOrder::InOrder | PacketOrder::Early => {}
             PacketOrder::Duplicate => {
-                host.counters().stale_acks += 1;
+                host.count_stale_answer();
                 self.answers.on_duplicate(n);
                 return Ok(());
             }

@@ -43,7 +43,6 @@ impl Hindrance {
     const INVALID: Hindrance = Hindrance::Refuse { code: NakCode::INVALID_REQUEST, receive: None };
     /// It may come again when there is room, or when its turn has come.
     const LATER: Hindrance = Hindrance::NoReceive;
-    const ACCESS: Hindrance = Hindrance::Refuse { code: NakCode::REMOTE_ACCESS_ERROR, receive: None };
 }
 
 /// The role of a packet in its message, beside its payload.
@@ -162,6 +161,7 @@ impl Responder {
             PacketOrder::Early => true,
             PacketOrder::Duplicate => {
                 host.counters().duplicate_request += 1;
+                host.misfits().psn += 1;
                 self.arrivals.on_duplicate(n);
                 if planted(Bug::SrAtomicAgain)
                     && let Some(DataRequest::Atomic { addr, rkey, op }) = DataRequest::read(packet, link)
@@ -170,7 +170,10 @@ impl Responder {
                 }
                 return Ok(());
             }
-            PacketOrder::Beyond => return Ok(()),
+            PacketOrder::Beyond => {
+                host.misfits().psn += 1;
+                return Ok(());
+            }
         };
         host.counters().out_of_sequence += u64::from(early);
         let role = match self.place(n, packet, link, receives, host) {
@@ -291,7 +294,8 @@ impl Responder {
                 if (more || held) && host.check(region, u64::from(reth.len)).is_err()
                     || !left_out && !held && host.write(region, packet.payload).is_err()
                 {
-                    return Err(Hindrance::ACCESS);
+                    let (code, receive) = (NakCode::REMOTE_ACCESS_ERROR, receives.ended_by(packet));
+                    return Err(Hindrance::Refuse { code, receive });
                 }
                 if held && !self.held.hold(n, region, packet.payload) {
                     return Err(Hindrance::LATER);
@@ -364,8 +368,9 @@ impl Responder {
                 if let Some(key) = whole.invalidate
                     && host.invalidate(link.qpn, link.pd, key).is_err()
                 {
-                    let code = NakCode::REMOTE_ACCESS_ERROR;
-                    return Err(self.refuse(n, code, Some(Status::RemInvReqErr), host));
+                    // Without a word to the requester: nothing from here on is acknowledged.
+                    self.arrivals.fall_silent();
+                    return Err(Failure::Invalidate);
                 }
                 self.used = self.used.wrapping_add(1);
                 if planted(Bug::CompletionLost) && self.used.is_multiple_of(32) {
@@ -415,10 +420,9 @@ impl Responder {
 
     /// Refuses request `n` for good: the queue pair stops (IBA 9.9.2.4).
     fn refuse(&mut self, n: u64, code: NakCode, receive: Option<Status>, host: &mut impl Host) -> Failure {
-        let counters = host.counters();
         match code {
-            NakCode::INVALID_REQUEST => counters.resp_remote_invalid_request += 1,
-            NakCode::REMOTE_ACCESS_ERROR => counters.resp_remote_access_errors += 1,
+            NakCode::INVALID_REQUEST => host.counters().resp_remote_invalid_request += 1,
+            NakCode::REMOTE_ACCESS_ERROR => host.count_access_error(),
             _ => {}
         }
         self.nak = Some((n, Syndrome::Nak(code)));

@@ -93,7 +93,8 @@ static void dropped(struct end e[2])
 	OK(post(e[0].qp, &wr));
 	DONE(e[0].cq, 2, IBV_WC_SUCCESS);
 	NOTHING(e[1].cq, 30);
-	wr.wr.ud.remote_qpn = e[1].qp->qp_num;
+	// Of the number of a queue pair the low 24 bits count.
+	wr.wr.ud.remote_qpn = e[1].qp->qp_num | 0xab000000;
 	for (int i = 0; i < 2; i++) {
 		OK(post(e[0].qp, &wr));
 		DONE(e[0].cq, 2, IBV_WC_SUCCESS);

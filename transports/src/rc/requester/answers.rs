@@ -26,7 +26,7 @@ impl Requester {
                 if covers {
                     self.acknowledge_requests(now, psn.next(), false, link, host)?;
                 } else {
-                    host.counters().stale_acks += 1;
+                    host.count_stale_answer();
                 }
                 // The last answer given again may bring new credits (IBA 9.7.7.2.3); an older one brings old ones.
                 if covers || psn.next() == self.window.una {
@@ -38,7 +38,7 @@ impl Requester {
             Syndrome::Nak(code) if code.0 > NakCode::REMOTE_OPERATIONAL_ERROR.0 => Ok(()),
             Syndrome::Nak(code) => {
                 if !self.window.contains(psn) {
-                    host.counters().stale_acks += 1;
+                    host.count_stale_answer();
                     return Ok(());
                 }
                 // A NAK acknowledges everything before its PSN (IBA 9.7.5.1.1).
@@ -49,7 +49,7 @@ impl Requester {
             }
             Syndrome::RnrNak(timer) => {
                 if !self.window.contains(psn) {
-                    host.counters().stale_acks += 1;
+                    host.count_stale_answer();
                     return Ok(());
                 }
                 if !self.acknowledge_requests(now, psn, false, link, host)? {

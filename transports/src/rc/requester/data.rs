@@ -55,11 +55,11 @@ impl Requester {
         };
         let psn = self.window.una.add((missing - self.una) as u32);
         self.acknowledge(now, psn, link, host)?;
-        // What was under way behind the skipped answer implies the same again, and is to be ignored. Data comes in order: if it is not
-        // behind the first of it, once the request has left again, it was sent a second time, and what was skipped was lost again.
+        // What was under way behind the skipped answer implies the same again, and is to be ignored. But if the data that implied it first
+        // comes a second time, once the request has left again, what was skipped was lost again.
         let implied = match self.implied_nak {
             Some((n, first)) if n == missing => {
-                is_data && end <= first && self.go_back_n.next_resend(self.window) != Some(psn)
+                is_data && end == first && self.go_back_n.next_resend(self.window) != Some(psn)
             }
             _ => true,
         };
@@ -84,7 +84,7 @@ impl Requester {
     ) -> Result<(), Failure> {
         let psn = packet.bth.psn;
         if !self.window.contains(psn) {
-            host.counters().stale_acks += 1;
+            host.count_stale_answer();
             return Ok(());
         }
         if !self.acknowledge_requests(now, psn, true, link, host)? {

@@ -225,14 +225,20 @@ impl Responder {
         }
         let packets = link.mtu.packets(len);
         let in_the_past = packets <= self.expected.forward_from(packet.bth.psn);
-        let allowed = || host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_ok();
-        (in_the_past && allowed()).then_some(DataAnswer::Read { addr, rkey, len, next: 0, packets })
+        if !in_the_past {
+            return None;
+        }
+        if host.check(remote(link, rkey, addr, Access::REMOTE_READ), u64::from(len)).is_err() {
+            host.misfits().rkey += 1;
+            return None;
+        }
+        Some(DataAnswer::Read { addr, rkey, len, next: 0, packets })
     }
 
     /// Writes the next packet of the oldest answer.
     pub(super) fn send_data(&mut self, tx: &mut TxFrame<'_>, link: &Link, host: &mut impl Host) -> bool {
         let credits = Syndrome::Ack(self.receives.credits());
-        let Some(Job { psn, msn, answer, .. }) = self.data.jobs.front_mut() else { return false };
+        let Some(Job { psn, msn, replay, answer }) = self.data.jobs.front_mut() else { return false };
         match answer {
             DataAnswer::Atomic { found } => {
                 let ext = ExtHeaders {
@@ -260,11 +266,19 @@ impl Responder {
                 let addr = addr.wrapping_add(u64::from(offset));
                 let region = remote(link, *rkey, addr, Access::REMOTE_READ);
                 *next += 1;
-                if *next == *packets {
+                let (replay, ends) = (*replay, *next == *packets);
+                if ends {
                     self.data.jobs.pop_front();
                 }
                 match write_response(tx, link, &fields, &ext, region, host) {
                     Some(sent) => sent,
+                    // The requester may have had the answer when the memory went: it is left to ask again.
+                    None if replay => {
+                        if !ends {
+                            self.data.jobs.pop_front();
+                        }
+                        self.poll_transmit(tx, link, host)
+                    }
                     None => {
                         // The memory is gone since the request came; what follows cannot be answered either.
                         host.counters().resp_remote_access_errors += 1;
