@@ -1,5 +1,7 @@
 //! Address handles, by names that are not used again soon.
 
+use std::collections::VecDeque;
+
 use softnic_transports::AhId;
 use softnic_transports::memory::PdId;
 use softnic_wire::Template;
@@ -19,6 +21,8 @@ pub(crate) struct AddressHandle {
 pub(crate) struct AddressHandles {
     /// Each place with how often its handle was destroyed.
     places: Vec<(u32, Option<AddressHandle>)>,
+    /// Places without a handle, the one that has been free longest first.
+    free: VecDeque<u32>,
 }
 
 impl AddressHandles {
@@ -26,13 +30,14 @@ impl AddressHandles {
     const PLACE_BITS: u32 = 20;
 
     pub(crate) fn insert(&mut self, handle: AddressHandle) -> Option<AhId> {
-        let place = self.places.iter().position(|(_, h)| h.is_none()).unwrap_or(self.places.len());
-        if place >> Self::PLACE_BITS != 0 {
-            return None;
-        }
-        if place == self.places.len() {
-            self.places.push((0, None));
-        }
+        let place = match self.free.pop_front() {
+            Some(place) => place as usize,
+            None if self.places.len() >> Self::PLACE_BITS != 0 => return None,
+            None => {
+                self.places.push((0, None));
+                self.places.len() - 1
+            }
+        };
         let (count, slot) = &mut self.places[place];
         *slot = Some(handle);
         Some(AhId(*count << Self::PLACE_BITS | place as u32))
@@ -55,6 +60,7 @@ impl AddressHandles {
         let place = self.place(id)?;
         let (count, slot) = &mut self.places[place];
         *count = count.wrapping_add(1);
+        self.free.push_back(place as u32);
         slot.take()
     }
 

@@ -9,7 +9,7 @@ mod receive;
 mod shims;
 mod transmit;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 pub use negotiation::negotiated_qp;
@@ -198,7 +198,12 @@ pub struct Nic {
     payload: PayloadMode,
     random: Box<dyn Generator>,
     shared: Shared,
-    pds: Vec<bool>,
+    /// Protection domains. Their numbers are not used again.
+    pds: BTreeSet<u32>,
+    next_pd: u32,
+    /// Places of completion queues and of shared receive queues that were destroyed.
+    free_cqs: Vec<u32>,
+    free_srqs: Vec<u32>,
     owner: Owner,
     /// Queue pair number to slot.
     qpns: RandomTable<u32>,
@@ -241,7 +246,10 @@ impl Nic {
                 events: VecDeque::new(),
                 completion_events: VecDeque::new(),
             },
-            pds: Vec::new(),
+            pds: BTreeSet::new(),
+            next_pd: 0,
+            free_cqs: Vec::new(),
+            free_srqs: Vec::new(),
             owner: Owner::default(),
             qpns: RandomTable::new(24),
             gsi: None,

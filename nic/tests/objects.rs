@@ -6,8 +6,8 @@ use crate::common::*;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::{CqId, Data, RecvWr, SendOp, Sge, Status};
-use softnic_nic::{Buffer, CqError, MrError, ObjectError, QpInit, QpKind};
-use softnic_wire::{Node, PathMtu, Qpn};
+use softnic_nic::{AddressAttr, Buffer, CqError, MrError, ObjectError, QpInit, QpKind};
+use softnic_wire::{MacAddr, Node, PathMtu, Qpn};
 
 const REMOTE: Access = Access::REMOTE_WRITE;
 
@@ -29,6 +29,27 @@ fn a_domain_is_busy_while_regions_or_queue_pairs_use_it() {
     assert_eq!(nic.reg_mr(*pd, &Buffer::new(0, 1), Access::NONE), Err(MrError::NoSuchPd));
     assert_eq!(nic.alloc_null_mr(PdId(99), Access::NONE), Err(MrError::NoSuchPd));
     assert_ne!(nic.alloc_pd(), *pd, "a number is not used again: whoever still holds it must not get in");
+}
+
+#[test]
+fn queues_and_address_handles_that_come_and_go_use_their_places_again() {
+    let mut w = World::new(Options::default());
+    let attr = AddressAttr::new(address(B).0, MacAddr([2, 0, 0, 0, 0, 9]), 0, 1);
+    let Host { nic, pd, .. } = &mut w.hosts[A];
+    let (cq, srq) = (nic.create_cq(1), nic.create_srq(*pd, 1, 1).unwrap());
+    nic.destroy_cq(cq).unwrap();
+    nic.destroy_srq(srq).unwrap();
+    let mut names = Vec::new();
+    for _ in 0..100 {
+        assert_eq!((nic.create_cq(1), nic.create_srq(*pd, 1, 1)), (cq, Ok(srq)));
+        nic.destroy_cq(cq).unwrap();
+        nic.destroy_srq(srq).unwrap();
+        let ah = nic.create_ah(*pd, &attr).unwrap();
+        assert!(!names.contains(&ah), "a datagram that waits for a destroyed handle goes nowhere else");
+        names.push(ah);
+        nic.destroy_ah(ah).unwrap();
+        assert_eq!(nic.destroy_cq(cq), Err(CqError::NoSuchCq));
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod api;
 mod background;
 #[cfg(target_os = "linux")]
 pub mod bump;
+mod capture_file;
 mod dgram;
 mod driver;
 mod engine;

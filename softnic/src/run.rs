@@ -7,6 +7,7 @@ pub(crate) mod library;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -201,7 +202,9 @@ fn writable(file: &Path) -> Result<PathBuf, String> {
     let failed = |e| format!("cannot write the capture {}: {e}", file.display());
     let whole = std::path::absolute(file).map_err(failed)?;
     let is_new = !whole.exists();
-    OpenOptions::new().append(true).create(true).open(&whole).map_err(failed)?;
+    // As the library will open it.
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW).open(&whole).map_err(failed)?;
     if is_new {
         std::fs::remove_file(&whole).map_err(failed)?;
     }

@@ -35,6 +35,15 @@ pub(crate) fn pointer<T, U>(verb: impl FnOnce() -> Result<Box<T>, Errno>) -> *mu
     }
 }
 
+/// Refuses what there is no memory for. Rust ends the process where an allocation fails, so large ones are tried before.
+pub(crate) fn check_memory(count: usize, size: usize) -> Result<(), Errno> {
+    let mut room = Vec::<u8>::new();
+    let tried = count.checked_mul(size).is_some_and(|bytes| room.try_reserve_exact(bytes).is_ok());
+    // Lest the compiler finds out that nobody uses it.
+    std::hint::black_box(&room);
+    if tried { Ok(()) } else { Err(Errno::ENOMEM) }
+}
+
 /// Pointers in memory of C's, with a NULL behind them; NULL, and errno, where there is none.
 pub(crate) fn c_list<T>(items: impl ExactSizeIterator<Item = *mut T>) -> *mut *mut T {
     // SAFETY: plain memory, with a NULL at the end because it is zeroed.

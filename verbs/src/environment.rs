@@ -27,6 +27,13 @@ pub(crate) fn usual_transport() -> Transport {
     environment().map_or(Transport::default(), |environment| environment.transport)
 }
 
+/// Whether the program has rights that whoever started it has not (setuid, capabilities of its file): then it is not for the environment to
+/// say which files are written and which devices are opened.
+fn is_privileged() -> bool {
+    // SAFETY: it only looks up a number that the kernel gave to the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// A variable that is set to something.
 fn variable(name: &str) -> Result<Option<String>, String> {
     match env::var(name) {
@@ -39,6 +46,9 @@ fn variable(name: &str) -> Result<Option<String>, String> {
 
 impl Environment {
     fn read() -> Result<Environment, String> {
+        if is_privileged() {
+            return Err("the variables SOFTNIC_* are ignored in a program with the rights of another user".into());
+        }
         let devices = match variable("SOFTNIC_DEV")? {
             Some(names) => names
                 .split(';')

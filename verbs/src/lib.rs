@@ -10,7 +10,7 @@
 //! - `calls/`: verbs that concern several kinds of objects, and the tables of functions that inlined verbs call.
 //! - `objects/`: what programs hold pointers to, with reference counts; `objects.rs` has them in their order.
 //! - `c_result`, `exit`, `fork`, `environment`: the result of a verb as C gets it; the process that the library is in.
-//! - `codes`, `gid`, `limits`, `errno`: numbers of verbs, and what they mean to the runtime.
+//! - `codes`, `gid`, `limits`, `errno`, `message`: numbers of verbs, what they mean to the runtime, and what is said on stderr.
 //! - `abi/`: the structs of the C headers.
 //!
 //! What a lower layer must call of a higher one is handed in: a table of functions when an object is made, `exit::at` for the end of the
@@ -32,5 +32,6 @@ mod exports;
 mod fork;
 mod gid;
 mod limits;
+mod message;
 mod objects;
 mod rdmacm;

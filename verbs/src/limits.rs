@@ -18,6 +18,8 @@ const fn held(size: u32) -> u32 {
     size + size.next_power_of_two()
 }
 
+/// Bytes that a work request takes beside its elements, at most: in its ring, twice as long as the queue may be, and in the NIC.
+pub(crate) const WORK_REQUEST: usize = 1024;
 /// Entries of a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 22;
 /// READs and atomics of a queue pair at a time.

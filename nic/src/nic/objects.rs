@@ -67,13 +67,29 @@ pub(super) fn place<T>(list: &mut Vec<Option<T>>, value: T) -> u32 {
     index as u32
 }
 
+/// Puts a value into one of the free places of a list, or behind its end; its index.
+fn reuse<T>(list: &mut Vec<Option<T>>, free: &mut Vec<u32>, value: T) -> u32 {
+    match free.pop() {
+        Some(index) => {
+            list[index as usize] = Some(value);
+            index
+        }
+        None => {
+            list.push(Some(value));
+            list.len() as u32 - 1
+        }
+    }
+}
+
 impl Nic {
     // ---- protection domains ----
 
     /// Makes a protection domain.
     pub fn alloc_pd(&mut self) -> PdId {
-        self.pds.push(true);
-        PdId(self.pds.len() as u32 - 1)
+        let pd = self.next_pd;
+        self.pds.insert(pd);
+        self.next_pd += 1;
+        PdId(pd)
     }
 
     /// Destroys a protection domain that nothing uses.
@@ -86,14 +102,14 @@ impl Nic {
         if used {
             return Err(ObjectError::Busy);
         }
-        self.pds[pd.0 as usize] = false;
+        self.pds.remove(&pd.0);
         Ok(())
     }
 
     pub(super) fn check_pd(&self, pd: PdId) -> Result<(), ObjectError> {
-        match self.pds.get(pd.0 as usize) {
-            Some(true) => Ok(()),
-            _ => Err(ObjectError::NoSuchPd),
+        match self.pds.contains(&pd.0) {
+            true => Ok(()),
+            false => Err(ObjectError::NoSuchPd),
         }
     }
 
@@ -173,15 +189,17 @@ impl Nic {
 
     /// Makes a completion queue for `capacity` completions.
     pub fn create_cq(&mut self, capacity: usize) -> CqId {
-        self.shared.cqs.push(Some(Cq::new(capacity)));
-        CqId(self.shared.cqs.len() as u32 - 1)
+        self.add_cq(Cq::new(capacity))
+    }
+
+    fn add_cq(&mut self, cq: Cq) -> CqId {
+        CqId(reuse(&mut self.shared.cqs, &mut self.free_cqs, cq))
     }
 
     /// Makes a completion queue that is a value: it gets each completion when it happens. It is never full, never polled, never
     /// armed; and of queue pairs whose receives complete there, WRITEs with immediate need no receive.
     pub fn create_cq_sink(&mut self, sink: Box<dyn Sink>) -> CqId {
-        self.shared.cqs.push(Some(Cq::of_sink(sink)));
-        CqId(self.shared.cqs.len() as u32 - 1)
+        self.add_cq(Cq::of_sink(sink))
     }
 
     /// The value of a completion queue that is one.
@@ -197,6 +215,7 @@ impl Nic {
             Some(found) if found.users > 0 => Err(CqError::Busy),
             Some(_) => {
                 *slot = None;
+                self.free_cqs.push(cq.0);
                 self.forget_events(|event| event == Event::CqErr(cq));
                 self.shared.completion_events.retain(|&id| id != cq);
                 Ok(())
@@ -251,7 +270,7 @@ impl Nic {
         if max_wr > MAX_WR || u32::from(rules.max_sge) > MAX_SGE {
             return Err(ObjectError::TooLarge);
         }
-        Ok(SrqId(place(&mut self.shared.srqs, Srq::new(pd, max_wr, rules))))
+        Ok(SrqId(reuse(&mut self.shared.srqs, &mut self.free_srqs, Srq::new(pd, max_wr, rules))))
     }
 
     pub(super) fn srq(&mut self, srq: SrqId) -> Result<&mut Srq, ObjectError> {
@@ -267,6 +286,7 @@ impl Nic {
             return Err(ObjectError::Busy);
         }
         self.shared.srqs[srq.0 as usize] = None;
+        self.free_srqs.push(srq.0);
         self.forget_events(|event| event == Event::SrqLimit(srq));
         Ok(())
     }

@@ -3,7 +3,6 @@
 mod follow;
 mod spec;
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,6 +22,7 @@ use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
 use super::path::Network;
 use crate::afxdp::{self, AfXdp, AfXdpError};
+use crate::capture_file;
 use crate::driver::{Driver, DriverError};
 use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::host_network::{HostNetwork, HostNetworkError};
@@ -295,7 +295,7 @@ fn record(driver: &mut Driver<Nic, Io>, path: &Path, index: usize) -> Result<(),
         _ => PathBuf::from(format!("{}.{index}", path.display())),
     };
     let failed = |error| OpenError::Capture { path: path.clone(), error };
-    let file: Box<dyn Write + Send> = Box::new(BufWriter::new(File::create(&path).map_err(failed)?));
+    let file: Box<dyn Write + Send> = Box::new(BufWriter::new(capture_file::create(&path).map_err(failed)?));
     driver.record(file).map_err(|e| match e {
         DriverError::Capture(error) | DriverError::Io(error) => failed(error),
         other => failed(io::Error::other(other.to_string())),

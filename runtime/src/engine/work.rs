@@ -31,6 +31,8 @@ pub(crate) struct WorkQueue {
 #[derive(Default)]
 pub(super) struct Work {
     queues: Vec<Option<WorkQueue>>,
+    /// Places of queues that were removed.
+    free: Vec<u32>,
     /// Queues whose work found no room in the NIC.
     stalled: Vec<u32>,
 }
@@ -38,20 +40,23 @@ pub(super) struct Work {
 impl Work {
     /// Another queue; its number.
     pub(super) fn add(&mut self, queue: WorkQueue) -> Option<u32> {
-        let index = self.queues.iter().position(Option::is_none).unwrap_or(self.queues.len());
-        if index >= MAX_QUEUES {
-            return None;
-        }
-        if index == self.queues.len() {
-            self.queues.push(None);
-        }
+        let index = match self.free.pop() {
+            Some(index) => index as usize,
+            None if self.queues.len() >= MAX_QUEUES => return None,
+            None => {
+                self.queues.push(None);
+                self.queues.len() - 1
+            }
+        };
         self.queues[index] = Some(queue);
         Some(index as u32)
     }
 
     pub(super) fn remove(&mut self, index: u32) {
-        if let Some(place) = self.queues.get_mut(index as usize) {
-            *place = None;
+        if let Some(place) = self.queues.get_mut(index as usize)
+            && place.take().is_some()
+        {
+            self.free.push(index);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::abi::*;
 use crate::c_result::c_list;
 use crate::calls::files;
 use crate::environment::environment;
+use crate::message::say;
 use crate::objects::device::Device;
 use crate::{exit, fork};
 
@@ -17,7 +18,7 @@ pub(crate) fn devices() -> &'static [Device] {
         let environment = match environment() {
             Ok(environment) => environment,
             Err(why) => {
-                eprintln!("softnic: {why}");
+                say(format_args!("{why}"));
                 return Vec::new();
             }
         };

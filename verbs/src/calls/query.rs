@@ -14,6 +14,10 @@ use crate::limits::{MAX_CQE, MAX_QP_WR, MAX_RD_ATOMIC};
 use crate::objects::context::{Context, ContextPtr};
 
 const MAX_OBJECTS: c_int = 1 << 16;
+/// Regions, and as many windows: together a quarter of the keys that can be given out.
+const MAX_KEYS: c_int = 1 << 19;
+/// Address handles.
+const MAX_ADDRESSES: c_int = 1 << 18;
 /// An OUI in place of a vendor's, which programs expect to be something: of those that are administered locally, so nobody's.
 const VENDOR_ID: u32 = 0x02_53_4e;
 /// GIDs that there is room for, at least: like devices whose addresses come and go, ours has entries that are empty.
@@ -48,7 +52,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         max_sge_rd: MAX_SGE as c_int,
         max_cq: MAX_OBJECTS,
         max_cqe: MAX_CQE as c_int,
-        max_mr: 1 << 23,
+        max_mr: MAX_KEYS,
         max_pd: MAX_OBJECTS,
         max_qp_rd_atom: c_int::from(MAX_RD_ATOMIC),
         max_ee_rd_atom: 0,
@@ -58,13 +62,13 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         atomic_cap: IBV_ATOMIC_GLOB,
         max_ee: 0,
         max_rdd: 0,
-        max_mw: 1 << 23,
+        max_mw: MAX_KEYS,
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
         max_mcast_grp: 1 << 12,
         max_mcast_qp_attach: MAX_OBJECTS,
         max_total_mcast_qp_attach: MAX_OBJECTS,
-        max_ah: 1 << 20,
+        max_ah: MAX_ADDRESSES,
         max_fmr: 0,
         max_map_per_fmr: 0,
         max_srq: MAX_OBJECTS,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use softnic_runtime::api::{Completion, CompletionQueue, Notify};
 
 use crate::abi::*;
-use crate::c_result::status;
+use crate::c_result::{check_memory, status};
 use crate::errno::Errno;
 use crate::limits::MAX_CQE;
 use crate::objects::completion_channel::Channel;
@@ -94,6 +94,12 @@ impl Object for Cq {
     }
 }
 
+/// Whether there is memory for so many completions: each engine has a queue and a ring.
+fn check_room(context: ContextPtr<'_>, cqe: u32) -> Result<(), Errno> {
+    let completions = (cqe as usize + cqe.next_power_of_two() as usize) * context.nic().runtime.engines();
+    check_memory(completions, size_of::<Completion>())
+}
+
 /// What makes a queue, plain or extended; `readers` read its completions field by field.
 pub(crate) fn make(
     context: ContextPtr<'_>,
@@ -107,6 +113,7 @@ pub(crate) fn make(
         return Err(Errno::EINVAL);
     }
     let channel = Pointer::<Channel>::new(channel).optional()?;
+    check_room(context, cqe)?;
     // The channel names queues by their address, so that comes first.
     let mut room = Box::<Cq>::new_uninit();
     let name = room.as_mut_ptr().expose_provenance() as u64;
@@ -166,6 +173,7 @@ pub(crate) extern "C" fn resize(cq: Pointer<Cq>, cqe: c_int) -> c_int {
     status(|| {
         let cq = cq.get()?;
         let wanted = u32::try_from(cqe).ok().filter(|&n| n > 0 && n <= MAX_CQE).ok_or(Errno::EINVAL)?;
+        check_room(cq.context(), wanted)?;
         cq.ours.queue.resize(wanted as usize)?;
         cq.base.cq.cqe.store(cqe, Ordering::Relaxed);
         Ok(())

@@ -9,6 +9,7 @@ use crate::abi::*;
 use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
+use crate::message::say;
 use crate::objects::nic::{Nic, Nics};
 
 /// A device, as a program has it.
@@ -125,7 +126,7 @@ impl Device {
         }
         let options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
         let nics = Nics::open(&self.group.spec, &options).map_err(|e| {
-            eprintln!("softnic: {e}");
+            say(format_args!("{e}"));
             errno_of(&e)
         })?;
         exit::watch();

@@ -9,6 +9,7 @@ use softnic_runtime::api::{self, DeviceSpec, Event, EventSink, FallbackReason, F
 use crate::abi::c_int;
 use crate::environment::usual_transport;
 use crate::fork;
+use crate::message::say;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 
 /// NICs that were opened together.
@@ -103,18 +104,14 @@ impl Owners {
         let transport = usual_transport();
         match (why, &self.interface) {
             (FallbackReason::Refused | FallbackReason::NothingInCommon, _) => {
-                eprintln!("softnic: {peer} does not speak {transport}: rc is used");
+                say(format_args!("{peer} does not speak {transport}: rc is used"));
             }
             (FallbackReason::Silent | FallbackReason::KnownSilent, _) => {
-                eprintln!("softnic: {peer} says nothing about {transport}: rc is used");
+                say(format_args!("{peer} says nothing about {transport}: rc is used"));
             }
-            (FallbackReason::LinkMtu(mtu), Some(interface)) => eprintln!(
-                "softnic: {transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used"
-            ),
+            (FallbackReason::LinkMtu(mtu), Some(interface)) => say(format_args!("{transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used")),
             (FallbackReason::LinkMtu(mtu), None) => {
-                eprintln!(
-                    "softnic: {transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"
-                );
+                say(format_args!("{transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"));
             }
         }
     }

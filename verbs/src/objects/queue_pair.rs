@@ -8,11 +8,11 @@ use std::sync::{Mutex as Lock, MutexGuard};
 use softnic_runtime::api::{Caps, Cc, MAX_INLINE, MAX_SGE, QpAttr, QpKind, QpOptions, QpState, QueuePair, Transport};
 
 use crate::abi::*;
-use crate::c_result::status;
+use crate::c_result::{check_memory, status};
 use crate::codes::state_code;
 use crate::environment::environment;
 use crate::errno::Errno;
-use crate::limits::{MAX_QP_WR, queue_size};
+use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size};
 use crate::objects::building::Builder;
 use crate::objects::completion_queue::Cq;
 use crate::objects::context::{ContextPtr, Kind, Retire};
@@ -179,6 +179,9 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         max_recv_sge: cap.max_recv_sge,
         max_inline: cap.max_inline_data,
     };
+    let work = |wr: u32, sge: u32| check_memory(wr as usize, WORK_REQUEST + sge as usize * size_of::<ibv_sge>());
+    work(caps.max_send_wr, caps.max_send_sge + caps.max_inline.div_ceil(size_of::<ibv_sge>() as u32))?;
+    work(caps.max_recv_wr, caps.max_recv_sge)?;
     let options = QpOptions {
         kind,
         send_cq: send.ours.queue.clone(),

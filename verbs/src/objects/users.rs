@@ -13,12 +13,13 @@ impl Users {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The last use of the object before this happens before the object is freed.
     pub(crate) fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Release);
     }
 
     pub(crate) fn none(&self) -> Result<(), Errno> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.0.load(Ordering::Acquire) {
             0 => Ok(()),
             _ => Err(Errno::EBUSY),
         }

@@ -12,6 +12,7 @@ use crate::calls::{device_list, open};
 use crate::errno::Errno;
 use crate::exit;
 use crate::fork;
+use crate::message::say;
 use crate::objects::context::{Context, ContextPtr};
 use crate::objects::device::Device;
 use crate::objects::domain::{self, Pd};
@@ -41,7 +42,7 @@ impl CmDevice {
             return Err(Errno::last());
         }
         let manager = ConnectionManager::new(&pointer.nic().runtime).map_err(|e| {
-            eprintln!("softnic: {e}");
+            say(format_args!("{e}"));
             Errno(libc::ENODEV)
         })?;
         pointer.nic().owners.tell_first_data(manager.first_data());
