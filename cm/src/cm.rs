@@ -14,7 +14,7 @@ use crate::listen::Listener;
 use crate::{CmId, Config, Counters, Disconnect, Error, Event, ListenId, Route, State};
 
 /// Answers to messages that belong to no connection, waiting to be sent.
-const MAX_STRAYS: usize = 64;
+const MAX_STRAYS: usize = 4096;
 
 /// Round trips that wait to be asked for, at most.
 const MAX_ROUND_TRIPS: usize = 64;
@@ -41,6 +41,8 @@ pub struct Cm {
     lingering: BTreeSet<(Instant, CmId)>,
     ready: VecDeque<CmId>,
     strays: VecDeque<(Route, Outgoing)>,
+    /// Whether the last MAD that left was one of them.
+    stray_was_last: bool,
     events: VecDeque<Event>,
     round_trips: VecDeque<(IpAddr, Duration)>,
     pub(crate) counters: Counters,
@@ -72,6 +74,7 @@ impl Cm {
             lingering: BTreeSet::new(),
             ready: VecDeque::new(),
             strays: VecDeque::new(),
+            stray_was_last: false,
             events: VecDeque::new(),
             round_trips: VecDeque::new(),
             counters: Counters::default(),
@@ -100,7 +103,11 @@ impl Cm {
 
     /// Writes the next MAD that goes out now, and says where to; `None` when there is none.
     pub fn poll_transmit(&mut self, now: Instant, mad: &mut [u8; MAD_LEN]) -> Option<Route> {
-        if let Some((route, out)) = self.strays.pop_front() {
+        // In turn, so that strangers, however many, do not keep connections from sending.
+        if !std::mem::take(&mut self.stray_was_last)
+            && let Some((route, out)) = self.strays.pop_front()
+        {
+            self.stray_was_last = true;
             return Some(self.emit(&route, &out, mad));
         }
         while let Some(&id) = self.ready.front() {
@@ -118,17 +125,20 @@ impl Cm {
                 if due {
                     if conn.sent == 0 {
                         conn.asked = now;
+                        // Retries and times of a connection that a peer asked for are the peer's, and must not hold a place here for long.
+                        conn.patience_ends = (!conn.active).then_some(now + self.config.longest_wait);
                     }
                     conn.sent = conn.sent.saturating_add(1);
                     let interval = conn.interval;
-                    self.set_deadline(id, Some(now + interval));
+                    self.await_answer(id, now + interval);
                 }
                 return Some(self.emit(&route, &out, mad));
             }
             conn.queued = false;
             self.ready.pop_front();
         }
-        None
+        let (route, out) = self.strays.pop_front()?;
+        Some(self.emit(&route, &out, mad))
     }
 
     fn emit(&mut self, route: &Route, out: &Outgoing, mad: &mut [u8; MAD_LEN]) -> Route {
@@ -151,7 +161,7 @@ impl Cm {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             match conn.state {
                 State::ReqSent | State::RepSent | State::DreqSent | State::SidrSent
-                    if conn.sent <= conn.max_retries =>
+                    if conn.sent <= conn.max_retries && conn.patience_ends.is_none_or(|end| at < end) =>
                 {
                     conn.request_due = true;
                     self.counters.retransmitted += 1;
@@ -306,6 +316,12 @@ impl Cm {
         if let Some(new) = deadline {
             self.timers.insert((new, id));
         }
+    }
+
+    /// An answer to the request that was sent is awaited until then, or until the peer's time is over.
+    pub(crate) fn await_answer(&mut self, id: CmId, until: Instant) {
+        let end = self.conns.get(&id).and_then(|conn| conn.patience_ends);
+        self.set_deadline(id, Some(end.map_or(until, |end| until.min(end))));
     }
 
     /// A new state; who leaves those that wait for the program also leaves its listener's backlog.

@@ -15,7 +15,8 @@ pub struct Config {
     pub max_connections: usize,
     /// Events that may wait to be polled before requests of peers are dropped.
     pub max_events: usize,
-    /// No time that a peer asks for is longer than this: timewait, answers, the time that an MRA asks for.
+    /// No time that a peer asks for is longer than this: timewait, answers, the time that an MRA asks for, and all retries of a connection
+    /// that the peer asked for together.
     pub longest_wait: Duration,
     /// How long the answer to a service id resolution is kept for requests that come again.
     pub sidr_hold: Duration,

@@ -99,6 +99,8 @@ pub(crate) struct Conn {
     pub(crate) sent: u8,
     pub(crate) asked: Instant,
     pub(crate) max_retries: u8,
+    /// When the request is given up, however many retries are left.
+    pub(crate) patience_ends: Option<Instant>,
     /// How long packets may be on their way: the time in timewait.
     pub(crate) timewait: Duration,
     /// How long the peer may go on sending its request.
@@ -130,6 +132,7 @@ impl Conn {
             sent: 0,
             asked: Instant::ZERO,
             max_retries: 0,
+            patience_ends: None,
             timewait: Duration::ZERO,
             horizon: Duration::ZERO,
         }

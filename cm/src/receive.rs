@@ -1,12 +1,13 @@
 //! What comes in: each MAD is read, and goes to the handler of its message.
 
+mod lap;
 mod refuse;
 mod release;
 mod reply;
 mod request;
 
 use softnic_wire::mad::cm::{CLASS_VERSION, Message, RejReason, Responded};
-use softnic_wire::mad::{BASE_VERSION, Method, Repr, Status};
+use softnic_wire::mad::{Attribute, BASE_VERSION, Method, Repr, Status};
 use softnic_wire::{Instant, Qpn};
 
 use crate::conn::{Conn, rej};
@@ -38,6 +39,7 @@ impl Cm {
             Message::Drep(m) => self.handle_drep(now, route, m),
             Message::SidrReq(m) => self.handle_sidr_req(route, tid, m),
             Message::SidrRep(m) => self.handle_sidr_rep(route, m),
+            Message::Other { attribute: Attribute::CM_LAP, data } => self.handle_lap(route, tid, data),
             Message::Other { .. } => self.counters.unsupported += 1,
         }
     }

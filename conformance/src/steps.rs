@@ -55,7 +55,8 @@ impl Report {
             let begin = Instant::now();
             let outcome = match step.long && !all {
                 true => Outcome::LeftOut("runs with --all".into()),
-                false => (step.run)(),
+                // A layer that panics does not keep the later ones from running either.
+                false => std::panic::catch_unwind(step.run).unwrap_or_else(|_| Outcome::Failed("it panicked".into())),
             };
             match &outcome {
                 Outcome::Passed(_) => {}
@@ -117,10 +118,13 @@ pub fn shell_with(words: &[&str], env: &[(&str, &str)]) -> Outcome {
 
 /// Like [`shell_with`], for `cargo test`: also counts the tests, by what each test program says at its end. A test that cannot do its
 /// work here says `LEFT OUT` on stderr, and is not counted among those that passed.
+///
+/// A test program that fails does not keep those behind it from running.
 pub fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
+    let words = &all_programs(words)[..];
     let shown: String = env.iter().map(|(k, v)| format!("{k}='{v}' ")).collect();
     println!("$ {shown}{}", words.join(" "));
-    let run = || -> std::io::Result<(ExitStatus, u64, u64, u64)> {
+    let run = || -> std::io::Result<(ExitStatus, u64, u64, u64, u64)> {
         let mut child =
             command(words).envs(env.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let errors = BufReader::new(child.stderr.take().expect("it was asked for"));
@@ -128,26 +132,34 @@ pub fn cargo_test(words: &[&str], env: &[(&str, &str)]) -> Outcome {
             let shown = errors.lines().map_while(Result::ok).inspect(|line| eprintln!("{line}"));
             shown.filter(|line| line.starts_with("LEFT OUT: ")).count() as u64
         });
-        let (mut passed, mut ignored) = (0, 0);
+        let (mut passed, mut failed, mut ignored) = (0, 0, 0);
         for line in BufReader::new(child.stdout.take().expect("it was asked for")).lines() {
             let line = line?;
             println!("{line}");
             passed += count(&line, "passed");
+            failed += count(&line, "failed");
             ignored += count(&line, "ignored");
         }
         let status = child.wait()?;
-        Ok((status, passed, ignored, left_out.join().unwrap_or(0)))
+        Ok((status, passed, failed, ignored, left_out.join().unwrap_or(0)))
     };
     match run() {
         Ok((status, 0, ..)) if status.success() => Outcome::Failed("not a single test was run".into()),
-        Ok((status, passed, ignored, left_out)) if status.success() => {
+        Ok((status, passed, _, ignored, left_out)) if status.success() => {
             let more = [(ignored, "ignored"), (left_out, "left out, named above")];
             let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
             Outcome::Passed(format!("{} tests{more}", passed.saturating_sub(left_out)))
         }
+        Ok((_, passed, failed, ..)) if failed > 0 => Outcome::Failed(format!("{failed} tests of {}", passed + failed)),
         Ok((status, ..)) => Outcome::Failed(format!("`{}`: {status}", words.join(" "))),
         Err(e) => Outcome::Failed(format!("`{}`: {e}", words[0])),
     }
+}
+
+/// A `cargo test` that runs all test programs, whichever fail.
+fn all_programs<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    let test = words.iter().position(|&word| word == "test").map_or(words.len(), |at| at + 1);
+    [&words[..test], &["--no-fail-fast"], &words[test..]].concat()
 }
 
 /// The number before `what` in `test result: ok. 41 passed; 0 failed; …`; 0 in any other line.
@@ -171,6 +183,17 @@ mod tests {
     fn tests_are_counted() {
         let line = "test result: ok. 41 passed; 0 failed; 2 ignored; 0 measured; 37 filtered out; finished in 0.18s";
         assert_eq!((count(line, "passed"), count(line, "ignored"), count("41 passed", "passed")), (41, 2, 0));
+    }
+
+    #[test]
+    fn a_failure_hides_neither_test_programs_nor_layers() {
+        let words = all_programs(&["cargo", "test", "-p", "softnic-nic", "--", "ports"]);
+        assert_eq!(words, ["cargo", "test", "--no-fail-fast", "-p", "softnic-nic", "--", "ports"]);
+        let steps =
+            [Step::new("panics", || panic!("on purpose")), Step::new("good", || Outcome::Passed(String::new()))];
+        let report = Report::of(&steps.each_ref(), false);
+        assert_eq!(report.failed(), 1);
+        assert!(report.table().ends_with("\n1 passed, 1 failed"), "{}", report.table());
     }
 
     #[test]

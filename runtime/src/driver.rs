@@ -252,7 +252,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     }
 
     /// When the next timer is due.
-    fn next_timeout(&self) -> Option<Instant> {
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let neighbours = self.ports.iter().filter_map(|port| port.neighbours.poll_timeout());
         self.node.poll_timeout().into_iter().chain(neighbours).min()
     }

@@ -74,6 +74,9 @@ pub(crate) struct Engine {
     tried: AtomicBool,
     /// Programs that sleep until a completion comes: then the engine's own thread must run.
     sleeping_programs: Arc<AtomicU32>,
+    /// When the engine's own thread, which sleeps, wakes by itself, in nanoseconds of the engine's time; 0 while it does not sleep for a
+    /// timer, the longest time while it sleeps for none.
+    sleeps_until: AtomicU64,
     stop: AtomicBool,
     /// Why it stopped by itself.
     failure: OnceLock<String>,
@@ -95,6 +98,7 @@ impl Engine {
             rounds: AtomicU64::new(0),
             tried: AtomicBool::new(false),
             sleeping_programs: Arc::default(),
+            sleeps_until: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             failure: OnceLock::new(),
         })
@@ -116,11 +120,24 @@ impl Engine {
     #[inline]
     pub(crate) fn try_progress(&self) -> bool {
         match self.token.try_take() {
-            Some(mut core) => self.progress(&mut core),
+            Some(mut core) => {
+                let busy = self.progress(&mut core);
+                self.wake_if_earlier(&core);
+                busy
+            }
             None => {
                 self.tried.store(true, Ordering::Relaxed);
                 false
             }
+        }
+    }
+
+    /// A round of a program's thread may have begun a timer that ends before the engine's own thread wakes, and may be the last of it.
+    #[inline]
+    fn wake_if_earlier(&self, core: &Core) {
+        let until = self.sleeps_until.load(Ordering::Relaxed);
+        if until != 0 && core.driver.next_timeout().is_some_and(|at| at.as_nanos() < until) {
+            self.wake.wake();
         }
     }
 

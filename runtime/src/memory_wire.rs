@@ -38,6 +38,8 @@ pub(crate) struct Outgoing {
     free: Consumer<Frame>,
     /// An empty one that was taken and not needed.
     spare: Option<Frame>,
+    /// Boxes that were not made yet: a direction that carries few frames has few.
+    unmade: usize,
 }
 
 impl Incoming {
@@ -61,12 +63,12 @@ impl Incoming {
 impl Outgoing {
     /// Whether there is no room for a frame.
     fn is_full(&mut self) -> bool {
-        self.spare.is_none() && self.free.is_empty()
+        self.spare.is_none() && self.free.is_empty() && self.unmade == 0
     }
 
     /// Lets `write` write a frame; `None` when there is no room, else whether it did.
     fn offer(&mut self, write: impl FnOnce(&mut TxFrame<'_>) -> bool) -> Option<bool> {
-        let mut frame = self.spare.take().or_else(|| self.free.pop())?;
+        let mut frame = self.spare.take().or_else(|| self.free.pop()).or_else(|| self.make())?;
         let mut tx = TxFrame::new(&mut frame.bytes);
         if !write(&mut tx) {
             self.spare = Some(frame);
@@ -78,6 +80,13 @@ impl Outgoing {
         Some(true)
     }
 
+    /// Another box, as long as there are not all.
+    #[cold]
+    fn make(&mut self) -> Option<Frame> {
+        self.unmade = self.unmade.checked_sub(1)?;
+        Some(Frame { bytes: vec![0; MAX_FRAME].into(), len: 0 })
+    }
+
     /// Copies a frame; `false` when there is no room.
     pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
         self.offer(|tx| tx.put_frame(frame).is_ok()) == Some(true)
@@ -87,12 +96,9 @@ impl Outgoing {
 /// A new direction: its two ends.
 pub(crate) fn direction() -> (Outgoing, Incoming) {
     let (full_out, full_in) = ring(CAPACITY);
-    let (mut free_in, free_out) = ring(CAPACITY);
-    for _ in 0..CAPACITY {
-        // There is room for all of them: nothing else was ever put there.
-        let _ = free_in.push(Frame { bytes: vec![0; MAX_FRAME].into(), len: 0 });
-    }
-    (Outgoing { full: full_out, free: free_out, spare: None }, Incoming { full: full_in, free: free_in })
+    let (free_in, free_out) = ring(CAPACITY);
+    let outgoing = Outgoing { full: full_out, free: free_out, spare: None, unmade: CAPACITY };
+    (outgoing, Incoming { full: full_in, free: free_in })
 }
 
 /// What an end tells the other.
@@ -186,5 +192,22 @@ impl PacketIo for MemoryWire {
 
     fn lost(&self) -> u64 {
         self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_direction_has_as_many_boxes_as_frames_were_under_way_at_a_time() {
+        let (mut out, mut come) = direction();
+        for _ in 0..1000 {
+            assert!(out.put(&[7; 60]) && out.put(&[8; 60]));
+            assert_eq!(come.take(8, &mut |_| ()), 2);
+        }
+        assert_eq!(CAPACITY - out.unmade, 2);
+        let sent = (0..2 * CAPACITY).filter(|_| out.put(&[9; 60])).count();
+        assert_eq!((sent, out.is_full()), (CAPACITY, true));
     }
 }

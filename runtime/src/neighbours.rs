@@ -23,6 +23,8 @@ pub use fuzz::fuzz_neighbours;
 const TRIES: u32 = 4;
 /// The time between two questions.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// A neighbour that is asked for after this time is asked anew, and its old MAC address used meanwhile.
+const FRESH: Duration = Duration::from_secs(30);
 /// Answers that wait to be sent; what comes in beyond that is dropped, as anybody can send questions.
 const QUEUE: usize = 64;
 
@@ -48,8 +50,19 @@ struct Question {
 #[derive(Debug)]
 enum Neighbour {
     Asked(Question),
-    Known(MacAddr),
+    /// The MAC address, since when, and the question whether that is still so.
+    Known(MacAddr, Instant, Option<Question>),
     Silent,
+}
+
+impl Neighbour {
+    /// The question that is under way.
+    fn question(&mut self) -> Option<&mut Question> {
+        match self {
+            Neighbour::Asked(question) | Neighbour::Known(_, _, Some(question)) => Some(question),
+            Neighbour::Known(_, _, None) | Neighbour::Silent => None,
+        }
+    }
 }
 
 /// The responder, and what it knows of others.
@@ -77,8 +90,15 @@ impl Neighbours {
 
     /// The MAC address of a neighbour; asks for it if that was not done yet. `None` while there is no answer yet.
     pub fn mac_of(&mut self, now: Instant, address: IpAddr) -> Result<Option<MacAddr>, NeighbourError> {
-        match self.known.get(&address) {
-            Some(Neighbour::Known(mac)) => Ok(Some(*mac)),
+        match self.known.get_mut(&address) {
+            Some(Neighbour::Known(mac, since, question)) => {
+                let mac = *mac;
+                if question.is_none() && now >= *since + FRESH {
+                    *question = Some(Question { tries: 0, next: now });
+                    self.handle_timeout(now);
+                }
+                Ok(Some(mac))
+            }
             Some(Neighbour::Asked(_)) => Ok(None),
             // Who was silent gets another chance when asked for again.
             Some(Neighbour::Silent) => {
@@ -116,11 +136,12 @@ impl Neighbours {
     }
 
     /// Only answers to our own questions are believed.
-    fn learn(&mut self, address: IpAddr, mac: MacAddr) {
+    fn learn(&mut self, now: Instant, address: IpAddr, mac: MacAddr) {
         if mac.0[0] & 1 == 0
-            && let Some(neighbour @ Neighbour::Asked(_)) = self.known.get_mut(&address)
+            && let Some(neighbour) = self.known.get_mut(&address)
+            && neighbour.question().is_some()
         {
-            *neighbour = Neighbour::Known(mac);
+            *neighbour = Neighbour::Known(mac, now, None);
         }
     }
 
@@ -129,7 +150,7 @@ impl Neighbours {
     }
 
     /// `None` when there is nothing to do about the frame.
-    fn frame(&mut self, frame: &[u8]) -> Option<()> {
+    fn frame(&mut self, now: Instant, frame: &[u8]) -> Option<()> {
         let eth = EthernetFrame::new_checked(frame).ok()?;
         // To us or to many; we do not forward.
         if eth.dst_addr().0 != self.mac.0 && eth.dst_addr().is_unicast() {
@@ -137,14 +158,14 @@ impl Neighbours {
         }
         let from = MacAddr(eth.src_addr().0);
         match eth.ethertype() {
-            EthernetProtocol::Arp => self.arp(eth.payload()),
+            EthernetProtocol::Arp => self.arp(now, eth.payload()),
             EthernetProtocol::Ipv4 => self.ipv4(from, eth.payload()),
-            EthernetProtocol::Ipv6 => self.ipv6(from, eth.payload()),
+            EthernetProtocol::Ipv6 => self.ipv6(now, from, eth.payload()),
             _ => None,
         }
     }
 
-    fn arp(&mut self, packet: &[u8]) -> Option<()> {
+    fn arp(&mut self, now: Instant, packet: &[u8]) -> Option<()> {
         let ArpRepr::EthernetIpv4 {
             operation, source_hardware_addr, source_protocol_addr, target_protocol_addr, ..
         } = ArpRepr::parse(&ArpPacket::new_checked(packet).ok()?).ok()?
@@ -156,7 +177,7 @@ impl Neighbours {
             ArpOperation::Request if self.is_ours(target_protocol_addr) => {
                 self.push(frames::arp_reply(self.mac, target_protocol_addr, from, source_protocol_addr));
             }
-            ArpOperation::Reply => self.learn(source_protocol_addr.into(), from),
+            ArpOperation::Reply => self.learn(now, source_protocol_addr.into(), from),
             _ => {}
         }
         Some(())
@@ -177,7 +198,7 @@ impl Neighbours {
         Some(())
     }
 
-    fn ipv6(&mut self, from: MacAddr, packet: &[u8]) -> Option<()> {
+    fn ipv6(&mut self, now: Instant, from: MacAddr, packet: &[u8]) -> Option<()> {
         let packet = Ipv6Packet::new_checked(packet).ok()?;
         let ip = Ipv6Repr::parse(&packet).ok()?;
         if ip.next_header != IpProtocol::Icmpv6 {
@@ -190,13 +211,13 @@ impl Neighbours {
                 self.push(frames::icmpv6(self.mac, from, ip.dst_addr, ip.src_addr, 64, &reply));
             }
             // 255 proves that no router passed it on (RFC 4861, 7.1).
-            Icmpv6Repr::Ndisc(message) if ip.hop_limit == 255 => self.ndp(from, &ip, &message)?,
+            Icmpv6Repr::Ndisc(message) if ip.hop_limit == 255 => self.ndp(now, from, &ip, &message)?,
             _ => {}
         }
         Some(())
     }
 
-    fn ndp(&mut self, from: MacAddr, ip: &Ipv6Repr, message: &NdiscRepr<'_>) -> Option<()> {
+    fn ndp(&mut self, now: Instant, from: MacAddr, ip: &Ipv6Repr, message: &NdiscRepr<'_>) -> Option<()> {
         match *message {
             NdiscRepr::NeighborSolicit { target_addr, .. } if self.is_ours(target_addr) => {
                 // Who asks without an address looks whether it is taken: the answer goes to all (RFC 4861, 7.2.4).
@@ -209,7 +230,7 @@ impl Neighbours {
             }
             NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
                 let mac = lladdr.and_then(|l| l.as_bytes().first_chunk().copied()).map_or(from, MacAddr);
-                self.learn(target_addr.into(), mac);
+                self.learn(now, target_addr.into(), mac);
             }
             _ => {}
         }
@@ -218,9 +239,9 @@ impl Neighbours {
 }
 
 impl Node for Neighbours {
-    fn handle_frame(&mut self, _now: Instant, _port: usize, frame: &mut [u8]) {
+    fn handle_frame(&mut self, now: Instant, _port: usize, frame: &mut [u8]) {
         // What is not for us, or broken, is nobody's business.
-        let _ = self.frame(frame);
+        let _ = self.frame(now, frame);
     }
 
     fn poll_transmit(&mut self, _now: Instant, _port: usize, tx: &mut TxFrame<'_>) -> bool {
@@ -230,8 +251,8 @@ impl Node for Neighbours {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let asked = self.known.values().filter_map(|n| match n {
-            Neighbour::Asked(q) => Some(q.next),
-            Neighbour::Known(_) | Neighbour::Silent => None,
+            Neighbour::Asked(q) | Neighbour::Known(_, _, Some(q)) => Some(q.next),
+            Neighbour::Known(_, _, None) | Neighbour::Silent => None,
         });
         asked.min()
     }
@@ -239,7 +260,7 @@ impl Node for Neighbours {
     fn handle_timeout(&mut self, now: Instant) {
         let mut ask = Vec::new();
         for (&address, neighbour) in &mut self.known {
-            let Neighbour::Asked(q) = neighbour else { continue };
+            let Some(q) = neighbour.question() else { continue };
             if q.next > now {
                 continue;
             }

@@ -29,6 +29,8 @@ pub(crate) struct Steering {
     wakes: Vec<Arc<Wake>>,
     /// The backend's descriptor and that of our wake, as one.
     both: OwnedFd,
+    /// The engines that frames were handed over to in this batch, a bit each.
+    touched: Vec<u64>,
     lost: u64,
 }
 
@@ -56,8 +58,8 @@ impl Steering {
                 // The set keeps to what the descriptor stands for, which its owner has open as long as we live.
                 epoll::add(&both, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
             }
-            let steering =
-                Steering { inner, index: i as u32, bits, incoming, outgoing, wakes: wakes.clone(), both, lost: 0 };
+            let (index, wakes, touched) = (i as u32, wakes.clone(), vec![0; n.div_ceil(64)]);
+            let steering = Steering { inner, index, bits, incoming, outgoing, wakes, both, touched, lost: 0 };
             Ok(Box::new(steering) as Io)
         });
         joined.collect()
@@ -83,7 +85,7 @@ impl PacketIo for Steering {
     }
 
     fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
-        let Steering { inner, index, bits, incoming, outgoing, wakes, lost, .. } = self;
+        let Steering { inner, index, bits, incoming, outgoing, wakes, touched, lost, .. } = self;
         let mut taken = 0;
         for from in incoming.iter_mut().flatten() {
             // The rings carry bytes alone.
@@ -92,11 +94,10 @@ impl PacketIo for Steering {
                 take(frame, layout);
             });
         }
-        let mut touched = 0u64;
         let mut hand_over = |to: usize, frame: &[u8]| {
             let Some(Some(out)) = outgoing.get_mut(to) else { return };
             match out.put(frame) {
-                true => touched |= 1 << to,
+                true => touched[to / 64] |= 1 << (to % 64),
                 false => *lost += 1,
             }
         };
@@ -113,9 +114,10 @@ impl PacketIo for Steering {
                 own += 1;
             }
         })?;
-        for (to, wake) in wakes.iter().enumerate() {
-            if touched >> to & 1 != 0 {
-                wake.wake_sleeper();
+        for (word, engines) in touched.iter_mut().enumerate() {
+            while *engines != 0 {
+                wakes[word * 64 + engines.trailing_zeros() as usize].wake_sleeper();
+                *engines &= *engines - 1;
             }
         }
         Ok(taken + own)
@@ -220,6 +222,20 @@ mod tests {
         assert_eq!(received(&mut engines[0]), [frames[0].clone(), frames[3].clone()]);
         assert_eq!(received(&mut engines[2]), [frames[2].clone(), frames[3].clone()]);
         assert!(engines.iter_mut().all(|e| received(e).is_empty() && e.lost() == 0));
+    }
+
+    #[test]
+    fn more_than_sixty_four_engines_hand_over_and_wake_each_other() {
+        let (mut peers, ours): (Vec<_>, Vec<Io>) =
+            (0..65).map(|_| MemoryWire::pair().map(|(a, b)| (a, Box::new(b) as Io)).unwrap()).unzip();
+        let mut engines = Steering::among(ours, 7).unwrap();
+        // Owner 64 by the seven upper bits.
+        let frame = frame_to(Qpn::new(64 << 17 | 5));
+        assert!(engines[64].prepare_sleep());
+        peers[3].transmit(1, &mut |tx| tx.put_frame(&frame).is_ok()).unwrap();
+        assert!(received(&mut engines[3]).is_empty());
+        engines[64].wait(Duration::from_secs(60), None).unwrap();
+        assert_eq!(received(&mut engines[64]), [frame]);
     }
 
     /// A MAD to QP1 about the queue pair `qpn` of the receiver's.

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         let answers = ask(args.pid, !before.is_empty())?;
         for (nic, status) in answers {
             let printed = match common.json {
-                true => writeln!(io::stdout(), "{status}"),
+                true => writeln!(io::stdout(), "{}", plain(&status.to_string())),
                 false => print(&status, before.get(&nic)),
             };
             match printed {
@@ -81,9 +81,11 @@ fn ask(pid: Option<u32>, watching: bool) -> Result<Vec<(RunningNic, Value)>, Str
 
 fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let text = |name: &str| status[name].as_str().unwrap_or("?").to_string();
-    let addresses: Vec<&str> = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    writeln!(out, "process {} NIC {}: {}", status["pid"], status["nic"], text("description"))?;
+    let text = |name: &str| plain(status[name].as_str().unwrap_or("?"));
+    let number = |name: &str| plain(&status[name].to_string());
+    let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let addresses: Vec<String> = addresses.map(plain).collect();
+    writeln!(out, "process {} NIC {}: {}", number("pid"), number("nic"), text("description"))?;
     // A wire has none of these.
     if status["mac"].is_string() {
         writeln!(
@@ -91,18 +93,42 @@ fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
             "  {} {}, mtu {}, {}, {} queue pairs",
             text("mac"),
             addresses.join(" "),
-            status["mtu"],
+            number("mtu"),
             if status["up"] == true { "up" } else { "down" },
-            status["queue_pairs"]
+            number("queue_pairs")
         )?;
     }
     for (name, value) in status["counters"].as_object().into_iter().flatten() {
         let Some(value) = value.as_u64().filter(|&n| n > 0) else { continue };
-        let grown = before.and_then(|b| b["counters"][name].as_u64()).map_or(0, |old| value.saturating_sub(old));
+        let grown =
+            before.and_then(|b| b["counters"][name.as_str()].as_u64()).map_or(0, |old| value.saturating_sub(old));
+        let name = plain(name);
         match grown {
             0 => writeln!(out, "  {name:<32} {value:>16}")?,
             n => writeln!(out, "  {name:<32} {value:>16}  +{n}")?,
         }
     }
     out.flush()
+}
+
+/// Text of another process as a terminal may have it, and as JSON may: control characters are escaped.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out += &format!("\\u{:04x}", c as u32),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn control_characters_of_another_process_do_not_reach_the_terminal() {
+        assert_eq!(plain("eth0 \u{1b}[2J\u{9b}31m\n\u{7f}é"), "eth0 \\u001b[2J\\u009b31m\\u000a\\u007fé");
+    }
 }

@@ -78,14 +78,14 @@ pub(crate) struct Args {
     #[arg(long, short = 'D', value_name = "TIME", conflicts_with = "iters", value_parser = duration_arg)]
     duration: Option<Duration>,
     /// Queue pairs [default: 1]
-    #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=16384))]
+    #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_QPS)))]
     qps: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
     /// bytes more, the longest with which they fit]
     #[arg(long, short = 'm', value_parser = mtu_arg)]
     mtu: Option<u32>,
     /// Work requests outstanding on each queue pair [default: 128]
-    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=8192))]
+    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_DEPTH)))]
     depth: Option<u32>,
     /// Local ACK timeout: 4.096 µs · 2^N, 0 for none [default: 14, 67 ms]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]

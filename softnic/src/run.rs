@@ -4,6 +4,7 @@ mod child;
 mod devices;
 mod folder;
 pub(crate) mod library;
+mod loaded;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -89,7 +90,18 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
         command.env(PRELOADED, preloaded(folder.path()));
         command.env(ASAN_OPTIONS, with_old("verify_asan_link_order=0".into(), ASAN_OPTIONS));
     }
-    signals.run(&mut command)
+    let library = loaded::Watch::on(&libraries.verbs);
+    let code = signals.run(&mut command)?;
+    if let (Some(code), Some(library)) = (code.program, library)
+        && !library.was_opened()
+    {
+        let name = Path::new(&args.program[0]).display();
+        eprintln!(
+            "softnic: {name} ended ({code}) and never loaded softnic's libibverbs: it used no verbs, or it is setuid, or finds its libraries by \
+             an absolute path or an RPATH, and ran without softnic"
+        );
+    }
+    Ok(code.ours)
 }
 
 /// Where ld.so looks first.

@@ -51,8 +51,15 @@ impl Place {
     }
 
     fn softnic(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.0.join("bin/softnic"));
-        command.args(args).env("TMPDIR", self.temporary()).env_remove("LD_LIBRARY_PATH").current_dir(&self.0);
+        // Whoever runs the tests may ignore signals (nohup, a shell's `&`), which programs inherit.
+        let mut command = Command::new("env");
+        command
+            .arg("--default-signal")
+            .arg(self.0.join("bin/softnic"))
+            .args(args)
+            .env("TMPDIR", self.temporary())
+            .env_remove("LD_LIBRARY_PATH")
+            .current_dir(&self.0);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SOFTNIC_")) {
             command.env_remove(name);
         }
@@ -197,6 +204,23 @@ fn options_reach_the_library_by_the_environment_and_win_over_it() {
 }
 
 #[test]
+fn a_program_that_never_loads_the_library_is_named() {
+    let place = Place::new();
+    let said = |script: &str| {
+        let out = place.run(&["--dev", "mem", "--", "sh", "-c", script]);
+        (out.status.code(), String::from_utf8(out.stderr).expect("UTF-8"))
+    };
+    let (code, text) = said("exit 3");
+    assert_eq!(code, Some(3));
+    assert!(text.contains("sh ended (3) and never loaded softnic's libibverbs") && text.contains("setuid"), "{text}");
+    // Any of its processes may have done so, by either name.
+    for name in ["libibverbs.so.1", "librdmacm.so.1"] {
+        assert_eq!(said(&format!("cat ${{LD_LIBRARY_PATH%%:*}}/{name} > /dev/null")), (Some(0), String::new()));
+    }
+    place.is_clean();
+}
+
+#[test]
 fn the_exit_code_is_the_programs() {
     let place = Place::new();
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -SEGV $$", 139)] {
@@ -304,7 +328,9 @@ fn the_program_has_the_signal_mask_that_we_had() {
 /// Runs `softnic run -- true` in a network namespace that has been prepared.
 fn in_namespace(place: &Place, commands: &[&str]) -> Option<(Option<i32>, String)> {
     let script = commands.iter().fold(String::from("set -e; ip link set lo up; "), |all, c| all + c + "; ");
-    let script = format!("{script} exec {} run -- sh -c 'echo $SOFTNIC_DEV'", place.0.join("bin/softnic").display());
+    // Like a program that loads the library.
+    let program = "cat ${LD_LIBRARY_PATH%%:*}/libibverbs.so.1 > /dev/null; echo $SOFTNIC_DEV";
+    let script = format!("{script} exec {} run -- sh -c '{program}'", place.0.join("bin/softnic").display());
     let out = Command::new("unshare").args(["-n", "sh", "-c", &script]).env_remove("SOFTNIC_DEV").output();
     match out {
         Ok(out) if !String::from_utf8_lossy(&out.stderr).starts_with("unshare") => {

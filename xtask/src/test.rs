@@ -156,6 +156,7 @@ fn fuzz() -> Outcome {
         Err(e) => return Outcome::Failed(e.to_string()),
     };
     let targets: Vec<_> = listed.split_whitespace().collect();
+    let mut failed = Vec::new();
     for target in &targets {
         // New inputs go into the first folder: a run must not change the ones that are kept in the repository.
         let (found, kept) = (format!("target/fuzz-corpus/{target}"), format!("fuzz/corpus/{target}"));
@@ -165,10 +166,12 @@ fn fuzz() -> Outcome {
         let mut words = nightly(&["fuzz", "run", target, &found]);
         words.extend(project::root().join(&kept).is_dir().then_some(&*kept));
         words.extend(["--", FUZZ_SECONDS]);
-        let outcome = shell(&words);
-        if !matches!(outcome, Outcome::Passed(_)) {
-            return outcome;
+        if !matches!(shell(&words), Outcome::Passed(_)) {
+            failed.push(*target);
         }
     }
-    Outcome::Passed(format!("{} targets", targets.len()))
+    match failed.is_empty() {
+        true => Outcome::Passed(format!("{} targets", targets.len())),
+        false => Outcome::Failed(failed.join(", ")),
+    }
 }

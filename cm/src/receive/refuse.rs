@@ -7,7 +7,7 @@ use crate::{Cm, CmId, Disconnect, Event, Route, State};
 
 impl Cm {
     pub(super) fn handle_mra(&mut self, now: Instant, route: &Route, mra: &Mra) {
-        let id = CmId(mra.remote_comm_id);
+        let (id, longest_wait) = (CmId(mra.remote_comm_id), self.config.longest_wait);
         let Some(conn) = self.known(route, id) else { return };
         let fits = match (conn.state, mra.message) {
             (State::ReqSent, Responded::REQ) => true,
@@ -19,9 +19,11 @@ impl Cm {
             return;
         }
         conn.request_due = false;
+        // The peer is there, and has our message.
+        conn.patience_ends = conn.patience_ends.map(|_| now + longest_wait);
         let wait = conn.interval + mra.service_timeout.duration();
         let wait = self.bounded(wait);
-        self.set_deadline(id, Some(now + wait));
+        self.await_answer(id, now + wait);
     }
 
     pub(super) fn handle_rej(&mut self, now: Instant, route: &Route, rej: &Rej) {

@@ -1,7 +1,7 @@
 //! What peers can make grow has an end, and what is no CM message does no harm.
 
-use softnic_cm::{Config, Connect, Error, Event, Listen, PortSpace};
-use softnic_wire::mad::cm::{Message, RejReason};
+use softnic_cm::{Config, Connect, Error, Event, Listen, PortSpace, State};
+use softnic_wire::mad::cm::{Message, RejReason, TimeoutCode};
 use softnic_wire::{Instant, Qpn};
 
 use crate::common::{Mad, Pair, cm, drain, turned};
@@ -62,8 +62,8 @@ fn a_full_table_refuses_and_what_lingers_makes_room() {
 fn answers_to_strangers_have_a_limit() {
     let mut pair = Pair::new();
     pair.b.unlisten(pair.listener).unwrap();
-    pair.deliver_to_b(&requests(1000));
-    assert_eq!(pair.sent_by_b().len(), 64);
+    pair.deliver_to_b(&requests(5000));
+    assert_eq!(pair.sent_by_b().len(), 4096);
     assert!(pair.b.is_empty());
 }
 
@@ -83,7 +83,7 @@ fn what_is_no_cm_message_is_counted_and_dropped() {
     assert_eq!((pair.b.counters().malformed, pair.event_b()), (6, None));
     pair.deliver_to_b(&[change(17, 0x19), change(17, 0x1a)]);
     assert_eq!(pair.b.counters().unsupported, 2, "LAP and APR");
-    assert!(pair.sent_by_b().is_empty());
+    assert_eq!(pair.sent_by_b().len(), 1, "the LAP is answered");
     pair.deliver_to_b(&[change(2, 1)]);
     let Message::Rej(rej) = pair.sent_by_b()[0].message() else { panic!() };
     assert_eq!((rej.reason, rej.info()), (RejReason::INVALID_CLASS_VERSION, &[2][..]));
@@ -98,4 +98,73 @@ fn ids_are_never_zero_and_never_taken_twice() {
     assert_eq!(ids, [5, 6]);
     assert!(asking.holds(Qpn::new(17)));
     assert!(!matches!(asking.poll_event(), Some(Event::Rejected { .. })));
+}
+
+#[test]
+fn a_lap_is_answered_that_there_are_no_alternate_paths() {
+    let mut pair = Pair::new();
+    pair.a.connect(&pair.connect(17)).unwrap();
+    pair.carry();
+    let id = pair.request();
+    pair.b.accept(id, &Pair::accept(18)).unwrap();
+    let rep = pair.sent_by_b();
+    pair.deliver_to_a(&rep);
+    let Some(Event::ConnectResponse { id, reply }) = pair.event_a() else { panic!("an answer") };
+    pair.a.establish(id, &[]).unwrap();
+    pair.carry();
+    let mut lap = rep[0].clone();
+    lap.route = turned(&lap.route);
+    lap.bytes[17] = 0x19;
+    lap.bytes[24..28].copy_from_slice(&reply.remote_comm_id.to_be_bytes());
+    lap.bytes[28..32].copy_from_slice(&reply.local_comm_id.to_be_bytes());
+    pair.deliver_to_b(&[lap.clone()]);
+    let apr = pair.sent_by_b().remove(0);
+    assert_eq!((apr.bytes[17], apr.bytes[24 + 9]), (0x1a, 2), "not supported");
+    assert_eq!(apr.bytes[24..32], rep[0].bytes[24..32], "our id, and the peer's");
+    assert_eq!(apr.bytes[8..16], lap.bytes[8..16], "of the same transaction");
+    lap.bytes[31] ^= 1;
+    pair.deliver_to_b(&[lap]);
+    assert_eq!(pair.sent_by_b()[0].bytes[24 + 9], 1, "no such connection");
+}
+
+#[test]
+fn one_request_with_the_longest_times_holds_a_place_for_two_minutes_at_most() {
+    let mut pair = Pair::new();
+    pair.a.connect(&pair.connect(17)).unwrap();
+    let req = pair.sent_by_a().remove(0).with(|m| {
+        let Message::Req(req) = m else { panic!("a REQ") };
+        req.local_cm_response_timeout = TimeoutCode::new(31);
+        req.max_cm_retries = 15;
+    });
+    pair.deliver_to_b(&[req]);
+    let id = pair.request();
+    pair.b.accept(id, &Pair::accept(18)).unwrap();
+    let start = pair.now;
+    while pair.b.state(id) == Some(State::RepSent) {
+        pair.sent_by_b();
+        pair.wait_for_b();
+    }
+    assert_eq!(pair.now - start, Config::default().longest_wait);
+    assert!(matches!(pair.event_b(), Some(Event::Unreachable { .. })));
+}
+
+#[test]
+fn connections_send_though_strangers_are_many() {
+    let mut pair = Pair::new();
+    pair.a.connect(&pair.connect(17)).unwrap();
+    pair.carry();
+    let id = pair.request();
+    let nobody = requests(1000).into_iter().map(|mad| {
+        mad.with(|m| {
+            let Message::Req(req) = m else { panic!("a REQ") };
+            req.primary.local_gid = "::9".parse().unwrap();
+        })
+    });
+    pair.deliver_to_b(&nobody.collect::<Vec<_>>());
+    pair.b.accept(id, &Pair::accept(18)).unwrap();
+    let first_two = &pair.sent_by_b()[..2];
+    assert!(
+        first_two.iter().any(|mad| matches!(mad.message(), Message::Rep(_))),
+        "it waits behind a thousand refusals"
+    );
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use softnic_transports::Event;
 use softnic_transports::qp::PathProps;
-use softnic_wire::{MacAddr, Path, bth};
+use softnic_wire::{MacAddr, Path, PathMtu, bth};
 
 use super::{Nic, Turns};
 use crate::address::AddressAttr;
@@ -92,6 +92,11 @@ impl Nic {
         let Some(wire) = self.wire_mut(number).filter(|wire| wire.port.addresses != addresses) else { return };
         wire.port.addresses = addresses;
         self.shared.events.push_back(Event::GidChange);
+    }
+
+    /// The longest payload of the first port's packets changed. Queue pairs that are connected keep theirs.
+    pub fn set_mtu(&mut self, mtu: PathMtu) {
+        self.ports[0].port.mtu = mtu;
     }
 
     /// The links of all ports carry IP packets of up to so many bytes; without a word they carry packets of any length.

@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::fs::Uid;
 use rustix::net::sockopt::socket_peercred;
 use softnic_nic::transports::{Counters, Misfits};
 
@@ -23,6 +24,8 @@ const PREFIX: &str = "softnic/";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Queue pairs that are named with the packets that did not fit, at most: those that got most of them.
 const MOST_MISFITS: usize = 16;
+/// No NIC's answer is longer.
+const LONGEST: usize = 64 << 10;
 /// NICs of one process that can be asked.
 const MAX_NICS: u32 = 1024;
 
@@ -58,21 +61,53 @@ impl RunningNic {
         SocketAddr::from_abstract_name(format!("{PREFIX}{}/{}", self.pid, self.index))
     }
 
+    /// Whether a user's process may answer for it when `us` asks.
+    fn may_be(self, user: Uid, pid: u32, us: Uid) -> bool {
+        pid == self.pid || user == us || user.is_root()
+    }
+
     /// Asks it: an object in a line of JSON, with `pid`, `nic`, `description`, `mac`, `addresses`, `mtu`, `up`, `queue_pairs`,
     /// `counters` and `misfits`.
     ///
     /// # Errors
     /// When it is gone, or another user's.
     pub fn ask(self) -> io::Result<String> {
-        let mut stream = UnixStream::connect_addr(&self.address()?)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
+        let stream = UnixStream::connect_addr(&self.address()?)?;
+        // Anybody can take any name that is free.
+        let (them, us) = (socket_peercred(stream.as_fd())?, own_uid()?);
+        if !self.may_be(them.uid, them.pid.as_raw_nonzero().get().cast_unsigned(), us) {
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "another process has taken its name"));
+        }
+        let answer = read_line(stream)?;
         match answer.is_empty() {
             true => Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user")),
             false => Ok(answer.trim_end().into()),
         }
     }
+}
+
+/// All that the other side says until it closes the stream, in the time and of the length that a NIC needs.
+fn read_line(mut stream: UnixStream) -> io::Result<String> {
+    let end = Instant::now() + PATIENCE;
+    let mut bytes = Vec::new();
+    let mut room = [0; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut room) {
+            Ok(0) => break,
+            Ok(n) => bytes.extend_from_slice(&room[..n]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if bytes.len() > LONGEST {
+            return Err(io::Error::new(ErrorKind::InvalidData, "its answer never ends"));
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "its answer is not text"))
 }
 
 /// Answers from now on, as long as the result lives.
@@ -88,15 +123,24 @@ pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -
     let thread = Background::start("softnic-status", move |stop| {
         while !stop.is_told() {
             stop.wait(&listener, None);
-            if let Ok((stream, _)) = listener.accept()
-                && may_ask(&stream)
-            {
+            match listener.accept() {
                 // Whoever asked may be gone.
-                let _ = answer(stream, &line(nic));
+                Ok((stream, _)) => drop(may_ask(&stream).then(|| answer(stream, &line(nic)))),
+                Err(error) => {
+                    if let Some(pause) = pause_after(&error) {
+                        stop.wait_on(&[], Some(pause));
+                    }
+                }
             }
         }
     })?;
     Ok(thread.holding(fd))
+}
+
+/// How long nobody is asked to wait after a client that could not be taken: it still waits, so that the listener stays readable.
+fn pause_after(error: &io::Error) -> Option<Duration> {
+    let gone = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted);
+    (!gone).then_some(PATIENCE)
 }
 
 /// The first name that is free.
@@ -118,12 +162,17 @@ fn bind() -> io::Result<(UnixListener, RunningNic)> {
 
 /// Whether the client is the user of this process, or root.
 fn may_ask(stream: &UnixStream) -> bool {
-    // The other end of a pair of our own is ourselves.
-    let ourselves = UnixStream::pair().and_then(|(a, _b)| Ok(socket_peercred(a.as_fd())?.uid));
-    match (socket_peercred(stream.as_fd()), ourselves) {
+    match (socket_peercred(stream.as_fd()), own_uid()) {
         (Ok(them), Ok(us)) => them.uid == us || them.uid.is_root(),
         _ => false,
     }
+}
+
+/// The user of this process.
+fn own_uid() -> io::Result<Uid> {
+    // The other end of a pair of our own is ourselves.
+    let (a, _b) = UnixStream::pair()?;
+    Ok(socket_peercred(a.as_fd())?.uid)
 }
 
 fn answer(mut stream: UnixStream, line: &str) -> io::Result<()> {
@@ -213,5 +262,35 @@ mod tests {
     #[test]
     fn what_json_cannot_have_is_escaped() {
         assert_eq!(quoted("a \"b\" \\ \n"), "\"a \\\"b\\\" \\\\ \\u000a\"");
+    }
+
+    #[test]
+    fn an_answer_that_never_ends_is_given_up() {
+        let (us, mut them) = UnixStream::pair().unwrap();
+        let writes = std::thread::spawn(move || while them.write_all(&[b'x'; 4096]).is_ok() {});
+        assert_eq!(read_line(us).unwrap_err().kind(), ErrorKind::InvalidData);
+        writes.join().unwrap();
+        let (us, mut them) = UnixStream::pair().unwrap();
+        them.write_all(b"{}\n").unwrap();
+        drop(them);
+        assert_eq!(read_line(us).unwrap(), "{}\n");
+    }
+
+    #[test]
+    fn a_name_that_another_process_has_taken_is_found_out() {
+        let [root, us, another] = [0, 1000, 1001].map(Uid::from_raw);
+        let nic = RunningNic { pid: 17, index: 0 };
+        assert!(nic.may_be(us, 99, us), "in a namespace of processes of its own");
+        assert!(nic.may_be(root, 99, us));
+        assert!(nic.may_be(another, 17, root), "root asks for another user's");
+        assert!(!nic.may_be(another, 18, root) && !nic.may_be(another, 18, us));
+    }
+
+    #[test]
+    fn a_listener_without_descriptors_pauses() {
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
+            assert!(pause_after(&io::Error::from_raw_os_error(code)).is_some());
+        }
+        assert_eq!(pause_after(&ErrorKind::WouldBlock.into()), None);
     }
 }

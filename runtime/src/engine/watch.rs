@@ -164,6 +164,9 @@ impl Engine {
             self.wake.awake();
             return Duration::ZERO;
         }
+        // With the engine at hand: whoever has it next sees this.
+        let until = core.driver.next_timeout().map_or(u64::MAX, |at| at.as_nanos());
+        self.sleeps_until.store(until, Ordering::Relaxed);
         due
     }
 
@@ -178,6 +181,58 @@ impl Engine {
         let fds = if frames { &mut fds[..] } else { &mut fds[..1] };
         // Interrupted, or it makes no difference: whoever calls this looks for work anyway.
         let _ = poll(fds, limit.as_ref());
+        self.sleeps_until.store(0, Ordering::Relaxed);
         self.wake.awake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use softnic_nic::transports::qp::PayloadMode;
+    use softnic_nic::{Nic, NicConfig, Owner, Port};
+    use softnic_wire::{MacAddr, PathMtu};
+
+    use super::*;
+    use crate::api::events::Events;
+    use crate::driver::Driver;
+    use crate::engine::Io;
+    use crate::neighbours::Neighbours;
+    use crate::{MemoryWire, OsRandom};
+
+    /// Whether the engine's own thread was woken.
+    fn is_woken(engine: &Engine) -> bool {
+        let mut fds = [PollFd::new(&engine.wake, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_woken_for_a_timer_that_a_program_began_meanwhile() {
+        let (wire, _peer) = MemoryWire::pair().unwrap();
+        let peer = IpAddr::from([10, 0, 0, 2]);
+        let port =
+            Port { mac: MacAddr([2; 6]), addresses: vec![Ipv4Addr::new(10, 0, 0, 1).into()], mtu: PathMtu::B1024 };
+        let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
+        let nic = Nic::new(config, Box::new(OsRandom::new().unwrap()));
+        let driver = Driver::new(nic, Box::new(wire) as Io, Neighbours::new(&port));
+        let engine = Engine::new(driver, Owner::default(), Arc::new(Events::new(None).unwrap())).unwrap();
+        let mut core = engine.control();
+        assert_eq!(engine.may_sleep(&mut core), Duration::MAX, "there is no timer");
+        drop(core);
+        engine.try_progress();
+        assert!(!is_woken(&engine), "a round that began none");
+        // What a program's thread does: it begins a timer, and makes a round.
+        engine.control().driver.mac_of(peer).unwrap();
+        engine.try_progress();
+        assert!(is_woken(&engine));
+        // The thread looks, and sleeps until then.
+        engine.nap(Duration::from_nanos(1), false);
+        engine.wake.drain();
+        let mut core = engine.control();
+        assert!(engine.may_sleep(&mut core) <= Duration::from_secs(1));
+        drop(core);
+        engine.try_progress();
+        assert!(!is_woken(&engine), "it wakes by itself in time");
     }
 }

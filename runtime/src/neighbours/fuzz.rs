@@ -43,7 +43,7 @@ pub fn fuzz_neighbours(mut data: &[u8]) {
         n.handle_frame(now, 0, &mut frame);
         check_sent(&mut n, now, 1, most);
         assert!(n.known.len() <= PEERS.len(), "who was not asked for is not remembered");
-        let group = |k: &Neighbour| matches!(k, Neighbour::Known(mac) if mac.0[0] & 1 != 0);
+        let group = |k: &Neighbour| matches!(k, Neighbour::Known(mac, ..) if mac.0[0] & 1 != 0);
         assert!(!n.known.values().any(group), "nobody's address is that of a group");
     }
 }

@@ -201,3 +201,26 @@ fn the_kept_corpus_of_the_fuzzer() {
         fuzz_neighbours(&std::fs::read(file.unwrap().path()).unwrap());
     }
 }
+
+#[test]
+fn a_neighbour_that_is_needed_again_is_asked_again_and_one_that_went_silent_is_forgotten() {
+    let mut n = responder();
+    let reply = |mac| arp(2, (mac, PEER_IP), (MAC, IP), MAC);
+    let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+    assert_eq!(n.mac_of(Instant::ZERO, PEER_IP.into()), Ok(None));
+    assert_eq!(sent(&mut n, Instant::ZERO).len(), 1);
+    n.handle_frame(Instant::ZERO, 0, &mut reply(PEER));
+    assert_eq!((n.mac_of(at(29), PEER_IP.into()), n.poll_timeout()), (Ok(Some(PEER)), None), "it is fresh");
+    let new = MacAddr([2, 0, 0, 0, 0, 7]);
+    n.handle_frame(at(29), 0, &mut reply(new));
+    assert_eq!(n.mac_of(at(30), PEER_IP.into()), Ok(Some(PEER)), "the old one is used meanwhile");
+    assert_eq!(sent(&mut n, at(30)).len(), 1, "and asked for");
+    n.handle_frame(at(30), 0, &mut reply(new));
+    assert_eq!((n.mac_of(at(31), PEER_IP.into()), n.poll_timeout()), (Ok(Some(new)), None));
+    // It does not answer any more.
+    assert_eq!(n.mac_of(at(90), PEER_IP.into()), Ok(Some(new)));
+    while let Some(next) = n.poll_timeout() {
+        n.handle_timeout(next);
+    }
+    assert_eq!(n.mac_of(at(100), PEER_IP.into()), Err(NeighbourError::NoAnswer(PEER_IP.into())));
+}

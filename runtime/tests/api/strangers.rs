@@ -221,3 +221,31 @@ fn a_peer_that_answers_for_its_address_waits_for_none_that_do_not() {
     }
     assert_eq!(manager.counters().retransmitted, 0, "none was lost and sent again");
 }
+
+#[test]
+fn a_thousand_requests_at_once_find_a_receive_though_the_manager_is_busy() {
+    const REQUESTS: u16 = 1000;
+    let (context, mut wire) = Wire::new("burst");
+    let manager = ConnectionManager::new(&context).unwrap();
+    let (go_on, waits) = channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    // Called by the manager's own thread, which does nothing else meanwhile.
+    let busy = CmSink::new(move |_| {
+        let _ = waits.lock().unwrap().recv_timeout(LIMIT);
+        None
+    });
+    manager.listen(&Listen::port(PortSpace::Tcp, (SERVER, PORT).into()), busy).unwrap();
+    (0..REQUESTS).for_each(|n| wire.ask(stranger(n), if n == 0 { PORT } else { PORT + 1 }));
+    let came = || {
+        let counters = context.counters();
+        counters.rx_send_requests + counters.out_of_buffer
+    };
+    let start = Instant::now();
+    while came() < REQUESTS.into() {
+        assert!(start.elapsed() < LIMIT, "{} came", came());
+        std::thread::yield_now();
+    }
+    go_on.send(()).unwrap();
+    assert_eq!(context.counters().out_of_buffer, 0);
+    (0..REQUESTS).for_each(|_| assert!(matches!(wire.answer(), Message::Rej(_))));
+}

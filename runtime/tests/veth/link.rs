@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use softnic_nic::QpKind;
 use softnic_nic::transports::{Data, Event, Status};
 use softnic_runtime::api::{LinkDown, OpenOptions};
+use softnic_wire::PathMtu;
 
 use crate::world::{HALF, LIMIT, World, post};
 
@@ -76,6 +77,25 @@ fn a_nic_that_waits_for_its_link_uses_up_no_retries() {
     w.event(0, Event::PortActive);
     w.event(1, Event::PortActive);
     w.success(0, 5);
+}
+
+#[test]
+fn the_mtu_of_the_interface_is_followed() {
+    let Some(w) = World::new(1, 4200) else { return };
+    let context = &w.sides[0].context;
+    let follows = |mtu: u32, path_mtu: PathMtu| {
+        w.veth.ip(0, &format!("link set sn0 mtu {mtu}")).unwrap();
+        let start = std::time::Instant::now();
+        while (context.port().mtu, context.link_mtu()) != (path_mtu, Some(mtu)) {
+            assert!(start.elapsed() < LIMIT, "{:?} at MTU {mtu}", context.port().mtu);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    assert_eq!(context.port().mtu, PathMtu::B4096);
+    follows(1500, PathMtu::B1024);
+    let path = context.path_to(w.address(1), 1).unwrap();
+    assert_eq!(path.mtu, PathMtu::B1024, "new connections are made with it");
+    follows(4200, PathMtu::B4096);
 }
 
 #[test]

@@ -14,8 +14,8 @@ use super::stop;
 pub(crate) const VERSION: u32 = 1;
 /// How long the peer may be silent where it has nothing to do but answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Longer lines are no peer's of ours.
-const LONGEST_LINE: usize = 16 << 20;
+/// Longer lines are no peer's of ours: with 16,384 queue pairs one has about 600,000 bytes.
+const LONGEST_LINE: usize = 1 << 20;
 
 /// A queue pair, as the peer must know it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -69,6 +69,8 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(crate) struct Control {
     stream: Box<dyn Stream>,
     buffer: Vec<u8>,
+    /// Bytes of the buffer in which there is no end of a line.
+    searched: usize,
     /// Where the peer is in the kernel's network, if it is another process.
     pub(crate) peer: Option<IpAddr>,
     /// Whether Ctrl-C ends a wait: of two ends in one process only the client looks at it.
@@ -80,7 +82,7 @@ impl Control {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let peer = Some(stream.peer_addr()?.ip().to_canonical());
-        Ok(Control { stream: Box::new(stream), buffer: Vec::new(), peer, interruptible: true })
+        Ok(Control { stream: Box::new(stream), buffer: Vec::new(), searched: 0, peer, interruptible: true })
     }
 
     /// The two ends of a stream inside this process: the client's and the server's.
@@ -88,8 +90,13 @@ impl Control {
         let (a, b) = UnixStream::pair()?;
         a.set_nonblocking(true)?;
         b.set_nonblocking(true)?;
-        let end =
-            |stream, interruptible| Control { stream: Box::new(stream), buffer: Vec::new(), peer: None, interruptible };
+        let end = |stream, interruptible| Control {
+            stream: Box::new(stream),
+            buffer: Vec::new(),
+            searched: 0,
+            peer: None,
+            interruptible,
+        };
         Ok((end(a, true), end(b, false)))
     }
 
@@ -114,14 +121,16 @@ impl Control {
     /// The next line, if it is there. What the peer says of its own failure is an error here.
     pub(crate) fn try_receive(&mut self) -> Result<Option<Message>, String> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|&b| b == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+            if let Some(end) = self.buffer[self.searched..].iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
+                self.searched = 0;
                 return match serde_json::from_slice(&line) {
                     Ok(Message::Failed { reason }) => Err(format!("the peer says: {reason}")),
                     Ok(message) => Ok(Some(message)),
                     Err(_) => Err("the peer speaks another language: is it softnic perf of the same version?".into()),
                 };
             }
+            self.searched = self.buffer.len();
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(gone("it closed the connection")),
@@ -165,4 +174,53 @@ fn gone(why: &str) -> String {
 /// What is said when a line comes that has no place here.
 pub(crate) fn unexpected(message: &Message) -> String {
     format!("the peer said something out of turn: {message:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives one byte at a time, and no end of a line.
+    struct Drip(u64);
+
+    impl Read for Drip {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.0 += 1;
+            bytes[0] = b'x';
+            Ok(1)
+        }
+    }
+
+    impl Write for Drip {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_given_up_and_no_byte_of_it_is_searched_twice() {
+        // A search of all that came after each byte would take an hour.
+        let drip = Box::new(Drip(0));
+        let mut control = Control { stream: drip, buffer: Vec::new(), searched: 0, peer: None, interruptible: false };
+        assert!(control.try_receive().unwrap_err().contains("never ends"));
+        assert_eq!(control.buffer.len(), LONGEST_LINE);
+    }
+
+    #[test]
+    fn lines_are_taken_apart_however_they_come() {
+        let (mut a, mut b) = Control::pair().unwrap();
+        for _ in 0..3 {
+            a.send(&Message::Ready).unwrap();
+            a.send(&Message::Bye).unwrap();
+        }
+        for _ in 0..3 {
+            assert!(matches!(b.try_receive(), Ok(Some(Message::Ready))));
+            assert!(matches!(b.try_receive(), Ok(Some(Message::Bye))));
+        }
+        assert!(matches!(b.try_receive(), Ok(None)));
+    }
 }

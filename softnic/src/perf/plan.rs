@@ -130,6 +130,16 @@ pub(crate) const GRH: usize = 40;
 /// The longest message of `-a`, as perftest has it.
 const LONGEST: u32 = 8 << 20;
 
+/// The most queue pairs of a run, and work requests outstanding on each.
+pub(crate) const MAX_QPS: u32 = 16384;
+pub(crate) const MAX_DEPTH: u32 = 8192;
+/// Work requests of all queue pairs together: 16,384 queue pairs at the default depth have two thirds of them.
+const MAX_WORK: u64 = 1 << 24;
+/// Bytes of memory for the messages of a run, at each end.
+const MAX_MEMORY: u64 = 8 << 30;
+/// Sizes of a run: `-a` has 23.
+const MAX_SIZES: usize = 64;
+
 impl Plan {
     /// All sizes of `-a`.
     pub(crate) fn all_sizes(op: Op, transport: Transport, mtu: u32) -> Vec<u32> {
@@ -152,8 +162,9 @@ impl Plan {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// What is wrong with it, if anything: it may be another machine's.
     pub(crate) fn check(&self) -> Result<(), String> {
+        self.check_limits()?;
         let verb = self.op.verb();
         let exists = match verb {
             Verb::Write => self.transport.has_write(),
@@ -172,9 +183,6 @@ impl Plan {
         }
         if verb == Verb::Atomic && self.sizes != [8] {
             return Err("an atomic works on 8 bytes: leave --size out".into());
-        }
-        if self.sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
-            return Err("--size must be between 1 and 1G".into());
         }
         let longest = self.sizes.iter().max().copied().unwrap_or(0);
         let single = verb == Verb::Raw || !self.transport.kind().is_connected();
@@ -200,6 +208,47 @@ impl Plan {
             return Err("only write_lat and send_lat have a completion to wait for: leave --wait-completion out".into());
         }
         Ok(())
+    }
+
+    /// Whether it is of a size that an end can serve.
+    fn check_limits(&self) -> Result<(), String> {
+        if self.qps == 0 || self.qps > MAX_QPS {
+            return Err(format!("--qps must be between 1 and {MAX_QPS}"));
+        }
+        if self.depth == 0 || self.depth > MAX_DEPTH {
+            return Err(format!("--depth must be between 1 and {MAX_DEPTH}"));
+        }
+        if self.timeout > 31 || self.retry > 7 {
+            return Err("--timeout is at most 31, and --retry at most 7".into());
+        }
+        if self.sizes.is_empty() || self.sizes.len() > MAX_SIZES {
+            return Err(format!("a run has between 1 and {MAX_SIZES} sizes"));
+        }
+        if self.sizes.iter().any(|&size| size == 0 || size > 1 << 30) {
+            return Err("--size must be between 1 and 1G".into());
+        }
+        let amount_is_right = match self.amount {
+            Amount::Iterations(n) => (1..=1 << 36).contains(&n),
+            Amount::Seconds(time) => time > 0.0 && time < 86400.0,
+            Amount::Usual => true,
+        };
+        if !amount_is_right {
+            return Err("a run has between 1 and 2^36 messages, or takes less than a day".into());
+        }
+        let work = u64::from(self.qps) * (self.outstanding() + u64::from(self.receives()));
+        if work > MAX_WORK {
+            return Err(format!("{work} work requests are too many: take fewer --qps, or less --depth"));
+        }
+        match self.memory() {
+            Some(bytes) if bytes <= MAX_MEMORY => Ok(()),
+            _ => Err("the messages need more than 8 GiB of memory: take fewer --qps, or a shorter --size".into()),
+        }
+    }
+
+    /// Bytes of memory for its messages, at each end.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        let bytes = (self.slots() as u64).checked_mul(self.slot_len() as u64)?.checked_mul(2)?;
+        bytes.checked_mul(self.qps.into())
     }
 
     /// How many messages are sent of a size; `None` when time decides.
@@ -254,6 +303,57 @@ impl Plan {
         match self.keeps_apart() {
             true => RECEIVES.min(self.slots() as u32),
             false => RECEIVES,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            op: Op::WriteBw,
+            transport: Transport::Rc,
+            cc: None,
+            negotiated: None,
+            needs_link_mtu: None,
+            sizes: vec![65536],
+            amount: Amount::Usual,
+            qps: 1,
+            mtu: None,
+            depth: 128,
+            timeout: 14,
+            retry: 7,
+            tclass: 0,
+            verify: false,
+            wait_completion: false,
+        }
+    }
+
+    #[test]
+    fn what_a_client_asks_for_has_limits() {
+        assert_eq!(plan().check(), Ok(()));
+        assert_eq!(Plan { qps: MAX_QPS, sizes: vec![64], ..plan() }.check(), Ok(()));
+        assert_eq!(Plan { depth: MAX_DEPTH, sizes: vec![1 << 30], ..plan() }.check(), Ok(()));
+        let too_much = [
+            Plan { qps: 0, ..plan() },
+            Plan { qps: u32::MAX, ..plan() },
+            Plan { depth: 0, ..plan() },
+            Plan { depth: u32::MAX, ..plan() },
+            Plan { qps: MAX_QPS, depth: MAX_DEPTH, ..plan() },
+            Plan { qps: MAX_QPS, sizes: vec![1 << 30], ..plan() },
+            Plan { sizes: vec![], ..plan() },
+            Plan { sizes: vec![8; 100_000], ..plan() },
+            Plan { sizes: vec![u32::MAX], ..plan() },
+            Plan { amount: Amount::Iterations(u64::MAX), ..plan() },
+            Plan { amount: Amount::Seconds(f64::NAN), ..plan() },
+            Plan { amount: Amount::Seconds(1e300), ..plan() },
+            Plan { timeout: 200, ..plan() },
+            Plan { retry: 200, ..plan() },
+        ];
+        for plan in too_much {
+            assert!(plan.check().is_err(), "{plan:?}");
         }
     }
 }

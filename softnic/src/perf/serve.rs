@@ -150,7 +150,7 @@ impl<'a> Receiver<'a> {
 
     /// Waits for what is still under way; how many came that count, and how long they took.
     fn collect(&mut self, sent: &[u64]) -> Result<(u64, f64), String> {
-        let total: u64 = sent.iter().sum();
+        let total = sent.iter().fold(0, |all: u64, &one| all.saturating_add(one));
         let verb = self.side.plan.op.verb();
         let reliable = self.side.plan.transport.is_reliable();
         let mut received = 0;
@@ -183,7 +183,7 @@ impl<'a> Receiver<'a> {
         if !side.plan.verify {
             return Ok(());
         }
-        let lost = self.received_writes() < sent.iter().sum();
+        let lost = self.received_writes() < sent.iter().fold(0, |all: u64, &one| all.saturating_add(one));
         for (q, &sent) in sent.iter().enumerate() {
             match side.plan.op.verb() {
                 // A WRITE that was lost leaves what was there before.

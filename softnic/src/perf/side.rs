@@ -69,7 +69,8 @@ impl Side {
         let per_qp = plan.outstanding() as usize + plan.receives() as usize;
         let cq = context.create_cq(count * per_qp + 16).map_err(|e| e.to_string());
         let cq = cq.map_err(made("a completion queue"))?;
-        let len = count * 2 * plan.slots() * plan.slot_len();
+        let len = plan.memory().and_then(|bytes| usize::try_from(bytes).ok());
+        let len = len.ok_or("the messages need more memory than there is")?;
         let mr = pd.alloc_mr(len, Access::LOCAL_WRITE | Access::REMOTE).map_err(|e| e.to_string());
         let mr = mr.map_err(made("a memory region"))?;
         let mut options = QpOptions::new(plan.transport.kind(), &cq);
@@ -233,7 +234,8 @@ impl Side {
     pub(crate) fn write_message(&self, qp: usize, number: u64, size: u32) -> Result<(), String> {
         let Some(peer) = &self.peer else { return Err("not connected".into()) };
         let rkey = peer.rkey;
-        let there = |offset: usize| peer.memory + offset as u64;
+        // Where the peer says that its memory is.
+        let there = |offset: usize| peer.memory.wrapping_add(offset as u64);
         let (op, local) = match self.plan.op.verb() {
             Verb::Write => {
                 let remote_addr = there(self.in_at(qp, number));

@@ -15,6 +15,14 @@ use nix::unistd::{Pid, getpid, getppid};
 const FORWARDED: [Signal; 6] =
     [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
+/// How a run ended.
+pub(super) struct Ended {
+    /// Our own exit code.
+    pub(super) ours: ExitCode,
+    /// That of the program, if it was started.
+    pub(super) program: Option<u8>,
+}
+
 /// Signals that wait to be read from now on.
 pub(super) struct Signals {
     before: SigSet,
@@ -34,7 +42,7 @@ impl Signals {
     }
 
     /// Runs a program until it ends, and has the exit code that a shell would.
-    pub(super) fn run(&self, command: &mut Command) -> Result<ExitCode, String> {
+    pub(super) fn run(&self, command: &mut Command) -> Result<Ended, String> {
         let (before, parent) = (self.before, getpid());
         let prepare = move || {
             // A program whose launcher is killed goes too: its library lies in our folder.
@@ -49,7 +57,10 @@ impl Signals {
         // SAFETY: between fork and exec, only system calls that are safe there: prctl, getppid and sigprocmask.
         unsafe { command.pre_exec(prepare) };
         match command.spawn() {
-            Ok(child) => self.watch(child).map(|status| ExitCode::from(exit_code(status))),
+            Ok(child) => self.watch(child).map(|status| {
+                let code = exit_code(status);
+                Ended { ours: ExitCode::from(code), program: Some(code) }
+            }),
             Err(e) => {
                 let name = command.get_program().display();
                 let (why, code) = match e.kind() {
@@ -57,7 +68,7 @@ impl Signals {
                     _ => (e.to_string(), 126),
                 };
                 eprintln!("softnic: cannot run {name}: {why}");
-                Ok(ExitCode::from(code))
+                Ok(Ended { ours: ExitCode::from(code), program: None })
             }
         }
     }

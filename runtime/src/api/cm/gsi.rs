@@ -19,7 +19,7 @@ use crate::api::memory::MemoryRegion;
 use crate::api::queue_pair::{QpOptions, QueuePair};
 
 /// MADs that can wait to be looked at; more are lost, and come again.
-const RECEIVES: usize = 256;
+const RECEIVES: usize = 4096;
 /// MADs that can be under way at a time.
 const SENDS: usize = 64;
 /// Bytes of a receive: the network header and the MAD.

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use softnic_nic::transports;
+use softnic_wire::ethernet;
 
-use super::LinkDown;
+use super::{LinkDown, link_mtu_of, mtu_of};
 use crate::api::events::Events;
 use crate::api::path::lock;
 use crate::background::Background;
 use crate::engine::Engine;
-use crate::host_network::{Event, HostNetwork};
+use crate::host_network::{Event, HostNetwork, path_mtu};
 
 /// Starts the thread that follows.
 pub(super) fn start(
@@ -55,7 +56,8 @@ fn follow(host: &mut HostNetwork, engines: &[Arc<Engine>], events: &Events, link
                 engines.iter().for_each(|engine| engine.control().nic().set_addresses(host.addresses().to_vec()));
                 events.push(transports::Event::GidChange);
             }
-            Event::MtuChanged(_) | Event::MacChanged(_) | Event::NeighbourChanged { .. } | Event::RoutesChanged => {}
+            Event::MtuChanged(mtu) => set_mtu(engines, mtu),
+            Event::MacChanged(_) | Event::NeighbourChanged { .. } | Event::RoutesChanged => {}
         }
     }
 }
@@ -73,4 +75,18 @@ pub(super) fn set_link(engines: &[Arc<Engine>], events: &Events, link_down: Link
         engine.wake();
     }
     events.port(up && engines.iter().all(|engine| engine.failure().is_none()));
+}
+
+/// The interface has another MTU: new connections are made with it, as far as the memory for frames allows. One that is too short for any
+/// packet changes nothing, and packets are lost.
+fn set_mtu(engines: &[Arc<Engine>], mtu: u32) {
+    for engine in engines {
+        let mut core = engine.control();
+        let longest = core.driver.ios().map(|io| io.max_frame()).min().unwrap_or(0);
+        if let (Some(of_interface), Some(of_frames)) = (path_mtu(mtu), mtu_of(longest)) {
+            core.nic().set_mtu(of_interface.min(of_frames));
+            let fits = mtu as usize + ethernet::LEN <= longest;
+            core.nic().set_link_mtu(if fits { mtu } else { link_mtu_of(longest) });
+        }
+    }
 }
