@@ -13,6 +13,11 @@ pub trait SimNode: Node + Any {
     fn nic(&mut self) -> Option<&mut Nic> {
         None
     }
+
+    /// The switch that it is, or that it has in it; `None` where the Node is none.
+    fn switch(&mut self) -> Option<&mut Switch> {
+        None
+    }
 }
 
 impl SimNode for Nic {
@@ -21,4 +26,8 @@ impl SimNode for Nic {
     }
 }
 
-impl SimNode for Switch {}
+impl SimNode for Switch {
+    fn switch(&mut self) -> Option<&mut Switch> {
+        Some(self)
+    }
+}

@@ -13,6 +13,7 @@ use crate::Time;
 use crate::digest::Digest;
 use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
 use crate::node::SimNode;
+use crate::switch::Switch;
 
 /// What happens at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +121,11 @@ impl<'a> Simulator<'a> {
     /// When that Node is no host: a mistake of who made the network.
     pub fn nic(&mut self, host: usize) -> &mut Nic {
         self.nodes[host].nic().unwrap_or_else(|| panic!("Node {host} is no host"))
+    }
+
+    /// The switch of a Node; `None` where it is none.
+    pub(crate) fn switch(&mut self, node: usize) -> Option<&mut Switch> {
+        self.nodes[node].switch()
     }
 
     /// How many links there are.

@@ -1,4 +1,4 @@
-//! Nodes that are neither a NIC nor a switch: a bump in the wire, and a host with software on its NIC.
+//! Nodes of other kinds: a bump in the wire, a host with software on its NIC, a switch that does more than a plain one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,6 +12,7 @@ use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_sim::node::SimNode;
+use softnic_sim::switch::Switch;
 use softnic_sim::topology::{self, Hooks, Topology};
 use softnic_sim::{End, LinkConfig, Simulator};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, TxFrame};
@@ -138,4 +139,51 @@ fn a_host_of_a_topology_may_have_software_on_its_nic() {
     let counted = topology::run(&topology, 1, Hooks { host: Some(&mut host), ..Hooks::default() }).unwrap();
     assert_eq!((frames.get(), counted.flows[0].completed), (50, 5));
     assert_eq!(counted.digest, plain.digest, "to the network it is the NIC that it was");
+}
+
+/// A switch that loses every tenth frame that comes in.
+struct Lossy {
+    switch: Switch,
+    frames: Rc<Cell<u64>>,
+}
+
+impl Node for Lossy {
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        self.frames.set(self.frames.get() + 1);
+        if !self.frames.get().is_multiple_of(10) {
+            self.switch.handle_frame(now, port, frame);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        self.switch.poll_transmit(now, port, tx)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.switch.poll_timeout()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.switch.handle_timeout(now);
+    }
+}
+
+impl SimNode for Lossy {
+    fn switch(&mut self) -> Option<&mut Switch> {
+        Some(&mut self.switch)
+    }
+}
+
+#[test]
+fn a_topology_takes_switches_of_another_kind() {
+    let text = "kind = \"dumbbell\"\nhosts = 1\n[[flow]]\nfrom = \"h0\"\nto = \"h1\"\nsize = \"10K\"\ncount = 5\n";
+    let topology: Topology = text.parse().unwrap();
+    let frames = Rc::new(Cell::new(0));
+    let mut switch = |index, switch| -> Box<dyn SimNode> {
+        if index == 1 { Box::new(Lossy { switch, frames: Rc::clone(&frames) }) } else { Box::new(switch) }
+    };
+    let report = topology::run(&topology, 1, Hooks { switch: Some(&mut switch), ..Hooks::default() }).unwrap();
+    assert_eq!((report.flows[0].completed, report.flows[0].failed), (5, 0));
+    assert!(frames.get() > 55, "{} frames: all that was lost went again", frames.get());
+    assert_eq!(report.ports.len(), 4, "its queues are reported as any switch's");
 }

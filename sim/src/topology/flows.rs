@@ -18,9 +18,9 @@ use crate::workload::SimError;
 
 /// Runs to the end; the same topology and seed give the same run.
 pub fn run(topology: &Topology, seed: u64, hooks: Hooks<'_>) -> Result<TopologyReport, SimError> {
-    let Hooks { mut progress, observe, capture, host } = hooks;
+    let Hooks { mut progress, observe, capture, host, switch } = hooks;
     let written = RefCell::new(Ok(()));
-    let mut world = World::new(topology, seed, host);
+    let mut world = World::new(topology, seed, host, switch);
     if let Some(capture) = capture {
         world.sim.set_tap(capture.start(topology, &written).map_err(SimError::Capture)?);
     }

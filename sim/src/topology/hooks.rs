@@ -11,6 +11,7 @@ use super::Topology;
 use crate::Time;
 use crate::node::SimNode;
 use crate::simulator::Tap;
+use crate::switch::Switch;
 
 /// What is joined to a run; by default nothing.
 #[derive(Default)]
@@ -23,6 +24,9 @@ pub struct Hooks<'h> {
     pub capture: Option<Capture<'h>>,
     /// Makes the Node of a host, by its index, from its NIC: for software on it.
     pub host: Option<&'h mut dyn FnMut(usize, Nic) -> Box<dyn SimNode>>,
+    /// Makes the Node of a switch, by its index, from one that has no ports yet: for another kind of switch, which has this one in it
+    /// ([`SimNode::switch`]) and does more.
+    pub switch: Option<&'h mut dyn FnMut(usize, Switch) -> Box<dyn SimNode>>,
 }
 
 /// How things stand at a point in time.

@@ -44,6 +44,9 @@ pub(super) struct Ends {
 /// Makes the Node of a host from its NIC.
 type HostMaker<'h> = Option<&'h mut dyn FnMut(usize, Nic) -> Box<dyn SimNode>>;
 
+/// Makes the Node of a switch from a plain one.
+type SwitchMaker<'h> = Option<&'h mut dyn FnMut(usize, Switch) -> Box<dyn SimNode>>;
+
 pub(super) struct World<'t> {
     pub(super) topology: &'t Topology,
     /// Hosts first, then switches.
@@ -54,7 +57,12 @@ pub(super) struct World<'t> {
 }
 
 impl<'t> World<'t> {
-    pub(super) fn new(topology: &'t Topology, seed: u64, mut make_host: HostMaker<'_>) -> World<'t> {
+    pub(super) fn new(
+        topology: &'t Topology,
+        seed: u64,
+        mut make_host: HostMaker<'_>,
+        mut make_switch: SwitchMaker<'_>,
+    ) -> World<'t> {
         let negotiated = topology.flows.iter().any(|f| f.transport.extension() != Extensions::NONE);
         let max_frame = match topology.payload {
             PayloadMode::Real => topology.mtu.bytes() as usize + HEADERS,
@@ -83,7 +91,11 @@ impl<'t> World<'t> {
                 elided: topology.payload == PayloadMode::Elided,
                 seed: Random::stream(seed, 1 << 16 | switch as u64).next_u64(),
             };
-            world.sim.add_node(Box::new(Switch::new(config)));
+            let plain = Switch::new(config);
+            world.sim.add_node(match &mut make_switch {
+                Some(make) => make(switch, plain),
+                None => Box::new(plain),
+            });
         }
         world.add_links(seed);
         world.add_macs();
@@ -188,7 +200,7 @@ impl<'t> World<'t> {
     }
 
     pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
-        self.sim.node(self.topology.hosts.len() + switch)
+        self.sim.switch(self.topology.hosts.len() + switch)
     }
 
     /// Makes the queue pairs of a flow and connects them.
