@@ -25,6 +25,7 @@ pub mod qp;
 mod queue_pairs;
 mod rc;
 mod recv_queue;
+mod round_trip;
 mod send_queue;
 pub mod shim;
 pub mod sr;

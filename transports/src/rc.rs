@@ -3,6 +3,7 @@
 mod flight_limit;
 mod go_back_n;
 mod ping_pong;
+mod probe;
 pub(crate) mod requester;
 pub(crate) mod responder;
 
@@ -486,6 +487,8 @@ impl QueuePair for Rc {
     /// Requests wait for what the peer says about a shim; answers go on.
     fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, _: Option<Duration>) {
         self.held = outcome.is_none();
+        let agreed = matches!(outcome, Some(NegotiationOutcome::Agreed(_)));
+        self.requester.probe = agreed.then(Box::default);
     }
 
     #[inline]

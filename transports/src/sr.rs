@@ -28,7 +28,6 @@ use softnic_wire::mad::vendor::{ExtensionSettings, Extensions, Settings};
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::sr::{SrEth, SrSettings};
 use softnic_wire::{Instant, Opcode, Psn, Qpn, TxFrame};
-use timer::RoundTrip;
 
 use crate::congestion::CongestionControl;
 use crate::invariants;
@@ -37,6 +36,7 @@ use crate::outstanding::OutstandingSends;
 use crate::posting::{RecvRules, SendRules};
 use crate::qp::{Config, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::rc::{self, Rc};
+use crate::round_trip::RoundTrip;
 use crate::send_queue::Numbering;
 use crate::timers::Timer;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};

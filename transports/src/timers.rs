@@ -23,6 +23,8 @@ pub(crate) enum Timer {
     Pacing,
     /// An acknowledgement waits for the program's reply no longer.
     AckDelay,
+    /// Nothing was heard for two round trips of what a shim should have mended: it is sent again.
+    Probe,
     /// Selective Repeat: answers with data were not acknowledged; some are sent again.
     Answers,
 }
@@ -109,7 +111,7 @@ impl TimerTable {
 mod tests {
     use super::*;
 
-    const ALL: [Timer; COUNT] = [Timer::Ack, Timer::Rnr, Timer::Pacing, Timer::AckDelay, Timer::Answers];
+    const ALL: [Timer; COUNT] = [Timer::Ack, Timer::Rnr, Timer::Pacing, Timer::AckDelay, Timer::Probe, Timer::Answers];
 
     fn at(nanos: u64) -> Instant {
         Instant::from_nanos(nanos)

@@ -175,6 +175,7 @@ mod tests {
             f.on_loss(300 + i, 301 + i);
         }
         assert_eq!(f.packets(), FEWEST);
+        round(&mut f, &mut n, 10 * US);
         for _ in 0..40 {
             round(&mut f, &mut n, 100 * US);
         }

@@ -13,6 +13,7 @@ use softnic_wire::{Instant, Psn, Qpn, TxFrame};
 use super::Update;
 use super::flight_limit::FlightLimit;
 use super::go_back_n::{GoBackN, Window};
+use super::probe::Probe;
 use crate::completion::CqId;
 use crate::congestion::{CongestionPoint, Feedback};
 use crate::invariants::{ON, invariant};
@@ -98,6 +99,8 @@ pub(crate) struct Requester {
     pub(crate) congestion: CongestionPoint,
     /// Packets that may be outstanding.
     pub(crate) flight: FlightLimit,
+    /// Where a shim mends losses: what is done about those that it could not.
+    pub(super) probe: Option<Box<Probe>>,
 }
 
 impl Requester {
@@ -127,6 +130,7 @@ impl Requester {
             sequence_nak: None,
             congestion: CongestionPoint::default(),
             flight: FlightLimit::NONE,
+            probe: None,
         }
     }
 
@@ -216,7 +220,7 @@ impl Requester {
                 host.counters().sent_requests += 1;
                 self.note_sent(now, n + 1, ack_req);
                 if ack_req {
-                    self.flight.on_asked(now, n);
+                    self.note_asked(now, n, false);
                 }
                 return Ok(true);
             }
@@ -265,10 +269,11 @@ impl Requester {
         self.note_sent(now, n + u64::from(psns), ack_req);
         self.congestion.on_sent(now, tx);
         self.congestion.time(now, n, resent, ack_req);
-        match resent {
-            true => self.flight.on_resent(),
-            false if ack_req => self.flight.on_asked(now, n),
-            false => {}
+        if resent {
+            self.flight.on_resent();
+        }
+        if ack_req {
+            self.note_asked(now, n, resent);
         }
         Ok(true)
     }
@@ -285,6 +290,18 @@ impl Requester {
         self.answer_due = self.answer_due.max(behind);
         if !self.timers.is_set(Timer::Ack) {
             self.arm(now);
+        }
+    }
+
+    /// Packet `n` left, and asks for an answer.
+    #[inline]
+    fn note_asked(&mut self, now: Instant, n: u64, resent: bool) {
+        if !resent {
+            self.flight.on_asked(now, n);
+        }
+        if let Some(probe) = &mut self.probe {
+            let wait = probe.on_asked(now, n, resent, self.timeout);
+            self.timers.set_or_stop(Timer::Probe, wait.map(|wait| now + wait));
         }
     }
 
@@ -366,14 +383,21 @@ impl Requester {
 
     /// Stops all timers of requests.
     pub(super) fn stop_timers(&mut self) {
-        for timer in [Timer::Ack, Timer::Rnr, Timer::Pacing] {
+        for timer in [Timer::Ack, Timer::Rnr, Timer::Pacing, Timer::Probe] {
             self.timers.stop(timer);
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) -> Result<(), Failure> {
         self.timers.take_expired(Timer::Rnr, now);
+        let probes = self.timers.take_expired(Timer::Probe, now);
         if !self.timers.take_expired(Timer::Ack, now) {
+            // While the peer is left alone it cannot answer, and what is sent again is on its way.
+            let idle = !self.is_waiting(now) && self.go_back_n.next_resend(self.window).is_none();
+            if let Some(probe) = self.probe.as_mut().filter(|_| probes && idle && !self.window.is_empty()) {
+                probe.on_expired();
+                self.go_back_n.on_timeout(self.window);
+            }
             return Ok(());
         }
         host.counters().local_ack_timeout_err += 1;

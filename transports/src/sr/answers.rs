@@ -7,12 +7,13 @@ use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, TxFrame};
 
 use super::flight::{Progress, Selective};
 use super::responder::Responder;
-use super::timer::{Expired, RoundTrip, Watched};
+use super::timer::{Expired, Watched};
 use crate::Host;
 use crate::memory::{Access, Region};
 use crate::message::{self, Link};
 use crate::qp::PayloadMode;
 use crate::rc::responder::remote;
+use crate::round_trip::RoundTrip;
 use crate::timers::TimerTable;
 
 /// High timeouts after which a requester that says nothing is left alone; any packet of it begins anew.

@@ -20,12 +20,13 @@ use super::data_request::DataRequest;
 use super::flight::Flight;
 use super::held::HeldWrites;
 use super::numbers::Numbers;
-use super::timer::{FlightTimer, RoundTrip};
+use super::timer::FlightTimer;
 use crate::memory::Access;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
 use crate::rc::responder::{Failure, remote};
 use crate::recv_queue::{Receives, Whole};
+use crate::round_trip::RoundTrip;
 use crate::timers::{Timer, TimerTable};
 use crate::{Host, Inbound, Status};
 

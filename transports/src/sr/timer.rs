@@ -1,60 +1,16 @@
-//! How long to wait: round-trip times, and the low and high timeouts that follow from them.
+//! How long to wait: the low and high timeouts.
 
 use std::time::Duration;
 
 use softnic_wire::Instant;
 
+use crate::round_trip::RoundTrip;
 use crate::timers::{Timer, TimerTable};
 
 /// Fewer packets under way than this cannot be relied on to tell of the loss of one of them (IRN, section 3.1).
 const FEW: u32 = 3;
-/// A low timeout is no shorter: a program that lost its core for a moment has not lost packets.
-const SHORTEST: Duration = Duration::from_micros(50);
-/// The high timeout where the program asked for none, or has not said yet; and the low one before a round trip was measured.
+/// The high timeout where the program asked for none, or has not said yet.
 const DEFAULT_HIGH: Duration = Duration::from_millis(100);
-
-/// Round-trip times as they were seen.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RoundTrip {
-    smoothed: Option<Duration>,
-    variation: Duration,
-    shortest: Option<Duration>,
-}
-
-impl RoundTrip {
-    pub(super) fn on_sample(&mut self, sample: Duration) {
-        self.shortest = Some(self.shortest.map_or(sample, |s| s.min(sample)));
-        let Some(smoothed) = self.smoothed else {
-            // The first sample says nothing about how much they vary.
-            self.smoothed = Some(sample);
-            return;
-        };
-        self.variation = (self.variation * 3 + smoothed.abs_diff(sample)) / 4;
-        self.smoothed = Some((smoothed * 7 + sample) / 8);
-    }
-
-    /// Takes the round trip of the negotiation, where none other is known.
-    pub(super) fn on_first_sample(&mut self, sample: Duration) {
-        if self.smoothed.is_none() {
-            self.on_sample(sample);
-        }
-    }
-
-    pub(super) fn shortest(&self) -> Option<Duration> {
-        self.shortest
-    }
-
-    /// When nothing can be heard any more of a packet that came: a little more than a round trip.
-    fn low(&self) -> Duration {
-        let low = self.smoothed.map(|smoothed| smoothed + (smoothed / 8).max(self.variation * 4));
-        low.map_or(DEFAULT_HIGH, |low| low.max(SHORTEST))
-    }
-
-    /// When something should have been heard of others by far: two round trips, as the tail loss probe of TCP has it (RFC 8985, 7.2).
-    fn probe(&self) -> Duration {
-        self.smoothed.map_or(DEFAULT_HIGH, |smoothed| self.low().max(2 * smoothed))
-    }
-}
 
 /// What a timer watches over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

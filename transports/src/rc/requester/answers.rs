@@ -136,6 +136,10 @@ impl Requester {
             self.timers.stop(Timer::Ack);
         }
         self.flight.on_acknowledged(now, self.una);
+        if let Some(probe) = &mut self.probe {
+            let wait = probe.on_acknowledged(now, self.una, self.timeout).filter(|_| self.answer_due > self.una);
+            self.timers.set_or_stop(Timer::Probe, wait.map(|wait| now + wait));
+        }
         if self.congestion.is_controlled() {
             let bytes = self.queue.bytes_before(self.una, link.mtu);
             self.congestion.on_acknowledged(now, self.una, bytes);
