@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::common::*;
+use softnic_nic::Nic;
 use softnic_nic::transports::congestion::{CongestionControl, Feedback};
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{Data, SendOp, Status, Transport};
@@ -224,6 +225,23 @@ fn a_send_without_credit_and_without_a_receive_costs_one_packet_until_there_is_o
         assert_eq!((w.sent_status(A), w.received_status(B)), (vec![(1, Status::Success)], vec![(5, Status::Success)]));
         assert_eq!((w.counters(A).sent_requests - before, w.counters(A).retransmitted_packets), (10, 1), "sr: {sr}");
     }
+}
+
+#[test]
+fn a_send_that_began_with_credit_goes_on_whatever_becomes_of_the_credit() {
+    let mut w = World::new(Options { mtu: PathMtu::B256, ..Options::default() });
+    w.recv(B, 1, 0, 10 * 256);
+    tell_credits(&mut w);
+    w.send(A, 1, SendOp::Send, 0, 10 * 256);
+    let mut frames: Vec<_> = (0..3).map(|_| w.transmit_one(A, Nic::WIRE).expect("a packet")).collect();
+    // The last answer once more, as it was before there was a receive.
+    let stale = w.forge_aeth(A, 0, 0, 1);
+    w.deliver(A, &stale);
+    frames.extend(w.transmit(A));
+    assert_eq!(frames.len(), 10);
+    w.deliver_all(B, &frames);
+    w.run();
+    assert_eq!((w.sent_status(A), w.counters(A).retransmitted_packets), (vec![(1, Status::Success)], 0));
 }
 
 #[test]

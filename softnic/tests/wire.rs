@@ -239,7 +239,8 @@ fn marks_of_a_bottleneck_slow_dcqcn_down_and_fewer_frames_find_its_queue_full() 
             assert!(count(&summary, "ab", "marked") > 0, "{summary}");
             // The server sends CNPs whatever the client does about them.
             let (heeded, ignored) = (counter("rp_cnp_handled"), counter("rp_cnp_ignored"));
-            assert!(if cc == "none" { ignored > 0 && heeded == 0 } else { heeded > 0 && ignored == 0 }, "{v}");
+            // What comes in one burst counts once in 50 µs.
+            assert!(if cc == "none" { ignored > 0 && heeded == 0 } else { heeded > 0 }, "{v}");
             (dropped, counter("retransmitted_packets"))
         });
         // 16 messages are 1M, far more than the queue holds: who does not slow down overflows it.

@@ -1,8 +1,9 @@
 //! Which extensions a connected queue pair speaks with its peer: offers, answers, and the outcome that follows from them.
 //!
 //! Both sides offer when they become ready to receive, in a MAD to the peer's QP1 ([`vendor::Negotiation`]). Who offers an
-//! extension takes its packets from then on, whatever becomes of the MADs. So either MAD of the peer is enough to decide: its
-//! offer says what it takes, its answer says what it takes of ours. A peer that refuses, says nothing, or has nothing in common
+//! extension takes its packets from then on, whatever becomes of the MADs. So either MAD of the peer is enough to agree: its
+//! offer says what it takes, its answer says what it takes of ours. Only an answer, which has the id that we drew, says that there is
+//! nothing to agree on. A peer that refuses, says nothing, or has nothing in common
 //! with us gets standard packets.
 //!
 //! What an extension is set to stands in bytes of its own ([`vendor::Settings`]), which nobody but the extension reads.
@@ -201,15 +202,17 @@ impl Negotiator {
         self.answer.is_some() || self.asking == Asking::Due
     }
 
-    /// The peer's offer (Get), also one that was kept from before RTR. It decides by itself, and each one is answered: that
-    /// the peer repeats it says that our answer got lost.
+    /// The peer's offer (Get), also one that was kept from before RTR. Each one is answered: that the peer repeats it says that our answer
+    /// got lost. It decides by itself where it has something in common with ours. One that has nothing does not: it carries no id of ours,
+    /// so anybody could have sent it to keep us from speaking an extension, and the answer to our offer will say the same.
     pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation) {
         if mad.kind != Kind::Offer || !self.is_between_us(mad) {
             return;
         }
         let common = self.common(mad);
         self.answer = Some(Answer { transaction_id: mad.transaction_id, extensions: common.extensions });
-        if !matches!(self.outcome, Some(NegotiationOutcome::Agreed(_))) {
+        let agreed = matches!(self.outcome, Some(NegotiationOutcome::Agreed(_)));
+        if !agreed && common.extensions != Extensions::NONE {
             self.decide(common);
         }
     }

@@ -114,7 +114,8 @@ fn an_ack() {
 }
 
 #[test]
-fn a_nak_costs_one_retransmission() {
+fn a_nak_makes_the_retransmission_begin_anew() {
+    // It costs what was sent between the two, here one packet, and one of the retries.
     at_each_psn(|psn| {
         let script = r#"event = [
             { action = "drop", direction = "ab", psn = "+1", iteration = 1 },
@@ -129,12 +130,14 @@ fn a_nak_costs_one_retransmission() {
             "a> RDMA_WRITE_LAST +3 A",
             "b> NAK0 +1 msn 0 twice",
             "a> RDMA_WRITE_MIDDLE +1",
+            "a> RDMA_WRITE_MIDDLE +1",
             "a> RDMA_WRITE_MIDDLE +2",
             "a> RDMA_WRITE_LAST +3 A",
+            "b> ACK +1 msn 0",
             "b> ACK +3 msn 1",
         ]);
-        w.counted(A, "packet_seq_err 2, retransmitted_packets 3, sent_requests 4")
-            .counted(B, "out_of_sequence 2, rx_write_requests 1, sent_seq_naks 1");
+        w.counted(A, "packet_seq_err 2, retransmitted_packets 4, sent_requests 4")
+            .counted(B, "duplicate_request 1, out_of_sequence 2, rx_write_requests 1, sent_seq_naks 1");
     });
 }
 

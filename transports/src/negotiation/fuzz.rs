@@ -8,7 +8,7 @@ use softnic_wire::sr::SrSettings;
 use softnic_wire::{Instant, Qpn};
 
 use super::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
-use super::{FallbackReason, MIN_TRIES, MIN_WAIT, NegotiationOutcome, Negotiator, Offer};
+use super::{FallbackReason, MIN_TRIES, MIN_WAIT, NegotiationOutcome, Negotiator, Offer, extension};
 use crate::lowar::Code;
 
 const QPN: u32 = 0x11;
@@ -164,7 +164,15 @@ impl World<'_> {
         let between_us = (mad.sender_qpn, mad.receiver_qpn) == (PEER, QPN);
         let known = mad.transaction_id == TRANSACTION && self.tries > 0;
         match mad.kind {
-            Kind::Offer if between_us => self.unanswered = Some(mad.transaction_id),
+            Kind::Offer if between_us => {
+                self.unanswered = Some(mad.transaction_id);
+                let usable = |offer| extension::usable(offer).extensions;
+                let theirs = usable(Offer { extensions: mad.extensions, settings: mad.settings });
+                // Of nothing in common only an answer tells.
+                if usable(self.offer).intersection(theirs) == Extensions::NONE {
+                    return;
+                }
+            }
             Kind::Answer(Status::SUCCESS) if between_us && known => {}
             Kind::Answer(status) if status != Status::SUCCESS && known => {
                 self.heard = true;

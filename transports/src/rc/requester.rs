@@ -32,6 +32,8 @@ const ACK_BATCH: u32 = 16;
 /// PSNs that may be outstanding: half the number space less one, so that old and new can be told apart (IBA 9.7.2). A READ that is
 /// outstanding alone may have one more: 2^31 bytes at a path MTU of 256.
 pub(super) const MAX_WINDOW: u32 = Psn::SPACE / 2 - 1;
+/// The number of no packet.
+const NO_PACKET: u64 = u64::MAX;
 /// The retry count that means "for ever" for RNR (IBA 9.7.5.2.8); the other retry count has no such value.
 pub(crate) const RNR_RETRY_FOREVER: u8 = 7;
 
@@ -84,6 +86,8 @@ pub(crate) struct Requester {
     pub(crate) credit_limit: Option<u32>,
     /// Such messages that are done.
     sends_done: u32,
+    /// The SEND that begins with this packet began without credit; [`NO_PACKET`] if none did.
+    limited: u64,
     /// The work request at this position cannot be carried out: it fails, so, when those before it are done.
     broken: Option<(u32, Status)>,
     /// Nothing begins that was not begun (SQD).
@@ -94,8 +98,8 @@ pub(crate) struct Requester {
     /// The skipped answer whose request was sent again already, and the answer that implied it, by the numbers of their packets: others say
     /// no more.
     implied_nak: Option<(u64, u64)>,
-    /// The number of the packet that the last sequence NAK named.
-    sequence_nak: Option<u64>,
+    /// The number of the packet that the last sequence NAK named, until that comes again; else [`NO_PACKET`].
+    sequence_nak: u64,
     pub(crate) congestion: CongestionPoint,
     /// Packets that may be outstanding.
     pub(crate) flight: FlightLimit,
@@ -122,12 +126,13 @@ impl Requester {
             answer_due: 0,
             credit_limit: None,
             sends_done: 0,
+            limited: NO_PACKET,
             broken: None,
             draining: false,
             max_rd_atomic: 0,
             rd_atomic: 0,
             implied_nak: None,
-            sequence_nak: None,
+            sequence_nak: NO_PACKET,
             congestion: CongestionPoint::default(),
             flight: FlightLimit::NONE,
             probe: None,
@@ -139,7 +144,7 @@ impl Requester {
         let Limits { timeout, retry_cnt, rnr_retry, max_rd_atomic } = *a;
         self.queue.clear();
         (self.max_rd_atomic, self.rd_atomic) = (u32::from(max_rd_atomic), 0);
-        (self.implied_nak, self.sequence_nak) = (None, None);
+        (self.implied_nak, self.sequence_nak, self.limited) = (None, NO_PACKET, NO_PACKET);
         (self.window, self.go_back_n) = (Window { una: psn, next: psn }, GoBackN::default());
         self.una = 0;
         (self.timeout, self.retry_cnt, self.rnr_retry) = (timeout, retry_cnt, rnr_retry);
@@ -248,6 +253,7 @@ impl Requester {
         } else {
             self.window.next = psn.add(psns);
             self.rd_atomic += u32::from(awaits_data);
+            self.note_begun(n, position);
         }
         let ack_req = awaits_data || self.wants_ack(position, ends, link, resent);
         if self.emit(tx, link, (n, psn), position, ack_req, host).is_err() {

@@ -102,6 +102,7 @@ impl Requester {
         let again = n < self.flight.next();
         if !again {
             base.window.next = self.numbers.psn(n + 1);
+            base.note_begun(n, position);
         }
         let slot = base.queue.at(position);
         let (awaits_data, pauses) = (slot.awaits_data(), slot.ends_with(n) || !base.may_continue(slot));

@@ -84,8 +84,21 @@ fn the_answer_to_a_peers_offer_takes_the_place_of_our_next_try() {
         n.handle_offer(ms(50), &offers(5, extensions, 16));
         let accepted = extensions.intersection(Extensions::SR);
         assert_eq!(answer_of(&mut n).map(|(id, accepted, _)| (id, accepted)), Some((5, accepted)));
-        assert_eq!((n.has_something(), n.poll_timeout()), (false, None));
+        assert_eq!((n.has_something(), n.poll_timeout()), (accepted == Extensions::NONE, None), "{extensions:?}");
     }
+}
+
+#[test]
+fn an_offer_with_nothing_in_common_is_answered_and_decides_nothing() {
+    // Somebody else sends it, as from the peer's address; the peer's own answer comes behind it.
+    let mut n = asked();
+    for extensions in [Extensions::NONE, Extensions::XP] {
+        n.handle_offer(ms(1), &offers(5, extensions, 16));
+        assert_eq!(answer_of(&mut n).map(|(id, accepted, _)| (id, accepted)), Some((5, Extensions::NONE)));
+        assert_eq!(n.outcome(), None);
+    }
+    n.handle_answer(ms(2), &answers(Extensions::SR, 16));
+    assert_eq!(n.outcome(), sr(16));
 }
 
 #[test]
@@ -273,7 +286,7 @@ fn selective_repeat_without_a_window_is_none() {
     assert_eq!(by_answer.outcome(), standard(FallbackReason::NothingInCommon));
     let mut by_offer = asked();
     by_offer.handle_offer(ms(1), &offers(5, Extensions::SR, 0));
-    assert_eq!(by_offer.outcome(), standard(FallbackReason::NothingInCommon));
+    assert_eq!(by_offer.outcome(), None);
     assert_eq!(answer_of(&mut by_offer), Some((5, Extensions::NONE, 0)));
     // The rest of what it says may be true.
     let both = Offer { extensions: Extensions::SR.union(Extensions::XP), settings: window(64) };

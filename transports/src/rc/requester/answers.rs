@@ -3,7 +3,7 @@
 use softnic_wire::aeth::{Aeth, NakCode, RnrTimer, Syndrome};
 use softnic_wire::{Instant, Psn};
 
-use super::{Failure, RNR_RETRY_FOREVER, Requester, completion};
+use super::{Failure, NO_PACKET, RNR_RETRY_FOREVER, Requester, completion};
 use crate::congestion::Feedback;
 use crate::message::Link;
 use crate::planted::{Bug, planted};
@@ -69,13 +69,14 @@ impl Requester {
                 if self.is_waiting(now) {
                     return Ok(());
                 }
-                // A responder says it once for each gap (IBA 9.7.5.1.3): what comes twice was doubled on the way.
-                let n = Some(self.number(psn));
+                // A responder says it once for each gap (IBA 9.7.5.1.3): what comes twice was doubled on the way, and is one retry.
+                let n = self.number(psn);
                 if self.sequence_nak == n {
-                    return Ok(());
+                    self.sequence_nak = NO_PACKET;
+                } else {
+                    self.count_retry(host)?;
+                    self.sequence_nak = n;
                 }
-                self.sequence_nak = n;
-                self.count_retry(host)?;
                 self.go_back_n.on_sequence_nak(psn);
                 self.on_loss(now, Feedback::Loss);
                 // The clock starts anew when what is sent again leaves.

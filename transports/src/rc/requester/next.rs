@@ -19,11 +19,20 @@ impl Requester {
         }
     }
 
-    /// Whether a message that has begun may go on. A SEND that began without credit waits for the answer to its first packet, which says
-    /// that there is a receive for it (IBA 9.7.7.2.5).
+    /// Whether a message that has begun may go on. A SEND that began without credit waits for credit, or for the answer to its first packet,
+    /// which says that there is a receive for it (IBA 9.7.7.2.5).
     #[inline]
     pub(crate) fn may_continue(&self, slot: &Slot) -> bool {
-        self.has_credit(slot) || self.una > slot.first || slot.is_write()
+        self.limited != slot.first || self.una > slot.first || self.has_credit(slot)
+    }
+
+    /// Packet `n`, of the work request at `position`, leaves for the first time: a SEND may begin with it that has no credit.
+    #[inline]
+    pub(crate) fn note_begun(&mut self, n: u64, position: u32) {
+        let slot = self.queue.at(position);
+        if n == slot.first && !slot.is_write() && !self.has_credit(slot) {
+            self.limited = n;
+        }
     }
 
     /// The next packet to send for the first time: its PSN and work request.

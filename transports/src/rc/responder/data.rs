@@ -46,13 +46,17 @@ impl Job {
     /// A request for anything else is none that the requester sent.
     fn begin_again(&mut self, again: &Job) {
         let ends = |job: &Job| match job.answer {
-            DataAnswer::Read { addr, rkey, len, .. } => Some((job.last_psn(), rkey, addr.wrapping_add(u64::from(len)))),
-            DataAnswer::Atomic { .. } => None,
+            DataAnswer::Read { addr, rkey, len, .. } => (job.last_psn(), rkey, addr.wrapping_add(u64::from(len))),
+            DataAnswer::Atomic { .. } => (job.psn, 0, 0),
         };
-        let DataAnswer::Read { next, .. } = self.answer else { return };
-        let sent = again.psn.is_before(self.psn.add(next));
         let inside = self.replay || !again.psn.is_before(self.psn);
-        if sent && inside && ends(self) == ends(again) {
+        if !inside || ends(self) != ends(again) {
+            return;
+        }
+        self.msn = again.msn;
+        if let DataAnswer::Read { next, .. } = self.answer
+            && again.psn.is_before(self.psn.add(next))
+        {
             (self.psn, self.answer) = (again.psn, again.answer);
         }
     }
