@@ -161,9 +161,7 @@ fn write_bind(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
 pub(crate) fn datagram(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Datagram, Errno> {
     // SAFETY: NULL, or an address handle of the program.
     let ah = unsafe { ah.cast::<Ah>().as_ref() }.ok_or(Errno::EINVAL)?;
-    if qpn > Qpn::MULTICAST.value() {
-        return Err(Errno::EINVAL);
-    }
+    // Its low 24 bits count.
     Ok(ah.handle.to(Qpn::new(qpn), qkey))
 }
 
