@@ -56,7 +56,8 @@ struct Recorder {
 impl Recorder {
     fn new(path: PathBuf) -> Result<Recorder, BumpError> {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let writer = capture_file::create(&path).and_then(|file| PcapWriter::new(BufWriter::new(file), LinkType::Ethernet));
+        let writer =
+            capture_file::create(&path).and_then(|file| PcapWriter::new(BufWriter::new(file), LinkType::Ethernet));
         match writer {
             Ok(writer) => Ok(Recorder { writer, path, epoch, failure: None }),
             Err(error) => Err(BumpError::Capture { path, error }),

@@ -8,8 +8,8 @@ use crate::objects::device::Device;
 use crate::objects::domain::{self, Pd, Td};
 use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
-use crate::objects::shared_receive::{self, Srq};
 use crate::objects::region;
+use crate::objects::shared_receive::{self, Srq};
 use crate::objects::window::{self, Mw};
 
 /// `struct ibv_context_ops`: thirty-two pointers, of which inlined verbs call those named here.

@@ -109,9 +109,13 @@ impl Owners {
             (FallbackReason::Silent | FallbackReason::KnownSilent, _) => {
                 say(format_args!("{peer} says nothing about {transport}: rc is used"));
             }
-            (FallbackReason::LinkMtu(mtu), Some(interface)) => say(format_args!("{transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used")),
+            (FallbackReason::LinkMtu(mtu), Some(interface)) => say(format_args!(
+                "{transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used"
+            )),
             (FallbackReason::LinkMtu(mtu), None) => {
-                say(format_args!("{transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"));
+                say(format_args!(
+                    "{transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"
+                ));
             }
         }
     }

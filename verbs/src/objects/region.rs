@@ -106,7 +106,8 @@ fn populate(addr: *mut c_void, length: usize, access: Access) -> Result<(), Errn
     };
     let first = addr.map_addr(|_| first);
     // A region that may have windows is pinned for writing by the kernel, too.
-    let writes = access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND);
+    let writes =
+        access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::MW_BIND);
     let advice = if writes { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: it changes nothing that a program can see, of whatever memory.
     if len == 0 || unsafe { libc::madvise(first, len, advice) } == 0 {
