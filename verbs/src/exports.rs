@@ -307,9 +307,9 @@ export! {
 
 /// What drivers import: under the private version of their release, with a name of its own for the registration.
 macro_rules! private {
-    ($($version:literal $register:ident)*) => { $(
+    ($($version:literal $at:literal $register:ident)*) => { $(
         symbol!($register, "@@", $version, unsupported::nothing);
-        symbol!(ibv_query_gid_type, "@", $version, query::gid_type);
+        symbol!(ibv_query_gid_type, $at, $version, query::gid_type);
         symbol!(ibv_read_ibdev_sysfs_file, "@", $version, unsupported::minus_one);
         symbol!(ibv_wr_opcode_str, "@", $version, strings::wr_opcode);
         flag!($version);
@@ -339,15 +339,16 @@ macro_rules! private {
     ($version:literal, $function:path: $($name:ident)*) => { $(symbol!($name, "@", $version, $function);)* };
 }
 
+// Programs that ask for ibv_query_gid_type by dlsym(3), which names no version, find the default one.
 private! {
-    "IBVERBS_PRIVATE_34" verbs_register_driver_34
-    "IBVERBS_PRIVATE_57" verbs_register_driver_57
-    "IBVERBS_PRIVATE_58" verbs_register_driver_58
-    "IBVERBS_PRIVATE_59" verbs_register_driver_59
-    "IBVERBS_PRIVATE_60" verbs_register_driver_60
-    "IBVERBS_PRIVATE_61" verbs_register_driver_61
-    "IBVERBS_PRIVATE_62" verbs_register_driver_62
-    "IBVERBS_PRIVATE_63" verbs_register_driver_63
-    "IBVERBS_PRIVATE_64" verbs_register_driver_64
-    "IBVERBS_PRIVATE_65" verbs_register_driver_65
+    "IBVERBS_PRIVATE_34" "@@" verbs_register_driver_34
+    "IBVERBS_PRIVATE_57" "@" verbs_register_driver_57
+    "IBVERBS_PRIVATE_58" "@" verbs_register_driver_58
+    "IBVERBS_PRIVATE_59" "@" verbs_register_driver_59
+    "IBVERBS_PRIVATE_60" "@" verbs_register_driver_60
+    "IBVERBS_PRIVATE_61" "@" verbs_register_driver_61
+    "IBVERBS_PRIVATE_62" "@" verbs_register_driver_62
+    "IBVERBS_PRIVATE_63" "@" verbs_register_driver_63
+    "IBVERBS_PRIVATE_64" "@" verbs_register_driver_64
+    "IBVERBS_PRIVATE_65" "@" verbs_register_driver_65
 }

@@ -115,6 +115,8 @@ fn two_queues_at_one_channel_are_told_apart_and_one_that_is_gone_is_forgotten() 
     completion(&a, || {
         b.context.progress();
     });
+    // The completion is there a moment before its event.
+    assert!(readable(&channel, LIMIT));
     assert_eq!((channel.next_event(), channel.next_event()), (Some(7), None));
     let error = softnic_nic::transports::qp::QpState::Error;
     qp.modify(&softnic_nic::QpAttr { state: Some(error), ..Default::default() }).unwrap();

@@ -82,7 +82,7 @@ pub(crate) const IBV_DEVICE_MEM_WINDOW: u32 = 1 << 17;
 pub(crate) const IBV_DEVICE_MEM_MGT_EXTENSIONS: u32 = 1 << 21;
 pub(crate) const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 /// Atomic among everybody, the program's own threads too.
-pub(crate) const IBV_ATOMIC_GLOB: c_int = 2;
+pub(crate) const IBV_ATOMIC_HCA: c_int = 1;
 
 /// What follows `orig_attr` are capabilities that this device does not have, so they stay zero.
 #[repr(C)]

@@ -49,8 +49,10 @@ pub(crate) const IBV_ACCESS_OPTIONAL_RANGE: c_uint = 0x3ff << 20;
 pub(crate) const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
 pub(crate) const IBV_REREG_MR_CHANGE_PD: c_int = 2;
 pub(crate) const IBV_REREG_MR_CHANGE_ACCESS: c_int = 4;
-/// The old region is as it was.
+/// The arguments cannot be right, and the old region is as it was.
 pub(crate) const IBV_REREG_MR_ERR_INPUT: c_int = -1;
+/// The device refused. Here the old region is as it was, too.
+pub(crate) const IBV_REREG_MR_ERR_CMD: c_int = -4;
 
 #[repr(C)]
 pub(crate) struct ibv_mw {

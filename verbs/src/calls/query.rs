@@ -59,7 +59,8 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         max_res_rd_atom: c_int::from(MAX_RD_ATOMIC) * MAX_OBJECTS,
         max_qp_init_rd_atom: c_int::from(MAX_RD_ATOMIC),
         max_ee_init_rd_atom: 0,
-        atomic_cap: IBV_ATOMIC_GLOB,
+        // They are atomic to the processor, too; but UCX uses none of a device that says so.
+        atomic_cap: IBV_ATOMIC_HCA,
         max_ee: 0,
         max_rdd: 0,
         max_mw: MAX_KEYS,

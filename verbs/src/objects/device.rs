@@ -1,6 +1,8 @@
 //! A device: its names, and its NIC while somebody has it open.
 
 use std::ffi::CStr;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses};
@@ -61,16 +63,35 @@ fn guid(mac: MacAddr) -> u64 {
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
+/// The MAC address of an interface of this network namespace: /sys may be another one's, where interfaces have the same names.
+fn mac_of(interface: &str) -> Option<MacAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // SAFETY: all fields are numbers.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, &from) in request.ifr_name.iter_mut().zip(interface.as_bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the request is one of this kind, with a name that ends with zero, and `ioctl` writes the address into it.
+    let bytes = unsafe {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) != 0 {
+            return None;
+        }
+        request.ifr_ifru.ifru_hwaddr.sa_data
+    };
+    Some(MacAddr(std::array::from_fn(|i| bytes[i] as u8)))
+}
+
 /// The MAC addresses of a device's NICs, without opening it.
 fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
     match spec {
         DeviceSpec::Mem => vec![OwnAddresses::of_host(1).mac, OwnAddresses::of_host(2).mac],
         DeviceSpec::Dgram { own, .. } => vec![own.mac],
         DeviceSpec::AfXdp { interface } => {
-            let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).unwrap_or_default();
-            let bytes: Option<Vec<u8>> = text.trim().split(':').map(|b| u8::from_str_radix(b, 16).ok()).collect();
             // One without is refused when it is opened.
-            vec![MacAddr(bytes.and_then(|b| b.try_into().ok()).unwrap_or_default())]
+            vec![mac_of(interface).unwrap_or(MacAddr([0; 6]))]
         }
     }
 }
@@ -209,6 +230,23 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mac_address_of_an_interface_is_looked_up_in_the_network_namespace_of_the_program() {
+        let names = std::fs::read_dir("/sys/class/net").unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let Some(name) = names.into_iter().find(|name| mac_of(name).is_some_and(|mac| mac != MacAddr([0; 6]))) else {
+            return;
+        };
+        // The thread is in a namespace of its own, where there is no such interface; /sys has it still.
+        let elsewhere = std::thread::spawn(move || {
+            // SAFETY: it concerns this thread alone, which has no other one's files.
+            let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
+            alone.then(|| mac_of(&name))
+        });
+        // Not everybody may make a namespace.
+        assert!(elsewhere.join().unwrap().is_none_or(|mac| mac.is_none()));
+        assert_eq!(mac_of("a-name-that-is-much-too-long"), None);
+    }
 
     #[test]
     fn names_end_with_zero_and_guids_are_those_of_the_mac_address() {

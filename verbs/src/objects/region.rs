@@ -206,13 +206,18 @@ pub(crate) extern "C" fn rereg(
     length: usize,
     access: c_uint,
 ) -> c_int {
+    // What rdma-core refuses by itself, and what it leaves to the kernel, have two codes.
+    let known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+    if flags & !known != 0
+        || moves && (addr.is_null() || length == 0)
+        || access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0
+    {
+        Errno::EINVAL.set();
+        return IBV_REREG_MR_ERR_INPUT;
+    }
     let result = status(|| {
-        let known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-        if flags & !known != 0 || flags == 0 {
-            return Err(Errno::EINVAL);
-        }
-        let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
-        if moves && (addr.is_null() || length == 0) {
+        if flags == 0 {
             return Err(Errno::EINVAL);
         }
         let new_pd = match flags & IBV_REREG_MR_CHANGE_PD != 0 {
@@ -254,7 +259,7 @@ pub(crate) extern "C" fn rereg(
         state.region = Some(new);
         Ok(())
     });
-    if result == 0 { 0 } else { IBV_REREG_MR_ERR_INPUT }
+    if result == 0 { 0 } else { IBV_REREG_MR_ERR_CMD }
 }
 
 /// `ibv_alloc_buf` of v65: memory that can be registered; any can.

@@ -88,6 +88,10 @@ pub(crate) extern "C" fn bind(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int
     status(|| {
         // SAFETY: `alloc` made it, so more than the C struct is there.
         let mw = unsafe { &*(&raw const *mw).cast::<Mw>() };
+        // As mlx5 refuses it.
+        if bind.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
+            return Err(Errno::EINVAL);
+        }
         let flags: SendFlags = flags_of(bind.send_flags);
         let key = qp.ours.qp.bind_mw(bind.wr_id, &request(mw, &bind.bind_info, 0)?, flags)?;
         mw.key.store(key, Ordering::Relaxed);

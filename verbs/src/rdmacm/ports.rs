@@ -11,6 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use softnic_runtime::api::cm::PortSpace;
 use softnic_runtime::{Generator, OsRandom};
 
+use super::addresses;
 use crate::errno::Errno;
 
 /// Ports that are given out where a program does not care, as Linux has them.
@@ -28,11 +29,20 @@ pub(crate) struct Port {
 }
 
 /// Takes a port of an address; 0 takes any. With `reuse` it may be somebody else's too.
+///
+/// # Errors
+/// As in Linux a port that somebody has at the same address is EADDRINUSE. Where one of the two has it at all addresses, it is EADDRNOTAVAIL;
+/// here that is seen by the second alone who asks for one address, or for all of them again.
 pub(crate) fn take(space: PortSpace, address: IpAddr, port: u16, reuse: bool) -> Result<Port, Errno> {
     if port != 0 {
+        let everywhere = |any: IpAddr| any != address && matches!(hold(space, any, port), Err(Errno(libc::EADDRINUSE)));
+        if !reuse && [IpAddr::from([0; 4]), IpAddr::from([0u16; 8])].into_iter().any(everywhere) {
+            return Err(Errno(libc::EADDRNOTAVAIL));
+        }
         return match hold(space, address, port) {
             Ok(holder) => Ok(Port { _holder: Some(holder), number: port }),
             Err(Errno(libc::EADDRINUSE)) if reuse => Ok(Port { _holder: None, number: port }),
+            Err(Errno(libc::EADDRINUSE)) if addresses::is_any(address) => Err(Errno(libc::EADDRNOTAVAIL)),
             Err(e) => Err(e),
         };
     }
@@ -72,5 +82,16 @@ mod tests {
         let number = port.number;
         drop(port);
         assert_eq!(take(PortSpace::Tcp, address, number, false).map(|p| p.number), Ok(number));
+    }
+
+    #[test]
+    fn a_port_of_all_addresses_is_not_available_to_others() {
+        let (any, address) = (IpAddr::from([0; 4]), IpAddr::from([10, 9, 8, 6]));
+        let port = take(PortSpace::Tcp, any, 0, false).unwrap();
+        for second in [any, address, IpAddr::from([0u16; 8])] {
+            let refused = take(PortSpace::Tcp, second, port.number, false).map(|_| ());
+            assert_eq!(refused, Err(Errno(libc::EADDRNOTAVAIL)), "{second}");
+            assert!(take(PortSpace::Tcp, second, port.number, true).is_ok(), "{second}");
+        }
     }
 }

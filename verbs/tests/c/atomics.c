@@ -93,10 +93,8 @@ static void together(struct end *target)
 	}
 	for (int i = 0; i < ADDERS; i++)
 		CHECK(pthread_create(&adders[i].thread, NULL, add, &adders[i]) == 0);
-	struct ibv_device_attr attr;
-	OK(ibv_query_device(target->context, &attr));
-	// Only then are they atomic to the processor, too.
-	int own = attr.atomic_cap == IBV_ATOMIC_GLOB ? EACH : 0;
+	// With softnic they are atomic to the processor, too, though it does not say so.
+	int own = strncmp(ibv_get_device_name(target->context->device), "softnic", 7) == 0 ? EACH : 0;
 	for (int i = 0; i < own; i++) {
 		__atomic_fetch_add((uint64_t *)target->memory, 1, __ATOMIC_SEQ_CST);
 		if (i % 16 == 0)
@@ -137,7 +135,8 @@ int main(void)
 	open_both(e);
 	struct ibv_device_attr attr;
 	OK(ibv_query_device(e[0].context, &attr));
-	CHECK(attr.atomic_cap != IBV_ATOMIC_NONE);
+	PART("atomics are said to be the device's: UCX uses no others");
+	EQ(attr.atomic_cap, IBV_ATOMIC_HCA);
 	connect_new(e, IBV_QPT_RC);
 	results(e);
 	many(e);

@@ -118,6 +118,8 @@ int main(void)
 	CHECK(verbs && cm);
 	found(cm, "rdma_create_event_channel", "RDMACM_1.0");
 	found(cm, "rdma_getaddrinfo", "RDMACM_1.0");
+	PART("a name without its version: what libibverbs has under private versions alone, too");
+	CHECK(dlsym(verbs, "ibv_query_gid_type"));
 	dlclose(verbs);
 	dlclose(cm);
 	return 0;

@@ -60,6 +60,12 @@ static void type_1(struct end e[2])
 	DONE(e[1].cq, 5, IBV_WC_SUCCESS);
 	uint32_t first = mw->rkey;
 	works(e, first);
+	PART("with addresses from 0 on: EINVAL, and the window stays");
+	bind.bind_info.mw_access_flags |= IBV_ACCESS_ZERO_BASED;
+	EQ(ibv_bind_mw(e[1].qp, mw, &bind), EINVAL);
+	bind.bind_info.mw_access_flags &= ~IBV_ACCESS_ZERO_BASED;
+	EQ(mw->rkey, first);
+	works(e, first);
 	PART("a region with a window on it is not deregistered: EBUSY");
 	EQ(ibv_dereg_mr(bindable), EBUSY);
 	PART("beyond its bounds");

@@ -44,10 +44,13 @@ static void rereg(struct end e[2])
 	OK(ibv_dealloc_pd(pd));
 	writes(e, (uintptr_t)other, IBV_WC_SUCCESS);
 	PART("what cannot be, and leaves the region as it is");
-	EQ(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	EQ(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
+	EQ(errno, EINVAL);
+	EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, e[1].pd, NULL, 0, ALL_RIGHTS), IBV_REREG_MR_ERR_INPUT);
+	EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
 	EQ(ibv_rereg_mr(mr, 1 << 20, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
 	EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
-	CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE) != 0);
+	EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE), IBV_REREG_MR_ERR_CMD);
 	writes(e, (uintptr_t)other, IBV_WC_SUCCESS);
 	OK(ibv_dereg_mr(mr));
 }

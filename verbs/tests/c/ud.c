@@ -39,7 +39,8 @@ static void sends(struct end e[2])
 		memset(e[1].memory, 0, 2048);
 		OK(post_recv(e[1].qp, 10 + i, at(&e[1], 0, 2048)));
 		struct ibv_sge sge = at(&e[0], 0, length);
-		struct ibv_send_wr wr = datagram(&sge, i, ah, e[1].qp->qp_num, QKEY);
+		// Of the number the low 24 bits count.
+		struct ibv_send_wr wr = datagram(&sge, i, ah, e[1].qp->qp_num | (uint32_t)i << 24, QKEY);
 		if (i % 2) {
 			wr.opcode = IBV_WR_SEND_WITH_IMM;
 			wr.imm_data = htonl(0xabcd0000 + i);
