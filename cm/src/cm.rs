@@ -328,8 +328,9 @@ impl Cm {
     pub(crate) fn set_state(&mut self, id: CmId, state: State) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.state = state;
+        let source = conn.route.remote;
         if let Some(listener) = conn.listener.take().and_then(|l| self.listeners.get_mut(&l)) {
-            listener.waiting -= 1;
+            listener.leave(source);
         }
     }
 

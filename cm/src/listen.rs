@@ -1,5 +1,6 @@
 //! Listeners: which requests are for whom.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use softnic_wire::mad::ip_cm::{IpCm, ServiceId};
@@ -18,7 +19,8 @@ pub struct Listen {
     /// Only requests to this address, by the RDMA-CM's header: `0.0.0.0` stands for every IPv4 address, `::` for every address.
     /// `None` takes whatever has the service id, with a header or without.
     pub address: Option<IpAddr>,
-    /// Requests that may wait for an answer of the program at a time; more are dropped, and will come again.
+    /// Requests that may wait for an answer of the program at a time, three quarters of them from one address; more are dropped, and will
+    /// come again.
     pub backlog: usize,
 }
 
@@ -56,8 +58,35 @@ impl Listen {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) listen: Listen,
-    /// Requests that wait for an answer of the program.
+    /// Requests that wait for an answer of the program, and how many of them come from each address.
     pub(crate) waiting: usize,
+    sources: BTreeMap<IpAddr, usize>,
+}
+
+impl Listener {
+    /// Whether a request from this address finds no place. A quarter of the backlog is kept from whoever has the rest.
+    pub(crate) fn is_full_for(&self, source: IpAddr) -> bool {
+        let backlog = self.listen.backlog;
+        let share = backlog - backlog / 4;
+        self.waiting >= backlog || self.sources.get(&source).is_some_and(|&waiting| waiting >= share)
+    }
+
+    /// A request from this address waits.
+    pub(crate) fn enter(&mut self, source: IpAddr) {
+        self.waiting += 1;
+        *self.sources.entry(source).or_default() += 1;
+    }
+
+    /// A request from this address is answered, or over.
+    pub(crate) fn leave(&mut self, source: IpAddr) {
+        self.waiting -= 1;
+        if let Some(waiting) = self.sources.get_mut(&source) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                self.sources.remove(&source);
+            }
+        }
+    }
 }
 
 impl Cm {
@@ -69,7 +98,7 @@ impl Cm {
         }
         let id = ListenId(self.next_listener);
         self.next_listener = self.next_listener.wrapping_add(1);
-        self.listeners.insert(id, Listener { listen: *listen, waiting: 0 });
+        self.listeners.insert(id, Listener { listen: *listen, waiting: 0, sources: BTreeMap::new() });
         Ok(id)
     }
 

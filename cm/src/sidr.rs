@@ -59,7 +59,7 @@ impl Cm {
             return self.refuse_service(route, tid, req, SidrStatus::UNSUPPORTED);
         };
         let entry = &self.listeners[&listener];
-        if self.events_are_many() || entry.waiting >= entry.listen.backlog {
+        if self.events_are_many() || entry.is_full_for(route.remote) {
             self.counters.dropped += 1; // it will come again
             return;
         }
@@ -106,7 +106,7 @@ impl Cm {
     pub(crate) fn enter_backlog(&mut self, id: CmId, listener: ListenId) {
         if let (Some(conn), Some(entry)) = (self.conns.get_mut(&id), self.listeners.get_mut(&listener)) {
             conn.listener = Some(listener);
-            entry.waiting += 1;
+            entry.enter(conn.route.remote);
         }
     }
 }

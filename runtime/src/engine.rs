@@ -5,6 +5,7 @@
 //! doorbell tells the engine to look, and a completion queue has one from each engine.
 
 mod posted;
+mod priority;
 mod watch;
 mod work;
 

@@ -31,7 +31,7 @@ impl Cm {
             return self.refuse(route, tid, req, RejReason::INVALID_SERVICE_ID);
         };
         let entry = &self.listeners[&listener];
-        if self.events_are_many() || entry.waiting >= entry.listen.backlog {
+        if self.events_are_many() || entry.is_full_for(route.remote) {
             self.counters.dropped += 1; // it will come again
             return;
         }

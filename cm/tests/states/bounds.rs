@@ -2,7 +2,7 @@
 
 use softnic_cm::{Config, Connect, Error, Event, Listen, PortSpace, State};
 use softnic_wire::mad::cm::{Message, RejReason, TimeoutCode};
-use softnic_wire::{Instant, Qpn};
+use softnic_wire::{Instant, Psn, Qpn};
 
 use crate::common::{Mad, Pair, cm, drain, turned};
 
@@ -56,6 +56,26 @@ fn a_full_table_refuses_and_what_lingers_makes_room() {
     pair.deliver_to_b(&reqs[3..4]);
     pair.request();
     assert_eq!(pair.b.len(), 2);
+}
+
+#[test]
+fn one_address_does_not_fill_the_backlog_of_a_listener() {
+    let mut pair = Pair::new();
+    pair.b.unlisten(pair.listener).unwrap();
+    let listen = Listen::port(PortSpace::Tcp, "10.0.0.2:7174".parse().unwrap());
+    pair.b.listen(&Listen { backlog: 8, ..listen }).unwrap();
+    let reqs = requests(9);
+    pair.deliver_to_b(&reqs);
+    assert_eq!(pair.b.counters().dropped, 3, "six of eight places are one address's");
+    let mut other = cm(Config { ca_guid: 0xc, ..Config::default() }, 6);
+    let [from, to] = ["10.0.0.3:40000", "10.0.0.2:7174"].map(|address| address.parse().unwrap());
+    other.connect(&Connect::ip(from, to, Qpn::new(17), Psn::new(1)).unwrap()).unwrap();
+    pair.deliver_to_b(&drain(&mut other, Instant::ZERO));
+    assert_eq!(pair.b.counters().dropped, 3, "another one finds a place");
+    let first = pair.request();
+    pair.b.reject(pair.now, first, RejReason::CONSUMER_DEFINED, &[], &[]).unwrap();
+    pair.deliver_to_b(&reqs[8..]);
+    assert_eq!(pair.b.counters().dropped, 3, "what was answered makes room");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_transports::memory::{Access, PdId};
+use softnic_transports::memory::{Access, AccessError, Bind, PdId};
 use softnic_transports::qp::QpKind;
 use softnic_transports::{AhId, Completion, CqId, Event, PostError, RecvRules, RecvWr, SrqId};
 use softnic_wire::{Qpn, Template, bth};
@@ -178,6 +178,12 @@ impl Nic {
     pub fn alloc_mw(&mut self, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.alloc_window(pd, kind, &mut *self.random)
+    }
+
+    /// A window of type 1 is bound by a work request of a queue pair of another NIC of the same device: it lies there for all queue pairs
+    /// of its domain.
+    pub fn bind_mw_as(&mut self, qpn: Qpn, pd: PdId, bind: &Bind) -> Result<(), AccessError> {
+        self.shared.regions.bind(qpn, pd, bind)
     }
 
     /// Forgets a window, bound or not; its key is refused from now on.

@@ -388,8 +388,17 @@ impl QueuePair {
     /// As [`QueuePair::post_send`].
     pub fn bind_mw(&self, wr_id: u64, bind: &Bind, flags: SendFlags) -> Result<u32, PostError> {
         let rkey = next_key(bind.window);
-        let op = SendOp::BindWindow(Bind { rkey, ..*bind });
+        let bind = Bind { rkey, ..*bind };
+        let op = SendOp::BindWindow(bind);
         self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, deadline: None, to: None })?;
+        // Queue pairs of other engines may be used through it, too. Nobody has the key before this returns; the old one is refused there
+        // from now on, where this engine takes it until the work request has its turn.
+        let context = self.0.pd.inner();
+        let _order = context.mirrored();
+        for engine in context.engines().iter().filter(|engine| !Arc::ptr_eq(engine, &self.0.engine)) {
+            // What is wrong with it is said by the completion.
+            let _ = engine.control().nic().bind_mw_as(self.0.qpn, self.0.pd.id(), &bind);
+        }
         Ok(rkey)
     }
 

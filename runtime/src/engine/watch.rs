@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Core, Engine};
+use super::{Core, Engine, priority};
 use crate::threads::spawn_own;
 
 /// How long nobody may make progress before the watching thread takes over.
@@ -21,6 +21,9 @@ const DEDICATED_BUSY: Duration = Duration::from_millis(20);
 const SPIN: Duration = Duration::from_micros(2);
 /// Naps after which to write out what was recorded meanwhile.
 const NAPS_TO_FLUSH: u32 = 64;
+/// How often a thread yields its core to whoever waits for the engine, before it sleeps for so long at a time.
+const YIELDS: u32 = 16;
+const GIVE_WAY: Duration = Duration::from_micros(20);
 /// How soon to look again where nothing tells that there is room.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
@@ -47,7 +50,10 @@ impl Watcher {
                 core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
             }
             match mode {
-                Mode::Inline => watched.watch(),
+                Mode::Inline => {
+                    priority::raise();
+                    watched.watch();
+                }
                 Mode::Dedicated => watched.run_alone(),
             }
         };
@@ -146,9 +152,23 @@ impl Engine {
             }
             if self.token.is_wanted() {
                 drop(core);
-                self.token.let_others();
+                self.let_others();
                 core = self.token.take();
             }
+        }
+    }
+
+    /// Lets those who wait for the engine have it.
+    fn let_others(&self) {
+        for _ in 0..YIELDS {
+            if !self.token.is_wanted() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        // Of a thread in real time no other has the core for its yielding: they must get it.
+        while self.token.is_wanted() {
+            std::thread::sleep(GIVE_WAY);
         }
     }
 
@@ -207,16 +227,52 @@ mod tests {
         poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
     }
 
-    #[test]
-    fn a_thread_that_sleeps_is_woken_for_a_timer_that_a_program_began_meanwhile() {
-        let (wire, _peer) = MemoryWire::pair().unwrap();
-        let peer = IpAddr::from([10, 0, 0, 2]);
-        let port =
-            Port { mac: MacAddr([2; 6]), addresses: vec![Ipv4Addr::new(10, 0, 0, 1).into()], mtu: PathMtu::B1024 };
+    fn engine() -> (Engine, MemoryWire) {
+        let (wire, peer) = MemoryWire::pair().unwrap();
+        let addresses = vec![Ipv4Addr::new(10, 0, 0, 1).into()];
+        let port = Port { mac: MacAddr([2; 6]), addresses, mtu: PathMtu::B1024 };
         let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
         let nic = Nic::new(config, Box::new(OsRandom::new().unwrap()));
         let driver = Driver::new(nic, Box::new(wire) as Io, Neighbours::new(&port));
-        let engine = Engine::new(driver, Owner::default(), Arc::new(Events::new(None).unwrap())).unwrap();
+        (Engine::new(driver, Owner::default(), Arc::new(Events::new(None).unwrap())).unwrap(), peer)
+    }
+
+    /// The scheduling class of a thread, by its folder in /proc.
+    fn policy(thread: &std::path::Path) -> String {
+        let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
+        // The 41st field; the second is a name in parentheses.
+        stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().into()
+    }
+
+    /// The scheduling class of an engine's own thread.
+    fn policy_of(mode: Mode, name: &str) -> String {
+        let watcher = Watcher::start(&Arc::new(engine().0), mode, name.into(), None).unwrap();
+        // Its name and its class are set before its first nap.
+        while watcher.engine.sleeps_until.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let mut threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
+        let is_it = |thread: &std::path::PathBuf| {
+            std::fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        let thread = threads.find(is_it).unwrap();
+        policy(&thread)
+    }
+
+    #[test]
+    fn a_thread_that_watches_runs_in_real_time_where_that_is_permitted() {
+        let raised = std::thread::spawn(|| {
+            priority::raise();
+            policy("/proc/thread-self".as_ref())
+        });
+        assert_eq!(policy_of(Mode::Inline, "test-inline"), raised.join().unwrap());
+        assert_eq!(policy_of(Mode::Dedicated, "test-dedicated"), "0", "it looks for work for long");
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_woken_for_a_timer_that_a_program_began_meanwhile() {
+        let (engine, _wire) = engine();
+        let peer = IpAddr::from([10, 0, 0, 2]);
         let mut core = engine.control();
         assert_eq!(engine.may_sleep(&mut core), Duration::MAX, "there is no timer");
         drop(core);

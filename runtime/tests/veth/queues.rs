@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use softnic_nic::QpKind;
-use softnic_nic::transports::{Data, Event, SendOp, SendWr};
+use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::{Data, Event, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::{QpKind, WindowType};
 
 use crate::world::{HALF, World, post, send_wr};
 
@@ -83,4 +84,44 @@ fn what_happens_to_the_port_is_told_once_for_all_engines() {
         std::thread::yield_now();
     }
     assert!(!events.contains(&Event::PortErr), "{events:?}");
+}
+
+#[test]
+fn a_window_of_type_1_is_known_to_all_engines() {
+    let Some(w) = World::new(2, 1500) else { return };
+    let [a, b] = &w.sides;
+    // Engines take turns, so there is one of each.
+    let pairs = [(); 2].map(|()| {
+        let qps = w.queue_pairs(QpKind::Rc, |_| ());
+        w.connect(&qps, [w.address(0), w.address(1)], |_| ());
+        qps
+    });
+    let mr = b.pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+    let window = b.pd.alloc_mw(WindowType::Type1).unwrap();
+    let access = Access::REMOTE_WRITE;
+    let mut bind =
+        Bind { window: window.key(), rkey: 0, lkey: mr.lkey(), addr: mr.addr(), len: 64, access, zero_based: false };
+    for round in 0..4u8 {
+        let flags = SendFlags { signaled: true, ..SendFlags::default() };
+        let rkey = pairs[usize::from(round % 2)][1].bind_mw(5, &bind, flags).unwrap();
+        w.success(1, 5);
+        for [from, _] in &pairs {
+            let data = a.fill(64, round);
+            post(from, 6, SendOp::Write { remote_addr: mr.addr(), rkey }, Data::Gather(&[a.mr.sge(0, 64)]));
+            w.success(0, 6);
+            let mut got = [0; 64];
+            mr.read_at(0, &mut got);
+            assert_eq!(got[..], data[..], "round {round}");
+        }
+        bind.window = rkey;
+    }
+    // Bound to nothing: no engine takes it any more.
+    let old = bind.window;
+    pairs[0][1].bind_mw(7, &Bind { len: 0, ..bind }, SendFlags { signaled: true, ..SendFlags::default() }).unwrap();
+    w.success(1, 7);
+    for [from, _] in &pairs {
+        let op = SendOp::Write { remote_addr: mr.addr(), rkey: old };
+        post(from, 8, op, Data::Gather(&[a.mr.sge(0, 8)]));
+        assert_eq!(w.completion(0).status, Status::RemAccessErr);
+    }
 }
