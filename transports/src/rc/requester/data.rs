@@ -44,7 +44,7 @@ impl Requester {
         &mut self,
         now: Instant,
         una: Psn,
-        is_data: bool,
+        is_read: bool,
         link: &Link,
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
@@ -55,11 +55,11 @@ impl Requester {
         };
         let psn = self.window.una.add((missing - self.una) as u32);
         self.acknowledge(now, psn, link, host)?;
-        // What was under way behind the skipped answer implies the same again, and is to be ignored. But if the data that implied it first
-        // comes a second time, once the request has left again, what was skipped was lost again.
+        // What was under way behind the skipped answer implies the same again, and is to be ignored. But if the READ response that implied
+        // it first comes a second time, once the request has left again, what was skipped was lost again.
         let implied = match self.implied_nak {
             Some((n, first)) if n == missing => {
-                is_data && end == first && self.go_back_n.next_resend(self.window) != Some(psn)
+                is_read && end == first && self.go_back_n.next_resend(self.window) != Some(psn)
             }
             _ => true,
         };
@@ -87,7 +87,7 @@ impl Requester {
             host.count_stale_answer();
             return Ok(());
         }
-        if !self.acknowledge_requests(now, psn, true, link, host)? {
+        if !self.acknowledge_requests(now, psn, packet.bth.opcode.kind() == Kind::ReadResponse, link, host)? {
             return Ok(());
         }
         let n = self.number(psn);
