@@ -17,13 +17,11 @@ pub(crate) mod primitives {
         cell::UnsafeCell,
         sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
         sync::{Arc, Mutex, MutexGuard},
-        thread::yield_now,
     };
     #[cfg(not(loom))]
     pub(crate) use std::{
         sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
         sync::{Arc, Mutex, MutexGuard},
-        thread::yield_now,
     };
 
     #[cfg(not(loom))]

@@ -3,7 +3,7 @@
 //! A mutex, one uncontended atomic to take; and a count of those who wait, so that a thread which takes the token again and again sees that
 //! somebody else wants it. A mutex alone is not fair: on its own such a thread would keep everybody out.
 
-use crate::primitives::{AtomicU32, Mutex, MutexGuard, Ordering, yield_now};
+use crate::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
 
 /// A token, and what its holder has.
 #[derive(Debug)]
@@ -41,13 +41,6 @@ impl<T> Token<T> {
     pub fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
-
-    /// Lets those who wait have it first. To be called without holding it.
-    pub fn let_others(&self) {
-        while self.is_wanted() {
-            yield_now();
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -67,7 +60,9 @@ mod tests {
                         *guard += 1;
                     }
                     drop(guard);
-                    token.let_others();
+                    while token.is_wanted() {
+                        std::thread::yield_now();
+                    }
                 }
             }
         });
