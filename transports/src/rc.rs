@@ -422,8 +422,11 @@ impl QueuePair for Rc {
     /// Requests wait for what the peer says about a shim; answers go on.
     fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, _: Option<Duration>) {
         self.held = outcome.is_none();
-        let agreed = matches!(outcome, Some(NegotiationOutcome::Agreed(_)));
-        self.requester.probe = agreed.then(Box::default);
+        match outcome {
+            // It is told so more than once.
+            Some(NegotiationOutcome::Agreed(_)) => _ = self.requester.probe.get_or_insert_default(),
+            _ => self.requester.probe = None,
+        }
     }
 
     #[inline]

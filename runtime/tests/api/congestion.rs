@@ -46,7 +46,8 @@ fn marks_are_told_by_notifications_and_those_are_heeded_by_who_asked_for_it() {
         let (ours, theirs) = (a.context.counters(), b.context.counters());
         assert!(theirs.np_ecn_marked_roce_packets > 0 && theirs.np_cnp_sent > 0, "{cc}: {theirs:?}");
         let (heeded, ignored) = (ours.rp_cnp_handled, ours.rp_cnp_ignored);
-        let right = if cc == "none" { heeded == 0 && ignored > 0 } else { heeded > 0 && ignored == 0 };
+        // Of those that come within 50 µs one is heeded: a thread that was not running finds several.
+        let right = if cc == "none" { heeded == 0 && ignored > 0 } else { heeded > ignored };
         assert!(right, "{cc}: {heeded} heeded, {ignored} ignored");
     }
 }
