@@ -220,7 +220,7 @@ fn the_program_goes_with_the_last_queue_and_a_queue_can_be_opened_again_at_once(
 fn the_program_goes_when_the_process_is_killed() {
     let Some(veth) = Veth::new(1, 1500) else { return };
     let mut helper = open_elsewhere(&format!("ip netns exec {}", veth.namespaces[0]), veth.interface(0));
-    assert_eq!(helper.said, "opened with 8192 chunks");
+    assert_eq!(helper.said, "opened with 4096 chunks");
     assert!(veth.has_program(0));
     helper.kill();
     veth.await_no_program(0);
