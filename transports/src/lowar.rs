@@ -30,12 +30,12 @@ use softnic_wire::{Instant, Opcode, PathMtu, Psn, Template, TxFrame, bth, icrc};
 
 use crate::negotiation::{Agreed, Extension, FallbackReason, Offer};
 use crate::qp::{ExpectedPsns, PathProps, PayloadMode};
-use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
+use crate::shim::{LONGEST_HOLD, ReceivedFrame, Shim, ShimAction, ShimResources};
 
 /// The deepest interleaving.
 pub const MAX_DEPTH: u8 = 64;
 /// How long packets wait for the repair of one before them, at most, while nothing else comes.
-const REPAIR_TIMEOUT: Duration = Duration::from_millis(4);
+const REPAIR_TIMEOUT: Duration = LONGEST_HOLD;
 
 /// The (r, c) of the paper: packets in a block, and its interleaving depth, which is the number of its repair packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,6 +4,7 @@
 //! bring back lost ones. The frames are whole, Ethernet to ICRC, so that a recovered frame proves itself by its own ICRC.
 
 use std::any::Any;
+use std::time::Duration;
 
 use softnic_wire::{Instant, Template, TxFrame};
 
@@ -11,6 +12,9 @@ use crate::Counters;
 use crate::lowar::Buffers;
 use crate::negotiation::Agreed;
 use crate::qp::ExpectedPsns;
+
+/// How long a shim may hold frames back while nothing more comes.
+pub(crate) const LONGEST_HOLD: Duration = Duration::from_millis(4);
 
 /// The decision of a shim about a frame that was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

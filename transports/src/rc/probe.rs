@@ -1,14 +1,15 @@
 //! The probe of a connection whose shim mends losses, where the shim could not.
 //!
 //! The ACK timeout is the program's, and may be seconds: the standard's recovery is meant for losses that hardly ever happen. Who agreed on an
-//! extension for networks that lose packets does not wait for it: two round trips without an answer, and what is outstanding is sent
-//! again. It counts as no retry, and the program's timeout has its turn: a peer that is gone is noticed as ever.
+//! extension for networks that lose packets does not wait for it: two round trips without an answer, and as long as the shim may keep
+//! packets back to mend one, and what is outstanding is sent again. It counts as no retry, and the program's timeout has its turn: a peer that is gone is noticed as ever.
 
 use std::time::Duration;
 
 use softnic_wire::Instant;
 
 use crate::round_trip::RoundTrip;
+use crate::shim::LONGEST_HOLD;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Probe {
@@ -57,7 +58,7 @@ impl Probe {
     }
 
     fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let wait = self.rtt.probe().checked_mul(1u32.checked_shl(self.silent)?)?;
+        let wait = (self.rtt.probe() + LONGEST_HOLD).checked_mul(1u32.checked_shl(self.silent)?)?;
         (timeout.is_none_or(|timeout| wait < timeout)).then_some(wait)
     }
 }
@@ -72,17 +73,17 @@ mod tests {
     #[test]
     fn two_round_trips_are_waited_for_then_ever_longer_up_to_the_ack_timeout() {
         let mut p = Probe::default();
-        assert_eq!(p.on_asked(Instant::ZERO, 0, false, TIMEOUT), Some(100 * MS), "no round trip is known");
-        assert_eq!(p.on_acknowledged(Instant::ZERO + 40 * MS, 1, TIMEOUT), Some(80 * MS));
+        assert_eq!(p.on_asked(Instant::ZERO, 0, false, TIMEOUT), Some(104 * MS), "no round trip is known");
+        assert_eq!(p.on_acknowledged(Instant::ZERO + 40 * MS, 1, TIMEOUT), Some(84 * MS));
         let mut waits = Vec::new();
         while let Some(wait) = p.on_asked(Instant::ZERO, 1, !waits.is_empty(), TIMEOUT) {
             waits.push(wait);
             p.on_expired();
         }
-        assert_eq!(waits, [80, 160, 320, 640, 1280, 2560].map(|ms| ms * MS));
+        assert_eq!(waits, [84, 168, 336, 672, 1344, 2688].map(|ms| ms * MS));
         assert_eq!(
             p.on_acknowledged(Instant::ZERO + 9000 * MS, 2, TIMEOUT),
-            Some(80 * MS),
+            Some(84 * MS),
             "no time of what was sent twice"
         );
     }
