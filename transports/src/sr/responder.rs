@@ -213,6 +213,7 @@ impl Responder {
         while self.arrivals.advance() {
             let n = self.arrivals.expected() - 1;
             if let Some((region, bytes)) = self.held.take(n)
+                && !planted(Bug::SrNotPlaced)
                 && host.write(region, bytes).is_err()
             {
                 return Err(self.refuse(n, NakCode::REMOTE_ACCESS_ERROR, None, host));
