@@ -3,7 +3,7 @@
 //!
 //! memcpy promises none of this: it stores the last bytes of a copy early, and some forms of it store in no order at all. Here every
 //! store is atomic or volatile, so that the compiler keeps their order, and x86 shows stores to others in the order they were made.
-//! Other processors show the words of the body in any order, but all of them before the last one.
+//! Other processors have no lines here: each store of theirs releases those before it.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -187,7 +187,6 @@ mod tests {
         const SLOTS: usize = 64;
         const PATIENCE: u32 = 1 << 10;
         const SLOT: usize = 4096 + 64;
-        const WORD: usize = 8;
         let mut memory = vec![0u64; SLOTS * SLOT / WORD];
         let start = memory.as_mut_ptr().expose_provenance();
         // Length, place and number of each write. Bytes in front of the number are its lowest byte, which is not 0.

@@ -2,7 +2,8 @@
 //!
 //! The ACK timeout is the program's, and may be seconds: the standard's recovery is meant for losses that hardly ever happen. Who agreed on an
 //! extension for networks that lose packets does not wait for it: two round trips without an answer, and as long as the shim may keep
-//! packets back to mend one, and what is outstanding is sent again. It counts as no retry, and the program's timeout has its turn: a peer that is gone is noticed as ever.
+//! packets back to mend one, and what is outstanding is sent again. It counts as no retry, and the program's timeout has its turn: a
+//! peer that is gone is noticed as ever.
 
 use std::time::Duration;
 
