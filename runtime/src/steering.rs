@@ -17,6 +17,9 @@ use crate::io::{PacketIo, TakeLocated, sleep_on};
 use crate::memory_wire::{Incoming, Outgoing, direction};
 use crate::wake::Wake;
 
+/// Frames that may be under way from one engine to another.
+const HANDED_OVER: usize = 64;
+
 /// A backend that keeps to the frames of its own queue pairs.
 pub(crate) struct Steering {
     inner: Io,
@@ -46,7 +49,7 @@ impl Steering {
         let mut outgoing: Vec<Vec<Option<Outgoing>>> = (0..n).map(|_| (0..n).map(|_| None).collect()).collect();
         for from in 0..n {
             for to in (0..n).filter(|&to| to != from) {
-                let (out, come) = direction();
+                let (out, come) = direction(HANDED_OVER);
                 outgoing[from][to] = Some(out);
                 incoming[to][from] = Some(come);
             }

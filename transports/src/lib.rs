@@ -46,7 +46,7 @@ pub use host::Host;
 pub(crate) use memory::Memory;
 pub use outstanding::{OutstandingSend, OutstandingSends, SendProgress};
 pub use posting::{RecvRules, SendRules};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_to_write};
 pub(crate) use qp::{Inbound, QpState, QueuePair};
 pub use queue_pairs::AnyQp;
 pub use recv_queue::{RecvQueue, SrqId};

@@ -7,13 +7,22 @@
 /// Bytes that one hint is good for.
 const LINE: usize = 64;
 
-/// Hints that all of `value` will be wanted soon; does nothing else.
+/// Hints that all of `value` will be read soon; does nothing else.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
+    lines(value).for_each(hint);
+}
+
+/// Hints that all of `value` will be written soon: memory that another core had last is fetched from there. Does nothing else.
+#[inline]
+pub fn prefetch_to_write<T: ?Sized>(value: &T) {
+    lines(value).for_each(hint_to_write);
+}
+
+#[inline]
+fn lines<T: ?Sized>(value: &T) -> impl Iterator<Item = *const u8> {
     let begin = std::ptr::from_ref(value).cast::<u8>();
-    for at in (0..size_of_val(value)).step_by(LINE) {
-        hint(begin.wrapping_add(at));
-    }
+    (0..size_of_val(value)).step_by(LINE).map(move |at| begin.wrapping_add(at))
 }
 
 #[inline]
@@ -24,6 +33,18 @@ fn hint(at: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
+/// The intrinsic asks for reading where the target is not known to have the instruction. Processors that do not have it do nothing.
+#[inline]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn hint_to_write(at: *const u8) {
+    // SAFETY: a hint writes nothing and never faults, whatever the address.
+    unsafe { std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) }
+}
+
 #[inline]
 #[cfg(not(target_arch = "x86_64"))]
 fn hint(_: *const u8) {}
+
+#[inline]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+fn hint_to_write(_: *const u8) {}
