@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Core, Engine, priority};
+use super::priority::Priority;
+use super::{Core, Engine};
 use crate::threads::spawn_own;
 
 /// How long nobody may make progress before the watching thread takes over.
@@ -19,6 +20,8 @@ const BUSY: Duration = Duration::from_micros(50);
 const DEDICATED_BUSY: Duration = Duration::from_millis(20);
 /// How long a watching thread looks for work without letting others have its core, where the program may have seen in its memory what came in.
 const SPIN: Duration = Duration::from_micros(2);
+/// Rounds with something to do that a watching thread makes in real time at a time.
+const RAISED_ROUNDS: u32 = 16;
 /// Naps after which to write out what was recorded meanwhile.
 const NAPS_TO_FLUSH: u32 = 64;
 /// How often a thread yields its core to whoever waits for the engine, before it sleeps for so long at a time.
@@ -50,10 +53,7 @@ impl Watcher {
                 core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
             }
             match mode {
-                Mode::Inline => {
-                    priority::raise();
-                    watched.watch();
-                }
+                Mode::Inline => watched.watch(),
                 Mode::Dedicated => watched.run_alone(),
             }
         };
@@ -82,6 +82,8 @@ impl Engine {
     fn watch(&self) {
         let mut seen = self.rounds.load(Ordering::Relaxed);
         let mut naps = 0u32;
+        let mut priority = Priority::ordinary();
+        priority.raise();
         while !self.stopped() {
             let rounds = self.rounds.load(Ordering::Relaxed);
             if rounds != seen && !self.is_asked() {
@@ -97,12 +99,13 @@ impl Engine {
                 }
                 continue;
             }
-            let (sleep, frames) = match self.run_while_busy(BUSY, false) {
+            let (sleep, frames) = match self.run_while_busy(BUSY, Some(&mut priority)) {
                 Some(sleep) => (sleep, true),
                 // Theirs again, if they go on.
                 None => (PATIENCE, false),
             };
             seen = self.rounds.load(Ordering::Relaxed);
+            priority.raise();
             self.nap(sleep, frames);
         }
     }
@@ -110,7 +113,7 @@ impl Engine {
     /// Runs the engine all the time, and sleeps when there was nothing to do for long.
     fn run_alone(&self) {
         while !self.stopped() {
-            if let Some(sleep) = self.run_while_busy(DEDICATED_BUSY, true) {
+            if let Some(sleep) = self.run_while_busy(DEDICATED_BUSY, None) {
                 self.nap(sleep, true);
             }
         }
@@ -122,13 +125,23 @@ impl Engine {
     }
 
     /// Runs the engine until there was nothing to do for a while: then says how long to sleep. `None` when the program polls itself.
-    fn run_while_busy(&self, patience: Duration, alone: bool) -> Option<Duration> {
+    ///
+    /// `watching` is a thread that watches, with its priority: it runs the engine for a program that does not.
+    fn run_while_busy(&self, patience: Duration, mut watching: Option<&mut Priority>) -> Option<Duration> {
+        let alone = watching.is_none();
+        let mut busy_rounds = 0u32;
         let mut core = self.control();
         self.tried.store(false, Ordering::Relaxed);
         let mut idle_since: Option<Instant> = None;
         loop {
             if self.progress(&mut core) {
                 idle_since = None;
+                busy_rounds = busy_rounds.saturating_add(1);
+                if busy_rounds == RAISED_ROUNDS
+                    && let Some(priority) = &mut watching
+                {
+                    priority.lower();
+                }
             } else {
                 let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
                 if idle >= patience {
@@ -218,6 +231,7 @@ mod tests {
     use crate::api::events::Events;
     use crate::driver::Driver;
     use crate::engine::Io;
+    use crate::io::PacketIo;
     use crate::neighbours::Neighbours;
     use crate::{MemoryWire, OsRandom};
 
@@ -251,22 +265,48 @@ mod tests {
         while watcher.engine.sleeps_until.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
+        policy(&thread_named(name))
+    }
+
+    /// The folder in /proc of a thread of this process.
+    fn thread_named(name: &str) -> std::path::PathBuf {
         let mut threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
         let is_it = |thread: &std::path::PathBuf| {
             std::fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name)
         };
-        let thread = threads.find(is_it).unwrap();
-        policy(&thread)
+        threads.find(is_it).unwrap()
     }
 
     #[test]
     fn a_thread_that_watches_runs_in_real_time_where_that_is_permitted() {
         let raised = std::thread::spawn(|| {
-            priority::raise();
+            Priority::ordinary().raise();
             policy("/proc/thread-self".as_ref())
         });
         assert_eq!(policy_of(Mode::Inline, "test-inline"), raised.join().unwrap());
         assert_eq!(policy_of(Mode::Dedicated, "test-dedicated"), "0", "it looks for work for long");
+    }
+
+    #[test]
+    fn a_thread_that_took_over_leaves_real_time_while_work_does_not_end() {
+        let (engine, mut wire) = engine();
+        let engine = Arc::new(engine);
+        let watcher = Watcher::start(&engine, Mode::Inline, "test-busy".into(), None).unwrap();
+        let class = || policy(&thread_named("test-busy"));
+        while engine.sleeps_until.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        let asleep = class();
+        // Frames for nobody: work all the same.
+        let mut junk = |tx: &mut softnic_wire::TxFrame<'_>| tx.put_frame(&[0; 60]).is_ok();
+        while class() != "0" {
+            wire.transmit(32, &mut junk).unwrap();
+        }
+        // It sleeps as before.
+        while class() != asleep {
+            std::thread::yield_now();
+        }
+        drop(watcher);
     }
 
     #[test]
