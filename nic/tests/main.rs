@@ -23,6 +23,7 @@ mod objects;
 mod ping_pong;
 mod ports;
 mod reads_again;
+mod reads_in_pieces;
 mod receiver_not_ready;
 mod selective;
 mod sinks;

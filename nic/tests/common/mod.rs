@@ -62,6 +62,8 @@ pub struct Options {
     pub offers: [Option<Transport>; 2],
     /// Out of retries, a queue pair halts.
     pub halts: bool,
+    /// Packets outstanding are limited.
+    pub limit_flight: bool,
 }
 
 impl Default for Options {
@@ -87,6 +89,7 @@ impl Default for Options {
             prompt_acks: false,
             offers: [None; 2],
             halts: false,
+            limit_flight: false,
         }
     }
 }
@@ -235,6 +238,7 @@ impl World {
                 prompt_acks: options.prompt_acks,
                 transport: options.offers[h].unwrap_or(usual.transport),
                 halt_on_retry_exceeded: options.halts,
+                limit_flight: options.limit_flight,
                 ..usual
             };
             let qpn = nic.create_qp(&init).unwrap();

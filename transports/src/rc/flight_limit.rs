@@ -58,6 +58,13 @@ impl FlightLimit {
         self.packets
     }
 
+    /// Responses that one request of a READ asks for at most. A longer READ is asked for in such pieces, which count as packets
+    /// outstanding do, so that one READ does not bring more than the receiver has room for.
+    #[inline]
+    pub(super) fn read_packets(&self) -> u32 {
+        self.usual.map_or(u32::MAX, |usual| usual / 2)
+    }
+
     /// A packet had to wait because of the limit.
     #[inline]
     pub(super) fn on_reached(&mut self) {

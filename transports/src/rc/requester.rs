@@ -247,7 +247,7 @@ impl Requester {
         let slot = self.queue.at(position);
         let (awaits_data, ends) = (slot.awaits_data(), slot.ends_with(n));
         // The request of a READ stands for the PSNs of all responses that it asks for.
-        let psns = if awaits_data { (slot.end() - n) as u32 } else { 1 };
+        let psns = if awaits_data { self.read_packets(slot, n) } else { 1 };
         if resent {
             self.go_back_n.on_resent(self.window, psns);
         } else {
@@ -438,8 +438,11 @@ impl Requester {
         if !self.una.is_multiple_of(64) && self.queue.end() - self.una > 64 {
             return;
         }
-        let awaiting = |s: &Slot| s.awaits_data() && s.first < next && s.end() > self.una;
-        let outstanding = self.queue.iter().filter(|s| awaiting(s)).count() as u32;
+        let pieces = |s: &Slot| {
+            let (una, next) = (self.una.max(s.first), next.min(s.end()));
+            if una < next { 1 + self.pieces_done(s, una, next - 1) } else { 0 }
+        };
+        let outstanding = self.queue.iter().filter(|s| s.awaits_data()).map(pieces).sum::<u32>();
         invariant!(self.rd_atomic == outstanding, "{} READs and atomics, counted {}", outstanding, self.rd_atomic);
         let done = self.queue.iter().filter(|s| s.uses_receive()).map(|s| s.sends.wrapping_sub(self.sends_done)).min();
         invariant!(done.is_none_or(|first| first == 1), "messages that use a receive are counted one by one");

@@ -181,7 +181,7 @@ impl Requester {
             let which = Which { service: Service::Sr, index: (n - slot.first) as u32, psn, ack_req };
             return message::emit(tx, link, which, slot, &base.queue.source(position, slot), host);
         }
-        let (opcode, ext) = data_request(slot, 0).ok_or(AccessError::Key)?;
+        let (opcode, ext) = data_request(slot, 0, slot.len).ok_or(AccessError::Key)?;
         let opcode = opcode.selective();
         let fields = PacketFields { opcode, psn, ack_req, solicited: false, becn: false, payload_len: 0 };
         let built = match link.payload {

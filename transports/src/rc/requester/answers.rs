@@ -128,7 +128,11 @@ impl Requester {
             return Ok(());
         }
         self.window.una = una;
+        let before = self.una;
         self.una += u64::from(packets);
+        if self.rd_atomic > 0 {
+            self.count_pieces_done(before);
+        }
         (self.retries, self.rnr_retries) = (0, 0);
         self.go_back_n.on_acknowledged(self.window);
         if self.answer_due > self.una && !planted(Bug::ClockStops) {
@@ -146,6 +150,18 @@ impl Requester {
             self.congestion.on_acknowledged(now, self.una, bytes);
         }
         self.complete_done(link, host)
+    }
+
+    /// The peer has answered what was asked for in front of `una`, and was not in front of `before`: READs in pieces may go on. The last
+    /// piece of each counts when the work request completes.
+    fn count_pieces_done(&mut self, before: u64) {
+        let mut position = self.queue.head_position();
+        while let Some(slot) = self.queue.get(position).filter(|slot| slot.first < self.una) {
+            if slot.awaits_data() {
+                self.rd_atomic -= self.pieces_done(slot, before, self.una);
+            }
+            position = position.wrapping_add(1);
+        }
     }
 
     /// Completes, in order, all that is acknowledged or was carried out here.

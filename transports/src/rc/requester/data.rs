@@ -97,10 +97,9 @@ impl Requester {
         let placed = match (packet.bth.opcode.kind(), slot.op) {
             (Kind::ReadResponse, SendOp::Read { .. }) => {
                 let offset = index * link.mtu.bytes();
-                let last = slot.ends_with(n);
-                let expected = if last { slot.len - offset } else { link.mtu.bytes() };
+                let expected = if slot.ends_with(n) { slot.len - offset } else { link.mtu.bytes() };
                 // A response that begins again in the middle of a READ may be a FIRST or ONLY; an end must be an end.
-                if packet.payload_len != expected || packet.bth.opcode.ends_message() != last {
+                if packet.payload_len != expected || packet.bth.opcode.ends_message() != self.ends_read(&slot, n) {
                     return Err(Failure::Work(Status::BadRespErr));
                 }
                 self.copy_in(position, &slot, u64::from(offset), packet.payload, link, host)

@@ -60,6 +60,8 @@ impl Requester {
         };
         let may_go = match n == slot.first {
             true => may_begin(),
+            // The next piece of a READ: the peer answers so many requests at a time.
+            false if slot.awaits_data() => self.rd_atomic < self.max_rd_atomic,
             false => beyond_limits || self.may_continue(slot),
         };
         let may_go = may_go && !self.is_broken(position);

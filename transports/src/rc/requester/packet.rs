@@ -12,6 +12,29 @@ use crate::send_queue::Slot;
 use crate::{Memory, SendOp};
 
 impl Requester {
+    /// Responses that the request of a READ asks for with packet `n`: to the end of the READ, or of the piece that `n` is in.
+    #[inline]
+    pub(super) fn read_packets(&self, slot: &Slot, n: u64) -> u32 {
+        let (index, piece) = ((n - slot.first) as u32, self.flight.read_packets());
+        (slot.packets - index).min(piece - index % piece)
+    }
+
+    /// Whether the response `n` is the last of those that were asked for together.
+    #[inline]
+    pub(super) fn ends_read(&self, slot: &Slot, n: u64) -> bool {
+        self.read_packets(slot, n) == 1
+    }
+
+    /// Requests of a READ that are answered as all before packet `una` is, but were not as all before `before` was. The last one of the
+    /// READ is not among them.
+    pub(super) fn pieces_done(&self, slot: &Slot, before: u64, una: u64) -> u32 {
+        let done = |una: u64| {
+            let packets = una.saturating_sub(slot.first).min(u64::from(slot.packets) - 1) as u32;
+            packets / self.flight.read_packets()
+        };
+        done(una) - done(before)
+    }
+
     /// Writes the request of a READ or atomic: for a READ that lost responses, of the part that is still missing.
     fn emit_data_request(
         &self,
@@ -20,7 +43,10 @@ impl Requester {
         (index, psn): (u32, Psn),
         slot: &Slot,
     ) -> Result<(), AccessError> {
-        let (opcode, ext) = data_request(slot, index * link.mtu.bytes()).ok_or(AccessError::Key)?;
+        let offset = index * link.mtu.bytes();
+        let asked = u64::from(self.read_packets(slot, slot.first + u64::from(index))) * u64::from(link.mtu.bytes());
+        let len = u64::from(slot.len - offset).min(asked) as u32;
+        let (opcode, ext) = data_request(slot, offset, len).ok_or(AccessError::Key)?;
         let fields = PacketFields { opcode, psn, ack_req: true, solicited: false, becn: false, payload_len: 0 };
         let built = match link.payload {
             PayloadMode::Real => link.template.build(tx, &fields, &ext, &[]),
@@ -66,8 +92,8 @@ impl Requester {
     }
 }
 
-/// The request of a READ, from its byte `offset` on, or of an atomic; `None` for other operations.
-pub(crate) fn data_request(slot: &Slot, offset: u32) -> Option<(Opcode, ExtHeaders)> {
+/// The request of `len` bytes of a READ, from its byte `offset` on, or of an atomic; `None` for other operations.
+pub(crate) fn data_request(slot: &Slot, offset: u32, len: u32) -> Option<(Opcode, ExtHeaders)> {
     let mut ext = ExtHeaders::default();
     let opcode = match slot.op {
         SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
@@ -79,7 +105,7 @@ pub(crate) fn data_request(slot: &Slot, offset: u32) -> Option<(Opcode, ExtHeade
             Opcode::RC_FETCH_ADD
         }
         SendOp::Read { remote_addr, rkey } => {
-            ext.reth = Some(Reth { va: remote_addr.wrapping_add(u64::from(offset)), rkey, len: slot.len - offset });
+            ext.reth = Some(Reth { va: remote_addr.wrapping_add(u64::from(offset)), rkey, len });
             Opcode::RC_RDMA_READ_REQUEST
         }
         _ => return None,
