@@ -20,8 +20,6 @@ use crate::wake::Wake;
 /// Frames that one direction of the wire holds; an end that sends more has to wait. Long ones stay in the second-level cache; with fewer, the
 /// two ends wait for each other.
 const CAPACITY: usize = 256;
-/// Frames that are shown to the other end together, where there are more than one.
-const TOGETHER: usize = 8;
 /// Bytes of the next box that are fetched from the other end's cache while a frame is written. The processor follows by itself.
 const FETCHED: usize = 1024;
 /// What stands in front of a frame in its box: so the payload behind the headers that most packets have (Ethernet, IPv4, UDP, BTH: 54
@@ -71,21 +69,14 @@ impl Incoming {
 
     /// Hands over the frames that have come, at most `limit`; how many.
     pub(crate) fn take(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> usize {
-        let mut taken = 0;
-        while taken < limit
-            && let Some(mut frame) = self.full.pop()
-        {
+        for taken in 0..limit {
+            let Some(mut frame) = self.full.pop() else { return taken };
             let len = usize::from(frame.len);
             take(&mut frame.bytes[..len]);
             // All boxes of a direction have room in its ring.
-            let _ = self.free.stage(frame);
-            taken += 1;
-            if taken.is_multiple_of(TOGETHER) {
-                self.free.publish();
-            }
+            let _ = self.free.push(frame);
         }
-        self.free.publish();
-        taken
+        limit
     }
 }
 
@@ -106,13 +97,8 @@ impl Outgoing {
         }
         frame.len = tx.len() as u16;
         // All boxes of a direction have room in its ring.
-        let _ = self.full.stage(frame);
+        let _ = self.full.push(frame);
         Some(true)
-    }
-
-    /// Shows the other end what was written.
-    fn publish(&mut self) {
-        self.full.publish();
     }
 
     /// Another box, as long as there are not all.
@@ -124,18 +110,27 @@ impl Outgoing {
 
     /// Copies a frame; `false` when there is no room.
     pub(crate) fn put(&mut self, frame: &[u8]) -> bool {
-        let put = self.offer(|tx| tx.put_frame(frame).is_ok()) == Some(true);
-        self.publish();
-        put
+        self.offer(|tx| tx.put_frame(frame).is_ok()) == Some(true)
     }
 }
 
-/// A new direction that holds so many frames: its two ends.
+/// A new direction that holds so many frames: its two ends. Its boxes are made as they are needed.
 pub(crate) fn direction(capacity: usize) -> (Outgoing, Incoming) {
     let (full_out, full_in) = ring(capacity);
     let (free_in, free_out) = ring(capacity);
     let outgoing = Outgoing { full: full_out, free: free_out, spare: None, unmade: capacity };
     (outgoing, Incoming { full: full_in, free: free_in })
+}
+
+/// A new direction with all its boxes. The sender that has many seldom asks whether the receiver gave some back: that is in the other core's
+/// cache.
+fn stocked_direction(capacity: usize) -> (Outgoing, Incoming) {
+    let (mut outgoing, mut incoming) = direction(capacity);
+    while let Some(frame) = outgoing.make() {
+        // All boxes of a direction have room in its ring.
+        let _ = incoming.free.push(frame);
+    }
+    (outgoing, incoming)
 }
 
 /// What an end tells the other.
@@ -163,7 +158,7 @@ impl MemoryWire {
     pub fn pair() -> io::Result<(MemoryWire, MemoryWire)> {
         let end = || Ok::<_, io::Error>(Arc::new(End { wake: Wake::new()?, gone: AtomicBool::new(false) }));
         let (a, b) = (end()?, end()?);
-        let ((out_ab, in_ab), (out_ba, in_ba)) = (direction(CAPACITY), direction(CAPACITY));
+        let ((out_ab, in_ab), (out_ba, in_ba)) = (stocked_direction(CAPACITY), stocked_direction(CAPACITY));
         let one = |incoming, outgoing, mine: &Arc<End>, peer: &Arc<End>| MemoryWire {
             incoming,
             outgoing,
@@ -200,12 +195,8 @@ impl PacketIo for MemoryWire {
                 break;
             }
             sent += 1;
-            if sent.is_multiple_of(TOGETHER) {
-                self.outgoing.publish();
-            }
         }
         if sent > 0 {
-            self.outgoing.publish();
             self.peer.wake.wake_sleeper();
         }
         Ok(sent)

@@ -103,30 +103,14 @@ impl<T> Producer<T> {
     /// Writes a value; gives it back when there is no room.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), T> {
-        self.stage(value)?;
-        self.publish();
-        Ok(())
-    }
-
-    /// Writes a value that the reader finds only after [`Producer::publish`]; gives it back when there is no room.
-    ///
-    /// A reader that keeps up takes the lines of the ring from the writer at every value that it is shown: several at a time cost one such
-    /// transfer. Values that are never published are never dropped.
-    #[inline]
-    pub fn stage(&mut self, value: T) -> Result<(), T> {
         if self.room() == 0 {
             return Err(value);
         }
         // SAFETY: the reader gave this place back (`room` looked), and there is one writer, which is us.
         self.shared.slot(self.tail).with_mut(|slot| unsafe { (*slot).write(value) });
         self.tail = self.tail.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Shows the reader what was staged.
-    #[inline]
-    pub fn publish(&mut self) {
         self.shared.tail.0.store(self.tail, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -201,15 +185,6 @@ mod tests {
         assert!(p.has_room(2) && !p.has_room(3));
         (0..4).for_each(|i| assert_eq!(c.pop(), Some(i)));
         assert!(p.has_room(6) && !p.has_room(7));
-    }
-
-    #[test]
-    fn what_is_staged_is_there_once_it_is_published() {
-        let (mut p, mut c) = ring(4);
-        (0..4).for_each(|i| p.stage(i).unwrap());
-        assert_eq!((p.stage(4), c.pop(), c.len()), (Err(4), None, 0));
-        p.publish();
-        assert_eq!(std::iter::from_fn(|| c.pop()).collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 
     #[test]
