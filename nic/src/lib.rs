@@ -13,6 +13,7 @@ mod nic;
 mod port;
 mod qp;
 mod regions;
+mod source_rates;
 mod srq;
 mod table;
 mod timers;
