@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Data, Event, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{QpKind, WindowType};
+use softnic_nic::{QpAttr, QpKind, WindowType};
 
 use crate::world::{HALF, World, post, send_wr};
 
@@ -115,6 +116,17 @@ fn a_window_of_type_1_is_known_to_all_engines() {
         }
         bind.window = rkey;
     }
+    // A bind that is flushed binds nothing, at no engine: the window is as it was.
+    let [_, idle] = w.queue_pairs(QpKind::Rc, |_| ());
+    idle.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }).unwrap();
+    let flags = SendFlags { signaled: true, ..SendFlags::default() };
+    let flushed = idle.bind_mw(6, &Bind { addr: mr.addr() + 1000, ..bind }, flags).unwrap();
+    assert_eq!(w.completion(1).status, Status::WrFlushErr);
+    for [from, _] in &pairs {
+        post(from, 6, SendOp::Write { remote_addr: mr.addr(), rkey: bind.window }, Data::Gather(&[a.mr.sge(0, 64)]));
+        w.success(0, 6);
+    }
+    assert_ne!(flushed, bind.window);
     // Bound to nothing: no engine takes it any more.
     let old = bind.window;
     pairs[0][1].bind_mw(7, &Bind { len: 0, ..bind }, SendFlags { signaled: true, ..SendFlags::default() }).unwrap();
