@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn what_libfuzzer_says_at_the_end_is_counted() {
-        let text = r"printf '#200\tpulse\n#300\tDONE\nstat::number_of_executed_units: 345\nstat::new_units_added: 6\n' >&2";
+        let text =
+            r"printf '#200\tpulse\n#300\tDONE\nstat::number_of_executed_units: 345\nstat::new_units_added: 6\n' >&2";
         let (folder, target) = script("counts", text);
         let ran = target.run(Duration::from_secs(1)).unwrap();
         fs::remove_dir_all(folder).unwrap();
