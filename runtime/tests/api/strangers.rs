@@ -207,7 +207,7 @@ fn a_flood_of_requests_to_a_port_that_a_program_listens_to_keeps_no_good_client_
         }
     });
     let rate = f64::from(REQUESTS) / start.elapsed().as_secs_f64();
-    println!("{rate:.0} requests a second; the good client waited {longest:?} at most");
+    eprintln!("{rate:.0} requests a second; the good client waited {longest:?} at most");
     let counters = manager.counters();
     assert_eq!((counters.dropped, counters.refused), (0, 0));
 }
