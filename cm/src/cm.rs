@@ -39,6 +39,10 @@ pub struct Cm {
     timers: BTreeSet<(Instant, CmId)>,
     /// What could make room for something new, the oldest first.
     lingering: BTreeSet<(Instant, CmId)>,
+    /// What was accepted and the peer has not confirmed, the oldest first: it makes room where nothing lingers.
+    half_open: BTreeSet<(u64, CmId)>,
+    /// How many were accepted so far.
+    accepted: u64,
     ready: VecDeque<CmId>,
     strays: VecDeque<(Route, Outgoing)>,
     /// Whether the last MAD that left was one of them.
@@ -72,6 +76,8 @@ impl Cm {
             by_sidr_request: BTreeMap::new(),
             timers: BTreeSet::new(),
             lingering: BTreeSet::new(),
+            half_open: BTreeSet::new(),
+            accepted: 0,
             ready: VecDeque::new(),
             strays: VecDeque::new(),
             stray_was_last: false,
@@ -273,8 +279,7 @@ impl Cm {
     /// Makes a name that nobody has, and room for it.
     pub(crate) fn insert(&mut self, conn: Conn) -> Result<CmId, Error> {
         if self.conns.len() >= self.config.max_connections {
-            let (_, oldest) = *self.lingering.first().ok_or(Error::TooMany)?;
-            self.remove(oldest);
+            self.make_room()?;
         }
         let id = loop {
             let id = CmId((self.random)());
@@ -284,6 +289,22 @@ impl Cm {
         };
         self.conns.insert(id, conn);
         Ok(id)
+    }
+
+    /// The oldest refusal goes; without one the oldest connection that a peer asked for and never confirmed. So requests in the names of
+    /// addresses that nobody has, however many a program accepts, keep nobody else out. No data came for such a connection, and its peer
+    /// was never ready: the number of its queue pair need not rest.
+    fn make_room(&mut self) -> Result<(), Error> {
+        if let Some(&(_, oldest)) = self.lingering.first() {
+            self.remove(oldest);
+            return Ok(());
+        }
+        let &(_, oldest) = self.half_open.first().ok_or(Error::TooMany)?;
+        let qpn = self.conns.get(&oldest).and_then(|conn| conn.local_qpn).unwrap_or_default();
+        self.event(Event::Unreachable { id: oldest });
+        self.event(Event::TimewaitExit { id: oldest, qpn });
+        self.remove(oldest);
+        Ok(())
     }
 
     pub(crate) fn remove(&mut self, id: CmId) {
@@ -327,7 +348,15 @@ impl Cm {
     /// A new state; who leaves those that wait for the program also leaves its listener's backlog.
     pub(crate) fn set_state(&mut self, id: CmId, state: State) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
+        if conn.state == State::RepSent {
+            self.half_open.remove(&(conn.accepted, id));
+        }
         conn.state = state;
+        if state == State::RepSent {
+            self.accepted += 1;
+            conn.accepted = self.accepted;
+            self.half_open.insert((conn.accepted, id));
+        }
         let source = conn.route.remote;
         if let Some(listener) = conn.listener.take().and_then(|l| self.listeners.get_mut(&l)) {
             listener.leave(source);

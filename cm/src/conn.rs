@@ -99,6 +99,8 @@ pub(crate) struct Conn {
     pub(crate) sent: u8,
     pub(crate) asked: Instant,
     pub(crate) max_retries: u8,
+    /// Which of all that were accepted it is.
+    pub(crate) accepted: u64,
     /// When the request is given up, however many retries are left.
     pub(crate) patience_ends: Option<Instant>,
     /// How long packets may be on their way: the time in timewait.
@@ -132,6 +134,7 @@ impl Conn {
             sent: 0,
             asked: Instant::ZERO,
             max_retries: 0,
+            accepted: 0,
             patience_ends: None,
             timewait: Duration::ZERO,
             horizon: Duration::ZERO,

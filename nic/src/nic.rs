@@ -31,6 +31,7 @@ use crate::layer::Installed;
 use crate::port::{Port, WirePort};
 use crate::qp::Slot;
 use crate::regions::Regions;
+use crate::source_rates::SourceRates;
 use crate::srq::Srq;
 use crate::table::{Generator, RandomTable};
 use crate::timers::Timers;
@@ -209,6 +210,8 @@ pub struct Nic {
     qpns: RandomTable<u32>,
     /// The slot of QP1.
     gsi: Option<u32>,
+    /// What each source may send to QP1, while there is one.
+    source_rates: Option<SourceRates>,
     slots: Vec<Option<Slot>>,
     groups: Vec<Group>,
     /// Whose turn it is, for each port of the Node.
@@ -253,6 +256,7 @@ impl Nic {
             owner: Owner::default(),
             qpns: RandomTable::new(24),
             gsi: None,
+            source_rates: None,
             slots: Vec::new(),
             groups: Vec::new(),
             turns: vec![Turns::new(); 2],

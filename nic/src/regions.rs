@@ -54,6 +54,13 @@ struct Window {
     bound: Option<Bound>,
 }
 
+/// The key of a window and where it lies, for another NIC of the same device.
+#[derive(Clone, Copy)]
+pub struct WindowBinding {
+    tag: u8,
+    bound: Option<Bound>,
+}
+
 /// Where a window lies.
 #[derive(Clone, Copy)]
 struct Bound {

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Status, Transport};
 use softnic_nic::{MrError, Nic, QpKind, WindowType, next_key};
@@ -9,6 +10,7 @@ use softnic_wire::Node;
 
 const OK: Status = Status::Success;
 const FLUSHED: Status = Status::WrFlushErr;
+const NOTHING_IN_COMMON: Choice = Choice::Standard(FallbackReason::NothingInCommon);
 
 /// A window over A's buffer, to be bound by A under its next key; type 1, so that it can be bound again and again.
 fn bind(w: &mut World) -> SendOp {
@@ -55,6 +57,32 @@ fn a_bind_between_two_messages_is_done_when_the_second_leaves_and_not_before_the
             }
             assert_eq!(is_bound(&mut w), packets == 4, "{kind:?}: after {packets} packets");
         }
+    }
+}
+
+#[test]
+fn a_local_operation_is_carried_out_at_the_doorbell_while_a_negotiation_waits() {
+    for (peer, spoken) in [(Some(Transport::Sr { window: 256 }), Choice::Agreed), (None, NOTHING_IN_COMMON)] {
+        let offers = [Some(Transport::Sr { window: 256 }), peer];
+        let mut w = World::new(Options { offers, ..Options::default() });
+        let qpn = w.hosts[A].qpn;
+        let (first, second, bad, write) = (bind(&mut w), bind(&mut w), bad_bind(&mut w), w.write_to(B, 0));
+        post_local(&mut w, 1, first, true, false);
+        post_local(&mut w, 2, second, false, false);
+        assert_eq!(w.hosts[A].nic.choice(qpn), Some(Choice::Waiting));
+        assert_eq!(w.sent_status(A), [(1, OK)]);
+        w.fill(A, 0, b"written");
+        w.send(A, 3, write, 0, 7);
+        post_local(&mut w, 4, first, true, false);
+        assert!(w.sent(A).is_empty(), "behind what has not left");
+        w.run();
+        assert_eq!(w.hosts[A].nic.choice(qpn), Some(spoken));
+        assert_eq!(w.sent_status(A), [(3, OK), (4, OK)]);
+        assert_eq!(w.read(B, 0, 7), b"written");
+        // One that fails ends the queue pair there and then, too.
+        let mut w = World::new(Options { offers, ..Options::default() });
+        post_local(&mut w, 1, bad, true, false);
+        assert_eq!(w.sent_status(A), [(1, Status::MwBindErr)]);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Datagrams: behind 40 bytes that say where they came from, checked by Q_Key, dropped in silence where nobody waits; QP1.
 
+use std::time::Duration;
+
 use crate::common::*;
-use softnic_nic::transports::qp::QpState;
+use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{Data, Datagram, PostError, QKEY_GSI, SendFlags, SendOp, SendWr, Status, WcOpcode};
 use softnic_nic::{AddressAttr, AddressError, Nic, ObjectError, QpAttr, QpInit, QpKind};
 use softnic_wire::ext::Deth;
@@ -318,6 +320,28 @@ fn qp1_is_one_and_speaks_with_its_own_key_both_ways() {
     // Once it is gone there can be another.
     w.hosts[A].nic.destroy_qp(Qpn::GSI).unwrap();
     assert_eq!(w.hosts[A].nic.create_qp(&init), Ok(Qpn::GSI));
+}
+
+#[test]
+fn one_source_that_floods_qp1_takes_no_receive_from_others() {
+    const RECEIVES: u32 = 4096;
+    let caps = Caps { max_recv_wr: RECEIVES, ..ud().caps };
+    let mut w = World::new(Options { kind: QpKind::Gsi, caps, cq: 8192, ..Options::default() });
+    (0..RECEIVES).for_each(|n| w.recv(B, n.into(), 0, 296));
+    let deth = Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI });
+    let flood = w.forge(B, 0x64, 0, false, ExtHeaders { deth, ..ExtHeaders::default() }, &[7; 256]);
+    (0..10 * RECEIVES).for_each(|_| w.deliver(B, &flood));
+    assert_eq!(w.received(B).len(), 2048, "half of the receives");
+    assert_eq!(w.counters(B).rx_source_over_rate, u64::from(10 * RECEIVES - 2048));
+    // Another one is heard.
+    w.options.ipv6 = true;
+    let other = w.forge(B, 0x64, 0, false, ExtHeaders { deth, ..ExtHeaders::default() }, &[7; 256]);
+    w.deliver(B, &other);
+    assert_eq!(w.received(B).len(), 1);
+    // And the first one again, as its rate allows.
+    w.now = w.now + Duration::from_millis(10);
+    (0..RECEIVES).for_each(|_| w.deliver(B, &flood));
+    assert_eq!(w.received(B).len(), 40, "4096 a second");
 }
 
 #[test]

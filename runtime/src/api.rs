@@ -38,6 +38,7 @@ pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
 
 pub use crate::threads::spawn_own;
+pub use softnic_sync::users::Users;
 
 // Types of the crates below that occur in calls of this API, so that a program needs no other crate.
 

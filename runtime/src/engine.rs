@@ -11,7 +11,7 @@ mod work;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
 
 use softnic_nic::transports::qp::QpState;
@@ -20,7 +20,7 @@ use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::cq_arm::Batch;
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;
-use softnic_sync::token::Token;
+use softnic_sync::takeover::Takeover;
 use softnic_wire::{Instant, Qpn};
 
 pub(crate) use posted::{PostedRecv, PostedSend};
@@ -61,7 +61,8 @@ pub(crate) struct Core {
 
 /// An engine.
 pub(crate) struct Engine {
-    token: Token<Core>,
+    /// Who runs it.
+    takeover: Takeover<Core>,
     /// What its time is counted from.
     start: std::time::Instant,
     doorbells: Doorbells,
@@ -69,15 +70,8 @@ pub(crate) struct Engine {
     wake: Wake,
     /// The backend's sign that a frame has come in.
     readiness: OwnedFd,
-    /// How often progress was made: by this the engine's own thread sees that somebody else does.
-    rounds: AtomicU64,
-    /// A program's thread polled and found the engine taken.
-    tried: AtomicBool,
     /// Programs that sleep until a completion comes: then the engine's own thread must run.
     sleeping_programs: Arc<AtomicU32>,
-    /// When the engine's own thread, which sleeps, wakes by itself, in nanoseconds of the engine's time; 0 while it does not sleep for a
-    /// timer, the longest time while it sleeps for none.
-    sleeps_until: AtomicU64,
     stop: AtomicBool,
     /// Why it stopped by itself.
     failure: OnceLock<String>,
@@ -91,15 +85,12 @@ impl Engine {
         let (work, cqs, full) = (Work::default(), Vec::new(), Vec::new());
         let core = Core { driver, work, cqs, full, events, owner };
         Ok(Engine {
-            token: Token::new(core),
+            takeover: Takeover::new(core),
             start,
             doorbells: Doorbells::new(MAX_QUEUES),
             wake: Wake::new()?,
             readiness,
-            rounds: AtomicU64::new(0),
-            tried: AtomicBool::new(false),
             sleeping_programs: Arc::default(),
-            sleeps_until: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             failure: OnceLock::new(),
         })
@@ -107,7 +98,7 @@ impl Engine {
 
     /// The engine to oneself: for everything but posting and polling.
     pub(crate) fn control(&self) -> MutexGuard<'_, Core> {
-        let mut core = self.token.take();
+        let mut core = self.takeover.take();
         core.driver.refresh();
         core
     }
@@ -120,26 +111,8 @@ impl Engine {
     /// Makes progress if nobody else does right now; says whether there was anything to do.
     #[inline]
     pub(crate) fn try_progress(&self) -> bool {
-        match self.token.try_take() {
-            Some(mut core) => {
-                let busy = self.progress(&mut core);
-                self.wake_if_earlier(&core);
-                busy
-            }
-            None => {
-                self.tried.store(true, Ordering::Relaxed);
-                false
-            }
-        }
-    }
-
-    /// A round of a program's thread may have begun a timer that ends before the engine's own thread wakes, and may be the last of it.
-    #[inline]
-    fn wake_if_earlier(&self, core: &Core) {
-        let until = self.sleeps_until.load(Ordering::Relaxed);
-        if until != 0 && core.driver.next_timeout().is_some_and(|at| at.as_nanos() < until) {
-            self.wake.wake();
-        }
+        let due = |core: &Core| core.driver.next_timeout().map(|at| at.as_nanos());
+        self.takeover.try_run(|core| self.progress(core), due, &self.wake).unwrap_or(false)
     }
 
     /// Work was put into the queue `index`, published before this.
@@ -152,8 +125,7 @@ impl Engine {
 
     /// One round, for the holder of the token.
     pub(crate) fn progress(&self, core: &mut Core) -> bool {
-        // Only the holder of the token writes it.
-        self.rounds.store(self.rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.takeover.count_round();
         let busy = match self.failure.get() {
             None => core.step(&self.doorbells).unwrap_or_else(|error| {
                 self.give_up(core, &error.to_string());

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use softnic_sync::sleeper::Sleeper;
+use softnic_sync::takeover::Bell;
 
 #[derive(Debug)]
 pub(crate) struct Wake {
@@ -20,14 +21,7 @@ impl Wake {
 
     /// About to sleep on the descriptor: look for work once more, and sleep only if there is none.
     pub(crate) fn prepare_sleep(&self) {
-        self.drain();
-        self.sleeper.prepare();
-    }
-
-    /// Awake again, for whatever reason.
-    pub(crate) fn awake(&self) {
-        self.sleeper.awake();
-        self.drain();
+        Bell::prepare_sleep(self);
     }
 
     /// What it was woken for is seen. That there is nothing to read is the usual case.
@@ -38,15 +32,28 @@ impl Wake {
     /// There is work, published before this: wakes the thread if it sleeps.
     #[inline]
     pub(crate) fn wake_sleeper(&self) {
-        if self.sleeper.must_wake() {
-            self.wake();
-        }
+        Bell::wake_sleeper(self);
     }
 
     /// Makes the descriptor readable.
     pub(crate) fn wake(&self) {
         // It cannot be full: nobody writes 2^64 times without a read.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+}
+
+impl Bell for Wake {
+    #[inline]
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    fn wake(&self) {
+        Wake::wake(self);
+    }
+
+    fn drain(&self) {
+        Wake::drain(self);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `softnic perf`, `counters` and `devinfo` as people and scripts use them.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -320,8 +320,12 @@ impl Pair {
 
     /// The server, once it listens.
     fn server(&self, more: &[&str]) -> Running {
-        let mut command = softnic(&["perf", "--server", "--dev", &self.devices[0], "--port", &self.port]);
-        command.args(more);
+        self.server_by(softnic(&[]), more)
+    }
+
+    /// The same by another command, which runs softnic with what is added to it.
+    fn server_by(&self, mut command: Command, more: &[&str]) -> Running {
+        command.args(["perf", "--server", "--dev", &self.devices[0], "--port", &self.port]).args(more);
         let mut server = Running::start(command);
         let mut stderr = BufReader::new(server.0.stderr.take().expect("piped"));
         let mut line = String::new();
@@ -364,6 +368,35 @@ fn ends_that_do_not_agree_say_so_both() {
     assert!(text.contains("do not agree") && text.contains("read_bw") && text.contains("write_bw"), "{text}");
     let (code, text) = server.end();
     assert!(code == Some(1) && text.contains("do not agree"), "{text}");
+}
+
+#[test]
+fn a_client_that_a_server_has_no_memory_for_is_told_so_and_the_next_one_is_served() {
+    let pair = Pair::new("memory");
+    // What a client says first, with a plan that needs 6 GiB.
+    let listener = TcpListener::bind(format!("127.0.0.1:{}", pair.port)).expect("the port");
+    let asking = Running::start(pair.client(&["write_bw"]));
+    let mut hello = String::new();
+    let (stream, _) = listener.accept().expect("a client");
+    BufReader::new(stream).read_line(&mut hello).expect("a line");
+    drop((listener, asking));
+    let mut hello: Value = serde_json::from_str(&hello).expect("a line of JSON");
+    let plan = &mut hello["hello"]["plan"];
+    (plan["sizes"], plan["qps"]) = (vec![1 << 30].into(), 3.into());
+    // A server that has 4 GiB of addresses.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -v 4194304 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_softnic")]);
+    let server = pair.server_by(limited, &[]);
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{}", pair.port)).expect("a server");
+    stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
+    writeln!(stream, "{hello}").expect("it listens");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("a line");
+    assert!(answer.contains("there is no memory for this run: it needs 614"), "{answer}");
+    let out = pair.client(&["write_bw", "--size", "1000", "--iters", "100"]).output().expect("softnic runs");
+    check_fields(&lines(&out)[0], "rc", "write_bw", 1000, 100);
+    let (code, text) = server.end();
+    assert!(code == Some(0) && text.contains("a client is refused"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Structures that threads share: a ring with one writer and one reader, the token of an engine, the flag of a sleeper, the doorbells of
-//! queues and the arm of a completion queue.
+//! Structures that threads share: a ring with one writer and one reader, the token of an engine and who takes it over, the flag of a sleeper, the doorbells of
+//! queues, the arm of a completion queue and the count of an object's users.
 //!
 //! They are small so that loom can try every order of their steps: `RUSTFLAGS="--cfg loom" cargo test -p softnic-sync
 //! --lib`, with a target directory of its own (`cargo xtask test` does so).
@@ -8,19 +8,21 @@ pub mod cq_arm;
 pub mod doorbell;
 pub mod ring;
 pub mod sleeper;
-pub mod token;
+pub mod takeover;
+mod token;
+pub mod users;
 
 /// The standard library's, or loom's.
 pub(crate) mod primitives {
     #[cfg(loom)]
     pub(crate) use loom::{
         cell::UnsafeCell,
-        sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
+        sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
         sync::{Arc, Mutex, MutexGuard},
     };
     #[cfg(not(loom))]
     pub(crate) use std::{
-        sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence},
+        sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
         sync::{Arc, Mutex, MutexGuard},
     };
 

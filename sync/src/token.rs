@@ -7,20 +7,20 @@ use crate::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
 
 /// A token, and what its holder has.
 #[derive(Debug)]
-pub struct Token<T> {
+pub(crate) struct Token<T> {
     value: Mutex<T>,
     waiting: AtomicU32,
 }
 
 impl<T> Token<T> {
     /// A token that no thread holds.
-    pub fn new(value: T) -> Token<T> {
+    pub(crate) fn new(value: T) -> Token<T> {
         Token { value: Mutex::new(value), waiting: AtomicU32::new(0) }
     }
 
     /// Takes the token if nobody has it and nobody waits for it longer than we would.
     #[inline]
-    pub fn try_take(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn try_take(&self) -> Option<MutexGuard<'_, T>> {
         if self.is_wanted() {
             return None;
         }
@@ -28,7 +28,7 @@ impl<T> Token<T> {
     }
 
     /// Takes the token; waits for the thread that holds it.
-    pub fn take(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn take(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // A holder that panicked has ended the process in release builds; in tests its own panic says more than ours would.
         let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -38,7 +38,7 @@ impl<T> Token<T> {
 
     /// Whether a thread waits for the token: one that runs the engine for long lets go then.
     #[inline]
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 }

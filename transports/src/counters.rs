@@ -52,6 +52,8 @@ pub struct Counters {
     pub rx_wrong_source: u64,
     /// Answers of the negotiation of extensions to no offer that was made: their transaction id is another one.
     pub rx_unasked_answers: u64,
+    /// Datagrams to QP1 from a source that sends more of them than one may.
+    pub rx_source_over_rate: u64,
     /// Packets of another partition.
     pub rx_bad_pkey: u64,
     /// Datagrams whose Q_Key was not the queue pair's.
@@ -131,6 +133,7 @@ macro_rules! all {
             rx_bad_qp
             rx_wrong_source
             rx_unasked_answers
+            rx_source_over_rate
             rx_bad_pkey
             rx_bad_qkey
             rx_no_group

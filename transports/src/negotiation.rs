@@ -1,10 +1,9 @@
 //! Which extensions a connected queue pair speaks with its peer: offers, answers, and the outcome that follows from them.
 //!
 //! Both sides offer when they become ready to receive, in a MAD to the peer's QP1 ([`vendor::Negotiation`]). Who offers an
-//! extension takes its packets from then on, whatever becomes of the MADs. So either MAD of the peer is enough to agree: its
-//! offer says what it takes, its answer says what it takes of ours. Only an answer, which has the id that we drew, says that there is
-//! nothing to agree on. A peer that refuses, says nothing, or has nothing in common
-//! with us gets standard packets.
+//! extension takes its packets from then on, whatever becomes of the MADs. Only the peer's answer decides: it has the id that we
+//! drew, so nobody who does not see our packets can have sent it. The peer's offer is answered, and says that the peer is there. A
+//! peer that refuses, says nothing, or has nothing in common with us gets standard packets.
 //!
 //! What an extension is set to stands in bytes of its own ([`vendor::Settings`]), which nobody but the extension reads.
 //!
@@ -139,6 +138,10 @@ pub struct Negotiator {
     asked: Instant,
     known_rtt: Duration,
     rtt: Option<Duration>,
+    /// Our offer goes out once more, beside its timer: the peer showed that it is there.
+    repeat: bool,
+    /// It did.
+    repeated: bool,
     answer: Option<Answer>,
     outcome: Option<NegotiationOutcome>,
 }
@@ -167,6 +170,8 @@ impl Negotiator {
             asked: Instant::ZERO,
             known_rtt: Duration::ZERO,
             rtt: None,
+            repeat: false,
+            repeated: false,
             answer: None,
             outcome,
         }
@@ -182,8 +187,10 @@ impl Negotiator {
         if let Some(answer) = self.answer.take() {
             return Some(self.mad(Kind::Answer(Status::SUCCESS), answer.transaction_id, answer.extensions));
         }
+        let repeat = core::mem::take(&mut self.repeat);
         if self.asking != Asking::Due {
-            return None;
+            self.repeated |= repeat;
+            return repeat.then(|| self.mad(Kind::Offer, self.transaction_id, self.offer.extensions));
         }
         if self.tries == 0 {
             self.asked = now;
@@ -199,22 +206,25 @@ impl Negotiator {
     /// Whether [`Negotiator::poll_transmit`] has something.
     #[inline]
     pub fn has_something(&self) -> bool {
-        self.answer.is_some() || self.asking == Asking::Due
+        self.answer.is_some() || self.asking == Asking::Due || self.repeat
     }
 
     /// The peer's offer (Get), also one that was kept from before RTR. Each one is answered: that the peer repeats it says that our answer
-    /// got lost. It decides by itself where it has something in common with ours. One that has nothing does not: it carries no id of ours,
-    /// so anybody could have sent it to keep us from speaking an extension, and the answer to our offer will say the same.
+    /// got lost. It decides nothing: it carries no id of ours, so anybody could have sent it. But who offers is there, and will
+    /// answer: where our offer was given up, or waits for longer than at first, it goes out at once, one time.
     pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation) {
         if mad.kind != Kind::Offer || !self.is_between_us(mad) {
             return;
         }
         let common = self.common(mad);
         self.answer = Some(Answer { transaction_id: mad.transaction_id, extensions: common.extensions });
-        let agreed = matches!(self.outcome, Some(NegotiationOutcome::Agreed(_)));
-        if !agreed && common.extensions != Extensions::NONE {
-            self.decide(common);
-        }
+        let asks_long = match self.outcome {
+            None => self.tries > 1,
+            Some(NegotiationOutcome::Agreed(_)) => false,
+            Some(NegotiationOutcome::Standard(_)) => self.tries > 0,
+        };
+        // Once: two that hear each other's offers and no answer must not go on for ever.
+        self.repeat |= asks_long && !self.repeated && common.extensions != Extensions::NONE;
     }
 
     /// The peer's answer (GetResp). What it accepts beyond our offer is left out. After silence it still counts, if it comes
@@ -316,12 +326,13 @@ impl Negotiator {
         self.tries > 0 && self.transaction_id == transaction_id
     }
 
-    /// Whether nothing but silence has decided yet.
+    /// Whether nothing but silence has decided yet, or the peer was asked once more since.
     fn is_undecided(&self) -> bool {
-        matches!(
-            self.outcome,
-            None | Some(NegotiationOutcome::Standard(FallbackReason::Silent | FallbackReason::KnownSilent))
-        )
+        match self.outcome {
+            None | Some(NegotiationOutcome::Standard(FallbackReason::Silent | FallbackReason::KnownSilent)) => true,
+            Some(NegotiationOutcome::Standard(_)) => self.repeated,
+            Some(NegotiationOutcome::Agreed(_)) => false,
+        }
     }
 
     /// The extensions that we and a MAD of the peer have in common.
@@ -339,12 +350,12 @@ impl Negotiator {
     }
 
     fn end(&mut self, outcome: NegotiationOutcome) {
-        self.asking = Asking::Over;
+        (self.asking, self.repeat) = (Asking::Over, false);
         self.outcome = Some(outcome);
     }
 
     fn take_rtt(&mut self, now: Instant) {
-        if self.tries == 1 && self.rtt.is_none() {
+        if self.tries == 1 && !self.repeated && self.rtt.is_none() {
             self.rtt = Some(now - self.asked);
         }
     }

@@ -171,9 +171,22 @@ impl SendQueue {
 
     /// Makes what was written ready to be carried out: from now on each packet has its number.
     pub(crate) fn publish(&mut self, mtu: PathMtu, numbering: Numbering) {
+        self.publish_while(mtu, numbering, |_| true);
+    }
+
+    /// Makes the local operations ready that stand before everything with packets. However packets will be numbered, these have none.
+    pub(crate) fn publish_locals(&mut self, mtu: PathMtu) {
+        self.publish_while(mtu, Numbering::Standard, |slot| slot.local);
+    }
+
+    #[inline(always)]
+    fn publish_while(&mut self, mtu: PathMtu, numbering: Numbering, ready: impl Fn(&Slot) -> bool) {
         while self.published != self.tail {
             let at = self.place(self.published);
             let slot = &mut self.slots[at];
+            if !ready(slot) {
+                return;
+            }
             slot.first = self.end;
             let local = slot.local;
             slot.packets = if local { 0 } else { mtu.packets(slot.len) };

@@ -377,6 +377,13 @@ impl QueuePair for Sr {
 
     fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
         match (self.choice, &self.rc.link) {
+            (Choice::Waiting, Some(link)) if self.rc.state.sends() => {
+                let mtu = link.mtu;
+                self.rc.requester.queue.publish_locals(mtu);
+                let before = self.rc.state;
+                self.rc.run_locals(host);
+                self.follow_rc(before);
+            }
             // Numbered when it is known how.
             (Choice::Waiting, _) if self.rc.state != QpState::Error => {}
             (Choice::Agreed, Some(link)) if self.rc.state.sends() => {

@@ -10,6 +10,8 @@ pub(crate) mod handle;
 
 pub(crate) mod event_queue;
 
+pub(crate) mod requesters;
+
 pub(crate) mod nic;
 
 pub(crate) mod device;

@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `verbs`, `pyverbs`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `fuzz`, `verbs`, `pyverbs`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
 mod bench_peers;
 #[cfg(test)]
 mod docs;
+mod fuzz;
 mod soak;
 mod test;
 
@@ -35,7 +36,7 @@ enum Command {
   cargo xtask test --only clippy --only tshark
   SOFTNIC_CAPTURES=~/captures cargo xtask test --all")]
     Test {
-        /// Also what takes long or needs a nightly toolchain: miri, cargo-fuzz
+        /// Also what takes long or needs a nightly toolchain: miri, the fuzzers
         #[arg(long)]
         all: bool,
         /// Only the layers whose names have this in them; may be given several times
@@ -88,6 +89,15 @@ enum Command {
   cargo xtask soak --self-test
   cargo xtask soak --self-test --bug atomic-twice --bug fence-ignored")]
     Soak(soak::Options),
+    /// Run every fuzz target in turn, and end with a table of executions, new inputs and crashes
+    ///
+    /// Needs a nightly toolchain. Inputs that reach something new are kept in target/fuzz-corpus, and the next run begins with
+    /// them. An input that a target does not survive lies in fuzz/artifacts; exit code 1 if there is any. See docs/testing.md.
+    #[command(after_help = "Examples:
+  cargo xtask fuzz --minutes 60
+  cargo xtask fuzz --minutes 5 nic cm
+  cargo xtask fuzz cm --input fuzz/corpus/cm/mixed")]
+    Fuzz(fuzz::Options),
     /// Race softnic against UCX over TCP, UDP and raw frames over one veth pair, in turns
     ///
     /// Needs root, for network namespaces and AF_XDP, and two cores with nothing else to do. Installs ucx-utils and
@@ -126,6 +136,7 @@ fn main() -> ExitCode {
         Command::Between(options) => between::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::GuestTests(options) => guest_tests::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::BenchPeers(options) => bench_peers::run(&options),
         Command::Verbs(options) => verbs::run(&options),

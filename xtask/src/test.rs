@@ -2,10 +2,10 @@
 
 use softnic_conformance::programs::TESTED;
 use softnic_conformance::project::{self, CAPTURES_VARIABLE};
-use softnic_conformance::steps::{Outcome, Report, Step, cargo_test, command, shell, shell_with, succeeds};
+use softnic_conformance::steps::{Outcome, Report, Step, cargo_test, shell, shell_with, succeeds};
 use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, tshark, verbs};
 
-use crate::soak;
+use crate::{fuzz, soak};
 
 const GOODPUT_TABLE: [&str; 8] =
     ["cargo", "run", "--release", "--locked", "-p", "softnic-swarm", "--example", "goodput_table"];
@@ -63,7 +63,7 @@ const STEPS: &[Step] = &[
     Step::new("rdma-core's own tests", pyverbs::run_as_layer),
     Step::long("table of goodput, all seeds", || shell(&[&GOODPUT_TABLE[..], &["--", "sr", "--all"]].concat())),
     Step::long("miri", miri),
-    Step::long("cargo-fuzz", fuzz),
+    Step::long("fuzzers", fuzz::run_as_layer),
 ];
 
 /// Runs all steps, or those whose names have a part of `only`, and prints the table; the error counts the failures.
@@ -138,40 +138,4 @@ fn miri() -> Outcome {
     // Property tests write down what failed, which miri's isolation forbids; under it a few cases must do.
     let env = [("MIRIFLAGS", "-Zmiri-disable-isolation"), ("PROPTEST_CASES", "4")];
     shell_with(&nightly(&["miri", "test", "-p", "softnic-wire", "--lib", "--locked"]), &env)
-}
-
-/// Seconds that each fuzz target runs.
-const FUZZ_SECONDS: &str = "-max_total_time=60";
-
-fn fuzz() -> Outcome {
-    if !project::root().join("fuzz/Cargo.toml").exists() {
-        return Outcome::LeftOut("there are no fuzz targets yet".into());
-    }
-    if !succeeds(&nightly(&["fuzz", "--version"])) {
-        return Outcome::LeftOut("no nightly toolchain with cargo-fuzz".into());
-    }
-    let listed = match command(&nightly(&["fuzz", "list"])).output() {
-        Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).into_owned(),
-        Ok(out) => return Outcome::Failed(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-        Err(e) => return Outcome::Failed(e.to_string()),
-    };
-    let targets: Vec<_> = listed.split_whitespace().collect();
-    let mut failed = Vec::new();
-    for target in &targets {
-        // New inputs go into the first folder: a run must not change the ones that are kept in the repository.
-        let (found, kept) = (format!("target/fuzz-corpus/{target}"), format!("fuzz/corpus/{target}"));
-        if let Err(e) = std::fs::create_dir_all(project::root().join(&found)) {
-            return Outcome::Failed(format!("{found}: {e}"));
-        }
-        let mut words = nightly(&["fuzz", "run", target, &found]);
-        words.extend(project::root().join(&kept).is_dir().then_some(&*kept));
-        words.extend(["--", FUZZ_SECONDS]);
-        if !matches!(shell(&words), Outcome::Passed(_)) {
-            failed.push(*target);
-        }
-    }
-    match failed.is_empty() {
-        true => Outcome::Passed(format!("{} targets", targets.len())),
-        false => Outcome::Failed(failed.join(", ")),
-    }
 }

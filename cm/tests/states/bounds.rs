@@ -1,5 +1,7 @@
 //! What peers can make grow has an end, and what is no CM message does no harm.
 
+use std::time::Duration;
+
 use softnic_cm::{Config, Connect, Error, Event, Listen, PortSpace, State};
 use softnic_wire::mad::cm::{Message, RejReason, TimeoutCode};
 use softnic_wire::{Instant, Psn, Qpn};
@@ -76,6 +78,52 @@ fn one_address_does_not_fill_the_backlog_of_a_listener() {
     pair.b.reject(pair.now, first, RejReason::CONSUMER_DEFINED, &[], &[]).unwrap();
     pair.deliver_to_b(&reqs[8..]);
     assert_eq!(pair.b.counters().dropped, 3, "what was answered makes room");
+}
+
+#[test]
+fn requests_of_strangers_that_a_program_accepts_keep_no_good_client_out() {
+    const PLACES: u32 = 1000;
+    let limits = Config { max_connections: PLACES as usize, ..Config::default() };
+    let mut pair = Pair::with(limits, ["10.0.0.1", "10.0.0.2"]);
+    let [_, established] = pair.connected([17, 18]);
+    let mut strangers = cm(Config { ca_guid: 0xc, ..Config::default() }, 6);
+    let mut given_up = 0;
+    // 10,000 requests a second for a second, each from an address of its own that never says another word.
+    for n in 0..10 * PLACES {
+        pair.pass(Duration::from_micros(100));
+        let from = std::net::Ipv4Addr::from(0x0a01_0000 + n);
+        let [from, to] = [(from, 40000).into(), "10.0.0.2:7174".parse().unwrap()];
+        strangers.connect(&Connect::ip(from, to, Qpn::new(1000 + n), Psn::new(1)).unwrap()).unwrap();
+        pair.deliver_to_b(&drain(&mut strangers, Instant::ZERO));
+        while let Some(event) = pair.event_b() {
+            match event {
+                Event::ConnectRequest { id, .. } => pair.b.accept(id, &Pair::accept(1000 + n)).unwrap(),
+                Event::Unreachable { id } => {
+                    assert_eq!(pair.b.state(id), None);
+                    given_up += 1;
+                }
+                Event::TimewaitExit { qpn, .. } => assert!(!pair.b.holds(qpn), "its number may be used again"),
+                other => panic!("{other:?}"),
+            }
+        }
+        pair.sent_by_b();
+    }
+    assert!(given_up >= 9 * PLACES, "only {given_up} made room");
+    assert_eq!(pair.b.counters().refused, 0);
+    // The good client is answered at once: no time passes.
+    let good = pair.a.connect(&pair.connect(27)).unwrap();
+    pair.carry();
+    assert!(matches!(pair.event_b(), Some(Event::Unreachable { .. })));
+    assert!(matches!(pair.event_b(), Some(Event::TimewaitExit { .. })));
+    let request = pair.request();
+    pair.b.accept(request, &Pair::accept(28)).unwrap();
+    pair.carry();
+    assert!(matches!(pair.event_a(), Some(Event::ConnectResponse { id, .. }) if id == good));
+    pair.a.establish(good, &[]).unwrap();
+    pair.carry();
+    assert_eq!(pair.b.state(request), Some(State::Established));
+    assert_eq!(pair.b.state(established), Some(State::Established), "what is confirmed makes no room");
+    assert_eq!(pair.b.len(), PLACES as usize);
 }
 
 #[test]

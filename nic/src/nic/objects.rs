@@ -15,7 +15,7 @@ use crate::address::{AddressAttr, AddressError};
 use crate::address_handles::AddressHandle;
 use crate::cq::{Cq, CqError, Notify, Sink};
 use crate::memory::Buffer;
-use crate::regions::{MrError, WindowType};
+use crate::regions::{MrError, WindowBinding, WindowType};
 use crate::srq::Srq;
 
 /// Why an object was not made or destroyed.
@@ -184,6 +184,16 @@ impl Nic {
     /// of its domain.
     pub fn bind_mw_as(&mut self, qpn: Qpn, pd: PdId, bind: &Bind) -> Result<(), AccessError> {
         self.shared.regions.bind(qpn, pd, bind)
+    }
+
+    /// How a window is bound, whatever key it has by now.
+    pub fn window_binding(&self, key: u32) -> Option<WindowBinding> {
+        self.shared.regions.binding(key)
+    }
+
+    /// Binds a window of type 1 as it is bound at another NIC of the same device.
+    pub fn set_window_binding(&mut self, key: u32, binding: WindowBinding) {
+        self.shared.regions.set_binding(key, binding);
     }
 
     /// Forgets a window, bound or not; its key is refused from now on.

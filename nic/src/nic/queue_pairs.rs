@@ -18,6 +18,7 @@ use softnic_wire::{Instant, Qpn};
 use super::objects::{ObjectError, place};
 use super::{Nic, Shared};
 use crate::qp::{QpInit, Slot};
+use crate::source_rates::SourceRates;
 use crate::srq::Srq;
 
 /// The scatter/gather elements that a queue may be made with.
@@ -98,6 +99,7 @@ impl Nic {
                 return Err(ObjectError::NoNumbers);
             }
             self.gsi = Some(index);
+            self.source_rates = Some(SourceRates::new());
             return Ok(Qpn::GSI);
         }
         // 0 and 1 are the management QPs, the last is for multicast.
@@ -110,7 +112,10 @@ impl Nic {
     /// Takes the number of a queue pair back; the slot that it stood for.
     fn return_number(&mut self, qpn: Qpn) -> Option<u32> {
         match qpn {
-            Qpn::GSI => self.gsi.take(),
+            Qpn::GSI => {
+                self.source_rates = None;
+                self.gsi.take()
+            }
             _ => self.qpns.remove(qpn.value()),
         }
     }

@@ -66,7 +66,9 @@ impl Nic {
             self.shared.counters.rx_not_for_us += 1;
             return;
         }
-        if dest_qp == Qpn::GSI && self.receive_negotiation(now, port, (src, dst), frame, &layout) {
+        if dest_qp == Qpn::GSI
+            && (self.receive_negotiation(now, port, (src, dst), frame, &layout) || !self.admit_to_gsi(now, port, src))
+        {
             return;
         }
         let Some(index) = self.index_of(dest_qp) else {
@@ -98,6 +100,15 @@ impl Nic {
         if active {
             self.activate(index);
         }
+    }
+
+    /// Whether a source may send one more datagram to QP1: else it takes no receive, so that no source can keep others from QP1.
+    fn admit_to_gsi(&mut self, now: Instant, port: usize, source: IpAddr) -> bool {
+        let Some(rates) = &mut self.source_rates else { return true };
+        // What comes from this NIC's own programs is their own affair.
+        let admitted = port == Nic::LOOPBACK || rates.take(now, source);
+        self.shared.counters.rx_source_over_rate += u64::from(!admitted);
+        admitted
     }
 
     /// A datagram for all members of a group (IBA 10.5.2.1).

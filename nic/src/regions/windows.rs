@@ -4,7 +4,9 @@ use softnic_transports::memory::{Access, AccessError, Bind, PdId, Region};
 use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Qpn;
 
-use super::{Bound, Entry, MemoryRegion, MrError, Object, Regions, TAG_BITS, Window, WindowType, inside};
+use super::{
+    Bound, Entry, MemoryRegion, MrError, Object, Regions, TAG_BITS, Window, WindowBinding, WindowType, inside,
+};
 use crate::table::Generator;
 
 impl Regions {
@@ -54,6 +56,25 @@ impl Regions {
             entry.object = Object::Window(Window { pd, kind, bound: new });
         }
         Ok(())
+    }
+
+    /// How a window is bound here, by any key that it ever had.
+    pub(crate) fn binding(&self, key: u32) -> Option<WindowBinding> {
+        match self.table.get(key >> TAG_BITS)? {
+            Entry { tag, object: Object::Window(window) } => Some(WindowBinding { tag: *tag, bound: window.bound }),
+            Entry { object: Object::Region(_), .. } => None,
+        }
+    }
+
+    /// Binds a window as it is bound at another NIC of the same device, whose regions have the same keys.
+    pub(crate) fn set_binding(&mut self, key: u32, binding: WindowBinding) {
+        let Some(Entry { tag, object: Object::Window(window) }) = self.table.get_mut(key >> TAG_BITS) else { return };
+        *tag = binding.tag;
+        let old = std::mem::replace(&mut window.bound, binding.bound);
+        self.release(old);
+        if let Some(region) = binding.bound.and_then(|bound| self.region_mut(bound.region)) {
+            region.windows += 1;
+        }
     }
 
     /// Where the window would lie, if its region allows it.

@@ -1,9 +1,11 @@
 //! Before the first packet: who offers what and when, peers that know only RC, and halves that speak differently.
 
 use softnic_nic::transports::negotiation::FallbackReason;
+use softnic_nic::transports::negotiation::vendor::{Kind, Negotiation};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{SendOp, Status};
-use softnic_wire::Node;
+use softnic_wire::mad::MAD_LEN;
+use softnic_wire::{Node, RocePacket};
 
 use super::*;
 
@@ -53,7 +55,7 @@ fn with_a_peer_that_says_nothing_rc_is_spoken_after_a_while_and_what_was_posted_
 }
 
 #[test]
-fn an_offer_that_comes_before_its_receiver_is_ready_counts() {
+fn an_offer_that_comes_before_its_receiver_is_ready_is_answered_when_it_is() {
     let o = both_offer();
     let mut w = World::unconnected(o);
     w.modify(A, &init_attr(&o));
@@ -68,9 +70,14 @@ fn an_offer_that_comes_before_its_receiver_is_ready_counts() {
     let rtr = rtr_attr(&o, w.path(B), w.hosts[A].qpn);
     w.modify(B, &rtr);
     w.modify(B, &rts_attr(&o));
-    assert_eq!(choice(&w, B), Some(Choice::Agreed), "without another word");
-    settle(&mut w);
+    assert_eq!(choice(&w, B), Some(Choice::Waiting), "anybody could have sent it");
+    let [answer, offer]: [_; 2] = fly(&mut w, B).try_into().unwrap();
+    assert_eq!([&answer, &offer].map(|mad| is_offer(mad)), [false, true]);
+    w.deliver(A, &answer);
     assert_eq!(choice(&w, A), Some(Choice::Agreed));
+    w.deliver(A, &offer);
+    settle(&mut w);
+    assert_eq!(choice(&w, B), Some(Choice::Agreed));
     assert_eq!(talk(&mut w), ["SR_SEND_ONLY", "SR_SEND_ONLY"]);
 }
 
@@ -93,36 +100,38 @@ fn who_only_receives_answers_as_far_ahead_as_the_peer_s_bitmap_goes() {
     assert_eq!(w.transmit(B).len(), 64);
 }
 
-/// All that B says about extensions is lost, so A speaks RC; B heard A's offer and speaks Selective Repeat.
-fn halves() -> World {
+/// Whether a frame is an offer of extensions, not an answer.
+fn is_offer(frame: &[u8]) -> bool {
+    let payload = RocePacket::parse(frame).unwrap().payload;
+    Negotiation::parse(&frame[payload][..MAD_LEN]).unwrap().kind == Kind::Offer
+}
+
+/// All answers of B are lost, so A speaks RC; B hears A's answer and speaks Selective Repeat. Returns what was lost.
+fn halves() -> (World, Vec<Vec<u8>>) {
     let mut w = World::new(both_offer());
+    let mut lost = Vec::new();
     for _ in 0..10 {
-        let offers = w.transmit(A);
+        let (offers, answers): (Vec<_>, Vec<_>) = w.transmit(B).into_iter().partition(|mad| is_offer(mad));
+        lost.extend(answers);
+        w.deliver_all(A, &offers);
+        let said = w.transmit(A);
         w.wait(200_000_000);
-        w.deliver_all(B, &offers);
-        w.transmit(B);
+        w.deliver_all(B, &said);
     }
+    lost.extend(w.transmit(B));
     assert_eq!((choice(&w, A), choice(&w, B)), (Some(Choice::Standard(FallbackReason::Silent)), Some(Choice::Agreed)));
-    w
+    (w, lost)
 }
 
 #[test]
 fn each_direction_may_speak_its_own() {
-    let mut w = halves();
+    let (mut w, _) = halves();
     assert_eq!(talk(&mut w), ["RC_SEND_ONLY", "SR_SEND_ONLY"]);
 }
 
 #[test]
 fn an_answer_that_comes_after_standard_requests_comes_too_late() {
-    let mut w = World::new(both_offer());
-    let mut answers = Vec::new();
-    for _ in 0..10 {
-        let offers = w.transmit(A);
-        w.wait(200_000_000);
-        w.deliver_all(B, &offers);
-        answers.extend(w.transmit(B));
-    }
-    assert_eq!(choice(&w, A), Some(Choice::Standard(FallbackReason::Silent)));
+    let (mut w, answers) = halves();
     w.recv(B, 8, 0, 100);
     w.send(A, 7, SendOp::Send, 0, 100);
     settle(&mut w);
@@ -158,7 +167,7 @@ fn standard_requests_are_taken_until_the_first_other_one_and_no_more_then() {
 /// The half that spoke RC stopped the queue pair, and the other one's clock ran on for ever.
 #[test]
 fn when_one_half_stops_the_queue_pair_no_clock_of_the_other_runs_on() {
-    let mut w = halves();
+    let (mut w, _) = halves();
     w.send(B, 7, SendOp::Send, 0, 100);
     assert_eq!(w.transmit(B).len(), 1);
     let bad = SendOp::Write { remote_addr: w.hosts[B].buffer.addr(), rkey: w.hosts[B].key ^ 0x5a00 };

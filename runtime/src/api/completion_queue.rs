@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
-use softnic_nic::transports::{Completion, CqId};
+use softnic_nic::transports::{Completion, CqId, Status, WcOpcode};
 use softnic_nic::{CqError, Notify, Sink};
 use softnic_sync::cq_arm::CqArm;
 use softnic_sync::ring::{Consumer, ring};
@@ -188,18 +188,24 @@ impl CompletionQueue {
     /// As [`CompletionQueue::poll`].
     #[inline]
     pub fn poll_each(&self, max: usize, mut take: impl FnMut(Completion)) -> Result<usize, CqError> {
-        let taken = self.rings().take(max, &mut take);
+        let mut failed_binds = Vec::new();
+        let mut take = |completion: Completion| {
+            if completion.status != Status::Success && completion.opcode == WcOpcode::BindWindow {
+                failed_binds.push(completion.qpn);
+            }
+            take(completion);
+        };
+        let mut taken = self.rings().take(max, &mut take);
+        if taken == 0 && max > 0 && !self.is_sink() && self.0.context.progress() {
+            taken = self.rings().take(max, &mut take);
+        }
+        // Not while the rings are held: engines may wait for them.
+        failed_binds.into_iter().for_each(|qpn| self.0.context.undo_binds(qpn));
         if taken > 0 || max == 0 {
             return Ok(taken);
         }
         if self.is_sink() {
             return Err(CqError::IsSink);
-        }
-        if self.0.context.progress() {
-            let taken = self.rings().take(max, take);
-            if taken > 0 {
-                return Ok(taken);
-            }
         }
         match self.0.shared.overflowed.load(Ordering::Acquire) {
             true => Err(CqError::Overflow),

@@ -1,5 +1,6 @@
 //! An opened NIC, and its protection domains.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -7,12 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use softnic_nic::transports::memory::PdId;
+use softnic_nic::transports::memory::{Bind, PdId};
 use softnic_nic::transports::{Counters, Event};
 use softnic_nic::{Layer, Nic, Port};
+use softnic_wire::Qpn;
 
 use super::events::Events;
-use super::path::Network;
+use super::path::{Network, lock};
 use super::status;
 use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
@@ -33,6 +35,8 @@ pub(crate) struct Inner {
     /// Held while something is done to all engines, so that all see the same order.
     order: Mutex<()>,
     next_engine: AtomicUsize,
+    /// The queue pair through which each window of type 1, by its first key's upper bits, was bound last, and the queue pair's engine.
+    binds: Mutex<HashMap<u32, (Qpn, usize)>>,
     description: String,
     /// The rate of its link, in bits a second.
     pub(super) rate: u64,
@@ -48,10 +52,11 @@ impl Inner {
         description: String,
         rate: u64,
     ) -> Inner {
-        let (order, next_engine) = (Mutex::new(()), AtomicUsize::new(0));
+        let (order, next_engine, binds) = (Mutex::new(()), AtomicUsize::new(0), Mutex::default());
         // A NIC works without it.
         let status = status::serve(&engines, &description).ok();
-        Inner { status, _watchers: watchers, engines, inline, events, network, order, next_engine, description, rate }
+        let _watchers = watchers;
+        Inner { status, _watchers, engines, inline, events, network, order, next_engine, binds, description, rate }
     }
 
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {
@@ -67,6 +72,37 @@ impl Inner {
     pub(crate) fn control_all(&self, _order: &MutexGuard<'_, ()>) -> Vec<MutexGuard<'_, Core>> {
         // Whoever waits for one engine while it has another has the order: so nobody waits in a circle.
         self.engines.iter().map(|engine| engine.control()).collect()
+    }
+
+    /// A window of type 1 is bound by a work request that was just posted to `owner`: queue pairs of other engines may be used through the
+    /// window, too, so it is bound there.
+    pub(crate) fn bind_elsewhere(&self, owner: &Arc<Engine>, qpn: Qpn, pd: PdId, bind: &Bind) {
+        if self.engines.len() == 1 {
+            return;
+        }
+        let _order = self.mirrored();
+        for (at, engine) in self.engines.iter().enumerate() {
+            if Arc::ptr_eq(engine, owner) {
+                lock(&self.binds).insert(bind.window >> 8, (qpn, at));
+            } else {
+                // What is wrong with it is said by the completion.
+                let _ = engine.control().nic().bind_mw_as(qpn, pd, bind);
+            }
+        }
+    }
+
+    /// A work request of this queue pair that was to bind a window failed, or was flushed: other engines, where the window is bound already,
+    /// have it as it was.
+    #[cold]
+    pub(crate) fn undo_binds(&self, qpn: Qpn) {
+        let _order = self.mirrored();
+        let binds = lock(&self.binds).clone();
+        for (place, (_, owner)) in binds.into_iter().filter(|&(_, (by, _))| by == qpn) {
+            let Some(binding) = self.engines[owner].control().nic().window_binding(place << 8) else { continue };
+            for (_, engine) in self.engines.iter().enumerate().filter(|&(at, _)| at != owner) {
+                engine.control().nic().set_window_binding(place << 8, binding);
+            }
+        }
     }
 
     /// The engine for a new object, each in its turn.

@@ -158,6 +158,28 @@ impl Context {
         }
     }
 
+    /// The path back to a peer whose frame came from this MAC address; the peer's own MAC address where that is known. Asks for it, and
+    /// never waits: a stranger may not answer for its address at all.
+    ///
+    /// # Errors
+    /// When there is no such GID, or it is of another IP version than the peer.
+    pub fn path_answering(
+        &self,
+        sgid_index: usize,
+        peer: IpAddr,
+        mac: MacAddr,
+        entropy: u32,
+    ) -> Result<PeerPath, PathError> {
+        let unknown = match self.ask_path(Some(sgid_index), peer, entropy) {
+            Ok(Some(path)) => return Ok(path),
+            Err(error @ (PathError::NoSuchGid { .. } | PathError::Versions { .. })) => return Err(error),
+            Ok(None) => PathError::NoAddress(peer),
+            Err(error) => error,
+        };
+        let local = self.port().addresses.get(sgid_index).copied();
+        local.and_then(|local| self.path_back(local, peer.to_canonical(), mac, entropy)).ok_or(unknown)
+    }
+
     /// The path back to a peer whose frame came from this MAC address; `None` when `local` is not ours any more.
     pub(in crate::api) fn path_back(
         &self,

@@ -391,14 +391,9 @@ impl QueuePair {
         let bind = Bind { rkey, ..*bind };
         let op = SendOp::BindWindow(bind);
         self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, deadline: None, to: None })?;
-        // Queue pairs of other engines may be used through it, too. Nobody has the key before this returns; the old one is refused there
-        // from now on, where this engine takes it until the work request has its turn.
-        let context = self.0.pd.inner();
-        let _order = context.mirrored();
-        for engine in context.engines().iter().filter(|engine| !Arc::ptr_eq(engine, &self.0.engine)) {
-            // What is wrong with it is said by the completion.
-            let _ = engine.control().nic().bind_mw_as(self.0.qpn, self.0.pd.id(), &bind);
-        }
+        // Nobody has the key before this returns; the old one is refused by other engines from now on, where this engine takes it until the
+        // work request has its turn.
+        self.0.pd.inner().bind_elsewhere(&self.0.engine, self.0.qpn, self.0.pd.id(), &bind);
         Ok(rkey)
     }
 

@@ -15,7 +15,7 @@ use rustix::fs::Uid;
 use rustix::net::sockopt::socket_peercred;
 use softnic_nic::transports::{Counters, Misfits};
 
-use crate::background::Background;
+use crate::background::{Background, Stop};
 use crate::engine::Engine;
 
 /// How every name begins.
@@ -121,20 +121,30 @@ pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -
     let (listener, nic) = bind()?;
     let fd = listener.as_raw_fd();
     let thread = Background::start("softnic-status", move |stop| {
-        while !stop.is_told() {
-            stop.wait(&listener, None);
-            match listener.accept() {
-                // Whoever asked may be gone.
-                Ok((stream, _)) => drop(may_ask(&stream).then(|| answer(stream, &line(nic)))),
-                Err(error) => {
-                    if let Some(pause) = pause_after(&error) {
-                        stop.wait_on(&[], Some(pause));
-                    }
-                }
-            }
-        }
+        // Whoever asked may be gone.
+        let serve = |stream: UnixStream| drop(may_ask(&stream).then(|| answer(stream, &line(nic))));
+        take_clients(&listener, stop, serve, |pause| stop.wait_on(&[], Some(pause)));
     })?;
     Ok(thread.holding(fd))
+}
+
+/// Takes clients until it is told to stop; how many rounds that were.
+fn take_clients(
+    listener: &UnixListener,
+    stop: &Stop,
+    mut serve: impl FnMut(UnixStream),
+    mut pause: impl FnMut(Duration),
+) -> u64 {
+    let mut rounds = 0;
+    while !stop.is_told() {
+        stop.wait(listener, None);
+        rounds += 1;
+        match listener.accept() {
+            Ok((stream, _)) => serve(stream),
+            Err(error) => pause_after(&error).into_iter().for_each(&mut pause),
+        }
+    }
+    rounds
 }
 
 /// How long nobody is asked to wait after a client that could not be taken: it still waits, so that the listener stays readable.
@@ -247,6 +257,8 @@ fn quoted(s: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -292,5 +304,44 @@ mod tests {
             assert!(pause_after(&io::Error::from_raw_os_error(code)).is_some());
         }
         assert_eq!(pause_after(&ErrorKind::WouldBlock.into()), None);
+    }
+
+    #[test]
+    fn a_listener_without_descriptors_pauses_after_each_client_that_it_cannot_take() {
+        const CHILD: &str = "SOFTNIC_TEST_WITHOUT_DESCRIPTORS";
+        const PAUSES: u64 = 3;
+        if std::env::var_os(CHILD).is_none() {
+            // The limit is that of a process: of one that runs nothing but this.
+            let name =
+                "api::status::tests::a_listener_without_descriptors_pauses_after_each_client_that_it_cannot_take";
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let status = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").status().unwrap();
+            assert!(status.success());
+            return;
+        }
+        let (listener, nic) = bind().unwrap();
+        let _client = UnixStream::connect_addr(&nic.address().unwrap()).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (served, serves) = std::sync::mpsc::channel();
+        let before = getrlimit(Resource::Nofile);
+        let mut paused = 0;
+        // Descriptors that are open stay so, and no new one has a number below this.
+        let none_left = Rlimit { current: Some(3), ..before };
+        let thread = Background::start("test", move |stop| {
+            let pause = |_: Duration| {
+                paused += 1;
+                if paused == PAUSES {
+                    setrlimit(Resource::Nofile, before).unwrap();
+                }
+            };
+            setrlimit(Resource::Nofile, none_left).unwrap();
+            let rounds = take_clients(&listener, stop, |_| served.send(()).unwrap(), pause);
+            tell.send((rounds, paused)).unwrap();
+        })
+        .unwrap();
+        serves.recv_timeout(Duration::from_secs(30)).expect("it is served as soon as there are descriptors");
+        drop(thread);
+        // A last round is that of whoever is told to stop.
+        assert_eq!(told.recv().unwrap(), (PAUSES + 1 + 1, PAUSES));
     }
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use softnic_sync::takeover::Sleep;
 
 use super::priority::Priority;
 use super::{Core, Engine};
@@ -80,12 +81,12 @@ impl Engine {
 
     /// Watches; runs the engine while nobody else does and there is something to do.
     fn watch(&self) {
-        let mut seen = self.rounds.load(Ordering::Relaxed);
+        let mut seen = self.takeover.rounds();
         let mut naps = 0u32;
         let mut priority = Priority::ordinary();
         priority.raise();
         while !self.stopped() {
-            let rounds = self.rounds.load(Ordering::Relaxed);
+            let rounds = self.takeover.rounds();
             if rounds != seen && !self.is_asked() {
                 // Somebody makes progress. Frames that come in meanwhile are theirs, so this does not wait for any.
                 seen = rounds;
@@ -93,7 +94,7 @@ impl Engine {
                 naps = naps.wrapping_add(1);
                 // Those who poll all the time do not see to it.
                 if naps.is_multiple_of(NAPS_TO_FLUSH)
-                    && let Some(mut core) = self.token.try_take()
+                    && let Some(mut core) = self.takeover.try_take()
                 {
                     self.flush_recording(&mut core);
                 }
@@ -104,7 +105,7 @@ impl Engine {
                 // Theirs again, if they go on.
                 None => (PATIENCE, false),
             };
-            seen = self.rounds.load(Ordering::Relaxed);
+            seen = self.takeover.rounds();
             priority.raise();
             self.nap(sleep, frames);
         }
@@ -131,7 +132,7 @@ impl Engine {
         let alone = watching.is_none();
         let mut busy_rounds = 0u32;
         let mut core = self.control();
-        self.tried.store(false, Ordering::Relaxed);
+        self.takeover.begin();
         let mut idle_since: Option<Instant> = None;
         loop {
             if self.progress(&mut core) {
@@ -149,24 +150,24 @@ impl Engine {
                 }
                 // Whom it waits for may be waiting for this very core: for a program that polls itself also the engine must be free.
                 if !alone && idle >= SPIN {
-                    let rounds = self.rounds.load(Ordering::Relaxed);
+                    let rounds = self.takeover.rounds();
                     drop(core);
                     std::thread::yield_now();
-                    if rounds != self.rounds.load(Ordering::Relaxed) && !self.is_asked() {
+                    if rounds != self.takeover.rounds() && !self.is_asked() {
                         return None;
                     }
-                    core = self.token.take();
+                    core = self.takeover.take();
                 } else if idle >= BUSY {
                     std::thread::yield_now();
                 }
             }
-            if self.stopped() || !alone && !self.is_asked() && self.tried.load(Ordering::Relaxed) {
+            if self.stopped() || !alone && !self.is_asked() && self.takeover.is_tried() {
                 return None;
             }
-            if self.token.is_wanted() {
+            if self.takeover.is_wanted() {
                 drop(core);
                 self.let_others();
-                core = self.token.take();
+                core = self.takeover.take();
             }
         }
     }
@@ -174,13 +175,13 @@ impl Engine {
     /// Lets those who wait for the engine have it.
     fn let_others(&self) {
         for _ in 0..YIELDS {
-            if !self.token.is_wanted() {
+            if !self.takeover.is_wanted() {
                 return;
             }
             std::thread::yield_now();
         }
         // Of a thread in real time no other has the core for its yielding: they must get it.
-        while self.token.is_wanted() {
+        while self.takeover.is_wanted() {
             std::thread::sleep(GIVE_WAY);
         }
     }
@@ -188,19 +189,19 @@ impl Engine {
     /// How long to sleep, if there is really nothing to do.
     fn may_sleep(&self, core: &mut Core) -> Duration {
         self.flush_recording(core);
-        self.wake.prepare_sleep();
-        // Whoever told us to stop before this woke a thread that did not sleep yet.
-        let nothing = core.driver.prepare_sleep() && self.doorbells.is_empty() && !self.stopped();
-        // Without a wire no timer means anything.
-        let due = if self.failure.get().is_some() { None } else { core.due_in() }.unwrap_or(Duration::MAX);
-        if !nothing || due.is_zero() {
-            self.wake.awake();
-            return Duration::ZERO;
-        }
-        // With the engine at hand: whoever has it next sees this.
-        let until = core.driver.next_timeout().map_or(u64::MAX, |at| at.as_nanos());
-        self.sleeps_until.store(until, Ordering::Relaxed);
-        due
+        let mut due = Duration::ZERO;
+        let nothing_to_do = |core: &mut Core| {
+            // Whoever told us to stop before this woke a thread that did not sleep yet.
+            let nothing = core.driver.prepare_sleep() && self.doorbells.is_empty() && !self.stopped();
+            // Without a wire no timer means anything.
+            due = if self.failure.get().is_some() { None } else { core.due_in() }.unwrap_or(Duration::MAX);
+            match core.driver.next_timeout() {
+                _ if !nothing || due.is_zero() => Sleep::No,
+                Some(at) => Sleep::Until(at.as_nanos()),
+                None => Sleep::UntilWoken,
+            }
+        };
+        if self.takeover.may_sleep(core, &self.wake, nothing_to_do) { due } else { Duration::ZERO }
     }
 
     /// Sleeps at most so long, until somebody rings, or, if asked to, until a frame comes in.
@@ -214,8 +215,7 @@ impl Engine {
         let fds = if frames { &mut fds[..] } else { &mut fds[..1] };
         // Interrupted, or it makes no difference: whoever calls this looks for work anyway.
         let _ = poll(fds, limit.as_ref());
-        self.sleeps_until.store(0, Ordering::Relaxed);
-        self.wake.awake();
+        self.takeover.slept(&self.wake);
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
     fn policy_of(mode: Mode, name: &str) -> String {
         let watcher = Watcher::start(&Arc::new(engine().0), mode, name.into(), None).unwrap();
         // Its name and its class are set before its first nap.
-        while watcher.engine.sleeps_until.load(Ordering::Relaxed) == 0 {
+        while watcher.engine.takeover.sleeps_until() == 0 {
             std::thread::yield_now();
         }
         policy(&thread_named(name))
@@ -293,7 +293,7 @@ mod tests {
         let engine = Arc::new(engine);
         let watcher = Watcher::start(&engine, Mode::Inline, "test-busy".into(), None).unwrap();
         let class = || policy(&thread_named("test-busy"));
-        while engine.sleeps_until.load(Ordering::Relaxed) == 0 {
+        while engine.takeover.sleeps_until() == 0 {
             std::thread::yield_now();
         }
         let asleep = class();

@@ -68,12 +68,12 @@ impl Wire {
         (context, Wire { socket, folder, server_mac, cm, next_qpn: 1000 })
     }
 
-    /// A REQ from this address leaves.
-    fn ask(&mut self, from: IpAddr, port: u16) {
+    /// A REQ from this address leaves; its communication id.
+    fn ask(&mut self, from: IpAddr, port: u16) -> u32 {
         self.next_qpn += 1;
         let (from, to) = (SocketAddr::new(from, 40_000), SocketAddr::new(SERVER, port));
         let connect = Connect::ip(from, to, Qpn::new(self.next_qpn), Psn::new(1)).unwrap();
-        self.cm.connect(&connect).unwrap();
+        let id = self.cm.connect(&connect).unwrap();
         let mut mad = [0; MAD_LEN];
         let route = self.cm.poll_transmit(softnic_wire::Instant::ZERO, &mut mad).unwrap();
         let port = Port { mac: STATION, addresses: vec![route.local], mtu: PathMtu::B4096 };
@@ -93,6 +93,7 @@ impl Wire {
         Template::new(&path, Qpn::GSI, 0xffff).build(&mut tx, &fields, &ext, &mad).unwrap();
         let len = tx.len();
         self.socket.send(&room[..len]).unwrap();
+        id.comm_id()
     }
 
     /// The next frame that the NIC sends; what is neither ARP nor a MAD of the connection manager is passed over.
@@ -171,6 +172,47 @@ fn requests_from_addresses_that_nobody_has_are_answered_at_once_and_have_nobody_
 }
 
 #[test]
+fn a_flood_of_requests_to_a_port_that_a_program_listens_to_keeps_no_good_client_waiting() {
+    const REQUESTS: u16 = 4096;
+    /// Requests that are under way at a time.
+    const BURST: u16 = 64;
+    let (context, mut wire) = Wire::new("listened");
+    let manager = ConnectionManager::new(&context).unwrap();
+    let (to, events) = channel();
+    let listen = Listen::port(PortSpace::Tcp, (SERVER, PORT).into());
+    manager.listen(&listen, CmSink::channel(to)).unwrap();
+    let (mut longest, start) = (Duration::ZERO, Instant::now());
+    std::thread::scope(|scope| {
+        // The program: it accepts whoever asks.
+        let manager = &manager;
+        scope.spawn(move || {
+            for n in 0..u32::from(REQUESTS) {
+                let Event::ConnectRequest { id, .. } = events.recv_timeout(LIMIT).unwrap() else { panic!("a request") };
+                manager.accept(id, &Accept::new(Qpn::new(0x100 + n), Psn::new(9))).unwrap();
+            }
+        });
+        for burst in 0..REQUESTS / BURST {
+            let mut asked: Vec<u32> = (1..BURST).map(|n| wire.ask(stranger(burst * BURST + n), PORT)).collect();
+            let start = Instant::now();
+            let good = wire.ask(IpAddr::from([10, 0, 0, 2]), PORT);
+            asked.push(good);
+            // Everybody is answered, once. A REP of an earlier burst may come again.
+            while !asked.is_empty() {
+                let Message::Rep(rep) = wire.answer() else { panic!("the program accepts") };
+                asked.retain(|&id| id != rep.remote_comm_id);
+                if rep.remote_comm_id == good {
+                    longest = longest.max(start.elapsed());
+                }
+            }
+        }
+    });
+    let rate = f64::from(REQUESTS) / start.elapsed().as_secs_f64();
+    eprintln!("{rate:.0} requests a second; the good client waited {longest:?} at most");
+    let counters = manager.counters();
+    assert_eq!((counters.dropped, counters.refused), (0, 0));
+}
+
+#[test]
 fn a_program_that_accepts_waits_for_no_strangers_mac_address() {
     let (context, mut wire) = Wire::new("accept");
     let manager = ConnectionManager::new(&context).unwrap();
@@ -235,7 +277,9 @@ fn a_thousand_requests_at_once_find_a_receive_though_the_manager_is_busy() {
         None
     });
     manager.listen(&Listen::port(PortSpace::Tcp, (SERVER, PORT).into()), busy).unwrap();
-    (0..REQUESTS).for_each(|n| wire.ask(stranger(n), if n == 0 { PORT } else { PORT + 1 }));
+    for n in 0..REQUESTS {
+        wire.ask(stranger(n), if n == 0 { PORT } else { PORT + 1 });
+    }
     let came = || {
         let counters = context.counters();
         counters.rx_send_requests + counters.out_of_buffer

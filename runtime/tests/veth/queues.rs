@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Data, Event, SendFlags, SendOp, SendWr, Status};
-use softnic_nic::{QpKind, WindowType};
+use softnic_nic::{QpAttr, QpKind, WindowType};
 
 use crate::world::{HALF, World, post, send_wr};
 
@@ -123,5 +124,37 @@ fn a_window_of_type_1_is_known_to_all_engines() {
         let op = SendOp::Write { remote_addr: mr.addr(), rkey: old };
         post(from, 8, op, Data::Gather(&[a.mr.sge(0, 8)]));
         assert_eq!(w.completion(0).status, Status::RemAccessErr);
+    }
+}
+
+#[test]
+fn a_bind_that_is_flushed_leaves_the_window_as_it_was_at_all_engines() {
+    let Some(w) = World::new(2, 1500) else { return };
+    let [a, b] = &w.sides;
+    let pairs = [(); 2].map(|()| {
+        let qps = w.queue_pairs(QpKind::Rc, |_| ());
+        w.connect(&qps, [w.address(0), w.address(1)], |_| ());
+        qps
+    });
+    let mr = b.pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+    let window = b.pd.alloc_mw(WindowType::Type1).unwrap();
+    let access = Access::REMOTE_WRITE;
+    let bind =
+        Bind { window: window.key(), rkey: 0, lkey: mr.lkey(), addr: mr.addr(), len: 64, access, zero_based: false };
+    let flags = SendFlags { signaled: true, ..SendFlags::default() };
+    let rkey = pairs[0][1].bind_mw(5, &bind, flags).unwrap();
+    w.success(1, 5);
+    // Posted to a queue pair that is in error, at either engine.
+    for _ in 0..2 {
+        let [_, ended] = w.queue_pairs(QpKind::Rc, |_| ());
+        ended.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }).unwrap();
+        let elsewhere = Bind { window: rkey, addr: mr.addr() + 1000, ..bind };
+        assert_ne!(ended.bind_mw(6, &elsewhere, flags).unwrap(), rkey);
+        assert_eq!(w.completion(1).status, Status::WrFlushErr);
+        for [from, _] in &pairs {
+            let op = SendOp::Write { remote_addr: mr.addr(), rkey };
+            post(from, 7, op, Data::Gather(&[a.mr.sge(0, 64)]));
+            w.success(0, 7);
+        }
     }
 }

@@ -139,6 +139,8 @@ const MAX_WORK: u64 = 1 << 24;
 const MAX_MEMORY: u64 = 8 << 30;
 /// Sizes of a run: `-a` has 23.
 const MAX_SIZES: usize = 64;
+/// Bytes that a work request takes in all queues together, at most: its slot and its elements in two of them, its completion in two.
+const WORK_LEN: u64 = 1024;
 
 impl Plan {
     /// All sizes of `-a`.
@@ -242,6 +244,23 @@ impl Plan {
         match self.memory() {
             Some(bytes) if bytes <= MAX_MEMORY => Ok(()),
             _ => Err("the messages need more than 8 GiB of memory: take fewer --qps, or a shorter --size".into()),
+        }
+    }
+
+    /// Whether this process has the memory that an end of the run needs. Rust ends a process where an allocation fails, so the whole is
+    /// tried before: a client must not end a server.
+    pub(crate) fn check_memory(&self) -> Result<(), String> {
+        let work = u64::from(self.qps) * (self.outstanding() + u64::from(self.receives()));
+        let bytes = work.checked_mul(WORK_LEN).and_then(|work| work.checked_add(self.memory()?));
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let mut room = Vec::<u8>::new();
+        let tried = bytes.is_some_and(|bytes| room.try_reserve_exact(bytes).is_ok());
+        // Lest the compiler finds out that nobody uses it.
+        std::hint::black_box(&room);
+        match (tried, bytes) {
+            (true, _) => Ok(()),
+            (false, Some(bytes)) => Err(format!("there is no memory for this run: it needs {} MiB", bytes >> 20)),
+            (false, None) => Err("there is no memory for this run".into()),
         }
     }
 

@@ -83,9 +83,10 @@ pub(crate) fn in_memory(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell:
     std::thread::scope(|s| {
         let other = s.spawn(move || {
             pin(setup, 1);
-            let result = serve_client(theirs, setup, &mut server, &|_| Ok(()));
+            let peer = greet(&theirs, &mut server, &|_| Ok(()));
+            let result = peer.and_then(|peer| serve_client(theirs, setup, &mut server, &peer));
             if let Err(reason) = &result {
-                let _ = server.send(&Message::Failed { reason: reason.clone() });
+                tell_failure(&mut server, reason);
             }
             result
         });
@@ -117,8 +118,7 @@ pub(crate) fn connect(
     let mut control = Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())?;
     let result = run_end(end, setup, plan, &mut control, begin, tell);
     if let Err(reason) = &result {
-        // It may be gone already.
-        let _ = control.send(&Message::Failed { reason: reason.clone() });
+        tell_failure(&mut control, reason);
     }
     result
 }
@@ -160,38 +160,56 @@ pub(crate) fn listen(
     let listener = listener.map_err(|e| format!("cannot listen at TCP port {port}: {e}"))?;
     listener.set_nonblocking(true).map_err(|e| e.to_string())?;
     eprintln!("waiting for a client at TCP port {port}");
-    let stream = loop {
-        match listener.accept() {
-            Ok((stream, _)) => break stream,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
-            Err(e) => return Err(format!("cannot take a client: {e}")),
-        }
-        if stop::requested() {
-            return Ok(());
+    let (mut control, peer) = loop {
+        let Some(stream) = next_client(&listener)? else { return Ok(()) };
+        let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;
+        let peer = greet(&end, &mut control, agree).inspect_err(|reason| tell_failure(&mut control, reason))?;
+        match peer.plan.check_memory() {
+            Ok(()) => break (control, peer),
+            // Another client may ask for less.
+            Err(reason) => {
+                eprintln!("a client is refused: {reason}");
+                tell_failure(&mut control, &reason);
+            }
         }
     };
     drop(listener);
     pin(setup, 0);
-    let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;
-    let result = serve_client(end, setup, &mut control, agree);
+    let result = serve_client(end, setup, &mut control, &peer);
     if let Err(reason) = &result {
-        // It may be gone already.
-        let _ = control.send(&Message::Failed { reason: reason.clone() });
+        tell_failure(&mut control, reason);
     }
     result
 }
 
-/// Serves whoever is at the other end of the stream.
-fn serve_client(
-    mut end: End,
-    setup: &Setup,
-    control: &mut Control,
-    agree: &dyn Fn(&Plan) -> Result<(), String>,
-) -> Result<(), String> {
-    let context = if let End::Nic(context) = &end { Some(context) } else { None };
+/// The next client; `None` when the server shall end.
+fn next_client(listener: &TcpListener) -> Result<Option<TcpStream>, String> {
+    while !stop::requested() {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
+            Err(e) => return Err(format!("cannot take a client: {e}")),
+        }
+    }
+    Ok(None)
+}
+
+/// Tells the peer why there will be no more; it may be gone already.
+fn tell_failure(control: &mut Control, reason: &str) {
+    let _ = control.send(&Message::Failed { reason: reason.into() });
+}
+
+/// The client's hello, if its plan is one that the server takes.
+fn greet(end: &End, control: &mut Control, agree: &dyn Fn(&Plan) -> Result<(), String>) -> Result<Hello, String> {
+    let context = if let End::Nic(context) = end { Some(context) } else { None };
     let peer = hello_of(control, context)?;
     peer.plan.check()?;
     agree(&peer.plan)?;
+    Ok(peer)
+}
+
+/// Serves whoever is at the other end of the stream and said hello.
+fn serve_client(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello) -> Result<(), String> {
     if matches!(end, End::Nic(_)) && peer.plan.op.verb() == Verb::Raw {
         // The device is free for the one only when the other is gone.
         drop(end);
@@ -201,14 +219,14 @@ fn serve_client(
         End::Nic(context) => {
             let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER)?;
             let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
-            side.connect(&peer)?;
+            side.connect(peer)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
             serve(&side, control)
         }
         End::Raw(mut port) => {
             let address = server_address(&port.port().addresses, peer.address, port.description())?;
             control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, address))))?;
-            Raw { port: &mut port, control, plan: &peer.plan, peer: &peer }.serve()
+            Raw { port: &mut port, control, plan: &peer.plan, peer }.serve()
         }
     }
 }

@@ -42,14 +42,12 @@ fn the_settings_agreed_on_are_the_peer_s_whatever_ours_are() {
     for theirs in [1, 63, 64, 65, u32::MAX] {
         let mut by_answer = asked();
         by_answer.handle_answer(ms(1), &answers(Extensions::SR, theirs));
-        let mut by_offer = asked();
-        by_offer.handle_offer(ms(1), &offers(5, Extensions::SR, theirs));
-        assert_eq!([by_answer.outcome(), by_offer.outcome()], [sr(theirs), sr(theirs)]);
+        assert_eq!(by_answer.outcome(), sr(theirs));
     }
 }
 
 #[test]
-fn a_peers_offer_decides_by_itself_and_is_answered_with_what_both_speak() {
+fn a_peers_offer_is_answered_with_what_both_speak_and_decides_only_with_the_answer_to_ours() {
     let mut n = Negotiator::new(
         Offer { extensions: Extensions::SR.union(Extensions::XP), settings: window(64) },
         (QPN, PEER),
@@ -57,9 +55,11 @@ fn a_peers_offer_decides_by_itself_and_is_answered_with_what_both_speak() {
         false,
     );
     n.handle_offer(ms(0), &offers(5, Extensions::SR.union(Extensions::SDR), 16));
-    assert_eq!(n.outcome(), sr(16));
     assert_eq!(answer_of(&mut n), Some((5, Extensions::SR, 64)));
-    assert_eq!((n.has_something(), n.poll_timeout()), (false, None), "ours need not be sent any more");
+    assert_eq!(n.outcome(), None, "anybody could have sent it");
+    assert_eq!(n.poll_transmit(ms(0)).map(|mad| mad.kind), Some(Kind::Offer));
+    n.handle_answer(ms(1), &answers(Extensions::SR, 16));
+    assert_eq!((n.outcome(), n.has_something(), n.poll_timeout()), (sr(16), false, None));
 }
 
 #[test]
@@ -67,38 +67,41 @@ fn an_offer_of_ours_that_is_under_way_is_not_repeated_after_the_peers() {
     let mut n = asked();
     n.handle_offer(ms(1), &offers(5, Extensions::SR, 16));
     assert_eq!(answer_of(&mut n), Some((5, Extensions::SR, 64)));
-    assert_eq!((n.has_something(), n.poll_timeout()), (false, None));
-    n.handle_timeout(ms(1000));
-    assert_eq!((n.has_something(), n.outcome()), (false, sr(16)));
-    // Its answer still tells how far the peer is.
+    assert_eq!((n.has_something(), n.poll_timeout()), (false, Some(ms(50))));
     n.handle_answer(ms(2), &answers(Extensions::SR, 16));
     assert_eq!((n.outcome(), n.rtt()), (sr(16), Some(micros(2000))));
 }
 
 #[test]
-fn the_answer_to_a_peers_offer_takes_the_place_of_our_next_try() {
-    for extensions in [Extensions::SR, Extensions::XP] {
+fn an_offer_of_ours_that_waits_for_long_is_repeated_once_after_the_peers() {
+    for (extensions, repeats) in [(Extensions::SR, true), (Extensions::XP, false)] {
         let mut n = asked();
         n.handle_timeout(ms(50));
-        assert!(n.has_something());
-        n.handle_offer(ms(50), &offers(5, extensions, 16));
-        let accepted = extensions.intersection(Extensions::SR);
-        assert_eq!(answer_of(&mut n).map(|(id, accepted, _)| (id, accepted)), Some((5, accepted)));
-        assert_eq!((n.has_something(), n.poll_timeout()), (accepted == Extensions::NONE, None), "{extensions:?}");
+        n.poll_transmit(ms(50));
+        for repeats in [repeats, false] {
+            n.handle_offer(ms(60), &offers(5, extensions, 16));
+            assert!(answer_of(&mut n).is_some());
+            let repeated = n.poll_transmit(ms(60)).map(|mad| (mad.kind, mad.transaction_id));
+            assert_eq!(repeated, repeats.then_some((Kind::Offer, TRANSACTION)), "{extensions:?}");
+            assert_eq!(n.poll_timeout(), Some(ms(150)), "its timer is as it was");
+        }
     }
 }
 
 #[test]
-fn an_offer_with_nothing_in_common_is_answered_and_decides_nothing() {
-    // Somebody else sends it, as from the peer's address; the peer's own answer comes behind it.
-    let mut n = asked();
-    for extensions in [Extensions::NONE, Extensions::XP] {
-        n.handle_offer(ms(1), &offers(5, extensions, 16));
-        assert_eq!(answer_of(&mut n).map(|(id, accepted, _)| (id, accepted)), Some((5, Extensions::NONE)));
-        assert_eq!(n.outcome(), None);
+fn an_offer_that_somebody_else_sends_in_the_peers_name_decides_nothing_whatever_it_says() {
+    // The peer's own answer comes behind it: it speaks the extension, or it does not.
+    for (theirs, outcome) in [(Extensions::SR, sr(16)), (Extensions::NONE, standard(FallbackReason::NothingInCommon))] {
+        let mut n = asked();
+        for extensions in [Extensions::NONE, Extensions::XP, Extensions::SR] {
+            n.handle_offer(ms(1), &offers(5, extensions, 32));
+            let accepted = extensions.intersection(Extensions::SR);
+            assert_eq!(answer_of(&mut n).map(|(id, accepted, _)| (id, accepted)), Some((5, accepted)));
+            assert_eq!(n.outcome(), None);
+        }
+        n.handle_answer(ms(2), &answers(theirs, 16));
+        assert_eq!(n.outcome(), outcome);
     }
-    n.handle_answer(ms(2), &answers(Extensions::SR, 16));
-    assert_eq!(n.outcome(), sr(16));
 }
 
 #[test]
@@ -118,16 +121,12 @@ fn every_offer_is_answered_also_again_and_after_the_verdict() {
 }
 
 #[test]
-fn an_offer_that_was_kept_from_before_decides_at_once() {
+fn an_offer_that_was_kept_from_before_is_answered_before_ours_goes_out() {
     let mut n = negotiator();
     n.handle_offer(ms(0), &offers(5, Extensions::SR, 16));
-    assert_eq!(n.outcome(), sr(16));
-    assert_eq!(run_after_answer(&mut n), []);
-}
-
-fn run_after_answer(n: &mut Negotiator) -> Vec<Instant> {
-    assert_eq!(answer_of(n), Some((5, Extensions::SR, 64)));
-    run_alone(n, ms(0)).0
+    assert_eq!(answer_of(&mut n), Some((5, Extensions::SR, 64)));
+    assert_eq!(n.poll_transmit(ms(0)).map(|mad| mad.kind), Some(Kind::Offer));
+    assert!(!n.has_something());
 }
 
 #[test]
@@ -163,7 +162,6 @@ fn a_later_version_with_unknown_bits_is_understood_as_far_as_we_know_it() {
     assert_eq!(by_answer.outcome(), sr(16));
     let mut by_offer = negotiator();
     by_offer.handle_offer(ms(1), &Negotiation { version: 2, ..offers(5, unknown, 16) });
-    assert_eq!(by_offer.outcome(), sr(16));
     let answer = by_offer.poll_transmit(ms(1)).unwrap();
     assert_eq!((answer.version, answer.extensions), (VERSION, Extensions::SR), "it is told what we know");
 }
@@ -183,12 +181,16 @@ fn rxe_refuses_at_once_whatever_its_answer_says() {
 }
 
 #[test]
-fn who_refused_may_change_its_mind_only_by_an_offer() {
+fn who_refused_may_change_its_mind_by_an_offer_and_an_answer() {
     let mut n = asked();
     n.handle_refusal(ms(1), TRANSACTION);
     n.handle_answer(ms(2), &answers(Extensions::SR, 16));
     assert_eq!(n.outcome(), standard(FallbackReason::Refused));
     n.handle_offer(ms(3), &offers(5, Extensions::SR, 16));
+    assert_eq!(answer_of(&mut n), Some((5, Extensions::SR, 64)));
+    assert_eq!(n.poll_transmit(ms(3)).map(|mad| mad.kind), Some(Kind::Offer), "it is asked once more");
+    assert_eq!(n.outcome(), standard(FallbackReason::Refused));
+    n.handle_answer(ms(4), &answers(Extensions::SR, 16));
     assert_eq!(n.outcome(), sr(16));
 }
 
@@ -228,7 +230,7 @@ fn a_peer_that_is_known_to_be_silent_gets_one_offer_and_nobody_waits() {
 }
 
 #[test]
-fn an_answer_or_an_offer_that_comes_late_still_becomes_an_agreement() {
+fn an_answer_that_comes_late_also_after_a_late_offer_still_becomes_an_agreement() {
     let silent = {
         let mut n = negotiator();
         run_alone(&mut n, ms(0));
@@ -245,7 +247,10 @@ fn an_answer_or_an_offer_that_comes_late_still_becomes_an_agreement() {
         assert_eq!((n.outcome(), n.poll_timeout()), (sr(16), None));
         let mut n = before;
         n.handle_offer(ms(400), &offers(5, Extensions::SR, 16));
-        assert_eq!((n.outcome(), answer_of(&mut n)), (sr(16), Some((5, Extensions::SR, 64))));
+        assert_eq!((n.outcome(), answer_of(&mut n)), (before.outcome(), Some((5, Extensions::SR, 64))));
+        assert_eq!(n.poll_transmit(ms(400)).map(|mad| mad.kind), Some(Kind::Offer));
+        n.handle_answer(ms(401), &answers(Extensions::SR, 16));
+        assert_eq!((n.outcome(), n.rtt()), (sr(16), None));
         let mut n = before;
         n.handle_refusal(ms(400), TRANSACTION);
         assert_eq!(n.outcome(), standard(FallbackReason::Refused));
@@ -291,7 +296,8 @@ fn selective_repeat_without_a_window_is_none() {
     // The rest of what it says may be true.
     let both = Offer { extensions: Extensions::SR.union(Extensions::XP), settings: window(64) };
     let mut n = Negotiator::new(both, (QPN, PEER), TRANSACTION, false);
-    n.handle_offer(ms(1), &offers(5, Extensions(u32::MAX), 0));
+    n.poll_transmit(ms(0));
+    n.handle_answer(ms(1), &answers(Extensions(u32::MAX), 0));
     assert_eq!(
         n.outcome(),
         Some(NegotiationOutcome::Agreed(Agreed { extensions: Extensions::XP, settings: window(0) }))

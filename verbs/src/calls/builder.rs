@@ -122,6 +122,11 @@ fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
 fn begin(qp: &Qp, op: SendOp) {
     let building = building(qp);
     let (sges, flags) = (building.sges.len(), qp.table.wr_flags.load(Ordering::Relaxed));
+    // A program may begin as many as it likes.
+    if building.requests.try_reserve(1).is_err() {
+        building.error.get_or_insert(Errno::ENOMEM);
+        return;
+    }
     building.requests.push(Built {
         wr_id: qp.table.wr_id.load(Ordering::Relaxed),
         op,
@@ -202,6 +207,7 @@ extern "C" fn set_ud_addr(qp: &Qp, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
 extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     current(qp, |request, sges, _| {
         let from = sges.len();
+        sges.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         sges.push(Sge { addr, len: length, lkey });
         request.data = Source::Sges(from..sges.len());
         Ok(())
@@ -213,7 +219,9 @@ extern "C" fn set_sge_list(qp: &Qp, count: usize, list: *const ibv_sge) {
         let count = c_int::try_from(count).map_err(|_| Errno::EINVAL)?;
         let from = all.len();
         // SAFETY: the program has as many elements as it says.
-        all.extend_from_slice(unsafe { sges(list, count) }?);
+        let more = unsafe { sges(list, count) }?;
+        all.try_reserve(more.len()).map_err(|_| Errno::ENOMEM)?;
+        all.extend_from_slice(more);
         request.data = Source::Sges(from..all.len());
         Ok(())
     });
@@ -228,7 +236,9 @@ unsafe fn set_inline(qp: &Qp, pieces: impl Iterator<Item = (*const u8, usize)>) 
         let from = inline.len();
         let mut room = InlineRoom::new();
         // SAFETY: by the contract.
-        inline.extend_from_slice(unsafe { room.gather(pieces) }?);
+        let more = unsafe { room.gather(pieces) }?;
+        inline.try_reserve(more.len()).map_err(|_| Errno::ENOMEM)?;
+        inline.extend_from_slice(more);
         request.data = Source::Inline(from..inline.len());
         Ok(())
     });

@@ -9,7 +9,7 @@ use crate::c_result::status;
 use crate::codes::{access_flags, access_of, mtu_code, mtu_of, state_code, state_of};
 use crate::errno::Errno;
 use crate::limits::MAX_RD_ATOMIC;
-use crate::objects::address::path;
+use crate::objects::address::connected_path;
 use crate::objects::handle::Pointer;
 use crate::objects::queue_pair::Qp;
 
@@ -80,7 +80,10 @@ pub(crate) extern "C" fn modify(qp: Pointer<Qp>, attr: &ibv_qp_attr, mask: c_int
         let moved = match mask & IBV_QP_AV != 0 {
             false => None,
             // The way depends on the queue pair: flows are spread by its number.
-            true => Some(path(&qp.context(), &attr.ah_attr, qp.qpn())?),
+            true => {
+                let dest_qpn = (mask & IBV_QP_DEST_QPN != 0).then_some(attr.dest_qp_num);
+                Some(connected_path(&qp.context(), &attr.ah_attr, dest_qpn, qp.qpn())?)
+            }
         };
         qp.ours.qp.modify(&attributes(attr, mask, moved.map(|(_, path)| path))?)?;
         if moved.is_some() {

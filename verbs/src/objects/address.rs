@@ -1,6 +1,6 @@
 //! Addresses: the way to a peer as verbs write it, address handles, multicast groups.
 
-use softnic_runtime::api::{AddressAttr, AddressHandle, Grh, MulticastError, Path, PeerPath};
+use softnic_runtime::api::{AddressAttr, AddressHandle, Grh, MacAddr, MulticastError, Path, PeerPath};
 
 use crate::abi::*;
 use crate::c_result::{minus_one, pointer, status};
@@ -9,6 +9,7 @@ use crate::gid::{address_of, gid_of};
 use crate::objects::context::{Context, ContextPtr};
 use crate::objects::domain::Pd;
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
+use crate::objects::nic::Nic;
 use crate::objects::queue_pair::Qp;
 
 /// An address handle.
@@ -19,15 +20,35 @@ pub(crate) struct Ah {
     pd: &'static Pd,
 }
 
-/// The way to a peer; waits until its MAC address is known. `entropy` tells flows apart.
-pub(crate) fn path(context: &Context, attr: &ibv_ah_attr, entropy: u32) -> Result<(PeerPath, Path), Errno> {
+/// The path to a peer; waits until its MAC address is known. `entropy` tells flows apart.
+fn path(context: &Context, attr: &ibv_ah_attr, entropy: u32) -> Result<(PeerPath, Path), Errno> {
+    path_by(context.nic(), attr, None, entropy)
+}
+
+/// The path of a queue pair to that of a peer: one that asked for the connection is answered where it asked from, without a wait.
+pub(crate) fn connected_path(
+    context: &Context,
+    attr: &ibv_ah_attr,
+    dest_qpn: Option<u32>,
+    entropy: u32,
+) -> Result<(PeerPath, Path), Errno> {
+    let nic = context.nic();
+    let mac = dest_qpn.and_then(|qpn| nic.requesters.mac_of(address_of(&attr.grh.dgid), qpn));
+    path_by(nic, attr, mac, entropy)
+}
+
+fn path_by(nic: &Nic, attr: &ibv_ah_attr, mac: Option<MacAddr>, entropy: u32) -> Result<(PeerPath, Path), Errno> {
     // RoCE knows no LIDs: without a GRH nobody is addressed.
     if attr.is_global == 0 || attr.port_num > 1 {
         return Err(Errno::EINVAL);
     }
     let grh = &attr.grh;
-    let runtime = &context.nic().runtime;
-    let found = runtime.path_from(grh.sgid_index.into(), address_of(&grh.dgid), entropy)?;
+    let runtime = &nic.runtime;
+    let (index, peer) = (grh.sgid_index.into(), address_of(&grh.dgid));
+    let found = match mac {
+        Some(mac) => runtime.path_answering(index, peer, mac, entropy)?,
+        None => runtime.path_from(index, peer, entropy)?,
+    };
     let attr = AddressAttr {
         traffic_class: grh.traffic_class,
         hop_limit: grh.hop_limit,
@@ -153,4 +174,31 @@ pub(crate) extern "C" fn detach(qp: Pointer<Qp>, gid: &ibv_gid, _lid: u16) -> c_
         qp.groups().remove(&group);
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use softnic_runtime::api::{DeviceSpec, OpenOptions};
+
+    use super::*;
+    use crate::objects::nic::Nics;
+
+    #[test]
+    fn a_queue_pair_is_moved_to_a_stranger_without_asking_for_its_mac_address() {
+        let folder = std::env::temp_dir().join(format!("softnic-requester-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [nic, far] = ["nic", "far"].map(|end| folder.join(end));
+        // Nobody answers for any address.
+        let _silent = std::os::unix::net::UnixDatagram::bind(&far).unwrap();
+        let spec: DeviceSpec = format!("dgram:{},{},ip=10.0.0.1", nic.display(), far.display()).parse().unwrap();
+        let nics = Nics::open(&spec, &OpenOptions::default()).unwrap();
+        let nic = nics.get(0);
+        let (stranger, mac) = (std::net::IpAddr::from([10, 1, 0, 1]), MacAddr([2, 0, 0, 0, 0, 99]));
+        nic.requesters.note(stranger, 0x123, mac);
+        let grh = ibv_global_route { dgid: gid_of(stranger), hop_limit: 64, ..ibv_ah_attr::default().grh };
+        let attr = ibv_ah_attr { grh, is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+        let (_, path) = path_by(nic, &attr, nic.requesters.mac_of(stranger, 0x123), 1).expect("nobody is waited for");
+        assert_eq!(path.dst_mac, mac);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -11,6 +11,7 @@ use crate::environment::usual_transport;
 use crate::fork;
 use crate::message::say;
 use crate::objects::event_queue::{self, EventQueue, Subject};
+use crate::objects::requesters::Requesters;
 
 /// NICs that were opened together.
 pub(crate) struct Nics {
@@ -22,6 +23,13 @@ pub(crate) struct Nics {
 pub(crate) struct Nic {
     pub(crate) runtime: api::Context,
     pub(crate) owners: Arc<Owners>,
+    pub(crate) requesters: Requesters,
+}
+
+impl Nic {
+    fn new(runtime: api::Context, owners: Arc<Owners>) -> Nic {
+        Nic { runtime, owners, requesters: Requesters::default() }
+    }
 }
 
 /// Whom to tell of events. Told by the NIC while it works, so nobody may call the NIC while holding one of these locks.
@@ -136,11 +144,11 @@ impl Nics {
                 // One wire, one capture: at its first end.
                 (a.1.pcap, b.1.pcap) = (options.pcap.clone(), None);
                 let runtimes = api::Context::open_pair([&a.1, &b.1])?;
-                runtimes.into_iter().zip([a.0, b.0]).map(|(runtime, owners)| Nic { runtime, owners }).collect()
+                runtimes.into_iter().zip([a.0, b.0]).map(|(runtime, owners)| Nic::new(runtime, owners)).collect()
             }
             spec => {
                 let (owners, options) = told();
-                vec![Nic { runtime: api::Context::open(spec, &options)?, owners }]
+                vec![Nic::new(api::Context::open(spec, &options)?, owners)]
             }
         };
         let descriptors: Vec<c_int> = nics.iter().flat_map(|nic: &Nic| nic.runtime.descriptors()).collect();

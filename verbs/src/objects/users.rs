@@ -1,27 +1,23 @@
 //! Reference counts of objects: an object that another one uses is not destroyed.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use softnic_runtime::api;
 
 use crate::errno::Errno;
 
 /// Counts who uses an object: it is not destroyed while there is anybody.
 #[derive(Default)]
-pub(crate) struct Users(AtomicU32);
+pub(crate) struct Users(api::Users);
 
 impl Users {
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.add();
     }
 
-    /// The last use of the object before this happens before the object is freed.
     pub(crate) fn remove(&self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.remove();
     }
 
     pub(crate) fn none(&self) -> Result<(), Errno> {
-        match self.0.load(Ordering::Acquire) {
-            0 => Ok(()),
-            _ => Err(Errno::EBUSY),
-        }
+        if self.0.is_none() { Ok(()) } else { Err(Errno::EBUSY) }
     }
 }

@@ -54,6 +54,9 @@ fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, c_int), Errno> {
             let device = inner.device.ok_or(Errno::EINVAL)?;
             if state == RTR {
                 attr.ah_attr = way(device, &link.route);
+                if let Some(mac) = link.route.mac {
+                    device.context().nic().requesters.note(link.route.remote, link.dest_qpn, mac);
+                }
                 attr.path_mtu = link.mtu.into();
                 attr.dest_qp_num = link.dest_qpn;
                 attr.rq_psn = link.rq_psn.value();

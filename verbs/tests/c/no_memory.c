@@ -39,6 +39,28 @@ int main(void)
 	REFUSED(ibv_create_srq(e[0].pd, &srq), ENOMEM);
 	CHECK(setrlimit(RLIMIT_AS, &before) == 0);
 	connect_new(e, IBV_QPT_RC);
+	PART("more work requests in one list than there is memory for: ENOMEM, and none is posted");
+	struct ibv_qp_init_attr_ex extended = {
+		.send_cq = e[0].cq,
+		.recv_cq = e[0].cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 4, .max_recv_sge = 4},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = e[0].pd,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+	};
+	struct ibv_qp *qp = MADE(ibv_create_qp_ex(e[0].context, &extended));
+	struct ibv_qp_ex *ex = MADE(ibv_qp_to_qp_ex(qp));
+	limit.rlim_cur = size() + (16 << 20);
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	ibv_wr_start(ex);
+	for (int i = 0; i < 4 << 20; i++) {
+		ibv_wr_rdma_write(ex, 1, 0);
+		ibv_wr_set_sge(ex, 1, 0, 8);
+	}
+	EQ(ibv_wr_complete(ex), ENOMEM);
+	CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+	OK(ibv_destroy_qp(qp));
 	exchange(e, 1);
 	destroy_qps(e);
 	close_both(e);

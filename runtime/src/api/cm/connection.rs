@@ -225,14 +225,11 @@ impl<'a> CmRequest<'a> {
         let index = index.ok_or_else(no_address)?;
         let entropy = qp.qpn().value();
         // A peer that nobody knows yet may never answer for its address: nobody waits for that.
-        let path = match (manager.context.ask_path(Some(index), peer.ip(), entropy).map_err(no_path)?, self.route.mac) {
-            (Some(path), _) => path,
-            (None, Some(mac)) => {
-                let back = manager.context.path_back(self.route.local, peer.ip(), mac, entropy);
-                back.ok_or_else(no_address)?
-            }
-            (None, None) => manager.context.path_from(index, peer.ip(), entropy).map_err(no_path)?,
+        let path = match self.route.mac {
+            Some(mac) => manager.context.path_answering(index, peer.ip(), mac, entropy),
+            None => manager.context.path_from(index, peer.ip(), entropy),
         };
+        let path = path.map_err(no_path)?;
         let asked = request.path_mtu;
         let Some(mtu) =
             asked.bytes().and_then(|bytes| PathMtu::from_bytes(bytes as u32)).filter(|&mtu| mtu <= path.mtu)
