@@ -10,7 +10,7 @@ use softnic_wire::{PathMtu, Psn, Qpn};
 use crate::capture::{Capture, Packet, Skip};
 use crate::peers::PeerKind;
 use crate::side::Side;
-use crate::{Options, messages};
+use crate::{Options, messages, skew};
 
 /// A request packet. PSNs are counted on beyond 24 bits, so that they can be compared plainly.
 #[derive(Debug, Clone, Copy)]
@@ -97,8 +97,8 @@ fn announcements(capture: &Capture) -> Vec<Announced> {
     all
 }
 
-/// Sorts the packets of a capture into flows.
-pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> Vec<Flow> {
+/// Sorts the packets of a capture into flows, and says what belongs to none. Answers may stand `early` nanoseconds before their requests.
+pub(crate) fn survey(capture: &Capture, side: &Side, options: &Options, early: u64) -> (Vec<Flow>, Vec<Skip>) {
     let announced = announcements(capture);
     let epoch = |addr: IpAddr, qp: Qpn, number: u64| {
         announced.iter().filter(|a| a.addr == addr && a.qp == qp && a.at < number).count()
@@ -116,7 +116,14 @@ pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> V
         };
         halves.entry(half).or_default().push(i);
     }
-    let paired = pair(&halves, &capture.packets, &announced, epoch);
+    let mut paired = pair(&halves, &capture.packets, &announced, epoch, early);
+    // Answers before all of their requests belong to them all the same, and are wrong.
+    for (half, other) in pair(&halves, &capture.packets, &announced, epoch, skew::MOST) {
+        if !paired.contains_key(&half) && !paired.contains_key(&other) {
+            paired.insert(half, other);
+            paired.insert(other, half);
+        }
+    }
     let kinds = Kinds::new(&halves, &capture.packets, options);
     let mut flows = Vec::new();
     let mut skips = Vec::new();
@@ -170,10 +177,9 @@ pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> V
             shared_keys: HashSet::new(),
         });
     }
-    skips.into_iter().for_each(|s| capture.skip(s));
     flows.sort_by_key(|f| f.requests.first().map(|r| r.at));
     mark_shared_keys(&mut flows, &capture.packets);
-    flows
+    (flows, skips)
 }
 
 /// The path MTU stands in the request for communication, which is this side's own or the other's.
@@ -211,8 +217,12 @@ fn pair(
     halves: &BTreeMap<Half, Vec<usize>>,
     packets: &[Packet],
     announced: &[Announced],
-    epoch: impl Fn(IpAddr, Qpn, u64) -> usize,
+    epoch: impl Fn(IpAddr, Qpn, u64) -> usize + Copy,
+    early: u64,
 ) -> HashMap<Half, Half> {
+    let before = |request: usize, answer: usize| {
+        request < answer || early > 0 && packets[request].time <= packets[answer].time + early
+    };
     let mut pairs: HashMap<Half, Half> = HashMap::new();
     let rc: Vec<&Half> = halves.keys().filter(|h| h.service == 0).collect();
     for reply in announced.iter().filter(|a| a.remote_comm_id.is_some()) {
@@ -245,14 +255,14 @@ fn pair(
     for half in rc.iter().filter(|h| !pairs.contains_key(**h)) {
         for &i in halves[half].iter().filter(|&&i| packets[i].opcode.is_response()) {
             let fitting = by_psn.get(&(half.dst, half.src, packets[i].psn)).into_iter().flatten();
-            let fitting: Vec<&Sender<'_>> = fitting.filter(|(at, asked)| *at < i && *asked != *half).collect();
+            let fitting: Vec<&Sender<'_>> = fitting.filter(|(at, asked)| before(*at, i) && *asked != *half).collect();
             let newest = fitting.iter().max_by_key(|s| s.0).map(|s| s.1);
             let asked: BTreeSet<&Half> = fitting.iter().map(|s| s.1).collect();
             // Of the responses to a READ only the first follows it.
             let plain = packets[i].opcode.kind() == Kind::Acknowledge;
             let last = sent.get(&(half.dst, half.src)).filter(|_| plain).and_then(|list| {
-                let before = list.partition_point(|s| s.0 < i);
-                before.checked_sub(1).map(|n| list[n].1)
+                let earlier = list.partition_point(|s| s.0 < i);
+                earlier.checked_sub(1).map(|n| list[n].1)
             });
             let words = asked.into_iter().map(|h| (h, 1)).chain(newest.map(|h| (h, 3))).chain(last.map(|h| (h, 2)));
             for (asked, weight) in words.filter(|(h, _)| h != half) {
@@ -283,7 +293,7 @@ fn pair(
                 && **h != *half
                 && !pairs.contains_key(**h)
                 && has(h, |p| p.opcode.is_request())
-                && halves[*h][0] < begins
+                && before(halves[*h][0], begins)
         };
         if let Some(found) = rc.iter().filter(fits).max_by_key(|h| halves[**h][0]).copied() {
             pairs.insert(**half, *found);

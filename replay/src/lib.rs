@@ -27,6 +27,7 @@ mod requester;
 mod responder;
 mod rig;
 mod side;
+mod skew;
 
 use std::io::Read;
 
@@ -36,6 +37,7 @@ use findings::Findings;
 pub use peers::{PeerKind, Rule};
 pub use report::{Counts, Difference, FlowReport, ReplayVerdict, Report, Role};
 pub use side::{Side, SideError};
+pub use skew::Skew;
 use softnic_wire::opcode::Service;
 
 /// How a capture is replayed.
@@ -50,10 +52,13 @@ pub struct Options {
 /// Replays a capture, pcap or pcapng. An error means that it could not be read at all; damage further in is in the report.
 pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pcaps::Error> {
     let mut capture = Capture::read(source)?;
-    let flows = flows::survey(&mut capture, &options.side, options);
+    let (flows, _) = flows::survey(&capture, &options.side, options, skew::MOST);
+    let skews = skew::correct(&mut capture, &flows);
+    let (flows, skips) = flows::survey(&capture, &options.side, options, 0);
+    skips.into_iter().for_each(|why| capture.skip(why));
     let packets = &capture.packets;
     let end = packets.last().map_or(0, |p| p.time);
-    let mut report = Report { frames: capture.frames, ..Report::default() };
+    let mut report = Report { frames: capture.frames, skews, ..Report::default() };
     let segments: Vec<_> = flows.iter().map(|flow| messages::segments(flow, packets)).collect();
     // One gap may be a damaged number; several are a capture that did not keep up.
     let gaps = segments.iter().map(|s| s.len().saturating_sub(1)).sum::<usize>() > 1;

@@ -9,6 +9,7 @@ use softnic_wire::opcode::Service;
 
 use crate::capture::Skip;
 use crate::peers::{PeerKind, Rule};
+use crate::skew::Skew;
 
 /// Which end of a connection our NIC stood for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -163,6 +164,8 @@ pub struct Report {
     pub allowed: Vec<Allowed>,
     /// What cannot be told without a side file.
     pub undetermined: Vec<Undetermined>,
+    /// Directions that were recorded later than the others.
+    pub skews: Vec<Skew>,
     /// Why the capture could not be read to its end.
     pub fault: Option<String>,
 }

@@ -28,8 +28,6 @@ use crate::rig::{Rig, Sent, Setup};
 use crate::side::Side;
 
 const ROLE: Role = Role::Responder;
-/// A mirror port may show an answer this much before its request, in nanoseconds.
-const MIRROR_SKEW: u64 = 2_000;
 /// So many answers may overtake another, or come between two copies of it.
 const RECENT: usize = 16;
 

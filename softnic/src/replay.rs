@@ -155,6 +155,9 @@ fn print_json(out: &mut impl Write, r: &Report) -> io::Result<()> {
         "undetermined": r.undetermined.iter().map(|u| json!({"packet": u.packet, "flow": u.flow, "why": u.why}))
             .collect::<Vec<_>>(),
         "skipped": skipped,
+        "skew": r.skews.iter().map(|s| json!({
+            "from": s.from, "to": s.to, "nanos": s.nanos, "bound_nanos": s.bound, "moved": s.moved,
+        })).collect::<Vec<_>>(),
         "flows": r.flows.iter().map(flow).collect::<Vec<_>>(),
         "fault": r.fault,
     });
@@ -207,6 +210,18 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
     }
     for (why, n) in &r.skipped {
         writeln!(out, "skipped: {n} {why}")?;
+    }
+    for s in &r.skews {
+        writeln!(
+            out,
+            "inferred: packets from {} to {} were recorded at least {:.3} µs late (up to {:.3} µs is allowed for): \
+             {} packets of the other direction moved behind them",
+            s.from,
+            s.to,
+            s.nanos as f64 / 1e3,
+            s.bound as f64 / 1e3,
+            s.moved
+        )?;
     }
     let c = r.counts();
     for (n, what) in [

@@ -169,3 +169,36 @@ fn the_table_of_allowed_differences_is_printed() {
     assert_eq!(out.status.code(), Some(0));
     assert!(stdout(&out).contains("rxe: rxe's departure"));
 }
+
+#[test]
+fn a_direction_that_was_recorded_late_is_told() {
+    // Two requests and two answers, recorded 5 µs too early, in a capture with nanoseconds.
+    let run = std::env::temp_dir().join(format!("softnic-mirror-{}.pcap", std::process::id()));
+    let sim = ["sim", "--op", "send", "--size", "8", "--count", "20", "--depth", "1", "--rtt", "4us", "--pcap"];
+    let made = Command::new(env!("CARGO_BIN_EXE_softnic")).args(sim).arg(&run).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut reader = softnic_pcaps::Reader::new(std::fs::File::open(&run).unwrap()).unwrap();
+    let mut frames = Vec::new();
+    while let Some(f) = reader.next_frame().unwrap() {
+        let early = f.data[26..30] != [10, 0, 0, 1];
+        frames.push((f.time.nanos() + if early { 0 } else { 5_000 }, f.data.to_vec()));
+    }
+    frames.sort_by_key(|f| f.0);
+    let mut out = Vec::new();
+    let mut writer = softnic_pcaps::PcapWriter::new(&mut out, softnic_pcaps::LinkType::Ethernet).unwrap();
+    for (time, data) in &frames {
+        writer.write(softnic_pcaps::Timestamp::from_nanos(*time), data, data.len() as u32).unwrap();
+    }
+    std::fs::write(&run, &out).unwrap();
+    let (text, json) = (replay(&[run.to_str().unwrap()]), replay(&["--json", run.to_str().unwrap()]));
+    std::fs::remove_file(&run).unwrap();
+    assert_eq!(text.status.code(), Some(0), "{}", stdout(&text));
+    assert!(
+        stdout(&text).contains("inferred: packets from 10.0.0.1 to 10.0.0.2 were recorded at least"),
+        "{}",
+        stdout(&text)
+    );
+    let skew = &serde_json::from_str::<serde_json::Value>(&stdout(&json)).unwrap()["skew"][0];
+    assert_eq!((skew["from"].as_str(), skew["bound_nanos"].as_u64()), (Some("10.0.0.1"), Some(100_000)));
+    assert!(skew["moved"].as_u64().unwrap() > 10 && skew["nanos"].as_u64().unwrap() < 5_000, "{skew}");
+}
