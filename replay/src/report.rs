@@ -118,6 +118,12 @@ pub struct Counts {
     pub duplicated: u64,
     /// Packets that others overtook before they were captured.
     pub reordered: u64,
+    /// Repair packets of LoWAR that are the sums of the captured packets.
+    pub repairs_equal: u64,
+    /// Packets that were lost before the capture, and that a repair packet brought back.
+    pub recovered: u64,
+    /// Repair packets of which too many packets are missing in the capture.
+    pub repairs_too_few: u64,
 }
 
 impl Counts {
@@ -133,6 +139,9 @@ impl Counts {
         self.timeouts += o.timeouts;
         self.duplicated += o.duplicated;
         self.reordered += o.reordered;
+        self.repairs_equal += o.repairs_equal;
+        self.recovered += o.recovered;
+        self.repairs_too_few += o.repairs_too_few;
     }
 }
 
@@ -192,8 +201,7 @@ impl Report {
 
     /// Whether all that was replayed is the messages of connection managers, about connections that cannot be.
     fn only_set_up(&self) -> bool {
-        let extension = [Skip::SelectiveRepeat, Skip::Lowar].iter().any(|skip| self.skipped.contains_key(skip));
-        extension && self.flows.iter().all(|f| f.responder_qp == Qpn::GSI)
+        self.skipped.contains_key(&Skip::SelectiveRepeat) && self.flows.iter().all(|f| f.responder_qp == Qpn::GSI)
     }
 
     /// The exit code of `softnic replay`: 0, 1 or 2.

@@ -194,6 +194,7 @@ impl<'a> Responder<'a> {
         let by_side = side.qp(flow.responder, flow.responder_qp);
         let setup = Setup {
             kind: QpKind::Rc,
+            transport: None,
             own: flow.responder,
             own_qp: flow.responder_qp,
             peer: flow.requester,

@@ -17,6 +17,7 @@ use crate::Common;
   softnic replay --json capture.pcapng | jq .differences
   softnic replay --side capture.toml capture.pcap
   softnic sim --op read --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
+  softnic sim --transport sr --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
   softnic replay --allowed
 
 Exit code: 0 no unexplained difference, 1 differences, 2 nothing could be replayed.
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// What kind of NIC both ends are: rxe, softnic or hardware [default: told from the packets of each]
     #[arg(long, value_name = "KIND", value_parser = peer_arg)]
     peer: Option<PeerKind>,
+    /// Connections with Selective Repeat (sr) whose negotiation is not in the capture begin with it
+    #[arg(long)]
+    begins: bool,
     /// Print the table of allowed differences, and nothing else
     #[arg(long)]
     allowed: bool,
@@ -84,7 +88,7 @@ fn replay(args: &Args, file: &str) -> Result<Report, String> {
             text.parse().map_err(|e| format!("{path}: {e}"))?
         }
     };
-    let options = Options { side, peer: args.peer };
+    let options = Options { side, peer: args.peer, begins: args.begins };
     if file == "-" {
         return softnic_replay::replay(io::stdin().lock(), &options).map_err(|e| format!("standard input: {e}"));
     }
@@ -113,7 +117,8 @@ fn counts_json(c: &Counts) -> Value {
         "changed_by_owner": c.changed_by_owner,
         "lost_requests": c.lost_requests, "answers_not_captured": c.answers_not_captured,
         "requests_not_captured": c.requests_not_captured, "timeouts": c.timeouts, "duplicated": c.duplicated,
-        "reordered": c.reordered,
+        "reordered": c.reordered, "repairs_equal": c.repairs_equal, "recovered": c.recovered,
+        "repairs_too_few": c.repairs_too_few,
     })
 }
 
@@ -233,6 +238,9 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
         (c.timeouts, "times a timer ran out"),
         (c.duplicated, "packets came twice"),
         (c.reordered, "packets were overtaken by others before they were captured"),
+        (c.repairs_equal, "repair packets are the sums of their blocks"),
+        (c.recovered, "packets were lost before the capture, and recovered from a repair packet"),
+        (c.repairs_too_few, "repair packets could not be checked: too much of their blocks is missing in the capture"),
     ] {
         if n > 0 {
             writeln!(out, "inferred: {n} {what}")?;
