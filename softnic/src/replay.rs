@@ -16,8 +16,8 @@ use crate::Common;
   softnic replay pcaps/corpus/cm_rping_ipv6.pcap
   softnic replay --json capture.pcapng | jq .differences
   softnic replay --side capture.toml capture.pcap
-  softnic sim --op read --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
-  softnic sim --transport sr --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
+  softnic sim --op read --size 8K --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
+  softnic sim --transport sr --size 64K --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
   softnic replay --allowed
 
 Exit code: 0 no unexplained difference, 1 differences, 2 nothing could be replayed.
