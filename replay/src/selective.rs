@@ -13,12 +13,13 @@ use softnic_nic::transports::sr::DEFAULT_WINDOW;
 use softnic_nic::transports::{Transport, negotiation};
 use softnic_wire::aeth::{Aeth, Credits, Syndrome};
 use softnic_wire::mad::vendor::{Extensions, Kind as NegotiationKind, Negotiation, Settings, VERSION};
+use softnic_wire::opcode::Kind;
 use softnic_wire::sr::{SrEth, SrSettings};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Qpn, Template, TxFrame};
 
 use crate::capture::Packet;
 use crate::findings::{Findings, Words};
-use crate::flows::Flow;
+use crate::flows::{Answer, Flow};
 use crate::messages::Segment;
 use crate::rig::{Rig, Sent};
 use crate::side::Side;
@@ -88,6 +89,27 @@ impl Came {
 /// Whether an acknowledgement is about READ responses and values of atomics.
 pub(crate) fn is_of_responses(p: &Packet) -> bool {
     p.opcode == Opcode::SR_ACKNOWLEDGE && p.ext.sr.is_some_and(|sr| sr.flags & SrEth::RESPONSES != 0)
+}
+
+/// The newest request that an answer shows to have come.
+pub(crate) fn newest_asked(flow: &Flow, a: &Answer, packets: &[Packet]) -> i64 {
+    let p = &packets[a.at];
+    match (p.opcode.kind(), p.ext.aeth.map(|x| x.syndrome)) {
+        (Kind::Acknowledge, Some(Syndrome::Ack(_))) => {
+            let came = Came::of(p, a.psn);
+            came.early.last().copied().unwrap_or(a.psn - 1)
+        }
+        (Kind::Acknowledge, _) => a.psn,
+        _ => request_of(flow, p, a.at),
+    }
+}
+
+/// The request that data answers.
+fn request_of(flow: &Flow, p: &Packet, at: usize) -> i64 {
+    let before = flow.requests.partition_point(|r| r.at < at).saturating_sub(1);
+    let near = flow.requests[before].psn;
+    let number = p.ext.sr.map_or(0, |sr| sr.number);
+    near + i64::from(Psn::new(number).distance(Psn::new(near as u32)))
 }
 
 /// An acknowledgement of ours that says other than the captured one.

@@ -12,6 +12,7 @@ use softnic_wire::opcode::Service;
 
 use crate::capture::{Capture, Packet};
 use crate::flows::{Answer, Flow};
+use crate::selective;
 
 /// No mirror port records one direction later than this, in nanoseconds.
 pub(crate) const MOST: u64 = 100_000;
@@ -81,7 +82,9 @@ impl Direction {
             first_behind.insert(psn, first);
         }
         for a in &flow.answers {
-            let request = if asks_again(a, packets) {
+            let request = if flow.service == Service::Sr {
+                firsts.get(&selective::newest_asked(flow, a, packets)).map(|&(at, _)| at)
+            } else if asks_again(a, packets) {
                 first_behind.range(a.psn + 1..).next().map(|(_, &at)| at)
             } else {
                 // An answer begins where its READ does, also where that asks for the rest of another.
@@ -111,7 +114,7 @@ fn asks_again(a: &Answer, packets: &[Packet]) -> bool {
 /// Finds directions that were recorded late, and moves the packets of the other direction behind them.
 pub(crate) fn correct(capture: &mut Capture, flows: &[Flow]) -> Vec<Skew> {
     let mut directions: BTreeMap<(IpAddr, IpAddr), Direction> = BTreeMap::new();
-    for (n, flow) in flows.iter().enumerate().filter(|(_, f)| f.service == Service::Rc) {
+    for (n, flow) in flows.iter().enumerate().filter(|(_, f)| matches!(f.service, Service::Rc | Service::Sr)) {
         directions.entry((flow.requester, flow.responder)).or_default().note(n, flow, &capture.packets);
     }
     let mut skews = Vec::new();

@@ -11,7 +11,7 @@ use softnic_pcaps::Timestamp;
 use softnic_pcaps::decode::decode_ethernet;
 use softnic_replay::Report;
 use softnic_sim::{Op, Options as Sim};
-use softnic_wire::opcode::Kind;
+use softnic_wire::opcode::{Kind, Service};
 
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
 
@@ -208,4 +208,22 @@ fn one_answer_before_its_request_is_no_skew() {
     altered.insert(before, Frame { time: altered[before].time, ..ack });
     let report = play(&altered);
     assert_eq!((report.exit_code(), report.skews.len()), (1, 0), "{}", explain(&report));
+}
+
+#[test]
+fn connections_with_extensions_have_a_skew_too() {
+    let mut moved = 0;
+    for seed in 0..24 {
+        let transport = ["sr", "lowar"][seed as usize / 4 % 2].parse().unwrap();
+        let sim = Sim { transport, count: 300, faults: "".parse().unwrap(), depth: 1, qps: 1, ..short_link(seed) };
+        let frames = simulate(&sim);
+        let is_data = |f: &&Frame| is_request(f) && f.packet().is_some_and(|p| p.bth.opcode.service() != Service::Ud);
+        let from = frames.iter().find(is_data).and_then(source).unwrap();
+        let report = play(&late(&frames, from, 5_000));
+        assert_eq!(report.exit_code(), 0, "seed {seed}: {}", explain(&report));
+        moved += report.skews.iter().map(|s| s.moved).sum::<u64>();
+        let beyond = play(&late(&frames, from, 150_000));
+        assert!(beyond.exit_code() != 0 && beyond.skews.is_empty(), "seed {seed}: {}", explain(&beyond));
+    }
+    assert!(moved > 300, "{moved} packets were moved");
 }

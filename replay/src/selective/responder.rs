@@ -8,7 +8,7 @@ use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::Kind;
 use softnic_wire::{Opcode, Psn, Qpn, Template};
 
-use super::{Came, GAP, GOES_BACK, NOT_SENT, NOTHING, RECENT, TRANSPORT, UNASKED};
+use super::{Came, GAP, GOES_BACK, NOT_SENT, NOTHING, RECENT, TRANSPORT, UNASKED, request_of};
 use crate::capture::Packet;
 use crate::findings::{Findings, Words};
 use crate::flows::{Answer, Flow};
@@ -136,18 +136,10 @@ impl<'a> Responder<'a> {
             dead: false,
         };
         for a in flow.answers.iter().filter(|a| packets[a.at].opcode.kind() != Kind::Acknowledge) {
-            let request = r.request_of(&packets[a.at], a.at);
+            let request = request_of(flow, &packets[a.at], a.at);
             r.data_answers.entry(request).or_default().push(a.at);
         }
         Some(r)
-    }
-
-    /// The request that data answers.
-    fn request_of(&self, p: &Packet, at: usize) -> i64 {
-        let before = self.flow.requests.partition_point(|r| r.at < at).saturating_sub(1);
-        let near = self.flow.requests[before].psn;
-        let number = p.ext.sr.map_or(0, |sr| sr.number);
-        near + i64::from(Psn::new(number).distance(Psn::new(near as u32)))
     }
 
     fn packet(&self, request: usize) -> &'a Packet {
@@ -265,7 +257,7 @@ impl<'a> Responder<'a> {
     }
 
     fn explain_data(&mut self, a: Answer, p: &Packet) -> Result<(), Stuck> {
-        let request = self.request_of(p, a.at);
+        let request = request_of(self.flow, p, a.at);
         self.deliver_all(&Came::new(request + 1))?;
         let Some(ours) = self.data.get(&a.psn) else {
             self.differ(p, NOTHING.into(), "no request asked for this data");
