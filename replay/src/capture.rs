@@ -1,6 +1,6 @@
 //! The packets of a capture, as a NIC could take them, and what cannot be replayed of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
@@ -8,7 +8,6 @@ use std::ops::Range;
 
 use softnic_pcaps::decode::{self, Dissection, IcrcVerdict};
 use softnic_pcaps::{Frame, Payload, Reader};
-use softnic_wire::mad::vendor::Negotiation;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, ExtHeaders, Layout, Opcode, Psn, Qpn, ethernet, icrc, ipv4};
 
@@ -31,9 +30,9 @@ pub enum Skip {
     Management,
     /// Congestion notifications: they change when a NIC sends, not what.
     Cnp,
-    /// Of a connection that has agreed on Selective Repeat: there is no second implementation to hold against ours.
+    /// Of Selective Repeat, on a connection that the capture does not show from its beginning.
     SelectiveRepeat,
-    /// Of a connection on which LoWAR repairs losses: what was lost for the capture was not for the receiver.
+    /// Notices and requests of LoWAR: they say R and C, which every repair packet says too.
     Lowar,
     /// An opcode of a service that our NIC does not have, or of none.
     Opcode,
@@ -75,8 +74,10 @@ impl fmt::Display for Skip {
             Skip::BadIpChecksum => "with a wrong IPv4 checksum",
             Skip::Management => "to QP1, of no exchange that begins in the capture",
             Skip::Cnp => "congestion notifications",
-            Skip::SelectiveRepeat => "of Selective Repeat (sr): such connections are not replayed",
-            Skip::Lowar => "of LoWAR (lowar): such connections are not replayed",
+            Skip::SelectiveRepeat => {
+                "of Selective Repeat (sr), without the negotiation of their connections (see --begins)"
+            }
+            Skip::Lowar => "notices and requests of LoWAR (lowar), which every repair packet repeats",
             Skip::Opcode => "with an opcode that our NIC does not have",
             Skip::NoRequests => "answers without any request in the capture",
             Skip::NoConnection => "of no connection that can be rebuilt",
@@ -125,8 +126,6 @@ pub(crate) struct Capture {
     pub(crate) management: Vec<Packet>,
     /// Why reading ended before the end of the file.
     pub(crate) fault: Option<softnic_pcaps::Error>,
-    /// Queue pairs that LoWAR packets go to, by their sender and their address.
-    lowar: BTreeSet<(IpAddr, IpAddr, Qpn)>,
     start: Option<i128>,
     last_time: u64,
 }
@@ -146,26 +145,7 @@ impl Capture {
                 }
             }
         }
-        capture.leave_out_lowar();
         Ok(capture)
-    }
-
-    /// Skips all packets of connections that have packets of LoWAR, both ways as far as offers and answers tell who the other side is.
-    fn leave_out_lowar(&mut self) {
-        let mut of_lowar = std::mem::take(&mut self.lowar);
-        for p in &self.management {
-            let Ok(said) = Negotiation::parse(p.payload()) else { continue };
-            let there = (p.src, p.dst, Qpn::new(said.receiver_qpn));
-            let back = (p.dst, p.src, Qpn::new(said.sender_qpn));
-            if of_lowar.contains(&there) || of_lowar.contains(&back) {
-                of_lowar.extend([there, back]);
-            }
-        }
-        let (skipped, kept) = std::mem::take(&mut self.packets)
-            .into_iter()
-            .partition(|p: &Packet| of_lowar.contains(&(p.src, p.dst, p.dest_qp)));
-        self.packets = kept;
-        skipped.iter().for_each(|_| self.skip(Skip::Lowar));
     }
 
     pub(crate) fn skip(&mut self, why: Skip) {
@@ -194,12 +174,7 @@ impl Capture {
             Ok(p) if p.opcode.service() == Service::Ud && p.dest_qp == Qpn::GSI => {
                 self.management.push(p);
             }
-            Ok(p) => {
-                if p.opcode == Opcode::LOWAR {
-                    self.lowar.insert((p.src, p.dst, p.dest_qp));
-                }
-                self.packets.push(p);
-            }
+            Ok(p) => self.packets.push(p),
             Err(why) => self.skip(why),
         }
     }
@@ -213,7 +188,8 @@ fn as_ethernet(ethertype: u16, network: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn packet(number: u64, time: u64, frame: &[u8], d: &Dissection<'_>) -> Result<Packet, Skip> {
+/// A packet of a frame, or why it takes no part.
+pub(crate) fn packet(number: u64, time: u64, frame: &[u8], d: &Dissection<'_>) -> Result<Packet, Skip> {
     if d.layout.carrier == Carrier::RoceV1 {
         return Err(Skip::RoceV1);
     }
@@ -232,10 +208,7 @@ fn packet(number: u64, time: u64, frame: &[u8], d: &Dissection<'_>) -> Result<Pa
     if opcode == Opcode::CNP {
         return Err(Skip::Cnp);
     }
-    if opcode.is_known() && opcode.service() == Service::Sr {
-        return Err(Skip::SelectiveRepeat);
-    }
-    if !opcode.is_known() || !matches!(opcode.service(), Service::Rc | Service::Uc | Service::Ud) {
+    if !opcode.is_known() || !matches!(opcode.service(), Service::Rc | Service::Uc | Service::Ud | Service::Sr) {
         return Err(Skip::Opcode);
     }
     let ip = (d.layout.carrier == Carrier::Ipv4).then(|| ipv4::Packet::new_unchecked(&frame[d.layout.network..]));

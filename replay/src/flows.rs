@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use softnic_wire::mad::cm::Message;
+use softnic_wire::mad::vendor::{Extensions, Negotiation};
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::capture::{Capture, Packet, Skip};
 use crate::peers::PeerKind;
 use crate::side::Side;
-use crate::{Options, messages};
+use crate::{Options, messages, selective, skew};
 
 /// A request packet. PSNs are counted on beyond 24 bits, so that they can be compared plainly.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +45,12 @@ pub(crate) struct Flow {
     pub(crate) start: Option<Psn>,
     pub(crate) requests: Vec<Request>,
     pub(crate) answers: Vec<Answer>,
+    /// Acknowledgements of answers: of Selective Repeat only.
+    pub(crate) acknowledgements: Vec<Answer>,
     /// Packets that show the responder's program at work: it may have changed its memory by then.
     pub(crate) signs: Vec<usize>,
+    /// LoWAR repairs what is lost of it.
+    pub(crate) protected: bool,
     /// Keys of the responder that other flows use too.
     pub(crate) shared_keys: HashSet<u32>,
 }
@@ -97,9 +102,57 @@ fn announcements(capture: &Capture) -> Vec<Announced> {
     all
 }
 
-/// Sorts the packets of a capture into flows.
-pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> Vec<Flow> {
+/// Upper bits of opcodes.
+const RC: u8 = 0;
+const SR: u8 = 6;
+
+/// A MAD by which two queue pairs negotiated extensions.
+struct Negotiated {
+    at: u64,
+    src: IpAddr,
+    dst: IpAddr,
+    sender_qp: Qpn,
+    receiver_qp: Qpn,
+    selective: bool,
+}
+
+impl Negotiated {
+    /// Whether the queue pairs of a half spoke of Selective Repeat.
+    fn is_of(&self, h: &Half) -> bool {
+        let there = (self.src, self.dst, self.receiver_qp);
+        let back = (self.dst, self.src, self.sender_qp);
+        self.selective && [there, back].contains(&(h.src, h.dst, h.qp))
+    }
+}
+
+fn negotiations(capture: &Capture) -> Vec<Negotiated> {
+    let of = |p: &Packet| {
+        let mad = Negotiation::parse(p.payload()).ok()?;
+        Some(Negotiated {
+            at: p.number,
+            src: p.src,
+            dst: p.dst,
+            sender_qp: Qpn::new(mad.sender_qpn),
+            receiver_qp: Qpn::new(mad.receiver_qpn),
+            selective: mad.extensions.contains(Extensions::SR),
+        })
+    };
+    capture.management.iter().filter_map(of).collect()
+}
+
+/// The PSN of the request that an answer is about.
+fn answered(p: &Packet) -> Psn {
+    match (p.opcode.service(), p.opcode.kind()) {
+        (Service::Sr, Kind::Acknowledge) => p.psn.add(0xff_ffff),
+        (Service::Sr, _) => Psn::new(p.ext.sr.map_or(0, |sr| sr.number)),
+        _ => p.psn,
+    }
+}
+
+/// Sorts the packets of a capture into flows, and says what belongs to none. Answers may stand `early` nanoseconds before their requests.
+pub(crate) fn survey(capture: &Capture, side: &Side, options: &Options, early: u64) -> (Vec<Flow>, Vec<Skip>) {
     let announced = announcements(capture);
+    let negotiated = negotiations(capture);
     let epoch = |addr: IpAddr, qp: Qpn, number: u64| {
         announced.iter().filter(|a| a.addr == addr && a.qp == qp && a.at < number).count()
     };
@@ -116,12 +169,23 @@ pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> V
         };
         halves.entry(half).or_default().push(i);
     }
-    let paired = pair(&halves, &capture.packets, &announced, epoch);
+    let mut paired = pair(&halves, &capture.packets, &announced, &negotiated, epoch, early);
+    // Answers before all of their requests belong to them all the same, and are wrong.
+    for (half, other) in pair(&halves, &capture.packets, &announced, &negotiated, epoch, skew::MOST) {
+        if !paired.contains_key(&half) && !paired.contains_key(&other) {
+            paired.insert(half, other);
+            paired.insert(other, half);
+        }
+    }
     let kinds = Kinds::new(&halves, &capture.packets, options);
     let mut flows = Vec::new();
     let mut skips = Vec::new();
     let none = Vec::new();
     for (half, list) in &halves {
+        if half.service == SR && !options.begins && !negotiated.iter().any(|n| n.is_of(half)) {
+            skips.extend(list.iter().map(|_| Skip::SelectiveRepeat));
+            continue;
+        }
         let is_request = |&&i: &&usize| capture.packets[i].opcode.is_request();
         let requests: Vec<usize> = list.iter().filter(is_request).copied().collect();
         let back = paired.get(half);
@@ -132,8 +196,10 @@ pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> V
             continue;
         }
         let back_list = back.and_then(|b| halves.get(b)).unwrap_or(&none);
-        let answers: Vec<usize> =
-            back_list.iter().filter(|&&i| capture.packets[i].opcode.is_response()).copied().collect();
+        let of_responses = |&&i: &&usize| selective::is_of_responses(&capture.packets[i]);
+        let is_answer = |i: &&usize| capture.packets[**i].opcode.is_response() && !of_responses(i);
+        let answers: Vec<usize> = back_list.iter().filter(is_answer).copied().collect();
+        let acknowledgements: Vec<usize> = list.iter().filter(of_responses).copied().collect();
         let first = &capture.packets[requests[0]];
         if matches!(first.dest_qp.value(), 0..2 | 0xff_ffff) && first.opcode.service() != Service::Ud {
             skips.extend(list.iter().map(|_| Skip::NoConnection));
@@ -154,6 +220,7 @@ pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> V
         signs.extend(back_list.iter().filter(is_request));
         signs.sort_unstable();
         let (requests, answers) = number(&capture.packets, &requests, &answers, mtu);
+        let acknowledgements = number_acknowledgements(&capture.packets, &requests, &answers, &acknowledgements);
         flows.push(Flow {
             service: first.opcode.service(),
             requester: half.src,
@@ -166,14 +233,15 @@ pub(crate) fn survey(capture: &mut Capture, side: &Side, options: &Options) -> V
             start,
             requests,
             answers,
+            acknowledgements,
             signs,
+            protected: false,
             shared_keys: HashSet::new(),
         });
     }
-    skips.into_iter().for_each(|s| capture.skip(s));
     flows.sort_by_key(|f| f.requests.first().map(|r| r.at));
     mark_shared_keys(&mut flows, &capture.packets);
-    flows
+    (flows, skips)
 }
 
 /// The path MTU stands in the request for communication, which is this side's own or the other's.
@@ -211,10 +279,27 @@ fn pair(
     halves: &BTreeMap<Half, Vec<usize>>,
     packets: &[Packet],
     announced: &[Announced],
-    epoch: impl Fn(IpAddr, Qpn, u64) -> usize,
+    negotiated: &[Negotiated],
+    epoch: impl Fn(IpAddr, Qpn, u64) -> usize + Copy,
+    early: u64,
 ) -> HashMap<Half, Half> {
+    let before = |request: usize, answer: usize| {
+        request < answer || early > 0 && packets[request].time <= packets[answer].time + early
+    };
     let mut pairs: HashMap<Half, Half> = HashMap::new();
-    let rc: Vec<&Half> = halves.keys().filter(|h| h.service == 0).collect();
+    let rc: Vec<&Half> = halves.keys().filter(|h| matches!(h.service, RC | SR)).collect();
+    for n in negotiated {
+        for service in [RC, SR] {
+            let find = |src: IpAddr, dst: IpAddr, qp: Qpn| {
+                let same = |h: &&&Half| (h.src, h.dst, h.qp, h.service) == (src, dst, qp, service);
+                rc.iter().filter(same).find(|h| h.epoch == epoch(dst, qp, n.at))
+            };
+            if let (Some(a), Some(b)) = (find(n.src, n.dst, n.receiver_qp), find(n.dst, n.src, n.sender_qp)) {
+                pairs.insert(**a, **b);
+                pairs.insert(**b, **a);
+            }
+        }
+    }
     for reply in announced.iter().filter(|a| a.remote_comm_id.is_some()) {
         let asks = |a: &&Announced| Some(a.comm_id) == reply.remote_comm_id && a.addr == reply.peer;
         let Some(ask) = announced.iter().find(asks) else { continue };
@@ -244,15 +329,16 @@ fn pair(
     let mut scores: BTreeMap<(&Half, &Half), u64> = BTreeMap::new();
     for half in rc.iter().filter(|h| !pairs.contains_key(**h)) {
         for &i in halves[half].iter().filter(|&&i| packets[i].opcode.is_response()) {
-            let fitting = by_psn.get(&(half.dst, half.src, packets[i].psn)).into_iter().flatten();
-            let fitting: Vec<&Sender<'_>> = fitting.filter(|(at, asked)| *at < i && *asked != *half).collect();
+            let fitting = by_psn.get(&(half.dst, half.src, answered(&packets[i]))).into_iter().flatten();
+            let fitting = fitting.filter(|(_, asked)| asked.service == half.service);
+            let fitting: Vec<&Sender<'_>> = fitting.filter(|(at, asked)| before(*at, i) && *asked != *half).collect();
             let newest = fitting.iter().max_by_key(|s| s.0).map(|s| s.1);
             let asked: BTreeSet<&Half> = fitting.iter().map(|s| s.1).collect();
             // Of the responses to a READ only the first follows it.
             let plain = packets[i].opcode.kind() == Kind::Acknowledge;
             let last = sent.get(&(half.dst, half.src)).filter(|_| plain).and_then(|list| {
-                let before = list.partition_point(|s| s.0 < i);
-                before.checked_sub(1).map(|n| list[n].1)
+                let earlier = list.partition_point(|s| s.0 < i);
+                earlier.checked_sub(1).map(|n| list[n].1)
             });
             let words = asked.into_iter().map(|h| (h, 1)).chain(newest.map(|h| (h, 3))).chain(last.map(|h| (h, 2)));
             for (asked, weight) in words.filter(|(h, _)| h != half) {
@@ -281,9 +367,10 @@ fn pair(
             h.src == half.dst
                 && h.dst == half.src
                 && **h != *half
+                && h.service == half.service
                 && !pairs.contains_key(**h)
                 && has(h, |p| p.opcode.is_request())
-                && halves[*h][0] < begins
+                && before(halves[*h][0], begins)
         };
         if let Some(found) = rc.iter().filter(fits).max_by_key(|h| halves[**h][0]).copied() {
             pairs.insert(**half, *found);
@@ -325,20 +412,58 @@ fn number(packets: &[Packet], requests: &[usize], answers: &[usize], mtu: PathMt
         let r = numbered[before.saturating_sub(1)];
         r.psn + i64::from(psn.distance(packets[r.at].psn))
     };
-    let answers = answers.iter().map(|&at| Answer { at, psn: near(at, packets[at].psn) }).collect();
+    // Of Selective Repeat, answers with data have PSNs of their own.
+    let mut data = (packets[numbered[0].at].psn, numbered[0].psn);
+    let mut number = |at: usize| {
+        let p = &packets[at];
+        if p.opcode.service() == Service::Sr && p.opcode.kind() != Kind::Acknowledge {
+            data = (p.psn, data.1 + i64::from(p.psn.distance(data.0)));
+            return data.1;
+        }
+        near(at, p.psn)
+    };
+    let answers = answers.iter().map(|&at| Answer { at, psn: number(at) }).collect();
     (numbered, answers)
+}
+
+/// The same for acknowledgements of answers with data: each is near the answer before it.
+fn number_acknowledgements(
+    packets: &[Packet],
+    requests: &[Request],
+    answers: &[Answer],
+    list: &[usize],
+) -> Vec<Answer> {
+    let data: Vec<&Answer> = answers.iter().filter(|a| packets[a.at].opcode.kind() != Kind::Acknowledge).collect();
+    let near = |at: usize| match data.partition_point(|a| a.at < at).checked_sub(1) {
+        Some(before) => (packets[data[before].at].psn, data[before].psn),
+        None => (packets[requests[0].at].psn, requests[0].psn),
+    };
+    let number = |&at: &usize| Answer { at, psn: near(at).1 + i64::from(packets[at].psn.distance(near(at).0)) };
+    list.iter().map(number).collect()
 }
 
 /// Where several flows touch the same region, none of them knows what it finds there.
 fn mark_shared_keys(flows: &mut [Flow], packets: &[Packet]) {
     let mut users: HashMap<(IpAddr, u32), HashSet<usize>> = HashMap::new();
+    let mut mixed: Vec<Vec<u32>> = Vec::new();
     for (n, flow) in flows.iter().enumerate() {
         for r in &flow.requests {
             if let Some(key) = messages::remote_key(&packets[r.at]) {
                 users.entry((flow.responder, key)).or_default().insert(n);
             }
         }
+        // With Selective Repeat a READ may find what a later WRITE brought.
+        let keys = |written: bool| {
+            let wanted = flow
+                .requests
+                .iter()
+                .map(|r| &packets[r.at])
+                .filter(move |p| flow.service == Service::Sr && (p.opcode.kind() == Kind::Write) == written);
+            wanted.filter_map(messages::remote_key).collect::<HashSet<u32>>()
+        };
+        mixed.push(keys(true).intersection(&keys(false)).copied().collect::<Vec<u32>>());
     }
+    flows.iter_mut().zip(mixed).for_each(|(flow, keys)| flow.shared_keys.extend(keys));
     for ((_, key), who) in users.into_iter().filter(|(_, who)| who.len() > 1) {
         for n in who {
             flows[n].shared_keys.insert(key);

@@ -18,6 +18,7 @@
 mod capture;
 mod findings;
 mod flows;
+mod lowar;
 mod manager;
 mod memory;
 mod messages;
@@ -26,7 +27,9 @@ mod report;
 mod requester;
 mod responder;
 mod rig;
+mod selective;
 mod side;
+mod skew;
 
 use std::io::Read;
 
@@ -36,6 +39,7 @@ use findings::Findings;
 pub use peers::{PeerKind, Rule};
 pub use report::{Counts, Difference, FlowReport, ReplayVerdict, Report, Role};
 pub use side::{Side, SideError};
+pub use skew::Skew;
 use softnic_wire::opcode::Service;
 
 /// How a capture is replayed.
@@ -45,26 +49,42 @@ pub struct Options {
     pub side: Side,
     /// What kind of NIC both ends are; by default each is told by its packets.
     pub peer: Option<PeerKind>,
+    /// Connections with Selective Repeat whose negotiation is not in the capture begin with it.
+    pub begins: bool,
 }
 
 /// Replays a capture, pcap or pcapng. An error means that it could not be read at all; damage further in is in the report.
 pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pcaps::Error> {
     let mut capture = Capture::read(source)?;
-    let flows = flows::survey(&mut capture, &options.side, options);
+    let mut repairs = lowar::take_out(&mut capture);
+    let (flows, _) = flows::survey(&capture, &options.side, options, skew::MOST);
+    let skews = skew::correct(&mut capture, &flows);
+    let (mut flows, skips) = flows::survey(&capture, &options.side, options, 0);
+    skips.into_iter().for_each(|why| capture.skip(why));
+    flows.iter_mut().for_each(|flow| flow.protected = lowar::protects(&repairs, flow));
     let packets = &capture.packets;
     let end = packets.last().map_or(0, |p| p.time);
-    let mut report = Report { frames: capture.frames, ..Report::default() };
+    let mut report = Report { frames: capture.frames, skews, ..Report::default() };
     let segments: Vec<_> = flows.iter().map(|flow| messages::segments(flow, packets)).collect();
     // One gap may be a damaged number; several are a capture that did not keep up.
     let gaps = segments.iter().map(|s| s.len().saturating_sub(1)).sum::<usize>() > 1;
     let damaged = capture.skipped.contains_key(&Skip::BadIcrc);
     for (n, (flow, segments)) in flows.iter().zip(&segments).enumerate() {
         let mut found = Findings::new(n);
-        requester::replay(flow, segments, packets, (gaps, damaged), end, &mut found);
+        if flow.service == Service::Sr {
+            selective::replay(flow, segments, packets, &options.side, &mut found);
+        } else {
+            requester::replay(flow, segments, packets, (gaps, damaged), end, &mut found);
+        }
         if flow.service == Service::Rc {
             responder::replay(flow, segments, packets, gaps, &options.side, &mut found);
         }
-        report.packets += (flow.requests.len() + flow.answers.len()) as u64;
+        let before = repairs.len();
+        repairs = lowar::report(repairs, flow, &mut found);
+        let repairs_of_flow = before - repairs.len();
+        let recovered = found.counts.recovered as usize;
+        let all = flow.requests.len() + flow.answers.len() + flow.acknowledgements.len() + repairs_of_flow;
+        report.packets += all.saturating_sub(recovered) as u64;
         report.differences.append(&mut found.differences);
         report.allowed.append(&mut found.allowed);
         report.undetermined.append(&mut found.undetermined);
@@ -82,6 +102,7 @@ pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pc
             counts: found.counts,
         });
     }
+    repairs.iter().for_each(|_| capture.skip(Skip::NoConnection));
     manager::replay(&mut capture, options, &mut report);
     report.differences.sort_by_key(|d| d.packet);
     report.allowed.sort_by_key(|a| a.packet);

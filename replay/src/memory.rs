@@ -9,6 +9,7 @@ use std::sync::Arc;
 use softnic_nic::Buffer;
 use softnic_nic::transports::memory::Access;
 use softnic_wire::opcode::Kind;
+use softnic_wire::sr::SrEth;
 
 use crate::capture::{Packet, sign};
 use crate::flows::Flow;
@@ -178,7 +179,7 @@ impl Regions {
     /// The request as our NIC knows its keys.
     pub(crate) fn translate(&mut self, p: &Packet) -> Vec<u8> {
         let mut frame = p.frame.clone();
-        let at = p.layout.bth + softnic_wire::bth::LEN;
+        let at = p.layout.bth + softnic_wire::bth::LEN + p.ext.sr.map_or(0, |_| SrEth::LEN);
         let nobody = self.nobody;
         // A RETH and an AtomicETH both have the key behind the address; an IETH is nothing but the key.
         let found = match (remote_key(p), range(p), p.ext.ieth) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use softnic_nic::transports::SendOp;
 use softnic_wire::PathMtu;
 use softnic_wire::aeth::{NakCode, Syndrome};
-use softnic_wire::opcode::{Kind, Position};
+use softnic_wire::opcode::{Kind, Position, Service};
 
 use crate::capture::Packet;
 use crate::flows::{Flow, Request};
@@ -13,7 +13,8 @@ use crate::flows::{Flow, Request};
 /// PSNs that a request stands for: more than one for a READ.
 pub(crate) fn span(p: &Packet, mtu: PathMtu) -> i64 {
     match (p.opcode.kind(), p.ext.reth) {
-        (Kind::ReadRequest, Some(reth)) => i64::from(mtu.packets(reth.len)),
+        // With Selective Repeat, responses have PSNs of their own.
+        (Kind::ReadRequest, Some(reth)) if p.opcode.service() == Service::Rc => i64::from(mtu.packets(reth.len)),
         _ => 1,
     }
 }

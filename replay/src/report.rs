@@ -9,6 +9,7 @@ use softnic_wire::opcode::Service;
 
 use crate::capture::Skip;
 use crate::peers::{PeerKind, Rule};
+use crate::skew::Skew;
 
 /// Which end of a connection our NIC stood for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,6 +118,12 @@ pub struct Counts {
     pub duplicated: u64,
     /// Packets that others overtook before they were captured.
     pub reordered: u64,
+    /// Repair packets of LoWAR that are the sums of the captured packets.
+    pub repairs_equal: u64,
+    /// Packets that were lost before the capture, and that a repair packet brought back.
+    pub recovered: u64,
+    /// Repair packets of which too many packets are missing in the capture.
+    pub repairs_too_few: u64,
 }
 
 impl Counts {
@@ -132,6 +139,9 @@ impl Counts {
         self.timeouts += o.timeouts;
         self.duplicated += o.duplicated;
         self.reordered += o.reordered;
+        self.repairs_equal += o.repairs_equal;
+        self.recovered += o.recovered;
+        self.repairs_too_few += o.repairs_too_few;
     }
 }
 
@@ -163,6 +173,8 @@ pub struct Report {
     pub allowed: Vec<Allowed>,
     /// What cannot be told without a side file.
     pub undetermined: Vec<Undetermined>,
+    /// Directions that were recorded later than the others.
+    pub skews: Vec<Skew>,
     /// Why the capture could not be read to its end.
     pub fault: Option<String>,
 }
@@ -189,8 +201,7 @@ impl Report {
 
     /// Whether all that was replayed is the messages of connection managers, about connections that cannot be.
     fn only_set_up(&self) -> bool {
-        let extension = [Skip::SelectiveRepeat, Skip::Lowar].iter().any(|skip| self.skipped.contains_key(skip));
-        extension && self.flows.iter().all(|f| f.responder_qp == Qpn::GSI)
+        self.skipped.contains_key(&Skip::SelectiveRepeat) && self.flows.iter().all(|f| f.responder_qp == Qpn::GSI)
     }
 
     /// The exit code of `softnic replay`: 0, 1 or 2.

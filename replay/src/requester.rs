@@ -28,9 +28,9 @@ use crate::rig::{Rig, Sent, Setup};
 
 const ROLE: Role = Role::Requester;
 /// Memory that the messages of a flow may take.
-const MOST: usize = 256 << 20;
+pub(crate) const MOST: usize = 256 << 20;
 /// Where they lie.
-const BASE: u64 = 0x1000;
+pub(crate) const BASE: u64 = 0x1000;
 /// No timer runs out sooner, in nanoseconds: 4.096 µs · 2.
 const SHORTEST_TIMEOUT: u64 = 8_192;
 /// Who goes back within this time of a NAK does so because of it, in nanoseconds.
@@ -157,6 +157,7 @@ impl<'a> Requester<'a> {
                 Service::Ud => QpKind::Ud,
                 _ => QpKind::Rc,
             },
+            transport: None,
             own: flow.requester,
             own_qp: flow.requester_qp.filter(|q| !matches!(q.value(), 0..2 | 0xff_ffff)).unwrap_or(Qpn::new(2)),
             peer: packets[first.at].dst,
@@ -418,7 +419,7 @@ fn captured_behind(flow: &Flow, packets: &[Packet]) -> bool {
 }
 
 /// What our request has otherwise than the captured one of the same PSN.
-fn compare(ours: &Sent, p: &Packet) -> Option<(String, &'static str)> {
+pub(crate) fn compare(ours: &Sent, p: &Packet) -> Option<(String, &'static str)> {
     let words = || Words::of_ours(ours).to_string();
     let (bth, ext) = (ours.packet.bth, ours.packet.ext);
     if bth.opcode != p.opcode {

@@ -28,8 +28,6 @@ use crate::rig::{Rig, Sent, Setup};
 use crate::side::Side;
 
 const ROLE: Role = Role::Responder;
-/// A mirror port may show an answer this much before its request, in nanoseconds.
-const MIRROR_SKEW: u64 = 2_000;
 /// So many answers may overtake another, or come between two copies of it.
 const RECENT: usize = 16;
 
@@ -196,6 +194,7 @@ impl<'a> Responder<'a> {
         let by_side = side.qp(flow.responder, flow.responder_qp);
         let setup = Setup {
             kind: QpKind::Rc,
+            transport: None,
             own: flow.responder,
             own_qp: flow.responder_qp,
             peer: flow.requester,

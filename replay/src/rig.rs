@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use softnic_nic::transports::memory::{Access, Bind, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{CqId, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::transports::{CqId, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge, Transport};
 use softnic_nic::{AddressAttr, Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind, WindowType, next_key};
-use softnic_wire::{Instant, MacAddr, Node, Opcode, PathMtu, Psn, Qpn, RocePacket, TxFrame};
+use softnic_wire::{Addresses, Instant, MacAddr, Node, Opcode, Path, PathMtu, Psn, Qpn, RocePacket, TxFrame};
 
 /// The shortest there is: when the capture shows that the peer's timer ran out, ours has too.
 const TIMEOUT: u8 = 1;
@@ -17,6 +17,8 @@ const MAX_FRAME: usize = 4096 + 256;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) kind: QpKind,
+    /// The transport, where it is not the standard's.
+    pub(crate) transport: Option<Transport>,
     pub(crate) own: IpAddr,
     pub(crate) own_qp: Qpn,
     pub(crate) peer: IpAddr,
@@ -67,8 +69,12 @@ impl Rig {
         let pd = nic.alloc_pd();
         let cq = nic.create_cq(1 << 16);
         let wrs = s.work_requests.clamp(16, softnic_nic::MAX_WR);
-        let caps = Caps { max_send_wr: wrs, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-        let qpn = nic.create_qp(&QpInit::new(s.kind, pd, cq, cq, caps)).ok()?;
+        // Messages that come out of order take receives ahead of the one that is due.
+        let receives = if s.transport.is_some() { 4096 } else { 16 };
+        let caps = Caps { max_send_wr: wrs, max_recv_wr: receives, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+        let standard = QpInit::new(s.kind, pd, cq, cq, caps);
+        let transport = s.transport.unwrap_or(standard.transport);
+        let qpn = nic.create_qp(&QpInit { transport, ..standard }).ok()?;
         if qpn != s.own_qp {
             return None;
         }
@@ -96,6 +102,16 @@ impl Rig {
     /// Whether the queue pair still works.
     pub(crate) fn is_alive(&self) -> bool {
         self.nic.qp_state(self.qpn).is_some_and(|s| s.sends())
+    }
+
+    /// The path of frames from the peer.
+    pub(crate) fn path_from(&self, peer: IpAddr) -> Option<Path> {
+        let own = self.nic.path_to(peer, MacAddr([2, 0, 0, 0, 0, 2]), 0)?;
+        let addresses = match own.addresses {
+            Addresses::V4 { src, dst } => Addresses::V4 { src: dst, dst: src },
+            Addresses::V6 { src, dst } => Addresses::V6 { src: dst, dst: src },
+        };
+        Some(Path { src_mac: own.dst_mac, dst_mac: own.src_mac, addresses, ..own })
     }
 
     /// Goes forward to a time of the capture; never back.

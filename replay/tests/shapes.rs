@@ -134,8 +134,12 @@ fn a_file_that_is_cut_is_replayed_as_far_as_it_goes() {
     assert!(replay(&b"no capture"[..], &Options::default()).is_err());
 }
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 12] = [
     "loss_send_random10pct.pcap",
+    "lowar_read_loss.pcap",
+    "lowar_write_loss.pcap",
+    "sr_read_loss.pcap",
+    "sr_write_loss.pcap",
     "rc_mixed_mtu256.pcap",
     "rc_atomic.pcap",
     "rc_rnr_nak.pcap",
@@ -146,7 +150,7 @@ const NAMES: [&str; 8] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Whatever a capture holds, nothing panics, and nothing takes for ever.
     #[test]

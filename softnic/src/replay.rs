@@ -16,7 +16,8 @@ use crate::Common;
   softnic replay pcaps/corpus/cm_rping_ipv6.pcap
   softnic replay --json capture.pcapng | jq .differences
   softnic replay --side capture.toml capture.pcap
-  softnic sim --op read --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
+  softnic sim --op read --size 8K --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
+  softnic sim --transport sr --size 64K --fault loss=0.01 --pcap run.pcap && softnic replay run.pcap
   softnic replay --allowed
 
 Exit code: 0 no unexplained difference, 1 differences, 2 nothing could be replayed.
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// What kind of NIC both ends are: rxe, softnic or hardware [default: told from the packets of each]
     #[arg(long, value_name = "KIND", value_parser = peer_arg)]
     peer: Option<PeerKind>,
+    /// Connections with Selective Repeat (sr) whose negotiation is not in the capture begin with it
+    #[arg(long)]
+    begins: bool,
     /// Print the table of allowed differences, and nothing else
     #[arg(long)]
     allowed: bool,
@@ -84,7 +88,7 @@ fn replay(args: &Args, file: &str) -> Result<Report, String> {
             text.parse().map_err(|e| format!("{path}: {e}"))?
         }
     };
-    let options = Options { side, peer: args.peer };
+    let options = Options { side, peer: args.peer, begins: args.begins };
     if file == "-" {
         return softnic_replay::replay(io::stdin().lock(), &options).map_err(|e| format!("standard input: {e}"));
     }
@@ -113,7 +117,8 @@ fn counts_json(c: &Counts) -> Value {
         "changed_by_owner": c.changed_by_owner,
         "lost_requests": c.lost_requests, "answers_not_captured": c.answers_not_captured,
         "requests_not_captured": c.requests_not_captured, "timeouts": c.timeouts, "duplicated": c.duplicated,
-        "reordered": c.reordered,
+        "reordered": c.reordered, "repairs_equal": c.repairs_equal, "recovered": c.recovered,
+        "repairs_too_few": c.repairs_too_few,
     })
 }
 
@@ -155,6 +160,9 @@ fn print_json(out: &mut impl Write, r: &Report) -> io::Result<()> {
         "undetermined": r.undetermined.iter().map(|u| json!({"packet": u.packet, "flow": u.flow, "why": u.why}))
             .collect::<Vec<_>>(),
         "skipped": skipped,
+        "skew": r.skews.iter().map(|s| json!({
+            "from": s.from, "to": s.to, "nanos": s.nanos, "bound_nanos": s.bound, "moved": s.moved,
+        })).collect::<Vec<_>>(),
         "flows": r.flows.iter().map(flow).collect::<Vec<_>>(),
         "fault": r.fault,
     });
@@ -208,6 +216,18 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
     for (why, n) in &r.skipped {
         writeln!(out, "skipped: {n} {why}")?;
     }
+    for s in &r.skews {
+        writeln!(
+            out,
+            "inferred: packets from {} to {} were recorded at least {:.3} µs late (up to {:.3} µs is allowed for): \
+             {} packets of the other direction moved behind them",
+            s.from,
+            s.to,
+            s.nanos as f64 / 1e3,
+            s.bound as f64 / 1e3,
+            s.moved
+        )?;
+    }
     let c = r.counts();
     for (n, what) in [
         (c.given, "data answers are known from nowhere else, and taken as they are"),
@@ -218,6 +238,9 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
         (c.timeouts, "times a timer ran out"),
         (c.duplicated, "packets came twice"),
         (c.reordered, "packets were overtaken by others before they were captured"),
+        (c.repairs_equal, "repair packets are the sums of their blocks"),
+        (c.recovered, "packets were lost before the capture, and recovered from a repair packet"),
+        (c.repairs_too_few, "repair packets could not be checked: too much of their blocks is missing in the capture"),
     ] {
         if n > 0 {
             writeln!(out, "inferred: {n} {what}")?;

@@ -93,7 +93,7 @@ fn of_selective_repeat(name: &str, before: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn connections_of_selective_repeat_are_named_as_what_is_not_replayed() {
+fn selective_repeat_that_began_before_the_capture_is_named_as_what_is_not_replayed() {
     // The header of a capture of Ethernet, and nothing else of it.
     let header = &std::fs::read(corpus("rc_atomic.pcap")).unwrap()[..24];
     let path = of_selective_repeat("alone", header);
@@ -101,15 +101,15 @@ fn connections_of_selective_repeat_are_named_as_what_is_not_replayed() {
     let json = replay(&["--json", path.to_str().unwrap()]);
     std::fs::remove_file(&path).unwrap();
     assert_eq!((out.status.code(), json.status.code()), (Some(2), Some(2)), "{}", stdout(&out));
-    let said = "skipped: 23 of Selective Repeat (sr): such connections are not replayed\nnothing can be replayed: ";
-    assert!(stdout(&out).starts_with(said), "{}", stdout(&out));
+    let said = "skipped: 23 of Selective Repeat (sr), without the negotiation of their connections (see --begins)\n";
+    assert!(stdout(&out).starts_with(said) && stdout(&out).contains("\nnothing can be replayed: "), "{}", stdout(&out));
     let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
     assert_eq!((&value["verdict"], &value["skipped"]["sr"]), (&"cannot_replay".into(), &23.into()));
 }
 
 /// Connection managers that set such a connection up are replayed, but that is not what was asked for.
 #[test]
-fn a_connection_of_selective_repeat_that_managers_set_up_is_not_replayed_either() {
+fn a_connection_of_selective_repeat_without_its_negotiation_is_not_replayed_behind_managers_either() {
     let managers = std::fs::read(corpus("cm_rping_ipv4.pcap")).unwrap();
     let only_managers = without_data(&managers);
     let alone = of_selective_repeat("managers", &only_managers);
@@ -119,32 +119,28 @@ fn a_connection_of_selective_repeat_that_managers_set_up_is_not_replayed_either(
         std::fs::remove_file(path).unwrap();
     }
     for out in &out {
-        assert!(stdout(out).contains("skipped: 23 of Selective Repeat (sr): "), "{}", stdout(out));
+        assert!(stdout(out).contains("skipped: 23 of Selective Repeat (sr), "), "{}", stdout(out));
     }
     assert_eq!(out[0].status.code(), Some(2), "{}", stdout(&out[0]));
     assert!(stdout(&out[0]).contains("nothing can be replayed: 0 differences"), "{}", stdout(&out[0]));
     assert_eq!(out[1].status.code(), Some(0), "RC beside it is replayed: {}", stdout(&out[1]));
 }
 
-/// What was lost for the capture was not for the receiver: of such a connection nothing is replayed, though its data packets are RC's.
 #[test]
-fn connections_of_lowar_are_named_as_what_is_not_replayed() {
+fn repair_packets_of_lowar_are_compared_beside_what_they_protect() {
     let lowar = std::fs::read(corpus("lowar_write_loss.pcap")).unwrap();
     let rc = std::fs::read(corpus("rc_atomic.pcap")).unwrap();
     let path = std::env::temp_dir().join(format!("softnic-replay-lowar-{}.pcap", std::process::id()));
-    for (file, code) in [(lowar.clone(), 2), ([&rc[..], &lowar[24..]].concat(), 0)] {
+    for file in [lowar.clone(), [&rc[..], &lowar[24..]].concat()] {
         std::fs::write(&path, file).unwrap();
         let out = replay(&[path.to_str().unwrap()]);
         let json = replay(&["--json", path.to_str().unwrap()]);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!((out.status.code(), json.status.code()), (Some(code), Some(code)), "{}", stdout(&out));
-        assert!(
-            stdout(&out).contains("skipped: 30 of LoWAR (lowar): such connections are not replayed"),
-            "{}",
-            stdout(&out)
-        );
+        assert_eq!((out.status.code(), json.status.code()), (Some(0), Some(0)), "{}", stdout(&out));
         let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
-        assert_eq!(value["skipped"]["lowar"], 30);
+        let repairs = value["counts"]["repairs_equal"].as_u64().unwrap();
+        assert!(stdout(&out).contains(&format!("inferred: {repairs} repair packets are the sums")), "{}", stdout(&out));
+        assert!(repairs > 0, "{value}");
     }
 }
 
@@ -168,4 +164,37 @@ fn the_table_of_allowed_differences_is_printed() {
     let out = replay(&["--allowed"]);
     assert_eq!(out.status.code(), Some(0));
     assert!(stdout(&out).contains("rxe: rxe's departure"));
+}
+
+#[test]
+fn a_direction_that_was_recorded_late_is_told() {
+    // Two requests and two answers, recorded 5 µs too early, in a capture with nanoseconds.
+    let run = std::env::temp_dir().join(format!("softnic-mirror-{}.pcap", std::process::id()));
+    let sim = ["sim", "--op", "send", "--size", "8", "--count", "20", "--depth", "1", "--rtt", "4us", "--pcap"];
+    let made = Command::new(env!("CARGO_BIN_EXE_softnic")).args(sim).arg(&run).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut reader = softnic_pcaps::Reader::new(std::fs::File::open(&run).unwrap()).unwrap();
+    let mut frames = Vec::new();
+    while let Some(f) = reader.next_frame().unwrap() {
+        let early = f.data[26..30] != [10, 0, 0, 1];
+        frames.push((f.time.nanos() + if early { 0 } else { 5_000 }, f.data.to_vec()));
+    }
+    frames.sort_by_key(|f| f.0);
+    let mut out = Vec::new();
+    let mut writer = softnic_pcaps::PcapWriter::new(&mut out, softnic_pcaps::LinkType::Ethernet).unwrap();
+    for (time, data) in &frames {
+        writer.write(softnic_pcaps::Timestamp::from_nanos(*time), data, data.len() as u32).unwrap();
+    }
+    std::fs::write(&run, &out).unwrap();
+    let (text, json) = (replay(&[run.to_str().unwrap()]), replay(&["--json", run.to_str().unwrap()]));
+    std::fs::remove_file(&run).unwrap();
+    assert_eq!(text.status.code(), Some(0), "{}", stdout(&text));
+    assert!(
+        stdout(&text).contains("inferred: packets from 10.0.0.1 to 10.0.0.2 were recorded at least"),
+        "{}",
+        stdout(&text)
+    );
+    let skew = &serde_json::from_str::<serde_json::Value>(&stdout(&json)).unwrap()["skew"][0];
+    assert_eq!((skew["from"].as_str(), skew["bound_nanos"].as_u64()), (Some("10.0.0.1"), Some(100_000)));
+    assert!(skew["moved"].as_u64().unwrap() > 10 && skew["nanos"].as_u64().unwrap() < 5_000, "{skew}");
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
 mod bench_peers;
+mod commands;
 #[cfg(test)]
 mod docs;
 mod fuzz;

@@ -4,7 +4,7 @@ use softnic_wire::Aeth;
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::Kind;
 
-use super::{BEFORE, Fate, MIRROR_SKEW, Ours, RECENT, ROLE, Responder, Stuck, went_on};
+use super::{BEFORE, Fate, Ours, RECENT, ROLE, Responder, Stuck, went_on};
 use crate::capture::Packet;
 use crate::findings::{Words, ack_words};
 use crate::flows::Answer;
@@ -18,9 +18,7 @@ impl Responder<'_> {
     /// Explains an answer; `false` where the capture has a gap before it. `gaps` says that it has some at all.
     pub(super) fn explain(&mut self, a: Answer, gaps: bool) -> bool {
         let p = &self.packets[a.at];
-        let n = self.flow.requests.partition_point(|r| r.at < a.at);
-        let soon = |r: &&crate::flows::Request| self.packets[r.at].time <= p.time + MIRROR_SKEW && r.psn <= a.psn;
-        self.limit = n + self.flow.requests[n..].iter().take_while(soon).count();
+        self.limit = self.flow.requests.partition_point(|r| r.at < a.at);
         if a.psn < self.start {
             self.explain_earlier(p);
             return true;

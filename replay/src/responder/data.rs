@@ -49,7 +49,8 @@ impl Responder<'_> {
         // Who was answered before, or asked more than once, may be answered with a later MSN.
         let before = |list: &Vec<usize>| list.first().is_some_and(|&at| at < a.at);
         let asked_again = self.copies.get(&a.psn).is_some_and(|list| list.len() > 1);
-        let again = asked_again || self.data_answers.get(&a.psn).is_some_and(before);
+        // So may be who was held back by LoWAR until another came.
+        let again = asked_again || self.flow.protected || self.data_answers.get(&a.psn).is_some_and(before);
         if let (Err(Mismatch { why: WRONG_MSN, .. }), Some(aeth), true) = (&verdict, p.ext.aeth, again) {
             // An answer that is given again tells by its MSN how much was carried out meanwhile.
             self.catch_up(a, aeth);
