@@ -52,6 +52,10 @@ pub struct Counters {
     pub rx_wrong_source: u64,
     /// Answers of the negotiation of extensions to no offer that was made: their transaction id is another one.
     pub rx_unasked_answers: u64,
+    /// Packets of authenticated connections without a right tag, and MADs of their negotiation without a right MAC.
+    pub rx_auth_failed: u64,
+    /// Packets of authenticated connections that came before, or so long ago that nobody knows.
+    pub rx_auth_replayed: u64,
     /// Packets of another partition.
     pub rx_bad_pkey: u64,
     /// Datagrams whose Q_Key was not the queue pair's.
@@ -91,6 +95,8 @@ pub struct Misfits {
     pub psn: u64,
     /// Requests under a key that does not allow them.
     pub rkey: u64,
+    /// Packets without a right tag, and MADs without a right MAC, where the connection is authenticated.
+    pub tag: u64,
 }
 
 /// Every counter, once.
@@ -131,6 +137,8 @@ macro_rules! all {
             rx_bad_qp
             rx_wrong_source
             rx_unasked_answers
+            rx_auth_failed
+            rx_auth_replayed
             rx_bad_pkey
             rx_bad_qkey
             rx_no_group

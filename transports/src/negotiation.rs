@@ -94,6 +94,8 @@ pub enum FallbackReason {
     KnownSilent,
     /// Our own link does not carry the extension's packets: its MTU must be at least this.
     LinkMtu(u32),
+    /// With authentication: what came as the peer's had no right MAC, so the peer has no secret or another one, or somebody else sent it.
+    Unauthenticated,
 }
 
 /// The protocol that a queue pair's requests are sent by.
@@ -148,11 +150,11 @@ impl Negotiator {
     ///
     /// `transaction_id` is one that no other negotiation of this NIC has in flight, and hard to guess. With `known_silent` the
     /// peer's address never answered before: one offer still goes out, but the outcome stands at once. It stands at once, too,
-    /// where nothing is offered: then peers are only told so.
+    /// where nothing is offered: then peers are only told so. Who offers authentication waits for an answer in any case.
     pub fn new(offer: Offer, qpns: (Qpn, Qpn), transaction_id: u64, known_silent: bool) -> Negotiator {
         let offer = extension::usable(offer);
         let nothing = offer.extensions == Extensions::NONE;
-        let outcome = match (nothing, known_silent) {
+        let outcome = match (nothing, known_silent && !offer.extensions.contains(Extensions::AUTH)) {
             (true, _) => Some(NegotiationOutcome::Standard(FallbackReason::NothingInCommon)),
             (false, true) => Some(NegotiationOutcome::Standard(FallbackReason::KnownSilent)),
             (false, false) => None,
@@ -204,7 +206,8 @@ impl Negotiator {
 
     /// The peer's offer (Get), also one that was kept from before RTR. Each one is answered: that the peer repeats it says that our answer
     /// got lost. It decides by itself where it has something in common with ours. One that has nothing does not: it carries no id of ours,
-    /// so anybody could have sent it to keep us from speaking an extension, and the answer to our offer will say the same.
+    /// so anybody could have sent it to keep us from speaking an extension, and the answer to our offer will say the same. Where
+    /// authentication is offered no offer decides: it may be an old one that somebody recorded.
     pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation) {
         if mad.kind != Kind::Offer || !self.is_between_us(mad) {
             return;
@@ -212,7 +215,8 @@ impl Negotiator {
         let common = self.common(mad);
         self.answer = Some(Answer { transaction_id: mad.transaction_id, extensions: common.extensions });
         let agreed = matches!(self.outcome, Some(NegotiationOutcome::Agreed(_)));
-        if !agreed && common.extensions != Extensions::NONE {
+        let decides = common.extensions != Extensions::NONE && !self.offer.extensions.contains(Extensions::AUTH);
+        if !agreed && decides {
             self.decide(common);
         }
     }

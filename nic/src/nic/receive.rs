@@ -91,9 +91,9 @@ impl Nic {
             self.shared.counters.rx_icrc_encapsulated += 1;
             return;
         }
-        let active = match slot.endpoint.has_shim() {
-            true => self.receive_through_shim(now, index, frame, layout),
-            false => self.deliver(now, index, frame, layout),
+        let active = match slot.endpoint.is_plain() {
+            true => self.deliver(now, index, frame, layout),
+            false => self.receive_through_layers(now, index, frame, layout),
         };
         if active {
             self.activate(index);

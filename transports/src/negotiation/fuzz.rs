@@ -92,7 +92,7 @@ pub fn fuzz_negotiation(data: &[u8]) -> NegotiationOutcome {
         input,
         negotiator: Negotiator::new(offer, qpns, TRANSACTION, known_silent).with_known_rtt(known_rtt),
         offer,
-        known_silent,
+        known_silent: known_silent && !offer.extensions.contains(Extensions::AUTH),
         wait: MIN_WAIT.max(known_rtt.saturating_mul(2)),
         now: Instant::from_nanos(1),
         tries: 0,
@@ -168,10 +168,13 @@ impl World<'_> {
                 self.unanswered = Some(mad.transaction_id);
                 let usable = |offer| extension::usable(offer).extensions;
                 let theirs = usable(Offer { extensions: mad.extensions, settings: mad.settings });
-                // Of nothing in common only an answer tells.
+                // Of nothing in common only an answer tells, and with authentication of everything.
                 if usable(self.offer).intersection(theirs) == Extensions::NONE {
                     return;
                 }
+                self.note_settings(mad);
+                self.heard |= !self.authenticates();
+                return;
             }
             Kind::Answer(Status::SUCCESS) if between_us && known => {}
             Kind::Answer(status) if status != Status::SUCCESS && known => {
@@ -181,6 +184,14 @@ impl World<'_> {
             _ => return,
         }
         self.heard = true;
+        self.note_settings(mad);
+    }
+
+    fn authenticates(&self) -> bool {
+        self.offer.extensions.contains(Extensions::AUTH)
+    }
+
+    fn note_settings(&mut self, mad: &Negotiation) {
         self.peer_said.extensions = self.peer_said.extensions.union(mad.extensions);
         let window = window_of(&self.peer_said.settings).max(window_of(&mad.settings));
         self.peer_said.settings = self.peer_said.settings.with(SrSettings { window });
@@ -259,6 +270,9 @@ impl World<'_> {
                 assert!(self.heard || usable == Extensions::NONE);
             }
             Some(NegotiationOutcome::Standard(FallbackReason::LinkMtu(_))) => panic!("a negotiator knows of no link"),
+            Some(NegotiationOutcome::Standard(FallbackReason::Unauthenticated)) => {
+                panic!("a negotiator knows of no MAC")
+            }
         }
     }
 
