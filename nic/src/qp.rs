@@ -99,9 +99,8 @@ impl Slot {
 
     /// A packet to it did not fit: all of the NIC before it, and behind it.
     #[cold]
-    pub(crate) fn note_misfits(&mut self, before: Misfits, after: Misfits) {
-        self.misfits[0] += after.psn - before.psn;
-        self.misfits[1] += after.rkey - before.rkey;
+    pub(crate) fn note_misfits(&mut self, before: [u64; 2], after: [u64; 2]) {
+        self.misfits.iter_mut().zip(before.iter().zip(after)).for_each(|(n, (before, after))| *n += after - before);
     }
 
     /// All packets that did not fit.

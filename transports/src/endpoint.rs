@@ -9,7 +9,7 @@ use softnic_wire::{Instant, Layout, PathMtu, Qpn, Template, TxFrame, bth};
 
 use crate::auth::{self, Auth, AuthError, Exhausted, Secret, Unauthentic};
 use crate::negotiation::{self, Agreement, Choice, Decline, FallbackReason, NegotiationOutcome};
-use crate::qp::{Config, ModifyError, PathProps, PayloadMode, QpAttr, QpKind, check_rules, earlier};
+use crate::qp::{Config, ModifyError, PathProps, QpAttr, QpKind, check_rules, earlier};
 use crate::queue_pairs::{self, AnyQp};
 use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
 use crate::{Counters, Event, Host, QpState, QueuePair, Transport};
@@ -22,27 +22,18 @@ pub struct Endpoint {
     shim: Option<Box<dyn Shim>>,
     /// The shim, or the negotiation, may have something to send.
     due: bool,
-    layers: Layers,
+    /// There is neither a shim nor a negotiation: one look for each packet, instead of two.
+    bare: bool,
+    /// There is a shim or authentication: the same.
+    layered: bool,
     transport: Transport,
     kind: QpKind,
     /// All attributes that were set since the reset state.
     attr: QpAttr,
-    payload: PayloadMode,
     /// What it agrees on with its peer, where it offers an extension.
     terms: Option<Box<Terms>>,
     /// The peer's offer, where nothing is offered here.
     decline: Decline,
-}
-
-/// What stands between the queue pair and its frames: one look for each packet, instead of several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layers {
-    /// Nothing.
-    None,
-    /// A negotiation, or an answer to one.
-    Negotiation,
-    /// A shim or authentication.
-    Frames,
 }
 
 /// The agreement with the peer, and the authentication of packets where that is a part of it.
@@ -59,31 +50,28 @@ impl Endpoint {
             qp: AnyQp::new(transport, kind, config, mtu),
             shim: None,
             due: false,
-            layers: if negotiates { Layers::Negotiation } else { Layers::None },
+            bare: !negotiates,
+            layered: false,
             transport,
             kind,
             attr: QpAttr::default(),
-            payload: config.payload,
             terms: negotiates
                 .then(|| Box::new(Terms { agreement: Agreement::new(config.qpn, transaction_id), auth: None })),
             decline: Decline::default(),
         }
     }
 
-    /// Its packets are authenticated from now on. The negotiation has this transaction id.
+    /// Its packets, which carry their payload, are authenticated from now on. The negotiation has this transaction id.
     pub fn authenticate(&mut self, secret: &Secret, transaction_id: u64) -> Result<(), AuthError> {
         if self.kind != QpKind::Rc {
             return Err(AuthError::Transport);
-        }
-        if self.payload == PayloadMode::Elided {
-            return Err(AuthError::Elided);
         }
         if !matches!(self.qp.state(), QpState::Reset | QpState::Init) {
             return Err(AuthError::State);
         }
         let (agreement, auth) = (Agreement::new(self.qp.qpn(), transaction_id), Some(Auth::new(secret)?));
         self.terms = Some(Box::new(Terms { agreement, auth }));
-        self.layers = Layers::Frames;
+        self.find_layers();
         Ok(())
     }
 
@@ -106,11 +94,8 @@ impl Endpoint {
 
     /// A layer came or went.
     fn find_layers(&mut self) {
-        self.layers = match &self.terms {
-            _ if self.shim.is_some() || self.is_authenticated() => Layers::Frames,
-            Some(_) => Layers::Negotiation,
-            None => Layers::None,
-        };
+        self.layered = self.shim.is_some() || self.is_authenticated();
+        self.bare = self.shim.is_none() && self.terms.is_none();
     }
 
     /// All attributes that were set since the reset state, and the state.
@@ -204,7 +189,7 @@ impl Endpoint {
         if reason.is_none() {
             let template = Template::new(&connection.path, connection.dest_qp, connection.pkey);
             // From now on the peer may send what was offered.
-            self.shim = queue_pairs::shim(self.transport, &template, connection.mtu, self.payload);
+            self.shim = queue_pairs::shim(self.transport, &template, connection.mtu, props.payload);
         }
         self.find_layers();
         self.follow_negotiation();
@@ -263,10 +248,7 @@ impl Endpoint {
     /// The peer is known: an offer of it is answered.
     fn check_declined(&mut self, peer: Qpn) {
         if self.decline.is_due_to(peer) {
-            self.due = true;
-            if self.layers == Layers::None {
-                self.layers = Layers::Negotiation;
-            }
+            (self.due, self.bare) = (true, false);
         }
     }
 
@@ -332,7 +314,7 @@ impl Endpoint {
         host: &mut impl Host,
         pools: &mut ShimPools,
     ) -> bool {
-        if self.layers != Layers::None && (self.due || self.layers == Layers::Frames) {
+        if !self.bare && (self.due || self.layered) {
             return self.transmit_with_shim(now, tx, host, pools);
         }
         self.qp.poll_transmit(now, tx, host)
@@ -408,9 +390,9 @@ impl Endpoint {
     /// When [`Endpoint::handle_timeout`] or [`Endpoint::handle_shim_timeout`] wants to be called.
     #[inline(always)]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        match self.layers {
-            Layers::None => self.qp.poll_timeout(),
-            Layers::Negotiation | Layers::Frames => self.poll_all_timeouts(),
+        match self.bare {
+            true => self.qp.poll_timeout(),
+            false => self.poll_all_timeouts(),
         }
     }
 
@@ -442,7 +424,7 @@ impl Endpoint {
     /// Whether there is neither a shim nor authentication: frames are the queue pair's as they come.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        self.layers != Layers::Frames
+        !self.layered
     }
 
     /// Whether there is a shim.

@@ -183,6 +183,8 @@ pub struct PathProps {
     pub known_rtt: Duration,
     /// Drawn for the negotiation of an authenticated connection; zeros for others.
     pub nonce: [u8; 16],
+    /// Whether frames carry their payload.
+    pub payload: PayloadMode,
 }
 
 /// The PSNs that a queue pair expects next.

@@ -143,6 +143,7 @@ impl Nic {
             known_silent: peer.is_some_and(|peer| self.silent_peers.is_silent(peer)),
             known_rtt: peer.map(|peer| self.round_trips.of(peer)).unwrap_or_default(),
             nonce,
+            payload: self.payload,
         }
     }
 }

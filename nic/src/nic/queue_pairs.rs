@@ -7,11 +7,11 @@ use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{
-    Caps, Config, ModifyError, NoCongestionControl, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
+    Caps, Config, ModifyError, NoCongestionControl, PayloadMode, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
 };
 use softnic_transports::{
-    Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp, SendRules,
-    SendWr,
+    AuthError, Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp,
+    SendRules, SendWr,
 };
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn};
@@ -88,6 +88,9 @@ impl Nic {
     /// # Errors
     /// When it is none of a reliable connection, has been connected, or its frames carry no payload.
     pub fn authenticate(&mut self, qpn: Qpn, secret: &Secret) -> Result<(), ObjectError> {
+        if self.payload == PayloadMode::Elided {
+            return Err(AuthError::Elided.into());
+        }
         let transaction_id = self.draw_transaction_id(qpn);
         let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
         Ok(slot.endpoint.authenticate(secret, transaction_id)?)

@@ -8,7 +8,7 @@ use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, ethernet, icrc, ipv4};
 
-use super::Nic;
+use super::{Nic, Shared};
 
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
@@ -171,10 +171,11 @@ impl Nic {
             grh: grh.as_ref().map(|grh| (grh, ethernet::Packet::new_unchecked(&*frame).src())),
             ecn_ce,
         };
-        let before = self.shared.misfits;
+        let misfits = |shared: &Shared| [shared.misfits.psn, shared.misfits.rkey];
+        let before = misfits(&self.shared);
         let active = slot.endpoint.qp.handle_packet(now, &inbound, &mut self.shared);
-        if self.shared.misfits != before {
-            slot.note_misfits(before, self.shared.misfits);
+        if misfits(&self.shared) != before {
+            slot.note_misfits(before, misfits(&self.shared));
         }
         active
     }
