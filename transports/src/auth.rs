@@ -5,6 +5,7 @@
 //! for each negotiation, and the keys of the two directions follow from the secret, the nonces, the addresses and the numbers of the
 //! queue pairs: no packet of another connection, nor of this one's other direction, has a right tag.
 
+mod fuzz;
 mod keys;
 mod replay;
 mod seal;
@@ -12,6 +13,8 @@ mod secret;
 
 use std::net::IpAddr;
 
+#[doc(hidden)]
+pub use fuzz::{Unsealed, fuzz_unseal};
 use keys::{Direction, MadKey};
 pub(crate) use seal::{Exhausted, Unauthentic};
 use seal::{Sealer, Unsealer};

@@ -40,6 +40,8 @@ mod unreliable;
 mod wr;
 
 pub use auth::{AuthError, Secret, SecretError};
+#[doc(hidden)]
+pub use auth::{Unsealed, fuzz_unseal};
 pub use completion::{Completion, CompletionSink, CqId, CqOverflow, PartialReason, Status, WcOpcode};
 pub use counters::{Counters, Misfits};
 pub use endpoint::Endpoint;
