@@ -4,45 +4,13 @@
 //! stay below: those that nothing else disturbed.
 #![allow(missing_docs, clippy::print_stdout)]
 
-use std::time::{Duration, Instant};
-
 use softnic_benches::pair::{Memory, Pair, Setup};
+use softnic_benches::rounds::{round, undisturbed};
 use softnic_nic::transports::lowar::Code;
 use softnic_wire::PathMtu;
 
 const SIZE: usize = 64 << 10;
 const TURNS: usize = 1001;
-
-/// One round of all queues; what it took a packet of data, in nanoseconds, at each side.
-fn round(pair: &mut Pair) -> [f64; 2] {
-    let mut took = [Duration::ZERO; 2];
-    let start = Instant::now();
-    pair.post();
-    took[0] += start.elapsed();
-    let mut done = 0;
-    loop {
-        let start = Instant::now();
-        let sent = pair.send();
-        let between = Instant::now();
-        pair.receive(sent);
-        let answers = pair.answer();
-        let end = Instant::now();
-        done += pair.complete(answers);
-        took[0] += between - start + end.elapsed();
-        took[1] += end - between;
-        if sent == 0 && answers == 0 {
-            break;
-        }
-    }
-    assert_eq!(done, pair.messages(), "every WRITE completes");
-    took.map(|t| t.as_nanos() as f64 / pair.packets() as f64)
-}
-
-/// What a twentieth of them stay below.
-fn undisturbed(mut v: Vec<f64>) -> f64 {
-    v.sort_by(f64::total_cmp);
-    v[v.len() / 20]
-}
 
 fn main() {
     println!(
@@ -51,7 +19,7 @@ fn main() {
     println!("|---|---|---|---|---|---|---|");
     let codes = [None, Code::new(32, 1), Code::new(8, 1), Code::new(64, 8), Code::new(128, 16)];
     for (memory, code) in [Memory::Hot, Memory::Cold].into_iter().flat_map(|m| codes.map(|c| (m, c))) {
-        let setup = |lowar| Setup { active: 1, idle: 0, size: SIZE, memory, mtu: PathMtu::B1024, lowar };
+        let setup = |lowar| Setup { active: 1, idle: 0, size: SIZE, memory, mtu: PathMtu::B1024, lowar, auth: false };
         let (mut plain, mut coded) = (Pair::of(setup(None)), Pair::of(setup(code)));
         let mut times: [Vec<f64>; 6] = Default::default();
         for turn in 0..TURNS {

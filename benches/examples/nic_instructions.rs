@@ -16,7 +16,7 @@ fn main() {
     };
     let mtu = number(4).and_then(|n| PathMtu::from_bytes(n as u32)).unwrap_or(PathMtu::B4096);
     let lowar = args.get(5).and_then(|code| code.parse().ok());
-    let setup = Setup { active, idle: number(3).unwrap_or(0), size, memory: Memory::Hot, mtu, lowar };
+    let setup = Setup { active, idle: number(3).unwrap_or(0), size, memory: Memory::Hot, mtu, lowar, auth: false };
     let mut pair = Pair::of(setup);
     let mut done = 0;
     for _ in 0..rounds {

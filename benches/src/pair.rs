@@ -8,7 +8,7 @@ use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge, Transport};
+use softnic_nic::transports::{CqId, Data, Secret, SendFlags, SendOp, SendWr, Sge, Transport};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Psn, Qpn, TxFrame};
 
@@ -54,6 +54,8 @@ pub struct Setup {
     pub mtu: PathMtu,
     /// LoWAR below the connections.
     pub lowar: Option<Code>,
+    /// Whether every packet is authenticated.
+    pub auth: bool,
 }
 
 /// A requester and a responder.
@@ -95,7 +97,11 @@ fn side(host: u8, setup: &Setup) -> Side {
     let caps = Caps { max_send_wr: DEPTH as u32, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
     let transport = setup.lowar.map_or(Transport::Rc, Transport::Lowar);
     let init = QpInit { transport, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) };
-    let qpns = (0..qps).filter_map(|_| nic.create_qp(&init).ok()).collect();
+    let qpns: Vec<Qpn> = (0..qps).filter_map(|_| nic.create_qp(&init).ok()).collect();
+    if setup.auth {
+        let secret = Secret::new(&[7; 32]).expect("long enough");
+        qpns.iter().for_each(|&qpn| nic.authenticate(qpn, &secret).expect("a reliable connection"));
+    }
     Side { nic, cq, qpns, buffer, key }
 }
 
@@ -124,7 +130,7 @@ impl Pair {
 
     /// The same with `idle` connections beside them that send nothing.
     pub fn with_idle(active: usize, idle: usize, size: usize, memory: Memory) -> Pair {
-        Pair::of(Setup { active, idle, size, memory, mtu: PathMtu::B4096, lowar: None })
+        Pair::of(Setup { active, idle, size, memory, mtu: PathMtu::B4096, lowar: None, auth: false })
     }
 
     /// Any pair. Where the two sides have something to agree on, they do.
@@ -144,7 +150,7 @@ impl Pair {
             }
         }
         let agreed = |side: &Side| side.qpns.iter().all(|&q| side.nic.choice(q) == Some(Choice::Agreed));
-        assert!(setup.lowar.is_none() || agreed(&pair.a) && agreed(&pair.b), "the two agree");
+        assert!(setup.lowar.is_none() && !setup.auth || agreed(&pair.a) && agreed(&pair.b), "the two agree");
         pair
     }
 

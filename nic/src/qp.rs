@@ -75,8 +75,8 @@ pub(crate) struct Slot {
     pub(crate) queued: Option<usize>,
     /// Bytes that it sent beyond its last turn.
     pub(crate) debt: u32,
-    /// Packets that did not fit.
-    pub(crate) misfits: Misfits,
+    /// Packets that did not fit by their PSN, and by their key.
+    misfits: [u64; 2],
     /// The program was told that the peer speaks no extension.
     pub(crate) told_fallback: bool,
 }
@@ -92,16 +92,21 @@ impl Slot {
             pkey: bth::DEFAULT_PKEY,
             queued: None,
             debt: 0,
-            misfits: Misfits::default(),
+            misfits: [0; 2],
             told_fallback: false,
         }
     }
 
     /// A packet to it did not fit: all of the NIC before it, and behind it.
     #[cold]
-    pub(crate) fn note_misfits(&mut self, before: Misfits, after: Misfits) {
-        self.misfits.psn += after.psn - before.psn;
-        self.misfits.rkey += after.rkey - before.rkey;
+    pub(crate) fn note_misfits(&mut self, before: [u64; 2], after: [u64; 2]) {
+        self.misfits.iter_mut().zip(before.iter().zip(after)).for_each(|(n, (before, after))| *n += after - before);
+    }
+
+    /// All packets that did not fit.
+    pub(crate) fn misfits(&self) -> Misfits {
+        let [psn, rkey] = self.misfits;
+        Misfits { psn, rkey, tag: self.endpoint.rejected() }
     }
 
     /// Whether a frame with these addresses, by this port of the Node, is one of the connection's.

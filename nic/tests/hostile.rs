@@ -344,7 +344,7 @@ fn guessed_sequence_numbers_and_keys_are_counted_for_the_queue_pair_that_they_ar
         let frame = w.forge(B, 0x2a, psn, false, ext, b"evil");
         w.deliver(B, &frame);
     }
-    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 2, rkey: 2 })]);
+    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 2, rkey: 2, tag: 0 })]);
     let mut w = World::new(Options::default());
     w.another_pair(QpKind::Rc, [A, B]);
     let qpn = w.hosts[B].qpn;
@@ -355,8 +355,8 @@ fn guessed_sequence_numbers_and_keys_are_counted_for_the_queue_pair_that_they_ar
     }
     let ack = w.forge_aeth(B, 3, 0, 0);
     w.deliver(B, &ack);
-    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 5, rkey: 0 })]);
+    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 5, rkey: 0, tag: 0 })]);
     let frame = w.forge(B, opcode, 0, false, wrong, b"evil");
     w.deliver(B, &frame);
-    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 5, rkey: 1 })], "the one that ends the connection");
+    assert_eq!(misfits(&w), [(qpn, Misfits { psn: 5, rkey: 1, tag: 0 })], "the one that ends the connection");
 }

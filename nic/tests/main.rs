@@ -3,6 +3,7 @@
 mod acknowledge;
 mod arbitrary;
 mod arbitrary_kinds;
+mod auth;
 mod common;
 mod congestion;
 mod data;

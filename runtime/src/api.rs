@@ -37,6 +37,7 @@ pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
 
+pub use crate::key_file::{KeyFileError, read_key_file};
 pub use crate::threads::spawn_own;
 pub use softnic_sync::users::Users;
 
@@ -50,7 +51,7 @@ pub use softnic_nic::transports::{
 /// Queue pairs and completion queues: attributes, states, limits, errors.
 pub use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 pub use softnic_nic::transports::qp::{Caps, QpState};
-pub use softnic_nic::transports::{Transport, TransportError};
+pub use softnic_nic::transports::{AuthError, Secret, SecretError, Transport, TransportError};
 pub use softnic_nic::{CqError, MAX_INLINE, MAX_SGE, ModifyError, Notify, ObjectError, QpAttr, QpKind};
 
 /// Memory: access rights, buffers, windows.

@@ -16,6 +16,7 @@ mod faulty;
 #[cfg(target_os = "linux")]
 pub mod host_network;
 mod io;
+mod key_file;
 mod memory_wire;
 mod neighbours;
 mod random;

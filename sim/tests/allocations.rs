@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Direction, EmulatedLink, Script, Spec};
 use softnic_nic::transports::lowar::Code;
+use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
 use softnic_nic::transports::negotiation::write;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpKind};
-use softnic_nic::{Connection, Nic, NicConfig, Port, QpInit};
+use softnic_nic::transports::{CqId, Data, Secret, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit};
 use softnic_sim::topology::{Hooks, Topology};
 use softnic_sim::{Op, Options, Transport};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Qpn, RoceHeaders, Template, TxFrame};
@@ -279,4 +281,99 @@ fn offers_to_a_queue_pair_that_offers_nothing_allocate_nothing_and_leave_one_ans
     }
     let [answer] = answers[..] else { panic!("{answers:?}") };
     assert_eq!((answer.transaction_id, answer.extensions), (9_999, Extensions::NONE), "the last offer is answered");
+}
+
+/// Two NICs with one authenticated connection, and no wire.
+struct Authenticated {
+    nics: [Nic; 2],
+    qpn: Qpn,
+    cq: CqId,
+    wr: (u64, u32, u64, u32),
+}
+
+impl Authenticated {
+    fn new(transport: Transport) -> Authenticated {
+        let addresses = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
+        let macs = [1, 2].map(|n| MacAddr([2, 0, 0, 0, 0, n]));
+        let caps = Caps { max_send_wr: 16, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+        let mut sides = [0, 1].map(|i| {
+            let mut number = 0x100 + i as u32;
+            let random = move || {
+                number = number.wrapping_mul(0x5851_f42d).wrapping_add(7);
+                number >> 3
+            };
+            let port = Port { mac: macs[i], addresses: vec![addresses[i]], mtu: PathMtu::B4096 };
+            let mut nic = Nic::new(NicConfig { port, payload: PayloadMode::Real }, Box::new(random));
+            let (pd, cq) = (nic.alloc_pd(), nic.create_cq(64));
+            let buffer = Buffer::new(0x10_0000, 64 << 10);
+            let key = nic.reg_mr(pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+            let qpn = nic.create_qp(&QpInit { transport, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) }).unwrap();
+            nic.authenticate(qpn, &Secret::new(&[7; 32]).unwrap()).unwrap();
+            (nic, qpn, cq, (buffer.addr(), key))
+        });
+        let qpns = [sides[0].1, sides[1].1];
+        for i in 0..2 {
+            let nic = &mut sides[i].0;
+            let path = nic.path_to(addresses[1 - i], macs[1 - i], 0);
+            let mtu = PathMtu::B1024;
+            nic.connect(qpns[i], &Connection { path, dest_qp: qpns[1 - i], mtu, ..Connection::default() }).unwrap();
+        }
+        let [(a, qpn, cq, own), (b, .., theirs)] = sides;
+        let mut world = Authenticated { nics: [a, b], qpn, cq, wr: (own.0, own.1, theirs.0, theirs.1) };
+        world.run();
+        assert_eq!(world.nics.each_ref().map(|nic| nic.counters().rx_auth_failed), [0, 0]);
+        world
+    }
+
+    /// Carries frames over until nobody has any; how many.
+    fn run(&mut self) -> u64 {
+        let (mut carried, mut buffer) = (0, [0; 4352]);
+        loop {
+            let before = carried;
+            for from in 0..2 {
+                loop {
+                    let mut tx = TxFrame::new(&mut buffer);
+                    if !self.nics[from].poll_transmit(Instant::ZERO, Nic::WIRE, &mut tx) {
+                        break;
+                    }
+                    let len = tx.len();
+                    self.nics[1 - from].handle_frame(Instant::ZERO, Nic::WIRE, &mut buffer[..len]);
+                    carried += 1;
+                }
+            }
+            if carried == before {
+                return carried;
+            }
+        }
+    }
+
+    /// WRITEs of 60,000 bytes; the packets that they took.
+    fn write(&mut self, times: u32) -> u64 {
+        let (addr, lkey, remote_addr, rkey) = self.wr;
+        (0..times)
+            .map(|_| {
+                let sges = [Sge { addr, len: 60_000, lkey }];
+                let flags = SendFlags { signaled: true, ..SendFlags::default() };
+                let (op, data) = (SendOp::Write { remote_addr, rkey }, Data::Gather(&sges));
+                let wr = SendWr { wr_id: 1, op, data, flags, deadline: None, to: None };
+                self.nics[0].post_send(Instant::ZERO, self.qpn, &wr).unwrap();
+                let carried = self.run();
+                let done = self.nics[0].poll_cq(self.cq).unwrap().map(|c| c.status);
+                assert_eq!(done, Some(Status::Success));
+                carried
+            })
+            .sum()
+    }
+}
+
+#[test]
+fn authenticated_packets_allocate_nothing() {
+    for transport in [Transport::Rc, Transport::SR, Transport::LOWAR] {
+        let mut world = Authenticated::new(transport);
+        world.write(10);
+        let before = ALLOCATIONS.with(Cell::get);
+        let packets = world.write(100);
+        assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "{transport}");
+        assert!(packets > 5900, "{transport}: {packets}");
+    }
 }

@@ -36,6 +36,7 @@ use session::Setup;
   softnic perf write_bw --transport sr --fault loss=1e-2
   softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
   softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
+  softnic perf write_bw --auth /etc/softnic.key
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
   softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
@@ -65,6 +66,9 @@ pub(crate) struct Args {
     /// [default: window]
     #[arg(long, value_parser = cc_arg, value_name = "window|none|dcqcn|fixed:RATE")]
     cc: Option<String>,
+    /// Authenticate every packet by the secret in FILE, 16 to 4096 bytes that nobody but the owner may read: rc, sr and lowar. Both ends need it
+    #[arg(long, value_name = "FILE")]
+    auth: Option<PathBuf>,
     /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
     #[arg(long, short = 's', value_parser = size_arg)]
     size: Option<u32>,
@@ -81,7 +85,7 @@ pub(crate) struct Args {
     #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_QPS)))]
     qps: Option<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
-    /// bytes more, the longest with which they fit]
+    /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = mtu_arg)]
     mtu: Option<u32>,
     /// Work requests outstanding on each queue pair [default: 128]
@@ -173,6 +177,7 @@ impl Args {
             op,
             transport,
             cc: self.cc.clone().filter(|cc| cc != "window"),
+            auth: self.auth.is_some(),
             negotiated: None,
             needs_link_mtu: None,
             sizes,
@@ -205,6 +210,10 @@ impl Args {
         if self.cc.is_some() && plain(&self.cc) != plain(&plan.cc) {
             return differ("--cc", plain(&self.cc), plain(&plan.cc));
         }
+        let has = |auth: bool| if auth { "a key file" } else { "none" };
+        if self.auth.is_some() != plan.auth {
+            return differ("--auth", has(self.auth.is_some()).into(), has(plan.auth).into());
+        }
         if let Some(size) = self.size.filter(|&size| plan.sizes != [size]) {
             return differ("size", size.to_string(), format!("{:?}", plan.sizes));
         }
@@ -219,7 +228,8 @@ impl Args {
         }
     }
 
-    fn setup(&self, seed: u64) -> Setup {
+    fn setup(&self, seed: u64) -> Result<Setup, String> {
+        let secret = self.auth.as_deref().map(api::read_key_file).transpose().map_err(|e| format!("--auth: {e}"))?;
         let progress = self.progress.map(|p| match p {
             ProgressArg::Inline => Progress::Inline,
             ProgressArg::Dedicated => Progress::Dedicated,
@@ -237,7 +247,7 @@ impl Args {
             link_down: LinkDown::default(),
             on_event: None,
         };
-        Setup { device: self.dev.clone(), options, cpus, seed }
+        Ok(Setup { device: self.dev.clone(), options, cpus, seed, secret })
     }
 
     /// What does not go together, beyond what clap can tell.
@@ -260,7 +270,12 @@ impl Args {
             return Err("raw frames pass by what records captures: leave --pcap out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
-        let more = more || self.transport.is_some() || self.cc.is_some() || self.pcap.is_some() || self.fault.is_some();
+        let more = more
+            || self.auth.is_some()
+            || self.transport.is_some()
+            || self.cc.is_some()
+            || self.pcap.is_some()
+            || self.fault.is_some();
         if !apart && self.op.is_none() && more {
             return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());
         }
@@ -271,7 +286,7 @@ impl Args {
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.check()?;
     stop::install();
-    let setup = args.setup(common.seed);
+    let setup = args.setup(common.seed)?;
     let result = match args.op {
         _ if args.server => {
             let raw = args.op.is_some_and(|op| op.verb() == Verb::Raw);

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 
 use softnic_fault_injector::Spec;
 use softnic_nic::QpKind;
-use softnic_runtime::api::{Transport, parse_cc};
+use softnic_runtime::api::{Transport, parse_cc, read_key_file};
 
 use crate::Common;
 use devices::Devices;
@@ -33,12 +33,13 @@ const NOT_STARTED: u8 = 125;
   softnic run --dev afxdp:eth0 --transport sr -- ib_send_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --transport lowar:32,1 -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --cc dcqcn -- ib_write_bw -d softnic0 10.0.0.2
+  softnic run --dev afxdp:eth0 --auth /etc/softnic.key -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --fault loss=1e-3 --pcap lossy.pcap -- ib_send_bw -d softnic0 10.0.0.2
 
 The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
 IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 125 when something here is wrong, 126 when the program
 cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
-SOFTNIC_PCAP and SOFTNIC_CPUS, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
+SOFTNIC_PCAP, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
     /// A device: mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given more than once [default: the only
     /// interface that is up and has an address]
@@ -51,6 +52,10 @@ pub(crate) struct Args {
     /// [default: window]
     #[arg(long, value_name = "window|none|dcqcn|fixed:RATE")]
     cc: Option<String>,
+    /// Authenticate every packet of RC queue pairs by the secret in FILE, 16 to 4096 bytes that nobody but the owner may read. Both ends need
+    /// it: a peer without it is refused
+    #[arg(long, value_name = "FILE")]
+    auth: Option<PathBuf>,
     /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
     #[arg(long, value_name = "SPEC")]
     fault: Option<String>,
@@ -172,6 +177,12 @@ impl Environment {
         set("SOFTNIC_DEV", Some(devices.joined()));
         set("SOFTNIC_SEED", Some(seed.to_string()));
         let pcap = args.pcap.clone().or_else(|| std::env::var_os("SOFTNIC_PCAP").map(PathBuf::from));
+        let key = args.auth.clone().or_else(|| std::env::var_os("SOFTNIC_KEY_FILE").map(PathBuf::from));
+        if let Some(file) = key.filter(|file| !file.as_os_str().is_empty()) {
+            read_key_file(&file).map_err(|e| format!("--auth: {e}"))?;
+            let whole = std::path::absolute(&file).map_err(|e| format!("--auth: {e}"))?;
+            all.push(("SOFTNIC_KEY_FILE", whole.into()));
+        }
         if let Some(file) = pcap.filter(|file| !file.as_os_str().is_empty()) {
             all.push(("SOFTNIC_PCAP", writable(&file)?.into()));
         }

@@ -204,6 +204,21 @@ fn options_reach_the_library_by_the_environment_and_win_over_it() {
 }
 
 #[test]
+fn a_key_file_reaches_the_library_by_its_whole_name_and_is_looked_at_before() {
+    let place = Place::new();
+    let file = place.0.join("key");
+    fs::write(&file, [7; 32]).unwrap();
+    let script = "echo $SOFTNIC_KEY_FILE";
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let (code, text) = place.refusal(&["--dev", "mem", "--auth", "key", "--", "true"]);
+    assert!(code == Some(125) && text.contains("--auth: others may use the key file key (mode 640)"), "{text}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(place.shell(&["--auth", "key"], script), file.display().to_string());
+    let (code, text) = place.refusal(&["--dev", "mem", "--auth", "no-such-key", "--", "true"]);
+    assert!(code == Some(125) && text.contains("cannot read the key file no-such-key"), "{text}");
+}
+
+#[test]
 fn a_program_that_never_loads_the_library_is_named() {
     let place = Place::new();
     let said = |script: &str| {

@@ -54,6 +54,10 @@ pub struct Counters {
     pub rx_unasked_answers: u64,
     /// Datagrams to QP1 from a source that sends more of them than one may.
     pub rx_source_over_rate: u64,
+    /// Packets of authenticated connections without a right tag, and MADs of their negotiation without a right MAC.
+    pub rx_auth_failed: u64,
+    /// Packets of authenticated connections that came before, or so long ago that nobody knows.
+    pub rx_auth_replayed: u64,
     /// Packets of another partition.
     pub rx_bad_pkey: u64,
     /// Datagrams whose Q_Key was not the queue pair's.
@@ -93,6 +97,8 @@ pub struct Misfits {
     pub psn: u64,
     /// Requests under a key that does not allow them.
     pub rkey: u64,
+    /// Packets without a right tag, and MADs without a right MAC, where the connection is authenticated.
+    pub tag: u64,
 }
 
 /// Every counter, once.
@@ -134,6 +140,8 @@ macro_rules! all {
             rx_wrong_source
             rx_unasked_answers
             rx_source_over_rate
+            rx_auth_failed
+            rx_auth_replayed
             rx_bad_pkey
             rx_bad_qkey
             rx_no_group

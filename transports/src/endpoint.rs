@@ -2,14 +2,17 @@
 
 use std::net::IpAddr;
 
+use softnic_wire::auth::AuthSettings;
+use softnic_wire::mad::MAD_LEN;
 use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation};
-use softnic_wire::{Instant, PathMtu, Qpn, Template, TxFrame, bth};
+use softnic_wire::{Instant, Layout, PathMtu, Qpn, Template, TxFrame, bth};
 
+use crate::auth::{self, Auth, AuthError, Exhausted, Secret, Unauthentic};
 use crate::negotiation::{self, Agreement, Choice, Decline, FallbackReason, NegotiationOutcome};
-use crate::qp::{Config, ModifyError, PathProps, PayloadMode, QpAttr, QpKind, check_rules, earlier};
+use crate::qp::{Config, ModifyError, PathProps, QpAttr, QpKind, check_rules, earlier};
 use crate::queue_pairs::{self, AnyQp};
 use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
-use crate::{Host, QpState, QueuePair, Transport};
+use crate::{Counters, Event, Host, QpState, QueuePair, Transport};
 
 /// A queue pair with its attributes, its shim and its negotiation.
 pub struct Endpoint {
@@ -21,15 +24,22 @@ pub struct Endpoint {
     due: bool,
     /// There is neither a shim nor a negotiation: one look for each packet, instead of two.
     bare: bool,
+    /// There is a shim or authentication: the same.
+    layered: bool,
     transport: Transport,
     kind: QpKind,
     /// All attributes that were set since the reset state.
     attr: QpAttr,
-    payload: PayloadMode,
     /// What it agrees on with its peer, where it offers an extension.
-    agreement: Option<Box<Agreement>>,
+    terms: Option<Box<Terms>>,
     /// The peer's offer, where nothing is offered here.
     decline: Decline,
+}
+
+/// The agreement with the peer, and the authentication of packets where that is a part of it.
+struct Terms {
+    agreement: Agreement,
+    auth: Option<Auth>,
 }
 
 impl Endpoint {
@@ -41,13 +51,51 @@ impl Endpoint {
             shim: None,
             due: false,
             bare: !negotiates,
+            layered: false,
             transport,
             kind,
             attr: QpAttr::default(),
-            payload: config.payload,
-            agreement: negotiates.then(|| Box::new(Agreement::new(config.qpn, transaction_id))),
+            terms: negotiates
+                .then(|| Box::new(Terms { agreement: Agreement::new(config.qpn, transaction_id), auth: None })),
             decline: Decline::default(),
         }
+    }
+
+    /// Its packets, which carry their payload, are authenticated from now on. The negotiation has this transaction id.
+    pub fn authenticate(&mut self, secret: &Secret, transaction_id: u64) -> Result<(), AuthError> {
+        if self.kind != QpKind::Rc {
+            return Err(AuthError::Transport);
+        }
+        if !matches!(self.qp.state(), QpState::Reset | QpState::Init) {
+            return Err(AuthError::State);
+        }
+        let (agreement, auth) = (Agreement::new(self.qp.qpn(), transaction_id), Some(Auth::new(secret)?));
+        self.terms = Some(Box::new(Terms { agreement, auth }));
+        self.find_layers();
+        Ok(())
+    }
+
+    /// Whether its packets are authenticated.
+    pub fn is_authenticated(&self) -> bool {
+        self.auth().is_some()
+    }
+
+    fn auth(&self) -> Option<&Auth> {
+        self.terms.as_ref()?.auth.as_ref()
+    }
+
+    fn auth_mut(&mut self) -> Option<&mut Auth> {
+        self.terms.as_mut()?.auth.as_mut()
+    }
+
+    fn agreement(&self) -> Option<&Agreement> {
+        self.terms.as_ref().map(|terms| &terms.agreement)
+    }
+
+    /// A layer came or went.
+    fn find_layers(&mut self) {
+        self.layered = self.shim.is_some() || self.is_authenticated();
+        self.bare = self.shim.is_none() && self.terms.is_none();
     }
 
     /// All attributes that were set since the reset state, and the state.
@@ -78,6 +126,9 @@ impl Endpoint {
         if (from, to) == (SendQueueDrain, SendQueueDrain) && !self.qp.is_drained() {
             return Err(ModifyError::NotDrained);
         }
+        if let (Some(_), Some(path), Some(mtu)) = (self.auth(), a.path, a.mtu) {
+            auth::check_link(mtu.bytes(), &path.addresses, props)?;
+        }
         self.attr.merge(a);
         match (from, to) {
             (_, Reset) => self.reset(),
@@ -96,9 +147,11 @@ impl Endpoint {
     fn reset(&mut self) {
         self.qp.reset();
         (self.attr, self.shim, self.due) = (QpAttr::default(), None, false);
-        (self.bare, self.decline) = (self.agreement.is_none(), Decline::default());
-        if let Some(agreement) = &mut self.agreement {
-            agreement.reset();
+        self.decline = Decline::default();
+        self.find_layers();
+        if let Some(terms) = &mut self.terms {
+            terms.agreement.reset();
+            terms.auth.iter_mut().for_each(Auth::reset);
         }
     }
 
@@ -109,20 +162,36 @@ impl Endpoint {
         }
         let connection = self.attr.receive_attr(props.pkey)?;
         self.qp.ready_to_receive(Some(&connection), props);
-        let Some(agreement) = &mut self.agreement else {
+        let Some(Terms { agreement, auth }) = self.terms.as_deref_mut() else {
             self.check_declined(connection.dest_qp);
             return Ok(());
         };
         let peer = (connection.path.addresses.dst(), connection.dest_qp);
-        match queue_pairs::offer(self.transport, connection.mtu, props) {
-            Err(reason) => agreement.refuse(reason, peer),
-            Ok(offer) => {
-                agreement.begin(offer, peer, props.known_silent, props.known_rtt);
-                let template = Template::new(&connection.path, connection.dest_qp, connection.pkey);
-                // From now on the peer may send what was offered.
-                self.shim = queue_pairs::shim(self.transport, &template, connection.mtu, self.payload);
+        let of_transport = |props: &PathProps| queue_pairs::offer(self.transport, connection.mtu, props);
+        let mut reason = None;
+        match auth {
+            None => match of_transport(props) {
+                Err(why) => {
+                    agreement.refuse(why, peer);
+                    reason = Some(why);
+                }
+                Ok(offer) => agreement.begin(offer, peer, props.known_silent, props.known_rtt),
+            },
+            Some(auth) => {
+                let offer = auth::offer_below(props, of_transport);
+                reason = offer.err();
+                auth.begin(&connection.path.addresses, (self.qp.qpn(), connection.dest_qp), props.nonce);
+                agreement.early(peer.0).iter().for_each(|mad| auth.on_mad(mad));
+                agreement.begin(auth.offer(offer.unwrap_or_default()), peer, props.known_silent, props.known_rtt);
+                agreement.set_refused(reason);
             }
         }
+        if reason.is_none() {
+            let template = Template::new(&connection.path, connection.dest_qp, connection.pkey);
+            // From now on the peer may send what was offered.
+            self.shim = queue_pairs::shim(self.transport, &template, connection.mtu, props.payload);
+        }
+        self.find_layers();
         self.follow_negotiation();
         Ok(())
     }
@@ -141,9 +210,15 @@ impl Endpoint {
 
     // ---- negotiation ----
 
-    /// Whether it offers its peer an extension.
-    fn offers(&self) -> bool {
-        self.transport.extension() != Extensions::NONE
+    /// The extensions that it offers its peer.
+    fn extensions(&self) -> Extensions {
+        let extension = self.transport.extension();
+        if self.is_authenticated() { extension.union(Extensions::AUTH) } else { extension }
+    }
+
+    /// Whether a MAD from one address to the other is the peer's, where that must be proven.
+    pub fn is_authentic(&mut self, mad: &[u8; MAD_LEN], from: IpAddr, to: IpAddr) -> bool {
+        self.auth_mut().is_none_or(|auth| auth.verify(mad, from, to))
     }
 
     /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
@@ -152,8 +227,11 @@ impl Endpoint {
             return false;
         }
         let is_offer = mad.kind == Kind::Offer;
-        if let Some(agreement) = &mut self.agreement {
+        if let Some(Terms { agreement, auth }) = self.terms.as_deref_mut() {
             let fits = agreement.handle_mad(now, from, mad);
+            if let (Some(auth), true) = (auth, fits) {
+                auth.on_mad(mad);
+            }
             self.follow_negotiation();
             return fits;
         }
@@ -176,32 +254,53 @@ impl Endpoint {
 
     /// The peer does not know what was offered by this transaction id; `false` if nothing was.
     pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
-        let Some(agreement) = &mut self.agreement else { return false };
-        let fits = agreement.handle_refusal(now, transaction_id);
+        let Some(terms) = &mut self.terms else { return false };
+        let fits = terms.agreement.handle_refusal(now, transaction_id);
         self.follow_negotiation();
         fits
     }
 
     /// The negotiation may have moved: the queue pair and the shim follow it.
     fn follow_negotiation(&mut self) {
-        let Some(negotiator) = self.agreement.as_ref().and_then(|a| a.negotiator()) else { return };
+        let Some(negotiator) = self.agreement().and_then(|a| a.negotiator()) else { return };
+        let (outcome, rtt) = (negotiator.outcome(), negotiator.rtt());
         self.due = true;
-        let outcome = negotiator.outcome();
-        self.qp.on_negotiation(outcome.as_ref(), negotiator.rtt());
-        if let (Some(NegotiationOutcome::Agreed(agreed)), Some(shim)) = (&outcome, &mut self.shim) {
-            shim.on_agreement(agreed);
+        if self.refusal().is_some() {
+            return;
         }
+        let mut of_transport = outcome;
+        if let Some(NegotiationOutcome::Agreed(agreed)) = &outcome {
+            if let Some(auth) = self.auth_mut() {
+                auth.on_agreement(agreed.settings.get::<AuthSettings>());
+            }
+            let extension = self.transport.extension();
+            if extension == Extensions::NONE || !agreed.extensions.contains(extension) {
+                of_transport = Some(NegotiationOutcome::Standard(FallbackReason::NothingInCommon));
+            } else if let Some(shim) = &mut self.shim {
+                shim.on_agreement(agreed);
+            }
+        }
+        self.qp.on_negotiation(of_transport.as_ref(), rtt);
     }
 
-    /// What requests are sent by, where an extension is offered; `None` for others.
+    /// Why the peer is refused, where it must be authenticated and is not: the queue pair has to end.
+    pub fn refusal(&self) -> Option<FallbackReason> {
+        let auth = self.auth()?;
+        self.agreement()?.unauthenticated().map(|reason| auth.refusal(reason))
+    }
+
+    /// What requests are sent by, where an extension is offered; `None` for others. A peer that is refused gets none.
     pub fn choice(&self) -> Option<Choice> {
-        let agreement = self.agreement.as_ref().filter(|_| self.offers())?;
-        Some(self.qp.choice().unwrap_or_else(|| agreement.choice(self.transport.extension())))
+        let agreement = self.agreement()?;
+        if let Some(reason) = self.refusal() {
+            return Some(Choice::Standard(reason));
+        }
+        Some(self.qp.choice().unwrap_or_else(|| agreement.choice(self.extensions())))
     }
 
     /// Why the standard is spoken, where an extension was offered.
     pub fn fallback_reason(&self) -> Option<FallbackReason> {
-        self.agreement.as_ref().filter(|_| self.offers())?.fell_back(self.transport.extension())
+        self.agreement()?.fell_back(self.extensions())
     }
 
     // ---- frames ----
@@ -215,7 +314,7 @@ impl Endpoint {
         host: &mut impl Host,
         pools: &mut ShimPools,
     ) -> bool {
-        if !self.bare && (self.due || self.shim.is_some()) {
+        if !self.bare && (self.due || self.layered) {
             return self.transmit_with_shim(now, tx, host, pools);
         }
         self.qp.poll_transmit(now, tx, host)
@@ -235,11 +334,26 @@ impl Endpoint {
                 return true;
             }
         }
+        // Without a key nothing leaves, neither requests nor answers.
+        if self.auth().is_some_and(|auth| !auth.can_seal()) {
+            return false;
+        }
         let sent = self.qp.poll_transmit(now, tx, host);
         if let (true, Some(shim)) = (sent, &mut self.shim) {
             self.due = shim.on_transmit(now, tx, ShimResources { pools, counters: host.counters() });
         }
-        sent
+        sent && self.seal(tx, host)
+    }
+
+    /// Seals a frame that is about to leave, where it must be; `false` when it cannot leave.
+    fn seal(&mut self, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(auth) = self.auth_mut() else { return true };
+        let sealed = auth.seal(tx);
+        if sealed == Err(Exhausted) {
+            host.notify(Event::QpFatal(self.qp.qpn()));
+            self.qp.fail(host);
+        }
+        sealed.is_ok()
     }
 
     /// One frame of the negotiation, or of the shim's own.
@@ -252,8 +366,9 @@ impl Endpoint {
     ) -> bool {
         if let Some(path) = &self.attr.path {
             let template = || Template::new(path, Qpn::GSI, bth::DEFAULT_PKEY);
-            if let Some(agreement) = &mut self.agreement {
-                if agreement.has_something() && agreement.poll_transmit(now, tx, &template()) {
+            if let Some(Terms { agreement, auth }) = self.terms.as_deref_mut() {
+                let sign = |mad: &mut [u8; MAD_LEN]| auth.iter().for_each(|auth| auth.sign(mad));
+                if agreement.has_something() && agreement.poll_transmit(now, tx, &template(), sign) {
                     return true;
                 }
             } else if let (Some(peer), true) = (self.attr.dest_qp, self.qp.state().receives())
@@ -262,13 +377,14 @@ impl Endpoint {
                 return negotiation::write(tx, &template(), &self.decline.take(self.qp.qpn()));
             }
         }
-        self.bare = self.agreement.is_none() && self.shim.is_none();
-        let Some(shim) = &mut self.shim else { return false };
+        self.find_layers();
+        let can_seal = self.auth().is_none_or(|auth| auth.can_seal());
+        let Some(shim) = self.shim.as_mut().filter(|_| can_seal) else { return false };
         let sent = shim.poll_transmit(now, tx, ShimResources { pools, counters: host.counters() });
         if sent {
             self.qp.on_shim_sent(now, tx);
         }
-        sent
+        sent && self.seal(tx, host)
     }
 
     /// When [`Endpoint::handle_timeout`] or [`Endpoint::handle_shim_timeout`] wants to be called.
@@ -283,14 +399,14 @@ impl Endpoint {
     #[inline(never)]
     fn poll_all_timeouts(&self) -> Option<Instant> {
         let shim = self.shim.as_ref().and_then(|shim| shim.poll_timeout());
-        let negotiation = self.agreement.as_ref().and_then(|agreement| agreement.poll_timeout());
+        let negotiation = self.agreement().and_then(|agreement| agreement.poll_timeout());
         earlier(self.qp.poll_timeout(), earlier(shim, negotiation))
     }
 
     /// Time has passed, for the queue pair and its negotiation.
     pub fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
-        if let Some(agreement) = &mut self.agreement {
-            agreement.handle_timeout(now);
+        if let Some(terms) = &mut self.terms {
+            terms.agreement.handle_timeout(now);
             self.follow_negotiation();
         }
         self.qp.handle_timeout(now, host);
@@ -301,14 +417,38 @@ impl Endpoint {
     /// Puts a shim below the queue pair, or takes it away; the memory of the one before was given back.
     pub fn set_shim(&mut self, shim: Option<Box<dyn Shim>>) {
         self.due = shim.is_some();
-        self.bare = shim.is_none() && self.agreement.is_none();
         self.shim = shim;
+        self.find_layers();
+    }
+
+    /// Whether there is neither a shim nor authentication: frames are the queue pair's as they come.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        !self.layered
     }
 
     /// Whether there is a shim.
-    #[inline(always)]
     pub fn has_shim(&self) -> bool {
         self.shim.is_some()
+    }
+
+    /// Packets without a right tag, and MADs without a right MAC, that came.
+    pub fn rejected(&self) -> u64 {
+        self.auth().map_or(0, |auth| auth.rejected)
+    }
+
+    /// Makes a plain frame of one that came, where its packets are authenticated. One without a right tag, or that came before, is
+    /// counted, and dropped (`false`).
+    pub fn unseal(&mut self, frame: &mut [u8], layout: &mut Layout, counters: &mut Counters) -> bool {
+        let has_shim = self.shim.is_some();
+        let Some(auth) = self.auth_mut() else { return true };
+        let done = auth.unseal(frame, layout, has_shim);
+        match done {
+            Ok(()) => {}
+            Err(Unauthentic::Tag) => counters.rx_auth_failed += 1,
+            Err(Unauthentic::Replayed) => counters.rx_auth_replayed += 1,
+        }
+        done.is_ok()
     }
 
     /// The shim, where it is of this type and the peer agreed to it. It may have something to send afterwards.
@@ -349,5 +489,6 @@ impl Endpoint {
         if let Some(mut shim) = self.shim.take() {
             shim.reset(resources);
         }
+        self.find_layers();
     }
 }

@@ -26,6 +26,9 @@ pub enum Event {
     QpAccessErr(Qpn),
     /// The queue pair offered an extension and speaks the standard with its peer, at this address. Verbs have no name for it.
     FellBack(Qpn, IpAddr, FallbackReason),
+    /// The queue pair must authenticate its peer, at this address, and does not for this reason: it is in the error state. Verbs have no
+    /// name for it.
+    Unauthenticated(Qpn, IpAddr, FallbackReason),
     /// The queue pair ran out of retries, with this status, and halted as its owner asked for: it is in the error state with its work in
     /// place. Verbs have no name for it.
     QpHalted(Qpn, Status),
@@ -47,7 +50,7 @@ impl Event {
         match *self {
             Event::CommEst(qpn) | Event::LastWqeReached(qpn) | Event::SqDrained(qpn) => Some(qpn),
             Event::QpFatal(qpn) | Event::QpReqErr(qpn) | Event::QpAccessErr(qpn) => Some(qpn),
-            Event::FellBack(qpn, ..) | Event::QpHalted(qpn, _) => Some(qpn),
+            Event::FellBack(qpn, ..) | Event::Unauthenticated(qpn, ..) | Event::QpHalted(qpn, _) => Some(qpn),
             Event::CqErr(_) | Event::SrqLimit(_) | Event::PortActive | Event::PortErr | Event::GidChange => None,
         }
     }
@@ -64,6 +67,7 @@ impl fmt::Display for Event {
             Event::QpReqErr(_) => "QP_REQ_ERR",
             Event::QpAccessErr(_) => "QP_ACCESS_ERR",
             Event::FellBack(..) => "FELL_BACK",
+            Event::Unauthenticated(..) => "UNAUTHENTICATED",
             Event::QpHalted(..) => "HALTED",
             Event::CqErr(_) => "CQ_ERR",
             Event::SrqLimit(_) => "SRQ_LIMIT",

@@ -4,6 +4,7 @@
 //! socket, spawns no thread, and allocates only when it is created. What it needs from the NIC above it is the trait
 //! [`Host`]: memory and a place for completions.
 
+mod auth;
 mod completion;
 pub mod congestion;
 mod counters;
@@ -38,6 +39,9 @@ mod ud;
 mod unreliable;
 mod wr;
 
+pub use auth::{AuthError, Secret, SecretError};
+#[doc(hidden)]
+pub use auth::{Unsealed, fuzz_unseal};
 pub use completion::{Completion, CompletionSink, CqId, CqOverflow, PartialReason, Status, WcOpcode};
 pub use counters::{Counters, Misfits};
 pub use endpoint::Endpoint;

@@ -93,6 +93,8 @@ pub enum FallbackReason {
     KnownSilent,
     /// Our own link does not carry the extension's packets: its MTU must be at least this.
     LinkMtu(u32),
+    /// With authentication: what came as the peer's had no right MAC, so the peer has no secret or another one, or somebody else sent it.
+    Unauthenticated,
 }
 
 /// The protocol that a queue pair's requests are sent by.
@@ -151,11 +153,11 @@ impl Negotiator {
     ///
     /// `transaction_id` is one that no other negotiation of this NIC has in flight, and hard to guess. With `known_silent` the
     /// peer's address never answered before: one offer still goes out, but the outcome stands at once. It stands at once, too,
-    /// where nothing is offered: then peers are only told so.
+    /// where nothing is offered: then peers are only told so. Who offers authentication waits for an answer in any case.
     pub fn new(offer: Offer, qpns: (Qpn, Qpn), transaction_id: u64, known_silent: bool) -> Negotiator {
         let offer = extension::usable(offer);
         let nothing = offer.extensions == Extensions::NONE;
-        let outcome = match (nothing, known_silent) {
+        let outcome = match (nothing, known_silent && !offer.extensions.contains(Extensions::AUTH)) {
             (true, _) => Some(NegotiationOutcome::Standard(FallbackReason::NothingInCommon)),
             (false, true) => Some(NegotiationOutcome::Standard(FallbackReason::KnownSilent)),
             (false, false) => None,

@@ -181,6 +181,10 @@ pub struct PathProps {
     pub known_silent: bool,
     /// The round trip to the peer, as far as somebody measured it; else zero.
     pub known_rtt: Duration,
+    /// Drawn for the negotiation of an authenticated connection; zeros for others.
+    pub nonce: [u8; 16],
+    /// Whether frames carry their payload.
+    pub payload: PayloadMode,
 }
 
 /// The PSNs that a queue pair expects next.

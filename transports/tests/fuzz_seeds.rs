@@ -1,10 +1,11 @@
-//! The fuzz body of the negotiation on stable Rust: the kept corpus, drawn inputs, and arbitrary bytes.
+//! The fuzz bodies of the negotiation and of unsealing on stable Rust: the kept corpus, drawn inputs, and arbitrary bytes.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use softnic_fault_injector::random::Random;
 use softnic_transports::negotiation::{NegotiationOutcome, fuzz_negotiation};
+use softnic_transports::{Unsealed, fuzz_unseal};
 
 /// Runs the body; when it panics the input is printed, so that it can be kept.
 fn run(input: &[u8]) -> NegotiationOutcome {
@@ -42,7 +43,32 @@ fn drawn_decisions_reach_every_verdict() {
     assert_eq!(reached.len(), 5, "{reached:?}");
 }
 
+#[test]
+fn the_kept_corpus_of_sealed_frames_and_drawn_changes_reach_every_end() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/unseal");
+    let kept: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+    assert!(kept.len() > 3);
+    let mut reached = BTreeMap::<Unsealed, u32>::new();
+    let drawn = (0..5000).map(|seed| {
+        let mut random = Random::new(seed);
+        let len = random.below(40) as usize;
+        // Changes of the first 128 bytes, where most frames end.
+        let byte = |i: usize, random: &mut Random| if i % 3 == 1 { 0 } else { random.below(128) as u8 };
+        (0..len).map(|i| byte(i, &mut random)).collect()
+    });
+    for input in kept.into_iter().chain(drawn) {
+        *reached.entry(fuzz_unseal(&input)).or_default() += 1;
+    }
+    assert_eq!(reached.len(), 3, "{reached:?}");
+}
+
 proptest! {
+    #[test]
+    fn any_sealed_frame(data in prop::collection::vec(any::<u8>(), 0..300)) {
+        fuzz_unseal(&data);
+    }
+
     #[test]
     fn any_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
         fuzz_negotiation(&data);

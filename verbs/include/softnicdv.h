@@ -34,6 +34,12 @@ struct softnicdv_qp_attr {
 
 int softnicdv_query_qp(struct ibv_qp *qp, struct softnicdv_qp_attr *attr);
 
+/* Every packet of an IBV_QPT_RC queue pair is authenticated by this secret, 16 to 4096 bytes, which the peer has too: a peer without it is
+ * refused, and the queue pair ends in IBV_QPS_ERR with IBV_EVENT_QP_FATAL. Before the queue pair becomes ready to receive; it stays when the
+ * queue pair is reset. Without this call it is that of SOFTNIC_KEY_FILE, where that is set.
+ * EINVAL: the length is wrong, or the queue pair is connected. EOPNOTSUPP: another type, or the processor lacks what it takes. */
+int softnicdv_set_qp_secret(struct ibv_qp *qp, const void *secret, size_t len);
+
 /* A message of which a part is missing, from transports that complete it all the same: the status is IBV_WC_SUCCESS, byte_len the bytes
  * that were placed. This bit is then in wc_flags (or of ibv_wc_read_wc_flags()), and the reason in vendor_err. */
 #define SOFTNICDV_WC_PARTIAL (1 << 30)

@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use softnic_runtime::api::{Cc, DeviceSpec, LinkDown, OpenOptions, Transport, parse_cc};
+use softnic_runtime::api::{Cc, DeviceSpec, LinkDown, OpenOptions, Secret, Transport, parse_cc, read_key_file};
 
 /// What the environment says.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Environment {
     pub(crate) transport: Transport,
     /// The same.
     pub(crate) cc: Cc,
+    /// The secret by which RC queue pairs authenticate their peers, unless their program says otherwise.
+    pub(crate) secret: Option<Secret>,
 }
 
 /// What the environment said when the first verb was called.
@@ -87,7 +89,11 @@ impl Environment {
         };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
         let options = OpenOptions { cpus, fault, seed, pcap, link_down, ..OpenOptions::default() };
-        Ok(Environment { devices, options, transport, cc })
+        let secret = match env::var_os("SOFTNIC_KEY_FILE").filter(|name| !name.is_empty()) {
+            Some(name) => Some(read_key_file(name.as_ref()).map_err(|e| format!("SOFTNIC_KEY_FILE: {e}"))?),
+            None => None,
+        };
+        Ok(Environment { devices, options, transport, cc, secret })
     }
 }
 

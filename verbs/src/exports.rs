@@ -216,6 +216,7 @@ export! {
         softnicdv_is_supported => vendor::is_supported,
         softnicdv_query_counters => vendor::query_counters,
         softnicdv_query_qp => vendor::query_qp,
+        softnicdv_set_qp_secret => vendor::set_qp_secret,
     }
     "RDMACM_1.0": {
         raccept => rdmacm::fails,

@@ -29,7 +29,7 @@ const AFTER_LRH: u32 = {
 };
 
 /// Offset of the BTH byte that is left out: FECN, BECN and reserved bits.
-const BTH_VARIANT: usize = 4;
+pub const BTH_VARIANT: usize = 4;
 
 /// A running ICRC over bytes in which the variant fields are ones already.
 #[derive(Debug, Clone, Copy)]
@@ -153,9 +153,27 @@ pub fn verify(frame: &mut [u8], layout: &Layout) -> Result<(), Error> {
     }
 }
 
-/// Writes the ones into the frame, runs the CRC once over it, and puts the fields back.
+/// Writes the ICRC of a frame whose other bytes are as they leave.
+#[inline]
+pub fn write(frame: &mut [u8], layout: &Layout) -> Result<(), Error> {
+    layout.check(frame.len())?;
+    let crc = match of_plain(frame, layout) {
+        Some(crc) => crc,
+        None => of_masked(frame, layout),
+    };
+    frame[layout.end - LEN..layout.end].copy_from_slice(&crc.finish());
+    Ok(())
+}
+
+/// Checks the ICRC of a frame that has options or extension headers.
 #[inline(never)]
 fn verify_in_place(frame: &mut [u8], layout: &Layout) -> Result<(), Error> {
+    let crc = of_masked(frame, layout);
+    judge(crc, &frame[layout.end - LEN..layout.end])
+}
+
+/// Writes the ones into the frame, runs the CRC once over it, and puts the fields back.
+fn of_masked(frame: &mut [u8], layout: &Layout) -> Icrc {
     let Layout { carrier, network, udp, bth, end, .. } = *layout;
     // All variant fields lie in the first 12 bytes of the network header and from UDP to the BTH's fifth byte.
     let saved_network: [u8; 12] = array(frame, network);
@@ -168,7 +186,7 @@ fn verify_in_place(frame: &mut [u8], layout: &Layout) -> Result<(), Error> {
     frame[network..network + 12].copy_from_slice(&saved_network);
     frame[udp + udp::field::CHECKSUM..udp + udp::LEN].copy_from_slice(&saved_udp);
     frame[bth + BTH_VARIANT] = saved_bth;
-    judge(crc, &frame[end - LEN..end])
+    crc
 }
 
 /// Checks the ICRC of a frame that must not be written to.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aeth;
+pub mod auth;
 pub mod bth;
 mod bytes;
 mod error;

@@ -98,6 +98,16 @@ impl<'a> TxFrame<'a> {
         self.elided -= n;
     }
 
+    /// Makes the frame longer by `more` bytes, of whatever lies there; `false` when there is no room.
+    #[inline]
+    pub fn extend(&mut self, more: usize) -> bool {
+        let fits = self.len + more <= self.capacity();
+        if fits {
+            self.len += more;
+        }
+        fits
+    }
+
     /// The first segment, whole.
     #[inline]
     pub(crate) fn first_mut(&mut self) -> &mut [u8] {

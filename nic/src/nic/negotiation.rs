@@ -39,6 +39,11 @@ impl Nic {
             shared.counters.rx_wrong_source += 1;
             return true;
         }
+        let authentic = frame[at..].first_chunk().is_some_and(|mad| slot.endpoint.is_authentic(mad, src, dst));
+        if !authentic {
+            shared.counters.rx_auth_failed += 1;
+            return true;
+        }
         let fits = match parsed {
             None => slot.endpoint.handle_refusal(now, transaction_id),
             Some(mad) => slot.endpoint.handle_mad(now, src, &mad),
@@ -53,14 +58,22 @@ impl Nic {
         true
     }
 
-    /// Tells the program, once, that a queue pair offered an extension and speaks the standard.
+    /// Tells the program, once, that a queue pair offered an extension and speaks the standard. One that must authenticate its peer and
+    /// cannot does not: it ends.
     pub(super) fn tell_of_fallback(&mut self, index: u32) {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return };
         if let (Some(peer), false) = (slot.peer, slot.told_fallback)
             && let Some(reason) = slot.endpoint.fallback_reason()
         {
             slot.told_fallback = true;
-            self.shared.events.push_back(Event::FellBack(slot.endpoint.qp.qpn(), peer, reason));
+            let qpn = slot.endpoint.qp.qpn();
+            match slot.endpoint.refusal() {
+                None => self.shared.events.push_back(Event::FellBack(qpn, peer, reason)),
+                Some(reason) => {
+                    self.shared.events.push_back(Event::Unauthenticated(qpn, peer, reason));
+                    slot.endpoint.qp.fail(&mut self.shared);
+                }
+            }
         }
     }
 }

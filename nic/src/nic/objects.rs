@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use softnic_transports::memory::{Access, AccessError, Bind, PdId};
 use softnic_transports::qp::QpKind;
-use softnic_transports::{AhId, Completion, CqId, Event, PostError, RecvRules, RecvWr, SrqId};
+use softnic_transports::{AhId, AuthError, Completion, CqId, Event, PostError, RecvRules, RecvWr, SrqId};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};
@@ -54,6 +54,9 @@ pub enum ObjectError {
     /// The queue pair is not a member of the group.
     #[error("the queue pair is not a member of the multicast group")]
     NotMember,
+    /// The queue pair has no authentication.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
 }
 
 /// Puts a value into the first free place of a list; its index.

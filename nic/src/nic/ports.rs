@@ -134,7 +134,7 @@ impl Nic {
     }
 
     /// The link of a port and the peer, as far as they are known.
-    pub(super) fn path_props(&self, number: usize, peer: Option<IpAddr>) -> PathProps {
+    pub(super) fn path_props(&self, number: usize, peer: Option<IpAddr>, nonce: [u8; 16]) -> PathProps {
         let wire = self.wire(number).unwrap_or(&self.ports[0]);
         PathProps {
             pkey: bth::DEFAULT_PKEY,
@@ -142,6 +142,8 @@ impl Nic {
             link_rate: wire.link_rate,
             known_silent: peer.is_some_and(|peer| self.silent_peers.is_silent(peer)),
             known_rtt: peer.map(|peer| self.round_trips.of(peer)).unwrap_or_default(),
+            nonce,
+            payload: self.payload,
         }
     }
 }

@@ -7,10 +7,11 @@ use softnic_transports::congestion::CongestionControl;
 use softnic_transports::memory::Bind;
 use softnic_transports::negotiation::Choice;
 use softnic_transports::qp::{
-    Caps, Config, ModifyError, NoCongestionControl, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
+    Caps, Config, ModifyError, NoCongestionControl, PayloadMode, QpAttr, QpKind, QpState, QueuePair, SharedReceives,
 };
 use softnic_transports::{
-    Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, SendFlags, SendOp, SendRules, SendWr,
+    AuthError, Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp,
+    SendRules, SendWr,
 };
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn};
@@ -83,11 +84,35 @@ impl Nic {
         Ok(qpn)
     }
 
-    /// What ties an answer to the offers of a queue pair: nobody can guess it. The number is in it, so that an answer finds its queue pair.
+    /// Every packet of a queue pair is authenticated from now on, by a secret that the peer has too, and no peer without it is spoken to.
+    ///
+    /// # Errors
+    /// When it is none of a reliable connection, has been connected, or its frames carry no payload.
+    pub fn authenticate(&mut self, qpn: Qpn, secret: &Secret) -> Result<(), ObjectError> {
+        if self.payload == PayloadMode::Elided {
+            return Err(AuthError::Elided.into());
+        }
+        let transaction_id = self.draw_transaction_id(qpn);
+        let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        Ok(slot.endpoint.authenticate(secret, transaction_id)?)
+    }
+
+    /// For one negotiation: nobody has drawn it before.
+    fn draw_nonce(&mut self) -> [u8; 16] {
+        let mut nonce = [0; 16];
+        nonce.chunks_exact_mut(4).for_each(|part| part.copy_from_slice(&self.random.next_u32().to_be_bytes()));
+        nonce
+    }
+
     fn transaction_id(&mut self, init: &QpInit, qpn: Qpn) -> u64 {
         if init.transport.extension() == Extensions::NONE {
             return 0;
         }
+        self.draw_transaction_id(qpn)
+    }
+
+    /// What ties an answer to the offers of a queue pair: nobody can guess it. The number is in it, so that an answer finds its queue pair.
+    fn draw_transaction_id(&mut self, qpn: Qpn) -> u64 {
         let (high, low) = (self.random.next_u32(), self.random.next_u32());
         u64::from(high) << 32 | u64::from(low & 0xff) << 24 | u64::from(qpn.value())
     }
@@ -180,7 +205,9 @@ impl Nic {
         }
         let peer = attr.path.map(|p| p.addresses.dst());
         let port = peer.map(|peer| self.port_to(number, peer));
-        let props = self.path_props(number, peer);
+        let begins = slot.endpoint.is_authenticated() && attr.state == Some(QpState::ReadyToReceive);
+        let nonce = if begins { self.draw_nonce() } else { [0; 16] };
+        let props = self.path_props(number, peer, nonce);
         if attr.state == Some(QpState::Reset) {
             self.index_of(qpn).into_iter().for_each(|index| self.reset_shim(index));
         }
@@ -237,7 +264,7 @@ impl Nic {
 
     /// The queue pairs that got packets which did not fit, and how many.
     pub fn misfits(&self) -> impl Iterator<Item = (Qpn, Misfits)> {
-        let slots = self.slots.iter().flatten().map(|slot| (slot.endpoint.qp.qpn(), slot.misfits));
+        let slots = self.slots.iter().flatten().map(|slot| (slot.endpoint.qp.qpn(), slot.misfits()));
         slots.filter(|&(_, misfits)| misfits != Misfits::default())
     }
 

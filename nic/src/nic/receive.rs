@@ -8,7 +8,7 @@ use softnic_wire::grh::Grh;
 use softnic_wire::opcode::Service;
 use softnic_wire::{Carrier, Error, Instant, Layout, Opcode, Qpn, RoceHeaders, bth, ethernet, icrc, ipv4};
 
-use super::Nic;
+use super::{Nic, Shared};
 
 impl Nic {
     /// Takes a frame. What is wrong with it is counted, never answered but by the queue pair's own rules.
@@ -93,9 +93,9 @@ impl Nic {
             self.shared.counters.rx_icrc_encapsulated += 1;
             return;
         }
-        let active = match slot.endpoint.has_shim() {
-            true => self.receive_through_shim(now, index, frame, layout),
-            false => self.deliver(now, index, frame, layout),
+        let active = match slot.endpoint.is_plain() {
+            true => self.deliver(now, index, frame, layout),
+            false => self.receive_through_layers(now, index, frame, layout),
         };
         if active {
             self.activate(index);
@@ -182,10 +182,11 @@ impl Nic {
             grh: grh.as_ref().map(|grh| (grh, ethernet::Packet::new_unchecked(&*frame).src())),
             ecn_ce,
         };
-        let before = self.shared.misfits;
+        let misfits = |shared: &Shared| [shared.misfits.psn, shared.misfits.rkey];
+        let before = misfits(&self.shared);
         let active = slot.endpoint.qp.handle_packet(now, &inbound, &mut self.shared);
-        if self.shared.misfits != before {
-            slot.note_misfits(before, self.shared.misfits);
+        if misfits(&self.shared) != before {
+            slot.note_misfits(before, misfits(&self.shared));
         }
         active
     }

@@ -1,4 +1,4 @@
-//! Shims below queue pairs: frames on their way through them, and the memory that they share.
+//! Layers below queue pairs: frames on their way through authentication and shims, and the memory that shims share.
 
 use softnic_transports::qp::{PayloadMode, QueuePair};
 use softnic_transports::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
@@ -7,9 +7,27 @@ use softnic_wire::{Instant, Layout, Qpn, icrc};
 use super::{Nic, ObjectError};
 
 impl Nic {
-    /// A frame for a queue pair with a shim. Says whether there may be something to send now.
+    /// A frame for a queue pair with authentication or a shim. Says whether there may be something to send now.
     #[inline(never)]
-    pub(super) fn receive_through_shim(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
+    pub(super) fn receive_through_layers(
+        &mut self,
+        now: Instant,
+        index: u32,
+        frame: &mut [u8],
+        mut layout: Layout,
+    ) -> bool {
+        let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
+        if !slot.endpoint.unseal(frame, &mut layout, &mut self.shared.counters) {
+            return false;
+        }
+        match slot.endpoint.has_shim() {
+            true => self.receive_through_shim(now, index, frame, layout),
+            false => self.deliver(now, index, frame, layout),
+        }
+    }
+
+    /// A plain frame for a queue pair with a shim.
+    fn receive_through_shim(&mut self, now: Instant, index: u32, frame: &[u8], layout: Layout) -> bool {
         let Some(Some(slot)) = self.slots.get_mut(index as usize) else { return false };
         let resources = ShimResources { pools: &mut self.pools, counters: &mut self.shared.counters };
         let received = ReceivedFrame { frame, bth: layout.bth, end: layout.end };

@@ -255,7 +255,8 @@ impl Node for Nic {
         while let Some(index) = self.timers.pop(now) {
             let Some(Some(slot)) = self.slots.get_mut(index as usize) else { continue };
             slot.endpoint.handle_timeout(now, &mut self.shared);
-            let silent = slot.endpoint.fallback_reason() == Some(FallbackReason::Silent);
+            let silent = slot.endpoint.fallback_reason() == Some(FallbackReason::Silent)
+                && slot.endpoint.refusal() != Some(FallbackReason::Unauthenticated);
             if let (Some(peer), true, false) = (slot.peer, silent, slot.told_fallback) {
                 self.silent_peers.note_silent(peer);
             }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::transports::{
-    Completion, Counters, CqId, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, SrqId, Status,
-    Transport,
+    Completion, Counters, CqId, Data, Datagram, PostError, RecvWr, Secret, SendFlags, SendOp, SendWr, Sge, SrqId,
+    Status, Transport,
 };
 use softnic_nic::{AddressAttr, Buffer, CqError, Nic, NicConfig, Port, QpAttr, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
@@ -60,6 +60,8 @@ pub struct Options {
     pub prompt_acks: bool,
     /// The extension of RC that each host offers the other.
     pub offers: [Option<Transport>; 2],
+    /// The secret of each host, a byte again and again, where its queue pair authenticates the peer.
+    pub secrets: [Option<u8>; 2],
     /// Out of retries, a queue pair halts.
     pub halts: bool,
     /// Packets outstanding are limited.
@@ -88,6 +90,7 @@ impl Default for Options {
             mr_access: all,
             prompt_acks: false,
             offers: [None; 2],
+            secrets: [None; 2],
             halts: false,
             limit_flight: false,
         }
@@ -242,6 +245,9 @@ impl World {
                 ..usual
             };
             let qpn = nic.create_qp(&init).unwrap();
+            if let Some(byte) = options.secrets[h] {
+                nic.authenticate(qpn, &Secret::new(&[byte; 32]).unwrap()).unwrap();
+            }
             Host { nic, pd, send_cq, recv_cq, qpn, srq, buffer, key }
         });
         World { hosts, now: Instant::from_nanos(1_000_000), options }

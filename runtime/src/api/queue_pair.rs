@@ -13,7 +13,7 @@ use softnic_nic as nic;
 use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Data, PostError, RecvRules, RecvWr, SendFlags, SendOp, SendRules, SendWr};
+use softnic_nic::transports::{Data, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp, SendRules, SendWr};
 use softnic_nic::{ModifyError, ObjectError, QpAttr, QpInit, QpKind, next_key};
 use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
@@ -47,6 +47,8 @@ pub struct QpOptions {
     pub transport: Transport,
     /// Congestion control of an RC or UC queue pair; datagrams leave as fast as they can.
     pub cc: Cc,
+    /// The secret by which an RC queue pair authenticates every packet of its peer: a peer without it is refused.
+    pub auth: Option<Secret>,
 }
 
 impl QpOptions {
@@ -63,6 +65,7 @@ impl QpOptions {
             sig_all: true,
             transport: Transport::default(),
             cc: Cc::Window,
+            auth: None,
         }
     }
 }
@@ -176,7 +179,7 @@ impl ProtectionDomain {
     /// Makes a queue pair.
     ///
     /// # Errors
-    /// When it asks for more than there can be, or an RC queue pair for a transport of another kind.
+    /// When it asks for more than there can be, an RC queue pair for a transport of another kind, or one of another kind for authentication.
     pub fn create_qp(&self, options: &QpOptions) -> Result<QueuePair, ObjectError> {
         let context = self.inner();
         // Shared receives are at one engine, and so are those who take from them; QP1 is where everybody looks for it.
@@ -185,7 +188,7 @@ impl ProtectionDomain {
             None if options.kind == QpKind::Gsi => &context.engines()[0],
             None => context.pick_engine(),
         };
-        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport, cc } = options;
+        let QpOptions { kind, send_cq, recv_cq, srq, caps, sig_all, transport, cc, auth } = options;
         let usual = QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps);
         let transport = match *kind {
             QpKind::Rc if transport.kind() != QpKind::Rc => return Err(ObjectError::WrongTransport),
@@ -204,6 +207,10 @@ impl ProtectionDomain {
         let qpn = core.nic().create_qp(&init)?;
         if kind.is_connected() {
             core.nic().set_congestion_control(qpn, cc.make(context.rate, LATE))?;
+        }
+        if let Some(Err(error)) = auth.as_ref().map(|secret| core.nic().authenticate(qpn, secret)) {
+            let _ = core.nic().destroy_qp(qpn);
+            return Err(error);
         }
         let (send_rules, recv_rules) = core.nic().rules(qpn).ok_or(ObjectError::NoSuchQp)?;
         let (sends, sends_out) = ring(caps.max_send_wr as usize);
@@ -259,6 +266,14 @@ impl QueuePair {
     /// round trip, and so does one that knows nothing of it; one that says nothing is waited for. What is posted meanwhile waits.
     pub fn choice(&self) -> Option<Choice> {
         self.0.engine.control().nic().choice(self.0.qpn)
+    }
+
+    /// Every packet is authenticated from now on by this secret, and a peer without it is refused: before it becomes ready to receive.
+    ///
+    /// # Errors
+    /// When it is no RC queue pair, or connected already.
+    pub fn authenticate(&self, secret: &Secret) -> Result<(), ObjectError> {
+        self.0.engine.control().nic().authenticate(self.0.qpn, secret)
     }
 
     /// Changes its state and attributes.

@@ -216,10 +216,10 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
         let _ = write!(line, "\"{name}\":{value},");
     }
     let _ = write!(line, "\"lost_frames\":{lost}}},\"misfits\":[");
-    misfits.sort_unstable_by_key(|(_, misfits)| Reverse((misfits.rkey, misfits.psn)));
-    for (n, (qpn, Misfits { psn, rkey })) in misfits.iter().take(MOST_MISFITS).enumerate() {
+    misfits.sort_unstable_by_key(|(_, misfits)| Reverse((misfits.tag, misfits.rkey, misfits.psn)));
+    for (n, (qpn, Misfits { psn, rkey, tag })) in misfits.iter().take(MOST_MISFITS).enumerate() {
         let comma = if n > 0 { "," } else { "" };
-        let _ = write!(line, "{comma}{{\"qpn\":{},\"psn\":{psn},\"rkey\":{rkey}}}", qpn.value());
+        let _ = write!(line, "{comma}{{\"qpn\":{},\"psn\":{psn},\"rkey\":{rkey},\"tag\":{tag}}}", qpn.value());
     }
     line.push_str("]}\n");
     line

@@ -1,6 +1,7 @@
 //! The API over AF_XDP, as programs use it: two NICs in two network namespaces, joined by a veth pair. Needs root and `ip`: what was
 //! left out for want of them is said on stderr.
 
+mod auth;
 mod before_6_6;
 mod capture;
 mod errors;

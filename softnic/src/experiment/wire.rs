@@ -49,7 +49,7 @@ pub(super) struct Ends {
 
 /// Serves one run after the other until Ctrl-C.
 pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), String> {
-    let setup = Setup { device: device.clone(), options: open_options(None, seed), cpus: vec![], seed };
+    let setup = Setup { device: device.clone(), options: open_options(None, seed), cpus: vec![], seed, secret: None };
     while !stop::requested() {
         match session::listen(&setup, false, port, &|_| Ok(())) {
             // What became of a run is the client's to tell.
@@ -129,12 +129,19 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
         Some(_) => format!("{one_way},rx.loss={loss},rx.delay={}us", half.as_micros()),
     };
     let fault: Spec = spec.parse().map_err(|e| format!("{spec}: {e}"))?;
-    let setup = Setup { device: ends.device.clone(), options: open_options(Some(fault), seed), cpus: vec![], seed };
+    let setup = Setup {
+        device: ends.device.clone(),
+        options: open_options(Some(fault), seed),
+        cpus: vec![],
+        seed,
+        secret: None,
+    };
     let plan = Plan {
         op: Op::WriteBw,
         transport: on_link(point.transport, rate),
         cc: None,
         negotiated: None,
+        auth: false,
         needs_link_mtu: None,
         sizes: vec![SIZE],
         amount: Amount::Seconds(seconds),

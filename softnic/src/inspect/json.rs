@@ -10,9 +10,10 @@ use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
+use softnic_wire::auth::AuthSettings;
 use softnic_wire::lowar::{LowarSettings, RepairHeader};
 use softnic_wire::mad::cm::Message;
-use softnic_wire::mad::vendor::{Kind, Negotiation};
+use softnic_wire::mad::vendor::{Extensions, Kind, MAC, Negotiation};
 use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sr::SrSettings;
 use softnic_wire::{Opcode, Psn, Qpn};
@@ -164,7 +165,7 @@ fn ext(p: &Dissection<'_>) -> Value {
         all.insert("lowar".into(), p.repair_header().map_or(Value::Null, |h| lowar(&h)));
     }
     if let Some(n) = negotiation(p) {
-        all.insert("negotiation".into(), offer_or_answer(&n));
+        all.insert("negotiation".into(), offer_or_answer(&n, p.payload));
     }
     if let Some((tid, m)) = cm_message(p) {
         all.insert("cm".into(), cm(tid, &m));
@@ -201,13 +202,15 @@ fn lowar(h: &RepairHeader) -> Value {
     })
 }
 
-fn offer_or_answer(n: &Negotiation) -> Value {
+fn offer_or_answer(n: &Negotiation, mad: &[u8]) -> Value {
     let (kind, status) = match n.kind {
         Kind::Offer => ("offer", None),
         Kind::Answer(status) => ("answer", Some(status.0)),
     };
     let lowar: LowarSettings = n.settings.get();
-    json!({
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let auth = n.extensions.contains(Extensions::AUTH);
+    let mut value = json!({
         "type": kind,
         "status": status,
         "tid": n.transaction_id,
@@ -218,7 +221,12 @@ fn offer_or_answer(n: &Negotiation) -> Value {
         "lowar_r": lowar.r,
         "lowar_c": lowar.c,
         "sr_window": n.settings.get::<SrSettings>().window,
-    })
+    });
+    if auth {
+        value["auth_nonce"] = hex(&n.settings.get::<AuthSettings>().nonce).into();
+        value["auth_mac"] = mad.get(MAC).map(hex).into();
+    }
+    value
 }
 
 fn aeth(a: Aeth) -> Value {

@@ -2,7 +2,7 @@
 
 use softnic_pcaps::decode::Dissection;
 use softnic_wire::mad::cm::Message;
-use softnic_wire::mad::vendor::Negotiation;
+use softnic_wire::mad::vendor::{Extensions, MAC, Negotiation};
 use softnic_wire::{Opcode, Qpn};
 
 /// The CM message in a packet to QP1, with its transaction id.
@@ -22,5 +22,9 @@ pub(super) fn negotiation(p: &Dissection<'_>) -> Option<Negotiation> {
 
 /// A MAD to QP1 in one line: CM messages and our own negotiation.
 pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
-    cm_message(p).map(|(_, m)| m.to_string()).or_else(|| negotiation(p).map(|n| n.to_string()))
+    let mac = |n: &Negotiation| match (n.extensions.contains(Extensions::AUTH), p.payload.get(MAC)) {
+        (true, Some(mac)) => mac.iter().fold(" mac ".into(), |text: String, b| format!("{text}{b:02x}")),
+        _ => String::new(),
+    };
+    cm_message(p).map(|(_, m)| m.to_string()).or_else(|| negotiation(p).map(|n| format!("{n}{}", mac(&n))))
 }

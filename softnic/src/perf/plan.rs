@@ -94,6 +94,9 @@ pub(crate) struct Plan {
     /// Congestion control at both ends, as `--cc` has it; `None` for what is usual.
     #[serde(default)]
     pub(crate) cc: Option<String>,
+    /// Whether every packet is authenticated, by a secret that both ends have.
+    #[serde(default)]
+    pub(crate) auth: bool,
     /// What the queue pairs speak, where that had to be negotiated.
     #[serde(skip)]
     pub(crate) negotiated: Option<String>,
@@ -182,6 +185,9 @@ impl Plan {
             if verb == Verb::Raw || !self.transport.has_congestion_control() {
                 return Err("ud and raw frames have no congestion control: leave --cc out".into());
             }
+        }
+        if self.auth && (verb == Verb::Raw || !self.transport.is_reliable()) {
+            return Err("only rc, sr and lowar have authentication: leave --auth out".into());
         }
         if verb == Verb::Atomic && self.sizes != [8] {
             return Err("an atomic works on 8 bytes: leave --size out".into());
@@ -334,6 +340,7 @@ mod tests {
         Plan {
             op: Op::WriteBw,
             transport: Transport::Rc,
+            auth: false,
             cc: None,
             negotiated: None,
             needs_link_mtu: None,

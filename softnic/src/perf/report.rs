@@ -110,6 +110,7 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
     let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
     let verify = if plan.verify { ", data compared" } else { "" };
     let cc = plan.cc.as_ref().map_or(String::new(), |cc| format!(" with {cc}"));
+    let auth = if plan.auth { ", authenticated" } else { "" };
     let negotiated = match (&plan.negotiated, plan.needs_link_mtu) {
         (Some(spoken), _) if spoken == plan.transport.name() => String::new(),
         (Some(spoken), Some(mtu)) => format!(" (needs a link MTU of {mtu}: {spoken})"),
@@ -117,7 +118,7 @@ pub(crate) fn heading(plan: &Plan, description: &str) -> String {
         (None, _) => String::new(),
     };
     format!(
-        "{}: {description}; {}{negotiated}{cc}{mtu}, depth {depth}, {} {plural}{verify}",
+        "{}: {description}; {}{negotiated}{cc}{auth}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
         plan.transport,
         plan.qps
@@ -195,6 +196,9 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
     }
     if let Some(cc) = &plan.cc {
         value["cc"] = json!(cc);
+    }
+    if plan.auth {
+        value["auth"] = json!(true);
     }
     if let Some(negotiated) = &plan.negotiated {
         value["negotiated"] = json!(negotiated);

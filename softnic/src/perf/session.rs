@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort};
+use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, Secret};
 
 use super::client::{self, Tell};
 use super::control::{Control, Hello, Message, VERSION, unexpected};
@@ -29,6 +29,8 @@ pub(crate) struct Setup {
     /// The cores that the threads of the run are pinned to, where they make progress.
     pub(crate) cpus: Vec<usize>,
     pub(crate) seed: u64,
+    /// The secret of authenticated queue pairs.
+    pub(crate) secret: Option<Secret>,
 }
 
 /// What is told when both ends are connected: the plan as agreed, and what the run is on.
@@ -217,7 +219,7 @@ fn serve_client(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello
     }
     match end {
         End::Nic(context) => {
-            let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER)?;
+            let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER, setup.secret.as_ref())?;
             let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
             side.connect(peer)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
@@ -243,11 +245,11 @@ fn run_end(
     match end {
         End::Nic(context) => {
             let address = client_address(&context.addresses(), control.peer, context.description())?;
-            let mut side = Side::new(context.clone(), plan, setup.seed)?;
+            let mut side = Side::new(context.clone(), plan, setup.seed, setup.secret.as_ref())?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
             let peer = hello_of(control, Some(&context))?;
             side.connect(&peer)?;
-            side.negotiate(&setup.device, &peer);
+            side.negotiate(&setup.device, &peer)?;
             begin(&side.plan, side.context.description())?;
             client::run(&mut side, control, tell)
         }

@@ -6,13 +6,15 @@ use std::net::IpAddr;
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
+use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{
-    Completion, Counters, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Status,
+    Completion, Counters, Data, Datagram, PostError, RecvWr, Secret, SendFlags, SendOp, SendWr, Status,
 };
 use softnic_runtime::api::{
     self, AddressHandle, CompletionQueue, Connection, Context, DeviceSpec, MemoryRegion, ProtectionDomain, QpOptions,
-    QueuePair, Transport,
+    QueuePair,
 };
+use softnic_wire::auth::{TRAILER_LEN, link_mtu};
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -61,7 +63,7 @@ pub(crate) struct Finished {
 
 impl Side {
     /// Makes what the plan needs.
-    pub(crate) fn new(context: Context, plan: &Plan, seed: u64) -> Result<Side, String> {
+    pub(crate) fn new(context: Context, plan: &Plan, seed: u64, secret: Option<&Secret>) -> Result<Side, String> {
         agreed_mtu(plan.mtu, context.port().mtu, PathMtu::B4096.bytes())?;
         let made = |what: &'static str| move |e: String| format!("cannot make {what}: {e}");
         let pd = context.alloc_pd();
@@ -75,6 +77,7 @@ impl Side {
         let mr = mr.map_err(made("a memory region"))?;
         let mut options = QpOptions::new(plan.transport.kind(), &cq);
         options.transport = plan.transport;
+        options.auth = secret.filter(|_| plan.auth).cloned();
         if let Some(cc) = &plan.cc {
             options.cc = api::parse_cc(cc).map_err(|e| e.to_string())?;
         }
@@ -113,7 +116,8 @@ impl Side {
         let ours = self.context.port().mtu;
         let longest = ours.bytes().min(peer.max_mtu);
         let links = [self.context.link_mtu(), peer.link_mtu];
-        let asked = self.plan.mtu.or_else(|| longest_that_fits(self.plan.transport, longest, links));
+        let needed = |mtu| self.needed_link_mtu(mtu, peer);
+        let asked = self.plan.mtu.or_else(|| longest_that_fits(needed, longest, links));
         let mtu = agreed_mtu(asked, ours, peer.max_mtu)?;
         self.plan.mtu = Some(mtu.bytes());
         // What a datagram may be long, both know only now.
@@ -161,9 +165,10 @@ impl Side {
     }
 
     /// Waits until it is known what the queue pairs speak, where that is negotiated: what is measured does not wait for it.
-    pub(crate) fn negotiate(&mut self, device: &DeviceSpec, peer: &Hello) {
-        if self.plan.transport.extension() == Extensions::NONE {
-            return;
+    pub(crate) fn negotiate(&mut self, device: &DeviceSpec, peer: &Hello) -> Result<(), String> {
+        let is_standard = self.plan.transport.extension() == Extensions::NONE;
+        if is_standard && !self.plan.auth {
+            return Ok(());
         }
         let choice = |qp: &QueuePair| loop {
             match qp.choice() {
@@ -175,6 +180,12 @@ impl Side {
             }
         };
         let (all, agreed) = (self.qps.len(), self.qps.iter().filter(|qp| choice(qp)).count());
+        if self.plan.auth && self.qps.iter().any(|qp| qp.state() == QpState::Error) {
+            return Err(format!("{} is refused: it has no key, or another one", peer.address));
+        }
+        if is_standard {
+            return Ok(());
+        }
         let wished = self.plan.transport.name();
         self.plan.negotiated = Some(match agreed {
             0 => "rc".into(),
@@ -182,12 +193,22 @@ impl Side {
             n => format!("{wished} on {n} of {all} queue pairs, else rc"),
         });
         self.explain_link_mtu(device, peer);
+        Ok(())
+    }
+
+    /// The MTU that a link must have for this path MTU, where packets are longer than those of the standard.
+    fn needed_link_mtu(&self, mtu: u32, peer: &Hello) -> Option<u32> {
+        let of_transport = self.plan.transport.link_mtu(mtu);
+        match self.plan.auth {
+            false => of_transport,
+            true => Some(of_transport.map_or(0, |n| n + TRAILER_LEN as u32).max(link_mtu(mtu, peer.address.is_ipv6()))),
+        }
     }
 
     /// Says which MTU to set where a link is too short for the packets of the transport.
     fn explain_link_mtu(&mut self, device: &DeviceSpec, peer: &Hello) {
         let Some(mtu) = self.plan.mtu else { return };
-        let Some(needed) = self.plan.transport.link_mtu(mtu) else { return };
+        let Some(needed) = self.needed_link_mtu(mtu, peer) else { return };
         let name = self.plan.transport.name();
         let short = |link: Option<u32>| link.is_some_and(|link| link < needed);
         let whose = match (short(self.context.link_mtu()), short(peer.link_mtu)) {
@@ -327,12 +348,11 @@ pub(crate) fn agreed_mtu(asked: Option<u32>, ours: PathMtu, theirs: u32) -> Resu
     PathMtu::from_bytes(mtu).ok_or_else(|| format!("{mtu} is no path MTU"))
 }
 
-/// The longest path MTU up to `longest` with which all packets of the transport fit the links, of those who say what theirs carry; `None`
-/// for a transport whose packets are as long as the standard's.
-fn longest_that_fits(transport: Transport, longest: u32, links: [Option<u32>; 2]) -> Option<u32> {
-    transport.link_mtu(longest)?;
-    let fits =
-        |mtu: u32| links.iter().flatten().all(|&link| transport.link_mtu(mtu).is_none_or(|needed| needed <= link));
+/// The longest path MTU up to `longest` with which all packets fit the links, of those who say what theirs carry; `None` where packets are as
+/// long as the standard's.
+fn longest_that_fits(needed: impl Fn(u32) -> Option<u32>, longest: u32, links: [Option<u32>; 2]) -> Option<u32> {
+    needed(longest)?;
+    let fits = |mtu: u32| links.iter().flatten().all(|&link| needed(mtu).is_none_or(|needed| needed <= link));
     PathMtu::ALL.into_iter().rev().map(PathMtu::bytes).find(|&mtu| mtu <= longest && fits(mtu))
 }
 
@@ -344,10 +364,11 @@ pub(crate) fn next_line(control: &mut Control, context: &Context) -> Result<supe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softnic_runtime::api::Transport;
 
     #[test]
     fn with_lowar_the_path_mtu_leaves_room_for_repair_packets_on_both_links() {
-        let lowar = |longest, links| longest_that_fits(Transport::LOWAR, longest, links);
+        let lowar = |longest, links| longest_that_fits(|mtu| Transport::LOWAR.link_mtu(mtu), longest, links);
         assert_eq!(lowar(4096, [None, None]), Some(4096));
         assert_eq!(lowar(1024, [Some(1500), Some(9000)]), Some(1024));
         assert_eq!(lowar(4096, [Some(4200), Some(4200)]), Some(2048));
@@ -359,7 +380,7 @@ mod tests {
     #[test]
     fn transports_with_packets_of_the_standard_take_the_path_mtu_of_the_devices() {
         for transport in Transport::all().filter(|t| t.name() != "lowar") {
-            assert_eq!(longest_that_fits(transport, 4096, [Some(4200), None]), None, "{transport}");
+            assert_eq!(longest_that_fits(|mtu| transport.link_mtu(mtu), 4096, [Some(4200), None]), None, "{transport}");
         }
     }
 }

@@ -60,6 +60,7 @@ pub(crate) fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Resul
                 transport,
                 cc: None,
                 negotiated: None,
+                auth: false,
                 needs_link_mtu: None,
                 sizes: vec![size],
                 amount: Amount::Seconds(each.unwrap_or(EACH).as_secs_f64()),

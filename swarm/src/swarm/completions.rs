@@ -181,7 +181,7 @@ impl Swarm {
         match event {
             Event::SqDrained(qpn) => self.on_drained(host, qpn)?,
             Event::SrqLimit(srq) => self.on_srq_limit(host, srq)?,
-            Event::FellBack(..) => {}
+            Event::FellBack(..) | Event::Unauthenticated(..) => {}
             Event::QpAccessErr(qpn) | Event::LastWqeReached(qpn) => {
                 let q = self.qp_of(host, qpn)?;
                 if !self.qps[q].dying {

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation};
+use softnic_wire::mad::{MAD_LEN, Status};
 use softnic_wire::{Instant, Qpn, Template, TxFrame};
 
-use super::{Agreed, Choice, FallbackReason, NegotiationOutcome, Negotiator, Offer, write};
+use super::frame::write_signed;
+use super::{Agreed, Choice, FallbackReason, NegotiationOutcome, Negotiator, Offer};
 
 /// A queue pair's negotiations.
 #[derive(Debug, Clone)]
@@ -52,6 +53,16 @@ impl Agreement {
     pub fn refuse(&mut self, reason: FallbackReason, peer: (IpAddr, Qpn)) {
         self.begin(Offer::default(), peer, false, Duration::ZERO);
         self.refused = Some(reason);
+    }
+
+    /// The extension of the transport was not offered, for this reason; others were.
+    pub(crate) fn set_refused(&mut self, reason: Option<FallbackReason>) {
+        self.refused = reason;
+    }
+
+    /// The offer of a peer at this address that came before RTR.
+    pub(crate) fn early(&self, peer: IpAddr) -> Option<Negotiation> {
+        self.early.filter(|(from, _)| *from == peer).map(|(_, mad)| mad)
     }
 
     /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
@@ -106,6 +117,15 @@ impl Agreement {
         }
     }
 
+    /// Why there is no authentication although it was offered, as soon as that is known.
+    pub(crate) fn unauthenticated(&self) -> Option<FallbackReason> {
+        match self.outcome()? {
+            NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(Extensions::AUTH) => None,
+            NegotiationOutcome::Agreed(_) => Some(FallbackReason::NothingInCommon),
+            NegotiationOutcome::Standard(reason) => Some(reason),
+        }
+    }
+
     /// The protocol that requests are sent by, where these extensions were offered.
     pub fn choice(&self, extensions: Extensions) -> Choice {
         match (self.outcome(), self.fell_back(extensions)) {
@@ -121,10 +141,16 @@ impl Agreement {
         self.negotiator.as_ref().is_some_and(|n| n.has_something())
     }
 
-    /// Writes the MAD that is due.
-    pub fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, template: &Template) -> bool {
+    /// Writes the MAD that is due; `sign` puts the MAC into it, where there is one.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        template: &Template,
+        sign: impl FnOnce(&mut [u8; MAD_LEN]),
+    ) -> bool {
         let Some(negotiator) = &mut self.negotiator else { return false };
-        negotiator.poll_transmit(now).is_some_and(|mad| write(tx, template, &mad))
+        negotiator.poll_transmit(now).is_some_and(|mad| write_signed(tx, template, &mad, sign))
     }
 
     /// When [`Agreement::handle_timeout`] has something to do.

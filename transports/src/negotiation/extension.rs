@@ -3,12 +3,13 @@
 use softnic_wire::mad::vendor::{Extensions, Settings};
 
 use super::{Extension, Offer};
-use crate::{lowar, sr};
+use crate::{auth, lowar, sr};
 
 /// All of them.
 const EXTENSIONS: &[&Extension] = &[
     &sr::EXTENSION,
     &lowar::EXTENSION,
+    &auth::EXTENSION,
     #[cfg(feature = "timed")]
     &crate::timed::EXTENSION,
 ];

@@ -9,8 +9,19 @@ use crate::ud::QKEY_GSI;
 
 /// Writes the frame, on the path of a queue pair's own packets; `false` when there is no room. It is whole also where payload is elided.
 pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation) -> bool {
+    write_signed(tx, template, mad, |_| ())
+}
+
+/// [`write`], with the MAC that `sign` puts into the MAD.
+pub(crate) fn write_signed(
+    tx: &mut TxFrame<'_>,
+    template: &Template,
+    mad: &Negotiation,
+    sign: impl FnOnce(&mut [u8; MAD_LEN]),
+) -> bool {
     let mut bytes = [0; MAD_LEN];
     mad.emit(&mut bytes);
+    sign(&mut bytes);
     let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
     let fields = PacketFields {
         opcode: Opcode::UD_SEND_ONLY,

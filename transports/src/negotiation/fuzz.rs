@@ -94,7 +94,7 @@ pub fn fuzz_negotiation(data: &[u8]) -> NegotiationOutcome {
         input,
         negotiator: Negotiator::new(offer, qpns, TRANSACTION, known_silent).with_known_rtt(known_rtt),
         offer,
-        known_silent,
+        known_silent: known_silent && !offer.extensions.contains(Extensions::AUTH),
         wait: MIN_WAIT.max(known_rtt.saturating_mul(2)),
         now: Instant::from_nanos(1),
         tries: 0,
@@ -260,6 +260,9 @@ impl World<'_> {
                 assert!(self.heard || usable == Extensions::NONE);
             }
             Some(NegotiationOutcome::Standard(FallbackReason::LinkMtu(_))) => panic!("a negotiator knows of no link"),
+            Some(NegotiationOutcome::Standard(FallbackReason::Unauthenticated)) => {
+                panic!("a negotiator knows of no MAC")
+            }
         }
     }
 

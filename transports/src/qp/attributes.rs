@@ -130,6 +130,14 @@ pub enum ModifyError {
         /// The MTU of the port.
         port: u32,
     },
+    /// The link does not carry the path MTU's packets with the trailer of authentication.
+    #[error("authenticated packets of this path MTU need a link MTU of {needed}, and the link has {link}")]
+    LinkMtu {
+        /// The MTU that the link must have.
+        needed: u32,
+        /// The MTU that it has.
+        link: u32,
+    },
     /// The path does not begin at an address of this port.
     #[error("the path's source is not an address of this port")]
     NotOurAddress,

@@ -212,7 +212,7 @@ fn whatever_the_links_do_nobody_agrees_to_what_the_other_did_not_offer() {
         let mut random = Random::new(seed);
         let mut side = || {
             let extensions = Extensions(random.below(16) as u32 & random.next_u32() | random.below(2) as u32);
-            let extensions = if random.chance(0.1) { Extensions(extensions.0 | 0xf0) } else { extensions };
+            let extensions = if random.chance(0.1) { Extensions(extensions.0 | 0xe0) } else { extensions };
             let lowar = LowarSettings { r: random.below(70) as u8, c: random.below(70) as u8 };
             let offer = Offer { extensions, settings: window(random.below(70) as u32).with(lowar) };
             let spread = 1 << random.below(19);

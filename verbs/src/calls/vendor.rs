@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use softnic_runtime::api::{Choice, Transport};
+use softnic_runtime::api::{AuthError, Choice, ObjectError, Secret, Transport};
 
 use crate::abi::*;
 use crate::c_result::{pointer, status};
@@ -95,6 +95,25 @@ pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_in
     name[..transport.len()].copy_from_slice(transport);
     *attr = softnicdv_qp_attr { comp_mask: 0, transport: name };
     0
+}
+
+/// `softnicdv_set_qp_secret`: the secret by which an RC queue pair authenticates its peer.
+///
+/// # Safety
+/// `secret` is `len` bytes.
+pub(crate) unsafe extern "C" fn set_qp_secret(qp: &Qp, secret: *const u8, len: usize) -> c_int {
+    status(|| {
+        if secret.is_null() || len > Secret::MAX {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: it is so long, by the contract.
+        let bytes = unsafe { std::slice::from_raw_parts(secret, len) };
+        let secret = Secret::new(bytes).map_err(|_| Errno::EINVAL)?;
+        qp.ours.qp.authenticate(&secret).map_err(|e| match e {
+            ObjectError::Auth(AuthError::State) => Errno::EINVAL,
+            _ => Errno::EOPNOTSUPP,
+        })
+    })
 }
 
 /// `softnicdv_query_counters`: writes at most `max` counters, and says how many there are.

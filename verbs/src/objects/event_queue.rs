@@ -38,7 +38,7 @@ pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
         Event::CommEst(qpn) => qp(IBV_EVENT_COMM_EST, qpn),
         Event::LastWqeReached(qpn) => qp(IBV_EVENT_QP_LAST_WQE_REACHED, qpn),
         Event::SqDrained(qpn) => qp(IBV_EVENT_SQ_DRAINED, qpn),
-        Event::QpFatal(qpn) => qp(IBV_EVENT_QP_FATAL, qpn),
+        Event::QpFatal(qpn) | Event::Unauthenticated(qpn, ..) => qp(IBV_EVENT_QP_FATAL, qpn),
         Event::QpReqErr(qpn) => qp(IBV_EVENT_QP_REQ_ERR, qpn),
         Event::QpAccessErr(qpn) => qp(IBV_EVENT_QP_ACCESS_ERR, qpn),
         Event::CqErr(cq) => (IBV_EVENT_CQ_ERR, Some(Subject::Cq(cq.0))),

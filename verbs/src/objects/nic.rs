@@ -81,6 +81,9 @@ impl Owners {
         if let Event::FellBack(_, peer, why) = event {
             self.say_once_that(peer, why);
         }
+        if let Event::Unauthenticated(_, peer, why) = event {
+            say_once_that_refused(peer, why);
+        }
         let Some((kind, subject)) = event_queue::of(event) else { return };
         match subject {
             // The port's number.
@@ -114,7 +117,7 @@ impl Owners {
             (FallbackReason::Refused | FallbackReason::NothingInCommon, _) => {
                 say(format_args!("{peer} does not speak {transport}: rc is used"));
             }
-            (FallbackReason::Silent | FallbackReason::KnownSilent, _) => {
+            (FallbackReason::Silent | FallbackReason::KnownSilent | FallbackReason::Unauthenticated, _) => {
                 say(format_args!("{peer} says nothing about {transport}: rc is used"));
             }
             (FallbackReason::LinkMtu(mtu), Some(interface)) => say(format_args!(
@@ -126,6 +129,21 @@ impl Owners {
                 ));
             }
         }
+    }
+}
+
+/// Tells whoever reads stderr that a peer is refused, at most once.
+fn say_once_that_refused(peer: IpAddr, why: FallbackReason) {
+    static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
+    if !lock(&SAID).insert(peer) {
+        return;
+    }
+    match why {
+        FallbackReason::Silent => say(format_args!("{peer} says nothing about auth: its queue pairs are refused")),
+        FallbackReason::Unauthenticated => {
+            say(format_args!("{peer} has no key, or another one: its queue pairs are refused"));
+        }
+        _ => say(format_args!("{peer} does not speak auth: its queue pairs are refused")),
     }
 }
 

@@ -191,6 +191,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         sig_all,
         transport,
         cc: environment().map_or(Cc::Window, |environment| environment.cc),
+        auth: environment().ok().and_then(|e| e.secret.clone()).filter(|_| kind == QpKind::Rc),
     };
     let qp = pd.ours.domain.create_qp(&options)?;
     // A queue that was not asked for has no length.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::auth::AuthSettings;
 use crate::lowar::LowarSettings;
 use crate::settings::{ExtensionSettings, Settings};
 use crate::sr::SrSettings;
@@ -23,6 +24,7 @@ const LIST: &[Listed] = &[
     Listed { bit: Extensions::LOWAR, name: "lowar", show: show::<LowarSettings> },
     Listed { bit: Extensions::XP, name: "xp", show: |_, _| Ok(()) },
     Listed { bit: Extensions::SDR, name: "sdr", show: |_, _| Ok(()) },
+    Listed { bit: Extensions::AUTH, name: "auth", show: show::<AuthSettings> },
     #[cfg(feature = "timed")]
     Listed { bit: Extensions::TIMED, name: "timed", show: |_, _| Ok(()) },
 ];
@@ -42,6 +44,8 @@ impl Extensions {
     pub const XP: Extensions = Extensions(1 << 2);
     /// SDR, bitmaps of partial completion.
     pub const SDR: Extensions = Extensions(1 << 3);
+    /// Authentication of every packet.
+    pub const AUTH: Extensions = Extensions(1 << 4);
     /// Timed, the example of docs/adding-a-transport.md.
     #[cfg(feature = "timed")]
     pub const TIMED: Extensions = Extensions(1 << 31);

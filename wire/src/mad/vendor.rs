@@ -15,18 +15,21 @@
 //! | 45 | 3 | QPN of the sender |
 //! | 48 | 1 | reserved |
 //! | 49 | 3 | QPN of the receiver |
-//! | 52 | 4 | extensions: bit 0 SR, bit 1 LoWAR, bit 2 XP, bit 3 SDR; offered, or accepted of what was offered |
+//! | 52 | 4 | extensions: bit 0 SR, bit 1 LoWAR, bit 2 XP, bit 3 SDR, bit 4 AUTH; offered, or accepted of what was offered |
 //! | 56 | 1 | LoWAR: R, data packets in a coding block |
 //! | 57 | 1 | LoWAR: C, interleaving depth, repair packets a block |
 //! | 58 | 2 | reserved |
 //! | 60 | 4 | SR: window in packets, the length of the receiver's bitmap |
-//! | 64 | 24 | reserved: settings of extensions to come |
-//! | 88 | 168 | reserved |
+//! | 64 | 16 | AUTH: what the sender has drawn for this negotiation |
+//! | 80 | 8 | reserved: settings of extensions to come |
+//! | 88 | 16 | AUTH: MAC of the whole MAD ([`MAC`]); else zeros |
+//! | 104 | 152 | reserved |
 //!
 //! Reserved bytes are zero on send and ignored on receipt. A later format version only adds fields in reserved bytes
 //! and bits in the bitmap, so a receiver reads of it what it knows.
 
 use core::fmt;
+use core::ops::Range;
 
 pub use super::extensions::Extensions;
 use super::{Attribute, BASE_VERSION, Class, HEADER_LEN, MAD_LEN, Method, Repr, Status};
@@ -42,6 +45,9 @@ pub const CLASS_VERSION: u8 = 1;
 pub const ATTRIBUTE: Attribute = Attribute(0x0010);
 /// The version of the format that this code writes.
 pub const VERSION: u8 = 1;
+
+/// The bytes of a MAD by which a sender with a shared secret authenticates it. In what they are computed of they are zeros.
+pub const MAC: Range<usize> = 88..104;
 
 /// Bytes that a vendor class with OUI leaves to the vendor.
 pub const DATA_LEN: usize = 216;
