@@ -30,7 +30,7 @@ fn run_over(w: &mut World, random: &mut impl FnMut() -> u32) -> [u64; 2] {
             Some(h) => {
                 // Mostly the oldest one.
                 let n = flying[h].len();
-                let at = if random() % 8 == 0 { random() as usize % n } else { 0 };
+                let at = if random().is_multiple_of(8) { random() as usize % n } else { 0 };
                 let frame = flying[h].remove(at);
                 w.wait(1000);
                 w.deliver(h, &frame);
