@@ -171,10 +171,13 @@ pub(crate) fn survey(capture: &Capture, side: &Side, options: &Options, early: u
     }
     let mut paired = pair(&halves, &capture.packets, &announced, &negotiated, epoch, early);
     // Answers before all of their requests belong to them all the same, and are wrong.
-    for (half, other) in pair(&halves, &capture.packets, &announced, &negotiated, epoch, skew::MOST) {
-        if !paired.contains_key(&half) && !paired.contains_key(&other) {
-            paired.insert(half, other);
-            paired.insert(other, half);
+    let left = halves.keys().any(|h| matches!(h.service, RC | SR) && !paired.contains_key(h));
+    if left && early < skew::MOST {
+        for (half, other) in pair(&halves, &capture.packets, &announced, &negotiated, epoch, skew::MOST) {
+            if !paired.contains_key(&half) && !paired.contains_key(&other) {
+                paired.insert(half, other);
+                paired.insert(other, half);
+            }
         }
     }
     let kinds = Kinds::new(&halves, &capture.packets, options);
