@@ -49,6 +49,8 @@ pub(crate) struct Flow {
     pub(crate) acknowledgements: Vec<Answer>,
     /// Packets that show the responder's program at work: it may have changed its memory by then.
     pub(crate) signs: Vec<usize>,
+    /// Its requests were recorded late.
+    pub(crate) recorded_late: bool,
     /// LoWAR repairs what is lost of it.
     pub(crate) protected: bool,
     /// Keys of the responder that other flows use too.
@@ -238,6 +240,7 @@ pub(crate) fn survey(capture: &Capture, side: &Side, options: &Options, early: u
             answers,
             acknowledgements,
             signs,
+            recorded_late: false,
             protected: false,
             shared_keys: HashSet::new(),
         });
