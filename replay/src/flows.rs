@@ -49,6 +49,8 @@ pub(crate) struct Flow {
     pub(crate) acknowledgements: Vec<Answer>,
     /// Packets that show the responder's program at work: it may have changed its memory by then.
     pub(crate) signs: Vec<usize>,
+    /// Its requests were recorded late.
+    pub(crate) recorded_late: bool,
     /// LoWAR repairs what is lost of it.
     pub(crate) protected: bool,
     /// Keys of the responder that other flows use too.
@@ -171,10 +173,13 @@ pub(crate) fn survey(capture: &Capture, side: &Side, options: &Options, early: u
     }
     let mut paired = pair(&halves, &capture.packets, &announced, &negotiated, epoch, early);
     // Answers before all of their requests belong to them all the same, and are wrong.
-    for (half, other) in pair(&halves, &capture.packets, &announced, &negotiated, epoch, skew::MOST) {
-        if !paired.contains_key(&half) && !paired.contains_key(&other) {
-            paired.insert(half, other);
-            paired.insert(other, half);
+    let left = halves.keys().any(|h| matches!(h.service, RC | SR) && !paired.contains_key(h));
+    if left && early < skew::MOST {
+        for (half, other) in pair(&halves, &capture.packets, &announced, &negotiated, epoch, skew::MOST) {
+            if !paired.contains_key(&half) && !paired.contains_key(&other) {
+                paired.insert(half, other);
+                paired.insert(other, half);
+            }
         }
     }
     let kinds = Kinds::new(&halves, &capture.packets, options);
@@ -235,6 +240,7 @@ pub(crate) fn survey(capture: &Capture, side: &Side, options: &Options, early: u
             answers,
             acknowledgements,
             signs,
+            recorded_late: false,
             protected: false,
             shared_keys: HashSet::new(),
         });

@@ -61,7 +61,10 @@ pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pc
     let skews = skew::correct(&mut capture, &flows);
     let (mut flows, skips) = flows::survey(&capture, &options.side, options, 0);
     skips.into_iter().for_each(|why| capture.skip(why));
-    flows.iter_mut().for_each(|flow| flow.protected = lowar::protects(&repairs, flow));
+    for flow in &mut flows {
+        flow.protected = lowar::protects(&repairs, flow);
+        flow.recorded_late = skews.iter().any(|s| (s.from, s.to) == (flow.requester, flow.responder));
+    }
     let packets = &capture.packets;
     let end = packets.last().map_or(0, |p| p.time);
     let mut report = Report { frames: capture.frames, skews, ..Report::default() };

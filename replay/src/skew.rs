@@ -2,7 +2,7 @@
 //!
 //! The time between them is inferred, for each pair of addresses: the smallest by which one direction must have been recorded late for its
 //! requests to stand before their answers. It must hold for all of that direction, and be confirmed by a second answer: one that is alone in
-//! needing it is wrong.
+//! needing more than 2 µs is wrong.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -58,6 +58,10 @@ impl Direction {
     /// By how much the direction was recorded late, if that explains its answers.
     fn lateness(&self) -> Option<u64> {
         let mut late: Vec<u64> = self.late.values().copied().filter(|&late| late <= self.bound()).collect();
+        // The answers behind their requests need none.
+        if !late.is_empty() && late.len() < self.answers as usize {
+            late.push(0);
+        }
         late.sort_unstable_by(|a, b| b.cmp(a));
         let confirmed = late.windows(2).find(|w| w[0] <= w[1] + SPREAD.max(w[1] / 4)).map(|w| w[0]);
         let only = (self.answers == 1).then(|| late.first().copied()).flatten();

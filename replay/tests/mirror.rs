@@ -202,7 +202,8 @@ fn one_answer_before_its_request_is_no_skew() {
         simulate(&Sim { op: Op::Send, size: 20_000, depth: 1, qps: 1, faults: "".parse().unwrap(), ..short_link(0) });
     let acks: Vec<usize> = (0..frames.len()).filter(|&i| kind(&frames[i]) == Some(Kind::Acknowledge)).collect();
     let at = acks[acks.len() / 2];
-    let before = (0..at).rev().find(|&i| is_request(&frames[i])).unwrap();
+    // Before all packets of its message.
+    let before = acks[acks.len() / 2 - 1] + 1;
     let mut altered = frames.clone();
     let ack = altered.remove(at);
     altered.insert(before, Frame { time: altered[before].time, ..ack });
@@ -226,4 +227,26 @@ fn connections_with_extensions_have_a_skew_too() {
         assert!(beyond.exit_code() != 0 && beyond.skews.is_empty(), "seed {seed}: {}", explain(&beyond));
     }
     assert!(moved > 300, "{moved} packets were moved");
+}
+
+#[test]
+fn answers_to_requests_that_a_capture_ended_before_are_undetermined() {
+    let mut ended = 0;
+    for seed in [0, 1, 16, 17] {
+        let sim = Sim { size: 1000, depth: 4, qps: 1, faults: "".parse().unwrap(), ..short_link(seed) };
+        let frames = simulate(&sim);
+        let mirrored = late(&frames, requester(&frames), 7_500);
+        for len in mirrored.len() / 2..mirrored.len() / 2 + 8 {
+            let cut = &mirrored[..len];
+            let report = play(cut);
+            assert_eq!(report.exit_code(), 0, "seed {seed}, {len} frames: {}", explain(&report));
+            ended += report.undetermined.len();
+            // One that counts no message more is no answer to a later one.
+            let Some(u) = report.undetermined.last() else { continue };
+            let mut altered = cut.to_vec();
+            altered[u.packet as usize - 1].add_to_psn(500);
+            assert_eq!(play(&altered).exit_code(), 1, "seed {seed}, {len} frames");
+        }
+    }
+    assert!(ended > 8, "{ended} answers");
 }

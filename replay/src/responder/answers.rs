@@ -9,8 +9,9 @@ use crate::capture::Packet;
 use crate::findings::{Words, ack_words};
 use crate::flows::Answer;
 use crate::memory::needed_access;
-use crate::messages::remote_key;
+use crate::messages::{OVERTAKEN, remote_key};
 use crate::peers::{PeerKind, Rule};
+use crate::skew;
 
 pub(super) const NOTHING: &str = "nothing";
 
@@ -88,8 +89,25 @@ impl Responder<'_> {
         if within || next.map_or(gaps, |next| next > a.psn) {
             return false;
         }
-        self.differ(p, NOTHING.into(), "it answers a request that was not sent");
+        if self.is_behind_the_end(a, p) {
+            self.found.unknown(p.number, "its request, which was recorded late, behind the end of the capture");
+        } else {
+            self.differ(p, NOTHING.into(), "it answers a request that was not sent");
+        }
         true
+    }
+
+    /// Whether an answer may be to requests that were recorded late, when the capture had ended: it counts no more messages than there are PSNs
+    /// behind the last request, and at least one where that ended its message.
+    fn is_behind_the_end(&self, a: Answer, p: &Packet) -> bool {
+        let Some(last) = self.flow.requests.last().filter(|_| self.flow.recorded_late) else { return false };
+        let end = self.packets.last().map_or(0, |p| p.time);
+        let behind = a.psn - (last.psn + last.span - 1);
+        let near = end.saturating_sub(p.time) <= skew::MOST && (1..=OVERTAKEN).contains(&behind);
+        let Some(aeth) = p.ext.aeth.filter(|x| near && matches!(x.syndrome, Syndrome::Ack(_))) else { return false };
+        let before = self.completed.len() as u32 + self.waiting_messages();
+        let ended = self.packets[last.at].opcode.ends_message();
+        (i64::from(ended)..=behind).contains(&i64::from(self.msns.behind(aeth.msn, before)))
     }
 
     pub(super) fn matched(&mut self, p: &Packet, captured: Aeth, ours: Aeth) {

@@ -126,7 +126,7 @@ impl Responder<'_> {
     }
 
     /// Messages that follow in order on what was carried out, as far as they were sent by now.
-    fn waiting_messages(&self) -> u32 {
+    pub(super) fn waiting_messages(&self) -> u32 {
         const MOST: u32 = 256;
         let (mut psn, mut count) = (self.expected, 0);
         while count < MOST

@@ -1,6 +1,6 @@
 //! Our NIC in the place of a requester with Selective Repeat.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
@@ -41,8 +41,9 @@ struct Requester<'a> {
     /// READ responses and values of atomics that our NIC got; where they are in the capture, by PSN.
     came: Came,
     data_answers: HashMap<i64, Vec<usize>>,
-    delivered: HashSet<usize>,
     last_delivered: Option<(i64, usize)>,
+    /// Copies of answers behind the first that our NIC has not got: where they are in the capture, and their PSNs.
+    spare: BTreeMap<usize, i64>,
     ack: Option<Sent>,
     recent: VecDeque<usize>,
 }
@@ -122,6 +123,8 @@ impl<'a> Requester<'a> {
         for a in flow.answers.iter().filter(|a| packets[a.at].opcode.kind() != Kind::Acknowledge) {
             data_answers.entry(a.psn).or_default().push(a.at);
         }
+        let of = |(&n, list): (&i64, &Vec<usize>)| list[1..].iter().map(move |&at| (at, n)).collect::<Vec<_>>();
+        let spare = data_answers.iter().flat_map(of).collect();
         Some(Requester {
             flow,
             packets,
@@ -137,8 +140,8 @@ impl<'a> Requester<'a> {
             captured: HashMap::new(),
             came: Came::new(start),
             data_answers,
-            delivered: HashSet::new(),
             last_delivered: None,
+            spare,
             ack: None,
             recent: VecDeque::new(),
         })
@@ -244,8 +247,8 @@ impl<'a> Requester<'a> {
         self.rig.go_to(p.time);
         self.rig.feed(&p.frame);
         self.came.take(n);
-        self.delivered.insert(at);
         self.last_delivered = Some((n, at));
+        self.spare.remove(&at);
     }
 
     /// Holds a captured acknowledgement of answers against ours, when the same answers have come.
@@ -308,11 +311,8 @@ impl<'a> Requester<'a> {
 
     /// An answer that has come and was captured once more since.
     fn find_again(&self, limit: usize) -> Option<(i64, usize)> {
-        let again = |&at: &usize| at < limit && !self.delivered.contains(&at);
-        self.flow.answers.iter().take_while(|a| a.at < limit).find_map(|a| {
-            let list = self.data_answers.get(&a.psn).filter(|_| self.came.contains(a.psn))?;
-            list.iter().copied().find(again).map(|at| (a.psn, at))
-        })
+        let mut spare = self.spare.range(..limit).map(|(&at, &n)| (n, at));
+        spare.find(|&(n, _)| self.came.contains(n))
     }
 
     fn is_repeated(&mut self, p: &Packet) -> bool {

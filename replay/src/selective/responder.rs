@@ -1,6 +1,6 @@
 //! Our NIC in the place of a responder with Selective Repeat.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
@@ -44,6 +44,8 @@ struct Responder<'a> {
     /// Requests that were handed to our NIC.
     delivered: HashSet<usize>,
     last_delivered: Option<usize>,
+    /// Copies of requests behind the first that our NIC has not got.
+    spare: BTreeSet<usize>,
     /// Requests before this one were captured before the answer that is looked at.
     limit: usize,
     receives: u32,
@@ -113,6 +115,7 @@ impl<'a> Responder<'a> {
         for (i, r) in flow.requests.iter().enumerate() {
             copies.entry(r.psn).or_default().push(i);
         }
+        let spare = copies.values().flat_map(|list| list[1..].iter().copied()).collect();
         let mut r = Responder {
             flow,
             packets,
@@ -125,6 +128,7 @@ impl<'a> Responder<'a> {
             copies,
             delivered: HashSet::new(),
             last_delivered: None,
+            spare,
             limit: 0,
             receives: 0,
             data: HashMap::new(),
@@ -335,6 +339,7 @@ impl<'a> Responder<'a> {
         self.rig.feed(&frame);
         self.delivered.insert(i);
         self.last_delivered = Some(i);
+        self.spare.remove(&i);
     }
 
     /// Before a request that is due: the memory is as the answers say to it, and to those that came early behind it.
@@ -424,8 +429,8 @@ impl<'a> Responder<'a> {
 
     /// A request that has come and was captured once more since.
     fn find_again(&self) -> Option<usize> {
-        let again = |&i: &usize| !self.delivered.contains(&i) && self.came.contains(self.flow.requests[i].psn);
-        (0..self.limit).find(again)
+        let mut spare = self.spare.range(..self.limit).copied();
+        spare.find(|&i| self.came.contains(self.flow.requests[i].psn))
     }
 
     /// Whether it is the same packet as an answer shortly before it.
