@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use softnic_nic::transports::sr::DEFAULT_WINDOW;
 use softnic_nic::transports::{Transport, negotiation};
 use softnic_wire::aeth::{Aeth, Credits, Syndrome};
+use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Extensions, Kind as NegotiationKind, Negotiation, Settings, VERSION};
 use softnic_wire::opcode::Kind;
 use softnic_wire::sr::{SrEth, SrSettings};
@@ -166,11 +167,12 @@ fn template_to(rig: &Rig, from: std::net::IpAddr) -> Option<Template> {
     Some(Template::new(&rig.path_from(from)?, rig.qpn, softnic_wire::bth::DEFAULT_PKEY))
 }
 
-/// The peer offers Selective Repeat, as our queue pair does: both agree.
+/// The peer answers the offer of our queue pair: both agree on Selective Repeat.
 fn agree(rig: &mut Rig, template: &Template, peer: Qpn) {
-    let offer = Negotiation {
-        transaction_id: 1,
-        kind: NegotiationKind::Offer,
+    let Some(asked) = rig.drain().iter().find_map(|sent| Negotiation::parse(sent.payload()).ok()) else { return };
+    let answer = Negotiation {
+        transaction_id: asked.transaction_id,
+        kind: NegotiationKind::Answer(Status::SUCCESS),
         version: VERSION,
         sender_qpn: peer.value(),
         receiver_qpn: rig.qpn.value(),
@@ -179,7 +181,7 @@ fn agree(rig: &mut Rig, template: &Template, peer: Qpn) {
     };
     let mut buffer = [0; 512];
     let mut tx = TxFrame::new(&mut buffer);
-    if negotiation::write(&mut tx, template, &offer) {
+    if negotiation::write(&mut tx, template, &answer) {
         rig.feed(tx.segments().0);
     }
 }
