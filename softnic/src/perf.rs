@@ -36,7 +36,7 @@ use session::Setup;
   softnic perf write_bw --transport sr --fault loss=1e-2
   softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
   softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
-  softnic perf write_bw --auth /etc/softnic.key
+  softnic perf write_bw --auth softnic.key
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
   softnic perf read_bw --connect 10.0.0.2 --dev afxdp:eth0
