@@ -372,14 +372,17 @@ fn ends_that_do_not_agree_say_so_both() {
 
 #[test]
 fn a_client_that_a_server_has_no_memory_for_is_told_so_and_the_next_one_is_served() {
-    let pair = Pair::new("memory");
+    let mut pair = Pair::new("memory");
     // What a client says first, with a plan that needs 6 GiB.
-    let listener = TcpListener::bind(format!("127.0.0.1:{}", pair.port)).expect("the port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its number").port().to_string();
+    let free = std::mem::replace(&mut pair.port, port);
     let asking = Running::start(pair.client(&["write_bw"]));
     let mut hello = String::new();
     let (stream, _) = listener.accept().expect("a client");
     BufReader::new(stream).read_line(&mut hello).expect("a line");
     drop((listener, asking));
+    pair.port = free;
     let mut hello: Value = serde_json::from_str(&hello).expect("a line of JSON");
     let plan = &mut hello["hello"]["plan"];
     (plan["sizes"], plan["qps"]) = (vec![1 << 30].into(), 3.into());

@@ -4,6 +4,7 @@ mod table;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -183,6 +184,8 @@ impl Folder {
                 }
             };
             fs::write(folder.0.join(name), bytes)?;
+            // A key that others can read is refused.
+            fs::set_permissions(folder.0.join(name), fs::Permissions::from_mode(0o600))?;
         }
         Ok(folder)
     }

@@ -95,7 +95,7 @@ pub(crate) struct Plan {
     #[serde(default)]
     pub(crate) cc: Option<String>,
     /// Whether every packet is authenticated, by a secret that both ends have.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) auth: bool,
     /// What the queue pairs speak, where that had to be negotiated.
     #[serde(skip)]

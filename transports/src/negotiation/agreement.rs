@@ -135,7 +135,7 @@ impl Agreement {
         }
     }
 
-    /// Whether [`Agreement::poll_transmit`] has something.
+    /// Whether there is a MAD to send.
     #[inline]
     pub fn has_something(&self) -> bool {
         self.negotiator.as_ref().is_some_and(|n| n.has_something())
