@@ -341,7 +341,8 @@ mod tests {
         .unwrap();
         serves.recv_timeout(Duration::from_secs(30)).expect("it is served as soon as there are descriptors");
         drop(thread);
-        // A last round is that of whoever is told to stop.
-        assert_eq!(told.recv().unwrap(), (PAUSES + 1 + 1, PAUSES));
+        let (rounds, paused) = told.recv().unwrap();
+        // It was told to stop before its next round, or in it.
+        assert!(paused == PAUSES && (PAUSES + 1..=PAUSES + 2).contains(&rounds), "{rounds} rounds, {paused} pauses");
     }
 }
