@@ -2,14 +2,12 @@
 
 mod c_tests;
 mod ends;
-mod fio;
 mod judge;
 mod killed;
 mod layouts;
 mod libfabric;
 mod oracle;
 mod pair;
-mod qperf;
 mod recorded;
 mod report;
 mod rxe;

@@ -1,6 +1,6 @@
 //! The programs that are run at both ends, and what their output must be.
 
-use super::{fio, libfabric, qperf, ucx};
+use super::{libfabric, ucx};
 
 /// Where servers wait that do not listen by the connection manager.
 pub(super) const PORT: u16 = 18515;
@@ -30,10 +30,6 @@ pub(super) enum Prints {
     Fabric,
     /// `fi_info`: the same; there is no other end.
     Fabrics,
-    /// `fio`: see `fio.rs`.
-    Fio,
-    /// `qperf`: see `qperf.rs`.
-    Qperf,
 }
 
 /// How one sees that a server is ready for its client.
@@ -74,12 +70,11 @@ impl Case {
 
     /// The words of the command: `gid` is the index of the GID to use.
     pub(super) fn words(&self, device: &str, gid: u32, server: Option<&str>) -> Vec<String> {
-        match self.prints {
-            Prints::Ucx => return ucx::words(self.options, server),
-            Prints::Fabric => return libfabric::words(self.options, server),
-            Prints::Fio => return fio::words(self.options, server),
-            Prints::Qperf => return qperf::words(self.options, server),
-            _ => {}
+        if self.prints == Prints::Ucx {
+            return ucx::words(self.options, server);
+        }
+        if self.prints == Prints::Fabric {
+            return libfabric::words(self.options, server);
         }
         let gid = gid.to_string();
         let address = server.unwrap_or_default();
@@ -120,7 +115,7 @@ impl Case {
     /// How one sees that its server is ready.
     pub(super) fn ready(&self) -> Ready {
         match self.prints {
-            Prints::Pings(_) | Prints::PingsTwice(_) | Prints::Status | Prints::Fio => Ready::Cm,
+            Prints::Pings(_) | Prints::PingsTwice(_) | Prints::Status => Ready::Cm,
             Prints::Group => Ready::Group,
             _ if self.options.split_whitespace().any(|word| word == "-R") => Ready::Cm,
             _ => Ready::Tcp,
@@ -216,8 +211,6 @@ pub(super) fn pair() -> Vec<Case> {
     all.extend(by_address());
     all.extend(ucx::cases());
     all.extend(libfabric::cases());
-    all.extend(fio::cases());
-    all.extend(qperf::cases());
     // UC has no lost message back, and perftest waits for each: only RC is for a lossy wire.
     for (program, options, prints, short) in [
         ("ib_write_bw", "-s 65536 -n 500", OneRow, true),
