@@ -13,6 +13,7 @@ mod nic;
 mod port;
 mod qp;
 mod regions;
+pub mod sharing;
 mod source_rates;
 mod srq;
 mod table;

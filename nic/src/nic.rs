@@ -12,6 +12,7 @@ mod transmit;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 
+pub(crate) use negotiation::mad_in;
 pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
@@ -61,9 +62,14 @@ impl Owner {
         (u64::from(qpn.value()) >> (24 - bits)) as u32
     }
 
-    /// Whether a number is one of its own.
-    pub fn owns(self, qpn: Qpn) -> bool {
-        Owner::of(qpn, self.bits) == self.index
+    /// One of its own numbers, of which the lower bits are drawn.
+    fn number(self, drawn: u32) -> u32 {
+        (self.index << (24 - self.bits)) | drawn & (0x00ff_ffff >> self.bits)
+    }
+
+    /// How many numbers are its own.
+    fn count(self) -> usize {
+        1 << (24 - self.bits)
     }
 }
 
@@ -206,6 +212,8 @@ pub struct Nic {
     free_cqs: Vec<u32>,
     free_srqs: Vec<u32>,
     owner: Owner,
+    /// Other NICs have its addresses too.
+    shares_addresses: bool,
     /// Queue pair number to slot.
     qpns: RandomTable<u32>,
     /// The slot of QP1.
@@ -254,6 +262,7 @@ impl Nic {
             free_cqs: Vec::new(),
             free_srqs: Vec::new(),
             owner: Owner::default(),
+            shares_addresses: false,
             qpns: RandomTable::new(24),
             gsi: None,
             source_rates: None,

@@ -35,6 +35,11 @@ impl<T> RandomTable<T> {
         key as usize & (self.slots.len() - 1)
     }
 
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Draws keys until one is free and not `reserved`, and stores `value(key)` there. `None` when the keys run out.
     pub(crate) fn insert(
         &mut self,

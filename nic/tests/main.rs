@@ -27,6 +27,7 @@ mod reads_again;
 mod reads_in_pieces;
 mod receiver_not_ready;
 mod selective;
+mod sharing;
 mod sinks;
 mod srq;
 mod states;

@@ -12,7 +12,6 @@ mod bpf;
 mod device;
 mod error;
 mod holder;
-mod mapping;
 mod patience;
 mod program;
 mod queue;

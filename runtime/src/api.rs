@@ -30,7 +30,7 @@ pub use congestion::{Cc, CcError, parse_cc};
 pub use context::{Context, ProtectionDomain, Running};
 pub use events::EventSink;
 pub use memory::{MemoryRegion, MemoryWindow};
-pub use open::{DeviceSpec, DeviceSpecError, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress};
+pub use open::{DeviceSpec, DeviceSpecError, LinkDown, OpenError, OpenOptions, OwnAddresses, Progress, SHM_MAC};
 pub use path::{PathError, PeerPath};
 pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};

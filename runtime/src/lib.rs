@@ -13,13 +13,17 @@ mod dgram;
 mod driver;
 mod engine;
 mod faulty;
+pub mod forked;
 #[cfg(target_os = "linux")]
 pub mod host_network;
 mod io;
 mod key_file;
+mod mapping;
 mod memory_wire;
 mod neighbours;
 mod random;
+#[cfg(target_os = "linux")]
+pub mod shm;
 mod steering;
 mod threads;
 mod wake;

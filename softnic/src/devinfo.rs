@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Device, Options};
-use softnic_runtime::api::{DeviceSpec, OwnAddresses};
+use softnic_runtime::api::{DeviceSpec, OwnAddresses, SHM_MAC};
 use softnic_runtime::host_network::{HostNetwork, Interface, path_mtu};
 
 use crate::Common;
@@ -19,7 +19,7 @@ use crate::Common;
   softnic devinfo --dev afxdp:eth0     # opens it for a moment
   softnic devinfo --dev mem --json")]
 pub(crate) struct Args {
-    /// The device: mem, afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
+    /// The device: mem, shm[:NAME], afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Option<DeviceSpec>,
 }
@@ -29,6 +29,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         None => all()?,
         Some(DeviceSpec::AfXdp { interface }) => vec![opened(interface)?],
         Some(DeviceSpec::Mem) => vec![without_interface("mem", &OwnAddresses::of_host(1))],
+        Some(device @ DeviceSpec::Shm(spec)) => {
+            let addresses = spec.addresses().map_err(|e| e.to_string())?;
+            vec![without_interface(&device.to_string(), &OwnAddresses { mac: SHM_MAC, addresses })]
+        }
         Some(device @ DeviceSpec::Dgram { own, .. }) => vec![without_interface(&device.to_string(), own)],
     };
     let mut out = io::stdout().lock();

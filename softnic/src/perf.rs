@@ -163,7 +163,8 @@ impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
         let transport = self.transport.unwrap_or_default();
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
-        let mtu = self.mtu.unwrap_or(if self.dev == DeviceSpec::Mem { 4096 } else { 1024 });
+        let mtu =
+            self.mtu.unwrap_or(if matches!(self.dev, DeviceSpec::Mem | DeviceSpec::Shm(_)) { 4096 } else { 1024 });
         let sizes = match self.all_sizes {
             true => Plan::all_sizes(op, transport, mtu),
             false => vec![self.size.unwrap_or_else(|| Plan::default_size(op, transport, mtu))],
@@ -256,7 +257,7 @@ impl Args {
         let apart = self.server || self.connect.is_some();
         if mem && apart {
             return Err(
-                "mem is inside one process: --server and --connect need --dev afxdp:INTERFACE or dgram:OURS,PEERS"
+                "mem is inside one process: --server and --connect need --dev shm, afxdp:INTERFACE or dgram:OURS,PEERS"
                     .into(),
             );
         }

@@ -26,7 +26,8 @@ const NOT_STARTED: u8 = 125;
 /// Run any verbs program on softnic, unchanged
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  softnic run -- ibv_devinfo                                     # on the only interface that has an address
+  softnic run -- ib_write_bw                                     # in one terminal, without root
+  softnic run -- ib_write_bw localhost                           # in another
   softnic run --dev afxdp:eth0 -- ib_write_bw -d softnic0 -a     # there
   softnic run --dev afxdp:eth0 -- ib_write_bw -d softnic0 -a 10.0.0.2
   softnic run --dev mem -- ./my_test                             # softnic0 and softnic1, joined in memory: no root, no network
@@ -41,8 +42,8 @@ IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 12
 cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
 SOFTNIC_PCAP, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
-    /// A device: mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given more than once [default: the only
-    /// interface that is up and has an address]
+    /// A device: shm[:NAME] (a network of processes on this host), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
+    /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
     #[arg(long, help = transport_help())]
@@ -169,7 +170,7 @@ impl Environment {
         let spec = fault.as_deref().map(str::parse::<Spec>).transpose().map_err(|e| format!("--fault: {e}"))?;
         let devices = match given(None, "SOFTNIC_DEV")? {
             Some(list) if args.dev.is_empty() => Devices::parse(list.split(';'))?,
-            _ if args.dev.is_empty() => Devices::only_interface()?,
+            _ if args.dev.is_empty() => Devices::usual()?,
             _ => Devices::parse(args.dev.iter().map(String::as_str))?,
         };
         devices.check(spec.as_ref())?;

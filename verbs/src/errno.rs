@@ -107,7 +107,7 @@ impl From<PathError> for Errno {
         match e {
             PathError::NoAddress(_) | PathError::NoSuchGid { .. } | PathError::Versions { .. } => Errno::EINVAL,
             PathError::Failed(_) => Errno(libc::ENETDOWN),
-            PathError::Host(_) | PathError::Neighbour(_) => Errno(libc::EHOSTUNREACH),
+            PathError::Host(_) | PathError::Neighbour(_) | PathError::Elsewhere(_) => Errno(libc::EHOSTUNREACH),
         }
     }
 }

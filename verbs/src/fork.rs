@@ -5,16 +5,14 @@
 //! the parent's end. Verbs of the child fail with EIO.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_int;
+use softnic_runtime::forked;
 
 use crate::errno::Errno;
 
 static CHILD: AtomicBool = AtomicBool::new(false);
-
-/// Descriptors that a child closes: a handler may not lock anything. As many as fit; a NIC of several queues has a few dozen.
-static DESCRIPTORS: [AtomicI32; 512] = [const { AtomicI32::new(-1) }; 512];
 
 /// Refuses in the child of a fork.
 #[inline]
@@ -25,35 +23,9 @@ pub(crate) fn check() -> Result<(), Errno> {
     }
 }
 
-/// A child will close these.
-pub(crate) fn keep_from_children(descriptors: &[c_int]) {
-    let mut places = DESCRIPTORS.iter();
-    for &fd in descriptors {
-        let free = |place: &&AtomicI32| place.compare_exchange(-1, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if places.by_ref().find(free).is_none() {
-            return;
-        }
-    }
-}
-
-/// They are closed, and their numbers others'.
-pub(crate) fn forget(descriptors: &[c_int]) {
-    for place in &DESCRIPTORS {
-        if descriptors.contains(&place.load(Ordering::Relaxed)) {
-            place.store(-1, Ordering::Relaxed);
-        }
-    }
-}
-
 extern "C" fn in_child() {
     CHILD.store(true, Ordering::Relaxed);
-    for place in &DESCRIPTORS {
-        let fd = place.swap(-1, Ordering::Relaxed);
-        if fd >= 0 {
-            // SAFETY: close(2) may be called in a handler; nobody uses the descriptor in the child, where every verb is refused.
-            unsafe { libc::close(fd) };
-        }
-    }
+    forked::close_in_child();
 }
 
 /// From now on children are recognised.

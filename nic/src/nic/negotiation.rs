@@ -112,10 +112,16 @@ impl NegotiationMad {
 
 /// Where the MAD of a frame to QP1 begins, if it is one of the class that softnic negotiates in.
 fn mad_of(frame: &[u8], layout: &Layout) -> Option<usize> {
+    let at = mad_in(frame, layout)?;
+    (mad::Packet::new_unchecked(frame.get(at..at + MAD_LEN)?).mgmt_class() == vendor::CLASS).then_some(at)
+}
+
+/// Where the MAD of a frame to QP1 begins.
+pub(crate) fn mad_in(frame: &[u8], layout: &Layout) -> Option<usize> {
     let read = |h: &RoceHeaders<'_>| {
         let right = h.bth.opcode == Opcode::UD_SEND_ONLY && h.ext.deth.is_some_and(|d| d.qkey == QKEY_GSI);
         (right && h.payload.len() >= MAD_LEN).then_some(h.payload.start)
     };
     let at = RoceHeaders::read(frame, layout, read).ok()??;
-    (mad::Packet::new_unchecked(frame.get(at..at + MAD_LEN)?).mgmt_class() == vendor::CLASS).then_some(at)
+    frame.get(at..at + MAD_LEN).map(|_| at)
 }

@@ -63,6 +63,18 @@ impl Nic {
         self.ports.iter().any(|wire| wire.has(address))
     }
 
+    /// Other NICs have its addresses, too, and their queue pairs other numbers ([`Nic::set_owner`]): what goes to them leaves by the wire, and so
+    /// does what goes to this NIC itself. Whoever carries its frames looks for whom they are ([`crate::sharing`]). For queue pairs that are
+    /// connected after this.
+    pub fn share_addresses(&mut self) {
+        self.shares_addresses = true;
+    }
+
+    /// Whether frames from an address cannot have come by a wire: nobody else has it.
+    pub(super) fn is_ours_alone(&self, address: IpAddr) -> bool {
+        !self.shares_addresses && self.is_ours(address)
+    }
+
     /// Whether the link of the first port is up.
     pub fn is_up(&self) -> bool {
         self.carries(Nic::WIRE)
@@ -130,7 +142,7 @@ impl Nic {
 
     /// The port of the Node by which frames to `dst` leave that a queue pair sends by the wire port `number`.
     pub(super) fn port_to(&self, number: usize, dst: IpAddr) -> usize {
-        if self.is_ours(dst) { Nic::LOOPBACK } else { number }
+        if self.is_ours_alone(dst) { Nic::LOOPBACK } else { number }
     }
 
     /// The link of a port and the peer, as far as they are known.

@@ -128,9 +128,14 @@ impl Nic {
             return Ok(Qpn::GSI);
         }
         // 0 and 1 are the management QPs, the last is for multicast.
-        let owner = self.owner;
-        let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value() || !owner.owns(Qpn::new(n));
-        let qpn = self.qpns.insert(&mut *self.random, reserved, |_| index).ok_or(ObjectError::NoNumbers)?;
+        const RESERVED: usize = 3;
+        let (owner, random) = (self.owner, &mut self.random);
+        if self.qpns.len() + RESERVED >= owner.count() {
+            return Err(ObjectError::NoNumbers);
+        }
+        let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value();
+        let mut own = || owner.number(random.next_u32());
+        let qpn = self.qpns.insert(&mut own, reserved, |_| index).ok_or(ObjectError::NoNumbers)?;
         Ok(Qpn::new(qpn))
     }
 

@@ -51,7 +51,7 @@ impl Nic {
         let dest_qp = header.dest_qp();
         if dst.is_multicast() {
             // A network may send multicast back to where it came from, but members here heard it when it left.
-            if port != Nic::LOOPBACK && self.is_ours(src) {
+            if port != Nic::LOOPBACK && self.is_ours_alone(src) {
                 self.shared.counters.rx_wrong_source += 1;
                 return;
             }
@@ -83,7 +83,7 @@ impl Nic {
         // Nobody else has our addresses: what comes from them comes by the port to ourselves.
         let right = match slot.peer {
             Some(_) => slot.is_between(src, dst, port),
-            None => port == Nic::LOOPBACK || !self.is_ours(src),
+            None => port == Nic::LOOPBACK || !self.is_ours_alone(src),
         };
         if !right {
             self.shared.counters.rx_wrong_source += 1;
@@ -104,6 +104,10 @@ impl Nic {
 
     /// Whether a source may send one more datagram to QP1: else it takes no receive, so that no source can keep others from QP1.
     fn admit_to_gsi(&mut self, now: Instant, port: usize, source: IpAddr) -> bool {
+        // NICs that share an address would share its rate; who carries their frames knows them apart.
+        if self.shares_addresses && self.is_ours(source) {
+            return true;
+        }
         let Some(rates) = &mut self.source_rates else { return true };
         // What comes from this NIC's own programs is their own affair.
         let admitted = port == Nic::LOOPBACK || rates.take(now, source);

@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use super::mapping::Mapping;
 use super::umem::Chunk;
+use crate::mapping::Mapping;
 
 /// A frame, or one of the pieces of a frame.
 #[derive(Debug)]

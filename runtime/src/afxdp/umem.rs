@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 /// Bytes of a chunk: the most that the kernel has.
 pub(super) const CHUNK: usize = 4096;

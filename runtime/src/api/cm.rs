@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 
 use softnic_cm::{Cm, Config, State};
 use softnic_nic::{Generator, MrError, ObjectError};
+use softnic_wire::mad::ip_cm::ServiceId;
 use softnic_wire::{MacAddr, Qpn};
 
 use super::context::Context;
 use crate::OsRandom;
 use crate::background::Background;
+use crate::shm::Directory;
 use crate::wake::Wake;
 pub use connection::{CmConnection, CmListener, CmRequest, ConnectError};
 
@@ -110,7 +112,7 @@ struct Shared {
 struct Managed {
     cm: Cm,
     conns: HashMap<CmId, CmSink>,
-    listeners: HashMap<ListenId, CmSink>,
+    listeners: HashMap<ListenId, (CmSink, Option<Claim>)>,
     /// Requests to wait until all is sent, and up to which of them that is so.
     wanted: u64,
     done: u64,
@@ -153,6 +155,29 @@ impl Shared {
     }
 }
 
+/// A service is this process's among those that share its port, as long as this lives.
+struct Claim {
+    directory: Arc<Directory>,
+    service: ServiceId,
+}
+
+impl Claim {
+    fn take(directory: Option<&Arc<Directory>>, service: ServiceId) -> Result<Option<Claim>, Error> {
+        let Some(directory) = directory else { return Ok(None) };
+        match directory.claim(service) {
+            Ok(true) => Ok(Some(Claim { directory: Arc::clone(directory), service })),
+            // Who cannot say that it is his does not have it.
+            Ok(false) | Err(_) => Err(Error::ServiceInUse),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.directory.release(self.service);
+    }
+}
+
 /// A GUID made from the MAC address, as RoCE devices do.
 fn guid(mac: MacAddr) -> u64 {
     let [a, b, c, d, e, f] = mac.0;
@@ -167,8 +192,14 @@ impl ConnectionManager {
     pub fn new(context: &Context) -> Result<ConnectionManager, CmOpenError> {
         let config = Config { ca_guid: guid(context.port().mac), ..Config::default() };
         let mut random = OsRandom::new()?;
+        // Answers to a process among several at one port find it by these.
+        let process = context.shared_network().map(|directory| directory.me());
+        let comm_id = move || {
+            let drawn = random.next_u32();
+            process.map_or(drawn, |process| process.comm_id(drawn))
+        };
         let managed = Managed {
-            cm: Cm::new(config, move || random.next_u32()),
+            cm: Cm::new(config, comm_id),
             conns: HashMap::new(),
             listeners: HashMap::new(),
             wanted: 0,
@@ -203,11 +234,12 @@ impl ConnectionManager {
     /// [`Cm::listen`].
     ///
     /// # Errors
-    /// When somebody listens there already.
+    /// When somebody listens there already, be it another process behind the same port.
     pub fn listen(&self, listen: &Listen, sink: CmSink) -> Result<ListenId, Error> {
+        let claim = Claim::take(self.context.shared_network(), listen.service_id)?;
         self.command(|m, _| {
             let id = m.cm.listen(listen)?;
-            m.listeners.insert(id, sink);
+            m.listeners.insert(id, (sink, claim));
             Ok(id)
         })
     }

@@ -18,6 +18,7 @@ use super::path::{Network, lock};
 use super::status;
 use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
+use crate::shm::Directory;
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
 #[derive(Clone)]
@@ -154,6 +155,14 @@ impl fmt::Debug for Running {
 impl Context {
     pub(super) fn from_inner(inner: Inner) -> Context {
         Context(Arc::new(inner))
+    }
+
+    /// The network in memory that it is on, if it is one.
+    pub(in crate::api) fn shared_network(&self) -> Option<&Arc<Directory>> {
+        match &self.inner().network {
+            Network::Shared(directory) => Some(directory),
+            _ => None,
+        }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Nic, NicConfig, Owner, Port};
-use softnic_wire::PathMtu;
 use softnic_wire::ethernet::{self, MAX_TAGS};
+use softnic_wire::{MacAddr, PathMtu};
 
 use follow::set_link;
 
@@ -28,6 +28,7 @@ use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::host_network::{HostNetwork, HostNetworkError};
 use crate::io::PacketIo;
 use crate::neighbours::Neighbours;
+use crate::shm::{Directory, Shm, ShmError, ShmSpec};
 use crate::steering::Steering;
 use crate::{Dgram, DgramError, Faulty, MemoryWire, OsRandom};
 
@@ -92,6 +93,9 @@ pub enum OpenError {
     /// The kernel does not tell what is needed of the interface.
     #[error(transparent)]
     Host(#[from] HostNetworkError),
+    /// The network in memory cannot be joined.
+    #[error(transparent)]
+    Shm(#[from] ShmError),
     /// The socket was not made.
     #[error(transparent)]
     Dgram(#[from] DgramError),
@@ -109,6 +113,11 @@ pub enum OpenError {
     /// A backend without an address of its own was not given one.
     #[error("`{0}` has no address of its own: add one, as in {0},ip=10.0.0.1/24")]
     NoAddress(String),
+    /// Frames without a queue pair cannot be sent there.
+    #[error(
+        "`{0}` carries frames to the process that has their queue pair, and raw frames have none: take `mem`, or a device"
+    )]
+    NoRawFrames(String),
     /// The wire in memory has two ends, which are opened together.
     #[error("`mem` joins two NICs of one process and cannot be opened alone")]
     Mem,
@@ -125,6 +134,9 @@ const USUAL_RATE: u64 = 10_000_000_000;
 /// The same of a wire in memory.
 const MEMORY_RATE: u64 = 100_000_000_000;
 
+/// The MAC address of a network in memory, which all on it have: what the kernel's own loopback has is none for RoCE.
+pub const SHM_MAC: MacAddr = MacAddr([2, 0, 127, 0, 0, 1]);
+
 /// The longest payload that fits frames of `max_frame` bytes.
 fn mtu_of(max_frame: usize) -> Option<PathMtu> {
     // Ethernet with a tag; the rest is what `path_mtu` deducts.
@@ -140,12 +152,22 @@ fn link_mtu_of(max_frame: usize) -> u32 {
 pub(super) struct Parts {
     pub(super) ios: Vec<Io>,
     pub(super) port: Port,
-    pub(super) network: Option<HostNetwork>,
+    pub(super) neighbourhood: Neighbourhood,
     pub(super) description: String,
     /// Of the line, in bits a second.
     pub(super) rate: u64,
     /// The longest IP packet that it carries.
     pub(super) link_mtu: u32,
+}
+
+/// Who else is on the wire, and who knows the way to them.
+pub(super) enum Neighbourhood {
+    /// The kernel knows.
+    Kernel(Box<HostNetwork>),
+    /// Processes of this host, behind the same addresses.
+    Shared(Arc<Directory>),
+    /// Nobody: the NIC asks.
+    Own,
 }
 
 impl Context {
@@ -173,6 +195,7 @@ impl Parts {
         let parts = match device {
             DeviceSpec::Mem => return Err(OpenError::Mem),
             DeviceSpec::AfXdp { interface } => Parts::afxdp(interface, options)?,
+            DeviceSpec::Shm(spec) => Parts::shm(spec)?,
             DeviceSpec::Dgram { spec, own } => {
                 if own.addresses.is_empty() {
                     return Err(OpenError::NoAddress(device.to_string()));
@@ -180,7 +203,14 @@ impl Parts {
                 let port = Port { mac: own.mac, addresses: own.addresses.clone(), mtu: PathMtu::B4096 };
                 let io: Io = Box::new(Dgram::bind(spec)?);
                 let (description, link_mtu) = (device.to_string(), link_mtu_of(io.max_frame()));
-                Parts { ios: vec![io], port, network: None, description, rate: USUAL_RATE, link_mtu }
+                Parts {
+                    ios: vec![io],
+                    port,
+                    neighbourhood: Neighbourhood::Own,
+                    description,
+                    rate: USUAL_RATE,
+                    link_mtu,
+                }
             }
         };
         parts.with_faults(options)
@@ -197,9 +227,18 @@ impl Parts {
             let own = OwnAddresses::of_host(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
             let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(io.max_frame()));
-            Parts { ios: vec![io], port, network: None, description, rate: MEMORY_RATE, link_mtu }
+            Parts { ios: vec![io], port, neighbourhood: Neighbourhood::Own, description, rate: MEMORY_RATE, link_mtu }
         };
         Ok([one(1, a), one(2, Box::new(b))])
+    }
+
+    fn shm(spec: &ShmSpec) -> Result<Parts, OpenError> {
+        let shm = Shm::open(spec)?;
+        let addresses = spec.addresses()?;
+        let port = Port { mac: SHM_MAC, addresses, mtu: PathMtu::B4096 };
+        let neighbourhood = Neighbourhood::Shared(Arc::clone(shm.directory()));
+        let (description, link_mtu) = (spec.to_string(), link_mtu_of(shm.max_frame()));
+        Ok(Parts { ios: vec![Box::new(shm)], port, neighbourhood, description, rate: MEMORY_RATE, link_mtu })
     }
 
     fn afxdp(interface: &str, options: &OpenOptions) -> Result<Parts, OpenError> {
@@ -230,7 +269,7 @@ impl Parts {
             let (mtu, wanted) = (port.mtu.bytes(), of_interface.bytes());
             description += &format!(", path MTU {mtu} instead of {wanted}: for that AF_XDP needs Linux 6.6");
         }
-        Ok(Parts { ios, port, network: Some(host), description, rate, link_mtu })
+        Ok(Parts { ios, port, neighbourhood: Neighbourhood::Kernel(Box::new(host)), description, rate, link_mtu })
     }
 
     /// A device's faults, each queue's own.
@@ -245,7 +284,7 @@ impl Parts {
     }
 
     fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
-        let Parts { ios, port, network, mut description, rate, link_mtu } = self;
+        let Parts { ios, port, neighbourhood, mut description, rate, link_mtu } = self;
         let events = Arc::new(Events::new(options.on_event.clone())?);
         let count = ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
@@ -255,11 +294,15 @@ impl Parts {
             let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
             nic.set_link_mtu(link_mtu);
             nic.set_link_rate(rate);
+            let mut owner = Owner { index: index as u32, bits };
+            if let Neighbourhood::Shared(directory) = &neighbourhood {
+                nic.share_addresses();
+                owner = directory.me().owner(index as u32, bits);
+            }
             let mut driver = Driver::new(nic, io, Neighbours::new(&port));
             if let Some(path) = &options.pcap {
                 record(&mut driver, path, index)?;
             }
-            let owner = Owner { index: index as u32, bits };
             engines.push(Arc::new(Engine::new(driver, owner, Arc::clone(&events))?));
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -274,12 +317,13 @@ impl Parts {
             let cpu = (!options.cpus.is_empty()).then(|| options.cpus[i % options.cpus.len()]);
             watchers.push(Watcher::start(engine, mode, format!("softnic-{i}"), cpu)?);
         }
-        let network = match network {
-            None => Network::Own,
-            Some(host) => {
+        let network = match neighbourhood {
+            Neighbourhood::Own => Network::Own,
+            Neighbourhood::Shared(directory) => Network::Shared(directory),
+            Neighbourhood::Kernel(host) => {
                 let up = host.interface().up;
                 set_link(&engines, &events, options.link_down, up);
-                let (host, start) = (Arc::new(Mutex::new(host)), std::time::Instant::now());
+                let (host, start) = (Arc::new(Mutex::new(*host)), std::time::Instant::now());
                 let follower = follow::start(&host, start, &engines, &events, options.link_down)?;
                 Network::Kernel { host, start, follower }
             }
@@ -354,8 +398,14 @@ mod tests {
             let own = OwnAddresses::of_host(1);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B1024 };
             let link_mtu = link_mtu_of(io.max_frame());
-            let parts =
-                Parts { ios: vec![io], port, network: None, description: String::new(), rate: USUAL_RATE, link_mtu };
+            let parts = Parts {
+                ios: vec![io],
+                port,
+                neighbourhood: Neighbourhood::Own,
+                description: String::new(),
+                rate: USUAL_RATE,
+                link_mtu,
+            };
             let options = OpenOptions { progress: Some(progress), ..OpenOptions::default() };
             let context = parts.open(&options).unwrap();
             let (pd, cq) = (context.alloc_pd(), context.create_cq(8).unwrap());

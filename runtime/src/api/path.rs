@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use softnic_nic::AddressAttr;
@@ -13,6 +13,7 @@ use super::context::Context;
 use crate::background::Background;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
 use crate::neighbours::NeighbourError;
+use crate::shm::Directory;
 
 /// How often to look whether a neighbour has answered.
 const LOOK: Duration = Duration::from_millis(1);
@@ -20,7 +21,9 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The source of paths: the kernel, or the wire itself.
 pub(crate) enum Network {
     /// The kernel: the NIC is on one of its interfaces.
-    Kernel { host: std::sync::Arc<Mutex<HostNetwork>>, start: Instant, follower: Background },
+    Kernel { host: Arc<Mutex<HostNetwork>>, start: Instant, follower: Background },
+    /// A network in memory: whoever is there has our own addresses.
+    Shared(Arc<Directory>),
     /// Nobody: the NIC asks by itself, and everybody is on the link.
     Own,
 }
@@ -29,7 +32,7 @@ impl Network {
     /// The descriptors that it holds.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         match self {
-            Network::Own => Vec::new(),
+            Network::Own | Network::Shared(_) => Vec::new(),
             Network::Kernel { host, follower, .. } => [&lock(host).descriptors(), follower.descriptors()].concat(),
         }
     }
@@ -47,6 +50,9 @@ pub enum PathError {
     /// The wire failed: nobody can be asked any more.
     #[error("{0}")]
     Failed(String),
+    /// A network in memory does not lead to other hosts.
+    #[error("{0} is not on this network: all processes on it have the same addresses, those of the NIC itself")]
+    Elsewhere(IpAddr),
     /// The port has no address of that IP version.
     #[error("the NIC has no address of the same IP version as {0}; give it one")]
     NoAddress(IpAddr),
@@ -140,6 +146,7 @@ impl Context {
                     PathState::Pending { .. } => Ok(None),
                 }
             }
+            Network::Shared(_) => Err(PathError::Elsewhere(peer)),
             Network::Own => {
                 let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
                 let engine = &self.inner().engines()[0];
@@ -198,7 +205,7 @@ impl Context {
     fn tags(&self) -> [Option<VlanTag>; MAX_TAGS] {
         match &self.inner().network {
             Network::Kernel { host, .. } => lock(host).tags(),
-            Network::Own => Default::default(),
+            Network::Own | Network::Shared(_) => Default::default(),
         }
     }
 }

@@ -26,7 +26,6 @@ use super::context::ProtectionDomain;
 use super::path::{PeerPath, lock};
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
-use crate::host_network::Membership;
 
 /// The attributes of a new queue pair.
 #[derive(Debug, Clone)]
@@ -157,7 +156,7 @@ struct Pair {
     rung: Arc<Rung>,
     /// Whether sends and receives may be posted, as of the last change of its state by the program.
     posts: AtomicU8,
-    groups: Mutex<Vec<(IpAddr, Option<Membership>)>>,
+    groups: Mutex<Vec<(IpAddr, multicast::Membership)>>,
 }
 
 const SENDS: u8 = 1;

@@ -8,7 +8,7 @@ use std::time::Instant;
 use softnic_nic::{AddressAttr, Port};
 use softnic_wire::{ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Psn, Qpn, Template, TxFrame, bth};
 
-use super::open::{DeviceSpec, OpenError, OpenOptions, Parts};
+use super::open::{DeviceSpec, Neighbourhood, OpenError, OpenOptions, Parts};
 use super::path::{PathError, await_path};
 use crate::engine::Io;
 use crate::host_network::HostNetwork;
@@ -49,7 +49,11 @@ impl RawPort {
     /// # Errors
     /// As [`Context::open`](super::Context::open).
     pub fn open(device: &DeviceSpec, options: &OpenOptions) -> Result<RawPort, OpenError> {
-        Ok(RawPort::from(Parts::of(device, options)?))
+        match device {
+            // A frame without a queue pair is for nobody there.
+            DeviceSpec::Shm(_) => Err(OpenError::NoRawFrames(device.to_string())),
+            _ => Ok(RawPort::from(Parts::of(device, options)?)),
+        }
     }
 
     /// The two ends of a wire in memory; the faults hold for both directions.
@@ -61,7 +65,11 @@ impl RawPort {
     }
 
     fn from(parts: Parts) -> RawPort {
-        let Parts { ios, port, network, description, .. } = parts;
+        let Parts { ios, port, neighbourhood, description, .. } = parts;
+        let network = match neighbourhood {
+            Neighbourhood::Kernel(host) => Some(*host),
+            Neighbourhood::Shared(_) | Neighbourhood::Own => None,
+        };
         RawPort { ios, port, network, description }
     }
 

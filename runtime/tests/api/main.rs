@@ -7,6 +7,7 @@ mod context;
 mod layers;
 mod lowar;
 mod memory;
+mod shm;
 mod sinks;
 mod sr;
 mod strangers;

@@ -25,20 +25,26 @@ impl Devices {
         names.map(one).collect::<Result<_, String>>().map(Devices)
     }
 
-    /// The only interface of this network namespace that is up and has an address that others can reach.
-    pub(super) fn only_interface() -> Result<Devices, String> {
+    /// Where none is named: the only interface of this network namespace that is up, has an address that others can reach and may be used; else
+    /// the network in memory that all processes of the user share. Says on stderr which, and why.
+    pub(super) fn usual() -> Result<Devices, String> {
         let names = Interface::names().map_err(|e| e.to_string())?;
-        let mut usable: Vec<String> = names.into_iter().filter(|name| is_usable(name)).collect();
-        usable.sort();
-        match usable.len() {
-            1 => Devices::parse([format!("afxdp:{}", usable.remove(0)).as_str()].into_iter()),
-            0 => Err(
-                "no Ethernet interface here is up and has an address: give one to an interface by `ip address add`, \
-                      or say --dev mem (two devices, joined in memory)"
-                    .into(),
+        let usable: Vec<String> = names.into_iter().filter(|name| is_usable(name)).collect();
+        let (device, why) = match &usable[..] {
+            [only] => match AfXdp::check(&HostNetwork::open(only).map_err(|e| e.to_string())?.bottom().name) {
+                Ok(()) => (format!("afxdp:{only}"), "the only interface that is up and has an address".into()),
+                Err(_) => ("shm".into(), format!("a network of your processes on this host; {only} takes root")),
+            },
+            [] => {
+                ("shm".into(), "a network of your processes on this host; no interface is up and has an address".into())
+            }
+            _ => (
+                "shm".into(),
+                format!("a network of your processes on this host; or say --dev afxdp:{}", usable.join(", afxdp:")),
             ),
-            _ => Err(format!("which interface? Say --dev afxdp:INTERFACE with one of {}", usable.join(", "))),
-        }
+        };
+        eprintln!("softnic: on {device}: {why}");
+        Devices::parse([device.as_str()].into_iter())
     }
 
     /// For SOFTNIC_DEV.
@@ -58,6 +64,7 @@ impl Devices {
             }
             match device {
                 DeviceSpec::Mem => {}
+                DeviceSpec::Shm(spec) => spec.check().map_err(|e| e.to_string())?,
                 DeviceSpec::Dgram { own, .. } if own.addresses.is_empty() => {
                     return Err(OpenError::NoAddress(device.to_string()).to_string());
                 }

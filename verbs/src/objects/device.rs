@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses};
+use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses, SHM_MAC};
 
 use crate::abi::*;
 use crate::environment::environment;
@@ -88,6 +88,7 @@ fn mac_of(interface: &str) -> Option<MacAddr> {
 fn macs(spec: &DeviceSpec) -> Vec<MacAddr> {
     match spec {
         DeviceSpec::Mem => vec![OwnAddresses::of_host(1).mac, OwnAddresses::of_host(2).mac],
+        DeviceSpec::Shm(_) => vec![SHM_MAC],
         DeviceSpec::Dgram { own, .. } => vec![own.mac],
         DeviceSpec::AfXdp { interface } => {
             // One without is refused when it is opened.

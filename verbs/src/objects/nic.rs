@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use softnic_runtime::api::{self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, OpenError, OpenOptions};
+use softnic_runtime::forked;
 
 use crate::abi::c_int;
 use crate::environment::usual_transport;
-use crate::fork;
 use crate::message::say;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 use crate::objects::requesters::Requesters;
@@ -101,7 +101,7 @@ impl Owners {
     fn of(spec: &DeviceSpec) -> Owners {
         let interface = match spec {
             DeviceSpec::AfXdp { interface } => Some(interface.clone()),
-            DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
+            DeviceSpec::Mem | DeviceSpec::Shm(_) | DeviceSpec::Dgram { .. } => None,
         };
         Owners { interface, ..Owners::default() }
     }
@@ -170,7 +170,7 @@ impl Nics {
             }
         };
         let descriptors: Vec<c_int> = nics.iter().flat_map(|nic: &Nic| nic.runtime.descriptors()).collect();
-        fork::keep_from_children(&descriptors);
+        forked::keep_from_children(&descriptors);
         Ok(Nics { nics, descriptors })
     }
 
@@ -191,6 +191,6 @@ impl Nics {
 
 impl Drop for Nics {
     fn drop(&mut self) {
-        fork::forget(&self.descriptors);
+        forked::forget(&self.descriptors);
     }
 }

@@ -134,7 +134,7 @@ impl Managed {
                 _ => None,
             };
             match new {
-                Some(listener) => match self.listeners.get(&listener).and_then(|sink| (sink.0)(event)) {
+                Some(listener) => match self.listeners.get(&listener).and_then(|(sink, _)| (sink.0)(event)) {
                     Some(sink) => {
                         self.conns.insert(id, sink);
                         // A program may take its time; as in Linux a peer hears of that when it asks again. Resolutions know no such.

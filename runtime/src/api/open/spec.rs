@@ -1,4 +1,4 @@
-//! The name of a device: `mem`, `afxdp:IF`, `dgram:A,B`, with an address where the backend has none.
+//! The name of a device: `mem`, `shm[:NAME]`, `afxdp:IF`, `dgram:A,B`, with an address where the backend has none.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,12 +7,15 @@ use std::str::FromStr;
 use softnic_wire::MacAddr;
 
 use crate::dgram::{DgramError, DgramSpec};
+use crate::shm::{ShmSpec, ShmSpecError};
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// A wire in memory between two NICs of one process.
     Mem,
+    /// A network in memory that processes of this host share.
+    Shm(ShmSpec),
     /// A network interface, by AF_XDP.
     AfXdp {
         /// Its name.
@@ -59,7 +62,7 @@ fn mac_for(addresses: &[IpAddr]) -> MacAddr {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceSpecError {
     /// There is no such kind of device.
-    #[error("there is no device `{0}`: it must be mem, afxdp:INTERFACE or dgram:OURS,PEERS")]
+    #[error("there is no device `{0}`: it must be mem, shm[:NAME], afxdp:INTERFACE or dgram:OURS,PEERS")]
     Kind(String),
     /// No interface is named.
     #[error("which interface? Write afxdp:INTERFACE, as in afxdp:eth0")]
@@ -70,6 +73,9 @@ pub enum DeviceSpecError {
     /// Not an address.
     #[error("`{0}` is no address: write ip=10.0.0.1/24 or mac=02:00:00:00:00:01")]
     Address(String),
+    /// The name of the network in memory is wrong.
+    #[error(transparent)]
+    Shm(#[from] ShmSpecError),
     /// The names of the sockets are wrong.
     #[error(transparent)]
     Dgram(#[from] DgramError),
@@ -88,6 +94,13 @@ impl FromStr for DeviceSpec {
         };
         if name == "mem" {
             return refuse(DeviceSpec::Mem);
+        }
+        if let Some(network) = name.strip_prefix("shm").filter(|rest| rest.is_empty() || rest.starts_with(':')) {
+            let (network, mode) = match network.split_once(",mode=") {
+                Some((network, mode)) => (network, Some(mode)),
+                None => (network, None),
+            };
+            return refuse(DeviceSpec::Shm(ShmSpec::parse(network.strip_prefix(':'), mode)?));
         }
         if let Some(interface) = name.strip_prefix("afxdp:") {
             if interface.is_empty() {
@@ -123,6 +136,7 @@ impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DeviceSpec::Mem => f.write_str("mem"),
+            DeviceSpec::Shm(spec) => spec.fmt(f),
             DeviceSpec::AfXdp { interface } => write!(f, "afxdp:{interface}"),
             DeviceSpec::Dgram { spec, .. } => {
                 write!(f, "dgram:{},{}", spec.local.display(), spec.remote.display())
@@ -139,6 +153,9 @@ mod tests {
     fn every_kind_and_its_mistakes() {
         let parse = |s: &str| s.parse::<DeviceSpec>();
         assert_eq!(parse("mem").unwrap(), DeviceSpec::Mem);
+        for name in ["shm", "shm:a-1.b", "shm:/run/rdma", "shm:/run/rdma,mode=0770"] {
+            assert_eq!(parse(name).unwrap().to_string(), name);
+        }
         assert_eq!(parse("afxdp:eth0").unwrap(), DeviceSpec::AfXdp { interface: "eth0".into() });
         let Ok(DeviceSpec::Dgram { spec, own }) =
             parse("dgram:/a,/b,ip=10.0.0.7/24,ip=fd00::7/64,mac=02:00:00:00:00:09")
@@ -157,6 +174,15 @@ mod tests {
             "dgram:/a,/b,ip=x",
             "dgram:/a,/b,mac=1:2",
             "mem,ip=1.2.3.4/8",
+            "shm:",
+            "shm:..",
+            "shm:a/b",
+            "shm:/",
+            "shmoo",
+            "shm,ip=1.2.3.4/8",
+            "shm:a,mode=0770",
+            "shm:/a,mode=0777",
+            "shm:/a,mode=700",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -6,7 +6,8 @@ use softnic_nic::ObjectError;
 
 use super::QueuePair;
 use crate::api::path::{Network, lock};
-use crate::host_network::HostNetworkError;
+use crate::host_network::{self, HostNetworkError};
+use crate::shm::{GroupMember, ShmError};
 
 /// Why a queue pair cannot hear what is sent to a multicast group.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,21 @@ pub enum MulticastError {
     /// The kernel does not join the group.
     #[error(transparent)]
     Kernel(#[from] HostNetworkError),
+    /// The other processes cannot be told.
+    #[error(transparent)]
+    Shm(#[from] ShmError),
+}
+
+/// What keeps frames to a group coming to this NIC.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held until it goes")]
+pub(super) enum Membership {
+    /// The kernel is a member, too.
+    Kernel(host_network::Membership),
+    /// Processes that share the network know of it.
+    Shared(GroupMember),
+    /// Everything comes.
+    None,
 }
 
 impl QueuePair {
@@ -28,8 +44,13 @@ impl QueuePair {
     pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
         self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
         let membership = match &self.0.pd.inner().network {
-            Network::Kernel { host, .. } => lock(host).join(group).map(Some),
-            Network::Own => Ok(None),
+            Network::Kernel { host, .. } => {
+                lock(host).join(group).map(Membership::Kernel).map_err(MulticastError::from)
+            }
+            Network::Shared(directory) => {
+                GroupMember::join(directory, group).map(Membership::Shared).map_err(MulticastError::from)
+            }
+            Network::Own => Ok(Membership::None),
         };
         let membership = membership.inspect_err(|_| {
             // It was attached just now.

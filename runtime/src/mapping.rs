@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 
 /// A mapping that can be read and written.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -17,13 +17,18 @@ unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Fresh pages of zeros.
-    pub(super) fn pages(len: usize) -> io::Result<Mapping> {
+    pub(crate) fn pages(len: usize) -> io::Result<Mapping> {
         Mapping::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
     /// What the kernel shares at `offset` of a socket.
-    pub(super) fn shared(socket: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Mapping> {
+    pub(crate) fn shared(socket: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Mapping> {
         Mapping::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset)
+    }
+
+    /// The beginning of a file that other processes map, too; a page is there when it is first touched.
+    pub(crate) fn file(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::map(len, libc::MAP_SHARED, file.as_raw_fd(), 0)
     }
 
     fn map(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Mapping> {
@@ -41,12 +46,12 @@ impl Mapping {
     }
 
     /// The first byte.
-    pub(super) fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Bytes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
@@ -54,7 +59,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When it does not lie there whole, and aligned: the kernel's own offsets do.
-    pub(super) fn at<T>(&self, offset: usize, count: usize) -> NonNull<T> {
+    pub(crate) fn at<T>(&self, offset: usize, count: usize) -> NonNull<T> {
         let end = offset.checked_add(count * size_of::<T>());
         assert!(
             end.is_some_and(|end| end <= self.len) && offset.is_multiple_of(align_of::<T>()),

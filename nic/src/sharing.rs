@@ -1,0 +1,128 @@
+//! Several NICs behind one port, each a process's: for which of them a frame is.
+//!
+//! All have the port's addresses; queue pair numbers tell them apart. The upper [`PROCESS_BITS`] of a number say whose queue pair it is, and
+//! those of a communication id whose connection. Frames to QP1 are looked into: a request is for whoever listens to its service, an answer for
+//! who asked, and what is negotiated for the queue pair that it is about. Nothing here keeps any state, and nothing checks an ICRC: the NIC that a frame
+//! is for does.
+
+use softnic_wire::mad::cm::DATA_LEN;
+use softnic_wire::mad::ip_cm::ServiceId;
+use softnic_wire::mad::{Attribute, Class, HEADER_LEN, MAD_LEN, Repr, vendor};
+use softnic_wire::{Layout, Qpn, bth};
+
+use crate::nic::{Owner, mad_in, negotiated_qp};
+
+/// How many upper bits of a queue pair number, and of a communication id, say whose it is.
+pub const PROCESS_BITS: u32 = 10;
+
+/// A NIC among those of a port. The first number has the queue pairs of management and the last one that of groups, so nobody has these
+/// numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Process(u16);
+
+impl Process {
+    /// The first that there can be.
+    pub const FIRST: Process = Process(1);
+    /// The last one.
+    pub const LAST: Process = Process((1 << PROCESS_BITS) - 2);
+    /// How many there can be.
+    pub const COUNT: usize = Process::LAST.0 as usize;
+
+    /// The process of this number.
+    pub const fn new(number: u32) -> Option<Process> {
+        match number >= Process::FIRST.0 as u32 && number <= Process::LAST.0 as u32 {
+            true => Some(Process(number as u16)),
+            false => None,
+        }
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The one behind it; the first behind the last.
+    pub const fn next(self) -> Process {
+        if self.0 == Process::LAST.0 { Process::FIRST } else { Process(self.0 + 1) }
+    }
+
+    /// The numbers of its queue pairs; of the engine `index`, where an engine is told by so many bits.
+    pub fn owner(self, index: u32, bits: u32) -> Owner {
+        Owner { index: self.number() << bits | index, bits: PROCESS_BITS + bits }
+    }
+
+    /// The process of a queue pair.
+    pub fn of(qpn: Qpn) -> Option<Process> {
+        Process::new(Owner::of(qpn, PROCESS_BITS))
+    }
+
+    /// A communication id of this process, of which the lower bits are drawn.
+    pub const fn comm_id(self, drawn: u32) -> u32 {
+        self.number() << (32 - PROCESS_BITS) | drawn & (u32::MAX >> PROCESS_BITS)
+    }
+
+    /// The process that drew a communication id.
+    pub const fn of_comm_id(id: u32) -> Option<Process> {
+        Process::new(id >> (32 - PROCESS_BITS))
+    }
+}
+
+/// For whom a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addressee {
+    /// A process.
+    Process(Process),
+    /// Whoever listens to this service; where nobody does, the sender, who then refuses it himself.
+    Service(ServiceId),
+    /// Every process: it is for a group.
+    Everybody,
+    /// No process can have it.
+    Nobody,
+}
+
+impl From<Option<Process>> for Addressee {
+    fn from(process: Option<Process>) -> Addressee {
+        process.map_or(Addressee::Nobody, Addressee::Process)
+    }
+}
+
+/// For whom a frame is. It may hold anything.
+#[inline]
+pub fn addressee(frame: &[u8], layout: &Layout) -> Addressee {
+    let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else {
+        return Addressee::Nobody;
+    };
+    match header.dest_qp() {
+        Qpn::GSI => addressee_of_mad(frame, layout),
+        Qpn::MULTICAST => Addressee::Everybody,
+        qpn => Process::of(qpn).into(),
+    }
+}
+
+/// For whom a frame to QP1 is.
+#[cold]
+fn addressee_of_mad(frame: &[u8], layout: &Layout) -> Addressee {
+    let Some(mad) = mad_in(frame, layout).map(|at| &frame[at..at + MAD_LEN]) else { return Addressee::Nobody };
+    match Repr::parse(mad) {
+        Ok(header) if header.mgmt_class == vendor::CLASS => negotiated_qp(frame, layout).and_then(Process::of).into(),
+        Ok(header) if header.mgmt_class == Class::CM => addressee_of_cm(header.attribute_id, &mad[HEADER_LEN..]),
+        _ => Addressee::Nobody,
+    }
+}
+
+/// For whom a message of the connection manager is (IBA 12.6, 12.11): every one but requests has the receiver's own id, mostly behind the sender's.
+fn addressee_of_cm(attribute: Attribute, data: &[u8]) -> Addressee {
+    const SERVICE_ID: usize = 8;
+    const REMOTE_ID: usize = 4;
+    debug_assert_eq!(data.len(), DATA_LEN, "a whole MAD");
+    let id = |at: usize| data[at..].first_chunk().map_or(0, |&bytes| u32::from_be_bytes(bytes));
+    match attribute {
+        Attribute::CM_REQ | Attribute::CM_SIDR_REQ => {
+            let bytes = data[SERVICE_ID..].first_chunk().copied().unwrap_or_default();
+            Addressee::Service(ServiceId(u64::from_be_bytes(bytes)))
+        }
+        // The id of the question.
+        Attribute::CM_SIDR_REP => Process::of_comm_id(id(0)).into(),
+        _ => Process::of_comm_id(id(REMOTE_ID)).into(),
+    }
+}

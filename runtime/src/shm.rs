@@ -1,0 +1,455 @@
+//! Backend `shm`: any number of processes of one host on one network, without privileges.
+//!
+//! Each two processes that talk have a ring in shared memory for each direction. Who sends makes it when it has the first frame, hands it over by
+//! the socket of who receives, and goes on at once: the ring holds the frames until they are read. No third process is needed, and none is on the way. All
+//! processes have the same addresses; [`softnic_nic::sharing`] says for which of them a frame is.
+//!
+//! A process that is stopped, slow or gone stops nobody: when its ring is full and stays full for [`PATIENCE`], frames for it are lost and counted
+//! until it reads again.
+
+mod attendant;
+mod directory;
+mod error;
+mod inlet;
+mod meeting;
+mod outlet;
+mod place;
+mod ring;
+mod trust;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFlags, Timespec, epoll};
+use softnic_nic::sharing::{Addressee, Process, addressee};
+use softnic_wire::{Layout, TxFrame};
+
+pub(crate) use directory::{Directory, GroupMember};
+pub use error::ShmError;
+pub use place::{ShmSpec, ShmSpecError};
+
+use attendant::Door;
+use inlet::Inlet;
+use outlet::{Outlet, Put};
+use ring::IN_FRONT;
+
+use crate::background::Background;
+use crate::io::{MAX_FRAME, PacketIo, TakeLocated, sleep_on};
+use crate::memory_wire::{Incoming, Outgoing, direction};
+
+/// How long the ring of a process may be full before frames for it are lost. Others wait as long, once.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// How soon to look again whether a ring that was full has room.
+const RETRY: Duration = Duration::from_micros(50);
+/// How long a process that was not there is not looked for again.
+const ABSENT: Duration = Duration::from_millis(10);
+/// Frames to itself that a process may have under way.
+const TO_OURSELVES: usize = 64;
+/// Rounds after which to look whether connections have ended, where nothing wakes us.
+const ROUNDS_TO_LOOK: u32 = 4096;
+/// Events of connections taken at a time.
+const EVENTS: usize = 32;
+/// Marks what is known of a connection as that of a ring that we write.
+const WRITTEN: u64 = 1 << 32;
+
+/// What is known of the way to a process.
+#[derive(Debug)]
+enum Way {
+    /// Nobody has asked.
+    Unknown,
+    /// It was not there; it is looked for again after this.
+    Absent(Instant),
+    /// A ring.
+    Ring(Box<Outlet>),
+}
+
+/// A frame that was read, its payload at the beginning of a line.
+#[repr(C, align(64))]
+struct Frame([u8; IN_FRONT + MAX_FRAME]);
+
+/// A process's port to a network in shared memory.
+pub(crate) struct Shm {
+    directory: Arc<Directory>,
+    door: Arc<Door>,
+    attendant: Background,
+    /// Frames to ourselves.
+    to_ourselves: Outgoing,
+    from_ourselves: Incoming,
+    /// To each process, by its number.
+    ways: Vec<Way>,
+    /// Where the last frame went: so, most likely, does the next one, which is therefore written there.
+    last: Option<Process>,
+    /// Those that have got frames in this batch.
+    touched: Vec<Process>,
+    inlets: Vec<Inlet>,
+    /// The one that is read first in the next round, and the name of the next one.
+    turn: usize,
+    next_name: u64,
+    /// Shows that one of the connections, or the door, was written to since the last time that we went to sleep.
+    woken: OwnedFd,
+    /// Shows connections that have ended.
+    ended: OwnedFd,
+    rounds: u32,
+    /// A frame that was written where it does not belong.
+    scratch: Box<[u8; MAX_FRAME]>,
+    /// There is one in `scratch` of so many bytes for a process whose ring is full.
+    held: Option<(Process, usize)>,
+    read: Box<Frame>,
+    lost: u64,
+}
+
+impl Shm {
+    /// Joins a network.
+    pub(crate) fn open(spec: &ShmSpec) -> Result<Shm, ShmError> {
+        let (directory, listener) = Directory::join(&spec.folder()?, spec.mode)?;
+        let door = Arc::new(Door::new()?);
+        let set = || epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from);
+        let (woken, ended) = (set()?, set()?);
+        let door_is = epoll::EventData::new_u64(u64::MAX);
+        epoll::add(&woken, door.wake.as_fd(), door_is, epoll::EventFlags::IN).map_err(io::Error::from)?;
+        let attendant = attendant::start(listener, *directory.trust(), &door)?;
+        let (to_ourselves, from_ourselves) = direction(TO_OURSELVES);
+        Ok(Shm {
+            directory: Arc::new(directory),
+            door,
+            attendant,
+            to_ourselves,
+            from_ourselves,
+            ways: (0..=Process::COUNT).map(|_| Way::Unknown).collect(),
+            last: None,
+            touched: Vec::new(),
+            inlets: Vec::new(),
+            turn: 0,
+            next_name: 0,
+            woken,
+            ended,
+            rounds: 0,
+            scratch: Box::new([0; MAX_FRAME]),
+            held: None,
+            read: Box::new(Frame([0; _])),
+            lost: 0,
+        })
+    }
+
+    /// The network's folder, and our place there.
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Our number among the processes.
+    pub(crate) fn process(&self) -> Process {
+        self.directory.me()
+    }
+
+    /// Has one frame written, and sends it; `false` when there is none.
+    fn send_one(&mut self, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> bool {
+        let mut written = None;
+        if let Some(process) = self.last
+            && let Way::Ring(outlet) = &mut self.ways[process.number() as usize]
+        {
+            match outlet.writer.place() {
+                Ok(Some(place)) => {
+                    let mut tx = TxFrame::new(place);
+                    if !next(&mut tx) {
+                        return false;
+                    }
+                    let len = tx.len();
+                    let located = Layout::locate(&place[..len]);
+                    if located.is_ok_and(|layout| addressee(&place[..len], &layout) == Addressee::Process(process)) {
+                        outlet.commit(len, process, &mut self.touched);
+                        return true;
+                    }
+                    self.scratch[..len].copy_from_slice(&place[..len]);
+                    written = Some(len);
+                }
+                Ok(None) => {}
+                Err(_) => self.forget(process),
+            }
+        }
+        let len = match written {
+            Some(len) => len,
+            None => {
+                let mut tx = TxFrame::new(&mut self.scratch[..]);
+                if !next(&mut tx) {
+                    return false;
+                }
+                tx.len()
+            }
+        };
+        self.send_on(len);
+        true
+    }
+
+    /// Sends the frame in `scratch` to those whom it is for.
+    fn send_on(&mut self, len: usize) {
+        let frame = &self.scratch[..len];
+        let Ok(layout) = Layout::locate(frame) else {
+            // Nothing but RoCE has anybody to go to.
+            self.lost += 1;
+            return;
+        };
+        match addressee(frame, &layout) {
+            Addressee::Process(process) => self.put_or_hold(process, len),
+            Addressee::Service(service) => {
+                let owner = self.directory.owner_of(service).filter(|&owner| self.way_to(owner).is_some());
+                // Who asks for what nobody has is told so by itself.
+                self.put_or_hold(owner.unwrap_or(self.process()), len);
+            }
+            Addressee::Everybody => {
+                if let Some((_, group)) = layout.addresses(frame) {
+                    self.put_to_members(group, len);
+                }
+            }
+            Addressee::Nobody => self.lost += 1,
+        }
+    }
+
+    fn put_to_members(&mut self, group: IpAddr, len: usize) {
+        let mut members = Vec::new();
+        self.directory.for_members(group, |process| members.push(process));
+        for process in members {
+            // Nobody waits for a member.
+            if self.put(process, len) != Put::Done {
+                self.lost += 1;
+            }
+        }
+    }
+
+    fn put_or_hold(&mut self, process: Process, len: usize) {
+        match self.put(process, len) {
+            Put::Done => {}
+            Put::Full => self.held = Some((process, len)),
+            Put::Lost => self.lost += 1,
+        }
+    }
+
+    /// Sends the frame that is held; `false` when there is still no room for it.
+    fn send_held(&mut self) -> bool {
+        let Some((process, len)) = self.held.take() else { return true };
+        self.put_or_hold(process, len);
+        self.held.is_none()
+    }
+
+    /// Puts the frame in `scratch` into the ring to a process.
+    fn put(&mut self, process: Process, len: usize) -> Put {
+        if process == self.process() {
+            return if self.to_ourselves.put(&self.scratch[..len]) { Put::Done } else { Put::Full };
+        }
+        if self.way_to(process).is_none() {
+            return Put::Lost;
+        }
+        let Way::Ring(outlet) = &mut self.ways[process.number() as usize] else { return Put::Lost };
+        match outlet.writer.place() {
+            Ok(Some(place)) => {
+                place[..len].copy_from_slice(&self.scratch[..len]);
+                outlet.commit(len, process, &mut self.touched);
+                self.last = Some(process);
+                Put::Done
+            }
+            Ok(None) => outlet.wait_for_room(),
+            Err(_) => {
+                self.forget(process);
+                Put::Lost
+            }
+        }
+    }
+
+    /// The way to a process, which is made if there is none: `None` when the process is not there.
+    fn way_to(&mut self, process: Process) -> Option<()> {
+        if process == self.process() {
+            return Some(());
+        }
+        match &self.ways[process.number() as usize] {
+            Way::Ring(_) => return Some(()),
+            Way::Absent(until) if Instant::now() < *until => return None,
+            _ => {}
+        }
+        self.make_way(process)
+    }
+
+    #[cold]
+    fn make_way(&mut self, process: Process) -> Option<()> {
+        let name = WRITTEN | u64::from(process.number());
+        let way = match Outlet::open(&self.directory, process).and_then(|o| self.watch(&o.connection, name).map(|()| o))
+        {
+            Ok(outlet) => Way::Ring(Box::new(outlet)),
+            Err(_) => Way::Absent(Instant::now() + ABSENT),
+        };
+        let is_there = matches!(way, Way::Ring(_)).then_some(());
+        self.ways[process.number() as usize] = way;
+        is_there
+    }
+
+    /// The process is gone, or does not keep to the rules.
+    #[cold]
+    fn forget(&mut self, process: Process) {
+        self.ways[process.number() as usize] = Way::Absent(Instant::now() + ABSENT);
+        if self.last == Some(process) {
+            self.last = None;
+        }
+    }
+
+    fn wake_touched(&mut self) {
+        while let Some(process) = self.touched.pop() {
+            if let Way::Ring(outlet) = &mut self.ways[process.number() as usize]
+                && outlet.wake().is_err()
+            {
+                self.forget(process);
+            }
+        }
+    }
+
+    /// Takes over the rings that others brought.
+    #[cold]
+    fn take_over(&mut self, arrivals: Vec<attendant::Arrival>) {
+        for arrival in arrivals {
+            let name = self.next_name % WRITTEN;
+            self.next_name += 1;
+            match self.watch(&arrival.connection, name) {
+                Ok(()) => self.inlets.push(Inlet::new(arrival, name)),
+                Err(_) => self.lost += 1,
+            }
+        }
+    }
+
+    /// Has both sets show what happens on a connection.
+    fn watch(&self, connection: &UnixStream, name: u64) -> io::Result<()> {
+        let name = epoll::EventData::new_u64(name);
+        // Once for each time that it is written to: what was written stays there until we go to sleep.
+        epoll::add(&self.woken, connection, name, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        Ok(epoll::add(&self.ended, connection, name, epoll::EventFlags::RDHUP)?)
+    }
+
+    /// Sees which connections have ended.
+    #[cold]
+    fn forget_ended(&mut self) {
+        for name in names(&self.ended) {
+            if name & WRITTEN == 0 {
+                if let Some(inlet) = self.inlets.iter_mut().find(|inlet| inlet.name == name) {
+                    inlet.end(&self.ended);
+                }
+            } else if let Some(process) = Process::new((name % WRITTEN) as u32) {
+                self.forget(process);
+            }
+        }
+    }
+
+    /// Takes off what woke us. To be done by who goes to sleep alone: others may make rounds while somebody is about to sleep.
+    #[cold]
+    fn drain(&mut self) {
+        self.door.wake.drain();
+        for name in names(&self.woken).filter(|name| name & WRITTEN == 0) {
+            if let Some(inlet) = self.inlets.iter().find(|inlet| inlet.name == name) {
+                meeting::drain(&inlet.connection);
+            }
+        }
+    }
+}
+
+/// The names of the connections that a set shows now, some of them.
+fn names(set: &OwnedFd) -> impl Iterator<Item = u64> + use<> {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let (mut room, mut names) = ([const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS], [0; EVENTS]);
+    // Interrupted: another look follows.
+    let count = epoll::wait(set, &mut room[..], Some(&now)).map_or(0, |(events, _)| {
+        names.iter_mut().zip(events.iter()).for_each(|(name, event)| *name = event.data.u64());
+        events.len()
+    });
+    names.into_iter().take(count)
+}
+
+impl PacketIo for Shm {
+    fn receive(&mut self, limit: usize, take: &mut dyn FnMut(&mut [u8])) -> io::Result<usize> {
+        self.receive_located(limit, &mut |frame, _| take(frame))
+    }
+
+    fn receive_located(&mut self, limit: usize, take: &mut TakeLocated<'_>) -> io::Result<usize> {
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(ROUNDS_TO_LOOK) {
+            self.forget_ended();
+        }
+        if let Some(arrivals) = self.door.arrivals() {
+            self.take_over(arrivals);
+        }
+        let mut taken = self.from_ourselves.take(limit, &mut |frame| {
+            let layout = Layout::locate(frame);
+            take(frame, layout);
+        });
+        let count = self.inlets.len();
+        let (mut ended, first) = (false, self.turn);
+        for at in (first..count).chain(0..first.min(count)) {
+            if taken >= limit {
+                break;
+            }
+            let inlet = &mut self.inlets[at];
+            taken += inlet.read(limit - taken, &mut self.read.0, take);
+            ended |= inlet.is_over();
+        }
+        self.turn = if self.turn + 1 < count { self.turn + 1 } else { 0 };
+        if ended {
+            self.lost += self.inlets.iter().filter(|inlet| inlet.is_over()).map(|inlet| inlet.lost).sum::<u64>();
+            self.inlets.retain(|inlet| !inlet.is_over());
+        }
+        Ok(taken)
+    }
+
+    fn transmit(&mut self, limit: usize, next: &mut dyn FnMut(&mut TxFrame<'_>) -> bool) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < limit && self.send_held() && self.send_one(next) {
+            sent += 1;
+        }
+        self.wake_touched();
+        Ok(sent)
+    }
+
+    fn wait(&mut self, timeout: Duration, also: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let timeout = self.due_in().map_or(timeout, |due| due.min(timeout));
+        match self.prepare_sleep() {
+            true => sleep_on(self.woken.as_fd(), PollFlags::IN, timeout, also),
+            false => Ok(()),
+        }
+    }
+
+    fn readiness(&self) -> io::Result<OwnedFd> {
+        self.woken.try_clone()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.forget_ended();
+        self.drain();
+        self.inlets.iter().for_each(|inlet| inlet.reader.sleep());
+        fence(Ordering::SeqCst);
+        self.from_ourselves.is_empty()
+            && !self.door.has_arrivals()
+            && self.inlets.iter().all(|inlet| inlet.reader.is_empty())
+    }
+
+    fn due_in(&self) -> Option<Duration> {
+        self.held.map(|_| RETRY)
+    }
+
+    /// Those for which nobody was there or the ring was full for long, those that broke the rules, and those of processes that were turned away.
+    fn lost(&self) -> u64 {
+        self.lost + self.door.refused() + self.inlets.iter().map(|inlet| inlet.lost).sum::<u64>()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        // Connections come and go, and tell who forks themselves.
+        let own = [
+            self.woken.as_raw_fd(),
+            self.ended.as_raw_fd(),
+            self.door.wake.as_fd().as_raw_fd(),
+            self.directory.descriptor(),
+        ];
+        own.into_iter().chain(self.attendant.descriptors().iter().copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

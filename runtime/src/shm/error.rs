@@ -1,0 +1,52 @@
+//! Why a process is not on a network of `shm`.
+
+use std::io;
+use std::path::PathBuf;
+
+use softnic_nic::sharing::Process;
+
+/// Why a process is not on a network of `shm`.
+#[derive(Debug, thiserror::Error)]
+pub enum ShmError {
+    /// The folder cannot be made or used.
+    #[error("cannot use the folder {}: {error}; set XDG_RUNTIME_DIR to one that is yours, or name one: shm:/path/to/folder", path.display())]
+    Folder {
+        /// Its name.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The folder belongs to somebody else, or others may enter it.
+    #[error("{} is not to be trusted: {why}", path.display())]
+    Untrusted {
+        /// Its name.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Another version of softnic has the network.
+    #[error("{} is in use by another version of softnic, whose rings are of another kind ({theirs} instead of {ours}): end its processes, or take another name, as in shm:mine", path.display())]
+    Version {
+        /// The folder.
+        path: PathBuf,
+        /// The version of who is there.
+        theirs: String,
+        /// Ours.
+        ours: &'static str,
+    },
+    /// All numbers are taken.
+    #[error(
+        "there are {} processes on this network already, and no more can be told apart: take another one, as in shm:mine",
+        Process::COUNT
+    )]
+    Full,
+    /// Somebody holds the folder's lock, and does not let go.
+    #[error("a process holds the lock {} and does not let go of it", .0.display())]
+    Locked(PathBuf),
+    /// The folder's name is too long for sockets in it.
+    #[error("the name of the folder {} is too long for sockets in it", .0.display())]
+    TooLong(PathBuf),
+    /// The system refused a descriptor, a thread or memory.
+    #[error("the system refused a descriptor, a thread or memory: {0}")]
+    System(#[from] io::Error),
+}

@@ -1,0 +1,76 @@
+//! Whom a process trusts on a network of `shm`: its own user, or a group where the folder is the group's.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Gid, Uid, geteuid};
+
+use super::error::ShmError;
+
+/// Whom a process trusts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Trust {
+    uid: Uid,
+    /// The group whose members are trusted, too.
+    group: Option<Gid>,
+}
+
+impl Trust {
+    /// By a folder, which must be this user's alone, or, if that is wanted, a group's.
+    pub(super) fn of_folder(folder: &Path, group_mode: bool) -> Result<Trust, ShmError> {
+        let untrusted = |why| Err(ShmError::Untrusted { path: folder.into(), why });
+        let about =
+            |path: &Path| fs::symlink_metadata(path).map_err(|error| ShmError::Folder { path: path.into(), error });
+        if let Some(parent) = folder.parent() {
+            let above = about(parent)?;
+            let sticky = above.mode() & 0o1000 != 0;
+            // Who may rename what lies in it can put another folder there.
+            if ![0, geteuid().as_raw()].contains(&above.uid()) || above.mode() & 0o002 != 0 && !sticky {
+                return Err(ShmError::Untrusted { path: parent.into(), why: "others may rename what lies in it" });
+            }
+        }
+        let about = about(folder)?;
+        let (uid, others, group) = (geteuid(), about.mode() & 0o007, about.mode() & 0o070);
+        if !about.is_dir() {
+            return untrusted("it is no folder");
+        }
+        if others & 0o002 != 0 {
+            return untrusted("everybody may write there");
+        }
+        if group_mode {
+            return Ok(Trust { uid, group: Some(Gid::from_raw(about.gid())) });
+        }
+        match () {
+            () if about.uid() != uid.as_raw() => untrusted("it belongs to another user"),
+            () if others | group != 0 => {
+                untrusted("others may enter it; `chmod 700` it, or say by mode= that they are meant to")
+            }
+            () => Ok(Trust { uid, group: None }),
+        }
+    }
+
+    /// The mode of files there.
+    pub(super) fn file_mode(self) -> u32 {
+        if self.group.is_some() { 0o660 } else { 0o600 }
+    }
+
+    /// Lets all who are trusted use a file, whatever the mask of this process is. Only its owner can, and did.
+    pub(super) fn open_to_all(self, file: &File) -> io::Result<()> {
+        match self.group.is_some() && file.metadata()?.uid() == self.uid.as_raw() {
+            true => file.set_permissions(Permissions::from_mode(self.file_mode())),
+            false => Ok(()),
+        }
+    }
+
+    /// The process at the other end of a socket, if it is trusted. Where the folder is a group's, the system asked by the modes of folder and socket
+    /// who may be there.
+    pub(super) fn admits(self, socket: impl AsFd) -> io::Result<Option<i32>> {
+        let peer = socket_peercred(socket)?;
+        let trusted = peer.uid == self.uid || self.group.is_some();
+        Ok(trusted.then(|| peer.pid.as_raw_nonzero().get()))
+    }
+}
