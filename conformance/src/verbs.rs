@@ -2,6 +2,7 @@
 
 mod c_tests;
 mod ends;
+mod host;
 mod judge;
 mod killed;
 mod layouts;
@@ -67,7 +68,9 @@ enum Test {
     C(c_tests::CTest),
     /// A program at both ends of a veth pair.
     Pair(tools::Case),
-    /// The same with Soft-RoCE at one end.
+    /// A program and its peer on one host, without privileges.
+    Host(tools::Case),
+    /// A program at both ends of a veth pair, with Soft-RoCE at one of them.
     Rxe(tools::Case, rxe::Softnic),
     /// What a program that was killed leaves behind.
     Killed(killed::Victim),
@@ -81,6 +84,7 @@ impl Test {
         match self {
             Test::C(test) => format!("c/{}", test.full_name()),
             Test::Pair(case) => format!("pair/{}", case.name()),
+            Test::Host(case) => format!("host/{}", case.name()),
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
@@ -92,7 +96,7 @@ impl Test {
         match self {
             Test::C(test) => !test.is_on_another_wire(),
             Test::Killed(_) | Test::Recorded => true,
-            Test::Pair(case) => case.short,
+            Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) => case.short,
         }
     }
@@ -101,13 +105,14 @@ impl Test {
     fn all() -> Result<Vec<Test>, String> {
         let c = c_tests::all()?.into_iter().map(Test::C);
         let pair = tools::pair().into_iter().map(Test::Pair);
+        let host = tools::host().into_iter().map(Test::Host);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
         let both = |case: tools::Case| {
             let client = case.clone().with_a_slow_server();
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let more = killed.chain([Test::Recorded]);
-        Ok(c.chain(pair).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
+        Ok(c.chain(pair).chain(host).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
 
@@ -221,7 +226,7 @@ pub fn run_short() -> Outcome {
 fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
     catch_interrupts();
     let mut report = Report::default();
-    let (mut pair, mut peer) = (Lazy::default(), Lazy::default());
+    let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
     for (n, test) in (1..).zip(tests) {
         if interrupted() {
             println!("\n{}", report.text());
@@ -231,6 +236,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
         let verdict = match test {
             Test::C(test) => test.run(bench),
             Test::Pair(case) => pair.with(|| pair::Pair::new(bench), |pair| pair.run(case)),
+            Test::Host(case) => host.with(|| host::Host::new(bench), |host| host.run(case)),
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),

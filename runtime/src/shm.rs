@@ -43,8 +43,15 @@ use crate::background::Background;
 use crate::io::{MAX_FRAME, PacketIo, TakeLocated, sleep_on};
 use crate::memory_wire::{Incoming, Outgoing, direction};
 
-/// How long the ring of a process may be full before frames for it are lost. Others wait as long, once.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// How long the ring of a process may be full before frames for it are lost: longer than a live process waits for a core. Others wait as long,
+/// once.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long to keep the core while a ring is full: its reader may be waiting for it.
+const SPIN: Duration = Duration::from_micros(20);
+/// Rounds without a frame after which, every so many of them, others may have the core: a peer is a process of this host, too, and may be
+/// waiting for it.
+const IDLE_ROUNDS: u32 = 1024;
+const ROUNDS_TO_YIELD: u32 = 32;
 /// How soon to look again whether a ring that was full has room.
 const RETRY: Duration = Duration::from_micros(50);
 /// How long a process that was not there is not looked for again.
@@ -96,6 +103,8 @@ pub(crate) struct Shm {
     /// Shows connections that have ended.
     ended: OwnedFd,
     rounds: u32,
+    /// Rounds since the last frame.
+    idle: u32,
     /// A frame that was written where it does not belong.
     scratch: Box<[u8; MAX_FRAME]>,
     /// There is one in `scratch` of so many bytes for a process whose ring is full.
@@ -130,6 +139,7 @@ impl Shm {
             woken,
             ended,
             rounds: 0,
+            idle: 0,
             scratch: Box::new([0; MAX_FRAME]),
             held: None,
             read: Box::new(Frame([0; _])),
@@ -395,6 +405,10 @@ impl PacketIo for Shm {
         if ended {
             self.lost += self.inlets.iter().filter(|inlet| inlet.is_over()).map(|inlet| inlet.lost).sum::<u64>();
             self.inlets.retain(|inlet| !inlet.is_over());
+        }
+        self.idle = if taken > 0 { 0 } else { self.idle.saturating_add(1) };
+        if self.idle > IDLE_ROUNDS && self.idle.is_multiple_of(ROUNDS_TO_YIELD) {
+            std::thread::yield_now();
         }
         Ok(taken)
     }

@@ -118,7 +118,9 @@ pub(super) fn told(why: &str, ends: &[(&str, &Ended)]) -> String {
 pub(super) struct OnSoftnic {
     softnic: PathBuf,
     namespace: String,
-    interface: String,
+    device: String,
+    /// The folder of the network in memory, where that is the device. Programs have no privileges then.
+    network: Option<PathBuf>,
     address: String,
     temporary: PathBuf,
     output: PathBuf,
@@ -133,7 +135,8 @@ impl OnSoftnic {
         OnSoftnic {
             softnic: bench.softnic.clone(),
             namespace: space.name().into(),
-            interface: interface.into(),
+            device: format!("afxdp:{interface}"),
+            network: None,
             address: address.into(),
             temporary: bench.temporary(),
             output: bench.scratch.0.join(format!("{interface}.out")),
@@ -142,13 +145,23 @@ impl OnSoftnic {
         }
     }
 
+    /// On a network in memory, without any privilege.
+    pub(super) fn sharing(bench: &Bench, space: &Space, network: &Path, name: &str) -> OnSoftnic {
+        let mut end = OnSoftnic::new(bench, space, name, "127.0.0.1");
+        (end.device, end.network) = (format!("shm:{}", network.display()), Some(network.into()));
+        end
+    }
+
     /// Starts words under `softnic run`, with this transport and these faults; what they print goes to a file.
     pub(super) fn spawn(&mut self, options: [Option<&str>; 2], words: &[String]) -> Result<u32, Error> {
         let out = File::create(&self.output).map_err(failed(&self.output))?;
         let errors = out.try_clone().map_err(failed(&self.output))?;
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace]).arg(&self.softnic).arg("run");
-        command.args(["--dev", &format!("afxdp:{}", self.interface)]);
+        command.args(["netns", "exec", &self.namespace]);
+        if self.network.is_some() {
+            command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+        }
+        command.arg(&self.softnic).args(["run", "--dev", &self.device]);
         if let Some(file) = &self.pcap {
             command.arg("--pcap").arg(file);
         }
@@ -216,7 +229,13 @@ impl End for OnSoftnic {
             Ready::Tcp => somebody_listens(child.id()),
             // By such a socket our librdmacm keeps a port.
             Ready::Cm => says("unix", "@softnic-port/"),
-            Ready::Group => says("igmp", GROUP_IN_PROC),
+            Ready::Group => match &self.network {
+                // By such a file processes know of each other's members.
+                Some(network) => fs::read_dir(network).is_ok_and(|mut files| {
+                    files.any(|f| f.is_ok_and(|f| f.file_name().to_string_lossy().starts_with("group-")))
+                }),
+                None => says("igmp", GROUP_IN_PROC),
+            },
         })
     }
 

@@ -227,6 +227,40 @@ pub(super) fn pair() -> Vec<Case> {
     all
 }
 
+/// On one host, over a network in memory: what two processes behind one address have to tell apart.
+pub(super) fn host() -> Vec<Case> {
+    use Prints::{Device, Fabric, Group, OneRow, PingPong, Pings, PingsTwice, SizesUpTo, Status, Ucx};
+    let plain = [
+        ("ibv_devinfo", "-v", Device, true),
+        ("ibv_rc_pingpong", "-c -n 200", PingPong, true),
+        ("ibv_rc_pingpong", "-e", PingPong, false),
+        ("ibv_uc_pingpong", "-n 500", PingPong, true),
+        ("ibv_ud_pingpong", "-n 500", PingPong, true),
+        ("ibv_srq_pingpong", "-n 200", PingPong, true),
+        ("ib_write_bw", "-a -n 20", SizesUpTo(LARGEST), true),
+        ("ib_read_bw", "-a -n 20", SizesUpTo(LARGEST), true),
+        ("ib_send_bw", "-a -n 20", SizesUpTo(LARGEST), false),
+        ("ib_send_bw", "-e -s 65536 -n 200", OneRow, true),
+        ("ib_send_bw", "-c UD -s 1024 -n 400", OneRow, false),
+        ("ib_write_bw", "-b -q 8 -s 65536 -n 100", OneRow, true),
+        ("ib_write_bw", "-R -s 65536 -n 200", OneRow, true),
+        ("ib_atomic_bw", "-n 1000", OneRow, false),
+        ("ib_write_lat", "-n 1000", OneRow, true),
+        ("ib_send_lat", "-e -n 500", OneRow, false),
+        ("rping", "-v -C 100", Pings(100), true),
+        ("rping", "-v -C 20", PingsTwice(20), true),
+        ("ucmatose", "-c 4 -C 10", Status, true),
+        ("udaddy", "-C 10", Status, true),
+        ("mckey", "-C 10", Group, true),
+    ];
+    let plain = plain.map(|(program, options, prints, short)| case(program, options, prints, short));
+    let over = |transport, fault| Case { transport, fault, ..case("rping", "-v -C 50", Pings(50), true) };
+    let lossy = Some("loss=1e-2");
+    let with_loss = [over(Some("sr"), None), over(Some("lowar:32,1"), lossy)];
+    let larger = ucx::cases().into_iter().chain(libfabric::cases()).filter(|case| matches!(case.prints, Ucx | Fabric));
+    plain.into_iter().chain(with_loss).chain(larger).collect()
+}
+
 /// Over LoWAR, which both ends have.
 fn repaired() -> Vec<Case> {
     use Prints::{OneRow, Pings, SizesUpTo};

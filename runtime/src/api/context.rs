@@ -230,10 +230,14 @@ impl Context {
         all
     }
 
-    /// Sends what is owed to peers, for a program that is about to end without destroying its queue pairs.
+    /// Sends what is owed to peers, for a program that is about to end without destroying its queue pairs. Where it shares a port with others,
+    /// nobody finds it any more.
     pub fn settle(&self) {
         for engine in &self.0.engines {
             engine.settle(&mut engine.control(), None);
+        }
+        if let Some(directory) = self.shared_network() {
+            directory.leave();
         }
     }
 

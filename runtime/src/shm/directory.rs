@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ use crate::api::path::lock;
 const VERSION: &str = "softnic shm 1";
 /// How long to wait for the folder's lock, which is held for microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Sockets that are looked at when somebody joins, to remove what the dead left behind.
+const SWEPT: usize = 64;
 /// How long a list of the members of groups is good for.
 const MEMBERS_FRESH: Duration = Duration::from_millis(1);
 
@@ -43,6 +46,7 @@ pub(crate) struct Directory {
     pid: u32,
     /// Services and groups that are this process's, and for how many reasons.
     claims: Mutex<HashMap<String, usize>>,
+    left: AtomicBool,
     members: Mutex<Members>,
 }
 
@@ -94,6 +98,7 @@ impl Directory {
             me: Process::FIRST,
             pid: std::process::id(),
             claims: Mutex::default(),
+            left: AtomicBool::new(false),
             members: Mutex::default(),
         };
         let listener = directory.take_number()?;
@@ -148,15 +153,37 @@ impl Directory {
                 return Err(ShmError::Full);
             }
         };
-        // What the last owner of the number claimed is not this one's.
-        for entry in self.entries()?.filter(|(_, owner)| *owner == candidate) {
-            let _ = fs::remove_file(self.folder.join(entry.0));
-        }
+        self.sweep(candidate)?;
         (&self.lock).rewind()?;
         writeln!(&self.lock, "{VERSION}, last {:04}", candidate.number())?;
         drop(locked);
         self.me = candidate;
         Ok(listener)
+    }
+
+    /// Removes what the dead left behind, some of it at a time, and what the last owner of a number claimed. The folder is locked.
+    fn sweep(&self, taken: Process) -> io::Result<()> {
+        let (mut looked_at, mut dead) = (0, Vec::new());
+        for process in self.processes()? {
+            looked_at += 1;
+            if process != taken && looked_at <= SWEPT && !self.is_alive(process) {
+                // Who cannot be removed stays dead.
+                let _ = fs::remove_file(self.socket_of(process));
+                dead.push(process);
+            }
+        }
+        for (name, owner) in self.entries()? {
+            if owner == taken || dead.contains(&owner) {
+                let _ = fs::remove_file(self.folder.join(name));
+            }
+        }
+        Ok(())
+    }
+
+    /// All that have a socket, alive or not.
+    fn processes(&self) -> io::Result<Vec<Process>> {
+        let names = fs::read_dir(&self.folder)?.flatten().map(|entry| entry.file_name());
+        Ok(names.filter_map(|name| Process::new(name.to_str()?.parse().ok()?)).collect())
     }
 
     /// The number that was given out last, by what the lock file says.
@@ -175,9 +202,7 @@ impl Directory {
     }
 
     fn is_anybody_there(&self) -> io::Result<bool> {
-        let names = fs::read_dir(&self.folder)?.flatten().map(|entry| entry.file_name());
-        let mut processes = names.filter_map(|name| Process::new(name.to_str()?.parse().ok()?));
-        Ok(processes.any(|process| self.is_alive(process)))
+        Ok(self.processes()?.into_iter().any(|process| self.is_alive(process)))
     }
 
     /// The socket of a process.
@@ -311,6 +336,21 @@ impl Directory {
         Ok(claims.filter_map(|name| read_owner(&self.folder.join(&name)).map(|owner| (name, owner))))
     }
 
+    /// Nobody finds this process any more; those who have, still reach it.
+    pub(crate) fn leave(&self) {
+        if std::process::id() != self.pid {
+            return;
+        }
+        // What cannot be removed is found dead by others.
+        for (name, _) in lock(&self.claims).drain() {
+            let _ = fs::remove_file(self.folder.join(name));
+        }
+        // Once: behind this, another process may have the number.
+        if !self.left.swap(true, Ordering::Relaxed) {
+            let _ = fs::remove_file(self.socket_of(self.me));
+        }
+    }
+
     fn member_name(&self, group: IpAddr) -> String {
         format!("group-{group}-{:04}", self.me.number())
     }
@@ -339,14 +379,7 @@ impl Drop for GroupMember {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        if std::process::id() != self.pid {
-            return;
-        }
-        // What cannot be removed is found dead by others.
-        for name in lock(&self.claims).keys() {
-            let _ = fs::remove_file(self.folder.join(name));
-        }
-        let _ = fs::remove_file(self.socket_of(self.me));
+        self.leave();
     }
 }
 

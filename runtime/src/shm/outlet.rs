@@ -8,7 +8,7 @@ use softnic_nic::sharing::Process;
 
 use super::directory::Directory;
 use super::ring::Writer;
-use super::{PATIENCE, meeting};
+use super::{PATIENCE, SPIN, meeting};
 use crate::forked::Kept;
 
 /// What became of a frame.
@@ -59,9 +59,14 @@ impl Outlet {
     /// There is no room: whether to wait for some.
     #[cold]
     pub(super) fn wait_for_room(&mut self) -> Put {
-        match self.full_since.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
-            true => Put::Full,
-            false => Put::Lost,
+        match self.full_since.get_or_insert_with(Instant::now).elapsed() {
+            waited if waited >= PATIENCE => Put::Lost,
+            waited => {
+                if waited >= SPIN {
+                    std::thread::yield_now();
+                }
+                Put::Full
+            }
         }
     }
 

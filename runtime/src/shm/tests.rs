@@ -396,7 +396,8 @@ fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
         .filter(|&n| n != 2)
         .map(|n| {
             let path = folder.0.join(format!("{n:04}"));
-            fs::remove_file(&path).unwrap();
+            // Some of those that are left behind were removed.
+            let _ = fs::remove_file(&path);
             UnixListener::bind(path).unwrap()
         })
         .collect();

@@ -156,6 +156,9 @@ fn requests_find_who_listens_and_answers_who_asked_among_three() {
     assert!(managers[2].listen(&listen, CmSink::channel(to.clone())).is_err());
     assert!(managers[1].listen(&listen, CmSink::channel(to.clone())).is_err(), "twice in one process, too");
     assert!(managers[2].listen(&listen, CmSink::channel(to)).is_err(), "the first claim is still there");
+    drop((managers, nics));
+    let left: Vec<_> = std::fs::read_dir(&place.0).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"], "who is closed is not there any more");
 }
 
 #[test]
