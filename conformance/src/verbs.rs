@@ -2,12 +2,15 @@
 
 mod c_tests;
 mod ends;
+mod fio;
 mod judge;
 mod killed;
 mod layouts;
 mod libfabric;
 mod oracle;
 mod pair;
+mod processes;
+mod qperf;
 mod recorded;
 mod report;
 mod rxe;

@@ -1,8 +1,7 @@
 //! Whether what a program printed is what it prints when all is well.
 
-use super::libfabric;
 use super::tools::{Case, Prints};
-use super::ucx;
+use super::{fio, libfabric, qperf, ucx};
 
 /// Words that no program prints then.
 const BAD: [&str; 8] = ["fail", "error", "couldn't", "unable", "mismatch", "panicked", "invalid data", "unsupported"];
@@ -63,6 +62,8 @@ pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
         Prints::Status | Prints::Group => status(client, "client"),
         Prints::Ucx => ucx::judge(case.options, &client.text),
         Prints::Fabric => libfabric::judge(case.options, &client.text, "client"),
+        Prints::Fio => fio::judge(case.options, &client.text),
+        Prints::Qperf => qperf::judge(case.options, &client.text),
         Prints::OneRow => {
             let rows = rows(&client.text).len();
             if rows == 1 { positive(&client.text) } else { Err(format!("the client prints {rows} results, not one")) }
