@@ -1,5 +1,6 @@
 //! `cargo xtask verbs`: unmodified verbs programs on softnic, with each other and with Linux Soft-RoCE, and C tests of our own.
 
+mod authenticated;
 mod c_tests;
 mod ends;
 mod fio;
@@ -76,6 +77,8 @@ enum Test {
     Killed(killed::Victim),
     /// What `softnic run --pcap` records.
     Recorded,
+    /// `softnic run --auth`, with a peer that has the key or not.
+    Authenticated(authenticated::Client),
 }
 
 impl Test {
@@ -87,6 +90,7 @@ impl Test {
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
+            Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
         }
     }
 
@@ -94,7 +98,7 @@ impl Test {
     fn is_short(&self) -> bool {
         match self {
             Test::C(test) => !test.is_on_another_wire(),
-            Test::Killed(_) | Test::Recorded => true,
+            Test::Killed(_) | Test::Recorded | Test::Authenticated(_) => true,
             Test::Pair(case) => case.short,
             Test::Rxe(case, _) => case.short,
         }
@@ -109,7 +113,8 @@ impl Test {
             let client = case.clone().with_a_slow_server();
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
-        let more = killed.chain([Test::Recorded]);
+        let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
+        let more = killed.chain([Test::Recorded]).chain(authenticated);
         Ok(c.chain(pair).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -236,6 +241,9 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Pair(case) => pair.with(|| pair::Pair::new(bench), |pair| pair.run(case)),
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
+            Test::Authenticated(client) => {
+                pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
+            }
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
         };
         let row = Row { name: test.name(), verdict: verdict.into(), took: begin.elapsed() };

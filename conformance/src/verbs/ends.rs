@@ -127,6 +127,8 @@ pub(super) struct OnSoftnic {
     processes: Mark,
     /// Where the frames of what runs next are recorded, if they are.
     pub(super) pcap: Option<PathBuf>,
+    /// The key file of what runs next, if it authenticates its peers.
+    pub(super) key: Option<PathBuf>,
 }
 
 impl OnSoftnic {
@@ -143,6 +145,7 @@ impl OnSoftnic {
             output,
             child: None,
             pcap: None,
+            key: None,
         }
     }
 
@@ -157,6 +160,9 @@ impl OnSoftnic {
         command.args(["--dev", &format!("afxdp:{}", self.interface)]);
         if let Some(file) = &self.pcap {
             command.arg("--pcap").arg(file);
+        }
+        if let Some(file) = &self.key {
+            command.arg("--auth").arg(file);
         }
         for (name, value) in ["--transport", "--fault"].into_iter().zip(options) {
             command.args(value.into_iter().flat_map(|value| [name, value]));
