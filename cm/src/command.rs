@@ -197,6 +197,28 @@ impl Cm {
         }
     }
 
+    /// The connections whose DREQ has no answer yet.
+    fn unanswered_dreqs(&self) -> impl Iterator<Item = CmId> {
+        self.conns.iter().filter(|(_, conn)| conn.state == State::DreqSent).map(|(&id, _)| id)
+    }
+
+    /// Whether a DREQ has no answer yet.
+    pub fn awaits_drep(&self) -> bool {
+        self.unanswered_dreqs().next().is_some()
+    }
+
+    /// Sends every DREQ again that has no answer yet, before its time: for a program that ends and cannot wait.
+    pub fn repeat_dreqs(&mut self) {
+        let ids: Vec<CmId> = self.unanswered_dreqs().collect();
+        for id in ids {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.request_due = true;
+                self.counters.retransmitted += 1;
+                self.queue(id);
+            }
+        }
+    }
+
     /// Sends a DREQ.
     pub(crate) fn release(&mut self, id: CmId, private_data: [u8; 220]) {
         let conn = &self.conns[&id];

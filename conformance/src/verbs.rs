@@ -1,7 +1,9 @@
 //! `cargo xtask verbs`: unmodified verbs programs on softnic, with each other and with Linux Soft-RoCE, and C tests of our own.
 
+mod authenticated;
 mod c_tests;
 mod ends;
+mod fio;
 mod host;
 mod judge;
 mod killed;
@@ -9,6 +11,8 @@ mod layouts;
 mod libfabric;
 mod oracle;
 mod pair;
+mod processes;
+mod qperf;
 mod recorded;
 mod report;
 mod rxe;
@@ -76,6 +80,8 @@ enum Test {
     Killed(killed::Victim),
     /// What `softnic run --pcap` records.
     Recorded,
+    /// `softnic run --auth`, with a peer that has the key or not.
+    Authenticated(authenticated::Client),
 }
 
 impl Test {
@@ -88,6 +94,7 @@ impl Test {
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
+            Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
         }
     }
 
@@ -95,7 +102,7 @@ impl Test {
     fn is_short(&self) -> bool {
         match self {
             Test::C(test) => !test.is_on_another_wire(),
-            Test::Killed(_) | Test::Recorded => true,
+            Test::Killed(_) | Test::Recorded | Test::Authenticated(_) => true,
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) => case.short,
         }
@@ -111,7 +118,8 @@ impl Test {
             let client = case.clone().with_a_slow_server();
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
-        let more = killed.chain([Test::Recorded]);
+        let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
+        let more = killed.chain([Test::Recorded]).chain(authenticated);
         Ok(c.chain(pair).chain(host).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -239,6 +247,9 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Host(case) => host.with(|| host::Host::new(bench), |host| host.run(case)),
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
+            Test::Authenticated(client) => {
+                pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
+            }
             Test::Rxe(case, softnic) => peer.with(|| rxe::Peer::boot(bench), |peer| peer.run(case, *softnic)),
         };
         let row = Row { name: test.name(), verdict: verdict.into(), took: begin.elapsed() };

@@ -6,9 +6,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use softnic_wire::auth::{TRAILER_LEN, Trailer};
 use softnic_wire::lowar::{RepairHeader, Type};
 use softnic_wire::{Error, ExtHeaders, Layout, Opcode, Psn, Qpn, bth, icrc};
 
+use crate::authenticated::Authenticated;
 use crate::sack::bitmap_len;
 
 /// What can be said of a packet's ICRC.
@@ -71,6 +73,8 @@ pub struct Dissection<'a> {
     pub payload_len: Option<usize>,
     /// The payload as far as it was captured.
     pub payload: &'a [u8],
+    /// The trailer of an authenticated packet, where a [`Decoder`] knows that there is one.
+    pub trailer: Option<Trailer>,
     /// What can be said of the ICRC.
     pub icrc: IcrcVerdict,
     /// What is wrong with the packet itself, apart from its ICRC.
@@ -79,22 +83,60 @@ pub struct Dissection<'a> {
 
 /// Decodes an Ethernet frame of which `frame` was captured.
 pub fn decode_ethernet(frame: &[u8]) -> Result<Dissection<'_>, Error> {
-    decode_at(frame, Layout::locate(frame)?)
+    Decoder::default().decode_ethernet(frame)
 }
 
 /// Decodes a frame whose network header of kind `ethertype` begins at `offset`.
 pub fn decode_network(frame: &[u8], ethertype: u16, offset: usize) -> Result<Dissection<'_>, Error> {
-    decode_at(frame, Layout::locate_network(frame, ethertype, offset)?)
+    Decoder::default().decode_network(frame, ethertype, offset)
 }
 
-fn decode_at(frame: &[u8], layout: Layout) -> Result<Dissection<'_>, Error> {
+/// Decodes the frames of a capture one after the other: what one says about those behind it is remembered.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    authenticated: Authenticated,
+}
+
+impl Decoder {
+    /// Decodes an Ethernet frame of which `frame` was captured.
+    pub fn decode_ethernet<'a>(&mut self, frame: &'a [u8]) -> Result<Dissection<'a>, Error> {
+        self.decode_at(frame, Layout::locate(frame)?)
+    }
+
+    /// Decodes a frame whose network header of kind `ethertype` begins at `offset`.
+    pub fn decode_network<'a>(
+        &mut self,
+        frame: &'a [u8],
+        ethertype: u16,
+        offset: usize,
+    ) -> Result<Dissection<'a>, Error> {
+        self.decode_at(frame, Layout::locate_network(frame, ethertype, offset)?)
+    }
+
+    fn decode_at<'a>(&mut self, frame: &'a [u8], layout: Layout) -> Result<Dissection<'a>, Error> {
+        let packet = decode_at(frame, layout, &self.authenticated)?;
+        self.authenticated.follow(&packet);
+        Ok(packet)
+    }
+}
+
+fn decode_at<'a>(frame: &'a [u8], layout: Layout, authenticated: &Authenticated) -> Result<Dissection<'a>, Error> {
     let Some((src, dst)) = layout.addresses(frame) else {
         return Err(Error::Truncated { what: "IP header", need: layout.udp, have: frame.len() });
     };
-    // The packet's own bytes: not what lies behind it in the frame, and not the ICRC.
-    let body_end = layout.end.saturating_sub(icrc::LEN);
-    let body = frame.get(layout.bth..body_end.min(frame.len())).unwrap_or_default();
-    let fields = PartialBth(body);
+    // The packet's own bytes: not what lies behind it in the frame, and neither ICRC nor trailer.
+    let icrc_at = layout.end.saturating_sub(icrc::LEN);
+    let whole = frame.get(layout.bth..icrc_at.min(frame.len())).unwrap_or_default();
+    let fields = PartialBth(whole);
+    let dest_qp = fields.number(5, 3).map(Qpn::new);
+    let is_authenticated = dest_qp.is_some_and(|qpn| authenticated.contains(src, dst, qpn));
+    let trailer_at = icrc_at.checked_sub(TRAILER_LEN).filter(|&at| is_authenticated && at >= layout.bth + bth::LEN);
+    let captured = |at: usize| frame.get(at..).and_then(<[u8]>::first_chunk);
+    // One that was cut off is there all the same.
+    let trailer_at = trailer_at.filter(|&at| captured(at).is_none_or(|bytes| Trailer::parse(bytes).is_some()));
+    let trailer = trailer_at.and_then(captured).and_then(Trailer::parse);
+    let body_end = trailer_at.unwrap_or(icrc_at);
+    let body = &whole[..whole.len().min(body_end.saturating_sub(layout.bth))];
     let opcode = fields.byte(0).map(Opcode);
     let ext_at = bth::LEN.min(body.len());
     let headers_len = opcode.map_or(0, Opcode::headers_len);
@@ -145,12 +187,13 @@ fn decode_at(frame: &[u8], layout: Layout) -> Result<Dissection<'_>, Error> {
         pkey: fields.number(2, 2).map(|v| v as u16),
         fecn: fields.bit(4, 0x80),
         becn: fields.bit(4, 0x40),
-        dest_qp: fields.number(5, 3).map(Qpn::new),
+        dest_qp,
         ack_req: fields.bit(8, 0x80),
         psn: fields.number(9, 3).map(Psn::new),
         ext,
         payload_len,
         payload,
+        trailer,
         icrc,
         problem,
     })

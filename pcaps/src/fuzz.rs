@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use softnic_wire::{bth, icrc};
 
-use crate::decode::{Dissection, IcrcVerdict, decode_ethernet, decode_network};
+use crate::decode::{Decoder, Dissection, IcrcVerdict};
 use crate::link::Payload;
 use crate::sack::{self, Sack};
 use crate::summary::Summary;
@@ -17,7 +17,7 @@ pub fn fuzz_reader(data: &[u8]) {
 
 /// Number, time, captured and original length of every packet, then how it ended.
 fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
-    let (mut frames, mut summary) = (Vec::new(), Summary::default());
+    let (mut frames, mut decoder, mut summary) = (Vec::new(), Decoder::default(), Summary::default());
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
         Err(e) => return (frames, e.to_string()),
@@ -25,7 +25,7 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     loop {
         match reader.next_frame() {
             Ok(Some(f)) => {
-                look(&f, &mut summary);
+                look(&f, &mut decoder, &mut summary);
                 frames.push((f.number, f.time, f.data.len(), f.original_len));
             }
             Ok(None) => {
@@ -42,10 +42,10 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
 }
 
 /// Decodes a frame as `softnic inspect` does.
-fn look(frame: &Frame<'_>, summary: &mut Summary) {
+fn look(frame: &Frame<'_>, decoder: &mut Decoder, summary: &mut Summary) {
     let decoded = match link::payload(frame.link, frame.data) {
-        Ok(Payload::Ethernet(data)) => decode_ethernet(data),
-        Ok(Payload::Network { ethertype, offset }) => decode_network(frame.data, ethertype, offset),
+        Ok(Payload::Ethernet(data)) => decoder.decode_ethernet(data),
+        Ok(Payload::Network { ethertype, offset }) => decoder.decode_network(frame.data, ethertype, offset),
         Ok(Payload::Unsupported(_)) => return summary.skip(),
         Err(e) => return summary.add_other(&e),
     };

@@ -23,6 +23,7 @@ mod manager;
 mod memory;
 mod messages;
 pub mod peers;
+mod posting;
 mod report;
 mod requester;
 mod responder;

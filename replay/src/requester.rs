@@ -7,12 +7,10 @@
 mod order;
 mod window;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use order::Match;
 use softnic_nic::QpKind;
-use softnic_nic::transports::Datagram;
-use softnic_nic::transports::memory::Access;
 use softnic_wire::aeth::{Credits, NakCode, Syndrome};
 use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::{Psn, Qpn};
@@ -21,16 +19,13 @@ use window::Window;
 use crate::capture::{Packet, sign};
 use crate::findings::{Findings, Words};
 use crate::flows::{Flow, Request};
-use crate::messages::{Message, Segment, is_outlier};
+use crate::messages::{Segment, is_outlier};
 use crate::peers::Rule;
+use crate::posting::Posting;
 use crate::report::Role;
 use crate::rig::{Rig, Sent, Setup};
 
 const ROLE: Role = Role::Requester;
-/// Memory that the messages of a flow may take.
-pub(crate) const MOST: usize = 256 << 20;
-/// Where they lie.
-pub(crate) const BASE: u64 = 0x1000;
 /// No timer runs out sooner, in nanoseconds: 4.096 µs · 2.
 const SHORTEST_TIMEOUT: u64 = 8_192;
 /// Who goes back within this time of a NAK does so because of it, in nanoseconds.
@@ -41,13 +36,9 @@ const PATIENCE: u64 = 200_000_000;
 struct Requester<'a> {
     flow: &'a Flow,
     packets: &'a [Packet],
-    messages: &'a [Message],
     found: &'a mut Findings,
     rig: Rig,
-    /// Where each message lies, and the key of all.
-    places: Vec<u64>,
-    key: u32,
-    posted: usize,
+    posting: Posting<'a>,
     window: Window,
     /// Captured answers that our NIC has not heard of, by index in the flow.
     kept: Vec<usize>,
@@ -69,7 +60,6 @@ struct Requester<'a> {
     skipped: BTreeMap<i64, Sent>,
     /// The last captured requests, the newest behind.
     recent: VecDeque<Request>,
-    addresses: HashMap<(std::net::IpAddr, Qpn, u32), Datagram>,
 }
 
 /// Replays a flow at a requester. `gaps` says that the capture lacks packets in many places, `damaged` that there are some in
@@ -145,10 +135,6 @@ impl<'a> Requester<'a> {
         packets: &'a [Packet],
         found: &'a mut Findings,
     ) -> Option<Requester<'a>> {
-        let total: usize = segment.messages.iter().filter(|m| !m.awaits_data()).map(|m| m.len as usize).sum();
-        if total > MOST {
-            return None;
-        }
         let first = segment.messages.first()?;
         let qkeys = segment.messages.iter().filter_map(|m| packets[m.at].ext.deth.map(|d| d.qkey));
         let setup = Setup {
@@ -157,41 +143,22 @@ impl<'a> Requester<'a> {
                 Service::Ud => QpKind::Ud,
                 _ => QpKind::Rc,
             },
-            transport: None,
-            own: flow.requester,
             own_qp: flow.requester_qp.filter(|q| !matches!(q.value(), 0..2 | 0xff_ffff)).unwrap_or(Qpn::new(2)),
             peer: packets[first.at].dst,
-            peer_qp: flow.responder_qp,
-            mtu: flow.mtu,
-            psn: Psn::new(first.first as u32),
-            rnr_timer: 0,
-            access: Access::REMOTE,
-            work_requests: segment.messages.len() as u32,
             // A key with the highest bit set is the sender's own.
             qkey: qkeys.into_iter().find(|k| k >> 31 == 1).unwrap_or(0),
+            ..Setup::requester(flow, first.first, segment.messages.len())
         };
         let mut rig = Rig::new(&setup)?;
-        let (key, buffer) = rig.register(BASE, total.max(1), Access::NONE)?;
-        let mut at = 0;
-        let mut places = Vec::with_capacity(segment.messages.len());
-        for m in &segment.messages {
-            places.push(BASE + at as u64);
-            if !m.awaits_data() {
-                buffer.write_at(at, &m.data);
-                at += m.len as usize;
-            }
-        }
+        let posting = Posting::new(&mut rig, &segment.messages, packets)?;
         let awaited = segment.messages.iter().filter(|m| m.awaits_data()).map(|m| (m.first, m.first + m.packets));
         Some(Requester {
             captured_behind: captured_behind(flow, packets),
             flow,
             packets,
-            messages: &segment.messages,
             found,
             rig,
-            places,
-            key,
-            posted: 0,
+            posting,
             window: Window::new(first.first, awaited.collect()),
             kept: Vec::new(),
             seen: 0,
@@ -202,33 +169,7 @@ impl<'a> Requester<'a> {
             progress: 0,
             skipped: BTreeMap::new(),
             recent: VecDeque::new(),
-            addresses: HashMap::new(),
         })
-    }
-
-    /// Posts the work requests that have begun by now.
-    fn post_until(&mut self, psn: i64) -> bool {
-        while let Some(m) = self.messages.get(self.posted).filter(|m| m.first <= psn) {
-            let p = &self.packets[m.at];
-            let to = match p.ext.deth {
-                None => None,
-                Some(deth) => {
-                    let key = (p.dst, p.dest_qp, deth.qkey);
-                    let known = self.addresses.get(&key).copied();
-                    let Some(to) = known.or_else(|| self.rig.address(p.dst, p.dest_qp, deth.qkey)) else {
-                        return false;
-                    };
-                    self.addresses.insert(key, to);
-                    Some(to)
-                }
-            };
-            let source = (!m.awaits_data()).then_some((self.places[self.posted], self.key));
-            if !self.rig.post_send(m.op, m.len, source, m.solicited, to) {
-                return false;
-            }
-            self.posted += 1;
-        }
-        true
     }
 
     /// The next packet of our NIC.
@@ -350,7 +291,7 @@ impl<'a> Requester<'a> {
             self.seen += 1;
         }
         let reached = self.highest.max(r.psn);
-        if !self.post_until(r.psn) {
+        if !self.posting.post_until(&mut self.rig, r.psn) {
             self.found.unknown(p.number, "a work request that our NIC does not take");
             return false;
         }

@@ -12,11 +12,9 @@ mod fates;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use fates::{Fate, Fates};
-use softnic_nic::QpKind;
-use softnic_nic::transports::memory::Access;
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::Kind;
-use softnic_wire::{Aeth, Psn, Qpn};
+use softnic_wire::{Aeth, Psn};
 
 use crate::capture::Packet;
 use crate::findings::{Findings, Msns};
@@ -186,27 +184,8 @@ impl<'a> Responder<'a> {
         (start, begins): (i64, bool),
     ) -> Option<Responder<'a>> {
         let aeth = |a: &Answer| packets[a.at].ext.aeth.map(|x| x.syndrome);
-        let timer = flow.answers.iter().find_map(|a| match aeth(a) {
-            Some(Syndrome::RnrNak(timer)) => Some(timer.0),
-            _ => None,
-        });
         let fatal = flow.answers.iter().filter(|a| is_fatal(aeth(a))).map(|a| a.psn).min();
-        let by_side = side.qp(flow.responder, flow.responder_qp);
-        let setup = Setup {
-            kind: QpKind::Rc,
-            transport: None,
-            own: flow.responder,
-            own_qp: flow.responder_qp,
-            peer: flow.requester,
-            peer_qp: flow.requester_qp.unwrap_or(Qpn::new(2)),
-            mtu: flow.mtu,
-            psn: Psn::new(start as u32),
-            rnr_timer: timer.unwrap_or(0),
-            access: by_side.and_then(|s| s.access()).unwrap_or(Access::REMOTE),
-            work_requests: 16,
-            qkey: 0,
-        };
-        let mut rig = Rig::new(&setup)?;
+        let mut rig = Rig::new(&Setup::responder(flow, start, packets, side))?;
         let refused = |psn: i64| fatal.is_some_and(|f| psn >= f) && !went_on(flow, packets, fatal.unwrap_or(0));
         let regions = Regions::build(&mut rig, flow, packets, refused, side, rewritten.clone())?;
         let mut copies: BTreeMap<i64, Vec<usize>> = BTreeMap::new();

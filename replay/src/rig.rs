@@ -7,7 +7,12 @@ use softnic_nic::transports::memory::{Access, Bind, PdId};
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{CqId, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge, Transport};
 use softnic_nic::{AddressAttr, Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind, WindowType, next_key};
+use softnic_wire::aeth::Syndrome;
 use softnic_wire::{Addresses, Instant, MacAddr, Node, Opcode, Path, PathMtu, Psn, Qpn, RocePacket, TxFrame};
+
+use crate::capture::Packet;
+use crate::flows::Flow;
+use crate::side::Side;
 
 /// The shortest there is: when the capture shows that the peer's timer ran out, ours has too.
 const TIMEOUT: u8 = 1;
@@ -29,6 +34,49 @@ pub(crate) struct Setup {
     pub(crate) access: Access,
     pub(crate) work_requests: u32,
     pub(crate) qkey: u32,
+}
+
+impl Setup {
+    /// A requester of RC whose first packet has this PSN.
+    pub(crate) fn requester(flow: &Flow, first: i64, work_requests: usize) -> Setup {
+        Setup {
+            kind: QpKind::Rc,
+            transport: None,
+            own: flow.requester,
+            own_qp: flow.requester_qp.unwrap_or(Qpn::new(2)),
+            peer: flow.responder,
+            peer_qp: flow.responder_qp,
+            mtu: flow.mtu,
+            psn: Psn::new(first as u32),
+            rnr_timer: 0,
+            access: Access::REMOTE,
+            work_requests: work_requests as u32,
+            qkey: 0,
+        }
+    }
+
+    /// A responder of RC that expects this PSN first, with the RNR timer that its answers have.
+    pub(crate) fn responder(flow: &Flow, first: i64, packets: &[Packet], side: &Side) -> Setup {
+        let timer = flow.answers.iter().find_map(|a| match packets[a.at].ext.aeth?.syndrome {
+            Syndrome::RnrNak(timer) => Some(timer.0),
+            _ => None,
+        });
+        let by_side = side.qp(flow.responder, flow.responder_qp);
+        Setup {
+            kind: QpKind::Rc,
+            transport: None,
+            own: flow.responder,
+            own_qp: flow.responder_qp,
+            peer: flow.requester,
+            peer_qp: flow.requester_qp.unwrap_or(Qpn::new(2)),
+            mtu: flow.mtu,
+            psn: Psn::new(first as u32),
+            rnr_timer: timer.unwrap_or(0),
+            access: by_side.and_then(|s| s.access()).unwrap_or(Access::REMOTE),
+            work_requests: 16,
+            qkey: 0,
+        }
+    }
 }
 
 /// A packet that our NIC sent.

@@ -7,14 +7,14 @@
 mod requester;
 mod responder;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use softnic_nic::transports::sr::DEFAULT_WINDOW;
 use softnic_nic::transports::{Transport, negotiation};
 use softnic_wire::aeth::{Aeth, Credits, Syndrome};
 use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Extensions, Kind as NegotiationKind, Negotiation, Settings, VERSION};
-use softnic_wire::opcode::Kind;
+use softnic_wire::opcode::{Kind, Service};
 use softnic_wire::sr::{SrEth, SrSettings};
 use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Qpn, Template, TxFrame};
 
@@ -136,6 +136,52 @@ fn compare(ours: &Sent, p: &Packet) -> Option<(String, &'static str)> {
         return Some((format!("bitmap {:02x?}", ours.payload()), "the bitmap says which packets have come"));
     }
     None
+}
+
+/// What our NIC sends: its requests, or its READ responses and values of atomics; and its acknowledgements of the other half.
+struct Outgoing {
+    /// Frames of the peer to our queue pair.
+    template: Template,
+    /// Whether the packets are answers.
+    responses: bool,
+    /// Packets by PSN; and the next.
+    packets: BTreeMap<i64, Sent>,
+    next: i64,
+    /// The last acknowledgement that no captured one has matched.
+    ack: Option<Sent>,
+}
+
+impl Outgoing {
+    fn new(template: Template, first: i64, responses: bool) -> Outgoing {
+        Outgoing { template, responses, packets: BTreeMap::new(), next: first, ack: None }
+    }
+
+    /// Takes what our NIC sends, all of it: everything counts as arrived.
+    fn collect(&mut self, rig: &mut Rig) {
+        loop {
+            let mut any = false;
+            for sent in rig.drain() {
+                let opcode = sent.packet.bth.opcode;
+                let counts = match self.responses {
+                    true => matches!(opcode.kind(), Kind::ReadResponse | Kind::AtomicAcknowledge),
+                    // Requests of negotiations have no numbers.
+                    false => opcode.is_request() && opcode.service() == Service::Sr,
+                };
+                if opcode == Opcode::SR_ACKNOWLEDGE {
+                    self.ack = Some(sent);
+                } else if counts {
+                    let psn = self.next + i64::from(sent.packet.bth.psn.distance(Psn::new(self.next as u32)));
+                    self.next = self.next.max(psn + 1);
+                    self.packets.entry(psn).or_insert(sent);
+                    any = true;
+                }
+            }
+            if !any {
+                return;
+            }
+            acknowledge_all(rig, &self.template, self.next, self.responses);
+        }
+    }
 }
 
 /// Tells our NIC that everything has come that it sent: nothing is kept back, and nothing sent again.

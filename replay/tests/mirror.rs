@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use common::{Frame, explain, load, play, simulate};
+use common::{Altered, Frame, explain, load, play, simulate};
 use softnic_pcaps::Timestamp;
 use softnic_pcaps::decode::decode_ethernet;
 use softnic_replay::Report;
@@ -46,14 +46,6 @@ fn short_link(seed: u64) -> Sim {
     }
 }
 
-fn kind(f: &Frame) -> Option<Kind> {
-    f.packet().map(|p| p.bth.opcode.kind())
-}
-
-fn is_request(f: &Frame) -> bool {
-    f.packet().is_some_and(|p| p.bth.opcode.is_request())
-}
-
 /// The first frame of a simulated run is a request.
 fn requester(frames: &[Frame]) -> IpAddr {
     source(&frames[0]).unwrap()
@@ -75,7 +67,7 @@ fn a_capture_whose_requests_were_recorded_late_is_like_any_other() {
         // Where a NAK makes a requester send again after 5 µs, 3 µs can still be told from that.
         let mut seen = HashSet::new();
         let is_again = |f: &Frame| f.packet().is_some_and(|p| !seen.insert((p.bth.dest_qp, p.bth.psn)));
-        let again = frames.iter().filter(|f| is_request(f)).any(is_again);
+        let again = frames.iter().filter(|f| f.is_request()).any(is_again);
         for nanos in [3_000, if again { 2_500 } else { 20_000 }] {
             let report = play(&late(&frames, from, nanos));
             assert_eq!(report.exit_code(), 0, "seed {seed}, {nanos} ns: {}", explain(&report));
@@ -107,27 +99,16 @@ fn what_is_altered_in_a_capture_with_skew_is_found_as_without() {
     for seed in 0..48 {
         let frames = simulate(&Sim { faults: "".parse().unwrap(), ..short_link(seed) });
         let from = requester(&frames);
-        let middle = |wanted: &dyn Fn(&Frame) -> bool| {
-            let all: Vec<usize> = (0..frames.len()).filter(|&i| wanted(&frames[i])).collect();
-            (all.len() > 8).then(|| all[all.len() / 2])
-        };
-        let mut changed: Vec<(&str, Vec<Frame>)> = Vec::new();
-        let mut change = |what, at: Option<usize>, f: &dyn Fn(&mut Frame)| {
-            if let Some(at) = at {
-                let mut copy = frames.clone();
-                f(&mut copy[at]);
-                changed.push((what, copy));
-            }
-        };
-        let ack = middle(&|f| kind(f) == Some(Kind::Acknowledge));
-        change("the ACK of what was never sent", ack, &|f| f.add_to_psn(5000));
-        change("an ACK too early", ack, &|f| f.add_to_psn(1));
-        change("MSN", ack, &|f| f.change(|bth| bth[14] ^= 1));
-        let value = middle(&|f| kind(f) == Some(Kind::AtomicAcknowledge));
-        change("value", value, &|f| f.change(|bth| bth[20] ^= 1));
-        change("READ PSN", middle(&|f| kind(f) == Some(Kind::ReadResponse)), &|f| f.add_to_psn(5000));
-        change("request PSN", middle(&is_request), &|f| f.add_to_psn(-3));
-        for (what, altered_frames) in changed {
+        let mut copies = Altered::new(&frames);
+        let ack = |f: &Frame| f.is(Kind::Acknowledge);
+        copies.alter("the ACK of what was never sent", ack, |f| f.add_to_psn(5000));
+        copies.alter("an ACK too early", ack, |f| f.add_to_psn(1));
+        copies.alter("MSN", ack, |f| f.change(|bth| bth[14] ^= 1));
+        copies.alter("value", |f| f.is(Kind::AtomicAcknowledge), |f| f.change(|bth| bth[20] ^= 1));
+        copies.alter("READ PSN", |f| f.is(Kind::ReadResponse), |f| f.add_to_psn(5000));
+        copies.alter("request PSN", Frame::is_request, |f| f.add_to_psn(-3));
+        let gone = copies.middle(Frame::is_request);
+        for (what, altered_frames) in copies.copies {
             let plain = play(&altered_frames);
             let report = play(&late(&altered_frames, from, 7_500));
             altered += 1;
@@ -137,7 +118,7 @@ fn what_is_altered_in_a_capture_with_skew_is_found_as_without() {
             assert!(same || report.exit_code() == 1, "seed {seed}, {what}: {}", explain(&report));
         }
         // A request that is not there: what is known of it is the same.
-        let Some(gone) = middle(&is_request) else { continue };
+        let Some(gone) = gone else { continue };
         let mut removed = frames.clone();
         removed.remove(gone);
         let (plain, skewed) = (play(&removed), play(&late(&removed, from, 7_500)));
@@ -155,7 +136,7 @@ fn changed_data_in_a_capture_with_skew_is_found() {
     let from = requester(&frames);
     let shifted = |frames: &[Frame]| late(frames, from, 60_000);
     assert_eq!(play(&shifted(&frames)).exit_code(), 0);
-    for at in (0..frames.len()).filter(|&i| kind(&frames[i]) == Some(Kind::ReadResponse)) {
+    for at in (0..frames.len()).filter(|&i| frames[i].is(Kind::ReadResponse)) {
         let payload = frames[at].packet().unwrap().payload;
         if payload.is_empty() {
             continue;
@@ -200,7 +181,7 @@ fn the_skew_is_well_below_the_time_after_which_a_request_is_sent_again() {
 fn one_answer_before_its_request_is_no_skew() {
     let frames =
         simulate(&Sim { op: Op::Send, size: 20_000, depth: 1, qps: 1, faults: "".parse().unwrap(), ..short_link(0) });
-    let acks: Vec<usize> = (0..frames.len()).filter(|&i| kind(&frames[i]) == Some(Kind::Acknowledge)).collect();
+    let acks: Vec<usize> = (0..frames.len()).filter(|&i| frames[i].is(Kind::Acknowledge)).collect();
     let at = acks[acks.len() / 2];
     // Before all packets of its message.
     let before = acks[acks.len() / 2 - 1] + 1;
@@ -218,7 +199,7 @@ fn connections_with_extensions_have_a_skew_too() {
         let transport = ["sr", "lowar"][seed as usize / 4 % 2].parse().unwrap();
         let sim = Sim { transport, count: 300, faults: "".parse().unwrap(), depth: 1, qps: 1, ..short_link(seed) };
         let frames = simulate(&sim);
-        let is_data = |f: &&Frame| is_request(f) && f.packet().is_some_and(|p| p.bth.opcode.service() != Service::Ud);
+        let is_data = |f: &&Frame| f.is_request() && f.packet().is_some_and(|p| p.bth.opcode.service() != Service::Ud);
         let from = frames.iter().find(is_data).and_then(source).unwrap();
         let report = play(&late(&frames, from, 5_000));
         assert_eq!(report.exit_code(), 0, "seed {seed}: {}", explain(&report));

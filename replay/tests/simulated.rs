@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Frame, explain, play, simulate};
+use common::{Altered, Frame, explain, play, simulate};
 use softnic_sim::{Op, Options as Sim, Transport};
 use softnic_wire::opcode::Kind;
 
@@ -86,30 +86,15 @@ fn what_is_altered_in_our_own_captures_is_found() {
     let mut altered = 0;
     for seed in 0..56 {
         let frames = simulate(&options(seed));
-        let is = |f: &Frame, wanted: fn(Kind) -> bool| f.packet().is_some_and(|p| wanted(p.bth.opcode.kind()));
-        // Somewhere in the middle, so that there is something before and after.
-        let middle = |wanted: fn(Kind) -> bool| {
-            let all: Vec<usize> = (0..frames.len()).filter(|&i| is(&frames[i], wanted)).collect();
-            (all.len() > 8).then(|| all[all.len() / 2])
-        };
-        let mut changed: Vec<(&str, Vec<Frame>)> = Vec::new();
-        let mut change = |what, at: Option<usize>, f: &dyn Fn(&mut Frame)| {
-            if let Some(at) = at {
-                let mut copy = frames.clone();
-                f(&mut copy[at]);
-                changed.push((what, copy));
-            }
-        };
-        let ack = middle(|k| k == Kind::Acknowledge);
-        change("ACK PSN", ack, &|f| f.add_to_psn(1000));
-        change("MSN", ack, &|f| f.change(|bth| bth[14] ^= 1));
-        let value = middle(|k| k == Kind::AtomicAcknowledge);
-        change("atomic", value, &|f| f.change(|bth| bth[20] ^= 1));
-        change("MSN of an atomic", value, &|f| f.change(|bth| bth[14] ^= 1));
-        change("READ PSN", middle(|k| k == Kind::ReadResponse), &|f| f.add_to_psn(5000));
-        let request = |k| matches!(k, Kind::Send | Kind::Write | Kind::ReadRequest | Kind::FetchAdd);
-        change("request PSN", middle(request), &|f| f.add_to_psn(-3));
-        for (what, frames) in changed {
+        let mut copies = Altered::new(&frames);
+        let (ack, value) = (|f: &Frame| f.is(Kind::Acknowledge), |f: &Frame| f.is(Kind::AtomicAcknowledge));
+        copies.alter("ACK PSN", ack, |f| f.add_to_psn(1000));
+        copies.alter("MSN", ack, |f| f.change(|bth| bth[14] ^= 1));
+        copies.alter("atomic", value, |f| f.change(|bth| bth[20] ^= 1));
+        copies.alter("MSN of an atomic", value, |f| f.change(|bth| bth[14] ^= 1));
+        copies.alter("READ PSN", |f| f.is(Kind::ReadResponse), |f| f.add_to_psn(5000));
+        copies.alter("request PSN", Frame::is_request, |f| f.add_to_psn(-3));
+        for (what, frames) in copies.copies {
             altered += 1;
             let report = play(&frames);
             assert_eq!(report.exit_code(), 1, "seed {seed}, {what}: not found\n{}", explain(&report));

@@ -6,8 +6,10 @@ use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{CqId, Transport};
+use softnic_nic::transports::{CqId, Secret, Transport};
 use softnic_nic::{Connection, ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_wire::auth::TRAILER_LEN;
+use softnic_wire::lowar::RepairHeader;
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -78,11 +80,14 @@ pub struct Pair<'a> {
     /// What is between them.
     pub network: Network,
     config: PairConfig,
+    secret: Option<Secret>,
     random: Random,
 }
 
 /// Room for headers when the payload is elided.
 const HEADERS: usize = 128;
+/// Room around a payload that is not: a repair packet of LoWAR with the trailer of an authenticated connection has the most.
+const AROUND: usize = HEADERS + TRAILER_LEN + RepairHeader::LEN;
 /// Room for what is never elided: the negotiation's MADs, and acknowledgements with as much of a bitmap as fits.
 pub(crate) const WHOLE: usize = 640;
 
@@ -95,7 +100,7 @@ impl<'a> Pair<'a> {
     /// Two hosts without queue pairs.
     pub fn over(network: Network, config: PairConfig) -> Pair<'a> {
         let max_frame = match config.payload {
-            PayloadMode::Real => config.mtu.bytes() as usize + HEADERS,
+            PayloadMode::Real => config.mtu.bytes() as usize + AROUND,
             PayloadMode::Elided if config.transport.extension() != Extensions::NONE => WHOLE,
             PayloadMode::Elided => HEADERS,
         };
@@ -114,7 +119,7 @@ impl<'a> Pair<'a> {
         });
         let links = network.lay(&mut sim, &config, max_frame);
         let random = Random::stream(config.seed, 3);
-        Pair { sim, sides, links, network, config, random }
+        Pair { sim, sides, links, network, config, secret: None, random }
     }
 
     /// Connects each host to itself, by a link like the one between them, for queue pairs that talk to others of their NIC.
@@ -132,6 +137,11 @@ impl<'a> Pair<'a> {
         self.config.first_psn = None;
     }
 
+    /// From now on queue pairs that [`Pair::connect`] makes authenticate each other. Their frames must carry their payload.
+    pub fn authenticate(&mut self, secret: Secret) {
+        self.secret = Some(secret);
+    }
+
     /// Makes a queue pair on each side and connects them; their numbers.
     pub fn connect(&mut self) -> Result<[Qpn; 2], ModifyError> {
         let mut qpns = [Qpn::new(0); 2];
@@ -142,7 +152,11 @@ impl<'a> Pair<'a> {
                 limit_flight: self.config.limit_flight,
                 ..QpInit::new(self.config.transport.kind(), pd, send_cq, recv_cq, self.config.caps)
             };
-            qpns[host] = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+            let nic = self.sim.nic(host);
+            qpns[host] = nic.create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
+            if let Some(secret) = &self.secret {
+                nic.authenticate(qpns[host], secret).map_err(|_| ModifyError::NoSuchQp)?;
+            }
         }
         self.ready(self.config.transport.kind(), &[(A, qpns[A]), (B, qpns[B])])?;
         Ok(qpns)

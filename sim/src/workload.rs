@@ -13,7 +13,7 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, Secret, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_wire::{Qpn, grh};
@@ -25,6 +25,8 @@ use crate::report::{CompletionTimes, Report};
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
 const MAX_BUFFER: u64 = 8 << 20;
+/// The stream of random numbers that the secret of authenticated runs is drawn from.
+const SECRET: u64 = 1000;
 const ADDRESS: [u64; 2] = [0x10_0000_0000, 0x20_0000_0000];
 
 /// One connection of the workload.
@@ -119,6 +121,11 @@ impl<'a, 'p> Run<'a, 'p> {
             seed: o.seed,
             first_psn: None,
         });
+        if o.auth {
+            let mut secret = Random::stream(o.seed, SECRET);
+            let secret = Secret::new(&std::array::from_fn::<u8, 32, _>(|_| secret.next_u32() as u8));
+            pair.authenticate(secret.map_err(|_| SimError::Options("there is no such secret"))?);
+        }
         let header = if !o.transport.kind().is_connected() { grh::LEN } else { 0 };
         let size = u64::from(o.size).max(1);
         let stride = [size, size + header as u64];

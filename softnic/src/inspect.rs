@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use softnic_pcaps::decode::{self, Dissection};
+use softnic_pcaps::decode::{Decoder, Dissection};
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
 use softnic_pcaps::{Frame, LinkType, Payload, Reader, Timestamp};
@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         } else {
             Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal())))
         },
+        decoder: Decoder::default(),
         summary: Summary::default(),
         unsupported: None,
         out: BufWriter::with_capacity(1 << 16, stdout.lock()),
@@ -167,6 +168,7 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
 struct View<'a, W: Write> {
     qps: &'a [Qpn],
     output: Output,
+    decoder: Decoder,
     summary: Summary,
     unsupported: Option<LinkType>,
     out: W,
@@ -184,8 +186,8 @@ struct Shown<'a> {
 impl<W: Write> View<'_, W> {
     fn show(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
-            Ok(Payload::Ethernet(data)) => decode::decode_ethernet(data),
-            Ok(Payload::Network { ethertype, offset }) => decode::decode_network(frame.data, ethertype, offset),
+            Ok(Payload::Ethernet(data)) => self.decoder.decode_ethernet(data),
+            Ok(Payload::Network { ethertype, offset }) => self.decoder.decode_network(frame.data, ethertype, offset),
             Ok(Payload::Unsupported(link)) => {
                 self.unsupported = Some(link);
                 Err(Error::Malformed { what: "frame", why: "its link type is not understood" })

@@ -24,6 +24,7 @@ use crate::Common;
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
   softnic sim --size 64K --depth 2 --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
+  softnic sim --auth --size 64K --fault loss=1e-3,dup=1e-3 --json
   softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,ab.queue=2M,ab.ecn=5K:200K:0.01
   softnic sim --topology docs/topologies/dumbbell.toml
   softnic sim --topology docs/topologies/dumbbell.toml --pcap run.pcapng --pcap-link s0-s1
@@ -80,6 +81,9 @@ pub(crate) struct Args {
     /// down=FROM+FOR, @FILE (a script of targeted events). ab. or ba. before a key: from the requester, or to it, alone
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
     fault: Spec,
+    /// Authenticate every packet of rc, sr or lowar, by a secret that is drawn from the seed
+    #[arg(long)]
+    auth: bool,
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
     #[arg(long, default_value = "real", value_enum)]
     payload: PayloadArg,
@@ -92,7 +96,7 @@ pub(crate) struct Args {
     pcap_link: Option<String>,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "retry", "fault", "payload"])]
+        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth"])]
     topology: Option<String>,
 }
 
@@ -166,6 +170,7 @@ impl Args {
                 PayloadArg::Real => PayloadMode::Real,
                 PayloadArg::None => PayloadMode::Elided,
             },
+            auth: self.auth,
             seed,
         }
     }
@@ -255,6 +260,11 @@ fn print_json(args: &Args, r: &Report) -> io::Result<()> {
         "digest": format!("{:016x}", r.digest),
     });
     let (a, b) = (&r.requester, &r.responder);
+    if args.auth {
+        value["auth"] = json!(true);
+        value["rx_auth_failed"] = json!(a.rx_auth_failed + b.rx_auth_failed);
+        value["rx_auth_replayed"] = json!(a.rx_auth_replayed + b.rx_auth_replayed);
+    }
     let marks = a.np_ecn_marked_roce_packets + b.np_ecn_marked_roce_packets;
     if args.cc != Cc::None || marks > 0 {
         value["cc"] = json!(args.cc.name());

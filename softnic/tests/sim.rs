@@ -52,6 +52,38 @@ fn the_json_has_every_field_of_the_contract() {
 }
 
 #[test]
+fn authenticated_packets_are_longer_and_nothing_else_is_taken() {
+    for transport in ["rc", "sr", "lowar:8,2"] {
+        let args = ["--size", "5000", "--count", "40", "--rtt", "50us", "--transport", transport];
+        let plain = json(&args);
+        assert_eq!(plain.get("auth"), None);
+        let v = json(&[&args[..], &["--auth"]].concat());
+        let number = |field: &str| v[field].as_u64();
+        assert_eq!(
+            (v["auth"].as_bool(), number("completed"), number("failed")),
+            (Some(true), Some(40), Some(0)),
+            "{v}"
+        );
+        assert_eq!((number("rx_auth_failed"), number("rx_auth_replayed")), (Some(0), Some(0)), "{v}");
+        assert_eq!(v["tx_packets"], plain["tx_packets"], "{transport}: the trailer takes no payload's place");
+        let [with, without] = [&v, &plain].map(|v| v["goodput_gbps"].as_f64().unwrap());
+        assert!(with < without, "{transport}: {with} with trailers, {without} without");
+        // Copies that the network makes are dropped.
+        let faults = ["--auth", "--fault", "dup=0.1,loss=0.01"];
+        let v = json(&[&args[..], &faults].concat());
+        assert!(v["rx_auth_replayed"].as_u64() > Some(0) && v["completed"] == 40, "{v}");
+    }
+    for (args, word) in [
+        (["--auth", "--transport", "uc"], "only rc, sr and lowar have authentication"),
+        (["--auth", "--payload", "none"], "--auth needs --payload real"),
+    ] {
+        let (code, said) = refusal(&args);
+        assert_eq!((code, said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
 fn lowar_repairs_what_rc_sends_again_and_says_how_much() {
     // A seed that loses no two packets of a block.
     let lossy = ["--size", "256K", "--count", "40", "--depth", "16", "--rtt", "10ms", "--fault", "ab.loss=1e-3"];

@@ -10,6 +10,7 @@
 use core::fmt;
 use core::ops::Range;
 
+use crate::bytes::array;
 use crate::settings::ExtensionSettings;
 
 /// Bytes of the epoch.
@@ -20,6 +21,24 @@ pub const TAG_LEN: usize = 16;
 pub const TRAILER_LEN: usize = EPOCH_LEN + TAG_LEN;
 /// The last epoch of a connection.
 pub const MAX_EPOCH: u64 = (1 << 48) - 1;
+
+/// The trailer of an authenticated packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trailer {
+    /// Which packet of its sender on this connection it is, from 1.
+    pub epoch: u64,
+    /// The tag.
+    pub tag: [u8; TAG_LEN],
+}
+
+impl Trailer {
+    /// Reads a trailer; `None` when the epoch is none that there is.
+    #[inline]
+    pub fn parse(bytes: &[u8; TRAILER_LEN]) -> Option<Trailer> {
+        let epoch = u64::from_be_bytes(array(bytes, 0));
+        (epoch <= MAX_EPOCH).then(|| Trailer { epoch, tag: array(bytes, EPOCH_LEN) })
+    }
+}
 
 /// The MTU that a link must have for connections of this path MTU: the longest packet is a WRITE with immediate of Selective Repeat.
 pub const fn link_mtu(path_mtu: u32, over_ipv6: bool) -> u32 {

@@ -123,6 +123,24 @@ fn a_dreq_without_an_answer_ends_it_all_the_same() {
 }
 
 #[test]
+fn a_program_that_ends_has_its_lost_dreq_sent_again_at_once() {
+    let mut pair = Pair::new();
+    let [a, b] = pair.connected([17, 18]);
+    assert!(!pair.a.awaits_drep());
+    pair.a.disconnect(pair.now, a, &[]).unwrap();
+    assert_eq!(kinds(&pair.sent_by_a()), ["DREQ"], "it is lost");
+    assert!(pair.a.awaits_drep() && pair.sent_by_a().is_empty());
+    pair.a.repeat_dreqs();
+    pair.carry();
+    assert_eq!(pair.event_b(), ended(b, Disconnect::Peer));
+    pair.b.disconnect(pair.now, b, &[]).unwrap();
+    pair.carry();
+    assert!(!pair.a.awaits_drep(), "it is answered");
+    pair.a.repeat_dreqs();
+    assert!(pair.sent_by_a().is_empty());
+}
+
+#[test]
 fn a_dreq_overtakes_the_rtu() {
     let mut pair = Pair::new();
     let [a, b] = pair.replied([17, 18]);

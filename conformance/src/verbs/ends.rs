@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::Bench;
 use super::judge::{self, Ended};
+use super::processes::Mark;
 use super::tools::{Case, GROUP_IN_PROC, PORT, Prints, Ready};
 use crate::guest::{Error, Guest, Space, failed, interrupted};
 
@@ -125,13 +126,17 @@ pub(super) struct OnSoftnic {
     temporary: PathBuf,
     output: PathBuf,
     child: Option<Child>,
+    processes: Mark,
     /// Where the frames of what runs next are recorded, if they are.
     pub(super) pcap: Option<PathBuf>,
+    /// The key file of what runs next, if it authenticates its peers.
+    pub(super) key: Option<PathBuf>,
 }
 
 impl OnSoftnic {
     /// At this interface of a namespace.
     pub(super) fn new(bench: &Bench, space: &Space, interface: &str, address: &str) -> OnSoftnic {
+        let output = bench.scratch.0.join(format!("{interface}.out"));
         OnSoftnic {
             softnic: bench.softnic.clone(),
             namespace: space.name().into(),
@@ -139,9 +144,11 @@ impl OnSoftnic {
             network: None,
             address: address.into(),
             temporary: bench.temporary(),
-            output: bench.scratch.0.join(format!("{interface}.out")),
+            processes: Mark::new(&output.to_string_lossy()),
+            output,
             child: None,
             pcap: None,
+            key: None,
         }
     }
 
@@ -154,6 +161,8 @@ impl OnSoftnic {
 
     /// Starts words under `softnic run`, with this transport and these faults; what they print goes to a file.
     pub(super) fn spawn(&mut self, options: [Option<&str>; 2], words: &[String]) -> Result<u32, Error> {
+        // What the program before left running may hold the interface.
+        self.processes.end_all();
         let out = File::create(&self.output).map_err(failed(&self.output))?;
         let errors = out.try_clone().map_err(failed(&self.output))?;
         let mut command = Command::new("ip");
@@ -165,6 +174,9 @@ impl OnSoftnic {
         if let Some(file) = &self.pcap {
             command.arg("--pcap").arg(file);
         }
+        if let Some(file) = &self.key {
+            command.arg("--auth").arg(file);
+        }
         for (name, value) in ["--transport", "--fault"].into_iter().zip(options) {
             command.args(value.into_iter().flat_map(|value| [name, value]));
         }
@@ -173,6 +185,7 @@ impl OnSoftnic {
         if let Some(scratch) = self.output.parent() {
             command.current_dir(scratch);
         }
+        self.processes.put_on(&mut command);
         command.env("TMPDIR", &self.temporary).stdin(Stdio::null()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(|e| Error::Failed(format!("`ip netns exec` cannot be started: {e}")))?;
         let pid = child.id();
@@ -247,18 +260,22 @@ impl End for OnSoftnic {
     }
 
     fn stop(&mut self) -> Result<Ended, Error> {
-        if let Some(child) = &mut self.child {
+        if let Some(mut child) = self.child.take() {
             // softnic passes it on, and removes its folder.
-            let _ = Pid::from_raw(child.id() as i32).map(|pid| kill_process(pid, Signal::TERM));
+            let launcher = Pid::from_raw(child.id() as i32);
+            let _ = launcher.map(|pid| kill_process(pid, Signal::TERM));
             let begin = Instant::now();
             while child.try_wait().map_err(failed(&self.output))?.is_none() {
-                if begin.elapsed() > GRACE {
-                    let _ = child.kill();
+                match begin.elapsed() {
+                    waited if waited > 2 * GRACE => drop(child.kill()),
+                    // A program that does not heed it is killed; softnic stays to remove the folder.
+                    waited if waited > GRACE => self.processes.kill_others(launcher),
+                    _ => {}
                 }
                 std::thread::sleep(NAP);
             }
         }
-        self.child = None;
+        self.processes.end_all();
         Ok(Ended { code: None, text: self.text() })
     }
 

@@ -1,8 +1,7 @@
 //! Whether what a program printed is what it prints when all is well.
 
-use super::libfabric;
 use super::tools::{Case, Prints};
-use super::ucx;
+use super::{fio, libfabric, qperf, ucx};
 
 /// Words that no program prints then.
 const BAD: [&str; 8] = ["fail", "error", "couldn't", "unable", "mismatch", "panicked", "invalid data", "unsupported"];
@@ -63,6 +62,8 @@ pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
         Prints::Status | Prints::Group => status(client, "client"),
         Prints::Ucx => ucx::judge(case.options, &client.text),
         Prints::Fabric => libfabric::judge(case.options, &client.text, "client"),
+        Prints::Fio => fio::judge(case.options, &client.text),
+        Prints::Qperf => qperf::judge(case.options, &client.text),
         Prints::OneRow => {
             let rows = rows(&client.text).len();
             if rows == 1 { positive(&client.text) } else { Err(format!("the client prints {rows} results, not one")) }
@@ -83,9 +84,14 @@ fn ping_pong(ended: &Ended, end: &str) -> Result<(), String> {
     if seen { Ok(()) } else { Err(format!("the {end} does not say how long it took")) }
 }
 
+/// What rping says on stderr. That is not buffered and stdout is, so it may stand in the midst of a line.
+const ON_STDERR: [&str; 3] =
+    ["client DISCONNECT EVENT...\n", "server DISCONNECT EVENT...\n", "wait for RDMA_READ_ADV state 10\n"];
+
 /// Every ping has its line.
 fn pings(ended: &Ended, end: &str, count: u32) -> Result<(), String> {
-    let seen = ended.text.lines().filter(|line| line.contains("ping data: rdma-ping-")).count();
+    let text = ON_STDERR.iter().fold(ended.text.clone(), |text, said| text.replace(said, ""));
+    let seen = text.lines().filter(|line| line.contains("ping data: rdma-ping-")).count();
     if seen == count as usize { Ok(()) } else { Err(format!("the {end} prints {seen} pings, not {count}")) }
 }
 
@@ -195,5 +201,14 @@ mod tests {
         assert!(judge(&Ended { code: Some(1), ..good.clone() }, &good).unwrap_err().contains("server exits with 1"));
         assert!(judge(&good, &Ended { code: None, ..good.clone() }).is_err());
         assert!(judge(&good, &ended("2 20 1.0 1.0 1.0\n Completion with error at client")).is_err());
+    }
+
+    #[test]
+    fn a_ping_whose_line_was_interrupted_by_stderr_counts() {
+        let line = |n| format!("ping data: rdma-ping-{n}: ABC\n");
+        let torn = format!("{}pinclient DISCONNECT EVENT...\ng data: rdma-ping-1: ABC\n{}", line(0), line(2));
+        let ended = Ended { code: Some(0), text: torn };
+        assert_eq!(pings(&ended, "client", 3), Ok(()));
+        assert!(pings(&ended, "client", 4).is_err());
     }
 }

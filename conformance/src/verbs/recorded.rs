@@ -37,15 +37,21 @@ pub(super) fn run(bench: &Bench, pair: &mut Pair) -> Result<(), Error> {
     judged.map_err(Error::Failed)
 }
 
-/// Every packet whole, and all messages of both ends there.
-fn inspect(softnic: &Path, file: &Path) -> Result<(), String> {
+/// What `softnic inspect --json` says of a capture: a value for each packet, and the summary behind them.
+pub(super) fn inspected(softnic: &Path, file: &Path) -> Result<Vec<Value>, String> {
     let output = Command::new(softnic).args(["inspect", "--json"]).arg(file).output();
     let output = output.map_err(|e| format!("`softnic inspect` cannot be started: {e}"))?;
     if !output.status.success() {
         return Err(format!("`softnic inspect`: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let summary: Value = serde_json::from_str(text.lines().next_back().unwrap_or_default()).unwrap_or_default();
+    let value = |line| serde_json::from_str(line).map_err(|e| format!("`softnic inspect` prints no JSON: {e}"));
+    text.lines().map(value).collect()
+}
+
+/// Every packet whole, and all messages of both ends there.
+fn inspect(softnic: &Path, file: &Path) -> Result<(), String> {
+    let summary = inspected(softnic, file)?.pop().unwrap_or_default();
     let count = |path: &str| summary.pointer(path).and_then(Value::as_u64).unwrap_or(0);
     let sends: u64 = summary
         .pointer("/summary/opcodes")

@@ -110,6 +110,7 @@ impl Report {
                 "pair" => "softnic and softnic, AF_XDP",
                 "killed" => "softnic and softnic, AF_XDP, SIGKILL",
                 "recorded" => "softnic and softnic, AF_XDP, `--pcap`",
+                "auth" => "softnic and softnic, AF_XDP, `--auth`",
                 "rxe" => "softnic and Soft-RoCE, AF_XDP",
                 other => other,
             };

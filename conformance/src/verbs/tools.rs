@@ -1,6 +1,6 @@
 //! The programs that are run at both ends, and what their output must be.
 
-use super::{libfabric, ucx};
+use super::{fio, libfabric, qperf, ucx};
 
 /// Where servers wait that do not listen by the connection manager.
 pub(super) const PORT: u16 = 18515;
@@ -30,6 +30,10 @@ pub(super) enum Prints {
     Fabric,
     /// `fi_info`: the same; there is no other end.
     Fabrics,
+    /// `fio`: see `fio.rs`.
+    Fio,
+    /// `qperf`: see `qperf.rs`.
+    Qperf,
 }
 
 /// How one sees that a server is ready for its client.
@@ -70,11 +74,12 @@ impl Case {
 
     /// The words of the command: `gid` is the index of the GID to use.
     pub(super) fn words(&self, device: &str, gid: u32, server: Option<&str>) -> Vec<String> {
-        if self.prints == Prints::Ucx {
-            return ucx::words(self.options, server);
-        }
-        if self.prints == Prints::Fabric {
-            return libfabric::words(self.options, server);
+        match self.prints {
+            Prints::Ucx => return ucx::words(self.options, server),
+            Prints::Fabric => return libfabric::words(self.options, server),
+            Prints::Fio => return fio::words(self.options, server),
+            Prints::Qperf => return qperf::words(self.options, server),
+            _ => {}
         }
         let gid = gid.to_string();
         let address = server.unwrap_or_default();
@@ -115,7 +120,7 @@ impl Case {
     /// How one sees that its server is ready.
     pub(super) fn ready(&self) -> Ready {
         match self.prints {
-            Prints::Pings(_) | Prints::PingsTwice(_) | Prints::Status => Ready::Cm,
+            Prints::Pings(_) | Prints::PingsTwice(_) | Prints::Status | Prints::Fio => Ready::Cm,
             Prints::Group => Ready::Group,
             _ if self.options.split_whitespace().any(|word| word == "-R") => Ready::Cm,
             _ => Ready::Tcp,
@@ -211,6 +216,8 @@ pub(super) fn pair() -> Vec<Case> {
     all.extend(by_address());
     all.extend(ucx::cases());
     all.extend(libfabric::cases());
+    all.extend(fio::cases());
+    all.extend(qperf::cases());
     // UC has no lost message back, and perftest waits for each: only RC is for a lossy wire.
     for (program, options, prints, short) in [
         ("ib_write_bw", "-s 65536 -n 500", OneRow, true),

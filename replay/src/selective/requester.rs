@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use softnic_nic::QpKind;
-use softnic_nic::transports::memory::Access;
+use softnic_wire::Psn;
 use softnic_wire::aeth::Syndrome;
 use softnic_wire::opcode::Kind;
-use softnic_wire::{Opcode, Psn, Qpn, Template};
 
-use super::{Came, GAP, GOES_BACK, NOT_SENT, NOTHING, RECENT, TRANSPORT, UNASKED};
+use super::{Came, GAP, GOES_BACK, NOT_SENT, NOTHING, Outgoing, RECENT, TRANSPORT, UNASKED};
 use crate::capture::Packet;
 use crate::findings::{Findings, Words};
 use crate::flows::{Answer, Flow, Request};
-use crate::messages::{Message, Segment};
+use crate::messages::Segment;
+use crate::posting::Posting;
 use crate::report::Role;
-use crate::requester::{BASE, MOST, compare};
-use crate::rig::{Rig, Sent, Setup};
+use crate::requester::compare;
+use crate::rig::{Rig, Setup};
 
 const ROLE: Role = Role::Requester;
 /// The shortest timeout of Selective Repeat, in nanoseconds.
@@ -26,16 +25,10 @@ const DOUBLED: u64 = 1_000_000;
 struct Requester<'a> {
     flow: &'a Flow,
     packets: &'a [Packet],
-    messages: &'a [Message],
     found: &'a mut Findings,
     rig: Rig,
-    template: Template,
-    places: Vec<u64>,
-    key: u32,
-    posted: usize,
-    /// Packets of ours by PSN; and the next.
-    sent: BTreeMap<i64, Sent>,
-    next: i64,
+    posting: Posting<'a>,
+    ours: Outgoing,
     /// When each request was captured last.
     captured: HashMap<i64, usize>,
     /// READ responses and values of atomics that our NIC got; where they are in the capture, by PSN.
@@ -44,7 +37,6 @@ struct Requester<'a> {
     last_delivered: Option<(i64, usize)>,
     /// Copies of answers behind the first that our NIC has not got: where they are in the capture, and their PSNs.
     spare: BTreeMap<usize, i64>,
-    ack: Option<Sent>,
     recent: VecDeque<usize>,
 }
 
@@ -77,7 +69,7 @@ pub(super) fn replay(flow: &Flow, segments: &[Segment], packets: &[Packet], foun
             break;
         }
     }
-    let missing = r.sent.keys().filter(|psn| !r.captured.contains_key(psn)).count();
+    let missing = r.ours.packets.keys().filter(|psn| !r.captured.contains_key(psn)).count();
     r.found.counts.requests_not_captured += missing as u64;
 }
 
@@ -88,37 +80,12 @@ impl<'a> Requester<'a> {
         packets: &'a [Packet],
         found: &'a mut Findings,
     ) -> Option<Requester<'a>> {
-        let total: usize = segment.messages.iter().filter(|m| !m.awaits_data()).map(|m| m.len as usize).sum();
-        if total > MOST {
-            return None;
-        }
         let start = segment.first();
-        let setup = Setup {
-            kind: QpKind::Rc,
-            transport: Some(TRANSPORT),
-            own: flow.requester,
-            own_qp: flow.requester_qp.unwrap_or(Qpn::new(2)),
-            peer: flow.responder,
-            peer_qp: flow.responder_qp,
-            mtu: flow.mtu,
-            psn: Psn::new(start as u32),
-            rnr_timer: 0,
-            access: Access::REMOTE,
-            work_requests: segment.messages.len() as u32,
-            qkey: 0,
-        };
+        let setup = Setup { transport: Some(TRANSPORT), ..Setup::requester(flow, start, segment.messages.len()) };
         let mut rig = Rig::new(&setup)?;
         let template = super::template_to(&rig, flow.responder)?;
         super::agree(&mut rig, &template, flow.responder_qp);
-        let (key, buffer) = rig.register(BASE, total.max(1), Access::NONE)?;
-        let (mut at, mut places) = (0, Vec::with_capacity(segment.messages.len()));
-        for m in &segment.messages {
-            places.push(BASE + at as u64);
-            if !m.awaits_data() {
-                buffer.write_at(at, &m.data);
-                at += m.len as usize;
-            }
-        }
+        let posting = Posting::new(&mut rig, &segment.messages, packets)?;
         let mut data_answers: HashMap<i64, Vec<usize>> = HashMap::new();
         for a in flow.answers.iter().filter(|a| packets[a.at].opcode.kind() != Kind::Acknowledge) {
             data_answers.entry(a.psn).or_default().push(a.at);
@@ -128,21 +95,15 @@ impl<'a> Requester<'a> {
         Some(Requester {
             flow,
             packets,
-            messages: &segment.messages,
             found,
             rig,
-            template,
-            places,
-            key,
-            posted: 0,
-            sent: BTreeMap::new(),
-            next: start,
+            posting,
+            ours: Outgoing::new(template, start, false),
             captured: HashMap::new(),
             came: Came::new(start),
             data_answers,
             last_delivered: None,
             spare,
-            ack: None,
             recent: VecDeque::new(),
         })
     }
@@ -151,60 +112,26 @@ impl<'a> Requester<'a> {
         self.found.differ(ROLE, p.number, ours, Words::of(p).to_string(), why);
     }
 
-    /// Posts the work requests that have begun by now.
-    fn post_until(&mut self, psn: i64) -> bool {
-        while let Some(m) = self.messages.get(self.posted).filter(|m| m.first <= psn) {
-            let source = (!m.awaits_data()).then_some((self.places[self.posted], self.key));
-            if !self.rig.post_send(m.op, m.len, source, m.solicited, None) {
-                return false;
-            }
-            self.posted += 1;
-        }
-        true
-    }
-
-    /// Takes what our NIC sends, all of it: everything counts as arrived.
-    fn collect(&mut self) {
-        loop {
-            let mut any = false;
-            for sent in self.rig.drain() {
-                let opcode = sent.packet.bth.opcode;
-                if opcode == Opcode::SR_ACKNOWLEDGE {
-                    self.ack = Some(sent);
-                } else if opcode.is_request() && opcode.service() == softnic_wire::opcode::Service::Sr {
-                    let psn = self.next + i64::from(sent.packet.bth.psn.distance(Psn::new(self.next as u32)));
-                    self.next = self.next.max(psn + 1);
-                    self.sent.entry(psn).or_insert(sent);
-                    any = true;
-                }
-            }
-            if !any {
-                return;
-            }
-            super::acknowledge_all(&mut self.rig, &self.template, self.next, false);
-        }
-    }
-
     /// Holds a captured request against ours of the same PSN; `false` when nothing more can be compared.
     fn explain_request(&mut self, r: Request) -> bool {
         let p = &self.packets[r.at];
         self.rig.go_to(p.time);
-        if !self.post_until(r.psn) {
+        if !self.posting.post_until(&mut self.rig, r.psn) {
             self.found.unknown(p.number, "a work request that our NIC does not take");
             return false;
         }
-        self.collect();
-        if !self.sent.contains_key(&r.psn) {
+        self.ours.collect(&mut self.rig);
+        if !self.ours.packets.contains_key(&r.psn) {
             // Data that came meanwhile makes room for more READs.
             let answers: Vec<(i64, usize)> =
                 self.data_answers.iter().filter_map(|(&n, list)| Some((n, *list.first()?))).collect();
             for (n, at) in answers.into_iter().filter(|&(_, at)| at < r.at) {
                 self.deliver(n, at);
             }
-            self.collect();
+            self.ours.collect(&mut self.rig);
         }
         let before = self.captured.insert(r.psn, r.at);
-        let Some(ours) = self.sent.get(&r.psn) else {
+        let Some(ours) = self.ours.packets.get(&r.psn) else {
             self.differ(p, NOTHING.into(), "no work request has this packet");
             return self.rig.is_alive();
         };
@@ -271,34 +198,34 @@ impl<'a> Requester<'a> {
             };
             self.deliver(n, at);
         }
-        self.collect();
+        self.ours.collect(&mut self.rig);
         if !said.lacks(&self.came).is_empty() {
             if !self.is_repeated(p) {
                 self.differ(p, format!("all before psn {}", Psn::new(self.came.expected as u32)), GOES_BACK);
             }
             return true;
         }
-        if self.ack.is_none()
+        if self.ours.ack.is_none()
             && let Some((n, at)) = self.find_again(a.at)
         {
             self.deliver(n, at);
-            self.collect();
+            self.ours.collect(&mut self.rig);
         }
-        if self.ack.is_none() {
+        if self.ours.ack.is_none() {
             // Nothing but time explains it: the responder is told once more what is missing.
             self.rig.wait();
-            self.collect();
-            self.found.counts.timeouts += u64::from(self.ack.is_some());
+            self.ours.collect(&mut self.rig);
+            self.found.counts.timeouts += u64::from(self.ours.ack.is_some());
         }
         // Behind the capture somebody may have doubled an answer.
-        if self.ack.is_none()
+        if self.ours.ack.is_none()
             && let Some((n, at)) = self.last_delivered
         {
             self.deliver(n, at);
-            self.collect();
-            self.found.counts.duplicated += u64::from(self.ack.is_some());
+            self.ours.collect(&mut self.rig);
+            self.found.counts.duplicated += u64::from(self.ours.ack.is_some());
         }
-        match self.ack.take() {
+        match self.ours.ack.take() {
             Some(ours) => match super::compare(&ours, p) {
                 None => self.found.counts.requests_equal += 1,
                 Some((ours, why)) => self.differ(p, ours, why),

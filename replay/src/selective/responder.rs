@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use softnic_nic::QpKind;
-use softnic_nic::transports::memory::Access;
+use softnic_wire::Psn;
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::opcode::Kind;
-use softnic_wire::{Opcode, Psn, Qpn, Template};
 
-use super::{Came, GAP, GOES_BACK, NOT_SENT, NOTHING, RECENT, TRANSPORT, UNASKED, request_of};
+use super::{Came, GAP, GOES_BACK, NOT_SENT, NOTHING, Outgoing, RECENT, TRANSPORT, UNASKED, request_of};
 use crate::capture::Packet;
 use crate::findings::{Findings, Words};
 use crate::flows::{Answer, Flow};
@@ -36,7 +34,7 @@ struct Responder<'a> {
     side: &'a Side,
     found: &'a mut Findings,
     rig: Rig,
-    template: Template,
+    ours: Outgoing,
     regions: Regions,
     came: Came,
     /// Requests by PSN.
@@ -49,11 +47,6 @@ struct Responder<'a> {
     /// Requests before this one were captured before the answer that is looked at.
     limit: usize,
     receives: u32,
-    /// READ responses and values of atomics of ours, by PSN; and the next.
-    data: HashMap<i64, Sent>,
-    next_data: i64,
-    /// The last acknowledgement of ours that no captured one has matched.
-    ack: Option<Sent>,
     /// Captured answers with data by their request.
     data_answers: HashMap<i64, Vec<usize>>,
     given: HashSet<usize>,
@@ -87,28 +80,10 @@ impl<'a> Responder<'a> {
         start: i64,
     ) -> Option<Responder<'a>> {
         let syndrome = |a: &Answer| packets[a.at].ext.aeth.map(|x| x.syndrome);
-        let timer = flow.answers.iter().find_map(|a| match syndrome(a) {
-            Some(Syndrome::RnrNak(timer)) => Some(timer.0),
-            _ => None,
-        });
         let refused = flow.answers.iter().find(|a| matches!(syndrome(a), Some(Syndrome::Nak(_)))).map(|a| a.psn);
-        let by_side = side.qp(flow.responder, flow.responder_qp);
-        let setup = Setup {
-            kind: QpKind::Rc,
-            transport: Some(TRANSPORT),
-            own: flow.responder,
-            own_qp: flow.responder_qp,
-            peer: flow.requester,
-            peer_qp: flow.requester_qp.unwrap_or(Qpn::new(2)),
-            mtu: flow.mtu,
-            psn: Psn::new(start as u32),
-            rnr_timer: timer.unwrap_or(0),
-            access: by_side.and_then(|s| s.access()).unwrap_or(Access::REMOTE),
-            work_requests: 16,
-            qkey: 0,
-        };
+        let setup = Setup { transport: Some(TRANSPORT), ..Setup::responder(flow, start, packets, side) };
         let mut rig = Rig::new(&setup)?;
-        let template = super::template_to(&rig, flow.requester)?;
+        let ours = Outgoing::new(super::template_to(&rig, flow.requester)?, start, true);
         let is_refused = |psn: i64| refused.is_some_and(|n| psn >= n);
         let regions = Regions::build(&mut rig, flow, packets, is_refused, side, HashSet::new())?;
         let mut copies: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
@@ -122,7 +97,7 @@ impl<'a> Responder<'a> {
             side,
             found,
             rig,
-            template,
+            ours,
             regions,
             came: Came::new(start),
             copies,
@@ -131,9 +106,6 @@ impl<'a> Responder<'a> {
             spare,
             limit: 0,
             receives: 0,
-            data: HashMap::new(),
-            next_data: start,
-            ack: None,
             data_answers: HashMap::new(),
             given: HashSet::new(),
             recent: VecDeque::new(),
@@ -196,21 +168,21 @@ impl<'a> Responder<'a> {
             return Ok(());
         }
         // Nothing new asked for it: a request that came again did.
-        if self.ack.is_none()
+        if self.ours.ack.is_none()
             && let Some(i) = self.find_again()
         {
             self.deliver(i, true);
-            self.collect();
+            self.ours.collect(&mut self.rig);
         }
         // Behind the capture somebody may have doubled one.
-        if self.ack.is_none()
+        if self.ours.ack.is_none()
             && let Some(i) = self.last_delivered
         {
             self.deliver(i, true);
-            self.collect();
-            self.found.counts.duplicated += u64::from(self.ack.is_some());
+            self.ours.collect(&mut self.rig);
+            self.found.counts.duplicated += u64::from(self.ours.ack.is_some());
         }
-        match self.ack.take() {
+        match self.ours.ack.take() {
             Some(ours) => self.hold_against(&ours, p),
             None => self.differ(p, NOTHING.into(), UNASKED),
         }
@@ -241,11 +213,11 @@ impl<'a> Responder<'a> {
         let mut copies = self.copies.get(&a.psn).into_iter().flatten().copied().filter(|&i| i < self.limit);
         let fresh = copies.clone().find(|i| !self.delivered.contains(i));
         let Some(i) = fresh.or_else(|| copies.next_back()) else { return Err(Stuck::Missing(a.psn)) };
-        self.ack = None;
+        self.ours.ack = None;
         self.deliver(i, ready);
-        self.collect();
+        self.ours.collect(&mut self.rig);
         self.dead = ready;
-        let Some(ours) = self.ack.take() else {
+        let Some(ours) = self.ours.ack.take() else {
             self.differ(p, NOTHING.into(), "our NIC carries this request out");
             return Ok(());
         };
@@ -263,7 +235,7 @@ impl<'a> Responder<'a> {
     fn explain_data(&mut self, a: Answer, p: &Packet) -> Result<(), Stuck> {
         let request = request_of(self.flow, p, a.at);
         self.deliver_all(&Came::new(request + 1))?;
-        let Some(ours) = self.data.get(&a.psn) else {
+        let Some(ours) = self.ours.packets.get(&a.psn) else {
             self.differ(p, NOTHING.into(), "no request asked for this data");
             return Ok(());
         };
@@ -306,8 +278,9 @@ impl<'a> Responder<'a> {
             self.deliver(i, true);
             self.came.take(self.flow.requests[i].psn);
         }
-        self.collect();
+        self.ours.collect(&mut self.rig);
         let refusal = self
+            .ours
             .ack
             .as_ref()
             .filter(|ours| !matches!(ours.packet.ext.aeth.map(|x| x.syndrome), Some(Syndrome::Ack(_)) | None));
@@ -402,28 +375,6 @@ impl<'a> Responder<'a> {
             if self.regions.learn(key, addr, bytes, signs, polling || rewritten) {
                 self.given.insert(at);
             }
-        }
-    }
-
-    /// Takes what our NIC sends.
-    fn collect(&mut self) {
-        loop {
-            let mut any = false;
-            for sent in self.rig.drain() {
-                let opcode = sent.packet.bth.opcode;
-                if opcode == Opcode::SR_ACKNOWLEDGE {
-                    self.ack = Some(sent);
-                } else if matches!(opcode.kind(), Kind::ReadResponse | Kind::AtomicAcknowledge) {
-                    let psn = self.next_data + i64::from(sent.packet.bth.psn.distance(Psn::new(self.next_data as u32)));
-                    self.next_data = self.next_data.max(psn + 1);
-                    self.data.entry(psn).or_insert(sent);
-                    any = true;
-                }
-            }
-            if !any {
-                return;
-            }
-            super::acknowledge_all(&mut self.rig, &self.template, self.next_data, true);
         }
     }
 

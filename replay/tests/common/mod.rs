@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use softnic_pcaps::{LinkType, PcapWriter, Reader, Timestamp};
 use softnic_replay::{Options, Report, replay};
 use softnic_sim::{Options as Sim, run};
+use softnic_wire::opcode::Kind;
 use softnic_wire::{Error, Layout, Psn, RocePacket, icrc};
 
 /// A captured frame.
@@ -22,6 +23,14 @@ impl Frame {
     }
 
     /// Changes bytes behind the beginning of the BTH, and makes the ICRC right.
+    pub fn is(&self, kind: Kind) -> bool {
+        self.packet().is_some_and(|p| p.bth.opcode.kind() == kind)
+    }
+
+    pub fn is_request(&self) -> bool {
+        self.packet().is_some_and(|p| p.bth.opcode.is_request())
+    }
+
     pub fn change(&mut self, f: impl FnOnce(&mut [u8])) {
         let layout = Layout::locate(&self.data).expect("a RoCE packet");
         f(&mut self.data[layout.bth..]);
@@ -86,6 +95,33 @@ pub fn simulate(options: &Sim) -> Vec<Frame> {
 }
 
 /// What a failed test prints.
+/// Copies of a capture, each with one frame altered, and what was.
+pub struct Altered<'a> {
+    frames: &'a [Frame],
+    pub copies: Vec<(&'static str, Vec<Frame>)>,
+}
+
+impl<'a> Altered<'a> {
+    pub fn new(frames: &'a [Frame]) -> Altered<'a> {
+        Altered { frames, copies: Vec::new() }
+    }
+
+    /// The frame of a sort in the middle, so that there are some before and behind it.
+    pub fn middle(&self, wanted: impl Fn(&Frame) -> bool) -> Option<usize> {
+        let all: Vec<usize> = (0..self.frames.len()).filter(|&i| wanted(&self.frames[i])).collect();
+        (all.len() > 8).then(|| all[all.len() / 2])
+    }
+
+    /// A copy with the middle frame of a kind altered, if there is one.
+    pub fn alter(&mut self, what: &'static str, wanted: impl Fn(&Frame) -> bool, f: impl FnOnce(&mut Frame)) {
+        if let Some(at) = self.middle(wanted) {
+            let mut copy = self.frames.to_vec();
+            f(&mut copy[at]);
+            self.copies.push((what, copy));
+        }
+    }
+}
+
 pub fn explain(report: &Report) -> String {
     format!("{:#?}\n{:#?}\n{:?}", report.differences, report.undetermined, report.counts())
 }

@@ -91,6 +91,10 @@ impl From<ObjectError> for CmOpenError {
     }
 }
 
+/// How often a program that ends sends a DREQ again that has no answer, and how long it waits for one.
+const FAREWELLS: usize = 2;
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// The connection manager of a NIC: it has QP1 as long as it lives. A NIC has one at a time.
 ///
 /// When it goes, connections are not ended: [`ConnectionManager::end_all`] does that.
@@ -344,7 +348,8 @@ impl ConnectionManager {
         *self.shared.managed().cm.counters()
     }
 
-    /// Ends every connection, for a program that is about to end: peers are told, once, and for at most `limit` this waits until they are.
+    /// Ends every connection, for a program that is about to end: for at most `limit` this waits until the messages that say so have left. Nobody sends
+    /// a lost one again afterwards, so one without an answer is sent three times in a short while.
     pub fn end_all(&self, limit: Duration) {
         let now = self.shared.now();
         let mut managed = self.shared.managed();
@@ -355,6 +360,17 @@ impl ConnectionManager {
         }
         drop(managed);
         self.flush(limit);
+        for _ in 0..FAREWELLS {
+            let begin = Instant::now();
+            while self.shared.managed().cm.awaits_drep() && begin.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if !self.shared.managed().cm.awaits_drep() {
+                return;
+            }
+            self.shared.managed().cm.repeat_dreqs();
+            self.flush(limit);
+        }
     }
 
     /// Waits until all messages that are due have left the NIC, for at most `limit`: for a program that may end right behind them.

@@ -82,6 +82,33 @@ fn first_data_stands_for_a_message_that_is_late_and_a_program_that_ends_says_so(
     assert!(at_client.try_recv().is_err(), "nobody is told of what it does itself");
 }
 
+#[test]
+fn a_peer_hears_of_the_end_of_a_program_whose_dreq_was_lost() {
+    let script = std::env::temp_dir().join(format!("softnic-cm-{}.toml", std::process::id()));
+    // REQ, RTU, DREQ.
+    std::fs::write(&script, "[[event]]\naction = 'drop'\nopcode = 'UD_SEND_ONLY'\nnth = 3\n").unwrap();
+    let lossy =
+        OpenOptions { fault: Some(format!("@{}", script.display()).parse().unwrap()), ..OpenOptions::default() };
+    let [a, b] = Context::open_pair([&lossy, &OpenOptions::default()]).unwrap();
+    std::fs::remove_file(&script).unwrap();
+    let (client, server) = (ConnectionManager::new(&a).unwrap(), ConnectionManager::new(&b).unwrap());
+    let ((to_client, at_client), (to_server, at_server)) = (channel(), channel());
+    let address = |nic: &Context, port| (nic.addresses()[0], port).into();
+    server.listen(&Listen::port(PortSpace::Tcp, address(&b, 7174)), CmSink::channel(to_server)).unwrap();
+    let connect = Connect::ip(address(&a, 40_000), address(&b, 7174), Qpn::new(17), Psn::new(5)).unwrap();
+    let active = client.connect(&connect, CmSink::channel(to_client)).unwrap();
+    let passive = next(&at_server).id();
+    server.accept(passive, &Accept::new(Qpn::new(18), Psn::new(9))).unwrap();
+    assert!(matches!(next(&at_client), Event::ConnectResponse { .. }));
+    client.establish(active).unwrap();
+    assert!(matches!(next(&at_server), Event::Established { .. }));
+    client.end_all(LIMIT);
+    // Nobody is there any more who could send it again.
+    drop(client);
+    drop(a);
+    assert!(matches!(next(&at_server), Event::Disconnected { .. }));
+}
+
 /// A queue pair of a NIC, with its memory.
 fn queue_pair(nic: &Context) -> (QueuePair, CompletionQueue, MemoryRegion) {
     let (pd, cq) = (nic.alloc_pd(), nic.create_cq(16).unwrap());

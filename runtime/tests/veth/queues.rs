@@ -6,6 +6,7 @@ use softnic_nic::transports::memory::{Access, Bind};
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Data, Event, SendFlags, SendOp, SendWr, Status};
 use softnic_nic::{QpAttr, QpKind, WindowType};
+use softnic_runtime::api::{MemoryRegion, MemoryWindow, QueuePair};
 
 use crate::world::{HALF, World, post, send_wr};
 
@@ -16,7 +17,7 @@ fn frames_that_come_in_at_the_other_engine_are_handed_over() {
     assert_eq!([a, b].map(|s| s.context.engines()), [2, 2]);
     // A frame leaves by the queue of its engine and comes in at the same queue of the peer. So a pair whose ends are at different
     // engines has all its frames handed over, both ways; the upper bit of a number tells the engine.
-    let engine = |qp: &softnic_runtime::api::QueuePair| qp.qpn().value() >> 23;
+    let engine = |qp: &QueuePair| qp.qpn().value() >> 23;
     let mut seen = [[0; 2]; 2];
     for round in 0..8u8 {
         let mut qps = w.queue_pairs(QpKind::Rc, |_| ());
@@ -87,24 +88,41 @@ fn what_happens_to_the_port_is_told_once_for_all_engines() {
     assert!(!events.contains(&Event::PortErr), "{events:?}");
 }
 
+const SIGNALED: SendFlags = SendFlags { signaled: true, solicited: false, fence: false };
+
+/// Connections of which each engine has one, a window of type 1 at their second end, and the work request that binds it.
+struct Bound {
+    pairs: [[QueuePair; 2]; 2],
+    mr: MemoryRegion,
+    window: MemoryWindow,
+    bind: Bind,
+}
+
+impl Bound {
+    fn new(w: &World) -> Bound {
+        // Engines take turns, so there is one of each.
+        let pairs = [(); 2].map(|()| {
+            let qps = w.queue_pairs(QpKind::Rc, |_| ());
+            w.connect(&qps, [w.address(0), w.address(1)], |_| ());
+            qps
+        });
+        let pd = &w.sides[1].pd;
+        let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+        let window = pd.alloc_mw(WindowType::Type1).unwrap();
+        let access = Access::REMOTE_WRITE;
+        let (lkey, addr) = (mr.lkey(), mr.addr());
+        let bind = Bind { window: window.key(), rkey: 0, lkey, addr, len: 64, access, zero_based: false };
+        Bound { pairs, mr, window, bind }
+    }
+}
+
 #[test]
 fn a_window_of_type_1_is_known_to_all_engines() {
     let Some(w) = World::new(2, 1500) else { return };
-    let [a, b] = &w.sides;
-    // Engines take turns, so there is one of each.
-    let pairs = [(); 2].map(|()| {
-        let qps = w.queue_pairs(QpKind::Rc, |_| ());
-        w.connect(&qps, [w.address(0), w.address(1)], |_| ());
-        qps
-    });
-    let mr = b.pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
-    let window = b.pd.alloc_mw(WindowType::Type1).unwrap();
-    let access = Access::REMOTE_WRITE;
-    let mut bind =
-        Bind { window: window.key(), rkey: 0, lkey: mr.lkey(), addr: mr.addr(), len: 64, access, zero_based: false };
+    let a = &w.sides[0];
+    let Bound { pairs, mr, window: _window, mut bind } = Bound::new(&w);
     for round in 0..4u8 {
-        let flags = SendFlags { signaled: true, ..SendFlags::default() };
-        let rkey = pairs[usize::from(round % 2)][1].bind_mw(5, &bind, flags).unwrap();
+        let rkey = pairs[usize::from(round % 2)][1].bind_mw(5, &bind, SIGNALED).unwrap();
         w.success(1, 5);
         for [from, _] in &pairs {
             let data = a.fill(64, round);
@@ -118,7 +136,7 @@ fn a_window_of_type_1_is_known_to_all_engines() {
     }
     // Bound to nothing: no engine takes it any more.
     let old = bind.window;
-    pairs[0][1].bind_mw(7, &Bind { len: 0, ..bind }, SendFlags { signaled: true, ..SendFlags::default() }).unwrap();
+    pairs[0][1].bind_mw(7, &Bind { len: 0, ..bind }, SIGNALED).unwrap();
     w.success(1, 7);
     for [from, _] in &pairs {
         let op = SendOp::Write { remote_addr: mr.addr(), rkey: old };
@@ -130,26 +148,16 @@ fn a_window_of_type_1_is_known_to_all_engines() {
 #[test]
 fn a_bind_that_is_flushed_leaves_the_window_as_it_was_at_all_engines() {
     let Some(w) = World::new(2, 1500) else { return };
-    let [a, b] = &w.sides;
-    let pairs = [(); 2].map(|()| {
-        let qps = w.queue_pairs(QpKind::Rc, |_| ());
-        w.connect(&qps, [w.address(0), w.address(1)], |_| ());
-        qps
-    });
-    let mr = b.pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
-    let window = b.pd.alloc_mw(WindowType::Type1).unwrap();
-    let access = Access::REMOTE_WRITE;
-    let bind =
-        Bind { window: window.key(), rkey: 0, lkey: mr.lkey(), addr: mr.addr(), len: 64, access, zero_based: false };
-    let flags = SendFlags { signaled: true, ..SendFlags::default() };
-    let rkey = pairs[0][1].bind_mw(5, &bind, flags).unwrap();
+    let a = &w.sides[0];
+    let Bound { pairs, mr, window: _window, bind } = Bound::new(&w);
+    let rkey = pairs[0][1].bind_mw(5, &bind, SIGNALED).unwrap();
     w.success(1, 5);
     // Posted to a queue pair that is in error, at either engine.
     for _ in 0..2 {
         let [_, ended] = w.queue_pairs(QpKind::Rc, |_| ());
         ended.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }).unwrap();
         let elsewhere = Bind { window: rkey, addr: mr.addr() + 1000, ..bind };
-        assert_ne!(ended.bind_mw(6, &elsewhere, flags).unwrap(), rkey);
+        assert_ne!(ended.bind_mw(6, &elsewhere, SIGNALED).unwrap(), rkey);
         assert_eq!(w.completion(1).status, Status::WrFlushErr);
         for [from, _] in &pairs {
             let op = SendOp::Write { remote_addr: mr.addr(), rkey };

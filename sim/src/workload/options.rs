@@ -82,6 +82,8 @@ pub struct Options {
     pub faults: Spec,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
+    /// Whether both ends authenticate every packet of the other.
+    pub auth: bool,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -103,6 +105,7 @@ impl Default for Options {
             retry: 7,
             faults: Spec::default(),
             payload: PayloadMode::Real,
+            auth: false,
             seed: 1,
         }
     }
@@ -189,6 +192,8 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
     )?;
     wrong(o.size > softnic_wire::segment::MAX_MESSAGE, "a message is at most 2G")?;
     check_transport(o)?;
+    wrong(o.auth && !o.transport.is_reliable(), "only rc, sr and lowar have authentication: leave --auth out")?;
+    wrong(o.auth && !real, "a tag is made of whole packets: --auth needs --payload real")?;
     wrong(o.op == Op::Atomic && o.size != 8, "an atomic is of 8 bytes")?;
     wrong(o.retry > 7, "the retry count must be from 0 to 7")?;
     wrong(o.timeout.is_some_and(|t| t > 31), "the timeout code must be from 0 to 31")

@@ -105,6 +105,9 @@ impl Printer {
         if let Some(line) = mad_line(p) {
             write!(out, ", {line}")?;
         }
+        if let Some(trailer) = p.trailer {
+            write!(out, ", auth epoch {}", trailer.epoch)?;
+        }
         if p.traffic_class & 3 == 3 {
             write!(out, ", {}", self.paint(YELLOW, "CE"))?;
         }

@@ -164,6 +164,9 @@ fn ext(p: &Dissection<'_>) -> Value {
     if p.opcode == Some(Opcode::LOWAR) {
         all.insert("lowar".into(), p.repair_header().map_or(Value::Null, |h| lowar(&h)));
     }
+    if let Some(trailer) = p.trailer {
+        all.insert("auth".into(), json!({ "epoch": trailer.epoch, "tag": hex(&trailer.tag) }));
+    }
     if let Some(n) = negotiation(p) {
         all.insert("negotiation".into(), offer_or_answer(&n, p.payload));
     }
@@ -202,13 +205,16 @@ fn lowar(h: &RepairHeader) -> Value {
     })
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 fn offer_or_answer(n: &Negotiation, mad: &[u8]) -> Value {
     let (kind, status) = match n.kind {
         Kind::Offer => ("offer", None),
         Kind::Answer(status) => ("answer", Some(status.0)),
     };
     let lowar: LowarSettings = n.settings.get();
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
     let auth = n.extensions.contains(Extensions::AUTH);
     let mut value = json!({
         "type": kind,

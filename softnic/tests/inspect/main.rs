@@ -1,5 +1,6 @@
 //! `softnic inspect` as people and scripts use it: the built program, its output, its exit code.
 
+mod auth;
 mod damage;
 mod human;
 mod json;

@@ -1,6 +1,6 @@
 //! Sealing and unsealing of frames: the trailer behind the payload, and the lengths and the ICRC that follow from it.
 
-use softnic_wire::auth::{EPOCH_LEN, MAX_EPOCH, TAG_LEN, TRAILER_LEN};
+use softnic_wire::auth::{EPOCH_LEN, MAX_EPOCH, TRAILER_LEN, Trailer};
 use softnic_wire::{Layout, TxFrame, bth, icrc};
 
 use super::keys::PacketKey;
@@ -91,17 +91,11 @@ impl Unsealer {
     pub(super) fn unseal(&mut self, frame: &mut [u8], layout: &mut Layout, with_icrc: bool) -> Result<(), Unauthentic> {
         let at = layout.end - icrc::LEN - layout.bth;
         let at = layout.bth + at.checked_sub(TRAILER_LEN).filter(|&len| len >= bth::LEN).ok_or(Unauthentic::Tag)?;
-        let (epoch, tag) = frame[at..at + TRAILER_LEN].split_at(EPOCH_LEN);
-        let (mut number, mut found) = ([0; EPOCH_LEN], [0; TAG_LEN]);
-        number.copy_from_slice(epoch);
-        found.copy_from_slice(tag);
-        let epoch = u64::from_be_bytes(number);
-        if epoch > MAX_EPOCH {
-            return Err(Unauthentic::Tag);
-        }
+        let trailer = frame[at..].first_chunk().and_then(Trailer::parse);
+        let Trailer { epoch, tag } = trailer.ok_or(Unauthentic::Tag)?;
         let right = with_ones(frame, layout.bth, |frame| {
             let sealed = &frame[layout.bth..at];
-            self.key.verifies(&nonce(sealed, epoch), sealed, &found)
+            self.key.verifies(&nonce(sealed, epoch), sealed, &tag)
         });
         if !right {
             return Err(Unauthentic::Tag);
