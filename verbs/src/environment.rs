@@ -1,6 +1,7 @@
 //! The environment variables by which a program that knows nothing of softnic is told which device it has.
 
 use std::env;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use softnic_runtime::api::{Cc, DeviceSpec, LinkDown, OpenOptions, Secret, Transport, parse_cc, read_key_file};
@@ -34,6 +35,11 @@ pub(crate) fn usual_transport() -> Transport {
 fn is_privileged() -> bool {
     // SAFETY: it only looks up a number that the kernel gave to the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// A folder for files of ours: `softnic run` makes it, and removes it. It sees by our opening it that the program uses verbs.
+pub(crate) fn files() -> Option<PathBuf> {
+    env::var_os("SOFTNIC_FILES").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
 /// A variable that is set to something.

@@ -11,6 +11,8 @@ use super::library::{IBVERBS, Libraries, OTHER_NAMES, PRELOAD};
 
 /// What the names of all these folders begin with.
 const PREFIX: &str = "softnic-run-";
+/// A folder in it, for the library.
+const FILES: &str = "files";
 
 /// Removed when it is dropped.
 pub(super) struct PrivateFolder {
@@ -31,6 +33,7 @@ impl PrivateFolder {
         for (library, name) in verbs.chain(preload) {
             symlink(library, folder.path.join(name)).map_err(failed)?;
         }
+        fs::create_dir(folder.files()).map_err(failed)?;
         Ok(folder)
     }
 
@@ -48,6 +51,11 @@ impl PrivateFolder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the library puts files of its own. It opens the folder when the program lists devices, and not before.
+    pub(super) fn files(&self) -> PathBuf {
+        self.path.join(FILES)
     }
 }
 
@@ -102,5 +110,6 @@ fn remove(path: &Path) {
     for name in [IBVERBS, PRELOAD].into_iter().chain(OTHER_NAMES) {
         let _ = fs::remove_file(path.join(name));
     }
+    let _ = fs::remove_dir_all(path.join(FILES));
     let _ = fs::remove_dir(path);
 }

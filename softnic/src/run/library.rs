@@ -9,7 +9,7 @@ pub(crate) const IBVERBS: &str = "libibverbs.so.1";
 /// Its other names. Programs that load a library themselves often ask for the name without a version first: NCCL does.
 pub(crate) const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
 
-/// The one that answers for device files: `preload.rs`.
+/// The one that answers for device files: `preload/lib.rs`.
 pub(crate) const PRELOAD: &str = "libsoftnic_preload.so";
 
 /// Both, of this very build: beside the program, or in the `lib` beside its `bin`.

@@ -1,9 +1,13 @@
-//! The library that `softnic run` preloads: it answers for device files that a NIC in user space does not have.
+//! The library that `softnic run` preloads: programs find softnic where they look for it without asking ld.so by a name that it knows.
 //!
-//! UCX asks for a device's file in /dev/infiniband, and for its attributes in /sys/class/infiniband, before it uses the device. It asks
+//! Programs that bring copies of libibverbs under names of their own load these by `dlopen` ([`libraries`]). And UCX asks for a device's file in
+//! /dev/infiniband, and for its attributes in /sys/class/infiniband, before it uses the device. It asks
 //! the C library and not libibverbs, so only a library that is loaded before the C library hears of it. Here such a question is passed on,
 //! and when nothing is found the library that has the NIC is asked; everything else is left as it is.
 #![allow(unsafe_code)]
+
+pub mod libraries;
+mod next;
 
 use std::ffi::CStr;
 use std::mem::transmute;
@@ -12,6 +16,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::errno::Errno;
 use nix::libc::{self, c_char, c_int, c_void, mode_t, stat as Stat};
+
+use next::next;
 
 /// Where the files of RDMA devices lie.
 const PLACES: [&[u8]; 2] = [b"/dev/infiniband/", b"/sys/class/infiniband/"];
@@ -26,17 +32,6 @@ static OPENER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn softnic_preload_opener(opener: Opener) {
     OPENER.store(opener as *mut c_void, Ordering::Release);
-}
-
-/// The function that would have been called without this library: NULL where there is none.
-fn next(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
-    let mut function = known.load(Ordering::Relaxed);
-    if function.is_null() {
-        // SAFETY: it is a name.
-        function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        known.store(function, Ordering::Relaxed);
-    }
-    function
 }
 
 /// A descriptor of a file that nobody else has; errno is as it was where there is none.
