@@ -98,8 +98,10 @@ fn status(ended: &Ended, end: &str) -> Result<(), String> {
 fn device(ended: &Ended, address: &str) -> Result<(), String> {
     ended.check("program")?;
     let gid = format!("::ffff:{address}, RoCE v2");
-    let missing =
-        ["softnic0", "PORT_ACTIVE", "Ethernet", "max_qp:", &gid].into_iter().find(|w| !ended.text.contains(w));
+    // A veth: four lanes of 25 Gbit/s.
+    let speed = ["active_width:\t\t4X (2)", "active_speed:\t\t25.0 Gbps (32)"];
+    let words = ["softnic0", "PORT_ACTIVE", "Ethernet", "max_qp:", &gid];
+    let missing = words.into_iter().chain(speed).find(|w| !ended.text.contains(w));
     missing.map_or(Ok(()), |word| Err(format!("it does not say `{word}`")))
 }
 

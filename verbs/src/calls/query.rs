@@ -12,6 +12,7 @@ use crate::fork;
 use crate::gid::gid_of;
 use crate::limits::{MAX_CQE, MAX_QP_WR, MAX_RD_ATOMIC};
 use crate::objects::context::{Context, ContextPtr};
+use crate::objects::link_speed::LinkSpeed;
 
 const MAX_OBJECTS: c_int = 1 << 16;
 /// Regions, and as many windows: together a quarter of the keys that can be given out.
@@ -129,34 +130,10 @@ fn check_port(port: u32) -> Result<(), Errno> {
     if port == 1 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// Width and speed that together are an interface's rate in Mbit/s, as Linux tells them for RoCE.
-fn width_and_speed(mbps: u32) -> (u8, u8) {
-    const X1: u8 = 1;
-    const X4: u8 = 2;
-    const X2: u8 = 16;
-    const SDR: u8 = 1;
-    const FDR10: u8 = 8;
-    const EDR: u8 = 32;
-    const HDR: u8 = 64;
-    match mbps {
-        0..=1_000 => (X1, SDR),
-        1_001..=10_000 => (X1, FDR10),
-        10_001..=25_000 => (X1, EDR),
-        25_001..=40_000 => (X4, FDR10),
-        40_001..=50_000 => (X2, EDR),
-        50_001..=100_000 => (X4, EDR),
-        _ => (X4, HDR),
-    }
-}
-
 fn port_attr(context: &Context) -> ibv_port_attr {
     let runtime = &context.nic().runtime;
     let (port, up) = (runtime.port(), runtime.is_up());
-    let rate = context.ours.device.interface().and_then(|interface| {
-        let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
-        text.trim().parse().ok()
-    });
-    let (active_width, active_speed) = width_and_speed(rate.unwrap_or(10_000));
+    let LinkSpeed { width: active_width, speed: active_speed, .. } = context.ours.device.link_speed();
     ibv_port_attr {
         state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: mtu_code(PathMtu::B4096),

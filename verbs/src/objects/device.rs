@@ -12,6 +12,7 @@ use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
 use crate::message::say;
+use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
 
 /// A device, as a program has it.
@@ -132,6 +133,14 @@ impl Device {
         match &self.group.spec {
             DeviceSpec::AfXdp { interface } => Some(interface),
             _ => None,
+        }
+    }
+
+    /// The speed that its port reports.
+    pub(crate) fn link_speed(&self) -> LinkSpeed {
+        match &self.group.spec {
+            DeviceSpec::AfXdp { interface } => LinkSpeed::of(Some(interface)),
+            _ => LinkSpeed::of(None),
         }
     }
 
