@@ -22,13 +22,14 @@ pub const RACE: [Tool; 4] = [
 ];
 
 /// What `cargo xtask verbs` calls. The tools of rdma-core end with an error where there is no device, so their files are looked for.
-pub(crate) const VERBS: [Tool; 9] = [
+pub(crate) const VERBS: [Tool; 10] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "/usr/bin/ibv_rc_pingpong", package: "ibverbs-utils" },
     Tool { program: "/usr/bin/ib_write_bw", package: "perftest" },
     Tool { program: "/usr/bin/rping", package: "rdmacm-utils" },
     Tool { program: "/usr/bin/ucx_perftest", package: "ucx-utils" },
     Tool { program: "/usr/bin/fi_pingpong", package: "libfabric-bin" },
+    Tool { program: "/usr/sbin/ibstat", package: "infiniband-diags" },
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
     Tool { program: "gcc", package: "gcc" },

@@ -59,8 +59,8 @@ pub use softnic_nic::{CqError, MAX_INLINE, MAX_SGE, ModifyError, Notify, ObjectE
 pub use softnic_nic::transports::memory::{Access, Bind};
 pub use softnic_nic::{Buffer, MrError, WindowType};
 
-/// Asynchronous events.
-pub use softnic_nic::transports::Event;
+/// Asynchronous events, and counters.
+pub use softnic_nic::transports::{Counters, Event};
 
 /// Addresses, paths and numbers on the wire.
 pub use softnic_nic::{AddressAttr, AddressError};

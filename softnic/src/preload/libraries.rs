@@ -113,6 +113,20 @@ fn own() -> Option<&'static CStr> {
     OWN.get_or_init(find).as_deref()
 }
 
+/// Something that softnic's library exports. Where the program has not loaded the library, that is done now.
+pub(crate) fn symbol(name: &CStr) -> Option<*mut c_void> {
+    let library = own()?;
+    // SAFETY: strings. The library has nothing that runs when it is loaded, and is never unloaded.
+    let found = unsafe {
+        let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        if handle.is_null() {
+            return None;
+        }
+        libc::dlsym(handle, name.as_ptr())
+    };
+    (!found.is_null()).then_some(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,8 @@ const MAX_ADDRESSES: c_int = 1 << 18;
 const VENDOR_ID: u32 = 0x02_53_4e;
 /// GIDs that there is room for, at least: like devices whose addresses come and go, ours has entries that are empty.
 const GID_TABLE: usize = 16;
+/// What a port is able to.
+pub(crate) const PORT_CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
 
 fn device_attr(context: &Context) -> ibv_device_attr {
@@ -138,8 +140,8 @@ fn port_attr(context: &Context) -> ibv_port_attr {
         state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: mtu_code(PathMtu::B4096),
         active_mtu: mtu_code(port.mtu),
-        gid_tbl_len: table_len(&port.addresses) as c_int,
-        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        gid_tbl_len: gid_table_len(&port.addresses) as c_int,
+        port_cap_flags: PORT_CAPABILITIES,
         max_msg_sz: 1 << 31,
         pkey_tbl_len: 1,
         max_vl_num: 1,
@@ -169,7 +171,8 @@ pub(crate) extern "C" fn port_compat(context: ContextPtr<'_>, number: u8, out: *
     port(context, number, out, COMPAT_PORT_ATTR_SIZE)
 }
 
-fn table_len(addresses: &[IpAddr]) -> usize {
+/// The length of the GID table of a port with these addresses.
+pub(crate) fn gid_table_len(addresses: &[IpAddr]) -> usize {
     addresses.len().max(GID_TABLE)
 }
 
@@ -177,7 +180,7 @@ fn table_len(addresses: &[IpAddr]) -> usize {
 fn address_at(context: &Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
     check_port(port)?;
     let addresses = context.nic().runtime.addresses();
-    match index < table_len(&addresses) {
+    match index < gid_table_len(&addresses) {
         true => Ok(addresses.get(index).copied()),
         false => Err(Errno::EINVAL),
     }
