@@ -22,7 +22,7 @@ pub const RACE: [Tool; 4] = [
 ];
 
 /// What `cargo xtask verbs` calls. The tools of rdma-core end with an error where there is no device, so their files are looked for.
-pub(crate) const VERBS: [Tool; 11] = [
+pub(crate) const VERBS: [Tool; 12] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "/usr/bin/ibv_rc_pingpong", package: "ibverbs-utils" },
     Tool { program: "/usr/bin/ib_write_bw", package: "perftest" },
@@ -31,6 +31,7 @@ pub(crate) const VERBS: [Tool; 11] = [
     Tool { program: "/usr/bin/fi_pingpong", package: "libfabric-bin" },
     Tool { program: "/usr/bin/fio", package: "fio" },
     Tool { program: "/usr/bin/qperf", package: "qperf" },
+    Tool { program: "/usr/sbin/ibstat", package: "infiniband-diags" },
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
     Tool { program: "gcc", package: "gcc" },

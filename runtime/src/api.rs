@@ -39,6 +39,7 @@ pub use status::RunningNic;
 
 pub use crate::key_file::{KeyFileError, read_key_file};
 pub use crate::threads::spawn_own;
+pub use softnic_fault_injector::units::parse_rate;
 pub use softnic_sync::users::Users;
 
 // Types of the crates below that occur in calls of this API, so that a program needs no other crate.
@@ -58,8 +59,8 @@ pub use softnic_nic::{CqError, MAX_INLINE, MAX_SGE, ModifyError, Notify, ObjectE
 pub use softnic_nic::transports::memory::{Access, Bind};
 pub use softnic_nic::{Buffer, MrError, WindowType};
 
-/// Asynchronous events.
-pub use softnic_nic::transports::Event;
+/// Asynchronous events, and counters.
+pub use softnic_nic::transports::{Counters, Event};
 
 /// Addresses, paths and numbers on the wire.
 pub use softnic_nic::{AddressAttr, AddressError};

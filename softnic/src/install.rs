@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::Common;
-use crate::run::library::{self, IBVERBS, PRELOAD, RDMACM};
+use crate::run::library::{self, IBVERBS, OTHER_NAMES, PRELOAD};
 
 /// What is in our library and in no other: the first variable that it reads.
 const MARK: &[u8] = b"SOFTNIC_DEV";
@@ -20,7 +20,7 @@ const HEADER: &str = include_str!("../../verbs/include/softnicdv.h");
 const HEADER_PLACE: &str = "include/infiniband";
 const HEADER_NAME: &str = "softnicdv.h";
 
-/// Lay down libibverbs.so.1 and librdmacm.so.1 in a folder, for programs that are not started by `softnic run`
+/// Lay down libibverbs.so.1 and librdmacm.so.1 in a folder, also without the version, for programs that are not started by `softnic run`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic install ~/softnic-lib
@@ -43,15 +43,18 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let libraries = library::find()?;
     fs::create_dir_all(&args.folder).map_err(failed(&args.folder))?;
     let folder = args.folder.canonicalize().map_err(failed(&args.folder))?;
-    for name in [IBVERBS, RDMACM] {
+    for name in [IBVERBS].into_iter().chain(OTHER_NAMES) {
         let place = folder.join(name);
         if !args.force && place.exists() && !is_ours(&place) {
             return Err(format!("{} is not softnic's: choose another folder, or say --force", place.display()));
         }
     }
-    let (ibverbs, rdmacm) = (folder.join(IBVERBS), folder.join(RDMACM));
+    let ibverbs = folder.join(IBVERBS);
     replace(&ibverbs, |new| fs::copy(&libraries.verbs, new).map(|_| ())).map_err(failed(&ibverbs))?;
-    replace(&rdmacm, |new| symlink(IBVERBS, new)).map_err(failed(&rdmacm))?;
+    let others = OTHER_NAMES.map(|name| folder.join(name));
+    for other in &others {
+        replace(other, |new| symlink(IBVERBS, new)).map_err(failed(other))?;
+    }
     let preload = libraries.preload.map(|from| (from, folder.join(PRELOAD)));
     if let Some((from, to)) = &preload {
         replace(to, |new| fs::copy(from, new).map(|_| ())).map_err(failed(to))?;
@@ -66,7 +69,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         true => writeln!(
             io::stdout(),
             "{}",
-            json!({ "libibverbs": ibverbs, "librdmacm": rdmacm, "preload": preload, "header": header, "export": line })
+            json!({ "libibverbs": ibverbs, "librdmacm": others[0], "preload": preload, "header": header, "export": line })
         ),
         false => writeln!(io::stdout(), "{line}"),
     };

@@ -4,7 +4,7 @@ mod child;
 mod devices;
 mod folder;
 pub(crate) mod library;
-mod loaded;
+mod used;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -92,23 +92,27 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let folder = PrivateFolder::with(&libraries)?;
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.0);
+    command.env(FILES, folder.files());
     if libraries.preload.is_some() {
         command.env(PRELOADED, preloaded(folder.path()));
         command.env(ASAN_OPTIONS, with_old("verify_asan_link_order=0".into(), ASAN_OPTIONS));
     }
-    let library = loaded::Watch::on(&libraries.verbs);
+    let verbs = used::Watch::on(&folder.files());
     let code = signals.run(&mut command)?;
-    if let (Some(code), Some(library)) = (code.program, library)
-        && !library.was_opened()
+    if let (Some(code), Some(verbs)) = (code.program, verbs)
+        && !verbs.were_used()
     {
         let name = Path::new(&args.program[0]).display();
         eprintln!(
-            "softnic: {name} ended ({code}) and never loaded softnic's libibverbs: it used no verbs, or it is setuid, or finds its libraries by \
-             an absolute path or an RPATH, and ran without softnic"
+            "softnic: {name} ended ({code}) and never asked softnic's libibverbs for a device: it used no verbs, or it is setuid or statically \
+             linked, and ran without softnic"
         );
     }
     Ok(code.ours)
 }
+
+/// Tells the library where its files go.
+const FILES: &str = "SOFTNIC_FILES";
 
 /// Where ld.so looks first.
 const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
@@ -132,13 +136,16 @@ fn with_old(mut value: OsString, variable: &str) -> OsString {
     value
 }
 
-/// What others wanted to be loaded first, and then ours: they are asked before it.
+/// What others wanted to be loaded first, and then ours: they are asked before it. libibverbs is among them, because a library that is loaded
+/// already is not looked for by an RPATH, and its symbols are found before those of copies under other names.
 fn preloaded(folder: &Path) -> OsString {
     let mut all = std::env::var_os(PRELOADED).filter(|old| !old.is_empty()).map_or_else(OsString::new, |mut old| {
         old.push(":");
         old
     });
     all.push(folder.join(library::PRELOAD));
+    all.push(":");
+    all.push(folder.join(library::IBVERBS));
     all
 }
 

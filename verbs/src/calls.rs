@@ -6,7 +6,7 @@ pub(crate) mod create_cq;
 pub(crate) mod create_qp;
 pub(crate) mod device_list;
 pub(crate) mod events;
-mod files;
+pub(crate) mod files;
 pub(crate) mod open;
 pub(crate) mod poll;
 pub(crate) mod post;

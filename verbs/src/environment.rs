@@ -1,9 +1,12 @@
 //! The environment variables by which a program that knows nothing of softnic is told which device it has.
 
 use std::env;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use softnic_runtime::api::{Cc, DeviceSpec, LinkDown, OpenOptions, Secret, Transport, parse_cc, read_key_file};
+use softnic_runtime::api::{
+    Cc, DeviceSpec, LinkDown, OpenOptions, Secret, Transport, parse_cc, parse_rate, read_key_file,
+};
 
 /// What the environment says.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub(crate) struct Environment {
     pub(crate) cc: Cc,
     /// The secret by which RC queue pairs authenticate their peers, unless their program says otherwise.
     pub(crate) secret: Option<Secret>,
+    /// The speed that ports report, in bits a second, instead of that of their interface.
+    pub(crate) link_speed: Option<u64>,
 }
 
 /// What the environment said when the first verb was called.
@@ -34,6 +39,11 @@ pub(crate) fn usual_transport() -> Transport {
 fn is_privileged() -> bool {
     // SAFETY: it only looks up a number that the kernel gave to the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// A folder for files of ours: `softnic run` makes it, and removes it. It sees by our opening it that the program uses verbs.
+pub(crate) fn files() -> Option<PathBuf> {
+    env::var_os("SOFTNIC_FILES").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
 }
 
 /// A variable that is set to something.
@@ -87,13 +97,17 @@ impl Environment {
             Some(name) => name.parse().map_err(|e| format!("SOFTNIC_LINK_DOWN: {e}"))?,
             None => LinkDown::default(),
         };
+        let link_speed = match variable("SOFTNIC_LINK_SPEED")? {
+            Some(speed) => Some(parse_rate(&speed).map_err(|e| format!("SOFTNIC_LINK_SPEED: {e}"))?),
+            None => None,
+        };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
         let options = OpenOptions { cpus, fault, seed, pcap, link_down, ..OpenOptions::default() };
         let secret = match env::var_os("SOFTNIC_KEY_FILE").filter(|name| !name.is_empty()) {
             Some(name) => Some(read_key_file(name.as_ref()).map_err(|e| format!("SOFTNIC_KEY_FILE: {e}"))?),
             None => None,
         };
-        Ok(Environment { devices, options, transport, cc, secret })
+        Ok(Environment { devices, options, transport, cc, secret, link_speed })
     }
 }
 

@@ -8,7 +8,8 @@
 use std::arch::global_asm;
 
 use crate::calls::{
-    builder, create_cq, create_qp, device_list, events, open, qp_attributes, query, rates, strings, unsupported, vendor,
+    builder, create_cq, create_qp, device_list, events, files, open, qp_attributes, query, rates, strings, unsupported,
+    vendor,
 };
 use crate::objects::{
     address, completion_channel, completion_queue, context, device, domain, queue_pair, region, shared_receive,
@@ -212,6 +213,7 @@ export! {
         ibv_set_err_comp_cntr => unsupported::fails,
     }
     "SOFTNICDV_1.0": {
+        softnic_device_file => files::locate,
         softnicdv_create_qp => vendor::create_qp,
         softnicdv_is_supported => vendor::is_supported,
         softnicdv_query_counters => vendor::query_counters,

@@ -14,7 +14,7 @@
 //! - `abi/`: the structs of the C headers.
 //!
 //! What a lower layer must call of a higher one is handed in: a table of functions when an object is made, `exit::at` for the end of the
-//! process, `Retire` for objects that a program forgets, an opener for the files of devices.
+//! process, `Retire` for objects that a program forgets.
 //!
 //! **Pointers.** Functions that C calls take references where the header says pointer: that a pointer is valid, and lives for the call,
 //! is what libibverbs asks of programs too. Objects are handed out as raw pointers from boxes and taken back when they are destroyed.

@@ -14,6 +14,8 @@ pub(crate) mod requesters;
 
 pub(crate) mod nic;
 
+pub(crate) mod link_speed;
+
 pub(crate) mod device;
 
 pub(crate) mod context;

@@ -42,8 +42,8 @@ impl Host {
         ends::run(case, &mut self.server, &mut self.client, LIMIT)?;
         let texts = [&self.server, &self.client].map(OnSoftnic::text);
         texts.iter().try_for_each(|text| judge::transport(case, text, None)).map_err(Error::Failed)?;
-        // A server that had to be killed leaves its socket to whoever comes next.
         match (case.prints, self.files()) {
+            // A server that is ended leaves what it has to whoever comes next.
             (Prints::PingsTwice(_), _) => Ok(()),
             (_, files) if files == ["lock"] => Ok(()),
             (_, files) => Err(Error::Failed(format!("left behind on the network: {}", files.join(", ")))),

@@ -56,7 +56,7 @@ pub(super) fn transport(case: &Case, text: &str, peer: Option<&str>) -> Result<(
 pub(super) fn client(case: &Case, client: &Ended) -> Result<(), String> {
     client.check("client")?;
     match case.prints {
-        Prints::Device | Prints::Fabrics => Ok(()),
+        Prints::Device | Prints::Port | Prints::Fabrics => Ok(()),
         Prints::PingPong => ping_pong(client, "client"),
         Prints::Pings(count) | Prints::PingsTwice(count) => pings(client, "client", count),
         Prints::Status | Prints::Group => status(client, "client"),
@@ -104,8 +104,21 @@ fn status(ended: &Ended, end: &str) -> Result<(), String> {
 fn device(ended: &Ended, address: &str) -> Result<(), String> {
     ended.check("program")?;
     let gid = format!("::ffff:{address}, RoCE v2");
-    let missing =
-        ["softnic0", "PORT_ACTIVE", "Ethernet", "max_qp:", &gid].into_iter().find(|w| !ended.text.contains(w));
+    // A veth: four lanes of 25 Gbit/s.
+    let speed = ["active_width:\t\t4X (2)", "active_speed:\t\t25.0 Gbps (32)"];
+    let words = ["softnic0", "PORT_ACTIVE", "Ethernet", "max_qp:", &gid];
+    let missing = words.into_iter().chain(speed).find(|w| !ended.text.contains(w));
+    missing.map_or(Ok(()), |word| Err(format!("it does not say `{word}`")))
+}
+
+/// What `ibstat` and `ibstatus` must say of the port of a veth.
+fn port(case: &Case, ended: &Ended) -> Result<(), String> {
+    ended.check("program")?;
+    let words = match case.program {
+        "ibstat" => ["CA 'softnic0'", "State: Active", "Rate: 100", "Link layer: Ethernet"],
+        _ => ["'softnic0' port 1", "4: ACTIVE", "100 Gb/sec (4X EDR)", "Ethernet"],
+    };
+    let missing = words.into_iter().chain(["LinkUp"]).find(|w| !ended.text.contains(w));
     missing.map_or(Ok(()), |word| Err(format!("it does not say `{word}`")))
 }
 
@@ -113,6 +126,7 @@ fn device(ended: &Ended, address: &str) -> Result<(), String> {
 pub(super) fn alone(case: &Case, ended: &Ended, address: &str) -> Result<(), String> {
     match case.prints {
         Prints::Fabrics => ended.check("program").and_then(|()| libfabric::fabrics(&ended.text)),
+        Prints::Port => port(case, ended),
         _ => device(ended, address),
     }
 }

@@ -39,7 +39,7 @@ impl Pair {
 
     /// Runs a case.
     pub(super) fn run(&mut self, case: &Case) -> Result<(), Error> {
-        if matches!(case.prints, Prints::Device | Prints::Fabrics) {
+        if matches!(case.prints, Prints::Device | Prints::Port | Prints::Fabrics) {
             let server = &mut self.server;
             server.start(case, None)?;
             let ended = server.wait(LIMIT)?;

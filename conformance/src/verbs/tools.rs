@@ -10,6 +10,8 @@ pub(super) const PORT: u16 = 18515;
 pub(super) enum Prints {
     /// What `ibv_devinfo -v` says of our device; there is no other end.
     Device,
+    /// What programs say of our device and its port that find both in /sys, without verbs; there is no other end.
+    Port,
     /// `ibv_*_pingpong`: so many bytes and iterations.
     PingPong,
     /// perftest's table: a row for each size from 2 bytes to this.
@@ -91,7 +93,7 @@ impl Case {
             Prints::Status if server.is_some() => (vec!["-s", address], None),
             Prints::Status => (vec![], None),
             Prints::Group => (vec!["-m", GROUP], server.map(|_| "-s")),
-            Prints::Fabrics => (vec![], None),
+            Prints::Fabrics | Prints::Port => (vec![], None),
             _ => (self.perftest_words(device, &gid), server),
         };
         let all = [self.program].into_iter().chain(common).chain(self.options.split_whitespace()).chain(server);
@@ -141,8 +143,9 @@ pub(super) const fn case(program: &'static str, options: &'static str, prints: P
 
 /// Between two of ours.
 pub(super) fn pair() -> Vec<Case> {
-    use Prints::{Device, OneRow, PingPong, SizesUpTo};
+    use Prints::{Device, OneRow, PingPong, Port, SizesUpTo};
     let mut all = vec![case("ibv_devinfo", "-v", Device, true)];
+    all.extend(["ibstat", "ibstatus"].map(|program| case(program, "", Port, true)));
     for (options, short) in [
         ("", true),
         ("-c -n 200", true),
@@ -264,7 +267,11 @@ pub(super) fn host() -> Vec<Case> {
     let over = |transport, fault| Case { transport, fault, ..case("rping", "-v -C 50", Pings(50), true) };
     let lossy = Some("loss=1e-2");
     let with_loss = [over(Some("sr"), None), over(Some("lowar:32,1"), lossy)];
+    // The verbs provider of libfabric leaves the addresses of loopback out, by which it would find peers; datagrams do without.
+    let by_address =
+        |case: &Case| case.prints == Fabric && !["dgram", "ofi_rxd"].iter().any(|word| case.options.contains(word));
     let larger = ucx::cases().into_iter().chain(libfabric::cases()).filter(|case| matches!(case.prints, Ucx | Fabric));
+    let larger = larger.filter(|case| !by_address(case));
     plain.into_iter().chain(with_loss).chain(larger).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Properties of a network device before it is used: read from the kernel in the caller's network namespace.
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_ulong};
+use std::ffi::{CStr, CString, c_ulong};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -47,6 +47,17 @@ struct LinkSettings {
     reserved: [u32; 2],
 }
 
+/// ethtool's question for the driver.
+const ETHTOOL_GDRVINFO: u32 = 0x3;
+
+/// `struct ethtool_drvinfo`, as far as it is looked at.
+#[repr(C)]
+struct DriverInfo {
+    cmd: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
@@ -62,6 +73,8 @@ pub struct Device {
     pub rx_queues: u32,
     /// The link's rate in bits a second, if the driver reports it.
     pub rate: Option<u64>,
+    /// Its driver's name, if the driver reports it.
+    pub driver: Option<String>,
 }
 
 impl Device {
@@ -82,7 +95,7 @@ impl Device {
         let mac = asker.mac().map_err(AfXdpError::when("ask for the MAC address"))?;
         let mac = mac.ok_or_else(|| AfXdpError::NotEthernet(name.into()))?;
         let rx_queues = asker.rx_queues().or_else(|| queues_of_sysfs(name, ifindex)).unwrap_or(1);
-        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues, rate: asker.rate() })
+        Ok(Device { name: name.into(), ifindex, mac, mtu, rx_queues, rate: asker.rate(), driver: asker.driver() })
     }
 }
 
@@ -161,5 +174,13 @@ impl Asker {
         let mbps = u32::from(link.speed_hi) << 16 | u32::from(link.speed);
         // All ones, in either width, are a link whose speed nobody knows.
         (!matches!(mbps, 0 | 0xffff | u32::MAX)).then(|| u64::from(mbps) * 1_000_000)
+    }
+
+    fn driver(&self) -> Option<String> {
+        let mut info = DriverInfo { cmd: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+        // SAFETY: the command in the first field says that the rest is to be filled in as `struct ethtool_drvinfo`, which is as long.
+        unsafe { self.ask(libc::SIOCETHTOOL, std::ptr::from_mut(&mut info).cast()) }.ok()?;
+        let name = CStr::from_bytes_until_nul(&info.driver).ok()?.to_str().ok()?;
+        (!name.is_empty()).then(|| name.into())
     }
 }

@@ -7,10 +7,12 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::library::{IBVERBS, Libraries, PRELOAD, RDMACM};
+use super::library::{IBVERBS, Libraries, OTHER_NAMES, PRELOAD};
 
 /// What the names of all these folders begin with.
 const PREFIX: &str = "softnic-run-";
+/// A folder in it, for the library.
+const FILES: &str = "files";
 
 /// Removed when it is dropped.
 pub(super) struct PrivateFolder {
@@ -26,10 +28,12 @@ impl PrivateFolder {
         remove_abandoned(&parent);
         let failed = |e| format!("cannot make a folder in {}: {e}", parent.display());
         let folder = PrivateFolder::new(&parent).map_err(failed)?;
+        let verbs = [IBVERBS].into_iter().chain(OTHER_NAMES).map(|name| (&libraries.verbs, name));
         let preload = libraries.preload.iter().map(|preload| (preload, PRELOAD));
-        for (library, name) in [(&libraries.verbs, IBVERBS), (&libraries.verbs, RDMACM)].into_iter().chain(preload) {
+        for (library, name) in verbs.chain(preload) {
             symlink(library, folder.path.join(name)).map_err(failed)?;
         }
+        fs::create_dir(folder.files()).map_err(failed)?;
         Ok(folder)
     }
 
@@ -47,6 +51,11 @@ impl PrivateFolder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the library puts files of its own. It opens the folder when the program lists devices, and not before.
+    pub(super) fn files(&self) -> PathBuf {
+        self.path.join(FILES)
     }
 }
 
@@ -98,8 +107,9 @@ fn remove_abandoned(parent: &Path) {
 
 /// Removes what was put there and nothing else. What cannot be removed stays: there is nobody to tell.
 fn remove(path: &Path) {
-    for name in [IBVERBS, RDMACM, PRELOAD] {
+    for name in [IBVERBS, PRELOAD].into_iter().chain(OTHER_NAMES) {
         let _ = fs::remove_file(path.join(name));
     }
+    let _ = fs::remove_dir_all(path.join(FILES));
     let _ = fs::remove_dir(path);
 }

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 /// libibverbs and librdmacm in one, as cargo builds it.
 const NAME: &str = "libsoftnic_verbs.so";
-/// The names that programs know it by.
+/// The name that programs linked with libibverbs know it by.
 pub(crate) const IBVERBS: &str = "libibverbs.so.1";
-pub(crate) const RDMACM: &str = "librdmacm.so.1";
+/// Its other names. Programs that load a library themselves often ask for the name without a version first: NCCL does.
+pub(crate) const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
 
-/// The one that answers for device files: `preload.rs`.
+/// The one that answers for device files: `preload/lib.rs`.
 pub(crate) const PRELOAD: &str = "libsoftnic_preload.so";
 
 /// Both, of this very build: beside the program, or in the `lib` beside its `bin`.

@@ -1,12 +1,10 @@
 //! The devices of the process: `softnic0`, `softnic1`, … in the order that the environment names them.
 
-use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use crate::abi::*;
 use crate::c_result::c_list;
-use crate::calls::files;
-use crate::environment::environment;
+use crate::environment::{environment, files};
 use crate::message::say;
 use crate::objects::device::Device;
 use crate::{exit, fork};
@@ -15,6 +13,10 @@ use crate::{exit, fork};
 pub(crate) fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
     DEVICES.get_or_init(|| {
+        if let Some(folder) = files() {
+            // That it was opened is all that `softnic run` wants to see.
+            let _ = std::fs::File::open(folder);
+        }
         let environment = match environment() {
             Ok(environment) => environment,
             Err(why) => {
@@ -28,7 +30,6 @@ pub(crate) fn devices() -> &'static [Device] {
             devices.extend(Device::all_of(spec, devices.len()));
         }
         exit::at(exit::Step::Nics, settle_all);
-        files::answer(open_file);
         devices
     })
 }
@@ -38,12 +39,6 @@ fn settle_all() {
     let first_of_group = devices().iter().filter(|device| device.is_first_of_group());
     let open: Vec<_> = first_of_group.filter_map(Device::opened).collect();
     open.iter().for_each(|nics| nics.settle());
-}
-
-/// Opens a file of a device for a program that looks for it: a descriptor, or -1.
-extern "C" fn open_file(path: *const c_char, flags: c_int) -> c_int {
-    // SAFETY: it is a string: libsoftnic_preload.so looked at it.
-    files::open(unsafe { CStr::from_ptr(path) }, flags, devices())
 }
 
 /// `ibv_get_device_list`.

@@ -1,76 +1,113 @@
-//! The files that RDMA devices have in /dev and /sys, for programs that read them there: the kernel has none for this device.
+//! The files that Linux has of RDMA devices in /sys and /dev, for programs that look there: the kernel has none of these devices.
 //!
-//! UCX uses a device only if it has a device file that it may read and write, and takes a GID for RoCEv1 unless its attributes say
-//! otherwise. libsoftnic_preload.so hears of it when a program looks for them, and asks here.
+//! They are ordinary files in a folder, with paths as in /sys and /dev below it. libsoftnic_preload.so hears it when a program looks for one,
+//! asks here where it lies, and has the C library open that. What changes (state, speed, GIDs, counters) is written anew whenever somebody
+//! looks for it. Files are replaced as a whole: processes that share the folder find the old one or the new one.
+
+mod attributes;
+mod counters;
+mod folder;
 
 use std::ffi::CStr;
-use std::fs::File;
-use std::io::{self, Seek, Write};
-use std::os::fd::IntoRawFd;
-
-use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::abi::*;
+use crate::calls::device_list::devices;
 use crate::objects::device::Device;
+use attributes::{DEVICE_FILE, Links};
+use folder::Folder;
 
-/// A function that opens such a file by its path and flags.
-type Opener = extern "C" fn(*const c_char, c_int) -> c_int;
-
-/// Has `open` answer, if the library that asks is loaded.
-pub(crate) fn answer(open: Opener) {
-    // SAFETY: it is a name.
-    let register = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softnic_preload_opener".as_ptr()) };
-    // SAFETY: that is the function's type; NULL is none.
-    let register = unsafe { std::mem::transmute::<*mut c_void, Option<extern "C" fn(Opener)>>(register) };
-    if let Some(register) = register {
-        register(open);
+/// Where a file lies that a program looks for in /sys or /dev. Writes that path, and says how much longer it is: that is the length of the folder. -1
+/// is no file of ours.
+///
+/// # Safety
+/// `path` is a string, `out` has room for `size` bytes.
+pub(crate) unsafe extern "C" fn locate(path: *const c_char, out: *mut c_char, size: usize) -> c_int {
+    // SAFETY: a string, by the contract.
+    let path = unsafe { CStr::from_ptr(path) };
+    let Some(folder) = path.to_str().ok().and_then(up_to_date) else { return -1 };
+    let (folder, path) = (folder.path().as_os_str().as_bytes(), path.to_bytes_with_nul());
+    if folder.len() + path.len() > size {
+        return -1;
     }
-}
-
-/// Opens such a file of one of the devices: a descriptor, or -1.
-pub(crate) fn open(path: &CStr, flags: c_int, devices: &[Device]) -> c_int {
-    let content = path.to_str().ok().and_then(|path| Content::of(path, devices));
-    let close_on_exec = OFlags::from_bits_retain(flags as u32).contains(OFlags::CLOEXEC);
-    let opened = content.map(|content| content.open(close_on_exec));
-    opened.and_then(Result::ok).map_or(-1, IntoRawFd::into_raw_fd)
-}
-
-/// What is in a file.
-#[derive(Debug, PartialEq, Eq)]
-enum Content {
-    /// A character device. What goes there is lost: verbs do not go that way here.
-    Device,
-    Text(String),
-}
-
-impl Content {
-    fn of(path: &str, devices: &[Device]) -> Option<Content> {
-        if let Some(name) = path.strip_prefix("/dev/infiniband/") {
-            return devices.iter().any(|device| device.file_name() == name).then_some(Content::Device);
-        }
-        let (name, attribute) = path.strip_prefix("/sys/class/infiniband/")?.split_once('/')?;
-        let device = devices.iter().find(|device| device.name() == name)?;
-        let (attribute, index) = attribute.strip_prefix("ports/1/gid_attrs/")?.split_once('/')?;
-        let index: usize = index.parse().ok()?;
-        // Programs ask when they have opened it.
-        let nics = device.opened()?;
-        device.nic(&nics).runtime.addresses().get(index)?;
-        match attribute {
-            "types" => Some(Content::Text("RoCE v2\n".into())),
-            "ndevs" => device.interface().map(|name| Content::Text(format!("{name}\n"))),
-            _ => None,
-        }
+    // SAFETY: there is room for both.
+    unsafe {
+        std::ptr::copy_nonoverlapping(folder.as_ptr(), out.cast(), folder.len());
+        std::ptr::copy_nonoverlapping(path.as_ptr(), out.add(folder.len()).cast(), path.len());
     }
+    folder.len() as c_int
+}
 
-    fn open(&self, close_on_exec: bool) -> io::Result<File> {
-        let text = match self {
-            Content::Device => return File::options().read(true).write(true).open("/dev/null"),
-            Content::Text(text) => text,
-        };
-        let flags = if close_on_exec { MemfdFlags::CLOEXEC } else { MemfdFlags::empty() };
-        let mut file = File::from(memfd_create("softnic", flags)?);
-        file.write_all(text.as_bytes())?;
-        file.rewind()?;
-        Ok(file)
+/// The folder, in which the file at `path` says what is now.
+fn up_to_date(path: &str) -> Option<&'static Folder> {
+    static FOLDER: OnceLock<Option<Folder>> = OnceLock::new();
+    let make = || {
+        let devices = devices();
+        let folder = if devices.is_empty() { None } else { Folder::new() }?;
+        devices.iter().try_for_each(|device| lay_down(&folder, device)).ok()?;
+        Some(folder)
+    };
+    let folder = FOLDER.get_or_init(make).as_ref()?;
+    if let Some((device, part)) = part_of(path) {
+        // What cannot be written stays as it was.
+        let _ = refresh(folder, device, &part);
+    }
+    Some(folder)
+}
+
+/// Of which device that is a path, and what of the device's port it names, folder by folder.
+fn part_of(path: &str) -> Option<(&'static Device, Vec<&str>)> {
+    let names: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    let port = names.windows(2).position(|pair| pair == ["ports", "1"])?;
+    let device = devices().iter().find(|device| port > 0 && device.name() == names[port - 1])?;
+    Some((device, names[port + 2..].to_vec()))
+}
+
+/// Makes all files of a device.
+fn lay_down(folder: &Folder, device: &Device) -> io::Result<()> {
+    let node = attributes::node(device);
+    for (path, text) in attributes::constant(device) {
+        folder.put(&path, &text)?;
+    }
+    for part in ["gids", "counters", "hw_counters", "state"] {
+        refresh(folder, device, &[part])?;
+    }
+    let Links { device: hardware, interface } = attributes::links(device);
+    let (name, file) = (device.name(), device.file_name());
+    let classes = [("infiniband", name), ("infiniband_verbs", file)];
+    for (class, name) in classes {
+        let target = format!("../../{}/{class}/{name}", node.trim_start_matches("sys/"));
+        folder.link(&format!("sys/class/{class}/{name}"), Path::new(&target))?;
+        folder.link(&format!("{node}/{class}/{name}/device"), &hardware)?;
+        let class_folder = format!("../../../../../class/{class}");
+        folder.link(&format!("{node}/{class}/{name}/subsystem"), Path::new(&class_folder))?;
+    }
+    if let Some((name, target)) = interface {
+        folder.link(&format!("{node}/net/{name}"), &target)?;
+    }
+    folder.link(&format!("dev/infiniband/{file}"), Path::new(DEVICE_FILE))
+}
+
+/// Writes anew what of a device's port may have changed: one file, or a folder of them.
+fn refresh(folder: &Folder, device: &Device, part: &[&str]) -> io::Result<()> {
+    let port = attributes::port_folder(device);
+    match part {
+        ["gids" | "gid_attrs", ..] => attributes::gids(device).into_iter().try_for_each(|(path, text)| match text {
+            Some(text) => folder.put(&format!("{port}/{path}"), &text),
+            None => folder.remove(&format!("{port}/{path}")),
+        }),
+        [kind @ ("counters" | "hw_counters"), name @ ..] => {
+            let wanted = |file: &str| name.first().is_none_or(|name| *name == file);
+            let mut all = counters::files(device, kind).into_iter().filter(|(file, _)| wanted(file));
+            all.try_for_each(|(file, text)| folder.put(&format!("{port}/{kind}/{file}"), &text))
+        }
+        ["state" | "phys_state" | "rate"] => {
+            let mut all = attributes::port_state(device).into_iter();
+            all.try_for_each(|(file, text)| folder.put(&format!("{port}/{file}"), &text))
+        }
+        _ => Ok(()),
     }
 }

@@ -12,6 +12,7 @@ use crate::fork;
 use crate::gid::gid_of;
 use crate::limits::{MAX_CQE, MAX_QP_WR, MAX_RD_ATOMIC};
 use crate::objects::context::{Context, ContextPtr};
+use crate::objects::link_speed::LinkSpeed;
 
 const MAX_OBJECTS: c_int = 1 << 16;
 /// Regions, and as many windows: together a quarter of the keys that can be given out.
@@ -22,6 +23,8 @@ const MAX_ADDRESSES: c_int = 1 << 18;
 const VENDOR_ID: u32 = 0x02_53_4e;
 /// GIDs that there is room for, at least: like devices whose addresses come and go, ours has entries that are empty.
 const GID_TABLE: usize = 16;
+/// What a port is able to.
+pub(crate) const PORT_CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
 
 fn device_attr(context: &Context) -> ibv_device_attr {
@@ -129,40 +132,16 @@ fn check_port(port: u32) -> Result<(), Errno> {
     if port == 1 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// Width and speed that together are an interface's rate in Mbit/s, as Linux tells them for RoCE.
-fn width_and_speed(mbps: u32) -> (u8, u8) {
-    const X1: u8 = 1;
-    const X4: u8 = 2;
-    const X2: u8 = 16;
-    const SDR: u8 = 1;
-    const FDR10: u8 = 8;
-    const EDR: u8 = 32;
-    const HDR: u8 = 64;
-    match mbps {
-        0..=1_000 => (X1, SDR),
-        1_001..=10_000 => (X1, FDR10),
-        10_001..=25_000 => (X1, EDR),
-        25_001..=40_000 => (X4, FDR10),
-        40_001..=50_000 => (X2, EDR),
-        50_001..=100_000 => (X4, EDR),
-        _ => (X4, HDR),
-    }
-}
-
 fn port_attr(context: &Context) -> ibv_port_attr {
     let runtime = &context.nic().runtime;
     let (port, up) = (runtime.port(), runtime.is_up());
-    let rate = context.ours.device.interface().and_then(|interface| {
-        let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).ok()?;
-        text.trim().parse().ok()
-    });
-    let (active_width, active_speed) = width_and_speed(rate.unwrap_or(10_000));
+    let LinkSpeed { width: active_width, speed: active_speed, .. } = context.ours.device.link_speed();
     ibv_port_attr {
         state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: mtu_code(PathMtu::B4096),
         active_mtu: mtu_code(port.mtu),
-        gid_tbl_len: table_len(&port.addresses) as c_int,
-        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        gid_tbl_len: gid_table_len(&port.addresses) as c_int,
+        port_cap_flags: PORT_CAPABILITIES,
         max_msg_sz: 1 << 31,
         pkey_tbl_len: 1,
         max_vl_num: 1,
@@ -192,7 +171,8 @@ pub(crate) extern "C" fn port_compat(context: ContextPtr<'_>, number: u8, out: *
     port(context, number, out, COMPAT_PORT_ATTR_SIZE)
 }
 
-fn table_len(addresses: &[IpAddr]) -> usize {
+/// The length of the GID table of a port with these addresses.
+pub(crate) fn gid_table_len(addresses: &[IpAddr]) -> usize {
     addresses.len().max(GID_TABLE)
 }
 
@@ -200,7 +180,7 @@ fn table_len(addresses: &[IpAddr]) -> usize {
 fn address_at(context: &Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
     check_port(port)?;
     let addresses = context.nic().runtime.addresses();
-    match index < table_len(&addresses) {
+    match index < gid_table_len(&addresses) {
         true => Ok(addresses.get(index).copied()),
         false => Err(Errno::EINVAL),
     }

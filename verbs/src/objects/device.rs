@@ -1,17 +1,19 @@
 //! A device: its names, and its NIC while somebody has it open.
 
 use std::ffi::CStr;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses, SHM_MAC};
+use softnic_runtime::host_network::HostNetwork;
 
 use crate::abi::*;
 use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
 use crate::message::say;
+use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
 
 /// A device, as a program has it.
@@ -133,6 +135,40 @@ impl Device {
         match &self.group.spec {
             DeviceSpec::AfXdp { interface } => Some(interface),
             _ => None,
+        }
+    }
+
+    /// Whether its port is up, and its addresses, as far as can be told without opening it.
+    pub(crate) fn closed_port(&self) -> (bool, Vec<IpAddr>) {
+        match &self.group.spec {
+            DeviceSpec::Mem => (true, OwnAddresses::of_host(self.place as u8 + 1).addresses),
+            DeviceSpec::Shm(spec) => (true, spec.addresses().unwrap_or_default()),
+            DeviceSpec::Dgram { own, .. } => (true, own.addresses.clone()),
+            DeviceSpec::AfXdp { interface } => match HostNetwork::open(interface) {
+                Ok(host) => (host.interface().up, host.addresses().to_vec()),
+                Err(_) => (false, Vec::new()),
+            },
+        }
+    }
+
+    /// How the description of its NIC begins, in whichever process.
+    pub(crate) fn description(&self) -> String {
+        match &self.group.spec {
+            DeviceSpec::Mem => format!("mem, end {}", self.place + 1),
+            spec => spec.to_string(),
+        }
+    }
+
+    /// Whether other processes with a device of this name have another one.
+    pub(crate) fn is_private(&self) -> bool {
+        self.group.spec == DeviceSpec::Mem
+    }
+
+    /// The speed that its port reports.
+    pub(crate) fn link_speed(&self) -> LinkSpeed {
+        match &self.group.spec {
+            DeviceSpec::AfXdp { interface } => LinkSpeed::of(Some(interface)),
+            _ => LinkSpeed::of(None),
         }
     }
 

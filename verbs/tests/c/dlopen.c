@@ -58,11 +58,13 @@ static const struct {
 #undef ibv_reg_mr
 #undef ibv_query_port
 
-static void once(int traffic)
+static void once(const char *name, int traffic)
 {
-	void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+	void *library = dlopen(name, RTLD_NOW);
 	if (!library)
 		FAIL("%s", dlerror());
+	// Where libibverbs-dev is installed there is another library of the name without a version.
+	found(library, "softnicdv_is_supported", "SOFTNICDV_1.0");
 	for (size_t i = 0; i < sizeof(USED) / sizeof(USED[0]); i++)
 		found(library, USED[i].name, USED[i].version);
 	CHECK(!dlvsym(library, "ibv_no_such_thing", "IBVERBS_1.1"));
@@ -112,7 +114,13 @@ int main(void)
 {
 	PART("loaded, used and closed, several times over");
 	for (int i = 0; i < 5; i++)
-		once(i % 2 == 0);
+		once("libibverbs.so.1", i % 2 == 0);
+	PART("the name without a version, which NCCL asks for first");
+	once("libibverbs.so", 1);
+	void *without_version = dlopen("librdmacm.so", RTLD_NOW);
+	CHECK(without_version);
+	found(without_version, "softnicdv_is_supported", "SOFTNICDV_1.0");
+	dlclose(without_version);
 	PART("both libraries are one");
 	void *verbs = dlopen("libibverbs.so.1", RTLD_NOW), *cm = dlopen("librdmacm.so.1", RTLD_NOW);
 	CHECK(verbs && cm);
