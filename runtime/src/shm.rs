@@ -348,6 +348,15 @@ impl Shm {
                 self.forget(process);
             }
         }
+        // Nobody may come by for long.
+        self.drop_inlets();
+    }
+
+    /// Rings by which nothing more will come.
+    #[cold]
+    fn drop_inlets(&mut self) {
+        self.lost += self.inlets.iter().filter(|inlet| inlet.is_over()).map(|inlet| inlet.lost).sum::<u64>();
+        self.inlets.retain(|inlet| !inlet.is_over());
     }
 
     /// Takes off what woke us. To be done by who goes to sleep alone: others may make rounds while somebody is about to sleep.
@@ -403,8 +412,7 @@ impl PacketIo for Shm {
         }
         self.turn = if self.turn + 1 < count { self.turn + 1 } else { 0 };
         if ended {
-            self.lost += self.inlets.iter().filter(|inlet| inlet.is_over()).map(|inlet| inlet.lost).sum::<u64>();
-            self.inlets.retain(|inlet| !inlet.is_over());
+            self.drop_inlets();
         }
         self.idle = if taken > 0 { 0 } else { self.idle.saturating_add(1) };
         if self.idle > IDLE_ROUNDS && self.idle.is_multiple_of(ROUNDS_TO_YIELD) {
@@ -435,8 +443,9 @@ impl PacketIo for Shm {
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        self.forget_ended();
+        // In this order: the end of a connection that is drained here is seen behind it.
         self.drain();
+        self.forget_ended();
         self.inlets.iter().for_each(|inlet| inlet.reader.sleep());
         fence(Ordering::SeqCst);
         self.from_ourselves.is_empty()

@@ -88,7 +88,7 @@ fn queue_pair(nic: &Context) -> (QueuePair, CompletionQueue, MemoryRegion) {
     let (pd, cq) = (nic.alloc_pd(), nic.create_cq(16).unwrap());
     let memory = pd.alloc_mr(2 * LEN, Access::LOCAL_WRITE).unwrap();
     let qp = pd.create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
-    qp.init(Access::NONE).unwrap();
+    qp.init(Access::REMOTE).unwrap();
     (qp, cq, memory)
 }
 

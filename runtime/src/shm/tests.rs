@@ -97,6 +97,12 @@ fn receive(shm: &mut Shm, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
+/// Whether a sign shows, within so many seconds.
+fn shows(sign: &OwnedFd, limit: i64) -> bool {
+    let mut fds = [rustix::event::PollFd::new(sign, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: limit, tv_nsec: 0 })).unwrap() == 1
+}
+
 #[test]
 fn frames_go_to_the_process_that_has_their_queue_pair_whoever_it_is() {
     let folder = Folder::new("three");
@@ -225,6 +231,21 @@ fn a_group_reaches_the_processes_that_have_members() {
 }
 
 #[test]
+fn who_sleeps_lets_go_of_what_those_who_went_have_brought() {
+    let folder = Folder::new("went");
+    let (mut a, mut b) = (folder.join(), folder.join());
+    let (to_a, to_b) = (frame_to(a.process(), 1), frame_to(b.process(), 1));
+    send(&mut b, &[&to_a]);
+    receive(&mut a, 1);
+    send(&mut a, &[&to_b]);
+    assert!(a.prepare_sleep() && a.inlets.len() == 1);
+    drop(b);
+    assert!(shows(&a.readiness().unwrap(), 60));
+    assert!(a.prepare_sleep() && a.inlets.is_empty());
+    assert!(a.ways.iter().all(|way| !matches!(way, Way::Ring(_))));
+}
+
+#[test]
 fn who_sleeps_is_woken_by_a_frame() {
     let folder = Folder::new("sleep");
     let (mut a, mut b) = (folder.join(), folder.join());
@@ -250,19 +271,15 @@ fn a_round_of_somebody_else_does_not_take_the_sign_from_who_sleeps() {
     send(&mut a, &[&frame]);
     receive(&mut b, 1);
     let sign = b.readiness().unwrap();
-    let shows = |limit| {
-        let mut fds = [rustix::event::PollFd::new(&sign, PollFlags::IN)];
-        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: limit, tv_nsec: 0 })).unwrap() == 1
-    };
     for _ in 0..3 {
         // One thread is about to sleep, and another makes rounds meanwhile.
-        assert!(b.prepare_sleep() && !shows(0));
+        assert!(b.prepare_sleep() && !shows(&sign, 0));
         assert_eq!(b.receive(8, &mut |_| ()).unwrap(), 0);
         send(&mut a, &[&frame]);
         for _ in 0..2 * ROUNDS_TO_LOOK {
             b.receive(8, &mut |_| ()).unwrap();
         }
-        assert!(shows(60));
+        assert!(shows(&sign, 60));
     }
 }
 

@@ -134,7 +134,9 @@ impl Device {
     pub(crate) fn interface(&self) -> Option<&str> {
         match &self.group.spec {
             DeviceSpec::AfXdp { interface } => Some(interface),
-            _ => None,
+            // Its first addresses are those of loopback.
+            DeviceSpec::Shm(_) => Some("lo"),
+            DeviceSpec::Mem | DeviceSpec::Dgram { .. } => None,
         }
     }
 
