@@ -216,6 +216,8 @@ pub struct Nic {
     shares_addresses: bool,
     /// Queue pair number to slot.
     qpns: RandomTable<u32>,
+    /// Numbers that were given back, the last one first: they rest, because their peers may still know them.
+    resting_qpns: VecDeque<u32>,
     /// The slot of QP1.
     gsi: Option<u32>,
     /// What each source may send to QP1, while there is one.
@@ -264,6 +266,7 @@ impl Nic {
             owner: Owner::default(),
             shares_addresses: false,
             qpns: RandomTable::new(24),
+            resting_qpns: VecDeque::new(),
             gsi: None,
             source_rates: None,
             slots: Vec::new(),

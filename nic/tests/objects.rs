@@ -96,6 +96,28 @@ fn remote_writing_needs_local_writing() {
 }
 
 #[test]
+fn the_number_of_a_queue_pair_that_went_rests_as_long_as_there_are_others() {
+    let (_, mac) = address(A);
+    let port = softnic_nic::Port { mac, addresses: vec![address(A).0], mtu: PathMtu::B4096 };
+    let config = softnic_nic::NicConfig { port, payload: PayloadMode::Real };
+    let mut nic = softnic_nic::Nic::new(config, Box::new(generator(1)));
+    // One process of many at a port: few numbers.
+    nic.set_owner(softnic_nic::Owner { index: 5, bits: 10 });
+    let (pd, cq) = (nic.alloc_pd(), nic.create_cq(1));
+    let caps = Caps { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
+    let init = QpInit::new(QpKind::Rc, pd, cq, cq, caps);
+    let mut given = HashSet::new();
+    for _ in 0..1000 {
+        let qpn = nic.create_qp(&init).unwrap();
+        assert!(given.insert(qpn), "{qpn} again");
+        nic.destroy_qp(qpn).unwrap();
+    }
+    // All can be had where they are needed.
+    let all = std::iter::from_fn(|| nic.create_qp(&init).ok()).count();
+    assert_eq!(all, (1 << 14) - 3);
+}
+
+#[test]
 fn keys_and_numbers_come_from_the_generator_and_are_never_reserved() {
     let make = |seed| {
         let (_, mac) = address(A);

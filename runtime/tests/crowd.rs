@@ -1,6 +1,7 @@
 //! Many processes on one network in memory: each connects to all others, some are killed at any moment, and nothing is left behind.
 //!
 //! `SOFTNIC_CROWD=100 cargo test --release -p softnic-runtime --test crowd` has a hundred of them; a run of all tests has few.
+#![allow(clippy::print_stdout)] // members tell their parent by it
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};

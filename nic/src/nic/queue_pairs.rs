@@ -22,6 +22,9 @@ use crate::qp::{QpInit, Slot};
 use crate::source_rates::SourceRates;
 use crate::srq::Srq;
 
+/// How many numbers of queue pairs rest: a connection manager keeps the number of a connection that ended for some seconds, and refuses another one with it.
+const RESTING: usize = 1024;
+
 /// The scatter/gather elements that a queue may be made with.
 pub const MAX_SGE: u32 = 32;
 /// The work requests that a queue may hold.
@@ -129,11 +132,14 @@ impl Nic {
         }
         // 0 and 1 are the management QPs, the last is for multicast.
         const RESERVED: usize = 3;
-        let (owner, random) = (self.owner, &mut self.random);
-        if self.qpns.len() + RESERVED >= owner.count() {
+        let (owner, random, resting) = (self.owner, &mut self.random, &mut self.resting_qpns);
+        let free = owner.count().saturating_sub(self.qpns.len() + RESERVED);
+        if free == 0 {
             return Err(ObjectError::NoNumbers);
         }
-        let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value();
+        // Where few are left, those that rested longest are given out.
+        resting.truncate(RESTING.min(free / 2));
+        let reserved = |n: u32| n < 2 || n == Qpn::MULTICAST.value() || resting.contains(&n);
         let mut own = || owner.number(random.next_u32());
         let qpn = self.qpns.insert(&mut own, reserved, |_| index).ok_or(ObjectError::NoNumbers)?;
         Ok(Qpn::new(qpn))
@@ -146,7 +152,11 @@ impl Nic {
                 self.source_rates = None;
                 self.gsi.take()
             }
-            _ => self.qpns.remove(qpn.value()),
+            _ => {
+                self.resting_qpns.push_front(qpn.value());
+                self.resting_qpns.truncate(RESTING);
+                self.qpns.remove(qpn.value())
+            }
         }
     }
 
