@@ -18,6 +18,7 @@ pub mod forked;
 pub mod host_network;
 mod io;
 mod key_file;
+mod locked;
 mod mapping;
 mod memory_wire;
 mod neighbours;

@@ -14,10 +14,11 @@ use softnic_nic::{Layer, Nic, Port};
 use softnic_wire::Qpn;
 
 use super::events::Events;
-use super::path::{Network, lock};
+use super::path::Network;
 use super::status;
 use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
+use crate::locked::lock;
 use crate::shm::Directory;
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.

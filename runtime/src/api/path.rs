@@ -12,6 +12,7 @@ use softnic_wire::{MacAddr, PathMtu};
 use super::context::Context;
 use crate::background::Background;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
+use crate::locked::lock;
 use crate::neighbours::NeighbourError;
 use crate::shm::Directory;
 
@@ -221,9 +222,4 @@ pub(super) fn await_path(
             PathState::Pending { .. } => std::thread::sleep(LOOK),
         }
     }
-}
-
-/// A lock, also after whoever had it panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|p| p.into_inner())
 }

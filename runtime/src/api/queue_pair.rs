@@ -23,9 +23,10 @@ use super::Transport;
 use super::completion_queue::CompletionQueue;
 use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
-use super::path::{PeerPath, lock};
+use super::path::PeerPath;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::engine::{Engine, PostedRecv, PostedSend, Target, WorkQueue};
+use crate::locked::lock;
 
 /// The attributes of a new queue pair.
 #[derive(Debug, Clone)]

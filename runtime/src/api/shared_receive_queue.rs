@@ -10,8 +10,8 @@ use softnic_sync::doorbell::Rung;
 use softnic_sync::ring::{Producer, ring};
 
 use super::context::ProtectionDomain;
-use super::path::lock;
 use crate::engine::{Engine, PostedRecv, Target, WorkQueue};
+use crate::locked::lock;
 
 /// A shared receive queue. It lives as long as a queue pair takes receives from it; clones are the same queue.
 ///

@@ -11,9 +11,9 @@ use std::{io, thread};
 use super::meeting;
 use super::ring::Reader;
 use super::trust::Trust;
-use crate::api::path::lock;
 use crate::background::{Background, Stop};
 use crate::forked::Kept;
+use crate::locked::lock;
 use crate::wake::Wake;
 
 /// How long a process may take to say what it brings.

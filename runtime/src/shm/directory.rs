@@ -24,7 +24,7 @@ use softnic_wire::mad::ip_cm::ServiceId;
 
 use super::error::ShmError;
 use super::trust::Trust;
-use crate::api::path::lock;
+use crate::locked::lock;
 
 /// What the first line of the lock file begins with. Whoever changes the rings, the folder or what is said at a meeting changes it.
 const VERSION: &str = "softnic shm 1";

@@ -1,5 +1,6 @@
 // A process that has no memory left, and nobody who reads what it prints: verbs fail, and the program goes on.
 // run: --dev mem
+// seconds: 90
 
 #include <fcntl.h>
 #include <sys/resource.h>

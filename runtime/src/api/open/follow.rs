@@ -10,10 +10,10 @@ use softnic_wire::ethernet;
 
 use super::{LinkDown, link_mtu_of, mtu_of};
 use crate::api::events::Events;
-use crate::api::path::lock;
 use crate::background::Background;
 use crate::engine::Engine;
 use crate::host_network::{Event, HostNetwork, path_mtu};
+use crate::locked::lock;
 
 /// Starts the thread that follows.
 pub(super) fn start(

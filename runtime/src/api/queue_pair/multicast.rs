@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use softnic_nic::ObjectError;
 
 use super::QueuePair;
-use crate::api::path::{Network, lock};
+use crate::api::path::Network;
 use crate::host_network::{self, HostNetworkError};
+use crate::locked::lock;
 use crate::shm::{GroupMember, ShmError};
 
 /// Why a queue pair cannot hear what is sent to a multicast group.
