@@ -4,7 +4,7 @@
 //! the socket of who receives, and goes on at once: the ring holds the frames until they are read. No third process is needed, and none is on the way. All
 //! processes have the same addresses; [`softnic_nic::sharing`] says for which of them a frame is.
 //!
-//! A process that is stopped, slow or gone stops nobody: when its ring is full and stays full for [`PATIENCE`], frames for it are lost and counted
+//! A process that is stopped, slow or gone stops nobody: when its ring is full and stays full for 20 ms, frames for it are lost and counted
 //! until it reads again.
 
 mod attendant;

@@ -19,7 +19,7 @@ use crate::Common;
   softnic devinfo --dev afxdp:eth0     # opens it for a moment
   softnic devinfo --dev mem --json")]
 pub(crate) struct Args {
-    /// The device: mem, shm[:NAME], afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
+    /// The device: mem, shm, shm:NAME, afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Option<DeviceSpec>,
 }

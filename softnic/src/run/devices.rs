@@ -29,7 +29,8 @@ impl Devices {
     /// the network in memory that all processes of the user share. Says on stderr which, and why.
     pub(super) fn usual() -> Result<Devices, String> {
         let names = Interface::names().map_err(|e| e.to_string())?;
-        let usable: Vec<String> = names.into_iter().filter(|name| is_usable(name)).collect();
+        let mut usable: Vec<String> = names.into_iter().filter(|name| is_usable(name)).collect();
+        usable.sort();
         let (device, why) = match &usable[..] {
             [only] => match AfXdp::check(&HostNetwork::open(only).map_err(|e| e.to_string())?.bottom().name) {
                 Ok(()) => (format!("afxdp:{only}"), "the only interface that is up and has an address".into()),

@@ -186,7 +186,7 @@ fn a_run_takes_as_long_as_asked() {
 #[test]
 fn loss_is_repaired_and_counted() {
     for op in ["write_bw", "read_bw", "send_bw"] {
-        let v = json(&[op, "--size", "8K", "--iters", "300", "--fault", "loss=0.01", "--timeout", "8", "--verify"]);
+        let v = json(&[op, "--size", "8K", "--iters", "300", "--fault", "loss=0.01", "--timeout", "12", "--verify"]);
         check_fields(&v, "rc", op, 8192, 300);
         assert!(counter(&v, "retransmitted_packets") > 0, "{v}");
     }
