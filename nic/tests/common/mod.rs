@@ -4,6 +4,7 @@
 mod frames;
 mod more;
 
+#[allow(unused_imports)] // as above
 pub use frames::resign;
 
 use std::net::IpAddr;
