@@ -94,6 +94,8 @@ pub(crate) struct Shm {
     last: Option<Process>,
     /// Those that have got frames in this batch.
     touched: Vec<Process>,
+    /// Those that a frame to a group still has to go to.
+    members: Vec<Process>,
     inlets: Vec<Inlet>,
     /// The one that is read first in the next round, and the name of the next one.
     turn: usize,
@@ -133,6 +135,7 @@ impl Shm {
             ways: (0..=Process::COUNT).map(|_| Way::Unknown).collect(),
             last: None,
             touched: Vec::new(),
+            members: Vec::new(),
             inlets: Vec::new(),
             turn: 0,
             next_name: 0,
@@ -221,9 +224,8 @@ impl Shm {
     }
 
     fn put_to_members(&mut self, group: IpAddr, len: usize) {
-        let mut members = Vec::new();
-        self.directory.for_members(group, |process| members.push(process));
-        for process in members {
+        self.directory.members(group, &mut self.members);
+        while let Some(process) = self.members.pop() {
             // Nobody waits for a member.
             if self.put(process, len) != Put::Done {
                 self.lost += 1;

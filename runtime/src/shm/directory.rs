@@ -54,7 +54,7 @@ pub(crate) struct Directory {
 #[derive(Debug, Default)]
 struct Members {
     read_at: Option<Instant>,
-    of: HashMap<String, Vec<Process>>,
+    of: HashMap<IpAddr, Vec<Process>>,
 }
 
 /// The folder is locked as long as this lives.
@@ -98,7 +98,8 @@ impl Directory {
             me: Process::FIRST,
             pid: std::process::id(),
             claims: Mutex::default(),
-            left: AtomicBool::new(false),
+            // Until it has a number, what it would leave is another's.
+            left: AtomicBool::new(true),
             members: Mutex::default(),
         };
         let listener = directory.take_number()?;
@@ -157,7 +158,7 @@ impl Directory {
         (&self.lock).rewind()?;
         writeln!(&self.lock, "{VERSION}, last {:04}", candidate.number())?;
         drop(locked);
-        self.me = candidate;
+        (self.me, self.left) = (candidate, AtomicBool::new(false));
         Ok(listener)
     }
 
@@ -313,20 +314,20 @@ impl Directory {
         read_owner(&self.folder.join(service_name(service)))
     }
 
-    /// Calls `each` with the other processes that have members of a group.
-    pub(super) fn for_members(&self, group: IpAddr, mut each: impl FnMut(Process)) {
+    /// Adds the other processes that have members of a group to `to`.
+    pub(super) fn members(&self, group: IpAddr, to: &mut Vec<Process>) {
         let mut members = lock(&self.members);
         if members.read_at.is_none_or(|at| at.elapsed() > MEMBERS_FRESH) {
             members.of.clear();
             for (name, owner) in self.entries().into_iter().flatten() {
-                if let Some((group, _)) = name.strip_prefix("group-").and_then(|n| n.rsplit_once('-')) {
-                    members.of.entry(group.into()).or_default().push(owner);
+                let group = name.strip_prefix("group-").and_then(|n| n.rsplit_once('-')?.0.parse().ok());
+                if let Some(group) = group {
+                    members.of.entry(group).or_default().push(owner);
                 }
             }
             members.read_at = Some(Instant::now());
         }
-        let of_group = members.of.get(&group.to_string()).into_iter().flatten();
-        of_group.filter(|&&process| process != self.me).for_each(|&process| each(process));
+        to.extend(members.of.get(&group).into_iter().flatten().filter(|&&process| process != self.me));
     }
 
     /// All claims, with their owners.

@@ -418,6 +418,8 @@ fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
             UnixListener::bind(path).unwrap()
         })
         .collect();
+    let before = folder.files();
     assert!(matches!(folder.try_join(), Err(ShmError::Full)));
+    assert_eq!(folder.files(), before, "who is refused takes nobody's place away");
     drop(held);
 }
