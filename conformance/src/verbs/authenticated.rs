@@ -10,17 +10,10 @@ use super::ends::{self, told};
 use super::judge::Ended;
 use super::pair::Pair;
 use super::recorded;
-use super::tools::{Case, Prints};
+use super::tools::{Case, Prints, case};
 use crate::guest::{Error, failed};
 
-const CASE: Case = Case {
-    program: "ibv_rc_pingpong",
-    options: "-n 100 -c",
-    transport: None,
-    fault: None,
-    prints: Prints::PingPong,
-    short: true,
-};
+const CASE: Case = case("ibv_rc_pingpong", "-n 100 -c", Prints::PingPong, true);
 const LIMIT: Duration = Duration::from_secs(30);
 /// What the library says of a peer.
 const REFUSED: &str = "has no key, or another one: its queue pairs are refused";

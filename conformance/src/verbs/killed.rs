@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::ends::{End, told};
 use super::pair::Pair;
-use super::tools::{Case, Prints};
+use super::tools::{Case, Prints, case};
 use crate::guest::Error;
 
 /// The kernel takes a moment to take an interface back.
@@ -35,14 +35,7 @@ impl Victim {
 }
 
 /// A server that waits for its client: its device is open.
-const SERVER: Case = Case {
-    program: "ibv_rc_pingpong",
-    options: "",
-    transport: None,
-    fault: None,
-    prints: Prints::PingPong,
-    short: true,
-};
+const SERVER: Case = case("ibv_rc_pingpong", "", Prints::PingPong, true);
 
 pub(super) fn run(victim: Victim, pair: &mut Pair) -> Result<(), Error> {
     let wrong = |why: String| Err(Error::Failed(why));

@@ -10,18 +10,11 @@ use serde_json::Value;
 use super::Bench;
 use super::ends;
 use super::pair::Pair;
-use super::tools::{Case, Prints};
+use super::tools::{Case, Prints, case};
 use crate::guest::Error;
 
 const MESSAGES: u64 = 100;
-const CASE: Case = Case {
-    program: "ibv_rc_pingpong",
-    options: "-n 100 -c",
-    transport: None,
-    fault: None,
-    prints: Prints::PingPong,
-    short: true,
-};
+const CASE: Case = case("ibv_rc_pingpong", "-n 100 -c", Prints::PingPong, true);
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs it with the server's frames recorded, and looks at them.
