@@ -6,9 +6,7 @@
 //!
 //! Everything is opened in the network namespace of the calling thread, and may be used from another.
 
-mod assembler;
 mod attachment;
-mod bpf;
 mod device;
 mod error;
 mod holder;

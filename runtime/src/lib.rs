@@ -6,6 +6,7 @@
 pub mod afxdp;
 pub mod api;
 mod background;
+mod bpf;
 #[cfg(target_os = "linux")]
 pub mod bump;
 mod capture_file;

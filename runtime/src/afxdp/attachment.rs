@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use super::Takes;
-use super::bpf::{Mode, Program, XskMap};
 use super::device::Device;
 use super::error::AfXdpError;
 use super::holder::Holder;
 use super::patience::patiently;
 use super::program::{XDP_DROP, XDP_PASS, redirect_everything, redirect_roce};
+use crate::bpf::{Mode, Program, XskMap};
 
 /// A program that is attached as long as this lives.
 #[derive(Debug)]

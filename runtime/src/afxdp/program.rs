@@ -1,7 +1,7 @@
 //! The XDP programs: packets for UDP port 4791 go to the socket of the queue that they came in by and all others to the kernel,
 //! or all go to the socket.
 
-use super::assembler::{Assembler, Instruction, Label, Reg, Size, When};
+use crate::bpf::assembler::{Assembler, Instruction, Label, Reg, Size, When};
 
 /// A program's verdict on a packet: dropped.
 pub(super) const XDP_DROP: i32 = 1;
@@ -119,8 +119,8 @@ mod tests {
     use std::io::Write;
     use std::os::fd::{AsFd, AsRawFd};
 
-    use super::super::bpf::{Program, XskMap};
     use super::*;
+    use crate::bpf::{Program, XskMap};
 
     /// Stands for "to the socket": no queue has one here, so the program says what it was given for that.
     const REDIRECT: u32 = XDP_DROP as u32;

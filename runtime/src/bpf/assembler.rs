@@ -1,8 +1,8 @@
-//! An assembler for the few eBPF instructions that the XDP program needs; jumps go forward, to labels.
+//! An assembler for the few eBPF instructions that our programs need; jumps go forward, to labels.
 
 /// A register. `R0` is what a program and a call return, `R1` to `R5` are a call's arguments, and a call leaves only `R6` to `R9`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Reg {
+pub(crate) enum Reg {
     R0 = 0,
     R1 = 1,
     R2 = 2,
@@ -14,7 +14,7 @@ pub(super) enum Reg {
 
 /// Bytes of a load.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Size {
+pub(crate) enum Size {
     U32 = 0x00,
     U16 = 0x08,
     U8 = 0x10,
@@ -22,14 +22,14 @@ pub(super) enum Size {
 
 /// When a jump is taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum When {
+pub(crate) enum When {
     Equal = 0x10,
     NotEqual = 0x50,
 }
 
 /// A place to jump to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 const LDX_MEM: u8 = 0x61;
 const ALU64: u8 = 0x07;
@@ -50,7 +50,7 @@ const PSEUDO_MAP_FD: u8 = 1;
 /// An instruction as the kernel takes it, `struct bpf_insn`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Instruction {
+pub(crate) struct Instruction {
     op: u8,
     registers: u8,
     offset: i16,
@@ -59,7 +59,7 @@ pub(super) struct Instruction {
 
 /// A program as far as it is written.
 #[derive(Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     code: Vec<Instruction>,
     /// Where each label stands, once it is placed.
     labels: Vec<Option<usize>>,
@@ -74,59 +74,59 @@ impl Assembler {
     }
 
     /// A label that [`Assembler::place`] gives a place.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
     /// Puts a label here.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
 
     /// `dst = *(from + offset)`.
-    pub(super) fn load(&mut self, size: Size, dst: Reg, from: Reg, offset: i16) {
+    pub(crate) fn load(&mut self, size: Size, dst: Reg, from: Reg, offset: i16) {
         self.emit(LDX_MEM | size as u8, dst, from as u8, offset, 0);
     }
 
     /// `dst = src`.
-    pub(super) fn copy(&mut self, dst: Reg, src: Reg) {
+    pub(crate) fn copy(&mut self, dst: Reg, src: Reg) {
         self.emit(ALU64 | X | MOV, dst, src as u8, 0, 0);
     }
 
     /// `dst = number`.
-    pub(super) fn set(&mut self, dst: Reg, number: i32) {
+    pub(crate) fn set(&mut self, dst: Reg, number: i32) {
         self.emit(ALU64 | MOV, dst, 0, 0, number);
     }
 
     /// `dst += number`.
-    pub(super) fn add(&mut self, dst: Reg, number: i32) {
+    pub(crate) fn add(&mut self, dst: Reg, number: i32) {
         self.emit(ALU64 | ADD, dst, 0, 0, number);
     }
 
     /// `dst &= number`.
-    pub(super) fn and(&mut self, dst: Reg, number: i32) {
+    pub(crate) fn and(&mut self, dst: Reg, number: i32) {
         self.emit(ALU64 | AND, dst, 0, 0, number);
     }
 
     /// `dst = ` the map of that file descriptor.
-    pub(super) fn set_map(&mut self, dst: Reg, fd: i32) {
+    pub(crate) fn set_map(&mut self, dst: Reg, fd: i32) {
         self.emit(LD_IMM64, dst, PSEUDO_MAP_FD, 0, fd);
         self.emit(0, Reg::R0, 0, 0, 0);
     }
 
     /// Jumps.
-    pub(super) fn jump(&mut self, to: Label) {
+    pub(crate) fn jump(&mut self, to: Label) {
         self.branch(JMP | JA, Reg::R0, 0, 0, to);
     }
 
     /// Jumps if `a` compares so with a number.
-    pub(super) fn jump_if(&mut self, when: When, a: Reg, number: i32, to: Label) {
+    pub(crate) fn jump_if(&mut self, when: When, a: Reg, number: i32, to: Label) {
         self.branch(JMP | when as u8, a, 0, number, to);
     }
 
     /// Jumps if `a > b`.
-    pub(super) fn jump_if_above(&mut self, a: Reg, b: Reg, to: Label) {
+    pub(crate) fn jump_if_above(&mut self, a: Reg, b: Reg, to: Label) {
         self.branch(JMP | X | JGT, a, b as u8, 0, to);
     }
 
@@ -136,12 +136,12 @@ impl Assembler {
     }
 
     /// Calls a function of the kernel by its number.
-    pub(super) fn call(&mut self, function: i32) {
+    pub(crate) fn call(&mut self, function: i32) {
         self.emit(JMP | CALL, Reg::R0, 0, 0, function);
     }
 
     /// Ends the program.
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.emit(JMP | EXIT, Reg::R0, 0, 0, 0);
     }
 
@@ -149,7 +149,7 @@ impl Assembler {
     ///
     /// # Panics
     /// When a label was never placed: a mistake in the program that is being written.
-    pub(super) fn finish(mut self) -> Vec<Instruction> {
+    pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let target = self.labels[label.0].expect("every label is placed");
             self.code[at].offset = (target - at - 1) as i16;

@@ -1,11 +1,13 @@
-//! bpf(2): the map of sockets, the program, and the link that holds it on a device.
+//! bpf(2): maps, programs, and the link that holds one on a device.
 #![allow(unsafe_code)]
+
+pub(crate) mod assembler;
 
 use std::ffi::c_long;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::assembler::Instruction;
+use assembler::Instruction;
 
 const MAP_CREATE: c_long = 0;
 const MAP_UPDATE_ELEM: c_long = 2;
@@ -28,7 +30,7 @@ const LOG: usize = 64 << 10;
 
 /// How a program is attached: in the driver, or behind it, where every packet costs a socket buffer more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// Behind the driver, which works with every device.
     Generic = 1 << 1,
     /// In the driver.
@@ -117,11 +119,11 @@ unsafe fn bpf_fd<T>(command: c_long, attributes: &mut T) -> io::Result<OwnedFd> 
 
 /// The map from a device's queues to sockets.
 #[derive(Debug)]
-pub(super) struct XskMap(OwnedFd);
+pub(crate) struct XskMap(OwnedFd);
 
 impl XskMap {
     /// A map for so many queues, without sockets.
-    pub(super) fn new(queues: u32) -> io::Result<XskMap> {
+    pub(crate) fn new(queues: u32) -> io::Result<XskMap> {
         let mut attributes = MapCreate {
             map_type: MAP_TYPE_XSKMAP,
             key_size: 4,
@@ -135,7 +137,7 @@ impl XskMap {
     }
 
     /// Packets of `queue` go to `socket` from now on, until it is closed.
-    pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd() as u32;
         let mut attributes = MapUpdate {
             map_fd: self.0.as_raw_fd() as u32,
@@ -157,12 +159,12 @@ impl AsFd for XskMap {
 
 /// A program that the kernel has accepted.
 #[derive(Debug)]
-pub(super) struct Program(OwnedFd);
+pub(crate) struct Program(OwnedFd);
 
 impl Program {
     /// Loads a program; `fragments` says that it takes packets in several pieces. What the verifier says about one that it
     /// refuses is in the error.
-    pub(super) fn load(code: &[Instruction], fragments: bool) -> io::Result<Program> {
+    pub(crate) fn load(code: &[Instruction], fragments: bool) -> io::Result<Program> {
         let mut log = Vec::new();
         loop {
             let mut attributes = ProgLoad {
@@ -194,7 +196,7 @@ impl Program {
     }
 
     /// Attaches it to a device; it is detached when the link is dropped, or the process ends in whatever way.
-    pub(super) fn attach(&self, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
+    pub(crate) fn attach(&self, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
         let mut attributes = LinkCreate {
             prog_fd: self.0.as_raw_fd() as u32,
             target_ifindex: ifindex,
@@ -207,7 +209,7 @@ impl Program {
 
     /// Runs it over a frame; says its verdict.
     #[cfg(test)]
-    pub(super) fn test_run(&self, frame: &[u8]) -> io::Result<u32> {
+    pub(crate) fn test_run(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attributes = TestRun {
             prog_fd: self.0.as_raw_fd() as u32,
             data_size_in: frame.len() as u32,
