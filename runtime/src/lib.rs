@@ -25,6 +25,8 @@ mod memory_wire;
 mod neighbours;
 mod random;
 #[cfg(target_os = "linux")]
+mod share;
+#[cfg(target_os = "linux")]
 pub mod shm;
 mod steering;
 mod threads;

@@ -9,7 +9,7 @@ use super::error::AfXdpError;
 use super::holder::Holder;
 use super::patience::patiently;
 use super::program::{XDP_DROP, XDP_PASS, redirect_everything, redirect_roce};
-use crate::bpf::{Mode, Program, XskMap};
+use crate::bpf::{Kind, Mode, Program, XskMap};
 
 /// A program that is attached as long as this lives.
 #[derive(Debug)]
@@ -31,9 +31,11 @@ impl Attachment {
             Takes::Roce => redirect_roce(map_fd, XDP_PASS),
             Takes::Everything => redirect_everything(map_fd, XDP_DROP),
         };
-        let (program, fragments) = match Program::load(&code, fragments) {
+        let (program, fragments) = match Program::load(Kind::Xdp { fragments }, &code) {
             // Kernels before 5.18 do not know the flag.
-            Err(e) if fragments && e.raw_os_error() == Some(libc::EINVAL) => (Program::load(&code, false), false),
+            Err(e) if fragments && e.raw_os_error() == Some(libc::EINVAL) => {
+                (Program::load(Kind::Xdp { fragments: false }, &code), false)
+            }
             loaded => (loaded, fragments),
         };
         let program = program.map_err(AfXdpError::when("load the XDP program"))?;
@@ -57,7 +59,9 @@ impl Attachment {
     pub(super) fn check() -> Result<(), AfXdpError> {
         let map = XskMap::new(1).map_err(AfXdpError::when("make a map of sockets"))?;
         let code = redirect_roce(map.as_fd().as_raw_fd(), XDP_PASS);
-        Program::load(&code, false).map(|_| ()).map_err(AfXdpError::when("load the XDP program"))
+        Program::load(Kind::Xdp { fragments: false }, &code)
+            .map(|_| ())
+            .map_err(AfXdpError::when("load the XDP program"))
     }
 
     /// Packets of `queue` go to `socket` from now on.

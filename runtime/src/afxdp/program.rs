@@ -120,7 +120,7 @@ mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 
     use super::*;
-    use crate::bpf::{Program, XskMap};
+    use crate::bpf::{Kind, Program, XskMap};
 
     /// Stands for "to the socket": no queue has one here, so the program says what it was given for that.
     const REDIRECT: u32 = XDP_DROP as u32;
@@ -164,6 +164,10 @@ mod tests {
         assert_eq!(program.test_run(frame).unwrap(), expected, "{what}");
     }
 
+    fn load_xdp(code: &[Instruction]) -> std::io::Result<Program> {
+        Program::load(Kind::Xdp { fragments: true }, code)
+    }
+
     fn map_of_sockets() -> Option<XskMap> {
         let map = XskMap::new(4);
         if let Err(e) = &map {
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn the_program_that_takes_everything_takes_everything() {
         let Some(map) = map_of_sockets() else { return };
-        let load = |on_miss| Program::load(&redirect_everything(map.as_fd().as_raw_fd(), on_miss), true).unwrap();
+        let load = |on_miss| load_xdp(&redirect_everything(map.as_fd().as_raw_fd(), on_miss)).unwrap();
         for (on_miss, verdict) in [(XDP_DROP, REDIRECT), (XDP_PASS, PASS)] {
             let p = load(on_miss);
             check(&p, "RoCE", &ethernet(&[], IPV4, &ipv4(0, 0x4000, 17, &udp(4791))), verdict);
@@ -190,7 +194,7 @@ mod tests {
     #[test]
     fn every_verdict() {
         let Some(map) = map_of_sockets() else { return };
-        let load = |on_miss| Program::load(&redirect_roce(map.as_fd().as_raw_fd(), on_miss), true).unwrap();
+        let load = |on_miss| load_xdp(&redirect_roce(map.as_fd().as_raw_fd(), on_miss)).unwrap();
         let p = load(XDP_DROP);
         let (v4, v6) = (ipv4(0, 0x4000, 17, &udp(4791)), ipv6(17, &udp(4791)));
         for (version, ethertype, packet) in [("IPv4", IPV4, &v4), ("IPv6", IPV6, &v6)] {
