@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod assembler;
+pub(crate) mod look;
 mod map;
 mod program;
 
@@ -11,6 +12,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 pub(crate) use map::{ArrayMap, HashMap, MapError, Plain, XskMap};
 pub(crate) use program::{Kind, Mode, Program};
+
+/// An XDP program's verdict on a packet: dropped.
+pub(crate) const XDP_DROP: i32 = 1;
+/// An XDP program's verdict on a packet: on to the kernel.
+pub(crate) const XDP_PASS: i32 = 2;
 
 /// What a map or program without a name of its own is called.
 const NAME: [u8; 16] = *b"softnic\0\0\0\0\0\0\0\0\0";

@@ -4,3 +4,9 @@
 
 #[allow(dead_code, reason = "the daemon that fills the maps comes with the command that starts it")]
 mod maps;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the daemon that attaches the programs comes with the command that starts it"
+)]
+mod rules;

@@ -8,8 +8,8 @@ use super::device::Device;
 use super::error::AfXdpError;
 use super::holder::Holder;
 use super::patience::patiently;
-use super::program::{XDP_DROP, XDP_PASS, redirect_everything, redirect_roce};
-use crate::bpf::{Kind, Mode, Program, XskMap};
+use super::program::{redirect_everything, redirect_roce};
+use crate::bpf::{Kind, Mode, Program, XDP_DROP, XDP_PASS, XskMap};
 
 /// A program that is attached as long as this lives.
 #[derive(Debug)]

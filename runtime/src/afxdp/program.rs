@@ -1,94 +1,24 @@
 //! The XDP programs: packets for UDP port 4791 go to the socket of the queue that they came in by and all others to the kernel,
 //! or all go to the socket.
 
-use crate::bpf::assembler::{Assembler, Instruction, Label, Reg, Size, When};
+use crate::bpf::XDP_PASS;
+use crate::bpf::assembler::{Assembler, Instruction, Reg, Size};
+use crate::bpf::look::{DATA, DATA_END, Look};
 
-/// A program's verdict on a packet: dropped.
-pub(super) const XDP_DROP: i32 = 1;
-/// A program's verdict on a packet: on to the kernel.
-pub(super) const XDP_PASS: i32 = 2;
-
-/// The UDP port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
-const UDP: i32 = 17;
-/// Version 4 and a header of five words.
-const IPV4_WITHOUT_OPTIONS: i32 = 0x45;
-/// Ethertypes.
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const TAG: u16 = 0x8100;
-const SERVICE_TAG: u16 = 0x88a8;
 /// The kernel's function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
-/// Offsets in what a program is called with, `struct xdp_md`.
-const DATA: i16 = 0;
-const DATA_END: i16 = 4;
+/// Where `struct xdp_md` has the number of the queue.
 const RX_QUEUE_INDEX: i16 = 16;
 
-/// A number of two bytes as a load of them from a packet gives it.
-fn loaded(number: u16) -> i32 {
-    number.to_be().into()
-}
-
-/// Jumps to `out` unless the packet has `bytes` more from where `R2` stands; `R3` is its end.
-fn need(a: &mut Assembler, bytes: i32, out: Label) {
-    a.copy(Reg::R4, Reg::R2);
-    a.add(Reg::R4, bytes);
-    a.jump_if_above(Reg::R4, Reg::R3, out);
-}
-
 /// The program for an XSKMAP. `on_miss` is the verdict on a RoCE packet whose queue has no socket in the map.
-///
-/// Up to two VLAN tags, IPv4 without options, IPv6 without extension headers. Packets with options are left to the kernel: an offset that
-/// a packet decides is refused by the verifier where a program has CAP_BPF but not CAP_PERFMON, and RoCE packets have no options.
-/// Fragments are left to the kernel, too: RoCE has none, and only the first would have a port.
 pub(super) fn redirect_roce(map_fd: i32, on_miss: i32) -> Vec<Instruction> {
-    use Reg::{R0, R1, R2, R3, R5, R6};
+    use Reg::{R0, R1, R2, R3, R6};
     let mut a = Assembler::default();
-    let [pass, network, v6, udp] = [(); 4].map(|()| a.label());
+    let pass = a.label();
     a.copy(R6, R1);
     a.load(Size::U32, R2, R1, DATA);
     a.load(Size::U32, R3, R1, DATA_END);
-
-    // Ethernet and its tags: the type into R5.
-    need(&mut a, 14, pass);
-    a.load(Size::U16, R5, R2, 12);
-    a.add(R2, 14);
-    for _ in 0..2 {
-        let tagged = a.label();
-        a.jump_if(When::Equal, R5, loaded(TAG), tagged);
-        a.jump_if(When::NotEqual, R5, loaded(SERVICE_TAG), network);
-        a.place(tagged);
-        need(&mut a, 4, pass);
-        a.load(Size::U16, R5, R2, 2);
-        a.add(R2, 4);
-    }
-
-    a.place(network);
-    a.jump_if(When::Equal, R5, loaded(IPV6), v6);
-    a.jump_if(When::NotEqual, R5, loaded(IPV4), pass);
-    need(&mut a, 20, pass);
-    a.load(Size::U8, R0, R2, 9);
-    a.jump_if(When::NotEqual, R0, UDP, pass);
-    // "More fragments", and the offset.
-    a.load(Size::U16, R0, R2, 6);
-    a.and(R0, loaded(0x3fff));
-    a.jump_if(When::NotEqual, R0, 0, pass);
-    a.load(Size::U8, R0, R2, 0);
-    a.jump_if(When::NotEqual, R0, IPV4_WITHOUT_OPTIONS, pass);
-    a.add(R2, 20);
-    a.jump(udp);
-
-    a.place(v6);
-    need(&mut a, 40, pass);
-    a.load(Size::U8, R0, R2, 6);
-    a.jump_if(When::NotEqual, R0, UDP, pass);
-    a.add(R2, 40);
-
-    a.place(udp);
-    need(&mut a, 8, pass);
-    a.load(Size::U16, R0, R2, 2);
-    a.jump_if(When::NotEqual, R0, loaded(ROCE_PORT), pass);
+    Look { tags: true, source: None, cut_off: pass, other: pass }.for_roce(&mut a);
     redirect(&mut a, R6, map_fd, on_miss);
 
     a.place(pass);
@@ -120,7 +50,8 @@ mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 
     use super::*;
-    use crate::bpf::{Kind, Program, XskMap};
+    use crate::bpf::look::{IPV4, IPV6, SERVICE_TAG, TAG};
+    use crate::bpf::{Kind, Program, XDP_DROP, XskMap};
 
     /// Stands for "to the socket": no queue has one here, so the program says what it was given for that.
     const REDIRECT: u32 = XDP_DROP as u32;

@@ -1,6 +1,7 @@
-//! An assembler for the few eBPF instructions that our programs need; jumps go forward, to labels.
+//! An assembler for the few eBPF instructions that our programs need; jumps go to labels.
 
-/// A register. `R0` is what a program and a call return, `R1` to `R5` are a call's arguments, and a call leaves only `R6` to `R9`.
+/// A register. `R0` is what a program and a call return, `R1` to `R5` are a call's arguments, and a call leaves only `R6` to `R9`. `R10` is the
+/// end of the stack, which lies below it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reg {
     R0 = 0,
@@ -10,14 +11,19 @@ pub(crate) enum Reg {
     R4 = 4,
     R5 = 5,
     R6 = 6,
+    R7 = 7,
+    R8 = 8,
+    R9 = 9,
+    R10 = 10,
 }
 
-/// Bytes of a load.
+/// Bytes of a load or store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Size {
     U32 = 0x00,
     U16 = 0x08,
     U8 = 0x10,
+    U64 = 0x18,
 }
 
 /// When a jump is taken.
@@ -25,6 +31,8 @@ pub(crate) enum Size {
 pub(crate) enum When {
     Equal = 0x10,
     NotEqual = 0x50,
+    /// Some of the number's bits are set.
+    AnySet = 0x40,
 }
 
 /// A place to jump to.
@@ -32,20 +40,32 @@ pub(crate) enum When {
 pub(crate) struct Label(usize);
 
 const LDX_MEM: u8 = 0x61;
+const STX_MEM: u8 = 0x63;
+const ST_MEM: u8 = 0x62;
+/// Adds to memory, eight bytes, as one step for all cores.
+const ATOMIC_ADD_U64: u8 = 0xdb;
+/// From the order of bytes in packets to the machine's, or back.
+const BIG_ENDIAN: u8 = 0xdc;
 const ALU64: u8 = 0x07;
 const JMP: u8 = 0x05;
 /// The operand is a register and not a number.
 const X: u8 = 0x08;
 const ADD: u8 = 0x00;
+const MUL: u8 = 0x20;
 const AND: u8 = 0x50;
+const SHIFT_RIGHT: u8 = 0x70;
 const MOV: u8 = 0xb0;
 const JA: u8 = 0x00;
 const JGT: u8 = 0x20;
+const JGE: u8 = 0x30;
+const JNE: u8 = 0x50;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
 const LD_IMM64: u8 = 0x18;
 /// Marks the number of a [`LD_IMM64`] as the file descriptor of a map.
 const PSEUDO_MAP_FD: u8 = 1;
+/// Marks it as the file descriptor of an array of one element, and the number behind it as an offset in that.
+const PSEUDO_MAP_VALUE: u8 = 2;
 
 /// An instruction as the kernel takes it, `struct bpf_insn`.
 #[repr(C)]
@@ -89,6 +109,21 @@ impl Assembler {
         self.emit(LDX_MEM | size as u8, dst, from as u8, offset, 0);
     }
 
+    /// `*(to + offset) = src`.
+    pub(crate) fn store(&mut self, size: Size, to: Reg, offset: i16, src: Reg) {
+        self.emit(STX_MEM | size as u8, to, src as u8, offset, 0);
+    }
+
+    /// `*(to + offset) = number`.
+    pub(crate) fn store_number(&mut self, size: Size, to: Reg, offset: i16, number: i32) {
+        self.emit(ST_MEM | size as u8, to, 0, offset, number);
+    }
+
+    /// `*(to + offset) += src`, eight bytes, atomically.
+    pub(crate) fn atomic_add(&mut self, to: Reg, offset: i16, src: Reg) {
+        self.emit(ATOMIC_ADD_U64, to, src as u8, offset, 0);
+    }
+
     /// `dst = src`.
     pub(crate) fn copy(&mut self, dst: Reg, src: Reg) {
         self.emit(ALU64 | X | MOV, dst, src as u8, 0, 0);
@@ -104,6 +139,26 @@ impl Assembler {
         self.emit(ALU64 | ADD, dst, 0, 0, number);
     }
 
+    /// `dst += src`.
+    pub(crate) fn add_register(&mut self, dst: Reg, src: Reg) {
+        self.emit(ALU64 | X | ADD, dst, src as u8, 0, 0);
+    }
+
+    /// `dst *= src`.
+    pub(crate) fn multiply(&mut self, dst: Reg, src: Reg) {
+        self.emit(ALU64 | X | MUL, dst, src as u8, 0, 0);
+    }
+
+    /// `dst >>= bits`, without a sign.
+    pub(crate) fn shift_right(&mut self, dst: Reg, bits: i32) {
+        self.emit(ALU64 | SHIFT_RIGHT, dst, 0, 0, bits);
+    }
+
+    /// The lower 32 bits of `dst`, which came from a packet, as a number.
+    pub(crate) fn number_of_u32(&mut self, dst: Reg) {
+        self.emit(BIG_ENDIAN, dst, 0, 0, 32);
+    }
+
     /// `dst &= number`.
     pub(crate) fn and(&mut self, dst: Reg, number: i32) {
         self.emit(ALU64 | AND, dst, 0, 0, number);
@@ -112,6 +167,12 @@ impl Assembler {
     /// `dst = ` the map of that file descriptor.
     pub(crate) fn set_map(&mut self, dst: Reg, fd: i32) {
         self.emit(LD_IMM64, dst, PSEUDO_MAP_FD, 0, fd);
+        self.emit(0, Reg::R0, 0, 0, 0);
+    }
+
+    /// `dst = ` the address of the only element of the array of that file descriptor.
+    pub(crate) fn set_map_value(&mut self, dst: Reg, fd: i32) {
+        self.emit(LD_IMM64, dst, PSEUDO_MAP_VALUE, 0, fd);
         self.emit(0, Reg::R0, 0, 0, 0);
     }
 
@@ -128,6 +189,16 @@ impl Assembler {
     /// Jumps if `a > b`.
     pub(crate) fn jump_if_above(&mut self, a: Reg, b: Reg, to: Label) {
         self.branch(JMP | X | JGT, a, b as u8, 0, to);
+    }
+
+    /// Jumps if `a >= b`.
+    pub(crate) fn jump_if_at_least(&mut self, a: Reg, b: Reg, to: Label) {
+        self.branch(JMP | X | JGE, a, b as u8, 0, to);
+    }
+
+    /// Jumps if `a != b`.
+    pub(crate) fn jump_unless_same(&mut self, a: Reg, b: Reg, to: Label) {
+        self.branch(JMP | X | JNE, a, b as u8, 0, to);
     }
 
     fn branch(&mut self, op: u8, dst: Reg, src: u8, number: i32, to: Label) {
@@ -152,7 +223,7 @@ impl Assembler {
     pub(crate) fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in self.jumps {
             let target = self.labels[label.0].expect("every label is placed");
-            self.code[at].offset = (target - at - 1) as i16;
+            self.code[at].offset = (target as isize - at as isize - 1) as i16;
         }
         self.code
     }

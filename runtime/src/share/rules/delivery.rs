@@ -1,0 +1,140 @@
+//! How a packet gets to a client, or to every member of a group.
+
+use std::mem::offset_of;
+
+use softnic_nic::sharing::Process;
+
+use super::super::maps::{Client, MapFds, Port};
+use super::{field, function, skb};
+use crate::bpf::assembler::{Assembler, Label, Reg, Size, When};
+
+/// Members that there can be: all processes.
+const MAX_MEMBERS: i32 = Process::COUNT as i32;
+/// Bytes that are made to lie in one piece where fewer do: all that is looked at, behind the longest headers.
+const HEADERS: i32 = 14 + 2 * 4 + 40 + 8 + field::LOOKED_AT;
+
+/// How a program knows the bytes of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Length {
+    /// XDP: the kernel is asked.
+    Xdp,
+    /// Classifier: what it is called with says it.
+    Skb,
+}
+
+/// `R0` = the client of the number in `number`, which is not `R1`; `R0` to `R5` are used, and four bytes of the stack. Jumps to `nobody` if there is
+/// no such number.
+pub(super) fn find_client(a: &mut Assembler, maps: &MapFds, number: Reg, nobody: Label) {
+    a.store(Size::U32, Reg::R10, -4, number);
+    a.copy(Reg::R2, Reg::R10);
+    a.add(Reg::R2, -4);
+    a.set_map(Reg::R1, maps.clients);
+    a.call(function::MAP_LOOKUP);
+    a.jump_if(When::Equal, Reg::R0, 0, nobody);
+}
+
+/// Ends a program: the packet goes to the client of the number in `R0`; `R6` is what the program was called with. `R7` is used.
+pub(super) fn deliver(a: &mut Assembler, maps: &MapFds, length: Length, nobody: Label) {
+    use Reg::{R0, R1, R6, R7};
+    find_client(a, maps, R0, nobody);
+    a.load(Size::U32, R1, R0, offset_of!(Client, ifindex) as i16);
+    a.jump_if(When::Equal, R1, 0, nobody);
+    a.copy(R7, R0);
+    match length {
+        Length::Xdp => {
+            a.copy(R1, R6);
+            a.call(function::XDP_GET_BUFF_LEN);
+        }
+        Length::Skb => a.load(Size::U32, R0, R6, skb::LEN),
+    }
+    count_received(a, R7, R0);
+    a.load(Size::U32, R1, R7, offset_of!(Client, ifindex) as i16);
+    redirect(a);
+}
+
+/// Counts a packet of so many bytes for a client. `R1` is used.
+fn count_received(a: &mut Assembler, client: Reg, bytes: Reg) {
+    a.atomic_add(client, offset_of!(Client, rx_bytes) as i16, bytes);
+    a.set(Reg::R1, 1);
+    a.atomic_add(client, offset_of!(Client, rx_frames) as i16, Reg::R1);
+}
+
+/// Ends a program: the packet goes out by the interface in `R1`.
+pub(super) fn redirect(a: &mut Assembler) {
+    a.set(Reg::R2, 0);
+    a.call(function::REDIRECT);
+    a.exit();
+}
+
+/// Ends a program, where nobody can have the packet, with a verdict.
+pub(super) fn drop_for_nobody(a: &mut Assembler, maps: &MapFds, verdict: i32) {
+    a.set_map_value(Reg::R1, maps.port);
+    a.set(Reg::R2, 1);
+    a.atomic_add(Reg::R1, offset_of!(Port, nobody) as i16, Reg::R2);
+    a.set(Reg::R0, verdict);
+    a.exit();
+}
+
+/// A copy of the packet goes to every member but one; `R6` is what the program was called with. A member counts what is sent to it,
+/// whether or not its veth has room. `R0` to `R5`, `R7` and `R8` are used, and four bytes of the stack.
+pub(super) fn clone_to_members(a: &mut Assembler, maps: &MapFds, but: Option<Process>) {
+    use Reg::{R0, R1, R2, R3, R6, R7, R8, R10};
+    let [again, next, done] = [(); 3].map(|()| a.label());
+    a.set(R7, 0);
+    a.load(Size::U32, R8, R6, skb::LEN);
+    a.place(again);
+    a.set_map_value(R1, maps.port);
+    a.load(Size::U32, R1, R1, offset_of!(Port, members) as i16);
+    a.jump_if_at_least(R7, R1, done);
+    a.store(Size::U32, R10, -4, R7);
+    a.copy(R2, R10);
+    a.add(R2, -4);
+    a.set_map(R1, maps.members);
+    a.call(function::MAP_LOOKUP);
+    a.jump_if(When::Equal, R0, 0, done);
+    a.load(Size::U32, R0, R0, 0);
+    if let Some(process) = but {
+        a.jump_if(When::Equal, R0, process.number() as i32, next);
+    }
+    find_client(a, maps, R0, next);
+    a.load(Size::U32, R2, R0, offset_of!(Client, ifindex) as i16);
+    a.jump_if(When::Equal, R2, 0, next);
+    count_received(a, R0, R8);
+    a.copy(R1, R6);
+    a.set(R3, 0);
+    a.call(function::CLONE_REDIRECT);
+    a.place(next);
+    a.add(R7, 1);
+    // The verifier wants to see an end.
+    a.jump_if(When::NotEqual, R7, MAX_MEMBERS, again);
+    a.place(done);
+}
+
+/// Begins a classifier: `R6` is what it was called with, `R2` the packet's beginning and `R3` its end. Who finds less than he needs goes to
+/// the label that this gives back.
+///
+/// The headers of a packet may lie in several pieces, of which a program sees the first. Most often that is enough; else the program begins
+/// again, once, with the headers in one piece. `R8` says which time it is.
+pub(super) fn begin_classifier(a: &mut Assembler, too_short: Label) -> Label {
+    use Reg::{R0, R1, R2, R3, R6, R8};
+    let [look, cut_off, short] = [(); 3].map(|()| a.label());
+    a.copy(R6, R1);
+    a.set(R8, 0);
+    a.jump(look);
+
+    a.place(cut_off);
+    a.jump_if(When::NotEqual, R8, 0, too_short);
+    a.set(R8, 1);
+    a.load(Size::U32, R2, R6, skb::LEN);
+    a.set(R0, HEADERS);
+    a.jump_if_at_least(R0, R2, short);
+    a.copy(R2, R0);
+    a.place(short);
+    a.copy(R1, R6);
+    a.call(function::SKB_PULL_DATA);
+
+    a.place(look);
+    a.load(Size::U32, R2, R6, skb::DATA);
+    a.load(Size::U32, R3, R6, skb::DATA_END);
+    cut_off
+}

@@ -1,0 +1,192 @@
+//! Classifier on the outer end of a client's veth: what the client may send, and where it goes.
+
+use std::mem::offset_of;
+
+use softnic_nic::sharing::Process;
+use softnic_wire::Opcode;
+use softnic_wire::mad::{Attribute, Class, vendor};
+
+use super::super::maps::{Client, MapFds, Maps, Port};
+use super::addressee::{Addressee, is_mad, is_refusal, load_u24};
+use super::delivery::{Length, begin_classifier, clone_to_members, deliver, drop_for_nobody, find_client, redirect};
+use super::{COMM_ID_BITS, GSI, QPN_BITS, TC_ACT_SHOT, field, function, skb};
+use crate::bpf::assembler::{Assembler, Instruction, Label, Reg, Size, When};
+use crate::bpf::look::{Look, loaded, need};
+
+/// Where the source address of the packet is on the stack. What others use of the stack is nearer to its end.
+const SOURCE: i16 = -24;
+
+const PORT_MAC: i16 = offset_of!(Port, mac) as i16;
+
+/// The program for the packets of one client.
+///
+/// A client sends RoCE of the port's addresses and of its own queue pairs and connections. RC and UC packets do not say which queue pair
+/// they are from, so of these only the addresses are checked: the receiver's queue pair number, and what it expects, are all that keeps
+/// other senders behind its peer's address out, as on any wire.
+pub(crate) fn egress(maps: &Maps, process: Process) -> Vec<Instruction> {
+    use Reg::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
+    let maps = maps.fds();
+    let mut a = Assembler::default();
+    let [deny, over_rate, remote, group, drop] = [(); 5].map(|()| a.label());
+
+    let cut_off = begin_classifier(&mut a, deny);
+    a.copy(R9, R2);
+    need(&mut a, 14, cut_off);
+    a.load(Size::U32, R0, R6, skb::VLAN_PRESENT);
+    a.jump_if(When::NotEqual, R0, 0, deny);
+    is_mac_of_port(&mut a, &maps, 6, deny);
+    Look { tags: false, source: Some(SOURCE), cut_off, other: deny }.for_roce(&mut a);
+    a.copy(R7, R2);
+    is_from_own_queue_pair(&mut a, process, cut_off, deny);
+
+    a.copy(R2, R10);
+    a.add(R2, SOURCE.into());
+    a.set_map(R1, maps.addresses);
+    a.call(function::MAP_LOOKUP);
+    a.jump_if(When::Equal, R0, 0, deny);
+    a.set(R0, process.number() as i32);
+    find_client(&mut a, &maps, R0, drop);
+    a.copy(R8, R0);
+    police(&mut a, over_rate);
+    a.load(Size::U32, R1, R6, skb::LEN);
+    a.atomic_add(R8, offset_of!(Client, tx_bytes) as i16, R1);
+    a.set(R1, 1);
+    a.atomic_add(R8, offset_of!(Client, tx_frames) as i16, R1);
+
+    // Where to?
+    is_mac_of_port(&mut a, &maps, 0, remote);
+    let [receiver, nobody, everybody] = [(); 3].map(|()| a.label());
+    a.copy(R2, R7);
+    a.load(Size::U32, R3, R6, skb::DATA_END);
+    Addressee { process: receiver, everybody, nobody }.find(&mut a, &maps);
+    a.place(receiver);
+    deliver(&mut a, &maps, Length::Skb, nobody);
+    a.place(nobody);
+    drop_for_nobody(&mut a, &maps, TC_ACT_SHOT);
+    a.place(everybody);
+    a.set(R9, 0);
+    a.jump(group);
+
+    a.place(remote);
+    let one = a.label();
+    a.load(Size::U8, R0, R9, 0);
+    a.set_map_value(R5, maps.port);
+    a.load(Size::U32, R9, R5, offset_of!(Port, ifindex) as i16);
+    a.jump_if(When::AnySet, R0, 1, group);
+    a.place(one);
+    a.copy(R1, R9);
+    redirect(&mut a);
+    a.place(group);
+    clone_to_members(&mut a, &maps, Some(process));
+    a.jump_if(When::NotEqual, R9, 0, one);
+    a.jump(drop);
+
+    a.place(deny);
+    a.set(R0, process.number() as i32);
+    find_client(&mut a, &maps, R0, drop);
+    count_and_drop(&mut a, R0, offset_of!(Client, tx_denied));
+    a.place(over_rate);
+    count_and_drop(&mut a, R8, offset_of!(Client, tx_policed));
+    a.place(drop);
+    a.set(R0, TC_ACT_SHOT);
+    a.exit();
+    a.finish()
+}
+
+/// Ends a program: a packet is counted for a client, and dropped.
+fn count_and_drop(a: &mut Assembler, client: Reg, counter: usize) {
+    a.set(Reg::R1, 1);
+    a.atomic_add(client, counter as i16, Reg::R1);
+    a.set(Reg::R0, TC_ACT_SHOT);
+    a.exit();
+}
+
+/// Jumps to `no` unless the address at `offset` from the packet's beginning, in `R9`, is the port's. `R0`, `R1` and `R5` are used.
+fn is_mac_of_port(a: &mut Assembler, maps: &MapFds, offset: i16, no: Label) {
+    use Reg::{R0, R1, R5, R9};
+    a.set_map_value(R5, maps.port);
+    for (size, at) in [(Size::U32, 0), (Size::U16, 4)] {
+        a.load(size, R0, R9, offset + at);
+        a.load(size, R1, R5, PORT_MAC + at);
+        a.jump_unless_same(R0, R1, no);
+    }
+}
+
+/// Jumps to `no` unless the packet may come from this process, by the queue pair, or the connection, that it says it is from. `R2` is its BTH and
+/// `R3` its end; `R0`, `R1`, `R4` and `R5` are used.
+fn is_from_own_queue_pair(a: &mut Assembler, process: Process, cut_off: Label, no: Label) {
+    use Reg::{R0, R1, R2, R5};
+    let number = process.number() as i32;
+    let [datagram, mad, cm, own_queue_pair, yes] = [(); 5].map(|()| a.label());
+    need(a, field::BTH, cut_off);
+    load_u24(a, R5, field::DEST_QP);
+    a.load(Size::U8, R1, R2, field::OPCODE);
+    a.and(R1, 0xe0);
+    a.jump_if(When::Equal, R1, (Opcode::UD_SEND_ONLY.0 & 0xe0).into(), datagram);
+    // Nothing but datagrams goes to QP1.
+    a.jump_if(When::Equal, R5, GSI, no);
+    a.jump(yes);
+
+    a.place(datagram);
+    need(a, field::DETH, cut_off);
+    load_u24(a, R0, field::SRC_QP);
+    a.jump_if(When::Equal, R5, GSI, mad);
+    a.place(own_queue_pair);
+    a.shift_right(R0, QPN_BITS);
+    a.jump_if(When::Equal, R0, number, yes);
+    a.jump(no);
+
+    a.place(mad);
+    a.jump_if(When::NotEqual, R0, GSI, no);
+    need(a, field::LOOKED_AT, cut_off);
+    is_mad(a, no);
+    a.load(Size::U8, R1, R2, field::CLASS);
+    a.jump_if(When::Equal, R1, Class::CM.0.into(), cm);
+    // Nothing of ours sends MADs of other classes.
+    a.jump_if(When::NotEqual, R1, vendor::CLASS.0.into(), no);
+    // One who refuses does not say his queue pair.
+    is_refusal(a, yes);
+    load_u24(a, R0, field::SENDER_QPN);
+    a.jump(own_queue_pair);
+
+    a.place(cm);
+    a.load(Size::U16, R1, R2, field::ATTRIBUTE);
+    // It has the id of the question, and none of the sender's.
+    a.jump_if(When::Equal, R1, loaded(Attribute::CM_SIDR_REP.0), yes);
+    a.load(Size::U32, R0, R2, field::LOCAL_ID);
+    a.number_of_u32(R0);
+    let id = a.label();
+    a.jump_if(When::NotEqual, R0, 0, id);
+    // One who refuses a request has no id yet.
+    a.jump_if(When::Equal, R1, loaded(Attribute::CM_REJ.0), yes);
+    a.place(id);
+    a.shift_right(R0, COMM_ID_BITS);
+    a.jump_if(When::NotEqual, R0, number, no);
+    a.place(yes);
+}
+
+/// Jumps to `over` with a packet that is above the rate of the client in `R8` (GCRA: a packet is early when those before it would
+/// not have been sent yet at that rate, and too early when that is more than the burst ahead). Two cores that send for one client at the same moment
+/// may both begin from the same `due`, and one of the packets is then free: a lock would cost every packet more than that.
+fn police(a: &mut Assembler, over: Label) {
+    use Reg::{R0, R1, R2, R3, R4, R6, R8};
+    let [cost, due, burst] = [offset_of!(Client, cost), offset_of!(Client, due), offset_of!(Client, burst)];
+    let [late, unlimited] = [(); 2].map(|()| a.label());
+    a.load(Size::U64, R1, R8, cost as i16);
+    a.jump_if(When::Equal, R1, 0, unlimited);
+    a.call(function::KTIME_GET_NS);
+    a.load(Size::U64, R3, R8, due as i16);
+    a.load(Size::U64, R4, R8, burst as i16);
+    a.add_register(R4, R0);
+    a.jump_if_above(R3, R4, over);
+    a.jump_if_above(R3, R0, late);
+    a.copy(R3, R0);
+    a.place(late);
+    a.load(Size::U64, R1, R8, cost as i16);
+    a.load(Size::U32, R2, R6, skb::LEN);
+    a.multiply(R1, R2);
+    a.shift_right(R1, 16);
+    a.add_register(R3, R1);
+    a.store(Size::U64, R8, due as i16, R3);
+    a.place(unlimited);
+}

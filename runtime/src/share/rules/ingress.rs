@@ -1,0 +1,35 @@
+//! XDP on the interface: RoCE goes to the client that it is for, all else to the kernel.
+
+use super::super::maps::Maps;
+use super::addressee::Addressee;
+use super::delivery::{Length, deliver, drop_for_nobody};
+use crate::bpf::assembler::{Assembler, Instruction, Reg, Size};
+use crate::bpf::look::{DATA, DATA_END, Look};
+use crate::bpf::{XDP_DROP, XDP_PASS};
+
+/// The program for the interface. Packets for groups go on to [`spread`](super::spread()): XDP cannot copy a packet.
+pub(crate) fn ingress(maps: &Maps) -> Vec<Instruction> {
+    use Reg::{R0, R1, R2, R3, R6};
+    let maps = maps.fds();
+    let mut a = Assembler::default();
+    let [pass, process, nobody] = [(); 3].map(|()| a.label());
+    a.copy(R6, R1);
+    a.load(Size::U32, R2, R1, DATA);
+    a.load(Size::U32, R3, R1, DATA_END);
+    Look { tags: true, source: None, cut_off: pass, other: pass }.for_roce(&mut a);
+    Addressee { process, everybody: pass, nobody }.find(&mut a, &maps);
+
+    a.place(process);
+    deliver(&mut a, &maps, Length::Xdp, nobody);
+
+    a.place(nobody);
+    // The program decides nothing by these, but it holds them: `Maps::of_program` finds all maps by this one program.
+    a.set_map(R1, maps.members);
+    a.set_map(R1, maps.addresses);
+    drop_for_nobody(&mut a, &maps, XDP_DROP);
+
+    a.place(pass);
+    a.set(R0, XDP_PASS);
+    a.exit();
+    a.finish()
+}

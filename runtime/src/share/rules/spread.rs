@@ -1,0 +1,28 @@
+//! Classifier on the interface: RoCE for groups goes to every member.
+
+use super::super::maps::Maps;
+use super::addressee::load_u24;
+use super::delivery::{begin_classifier, clone_to_members};
+use super::{MULTICAST, TC_ACT_SHOT, TC_ACT_UNSPEC, field};
+use crate::bpf::assembler::{Assembler, Instruction, Reg, When};
+use crate::bpf::look::{Look, need};
+
+/// The program for what [`ingress`](super::ingress()) leaves to the kernel.
+pub(crate) fn spread(maps: &Maps) -> Vec<Instruction> {
+    let maps = maps.fds();
+    let mut a = Assembler::default();
+    let other = a.label();
+    let cut_off = begin_classifier(&mut a, other);
+    Look { tags: true, source: None, cut_off, other }.for_roce(&mut a);
+    need(&mut a, field::BTH, cut_off);
+    load_u24(&mut a, Reg::R0, field::DEST_QP);
+    a.jump_if(When::NotEqual, Reg::R0, MULTICAST, other);
+    clone_to_members(&mut a, &maps, None);
+    a.set(Reg::R0, TC_ACT_SHOT);
+    a.exit();
+
+    a.place(other);
+    a.set(Reg::R0, TC_ACT_UNSPEC);
+    a.exit();
+    a.finish()
+}
