@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod assembler;
+mod function_types;
 pub(crate) mod look;
 mod map;
 mod program;

@@ -2,7 +2,7 @@
 //! or all go to the socket.
 
 use crate::bpf::XDP_PASS;
-use crate::bpf::assembler::{Assembler, Instruction, Reg, Size};
+use crate::bpf::assembler::{Assembler, Code, Reg, Size};
 use crate::bpf::look::{DATA, DATA_END, Look};
 
 /// The kernel's function `bpf_redirect_map`.
@@ -11,7 +11,7 @@ const REDIRECT_MAP: i32 = 51;
 const RX_QUEUE_INDEX: i16 = 16;
 
 /// The program for an XSKMAP. `on_miss` is the verdict on a RoCE packet whose queue has no socket in the map.
-pub(super) fn redirect_roce(map_fd: i32, on_miss: i32) -> Vec<Instruction> {
+pub(super) fn redirect_roce(map_fd: i32, on_miss: i32) -> Code {
     use Reg::{R0, R1, R2, R3, R6};
     let mut a = Assembler::default();
     let pass = a.label();
@@ -38,7 +38,7 @@ fn redirect(a: &mut Assembler, context: Reg, map_fd: i32, on_miss: i32) {
 
 /// The program that sends every packet to the socket of its queue, whatever it is. `on_miss` is the verdict on one whose queue has
 /// no socket in the map.
-pub(super) fn redirect_everything(map_fd: i32, on_miss: i32) -> Vec<Instruction> {
+pub(super) fn redirect_everything(map_fd: i32, on_miss: i32) -> Code {
     let mut a = Assembler::default();
     redirect(&mut a, Reg::R1, map_fd, on_miss);
     a.finish()
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(program.test_run(frame).unwrap(), expected, "{what}");
     }
 
-    fn load_xdp(code: &[Instruction]) -> std::io::Result<Program> {
+    fn load_xdp(code: &Code) -> std::io::Result<Program> {
         Program::load(Kind::Xdp { fragments: true }, code)
     }
 

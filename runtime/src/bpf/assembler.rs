@@ -67,10 +67,13 @@ const PSEUDO_MAP_FD: u8 = 1;
 /// Marks it as the file descriptor of an array of one element, and the number behind it as an offset in that.
 const PSEUDO_MAP_VALUE: u8 = 2;
 
+/// Marks it as the distance to a function of the program's own.
+const PSEUDO_FUNC: u8 = 4;
+
 /// An instruction as the kernel takes it, `struct bpf_insn`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Instruction {
+pub(super) struct Instruction {
     op: u8,
     registers: u8,
     offset: i16,
@@ -85,6 +88,8 @@ pub(crate) struct Assembler {
     labels: Vec<Option<usize>>,
     /// Jumps, and the labels they go to.
     jumps: Vec<(usize, Label)>,
+    /// Where addresses of functions are, and the labels the functions begin with.
+    addresses: Vec<(usize, Label)>,
 }
 
 impl Assembler {
@@ -176,6 +181,13 @@ impl Assembler {
         self.emit(0, Reg::R0, 0, 0, 0);
     }
 
+    /// `dst = ` the address of a function of the program's own, for the kernel to call. It stands behind the program's end.
+    pub(crate) fn set_function(&mut self, dst: Reg, function: Label) {
+        self.addresses.push((self.code.len(), function));
+        self.emit(LD_IMM64, dst, PSEUDO_FUNC, 0, 0);
+        self.emit(0, Reg::R0, 0, 0, 0);
+    }
+
     /// Jumps.
     pub(crate) fn jump(&mut self, to: Label) {
         self.branch(JMP | JA, Reg::R0, 0, 0, to);
@@ -220,11 +232,29 @@ impl Assembler {
     ///
     /// # Panics
     /// When a label was never placed: a mistake in the program that is being written.
-    pub(crate) fn finish(mut self) -> Vec<Instruction> {
-        for (at, label) in self.jumps {
+    pub(crate) fn finish(mut self) -> Code {
+        let distance = |at: usize, label: Label| {
             let target = self.labels[label.0].expect("every label is placed");
-            self.code[at].offset = (target as isize - at as isize - 1) as i16;
+            target as isize - at as isize - 1
+        };
+        for &(at, label) in &self.jumps {
+            self.code[at].offset = distance(at, label) as i16;
         }
-        self.code
+        for &(at, label) in &self.addresses {
+            self.code[at].number = distance(at, label) as i32;
+        }
+        let mut functions: Vec<u32> =
+            self.addresses.iter().filter_map(|&(_, label)| self.labels[label.0]).map(|at| at as u32).collect();
+        functions.sort_unstable();
+        functions.dedup();
+        Code { instructions: self.code, functions }
     }
+}
+
+/// A program that is written.
+#[derive(Debug)]
+pub(crate) struct Code {
+    pub(super) instructions: Vec<Instruction>,
+    /// Where its functions begin, besides the program itself.
+    pub(super) functions: Vec<u32>,
 }

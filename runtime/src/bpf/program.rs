@@ -4,8 +4,8 @@ use std::ffi::c_long;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::assembler::Instruction;
-use super::{NAME, bpf_fd, fd_by_id, map, read_info};
+use super::assembler::Code;
+use super::{NAME, bpf_fd, fd_by_id, function_types, map, read_info};
 
 const LOAD: c_long = 5;
 #[cfg(test)]
@@ -64,6 +64,18 @@ struct Load {
     name: [u8; 16],
     prog_ifindex: u32,
     expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    padding: u32,
+}
+
+/// A function of a program, `struct bpf_func_info`.
+#[repr(C)]
+struct Function {
+    begins: u32,
+    type_id: u32,
 }
 
 /// The beginning of `struct bpf_prog_info`.
@@ -111,28 +123,40 @@ pub(crate) struct Program(OwnedFd);
 
 impl Program {
     /// Loads a program. What the verifier says about one that it refuses is in the error.
-    pub(crate) fn load(kind: Kind, code: &[Instruction]) -> io::Result<Program> {
+    pub(crate) fn load(kind: Kind, code: &Code) -> io::Result<Program> {
         let (prog_type, expected_attach_type, prog_flags) = match kind {
             Kind::Xdp { fragments } => (XDP, ATTACH_XDP, if fragments { F_XDP_HAS_FRAGS } else { 0 }),
             Kind::Classifier => (SCHED_CLS, 0, 0),
         };
+        let types = if code.functions.is_empty() { None } else { Some(function_types::load()?) };
+        let functions: Vec<Function> = [0]
+            .iter()
+            .chain(&code.functions)
+            .map(|&begins| Function { begins, type_id: function_types::FUNCTION_TYPE })
+            .collect();
         let mut log = Vec::new();
         loop {
             let mut attributes = Load {
                 prog_type,
-                insn_cnt: code.len() as u32,
-                insns: code.as_ptr() as u64,
+                insn_cnt: code.instructions.len() as u32,
+                insns: code.instructions.as_ptr() as u64,
                 license: LICENCE.as_ptr() as u64,
                 prog_flags,
                 name: NAME,
                 expected_attach_type,
                 ..Load::default()
             };
+            if let Some(types) = &types {
+                (attributes.prog_btf_fd, attributes.func_info_cnt) = (types.as_raw_fd() as u32, functions.len() as u32);
+                attributes.func_info_rec_size = size_of::<Function>() as u32;
+                attributes.func_info = functions.as_ptr() as u64;
+            }
             if !log.is_empty() {
                 (attributes.log_level, attributes.log_size) = (1, log.len() as u32);
                 attributes.log_buf = log.as_mut_ptr() as u64;
             }
-            // SAFETY: the fields are those of BPF_PROG_LOAD; `code` has `insn_cnt` instructions as the kernel lays them out, the licence
+            // SAFETY: the fields are those of BPF_PROG_LOAD; there are `insn_cnt` instructions as the kernel lays them out, and
+            // `func_info_cnt` functions of `func_info_rec_size` bytes, or none; the licence
             // ends with a zero, and the log, where there is one, has `log_size` bytes that nobody else uses.
             match unsafe { bpf_fd(LOAD, &mut attributes) } {
                 Ok(fd) => return Ok(Program(fd)),

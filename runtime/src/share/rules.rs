@@ -26,6 +26,7 @@ mod function {
     pub(super) const CLONE_REDIRECT: i32 = 13;
     pub(super) const REDIRECT: i32 = 23;
     pub(super) const SKB_PULL_DATA: i32 = 39;
+    pub(super) const LOOP: i32 = 181;
     pub(super) const XDP_GET_BUFF_LEN: i32 = 188;
 }
 

@@ -8,9 +8,11 @@ use softnic_wire::mad::{Attribute, Class, vendor};
 
 use super::super::maps::{Client, MapFds, Maps, Port};
 use super::addressee::{Addressee, is_mad, is_refusal, load_u24};
-use super::delivery::{Length, begin_classifier, clone_to_members, deliver, drop_for_nobody, find_client, redirect};
+use super::delivery::{
+    Length, begin_classifier, copy_to_member, copy_to_members, deliver, drop_for_nobody, find_client, redirect,
+};
 use super::{COMM_ID_BITS, GSI, QPN_BITS, TC_ACT_SHOT, field, function, skb};
-use crate::bpf::assembler::{Assembler, Instruction, Label, Reg, Size, When};
+use crate::bpf::assembler::{Assembler, Code, Label, Reg, Size, When};
 use crate::bpf::look::{Look, loaded, need};
 
 /// Where the source address of the packet is on the stack. What others use of the stack is nearer to its end.
@@ -23,11 +25,11 @@ const PORT_MAC: i16 = offset_of!(Port, mac) as i16;
 /// A client sends RoCE of the port's addresses and of its own queue pairs and connections. RC and UC packets do not say which queue pair
 /// they are from, so of these only the addresses are checked: the receiver's queue pair number, and what it expects, are all that keeps
 /// other senders behind its peer's address out, as on any wire.
-pub(crate) fn egress(maps: &Maps, process: Process) -> Vec<Instruction> {
+pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     use Reg::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
     let maps = maps.fds();
     let mut a = Assembler::default();
-    let [deny, over_rate, remote, group, drop] = [(); 5].map(|()| a.label());
+    let [deny, over_rate, remote, group, drop, copy] = [(); 6].map(|()| a.label());
 
     let cut_off = begin_classifier(&mut a, deny);
     a.copy(R9, R2);
@@ -77,7 +79,7 @@ pub(crate) fn egress(maps: &Maps, process: Process) -> Vec<Instruction> {
     a.copy(R1, R9);
     redirect(&mut a);
     a.place(group);
-    clone_to_members(&mut a, &maps, Some(process));
+    copy_to_members(&mut a, &maps, copy);
     a.jump_if(When::NotEqual, R9, 0, one);
     a.jump(drop);
 
@@ -90,6 +92,8 @@ pub(crate) fn egress(maps: &Maps, process: Process) -> Vec<Instruction> {
     a.place(drop);
     a.set(R0, TC_ACT_SHOT);
     a.exit();
+
+    copy_to_member(&mut a, &maps, copy, Some(process));
     a.finish()
 }
 

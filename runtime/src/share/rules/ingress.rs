@@ -3,12 +3,12 @@
 use super::super::maps::Maps;
 use super::addressee::Addressee;
 use super::delivery::{Length, deliver, drop_for_nobody};
-use crate::bpf::assembler::{Assembler, Instruction, Reg, Size};
+use crate::bpf::assembler::{Assembler, Code, Reg, Size};
 use crate::bpf::look::{DATA, DATA_END, Look};
 use crate::bpf::{XDP_DROP, XDP_PASS};
 
 /// The program for the interface. Packets for groups go on to [`spread`](super::spread()): XDP cannot copy a packet.
-pub(crate) fn ingress(maps: &Maps) -> Vec<Instruction> {
+pub(crate) fn ingress(maps: &Maps) -> Code {
     use Reg::{R0, R1, R2, R3, R6};
     let maps = maps.fds();
     let mut a = Assembler::default();

@@ -71,7 +71,7 @@ impl SharedPort {
         maps.set_port(2_000_000, LOCAL_MAC, Some(process(WARDEN))).unwrap();
         maps.set_addresses(&[LOCAL_V4.into(), LOCAL_V6.into()]).unwrap();
         assert!(maps.claim(SERVICE, process(2)).unwrap());
-        let load = |kind, code: &[_]| Program::load(kind, code).unwrap_or_else(|e| panic!("{e}"));
+        let load = |kind, code: &_| Program::load(kind, code).unwrap_or_else(|e| panic!("{e}"));
         Some(SharedPort {
             ingress: load(Kind::Xdp { fragments: true }, &ingress(&maps)),
             spread: load(Kind::Classifier, &spread(&maps)),
