@@ -194,6 +194,17 @@ impl Program {
         ids.iter().take(info.nr_map_ids as usize).map(|&id| map::by_id(id)).collect()
     }
 
+    /// Attaches a classifier to what comes in by a device; it is detached when the link is dropped.
+    #[cfg(test)]
+    pub(crate) fn attach_classifier(&self, ifindex: u32) -> io::Result<OwnedFd> {
+        /// The kind of attachment, `BPF_TCX_INGRESS`.
+        const ATTACH_TCX_INGRESS: u32 = 46;
+        let prog_fd = self.0.as_raw_fd() as u32;
+        let mut attributes = LinkCreate { prog_fd, target_ifindex: ifindex, attach_type: ATTACH_TCX_INGRESS, flags: 0 };
+        // SAFETY: the fields are those of BPF_LINK_CREATE and none is an address.
+        unsafe { bpf_fd(LINK_CREATE, &mut attributes) }
+    }
+
     /// Attaches an XDP program to a device; it is detached when the link is dropped, or the process ends in whatever way.
     pub(crate) fn attach(&self, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
         let mut attributes = LinkCreate {

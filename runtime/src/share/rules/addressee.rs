@@ -18,17 +18,19 @@ pub(super) struct Addressee {
     pub(super) everybody: Label,
     /// No process can have it.
     pub(super) nobody: Label,
+    /// It ends before that is known.
+    pub(super) cut_off: Label,
 }
 
 impl Addressee {
     /// Says for whom a packet is. `R2` is its BTH and `R3` its end; `R0` to `R5` are used, and the last eight bytes of the stack.
     ///
-    /// A packet that is cut off is nobody's. A request for a service that nobody has is the warden's.
+    /// A request for a service that nobody has is the warden's.
     pub(super) fn find(&self, a: &mut Assembler, maps: &MapFds) {
         use Reg::{R0, R1, R2, R10};
-        let Addressee { process, everybody, nobody } = *self;
+        let Addressee { process, everybody, nobody, cut_off } = *self;
         let [mad, cm, service, of_queue_pair, id] = [(); 5].map(|()| a.label());
-        need(a, field::BTH, nobody);
+        need(a, field::BTH, cut_off);
         load_u24(a, R0, field::DEST_QP);
         a.jump_if(When::Equal, R0, GSI, mad);
         a.jump_if(When::Equal, R0, MULTICAST, everybody);
@@ -37,7 +39,7 @@ impl Addressee {
         a.jump(process);
 
         a.place(mad);
-        need(a, field::LOOKED_AT, nobody);
+        need(a, field::LOOKED_AT, cut_off);
         is_mad(a, nobody);
         a.load(Size::U8, R0, R2, field::CLASS);
         a.load(Size::U16, R1, R2, field::ATTRIBUTE);

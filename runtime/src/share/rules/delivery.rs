@@ -73,6 +73,12 @@ pub(super) fn drop_for_nobody(a: &mut Assembler, maps: &MapFds, verdict: i32) {
     a.exit();
 }
 
+/// Makes a program hold the maps that it decides nothing by, too: `Maps::of_program` finds all maps by one program. `R1` is used.
+pub(super) fn hold_all(a: &mut Assembler, maps: &MapFds) {
+    a.set_map(Reg::R1, maps.members);
+    a.set_map(Reg::R1, maps.addresses);
+}
+
 /// A copy of the packet goes to every member; `R6` is what the program was called with. `R0` to `R5` are used, and eight bytes of the stack.
 ///
 /// The function `copy` stands behind the program, as [`copy_to_member`] writes it. The verifier follows a function that the kernel calls once; of a

@@ -60,7 +60,7 @@ pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     let [receiver, nobody, everybody] = [(); 3].map(|()| a.label());
     a.copy(R2, R7);
     a.load(Size::U32, R3, R6, skb::DATA_END);
-    Addressee { process: receiver, everybody, nobody }.find(&mut a, &maps);
+    Addressee { process: receiver, everybody, nobody, cut_off: nobody }.find(&mut a, &maps);
     a.place(receiver);
     deliver(&mut a, &maps, Length::Skb, nobody);
     a.place(nobody);

@@ -2,12 +2,12 @@
 
 use super::super::maps::Maps;
 use super::addressee::Addressee;
-use super::delivery::{Length, deliver, drop_for_nobody};
+use super::delivery::{Length, deliver, drop_for_nobody, hold_all};
 use crate::bpf::assembler::{Assembler, Code, Reg, Size};
 use crate::bpf::look::{DATA, DATA_END, Look};
 use crate::bpf::{XDP_DROP, XDP_PASS};
 
-/// The program for the interface. Packets for groups go on to [`spread`](super::spread()): XDP cannot copy a packet.
+/// The program for an interface whose driver runs XDP. Packets for groups go on to [`spread`](super::spread()): XDP cannot copy a packet.
 pub(crate) fn ingress(maps: &Maps) -> Code {
     use Reg::{R0, R1, R2, R3, R6};
     let maps = maps.fds();
@@ -17,15 +17,13 @@ pub(crate) fn ingress(maps: &Maps) -> Code {
     a.load(Size::U32, R2, R1, DATA);
     a.load(Size::U32, R3, R1, DATA_END);
     Look { tags: true, source: None, cut_off: pass, other: pass }.for_roce(&mut a);
-    Addressee { process, everybody: pass, nobody }.find(&mut a, &maps);
+    Addressee { process, everybody: pass, nobody, cut_off: nobody }.find(&mut a, &maps);
 
     a.place(process);
     deliver(&mut a, &maps, Length::Xdp, nobody);
 
     a.place(nobody);
-    // The program decides nothing by these, but it holds them: `Maps::of_program` finds all maps by this one program.
-    a.set_map(R1, maps.members);
-    a.set_map(R1, maps.addresses);
+    hold_all(&mut a, &maps);
     drop_for_nobody(&mut a, &maps, XDP_DROP);
 
     a.place(pass);

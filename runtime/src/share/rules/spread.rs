@@ -1,22 +1,35 @@
-//! Classifier on the interface: RoCE for groups goes to every member.
+//! Classifier on the interface: RoCE for groups goes to every member, and what XDP left goes to the client that it is for.
 
 use super::super::maps::Maps;
-use super::addressee::load_u24;
-use super::delivery::{begin_classifier, copy_to_member, copy_to_members};
-use super::{MULTICAST, TC_ACT_SHOT, TC_ACT_UNSPEC, field};
+use super::addressee::Addressee;
+use super::delivery::{Length, begin_classifier, copy_to_member, copy_to_members, deliver, drop_for_nobody, hold_all};
+use super::{TC_ACT_SHOT, TC_ACT_UNSPEC};
 use crate::bpf::assembler::{Assembler, Code, Reg, When};
-use crate::bpf::look::{Look, need};
+use crate::bpf::look::Look;
 
-/// The program for what [`ingress`](super::ingress()) leaves to the kernel.
+/// The program for what [`ingress`](super::ingress()) leaves to the kernel, or for everything, where the driver of an interface does not
+/// run XDP: behind the driver XDP would copy every packet, and kernels (6.18) show a classifier no Ethernet header behind that.
 pub(crate) fn spread(maps: &Maps) -> Code {
     let maps = maps.fds();
     let mut a = Assembler::default();
-    let [other, copy] = [(); 2].map(|()| a.label());
+    let [other, cut_off_behind_udp, process, everybody, nobody, copy] = [(); 6].map(|()| a.label());
     let cut_off = begin_classifier(&mut a, other);
     Look { tags: true, source: None, cut_off, other }.for_roce(&mut a);
-    need(&mut a, field::BTH, cut_off);
-    load_u24(&mut a, Reg::R0, field::DEST_QP);
-    a.jump_if(When::NotEqual, Reg::R0, MULTICAST, other);
+    Addressee { process, everybody, nobody, cut_off: cut_off_behind_udp }.find(&mut a, &maps);
+
+    // The second time, too: it is RoCE, so the kernel does not get it.
+    a.place(cut_off_behind_udp);
+    a.jump_if(When::Equal, Reg::R8, 0, cut_off);
+    a.jump(nobody);
+
+    a.place(process);
+    deliver(&mut a, &maps, Length::Skb, nobody);
+
+    a.place(nobody);
+    hold_all(&mut a, &maps);
+    drop_for_nobody(&mut a, &maps, TC_ACT_SHOT);
+
+    a.place(everybody);
     copy_to_members(&mut a, &maps, copy);
     a.set(Reg::R0, TC_ACT_SHOT);
     a.exit();

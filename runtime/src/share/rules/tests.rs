@@ -5,6 +5,7 @@ mod frames;
 mod rates;
 mod receiving;
 mod sending;
+mod wire;
 
 use std::io::Write;
 
@@ -89,6 +90,20 @@ impl SharedPort {
 
     fn client(&self, number: u32) -> Client {
         self.maps.client(process(number)).unwrap().unwrap()
+    }
+
+    /// What happens to a frame that comes in by an interface whose driver runs XDP. Without XDP the same happens, but that copies for groups are
+    /// made at once.
+    fn receive(&self, frame: &[u8]) -> Outcome {
+        let outcome = self.run(&self.ingress, frame);
+        let verdict = match outcome.verdict {
+            XDP_REDIRECT => TC_ACT_REDIRECT,
+            XDP_DROP => TC_ACT_SHOT,
+            _ => return outcome,
+        };
+        let without_xdp = self.run(&self.spread, frame);
+        assert_eq!(without_xdp, Outcome { verdict, receivers: outcome.receivers.clone(), ..outcome }, "{frame:x?}");
+        outcome
     }
 
     fn run(&self, program: &Program, frame: &[u8]) -> Outcome {

@@ -70,6 +70,7 @@ fn nanoseconds_a_frame() {
     say("ingress, REP", &port.ingress, &cm(&v4, &rej(id(1), id(2))));
     say("ingress, REQ", &port.ingress, &cm(&v4, &requests(id(1), SERVICE)[0]));
     say("spread, TCP", &port.spread, &tcp);
+    say("spread, RC, IPv4", &port.spread, &rc(&v4, qp(1)));
     for (where_to, mac) in [("wire", REMOTE_MAC), ("client", LOCAL_MAC)] {
         for (version, path) in [("IPv4", outwards(false, mac)), ("IPv6", outwards(true, mac))] {
             say(&format!("egress, RC to {where_to}, {version}"), &port.egress, &rc(&path, qp(1)));

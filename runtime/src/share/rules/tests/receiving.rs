@@ -19,13 +19,13 @@ fn a_frame_goes_to_the_process_of_its_queue_pair() {
     let Some(port) = SharedPort::new() else { return };
     for path in paths() {
         for number in CLIENTS {
-            assert_eq!(port.run(&port.ingress, &rc(&path, qp(number))), to(XDP_REDIRECT, number));
-            assert_eq!(port.run(&port.ingress, &ud(&path, qp(number), Qpn::new(9))), to(XDP_REDIRECT, number));
+            assert_eq!(port.receive(&rc(&path, qp(number))), to(XDP_REDIRECT, number));
+            assert_eq!(port.receive(&ud(&path, qp(number), Qpn::new(9))), to(XDP_REDIRECT, number));
             let last = Qpn::new(qp(number).value() | 0x3fff);
-            assert_eq!(port.run(&port.ingress, &rc(&path, last)), to(XDP_REDIRECT, number));
+            assert_eq!(port.receive(&rc(&path, last)), to(XDP_REDIRECT, number));
         }
         for nobody in [qp(STRANGER), Qpn::new(0), Qpn::new(2), Qpn::new(0x3fff), qp(1023), Qpn::new(0xff_fffe)] {
-            assert_eq!(port.run(&port.ingress, &rc(&path, nobody)), for_nobody(XDP_DROP), "{nobody:?}");
+            assert_eq!(port.receive(&rc(&path, nobody)), for_nobody(XDP_DROP), "{nobody:?}");
         }
     }
     port.maps.clear_client(process(2)).unwrap();
@@ -40,11 +40,11 @@ fn an_answer_goes_to_the_process_that_drew_the_id() {
             let mut messages = answers(id(1), id(number));
             messages.push(sidr_rep(id(number)));
             for message in messages {
-                assert_eq!(port.run(&port.ingress, &cm(&path, &message)), to(XDP_REDIRECT, number), "{message:?}");
+                assert_eq!(port.receive(&cm(&path, &message)), to(XDP_REDIRECT, number), "{message:?}");
             }
         }
         for message in answers(id(1), id(STRANGER)).into_iter().chain(answers(id(1), 0)).chain([sidr_rep(0)]) {
-            assert_eq!(port.run(&port.ingress, &cm(&path, &message)), for_nobody(XDP_DROP), "{message:?}");
+            assert_eq!(port.receive(&cm(&path, &message)), for_nobody(XDP_DROP), "{message:?}");
         }
     }
 }
@@ -55,15 +55,15 @@ fn a_request_goes_to_who_has_the_service_or_to_the_warden() {
     let free = ServiceId(SERVICE.0 + 1);
     for path in paths() {
         for message in requests(id(STRANGER), SERVICE) {
-            assert_eq!(port.run(&port.ingress, &cm(&path, &message)), to(XDP_REDIRECT, 2));
+            assert_eq!(port.receive(&cm(&path, &message)), to(XDP_REDIRECT, 2));
         }
         for message in requests(id(1), free) {
-            assert_eq!(port.run(&port.ingress, &cm(&path, &message)), to(XDP_REDIRECT, WARDEN));
+            assert_eq!(port.receive(&cm(&path, &message)), to(XDP_REDIRECT, WARDEN));
         }
     }
     port.maps.set_port(2_000_000, LOCAL_MAC, None).unwrap();
     for message in requests(id(1), free) {
-        assert_eq!(port.run(&port.ingress, &cm(&inwards(false), &message)), for_nobody(XDP_DROP));
+        assert_eq!(port.receive(&cm(&inwards(false), &message)), for_nobody(XDP_DROP));
     }
 }
 
@@ -73,9 +73,9 @@ fn a_negotiation_goes_to_the_process_of_the_queue_pair_that_it_is_about() {
     for path in paths() {
         for (kind, number) in KINDS.into_iter().flat_map(|kind| CLIENTS.map(|number| (kind, number))) {
             let bytes = negotiation(Qpn::new(77), qp(number), kind);
-            assert_eq!(port.run(&port.ingress, &mad(&path, &bytes)), to(XDP_REDIRECT, number), "{kind:?}");
+            assert_eq!(port.receive(&mad(&path, &bytes)), to(XDP_REDIRECT, number), "{kind:?}");
             let bytes = negotiation(qp(1), qp(STRANGER), kind);
-            assert_eq!(port.run(&port.ingress, &mad(&path, &bytes)), for_nobody(XDP_DROP), "{kind:?}");
+            assert_eq!(port.receive(&mad(&path, &bytes)), for_nobody(XDP_DROP), "{kind:?}");
         }
     }
     // Attribute, OUI, RMPP, format version, method: each of another value.
@@ -83,7 +83,7 @@ fn a_negotiation_goes_to_the_process_of_the_queue_pair_that_it_is_about() {
     for (at, value) in [(17, 0x11), (37, 0x0f), (39, 0x4f), (26, 1), (40, 0), (3, Method::SET.0)] {
         let mut bytes = good;
         bytes[at] = value;
-        assert_eq!(port.run(&port.ingress, &mad(&inwards(false), &bytes)), for_nobody(XDP_DROP), "byte {at}");
+        assert_eq!(port.receive(&mad(&inwards(false), &bytes)), for_nobody(XDP_DROP), "byte {at}");
     }
 }
 
@@ -91,9 +91,9 @@ fn a_negotiation_goes_to_the_process_of_the_queue_pair_that_it_is_about() {
 fn other_frames_to_the_queue_pair_of_management_are_for_nobody() {
     let Some(port) = SharedPort::new() else { return };
     let path = inwards(true);
-    assert_eq!(port.run(&port.ingress, &rc(&path, Qpn::GSI)), for_nobody(XDP_DROP));
+    assert_eq!(port.receive(&rc(&path, Qpn::GSI)), for_nobody(XDP_DROP));
     let good = cm(&path, &rej(id(1), id(2)));
-    assert_eq!(port.run(&port.ingress, &good), to(XDP_REDIRECT, 2));
+    assert_eq!(port.receive(&good), to(XDP_REDIRECT, 2));
     const BTH: usize = 14 + 40 + 8;
     const MAD: usize = BTH + 20;
     let opcode_with_immediate = (BTH, 0x65);
@@ -102,16 +102,16 @@ fn other_frames_to_the_queue_pair_of_management_are_for_nobody() {
     for (at, value) in another_qkey.into_iter().chain([opcode_with_immediate, another_class]) {
         let mut bytes = good.clone();
         bytes[at] = value;
-        assert_eq!(port.run(&port.ingress, &bytes), for_nobody(XDP_DROP), "byte {at}");
+        assert_eq!(port.receive(&bytes), for_nobody(XDP_DROP), "byte {at}");
     }
     // Cut off before the end of what is looked at.
     for len in BTH..MAD + 52 {
-        assert_eq!(port.run(&port.ingress, &good[..len]), for_nobody(XDP_DROP), "{len} bytes");
+        assert_eq!(port.receive(&good[..len]), for_nobody(XDP_DROP), "{len} bytes");
     }
-    assert_eq!(port.run(&port.ingress, &good[..MAD + 52]), to(XDP_REDIRECT, 2));
+    assert_eq!(port.receive(&good[..MAD + 52]), to(XDP_REDIRECT, 2));
     let mut unknown = [0; MAD_LEN];
     (unknown[1], unknown[17]) = (Class::SUBN_ADM.0, Attribute::CM_REQ.0 as u8);
-    assert_eq!(port.run(&port.ingress, &mad(&path, &unknown)), for_nobody(XDP_DROP));
+    assert_eq!(port.receive(&mad(&path, &unknown)), for_nobody(XDP_DROP));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_is_not_roce_goes_to_the_kernel() {
     let Some(port) = SharedPort::with_members(&[1, 2]) else { return };
     let good = rc(&inwards(false), qp(1));
     for len in 14..34 {
-        assert_eq!(port.run(&port.ingress, &good[..len]), only(XDP_PASS), "{len} bytes");
+        assert_eq!(port.receive(&good[..len]), only(XDP_PASS), "{len} bytes");
     }
     // The kernel runs no classifier over a cut off IP header.
     let mut others: Vec<Vec<u8>> = (34..42).map(|len| good[..len].to_vec()).collect();
@@ -130,7 +130,7 @@ fn what_is_not_roce_goes_to_the_kernel() {
         others.push(bytes);
     }
     for frame in others {
-        assert_eq!(port.run(&port.ingress, &frame), only(XDP_PASS), "{frame:x?}");
+        assert_eq!(port.receive(&frame), only(XDP_PASS), "{frame:x?}");
         assert_eq!(port.run(&port.spread, &frame), only(TC_ACT_UNSPEC), "{frame:x?}");
     }
 }
@@ -144,13 +144,9 @@ fn a_frame_for_a_group_goes_to_every_member() {
         let frame = ud(&path, Qpn::MULTICAST, Qpn::new(9));
         for members in [&[][..], &[77], &[1, 1022], &all_but_one] {
             port.maps.set_members(&members.iter().map(|&n| process(n)).collect::<Vec<_>>()).unwrap();
-            assert_eq!(port.run(&port.ingress, &frame), only(XDP_PASS));
+            assert_eq!(port.receive(&frame), only(XDP_PASS));
             let spread = Outcome { verdict: TC_ACT_SHOT, receivers: members.to_vec(), nobody: false };
             assert_eq!(port.run(&port.spread, &frame), spread);
-        }
-        // Only those.
-        for qpn in [qp(1), Qpn::GSI, Qpn::new(0xff_fffe)] {
-            assert_eq!(port.run(&port.spread, &ud(&path, qpn, Qpn::new(9))), only(TC_ACT_UNSPEC));
         }
     }
     // A member that is gone does not keep the others from it.
@@ -163,11 +159,13 @@ fn a_frame_for_a_group_goes_to_every_member() {
 }
 
 #[test]
-fn a_new_daemon_finds_the_maps_by_the_program_on_the_interface() {
+fn a_new_daemon_finds_the_maps_by_any_of_the_programs() {
     let Some(port) = SharedPort::with_members(&[1, 77]) else { return };
-    let found = Maps::of_program(&Program::by_id(port.ingress.id().unwrap()).unwrap()).unwrap();
-    assert_eq!(found.clients().unwrap(), port.maps.clients().unwrap());
-    assert_eq!(found.members().unwrap(), [1, 77].map(process));
-    found.clear_client(process(1)).unwrap();
-    assert_eq!(port.ingress.test_run(&rc(&inwards(false), qp(1))).unwrap(), XDP_DROP);
+    for (program, number) in [(&port.ingress, 1), (&port.spread, 2), (&port.egress, 77)] {
+        let found = Maps::of_program(&Program::by_id(program.id().unwrap()).unwrap()).unwrap();
+        assert_eq!(found.clients().unwrap(), port.maps.clients().unwrap());
+        assert_eq!(found.members().unwrap(), [1, 77].map(process));
+        found.clear_client(process(number)).unwrap();
+        assert_eq!(port.maps.client(process(number)).unwrap(), None);
+    }
 }
