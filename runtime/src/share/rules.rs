@@ -1,10 +1,10 @@
 //! The programs of a shared port: who gets what comes in by the interface, and what a client may send to whom.
 //!
-//! [`ingress`] and [`spread`] are on the interface, [`ingress`] only where the driver runs XDP; [`egress`] is on the outer end of each client's veth. They decide as
-//! [`sharing::addressee`](softnic_nic::sharing::addressee) does, with one difference: `addressee` also says "nobody" where the length fields of a
-//! frame to QP1 leave no room for a MAD, or do not agree, and the programs look at no length fields. So a frame that `addressee` says is nobody's may
-//! reach the process, or the owner of the service, that its bytes name; its NIC refuses it. A frame that is a process's by `addressee`
-//! reaches that process and no other.
+//! [`ingress`] and [`spread`] are on the interface, `ingress` only where its driver runs XDP; [`egress`] is on the outer end of each client's
+//! veth. They decide as [`sharing::addressee`](softnic_nic::sharing::addressee) does, with one difference: the programs look at no length fields,
+//! and `addressee` says "nobody" where those of a frame to QP1 do not agree, or leave no room for a MAD. Such a frame may reach the process,
+//! or the owner of the service, that its bytes name, whose NIC refuses it. A frame that is a process's by `addressee` reaches that process
+//! and no other.
 
 mod addressee;
 mod delivery;

@@ -20,8 +20,8 @@ pub(super) enum Length {
     Skb,
 }
 
-/// `R0` = the client of the number in `number`, which is not `R1`; `R0` to `R5` are used, and four bytes of the stack. Jumps to `nobody` if there is
-/// no such number.
+/// `R0` = the client of the number in `number`, and `R2` = its interface; `R0` to `R5` are used, and four bytes of the stack. Jumps to `nobody` if
+/// nobody has that number.
 pub(super) fn find_client(a: &mut Assembler, maps: &MapFds, number: Reg, nobody: Label) {
     a.store(Size::U32, Reg::R10, -4, number);
     a.copy(Reg::R2, Reg::R10);
@@ -29,14 +29,14 @@ pub(super) fn find_client(a: &mut Assembler, maps: &MapFds, number: Reg, nobody:
     a.set_map(Reg::R1, maps.clients);
     a.call(function::MAP_LOOKUP);
     a.jump_if(When::Equal, Reg::R0, 0, nobody);
+    a.load(Size::U32, Reg::R2, Reg::R0, offset_of!(Client, ifindex) as i16);
+    a.jump_if(When::Equal, Reg::R2, 0, nobody);
 }
 
 /// Ends a program: the packet goes to the client of the number in `R0`; `R6` is what the program was called with. `R7` is used.
 pub(super) fn deliver(a: &mut Assembler, maps: &MapFds, length: Length, nobody: Label) {
     use Reg::{R0, R1, R6, R7};
     find_client(a, maps, R0, nobody);
-    a.load(Size::U32, R1, R0, offset_of!(Client, ifindex) as i16);
-    a.jump_if(When::Equal, R1, 0, nobody);
     a.copy(R7, R0);
     match length {
         Length::Xdp => {
@@ -113,8 +113,6 @@ pub(super) fn copy_to_member(a: &mut Assembler, maps: &MapFds, copy: Label, left
         a.jump_if(When::Equal, R0, process.number() as i32, next);
     }
     find_client(a, maps, R0, next);
-    a.load(Size::U32, R2, R0, offset_of!(Client, ifindex) as i16);
-    a.jump_if(When::Equal, R2, 0, next);
     a.load(Size::U32, R7, R6, skb::LEN);
     count_received(a, R0, R7);
     a.copy(R1, R6);

@@ -24,7 +24,8 @@ const PORT_MAC: i16 = offset_of!(Port, mac) as i16;
 ///
 /// A client sends RoCE of the port's addresses and of its own queue pairs and connections. RC and UC packets do not say which queue pair
 /// they are from, so of these only the addresses are checked: the receiver's queue pair number, and what it expects, are all that keeps
-/// other senders behind its peer's address out, as on any wire.
+/// other senders behind its peer's address out, as on any wire. Once the number is taken back, nothing goes out, and nothing is counted for
+/// the number's next owner.
 pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     use Reg::{R0, R1, R2, R3, R5, R6, R7, R8, R9, R10};
     let maps = maps.fds();

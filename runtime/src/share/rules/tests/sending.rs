@@ -157,6 +157,18 @@ fn a_negotiation_is_about_a_queue_pair_of_the_client() {
 }
 
 #[test]
+fn nothing_goes_out_once_the_number_is_taken_back() {
+    let Some(port) = SharedPort::with_members(&[1]) else { return };
+    port.maps.clear_client(process(SENDER)).unwrap();
+    for mac in [REMOTE_MAC, LOCAL_MAC, GROUP_MAC] {
+        for frame in [ud(&outwards(false, mac), qp(1), qp(SENDER)), ud(&outwards(false, mac), qp(1), qp(1))] {
+            assert_eq!(port.egress.test_run(&frame).unwrap(), TC_ACT_SHOT);
+        }
+    }
+    assert_eq!((port.client(1).rx_frames, port.maps.port().unwrap().nobody), (0, 0));
+}
+
+#[test]
 fn a_frame_for_another_client_goes_to_it() {
     let Some(port) = SharedPort::with_members(&[1, 77, 1022]) else { return };
     for path in [false, true].map(|v6| outwards(v6, LOCAL_MAC)) {
