@@ -9,6 +9,7 @@
 mod attachment;
 mod device;
 mod error;
+mod handed;
 mod holder;
 mod patience;
 mod program;
@@ -20,8 +21,10 @@ mod umem;
 use std::sync::Arc;
 
 use attachment::Attachment;
+pub(crate) use attachment::redirect_to_sockets;
 pub use device::Device;
 pub use error::AfXdpError;
+pub(crate) use handed::{Handed, Shape};
 pub use holder::Holder;
 pub use queue::AfXdp;
 

@@ -84,3 +84,12 @@ impl Attachment {
         self.fragments
     }
 }
+
+/// A map for the sockets of so many queues, and the program that sends them every frame.
+pub(crate) fn redirect_to_sockets(queues: u32) -> Result<(XskMap, Program), AfXdpError> {
+    let map = XskMap::new(queues).map_err(AfXdpError::when("make a map of sockets"))?;
+    let code = redirect_everything(map.as_fd().as_raw_fd(), XDP_DROP);
+    let program =
+        Program::load(Kind::Xdp { fragments: true }, &code).map_err(AfXdpError::when("load the XDP program"))?;
+    Ok((map, program))
+}

@@ -12,6 +12,7 @@ use softnic_wire::TxFrame;
 use super::attachment::Attachment;
 use super::device::Device;
 use super::error::AfXdpError;
+use super::handed::{Handed, Shape};
 use super::holder::Holder;
 use super::rings::{CompletionRing, FillRing, Piece, RxRing, TxRing};
 use super::socket::{Kick, Socket};
@@ -31,6 +32,8 @@ const TAGS: usize = 8;
 const RETRY: Duration = Duration::from_micros(100);
 /// Bytes of a frame that are fetched at once.
 const FIRST_LINES: usize = 256;
+/// What fails where rings are not made.
+pub(super) const RINGS: &str = "make the rings of an AF_XDP socket";
 /// Kicks in one go, so that a device that loses everything cannot keep us.
 const MAX_KICKS: u32 = 64;
 
@@ -61,7 +64,8 @@ pub struct AfXdp {
     /// Where a frame is put together whose chunks are not neighbours.
     linear: Box<[u8]>,
     counted: Counted,
-    attachment: Arc<Attachment>,
+    /// The program on the device, where it is ours: a queue that was handed over is fed by others.
+    attachment: Option<Arc<Attachment>>,
 }
 
 /// Counters kept here; the kernel keeps the rest.
@@ -76,6 +80,11 @@ struct Counted {
 /// Whether frames of the device may be longer than what a chunk has room for.
 pub(super) fn needs_two_chunks(device: &Device) -> bool {
     device.mtu + ETHERNET + TAGS > CHUNK - HEADROOM
+}
+
+/// The size of a ring for so many chunks.
+pub(super) fn ring_size(chunks: u32) -> u32 {
+    chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two()
 }
 
 /// A socket that is bound to nothing yet.
@@ -112,25 +121,47 @@ impl AfXdp {
         options: &Options,
         attachment: &Arc<Attachment>,
     ) -> Result<AfXdp, AfXdpError> {
-        let size = |chunks: u32| chunks.clamp(MIN_CHUNKS, 1 << 20).next_power_of_two();
-        let tx_size = size(options.tx_chunks);
-        let (socket, umem, mut free, rx_size) = register(size(options.rx_chunks), tx_size)?;
-        let rings = AfXdpError::when("make the rings of an AF_XDP socket");
-        // Twice as many places as chunks: the kernel shows what came before it gives back the places of the chunks it came in.
-        let fill_size = 2 * rx_size;
-        let offsets = socket.make_rings(fill_size, rx_size, tx_size).map_err(&rings)?;
-        let mut fill = FillRing::new(socket.as_fd(), &offsets, fill_size).map_err(&rings)?;
-        let rx = RxRing::new(socket.as_fd(), &offsets, rx_size).map_err(&rings)?;
-        let tx = TxRing::new(socket.as_fd(), &offsets, tx_size).map_err(&rings)?;
-        let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_size).map_err(&rings)?;
-        // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
-        free.drain(..rx_size as usize).for_each(|chunk| fill.push(chunk));
-        fill.publish();
-        let multi_buffer = bind(&socket, device, queue, options, attachment.fragments())?;
-        let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
+        let (rx_size, tx_size) = (ring_size(options.rx_chunks), ring_size(options.tx_chunks));
+        let (socket, umem, free, rx_size) = register(rx_size, tx_size)?;
+        socket.make_rings(2 * rx_size, rx_size, tx_size).map_err(AfXdpError::when(RINGS))?;
+        let multi_buffer = bind(&socket, device, queue, options.zero_copy, attachment.fragments())?;
         attachment.insert(queue, socket.as_fd())?;
-        let longest = options.max_frame.max(MAX_FRAME);
-        let room = match (multi_buffer, attachment.fragments()) {
+        let shape = Shape { rx_chunks: rx_size, tx_chunks: tx_size, multi_buffer, fragments: attachment.fragments() };
+        let attachment = Some(Arc::clone(attachment));
+        AfXdp::over(device, queue, socket, (umem, free), shape, options.max_frame, attachment)
+    }
+
+    /// A queue that another process made and handed over; `device` is the one that its frames come from and go to in the end.
+    pub(crate) fn handed(device: &Arc<Device>, queue: u32, handed: Handed) -> Result<AfXdp, AfXdpError> {
+        let Handed { socket, memory, shape } = handed;
+        let memory = Umem::in_file(memory.as_fd(), shape.rx_chunks + shape.tx_chunks);
+        let memory = memory.map_err(AfXdpError::when("map the memory for frames"))?;
+        AfXdp::over(device, queue, Socket::from(socket), memory, shape, MAX_FRAME, None)
+    }
+
+    /// A queue over a socket that is bound.
+    fn over(
+        device: &Arc<Device>,
+        queue: u32,
+        socket: Socket,
+        (umem, mut free): (Umem, Vec<Chunk>),
+        shape: Shape,
+        max_frame: usize,
+        attachment: Option<Arc<Attachment>>,
+    ) -> Result<AfXdp, AfXdpError> {
+        let Shape { rx_chunks, tx_chunks, multi_buffer, fragments } = shape;
+        let rings = AfXdpError::when(RINGS);
+        let offsets = socket.ring_offsets().map_err(&rings)?;
+        let mut fill = FillRing::new(socket.as_fd(), &offsets, 2 * rx_chunks).map_err(&rings)?;
+        let rx = RxRing::new(socket.as_fd(), &offsets, rx_chunks).map_err(&rings)?;
+        let tx = TxRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
+        let completions = CompletionRing::new(socket.as_fd(), &offsets, tx_chunks).map_err(&rings)?;
+        // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
+        free.drain(..rx_chunks as usize).for_each(|chunk| fill.push(chunk));
+        fill.publish();
+        let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
+        let longest = max_frame.max(MAX_FRAME);
+        let room = match (multi_buffer, fragments) {
             (true, _) => MAX_FRAME,
             // The program takes frames in several buffers, but of those the socket gets the first buffer alone.
             (false, true) => CHUNK - HEADROOM - TAILROOM,
@@ -147,14 +178,14 @@ impl AfXdp {
             free,
             socket,
             zero_copy,
-            rx_chunks: rx_size,
+            rx_chunks,
             multi_buffer,
             max_frame: room.min(device.mtu + ETHERNET),
             per_frame: longest.min(device.mtu + ETHERNET + TAGS).div_ceil(CHUNK),
             starved: false,
             linear: vec![0; longest].into(),
             counted: Counted::default(),
-            attachment: Arc::clone(attachment),
+            attachment,
         })
     }
 
@@ -180,7 +211,7 @@ impl AfXdp {
 
     /// Whether the XDP program runs in the driver; otherwise behind it.
     pub fn native(&self) -> bool {
-        self.attachment.native()
+        self.attachment.as_ref().is_none_or(|attachment| attachment.native())
     }
 
     /// Whether a frame may take two chunks, as path MTU 4096 needs.
@@ -321,9 +352,15 @@ impl AfXdp {
 }
 
 /// Binds to a queue; says whether frames of two chunks are possible.
-fn bind(socket: &Socket, device: &Device, queue: u32, options: &Options, fragments: bool) -> Result<bool, AfXdpError> {
+pub(super) fn bind(
+    socket: &Socket,
+    device: &Device,
+    queue: u32,
+    zero_copy: bool,
+    fragments: bool,
+) -> Result<bool, AfXdpError> {
     let mut flags = libc::XDP_USE_NEED_WAKEUP;
-    if !options.zero_copy {
+    if !zero_copy {
         flags |= libc::XDP_COPY;
     }
     // Without XDP_COPY the kernel tries zero-copy first, and copies where the device cannot.
@@ -437,7 +474,7 @@ impl PacketIo for AfXdp {
     }
 
     fn descriptors(&self) -> Vec<RawFd> {
-        let mut all = self.attachment.descriptors();
+        let mut all = self.attachment.as_ref().map_or_else(Vec::new, |attachment| attachment.descriptors());
         all.push(self.socket.as_fd().as_raw_fd());
         all
     }

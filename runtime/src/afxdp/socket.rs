@@ -18,6 +18,19 @@ impl AsFd for Socket {
     }
 }
 
+impl From<OwnedFd> for Socket {
+    /// A socket that another process made.
+    fn from(fd: OwnedFd) -> Socket {
+        Socket(fd)
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> OwnedFd {
+        socket.0
+    }
+}
+
 /// The result of a kick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kick {
@@ -74,12 +87,17 @@ impl Socket {
         self.set(libc::XDP_UMEM_REG, &registration)
     }
 
-    /// Makes the four rings, and says where their parts lie. Sizes are powers of two; `tx` is that of the completions too.
-    pub(super) fn make_rings(&self, fill: u32, rx: u32, tx: u32) -> io::Result<libc::xdp_mmap_offsets> {
+    /// Makes the four rings. Sizes are powers of two; `tx` is that of the completions too. There are twice as many places for chunks to
+    /// fill as there are chunks: the kernel shows what came before it gives back the places of the chunks it came in.
+    pub(super) fn make_rings(&self, fill: u32, rx: u32, tx: u32) -> io::Result<()> {
         self.set(libc::XDP_UMEM_FILL_RING, &fill)?;
         self.set(libc::XDP_UMEM_COMPLETION_RING, &tx)?;
         self.set(libc::XDP_RX_RING, &rx)?;
-        self.set(libc::XDP_TX_RING, &tx)?;
+        self.set(libc::XDP_TX_RING, &tx)
+    }
+
+    /// Where the parts of the rings lie.
+    pub(super) fn ring_offsets(&self) -> io::Result<libc::xdp_mmap_offsets> {
         let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
         self.get(libc::XDP_MMAP_OFFSETS, libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none })
     }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use crate::mapping::Mapping;
 
@@ -40,6 +41,12 @@ impl Umem {
     /// So many chunks, all ours.
     pub(super) fn new(count: u32) -> io::Result<(Umem, Vec<Chunk>)> {
         let umem = Umem(Mapping::pages(count as usize * CHUNK)?);
+        Ok((umem, (0..count).map(Chunk).collect()))
+    }
+
+    /// So many chunks in a file of that length, all ours: whoever else maps it leaves them to us.
+    pub(super) fn in_file(file: BorrowedFd<'_>, count: u32) -> io::Result<(Umem, Vec<Chunk>)> {
+        let umem = Umem(Mapping::file(file, count as usize * CHUNK)?);
         Ok((umem, (0..count).map(Chunk).collect()))
     }
 
