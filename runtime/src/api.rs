@@ -7,7 +7,9 @@
 //! program inside [`CompletionQueue::poll`], or the NIC's own thread (see [`Progress`]).
 
 pub(crate) mod address_handle;
+mod allowance;
 pub mod cm;
+mod company;
 pub(crate) mod completion_channel;
 mod completion_queue;
 pub(crate) mod congestion;
@@ -24,6 +26,7 @@ pub(crate) mod status;
 
 pub use address_handle::AddressHandle;
 pub use cm::{CmConnection, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData};
+pub use company::CompanyError;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use congestion::{Cc, CcError, parse_cc};

@@ -11,7 +11,7 @@ mod error;
 mod interface;
 mod membership;
 mod monitor;
-mod netlink;
+pub(crate) mod netlink;
 mod path;
 mod resolver;
 mod route;

@@ -25,7 +25,7 @@ mod memory_wire;
 mod neighbours;
 mod random;
 #[cfg(target_os = "linux")]
-mod share;
+pub mod share;
 #[cfg(target_os = "linux")]
 pub mod shm;
 mod steering;

@@ -1,4 +1,5 @@
-//! Many processes on one network in memory: each connects to all others, some are killed at any moment, and nothing is left behind.
+//! Many processes behind one port, on a network in memory and on an interface that a daemon shares: each connects to all others, some are killed at any
+//! moment, and nothing is left behind.
 //!
 //! `SOFTNIC_CROWD=100 cargo test --release -p softnic-runtime --test crowd` has a hundred of them; a run of all tests has few.
 #![allow(clippy::print_stdout)] // members tell their parent by it
@@ -18,14 +19,19 @@ use softnic_runtime::api::{
     CmConnection, CmListener, CompletionQueue, ConnectionManager, Context, MemoryRegion, OpenOptions, Progress,
     QpOptions, QueuePair,
 };
+use softnic_runtime::share::{Limits, Share, ShareOptions, served};
+
+#[path = "common/veth.rs"]
+mod veth;
+
+use veth::Veth;
 
 /// Long enough for the slowest machine; no test that passes waits for it.
 const LIMIT: Duration = Duration::from_secs(120);
 const FIRST_PORT: u16 = 20_000;
 const LEN: usize = 1024;
-const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// What a member is told: the network's folder, its number, and how many there are.
+/// What a member is told: the device, and its number.
 const MEMBER: &str = "SOFTNIC_CROWD_MEMBER";
 
 /// A member of the crowd, in a process of its own.
@@ -34,9 +40,8 @@ const MEMBER: &str = "SOFTNIC_CROWD_MEMBER";
 fn member() {
     let Ok(told) = std::env::var(MEMBER) else { return };
     let mut words = told.split(' ');
-    let mut word = || words.next().expect("three words");
-    let (folder, me) = (word().to_string(), word().parse().unwrap());
-    let device = format!("shm:{folder}").parse().unwrap();
+    let mut word = || words.next().expect("two words");
+    let (device, me) = (word().parse().unwrap(), word().parse().unwrap());
     // As many as there are on the machine's few cores sleep rather than spin.
     let options = OpenOptions { progress: Some(Progress::Inline), ..OpenOptions::default() };
     let nic = Context::open(&device, &options).unwrap();
@@ -44,7 +49,7 @@ fn member() {
     let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let (nic, manager): (&'static Context, &'static ConnectionManager) =
         (Box::leak(Box::new(nic)), Box::leak(Box::new(manager)));
-    let listener = CmListener::bind(manager, (HERE, FIRST_PORT + me).into()).unwrap();
+    let listener = CmListener::bind(manager, (here(nic), FIRST_PORT + me).into()).unwrap();
     let before = open();
     println!("ready");
     assert_eq!(told_line().as_deref(), Some("go"));
@@ -78,6 +83,11 @@ fn member() {
             }
         });
     }
+}
+
+/// The address that all have.
+fn here(nic: &Context) -> IpAddr {
+    nic.addresses()[0]
 }
 
 /// The next line that the parent says; `None` when it says nothing more.
@@ -126,7 +136,7 @@ fn completed(qp: &QueuePair, cq: &CompletionQueue) -> bool {
 /// Connects to a peer, sends a message and gets it back; says so where that does not work.
 fn ask(nic: &Context, manager: &ConnectionManager, me: u16, peer: u16) {
     let (qp, cq, memory) = queue_pair(nic);
-    let to = (HERE, FIRST_PORT + peer).into();
+    let to = (here(nic), FIRST_PORT + peer).into();
     let _connection = match CmConnection::connect(manager, &qp, to, &[], LIMIT) {
         Ok(connection) => connection,
         Err(why) => return println!("failed {peer} to {me}: {why}"),
@@ -152,10 +162,14 @@ struct Member {
 }
 
 impl Member {
-    fn start(folder: &std::path::Path, me: usize) -> Member {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+    /// Starts it, by the words of a command that runs the command behind them, or none.
+    fn start(wrapper: &str, device: &str, me: usize) -> Member {
+        let program = std::env::current_exe().unwrap();
+        let mut words = wrapper.split_whitespace().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
+        let mut child = Command::new(words.next().unwrap())
+            .args(words)
             .args(["--exact", "member", "--ignored", "--nocapture"])
-            .env(MEMBER, format!("{} {me}", folder.display()))
+            .env(MEMBER, format!("{device} {me}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -195,12 +209,12 @@ impl Drop for Member {
     }
 }
 
-#[test]
-fn all_connect_to_all_while_some_are_killed_and_nothing_is_left() {
+/// A crowd on a device connects all to all, while a fifth of it is killed; when all are gone but one, that one has what it had at first. Says how many there
+/// were, and how many were killed.
+fn crowd(wrapper: &str, device: &str) -> (usize, usize) {
     let count: usize = std::env::var("SOFTNIC_CROWD").map_or(12, |count| count.parse().unwrap());
-    let folder: PathBuf = std::env::temp_dir().join(format!("softnic-crowd-{}", std::process::id()));
     let begin = Instant::now();
-    let mut members: Vec<Member> = (0..count).map(|me| Member::start(&folder, me)).collect();
+    let mut members: Vec<Member> = (0..count).map(|me| Member::start(wrapper, device, me)).collect();
     let mut nobody = HashSet::new();
     for member in &members {
         assert!(member.wait_for("ready", &mut nobody).is_some(), "a member did not begin");
@@ -241,20 +255,67 @@ fn all_connect_to_all_while_some_are_killed_and_nothing_is_left() {
     assert!(after.trim().parse::<usize>().unwrap() <= before.parse().unwrap(), "descriptors: {counted}");
     drop(last.child.stdin.take());
     assert!(last.child.wait().unwrap().success());
+    println!("{:.1?} in all", begin.elapsed());
+    (count, killed.len())
+}
+
+/// No port is a dead one's.
+fn listen_to_all(device: &str, count: usize) {
+    let nic = Context::open(&device.parse().unwrap(), &OpenOptions::default()).unwrap();
+    let manager = ConnectionManager::new(&nic).unwrap();
+    for me in 0..count as u16 {
+        CmListener::bind(&manager, (here(&nic), FIRST_PORT + me).into()).expect("no port is a dead one's");
+    }
+}
+
+#[test]
+fn all_connect_to_all_in_memory_while_some_are_killed_and_nothing_is_left() {
+    let folder: PathBuf = std::env::temp_dir().join(format!("softnic-crowd-{}", std::process::id()));
+    let device = format!("shm:{}", folder.display());
+    let (count, killed) = crowd("", &device);
     // Nothing is there but what the killed could not take with them, and whoever comes next removes that.
     let left: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .filter(|name| name != "lock")
         .collect();
-    assert!(left.len() <= 3 * killed.len(), "{left:?}");
-    let device = format!("shm:{}", folder.display()).parse().unwrap();
-    let nic = Context::open(&device, &OpenOptions::default()).unwrap();
-    let manager = ConnectionManager::new(&nic).unwrap();
-    for me in 0..count as u16 {
-        CmListener::bind(&manager, (HERE, FIRST_PORT + me).into()).expect("no port is a dead one's");
-    }
-    drop((manager, nic));
-    println!("{:.1?} in all", begin.elapsed());
+    assert!(left.len() <= 3 * killed, "{left:?}");
+    listen_to_all(&device, count);
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn all_connect_to_all_on_a_shared_interface_while_some_are_killed_and_nothing_is_left() {
+    let Some(veth) = Veth::new(1, 1500) else { return };
+    let options = ShareOptions {
+        interface: veth.interface(0).into(),
+        group: None,
+        mode: 0o600,
+        clients: 1000,
+        clients_of_user: 1000,
+        queues: 1,
+        limits: Limits::default(),
+    };
+    let devices = || veth.ip(0, "-oneline link show").unwrap().lines().count();
+    let before = devices();
+    let daemon = veth.inside(0, || Share::start(options)).unwrap();
+    let device = format!("shared:{}", veth.interface(0));
+    // As `softnic share` has one: whoever asks for a dead one's service is refused, and need not wait.
+    let options = OpenOptions { progress: Some(Progress::Inline), ..OpenOptions::default() };
+    let warden = veth.inside(0, || Context::open(&device.parse().unwrap(), &options)).unwrap();
+    let manager = ConnectionManager::new(&warden).unwrap();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let held = descriptors();
+    let before_crowd = devices();
+    let (count, _) = crowd(&format!("ip netns exec {}", veth.namespaces[0]), &device);
+    let clients = || veth.inside(0, || served(veth.interface(0))).unwrap().clients;
+    let begin = Instant::now();
+    while clients().len() > 1 || devices() > before_crowd || descriptors() > held {
+        let left = (clients(), devices(), descriptors());
+        assert!(begin.elapsed() < LIMIT, "{left:?}; there were {before_crowd} devices and {held} descriptors");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    veth.inside(0, || listen_to_all(&device, count));
+    drop((manager, warden, daemon));
+    assert_eq!(devices(), before);
 }

@@ -9,6 +9,7 @@ use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Device, Options};
 use softnic_runtime::api::{DeviceSpec, OwnAddresses, SHM_MAC};
 use softnic_runtime::host_network::{HostNetwork, Interface, path_mtu};
+use softnic_runtime::share::served;
 
 use crate::Common;
 
@@ -19,7 +20,7 @@ use crate::Common;
   softnic devinfo --dev afxdp:eth0     # opens it for a moment
   softnic devinfo --dev mem --json")]
 pub(crate) struct Args {
-    /// The device: mem, shm, shm:NAME, afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
+    /// The device: mem, shm, shm:NAME, shared:INTERFACE, afxdp:INTERFACE or dgram:OURS,PEERS,ip=ADDR/LEN [default: all interfaces, none of them opened]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Option<DeviceSpec>,
 }
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let devices = match &args.dev {
         None => all()?,
         Some(DeviceSpec::AfXdp { interface }) => vec![opened(interface)?],
+        Some(DeviceSpec::Shared { interface }) => vec![shared(interface)?],
         Some(DeviceSpec::Mem) => vec![without_interface("mem", &OwnAddresses::of_host(1))],
         Some(device @ DeviceSpec::Shm(spec)) => {
             let addresses = spec.addresses().map_err(|e| e.to_string())?;
@@ -111,6 +113,17 @@ fn opened(interface: &str) -> Result<Value, String> {
                 value["max_frame"] = json!(first.max_frame());
             }
         }
+    }
+    Ok(value)
+}
+
+/// What can be told of an interface that a daemon shares.
+fn shared(interface: &str) -> Result<Value, String> {
+    let (mut value, _) = known(interface)?;
+    value["device"] = json!(format!("shared:{interface}"));
+    match served(interface) {
+        Err(e) => value["cannot_open"] = json!(e.to_string()),
+        Ok(served) => value["clients"] = json!(served.clients.len()),
     }
     Ok(value)
 }

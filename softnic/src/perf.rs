@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// What to measure; without it, a table of all transports on a wire in memory
     #[arg(value_enum)]
     op: Option<Op>,
-    /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
+    /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), shared:INTERFACE (that `softnic share` serves), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
     #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE")]
     dev: DeviceSpec,
     /// Wait for one client at the TCP port and serve it. What is given here must be what the client asks for

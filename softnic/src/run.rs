@@ -42,7 +42,7 @@ IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 12
 cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
 SOFTNIC_PCAP, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
-    /// A device: shm, shm:NAME (a network of processes on this host), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
+    /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,

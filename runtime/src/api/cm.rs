@@ -20,10 +20,10 @@ use softnic_nic::{Generator, MrError, ObjectError};
 use softnic_wire::mad::ip_cm::ServiceId;
 use softnic_wire::{MacAddr, Qpn};
 
+use super::company::Company;
 use super::context::Context;
 use crate::OsRandom;
 use crate::background::Background;
-use crate::shm::Directory;
 use crate::wake::Wake;
 pub use connection::{CmConnection, CmListener, CmRequest, ConnectError};
 
@@ -161,15 +161,15 @@ impl Shared {
 
 /// A service is this process's among those that share its port, as long as this lives.
 struct Claim {
-    directory: Arc<Directory>,
+    company: Company,
     service: ServiceId,
 }
 
 impl Claim {
-    fn take(directory: Option<&Arc<Directory>>, service: ServiceId) -> Result<Option<Claim>, Error> {
-        let Some(directory) = directory else { return Ok(None) };
-        match directory.claim(service) {
-            Ok(true) => Ok(Some(Claim { directory: Arc::clone(directory), service })),
+    fn take(company: Option<&Company>, service: ServiceId) -> Result<Option<Claim>, Error> {
+        let Some(company) = company else { return Ok(None) };
+        match company.claim(service) {
+            Ok(true) => Ok(Some(Claim { company: company.clone(), service })),
             // Who cannot say that it is his does not have it.
             Ok(false) | Err(_) => Err(Error::ServiceInUse),
         }
@@ -178,7 +178,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.directory.release(self.service);
+        self.company.release(self.service);
     }
 }
 
@@ -197,7 +197,7 @@ impl ConnectionManager {
         let config = Config { ca_guid: guid(context.port().mac), ..Config::default() };
         let mut random = OsRandom::new()?;
         // Answers to a process among several at one port find it by these.
-        let process = context.shared_network().map(|directory| directory.me());
+        let process = context.company().map(Company::me);
         let comm_id = move || {
             let drawn = random.next_u32();
             process.map_or(drawn, |process| process.comm_id(drawn))
@@ -240,7 +240,7 @@ impl ConnectionManager {
     /// # Errors
     /// When somebody listens there already, be it another process behind the same port.
     pub fn listen(&self, listen: &Listen, sink: CmSink) -> Result<ListenId, Error> {
-        let claim = Claim::take(self.context.shared_network(), listen.service_id)?;
+        let claim = Claim::take(self.context.company(), listen.service_id)?;
         self.command(|m, _| {
             let id = m.cm.listen(listen)?;
             m.listeners.insert(id, (sink, claim));

@@ -13,13 +13,15 @@ use softnic_nic::transports::{Counters, Event};
 use softnic_nic::{Layer, Nic, Port};
 use softnic_wire::Qpn;
 
+use super::allowance::Allowance;
+use super::company::Company;
 use super::events::Events;
-use super::path::Network;
+use super::path::{Network, Surroundings};
 use super::status;
 use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
 use crate::locked::lock;
-use crate::shm::Directory;
+use crate::share::Limits;
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
 #[derive(Clone)]
@@ -28,12 +30,16 @@ pub struct Context(Arc<Inner>);
 pub(crate) struct Inner {
     // The first to go: their threads end before what they use does.
     status: Option<Background>,
+    _attendant: Option<Background>,
     _watchers: Vec<Watcher>,
     pub(super) engines: Vec<Arc<Engine>>,
     /// Whether threads of the program make progress when they poll.
     pub(super) inline: bool,
     pub(super) events: Arc<Events>,
     pub(super) network: Network,
+    pub(super) company: Option<Company>,
+    pub(super) queue_pairs: Arc<Allowance>,
+    pub(super) regions: Arc<Allowance>,
     /// Held while something is done to all engines, so that all see the same order.
     order: Mutex<()>,
     next_engine: AtomicUsize,
@@ -50,7 +56,7 @@ impl Inner {
         watchers: Vec<Watcher>,
         inline: bool,
         events: Arc<Events>,
-        network: Network,
+        around: Surroundings,
         description: String,
         rate: u64,
     ) -> Inner {
@@ -58,7 +64,25 @@ impl Inner {
         // A NIC works without it.
         let status = status::serve(&engines, &description).ok();
         let _watchers = watchers;
-        Inner { status, _watchers, engines, inline, events, network, order, next_engine, binds, description, rate }
+        let Surroundings { network, company, attendant: _attendant } = around;
+        let limits = company.as_ref().map(Company::limits).unwrap_or_default();
+        Inner {
+            status,
+            _attendant,
+            _watchers,
+            engines,
+            inline,
+            events,
+            network,
+            company,
+            queue_pairs: Allowance::new(limits.queue_pairs),
+            regions: Allowance::new(limits.regions),
+            order,
+            next_engine,
+            binds,
+            description,
+            rate,
+        }
     }
 
     pub(crate) fn engines(&self) -> &[Arc<Engine>] {
@@ -158,12 +182,14 @@ impl Context {
         Context(Arc::new(inner))
     }
 
-    /// The network in memory that it is on, if it is one.
-    pub(in crate::api) fn shared_network(&self) -> Option<&Arc<Directory>> {
-        match &self.inner().network {
-            Network::Shared(directory) => Some(directory),
-            _ => None,
-        }
+    /// What whoever shares its port allows it; nothing is limited where nobody does.
+    pub fn limits(&self) -> Limits {
+        self.company().map(Company::limits).unwrap_or_default()
+    }
+
+    /// The other processes behind its port.
+    pub(in crate::api) fn company(&self) -> Option<&Company> {
+        self.inner().company.as_ref()
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -237,8 +263,8 @@ impl Context {
         for engine in &self.0.engines {
             engine.settle(&mut engine.control(), None);
         }
-        if let Some(directory) = self.shared_network() {
-            directory.leave();
+        if let Some(company) = self.company() {
+            company.leave();
         }
     }
 

@@ -8,6 +8,7 @@ use softnic_nic::transports::Sge;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::{Buffer, MrError, Nic, WindowType};
 
+use super::allowance::Permit;
 use super::context::ProtectionDomain;
 
 /// Registered memory: a buffer that the NIC, and a peer as far as allowed, reads and writes.
@@ -23,6 +24,7 @@ struct Region {
     key: u32,
     /// Whether the key stands for this: not after it was deregistered, or registered anew as another.
     registered: AtomicBool,
+    permit: Arc<Permit>,
 }
 
 impl Region {
@@ -102,11 +104,17 @@ impl ProtectionDomain {
     /// # Errors
     /// When the rights cannot be granted together.
     pub fn reg_mr(&self, buffer: &Arc<Buffer>, access: Access) -> Result<MemoryRegion, MrError> {
+        let permit = self.permit()?;
         let key = self.under_one_key(
             |nic| nic.reg_mr(self.id(), buffer, access),
             |nic, key| nic.reg_mr_as(key, self.id(), buffer, access),
         )?;
-        Ok(MemoryRegion::new(self, buffer, key))
+        Ok(MemoryRegion::new(self, buffer, key, permit))
+    }
+
+    /// Room for one more region.
+    fn permit(&self) -> Result<Arc<Permit>, MrError> {
+        self.inner().regions.take().map(Arc::new).ok_or(MrError::NoKeys)
     }
 
     /// A region of all addresses that reads as zeros and forgets what is written. Its [`MemoryRegion::buffer`] is empty.
@@ -114,11 +122,12 @@ impl ProtectionDomain {
     /// # Errors
     /// When the rights cannot be granted together.
     pub fn alloc_null_mr(&self, access: Access) -> Result<MemoryRegion, MrError> {
+        let permit = self.permit()?;
         let key = self.under_one_key(
             |nic| nic.alloc_null_mr(self.id(), access),
             |nic, key| nic.alloc_null_mr_as(key, self.id(), access),
         )?;
-        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), key))
+        Ok(MemoryRegion::new(self, &Buffer::new(0, 0), key, permit))
     }
 
     /// Makes a memory window, to be bound by a work request.
@@ -133,9 +142,9 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegion {
-    fn new(pd: &ProtectionDomain, buffer: &Arc<Buffer>, key: u32) -> MemoryRegion {
+    fn new(pd: &ProtectionDomain, buffer: &Arc<Buffer>, key: u32, permit: Arc<Permit>) -> MemoryRegion {
         let (pd, buffer, registered) = (pd.clone(), Arc::clone(buffer), AtomicBool::new(true));
-        MemoryRegion(Arc::new(Region { pd, buffer, key, registered }))
+        MemoryRegion(Arc::new(Region { pd, buffer, key, registered, permit }))
     }
 
     /// Deregisters it now, whoever else has a clone: when this returns no engine uses the memory any more.
@@ -164,7 +173,7 @@ impl MemoryRegion {
         match self.0.change(pd, buffer, access) {
             Ok(()) => {
                 let (pd, buffer) = (pd.unwrap_or(&self.0.pd), buffer.unwrap_or(&self.0.buffer));
-                Ok(MemoryRegion::new(pd, buffer, self.0.key))
+                Ok(MemoryRegion::new(pd, buffer, self.0.key, Arc::clone(&self.0.permit)))
             }
             Err(why) => Err((self, why)),
         }

@@ -1,5 +1,6 @@
 //! Opening a NIC: which device, who runs it, what goes wrong on its wire.
 
+mod attend;
 mod follow;
 mod spec;
 
@@ -18,17 +19,19 @@ use follow::set_link;
 
 pub use spec::{DeviceSpec, DeviceSpecError, OwnAddresses};
 
+use super::company::Company;
 use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
-use super::path::Network;
-use crate::afxdp::{self, AfXdp, AfXdpError};
+use super::path::{Network, Surroundings};
+use crate::afxdp::{self, AfXdp, AfXdpError, Device};
 use crate::capture_file;
 use crate::driver::{Driver, DriverError};
 use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::host_network::{HostNetwork, HostNetworkError};
 use crate::io::PacketIo;
 use crate::neighbours::Neighbours;
-use crate::shm::{Directory, Shm, ShmError, ShmSpec};
+use crate::share::{Seat, ShareError, served_here};
+use crate::shm::{Shm, ShmError, ShmSpec};
 use crate::steering::Steering;
 use crate::{Dgram, DgramError, Faulty, MemoryWire, OsRandom};
 
@@ -96,6 +99,12 @@ pub enum OpenError {
     /// The network in memory cannot be joined.
     #[error(transparent)]
     Shm(#[from] ShmError),
+    /// A daemon has the interface.
+    #[error("{0} is shared by `softnic share`: say shared:{0}, which needs no privileges")]
+    IsShared(String),
+    /// The interface is not shared with us.
+    #[error(transparent)]
+    Share(#[from] ShareError),
     /// The socket was not made.
     #[error(transparent)]
     Dgram(#[from] DgramError),
@@ -153,6 +162,8 @@ pub(super) struct Parts {
     pub(super) ios: Vec<Io>,
     pub(super) port: Port,
     pub(super) neighbourhood: Neighbourhood,
+    /// The other processes behind the port.
+    pub(super) company: Option<Company>,
     pub(super) description: String,
     /// Of the line, in bits a second.
     pub(super) rate: u64,
@@ -164,8 +175,8 @@ pub(super) struct Parts {
 pub(super) enum Neighbourhood {
     /// The kernel knows.
     Kernel(Box<HostNetwork>),
-    /// Processes of this host, behind the same addresses.
-    Shared(Arc<Directory>),
+    /// There is nobody but processes behind the same addresses.
+    Here,
     /// Nobody: the NIC asks.
     Own,
 }
@@ -195,6 +206,7 @@ impl Parts {
         let parts = match device {
             DeviceSpec::Mem => return Err(OpenError::Mem),
             DeviceSpec::AfXdp { interface } => Parts::afxdp(interface, options)?,
+            DeviceSpec::Shared { interface } => Parts::shared(interface, options)?,
             DeviceSpec::Shm(spec) => Parts::shm(spec)?,
             DeviceSpec::Dgram { spec, own } => {
                 if own.addresses.is_empty() {
@@ -207,6 +219,7 @@ impl Parts {
                     ios: vec![io],
                     port,
                     neighbourhood: Neighbourhood::Own,
+                    company: None,
                     description,
                     rate: USUAL_RATE,
                     link_mtu,
@@ -227,7 +240,8 @@ impl Parts {
             let own = OwnAddresses::of_host(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
             let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(io.max_frame()));
-            Parts { ios: vec![io], port, neighbourhood: Neighbourhood::Own, description, rate: MEMORY_RATE, link_mtu }
+            let (neighbourhood, company) = (Neighbourhood::Own, None);
+            Parts { ios: vec![io], port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu }
         };
         Ok([one(1, a), one(2, Box::new(b))])
     }
@@ -236,17 +250,43 @@ impl Parts {
         let shm = Shm::open(spec)?;
         let addresses = spec.addresses()?;
         let port = Port { mac: SHM_MAC, addresses, mtu: PathMtu::B4096 };
-        let neighbourhood = Neighbourhood::Shared(Arc::clone(shm.directory()));
+        let (neighbourhood, company) = (Neighbourhood::Here, Some(Company::Memory(Arc::clone(shm.directory()))));
         let (description, link_mtu) = (spec.to_string(), link_mtu_of(shm.max_frame()));
-        Ok(Parts { ios: vec![Box::new(shm)], port, neighbourhood, description, rate: MEMORY_RATE, link_mtu })
+        Ok(Parts { ios: vec![Box::new(shm)], port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu })
     }
 
     fn afxdp(interface: &str, options: &OpenOptions) -> Result<Parts, OpenError> {
         let host = HostNetwork::open(interface)?;
-        let mut port = host.port()?;
         let device = host.bottom().name.clone();
-        let queues = AfXdp::open(&device, &afxdp::Options { queues: options.queues, ..afxdp::Options::default() })?;
-        let (mut ios, mut description) = (Vec::new(), format!("afxdp:{interface}"));
+        let queues = AfXdp::open(&device, &afxdp::Options { queues: options.queues, ..afxdp::Options::default() });
+        let queues = queues.map_err(|error| match error {
+            AfXdpError::ProgramAttached { .. } if served_here().contains(&device) => {
+                OpenError::IsShared(device.clone())
+            }
+            other => other.into(),
+        })?;
+        Parts::over_queues(format!("afxdp:{interface}"), host, queues, None)
+    }
+
+    /// A place on an interface that a daemon shares.
+    fn shared(interface: &str, options: &OpenOptions) -> Result<Parts, OpenError> {
+        let host = HostNetwork::open(interface)?;
+        let device = Arc::new(Device::find(interface)?);
+        let (seat, handed) = Seat::take(interface, options.queues)?;
+        let queue = |(n, handed)| AfXdp::handed(&device, n, handed);
+        let queues = (0u32..).zip(handed).map(queue).collect::<Result<_, _>>()?;
+        let company = Some(Company::Interface(Arc::new(seat)));
+        Parts::over_queues(format!("shared:{interface}"), host, queues, company)
+    }
+
+    /// A NIC on the queues of an interface.
+    fn over_queues(
+        mut description: String,
+        host: HostNetwork,
+        queues: Vec<AfXdp>,
+        company: Option<Company>,
+    ) -> Result<Parts, OpenError> {
+        let (mut ios, mut port) = (Vec::new(), host.port()?);
         if let Some(first) = queues.first() {
             let native = if first.native() { "native XDP" } else { "generic XDP" };
             let copies = if first.zero_copy() { "zero-copy" } else { "copy mode" };
@@ -269,7 +309,8 @@ impl Parts {
             let (mtu, wanted) = (port.mtu.bytes(), of_interface.bytes());
             description += &format!(", path MTU {mtu} instead of {wanted}: for that AF_XDP needs Linux 6.6");
         }
-        Ok(Parts { ios, port, neighbourhood: Neighbourhood::Kernel(Box::new(host)), description, rate, link_mtu })
+        let neighbourhood = Neighbourhood::Kernel(Box::new(host));
+        Ok(Parts { ios, port, neighbourhood, company, description, rate, link_mtu })
     }
 
     /// A device's faults, each queue's own.
@@ -284,7 +325,7 @@ impl Parts {
     }
 
     fn open(self, options: &OpenOptions) -> Result<Context, OpenError> {
-        let Parts { ios, port, neighbourhood, mut description, rate, link_mtu } = self;
+        let Parts { ios, port, neighbourhood, company, mut description, rate, link_mtu } = self;
         let events = Arc::new(Events::new(options.on_event.clone())?);
         let count = ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
@@ -295,9 +336,9 @@ impl Parts {
             nic.set_link_mtu(link_mtu);
             nic.set_link_rate(rate);
             let mut owner = Owner { index: index as u32, bits };
-            if let Neighbourhood::Shared(directory) = &neighbourhood {
+            if let Some(company) = &company {
                 nic.share_addresses();
-                owner = directory.me().owner(index as u32, bits);
+                owner = company.me().owner(index as u32, bits);
             }
             let mut driver = Driver::new(nic, io, Neighbours::new(&port));
             if let Some(path) = &options.pcap {
@@ -319,7 +360,7 @@ impl Parts {
         }
         let network = match neighbourhood {
             Neighbourhood::Own => Network::Own,
-            Neighbourhood::Shared(directory) => Network::Shared(directory),
+            Neighbourhood::Here => Network::Here,
             Neighbourhood::Kernel(host) => {
                 let up = host.interface().up;
                 set_link(&engines, &events, options.link_down, up);
@@ -328,7 +369,12 @@ impl Parts {
                 Network::Kernel { host, start, follower }
             }
         };
-        Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, network, description, rate)))
+        let attendant = match &company {
+            Some(Company::Interface(seat)) => Some(attend::start(seat, &engines)?),
+            _ => None,
+        };
+        let around = Surroundings { network, company, attendant };
+        Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, around, description, rate)))
     }
 }
 
@@ -402,6 +448,7 @@ mod tests {
                 ios: vec![io],
                 port,
                 neighbourhood: Neighbourhood::Own,
+                company: None,
                 description: String::new(),
                 rate: USUAL_RATE,
                 link_mtu,

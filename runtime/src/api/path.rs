@@ -9,12 +9,12 @@ use softnic_nic::AddressAttr;
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::{MacAddr, PathMtu};
 
+use super::company::Company;
 use super::context::Context;
 use crate::background::Background;
 use crate::host_network::{HostNetwork, HostNetworkError, HostPath, PathState};
 use crate::locked::lock;
 use crate::neighbours::NeighbourError;
-use crate::shm::Directory;
 
 /// How often to look whether a neighbour has answered.
 const LOOK: Duration = Duration::from_millis(1);
@@ -23,17 +23,26 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) enum Network {
     /// The kernel: the NIC is on one of its interfaces.
     Kernel { host: Arc<Mutex<HostNetwork>>, start: Instant, follower: Background },
-    /// A network in memory: whoever is there has our own addresses.
-    Shared(Arc<Directory>),
+    /// There is nobody who has not our own addresses, as on a network in memory.
+    Here,
     /// Nobody: the NIC asks by itself, and everybody is on the link.
     Own,
+}
+
+/// What a NIC is surrounded by.
+pub(crate) struct Surroundings {
+    pub(crate) network: Network,
+    /// The other processes behind the same port.
+    pub(crate) company: Option<Company>,
+    /// Whoever sees that the interface is not shared any more.
+    pub(crate) attendant: Option<Background>,
 }
 
 impl Network {
     /// The descriptors that it holds.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         match self {
-            Network::Own | Network::Shared(_) => Vec::new(),
+            Network::Own | Network::Here => Vec::new(),
             Network::Kernel { host, follower, .. } => [&lock(host).descriptors(), follower.descriptors()].concat(),
         }
     }
@@ -147,7 +156,7 @@ impl Context {
                     PathState::Pending { .. } => Ok(None),
                 }
             }
-            Network::Shared(_) => Err(PathError::Elsewhere(peer)),
+            Network::Here => Err(PathError::Elsewhere(peer)),
             Network::Own => {
                 let index = sgid_index.or_else(same_version).ok_or(PathError::NoAddress(peer))?;
                 let engine = &self.inner().engines()[0];
@@ -206,7 +215,7 @@ impl Context {
     fn tags(&self) -> [Option<VlanTag>; MAX_TAGS] {
         match &self.inner().network {
             Network::Kernel { host, .. } => lock(host).tags(),
-            Network::Own | Network::Shared(_) => Default::default(),
+            Network::Own | Network::Here => Default::default(),
         }
     }
 }

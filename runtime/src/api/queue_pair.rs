@@ -20,6 +20,7 @@ use softnic_sync::ring::{Producer, ring};
 use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
 use super::Transport;
+use super::allowance::Permit;
 use super::completion_queue::CompletionQueue;
 use super::congestion::{Cc, LATE};
 use super::context::ProtectionDomain;
@@ -158,6 +159,7 @@ struct Pair {
     /// Whether sends and receives may be posted, as of the last change of its state by the program.
     posts: AtomicU8,
     groups: Mutex<Vec<(IpAddr, multicast::Membership)>>,
+    _permit: Option<Permit>,
 }
 
 const SENDS: u8 = 1;
@@ -203,6 +205,11 @@ impl ProtectionDomain {
             transport,
             ..usual
         };
+        // QP1 is the connection manager's, and is there anyway.
+        let permit = context.queue_pairs.take();
+        if permit.is_none() && *kind != QpKind::Gsi {
+            return Err(ObjectError::NoNumbers);
+        }
         let mut core = engine.control();
         let qpn = core.nic().create_qp(&init)?;
         if kind.is_connected() {
@@ -237,6 +244,7 @@ impl ProtectionDomain {
             rung,
             posts: AtomicU8::new(0),
             groups: Mutex::default(),
+            _permit: permit.filter(|_| *kind != QpKind::Gsi),
         })))
     }
 }

@@ -51,7 +51,7 @@ impl RawPort {
     pub fn open(device: &DeviceSpec, options: &OpenOptions) -> Result<RawPort, OpenError> {
         match device {
             // A frame without a queue pair is for nobody there.
-            DeviceSpec::Shm(_) => Err(OpenError::NoRawFrames(device.to_string())),
+            DeviceSpec::Shm(_) | DeviceSpec::Shared { .. } => Err(OpenError::NoRawFrames(device.to_string())),
             _ => Ok(RawPort::from(Parts::of(device, options)?)),
         }
     }
@@ -68,7 +68,7 @@ impl RawPort {
         let Parts { ios, port, neighbourhood, description, .. } = parts;
         let network = match neighbourhood {
             Neighbourhood::Kernel(host) => Some(*host),
-            Neighbourhood::Shared(_) | Neighbourhood::Own => None,
+            Neighbourhood::Here | Neighbourhood::Own => None,
         };
         RawPort { ios, port, network, description }
     }

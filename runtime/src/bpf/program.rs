@@ -10,7 +10,6 @@ use super::{NAME, bpf_fd, fd_by_id, function_types, map, read_info};
 const LOAD: c_long = 5;
 #[cfg(test)]
 const TEST_RUN: c_long = 10;
-#[allow(dead_code, reason = "for the daemon that shares a port")]
 const FD_BY_ID: c_long = 13;
 const LINK_CREATE: c_long = 28;
 
@@ -36,7 +35,6 @@ pub(crate) enum Kind {
         fragments: bool,
     },
     /// On socket buffers, as a classifier of traffic control that says itself what happens to them.
-    #[allow(dead_code, reason = "for the daemon that shares a port")]
     Classifier,
 }
 
@@ -171,14 +169,14 @@ impl Program {
     }
 
     /// The program of this id, which another process may have loaded.
-    #[allow(dead_code, reason = "for the daemon that shares a port")]
     pub(crate) fn by_id(id: u32) -> io::Result<Program> {
         // SAFETY: the command is that of programs.
         unsafe { fd_by_id(FD_BY_ID, id) }.map(Program)
     }
 
+    #[cfg(test)]
     /// Its id.
-    #[allow(dead_code, reason = "for the daemon that shares a port")]
+    #[cfg(test)]
     pub(crate) fn id(&self) -> io::Result<u32> {
         let mut info = Info::default();
         // SAFETY: `Info` begins as `struct bpf_prog_info` does; it asks for no map ids, so it has no addresses.

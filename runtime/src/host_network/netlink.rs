@@ -73,13 +73,13 @@ fn split(mut datagram: &[u8]) -> Result<Vec<Incoming>, Errno> {
 
 /// A socket for questions.
 #[derive(Debug)]
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 impl Netlink {
-    pub(super) fn open() -> Result<Netlink, Errno> {
+    pub(crate) fn open() -> Result<Netlink, Errno> {
         let socket = Socket::open(0, SocketFlags::empty())?;
         sockopt::set_socket_timeout(&socket.fd, Timeout::Recv, Some(PATIENCE))?;
         Ok(Netlink { socket, sequence: 0 })
@@ -90,12 +90,12 @@ impl Netlink {
     }
 
     /// Asks for one thing, or changes one; `flags` beyond the usual ones.
-    pub(super) fn ask(&mut self, question: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, Errno> {
+    pub(crate) fn ask(&mut self, question: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, Errno> {
         self.exchange(question, flags | NLM_F_ACK).map(|(answers, _)| answers)
     }
 
     /// Asks for all things of a kind. Those that the parser does not understand are left out.
-    pub(super) fn dump(&mut self, question: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, Errno> {
+    pub(crate) fn dump(&mut self, question: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, Errno> {
         for _ in 0..DUMP_TRIES {
             let (answers, interrupted) = self.exchange(question.clone(), NLM_F_DUMP)?;
             if !interrupted {

@@ -203,12 +203,6 @@ impl Maps {
         Ok(services)
     }
 
-    /// The services of a process.
-    pub(crate) fn services_of(&self, process: Process) -> io::Result<Vec<ServiceId>> {
-        let services = self.services()?;
-        Ok(services.into_iter().filter(|&(_, owner)| owner == process).map(|(service, _)| service).collect())
-    }
-
     /// The addresses that clients may send from; those that stay are never missing meanwhile.
     pub(crate) fn set_addresses(&self, addresses: &[IpAddr]) -> io::Result<()> {
         let wanted: Vec<[u8; 16]> = addresses.iter().map(address_key).collect();
@@ -222,7 +216,8 @@ impl Maps {
     }
 
     /// The addresses that clients may send from, in no order.
-    pub(crate) fn addresses(&self) -> io::Result<Vec<IpAddr>> {
+    #[cfg(test)]
+    fn addresses(&self) -> io::Result<Vec<IpAddr>> {
         Ok(self.addresses.keys()?.into_iter().map(|key| IpAddr::from(key).to_canonical()).collect())
     }
 
@@ -331,7 +326,8 @@ mod tests {
         assert!(!maps.claim(service, b).unwrap());
         assert!(maps.claim(other, b).unwrap());
         assert_eq!(maps.owner(service).unwrap(), Some(a));
-        assert_eq!((maps.services_of(a).unwrap(), maps.services_of(b).unwrap()), (vec![service], vec![other]));
+        let owners: std::collections::HashMap<_, _> = maps.services().unwrap().into_iter().collect();
+        assert_eq!(owners, [(service, a), (other, b)].into());
         assert!(!maps.release(service, b).unwrap());
         assert!(maps.release(service, a).unwrap());
         assert!(!maps.release(service, a).unwrap());

@@ -6,6 +6,7 @@ use softnic_fault_injector::Spec;
 use softnic_runtime::afxdp::{AfXdp, Device};
 use softnic_runtime::api::{DeviceSpec, OpenError};
 use softnic_runtime::host_network::{HostNetwork, Interface};
+use softnic_runtime::share::{served, served_here};
 
 /// Devices in their order, as they were written.
 pub(super) struct Devices(Vec<(String, DeviceSpec)>);
@@ -25,13 +26,23 @@ impl Devices {
         names.map(one).collect::<Result<_, String>>().map(Devices)
     }
 
-    /// Where none is named: the only interface of this network namespace that is up, has an address that others can reach and may be used; else
-    /// the network in memory that all processes of the user share. Says on stderr which, and why.
+    /// Where none is named: an interface of this network namespace that a daemon shares; else the only one that is up, has an address that others
+    /// can reach and may be used; else the network in memory that all processes of the user share. Says on stderr which, and why.
     pub(super) fn usual() -> Result<Devices, String> {
+        let (device, why) = Devices::usual_name()?;
+        eprintln!("softnic: on {device}: {why}");
+        Devices::parse([device.as_str()].into_iter())
+    }
+
+    fn usual_name() -> Result<(String, String), String> {
+        if let [first, others @ ..] = &served_here()[..] {
+            let others: String = others.iter().map(|name| format!("; shared:{name} is there, too")).collect();
+            return Ok((format!("shared:{first}"), format!("an interface that `softnic share` serves{others}")));
+        }
         let names = Interface::names().map_err(|e| e.to_string())?;
         let mut usable: Vec<String> = names.into_iter().filter(|name| is_usable(name)).collect();
         usable.sort();
-        let (device, why) = match &usable[..] {
+        Ok(match &usable[..] {
             [only] => match AfXdp::check(&HostNetwork::open(only).map_err(|e| e.to_string())?.bottom().name) {
                 Ok(()) => (format!("afxdp:{only}"), "the only interface that is up and has an address".into()),
                 Err(_) => ("shm".into(), format!("a network of your processes on this host; {only} takes root")),
@@ -43,9 +54,7 @@ impl Devices {
                 "shm".into(),
                 format!("a network of your processes on this host; or say --dev afxdp:{}", usable.join(", afxdp:")),
             ),
-        };
-        eprintln!("softnic: on {device}: {why}");
-        Devices::parse([device.as_str()].into_iter())
+        })
     }
 
     /// For SOFTNIC_DEV.
@@ -70,17 +79,30 @@ impl Devices {
                     return Err(OpenError::NoAddress(device.to_string()).to_string());
                 }
                 DeviceSpec::Dgram { .. } => {}
+                DeviceSpec::Shared { interface } => {
+                    let host = HostNetwork::open(interface).map_err(|e| e.to_string())?;
+                    served(interface).map_err(|e| e.to_string())?;
+                    has_address(interface, &host)?;
+                }
+                DeviceSpec::AfXdp { interface } if served_here().contains(interface) => {
+                    return Err(OpenError::IsShared(interface.clone()).to_string());
+                }
                 DeviceSpec::AfXdp { interface } => {
                     let host = HostNetwork::open(interface).map_err(|e| e.to_string())?;
                     host.port().map_err(|e| e.to_string())?;
                     AfXdp::check(&host.bottom().name).map_err(|e| e.to_string())?;
-                    if host.addresses().is_empty() {
-                        return Err(format!("{interface} has no address: give it one by `ip address add`"));
-                    }
+                    has_address(interface, &host)?;
                 }
             }
         }
         Ok(())
+    }
+}
+
+fn has_address(interface: &str, host: &HostNetwork) -> Result<(), String> {
+    match host.addresses().is_empty() {
+        true => Err(format!("{interface} has no address: give it one by `ip address add`")),
+        false => Ok(()),
     }
 }
 

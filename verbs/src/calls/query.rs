@@ -27,7 +27,13 @@ const GID_TABLE: usize = 16;
 pub(crate) const PORT_CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 const _: () = assert!(MAX_INLINE >= 64 && MAX_SGE >= 4);
 
+/// A limit of the device, or of whoever shares its port.
+fn at_most(shared: u32, limit: c_int) -> c_int {
+    if shared == 0 { limit } else { limit.min(c_int::try_from(shared).unwrap_or(limit)) }
+}
+
 fn device_attr(context: &Context) -> ibv_device_attr {
+    let limits = context.nic().runtime.limits();
     let guid = context.ours.device.guid.to_be();
     let mut fw_ver = [0; 64];
     let version = env!("CARGO_PKG_VERSION").as_bytes();
@@ -42,7 +48,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         vendor_id: VENDOR_ID,
         vendor_part_id: 0,
         hw_ver: 0,
-        max_qp: MAX_OBJECTS,
+        max_qp: at_most(limits.queue_pairs, MAX_OBJECTS),
         max_qp_wr: MAX_QP_WR as c_int,
         device_cap_flags: IBV_DEVICE_CURR_QP_STATE_MOD
             | IBV_DEVICE_PORT_ACTIVE_EVENT
@@ -55,7 +61,7 @@ fn device_attr(context: &Context) -> ibv_device_attr {
         max_sge_rd: MAX_SGE as c_int,
         max_cq: MAX_OBJECTS,
         max_cqe: MAX_CQE as c_int,
-        max_mr: MAX_KEYS,
+        max_mr: at_most(limits.regions, MAX_KEYS),
         max_pd: MAX_OBJECTS,
         max_qp_rd_atom: c_int::from(MAX_RD_ATOMIC),
         max_ee_rd_atom: 0,

@@ -158,7 +158,7 @@ pub(crate) extern "C" fn attach(qp: Pointer<Qp>, gid: &ibv_gid, _lid: u16) -> c_
         let group = address_of(gid);
         qp.ours.qp.attach_multicast(group).map_err(|e| match e {
             MulticastError::Object(e) => e.into(),
-            MulticastError::Kernel(_) | MulticastError::Shm(_) => Errno(libc::ENODEV),
+            MulticastError::Kernel(_) | MulticastError::Company(_) => Errno(libc::ENODEV),
         })?;
         qp.groups().insert(group);
         Ok(())

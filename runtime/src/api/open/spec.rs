@@ -1,4 +1,4 @@
-//! The name of a device: `mem`, `shm[:NAME]`, `afxdp:IF`, `dgram:A,B`, with an address where the backend has none.
+//! The name of a device: `mem`, `shm[:NAME]`, `shared:IF`, `afxdp:IF`, `dgram:A,B`, with an address where the backend has none.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,6 +16,11 @@ pub enum DeviceSpec {
     Mem,
     /// A network in memory that processes of this host share.
     Shm(ShmSpec),
+    /// A network interface that a daemon shares.
+    Shared {
+        /// Its name.
+        interface: String,
+    },
     /// A network interface, by AF_XDP.
     AfXdp {
         /// Its name.
@@ -62,11 +67,13 @@ fn mac_for(addresses: &[IpAddr]) -> MacAddr {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceSpecError {
     /// There is no such kind of device.
-    #[error("there is no device `{0}`: it must be mem, shm[:NAME], afxdp:INTERFACE or dgram:OURS,PEERS")]
+    #[error(
+        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE or dgram:OURS,PEERS"
+    )]
     Kind(String),
     /// No interface is named.
-    #[error("which interface? Write afxdp:INTERFACE, as in afxdp:eth0")]
-    NoInterface,
+    #[error("which interface? Write {0}:INTERFACE, as in {0}:eth0")]
+    NoInterface(&'static str),
     /// An interface has the addresses that the kernel gave it.
     #[error("`{0}`: an interface has its own addresses; give it one by `ip address add`")]
     NotHere(String),
@@ -103,10 +110,10 @@ impl FromStr for DeviceSpec {
             return refuse(DeviceSpec::Shm(ShmSpec::parse(network.strip_prefix(':'), mode)?));
         }
         if let Some(interface) = name.strip_prefix("afxdp:") {
-            if interface.is_empty() {
-                return Err(DeviceSpecError::NoInterface);
-            }
-            return refuse(DeviceSpec::AfXdp { interface: interface.into() });
+            return refuse(DeviceSpec::AfXdp { interface: interface_of("afxdp", interface)? });
+        }
+        if let Some(interface) = name.strip_prefix("shared:") {
+            return refuse(DeviceSpec::Shared { interface: interface_of("shared", interface)? });
         }
         if !name.starts_with("dgram:") {
             return Err(DeviceSpecError::Kind(s.into()));
@@ -127,6 +134,10 @@ impl FromStr for DeviceSpec {
     }
 }
 
+fn interface_of(kind: &'static str, name: &str) -> Result<String, DeviceSpecError> {
+    if name.is_empty() { Err(DeviceSpecError::NoInterface(kind)) } else { Ok(name.into()) }
+}
+
 fn parse_mac(text: &str) -> Option<MacAddr> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|b| u8::from_str_radix(b, 16).ok()).collect();
     Some(MacAddr(bytes?.try_into().ok()?))
@@ -137,6 +148,7 @@ impl fmt::Display for DeviceSpec {
         match self {
             DeviceSpec::Mem => f.write_str("mem"),
             DeviceSpec::Shm(spec) => spec.fmt(f),
+            DeviceSpec::Shared { interface } => write!(f, "shared:{interface}"),
             DeviceSpec::AfXdp { interface } => write!(f, "afxdp:{interface}"),
             DeviceSpec::Dgram { spec, .. } => {
                 write!(f, "dgram:{},{}", spec.local.display(), spec.remote.display())
@@ -157,6 +169,8 @@ mod tests {
             assert_eq!(parse(name).unwrap().to_string(), name);
         }
         assert_eq!(parse("afxdp:eth0").unwrap(), DeviceSpec::AfXdp { interface: "eth0".into() });
+        assert_eq!(parse("shared:eth0").unwrap(), DeviceSpec::Shared { interface: "eth0".into() });
+        assert_eq!(parse("shared:eth0").unwrap().to_string(), "shared:eth0");
         let Ok(DeviceSpec::Dgram { spec, own }) =
             parse("dgram:/a,/b,ip=10.0.0.7/24,ip=fd00::7/64,mac=02:00:00:00:00:09")
         else {
@@ -169,6 +183,8 @@ mod tests {
             "",
             "eth0",
             "afxdp:",
+            "shared:",
+            "shared:eth0,ip=10.0.0.1/24",
             "afxdp:eth0,ip=10.0.0.1/24",
             "dgram:/a",
             "dgram:/a,/b,ip=x",

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use softnic_nic::ObjectError;
 
 use super::QueuePair;
+use crate::api::company::{CompanyError, Member};
 use crate::api::path::Network;
 use crate::host_network::{self, HostNetworkError};
 use crate::locked::lock;
-use crate::shm::{GroupMember, ShmError};
 
 /// Why a queue pair cannot hear what is sent to a multicast group.
 #[derive(Debug, thiserror::Error)]
@@ -21,19 +21,17 @@ pub enum MulticastError {
     Kernel(#[from] HostNetworkError),
     /// The other processes cannot be told.
     #[error(transparent)]
-    Shm(#[from] ShmError),
+    Company(#[from] CompanyError),
 }
 
 /// What keeps frames to a group coming to this NIC.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held until it goes")]
-pub(super) enum Membership {
-    /// The kernel is a member, too.
-    Kernel(host_network::Membership),
-    /// Processes that share the network know of it.
-    Shared(GroupMember),
-    /// Everything comes.
-    None,
+pub(super) struct Membership {
+    /// The kernel is a member, too, where the NIC is on one of its interfaces.
+    kernel: Option<host_network::Membership>,
+    /// The other processes behind the port know of it.
+    company: Option<Member>,
 }
 
 impl QueuePair {
@@ -44,15 +42,15 @@ impl QueuePair {
     /// When the queue pair is no datagram queue pair, the address no group's, or the kernel refuses to join.
     pub fn attach_multicast(&self, group: IpAddr) -> Result<(), MulticastError> {
         self.0.engine.control().nic().attach_multicast(self.0.qpn, group)?;
-        let membership = match &self.0.pd.inner().network {
-            Network::Kernel { host, .. } => {
-                lock(host).join(group).map(Membership::Kernel).map_err(MulticastError::from)
-            }
-            Network::Shared(directory) => {
-                GroupMember::join(directory, group).map(Membership::Shared).map_err(MulticastError::from)
-            }
-            Network::Own => Ok(Membership::None),
+        let inner = self.0.pd.inner();
+        let membership = match &inner.network {
+            Network::Kernel { host, .. } => lock(host).join(group).map(Some).map_err(MulticastError::from),
+            Network::Here | Network::Own => Ok(None),
         };
+        let membership = membership.and_then(|kernel| {
+            let company = inner.company.as_ref().map(|company| company.join(group)).transpose()?;
+            Ok(Membership { kernel, company })
+        });
         let membership = membership.inspect_err(|_| {
             // It was attached just now.
             let _ = self.0.engine.control().nic().detach_multicast(self.0.qpn, group);

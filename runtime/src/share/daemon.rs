@@ -1,0 +1,459 @@
+//! The daemon: it lets clients in, gives them ports, and clears up after them.
+
+use std::collections::HashSet;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with};
+use softnic_nic::sharing::Process;
+use softnic_wire::mad::ip_cm::ServiceId;
+
+use super::client_port::ClientPort;
+use super::error::ShareError;
+use super::maps;
+use super::message::{MAX_QUEUES, Reply, Request};
+use super::place::Place;
+use super::roll::{Client, Roll};
+use super::rules;
+use super::uplink::Uplink;
+use super::{ClientStatus, Limits, Served};
+use crate::background::{Background, Stop};
+use crate::bpf::{Kind, Program};
+
+/// Connections that have asked for nothing yet, and how long they may.
+const WAITING: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often to look after clients of an earlier daemon that have not come back.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How long to wait where the system has no descriptor left.
+const BREATH: Duration = Duration::from_millis(10);
+/// Services of one client: there are as many in the map as 64 clients may have.
+const SERVICES: usize = 1024;
+/// How far a client may be ahead of its rate, in time.
+const BURST: Duration = Duration::from_millis(1);
+
+/// How an interface is shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareOptions {
+    /// The interface.
+    pub interface: String,
+    /// The group whose members may be clients, beside root; by default the daemon's own.
+    pub group: Option<u32>,
+    /// The mode of the socket: who may be a client.
+    pub mode: u32,
+    /// How many clients there may be.
+    pub clients: usize,
+    /// How many of them may be one user's.
+    pub clients_of_user: usize,
+    /// Queues of a client that does not ask for a number.
+    pub queues: u32,
+    /// What each client may have.
+    pub limits: Limits,
+}
+
+/// An interface that is shared, until this is dropped: then all clients lose it.
+pub struct Share {
+    thread: Option<Background>,
+    over: Arc<AtomicBool>,
+    description: String,
+    taken_over: usize,
+}
+
+impl Share {
+    /// Shares an interface of this network namespace, and takes over what a daemon left that was killed.
+    ///
+    /// # Errors
+    /// When it is shared already, cannot be shared, or a privilege is missing.
+    pub fn start(options: ShareOptions) -> Result<Share, ShareError> {
+        let place = Place::take(&options.interface)?;
+        let mut daemon = Daemon::new(place, options)?;
+        let taken_over = daemon.roll.len();
+        let mode = if daemon.uplink.in_driver { "native XDP" } else { "by a classifier: its driver has no XDP" };
+        let description = format!("afxdp:{} ({mode})", daemon.options.interface);
+        let over = Arc::clone(&daemon.over);
+        let thread = Background::start("softnic-share", move |stop| daemon.run(stop));
+        let thread = Some(thread.map_err(ShareError::when("start a thread"))?);
+        Ok(Share { thread, over, description, taken_over })
+    }
+
+    /// What is shared, and how, in a few words.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// How many clients of an earlier daemon were found.
+    pub fn taken_over(&self) -> usize {
+        self.taken_over
+    }
+
+    /// Whether it has ended by itself, because the interface is gone.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        drop(self.thread.take());
+    }
+}
+
+/// Somebody who has connected.
+struct Visitor {
+    connection: OwnedFd,
+    pid: u32,
+    uid: u32,
+    until: Instant,
+}
+
+struct Daemon {
+    options: ShareOptions,
+    place: Place,
+    listener: OwnedFd,
+    uplink: Uplink,
+    roll: Roll,
+    visitors: Vec<Visitor>,
+    swept: Instant,
+    over: Arc<AtomicBool>,
+}
+
+impl Daemon {
+    fn new(place: Place, options: ShareOptions) -> Result<Daemon, ShareError> {
+        let mut uplink = Uplink::open(&options.interface)?;
+        // What is opened from here on must not leave the programs there.
+        let opened = find_clients(&mut uplink).and_then(|roll| {
+            uplink.set_warden(None)?;
+            Ok((roll, place.listen(options.group, options.mode)?))
+        });
+        let (roll, listener) = opened.inspect_err(|_| uplink.undo())?;
+        let over = Arc::default();
+        let (visitors, swept) = (Vec::new(), Instant::now());
+        Ok(Daemon { options, place, listener, uplink, roll, visitors, swept, over })
+    }
+
+    fn run(&mut self, stop: &Stop) {
+        while !stop.is_told() {
+            self.accept();
+            self.serve_visitors();
+            self.serve_clients();
+            if self.follow() {
+                self.over.store(true, Ordering::Release);
+                return;
+            }
+            let orphans = self.sweep();
+            let mut fds: Vec<BorrowedFd<'_>> = vec![self.uplink.host.as_fd()];
+            fds.extend((self.visitors.len() < WAITING).then(|| self.listener.as_fd()));
+            fds.extend(self.visitors.iter().map(|visitor| visitor.connection.as_fd()));
+            fds.extend(self.roll.iter().filter_map(|(_, client)| client.connection.as_ref()).map(AsFd::as_fd));
+            let until = self.visitors.iter().map(|visitor| visitor.until).min();
+            let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let timeout = if orphans { Some(timeout.map_or(SWEEP, |timeout| timeout.min(SWEEP))) } else { timeout };
+            stop.wait_on(&fds, timeout);
+        }
+        self.end();
+    }
+
+    /// Lets go of everything: nobody is a client any more.
+    fn end(&mut self) {
+        self.place.close();
+        for process in self.roll.iter().map(|(process, _)| process).collect::<Vec<_>>() {
+            self.dismiss(process);
+        }
+        self.uplink.close();
+    }
+
+    fn accept(&mut self) {
+        while self.visitors.len() < WAITING {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC) {
+                Ok(connection) => {
+                    let Ok(peer) = socket_peercred(&connection) else { continue };
+                    let (pid, uid) = (peer.pid.as_raw_nonzero().get() as u32, peer.uid.as_raw());
+                    self.visitors.push(Visitor { connection, pid, uid, until: Instant::now() + PATIENCE });
+                }
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(_) => {
+                    std::thread::sleep(BREATH);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve_visitors(&mut self) {
+        let now = Instant::now();
+        for visitor in std::mem::take(&mut self.visitors) {
+            match Request::receive(&visitor.connection) {
+                Ok(Some(request)) => self.serve_visitor(visitor, request),
+                Err(e) if e.kind() == ErrorKind::WouldBlock && now < visitor.until => self.visitors.push(visitor),
+                // What was said is not understood: by another version, most likely.
+                Err(e) if e.kind() == ErrorKind::InvalidData => {
+                    let why = "it does not understand the request: both must be of the same version of softnic";
+                    let _ = Reply::Refused(why.into()).send(&visitor.connection, &[]);
+                }
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    fn serve_visitor(&mut self, visitor: Visitor, request: Request) {
+        let answered = match request {
+            Request::Attach { queues } => return self.let_in(visitor, queues),
+            Request::Return { process, secret } => {
+                let kept = self.uplink.maps.client(process).ok().flatten();
+                let known = kept.is_some_and(|kept| kept.secret == secret);
+                match self.roll.get_mut(process).filter(|_| known) {
+                    Some(client) => {
+                        if Reply::Done.send(&visitor.connection, &[]).is_ok() {
+                            client.connection = Some(visitor.connection);
+                        }
+                        return;
+                    }
+                    None => Reply::Refused("it knows nothing of this client".into()),
+                }
+            }
+            Request::List => Reply::Listed(self.list()),
+            Request::Claim(_) | Request::Release(_) | Request::Groups(_) => {
+                Reply::Refused("who has no port cannot listen to anything".into())
+            }
+        };
+        let _ = answered.send(&visitor.connection, &[]);
+    }
+
+    /// Lets a client in, or says why not.
+    fn let_in(&mut self, visitor: Visitor, queues: Option<u32>) {
+        let queues = queues.unwrap_or(self.options.queues).clamp(1, MAX_QUEUES);
+        let made = self.admit(&visitor).and_then(|process| {
+            self.make_port(process, &visitor, queues).map(|made| (process, made)).map_err(|error| error.to_string())
+        });
+        let (process, (port, secret)) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                let _ = Reply::Refused(why).send(&visitor.connection, &[]);
+                return;
+            }
+        };
+        let fds: Vec<BorrowedFd<'_>> = port.queues.iter().flat_map(|q| [q.socket.as_fd(), q.memory.as_fd()]).collect();
+        let (shape, limits) = (port.queues[0].shape, self.options.limits);
+        let reply = Reply::Attached { process, secret, limits, queues, shape };
+        let Visitor { connection, pid, uid, .. } = visitor;
+        let sent = reply.send(&connection, &fds);
+        let (outer, services) = (port.outer, HashSet::new());
+        let connection = Some(connection);
+        self.roll.enter(process, Client { connection, pid, uid, outer, services, groups: false });
+        if sent.is_err() {
+            self.dismiss(process);
+        } else if pid == std::process::id() && self.uplink.warden.is_none() {
+            // Without it a request for a service that nobody has goes unanswered.
+            let _ = self.uplink.set_warden(Some(process));
+        }
+    }
+
+    /// A number for a client, or why it gets none.
+    fn admit(&self, visitor: &Visitor) -> Result<Process, String> {
+        let (clients, of_user) = (self.options.clients, self.options.clients_of_user);
+        if self.roll.len() >= clients {
+            return Err(format!("it has {clients} clients already, as many as it may (--clients)"));
+        }
+        if self.roll.of_user(visitor.uid) >= of_user {
+            return Err(format!("user {} has {of_user} clients already, as many as one may (--per-user)", visitor.uid));
+        }
+        self.roll.next_number().ok_or_else(|| "all numbers for clients are taken".into())
+    }
+
+    /// Makes a client's port, and tells the programs of it.
+    fn make_port(
+        &mut self,
+        process: Process,
+        visitor: &Visitor,
+        queues: u32,
+    ) -> Result<(ClientPort, [u8; 16]), ShareError> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret).map_err(|e| ShareError::when("get random numbers")(io::Error::other(e)))?;
+        let Uplink { links, maps, host, index, .. } = &mut self.uplink;
+        let code = rules::egress(maps, process);
+        let program =
+            Program::load(Kind::Classifier, &code).map_err(ShareError::when("load the program of a client"))?;
+        let name = format!("sn{index}-{}", process.number());
+        let port = ClientPort::make(links, &name, queues, host.interface().mtu)?;
+        let outer = port.outer;
+        links.filter(outer, program.as_fd()).map_err(ShareError::when("attach the program of a client"))?;
+        let rate = self.options.limits.rate;
+        let (pid, uid) = (visitor.pid, visitor.uid);
+        let client = maps::Client {
+            ifindex: outer,
+            cost: if rate == 0 { 0 } else { ((65_536u128 * 8 * 1_000_000_000) / u128::from(rate)) as u64 },
+            burst: BURST.as_nanos() as u64,
+            secret,
+            pid,
+            uid,
+            ..maps::Client::default()
+        };
+        maps.set_client(process, &client).map_err(ShareError::when("write to the maps of the programs"))?;
+        links.bring_up(outer).map_err(ShareError::when("bring up a client's device"))?;
+        Ok((port, secret))
+    }
+
+    /// Answers what clients ask for, one thing each, and dismisses those that are gone.
+    fn serve_clients(&mut self) {
+        let mut asked = Vec::new();
+        for (process, client) in self.roll.iter() {
+            let Some(connection) = &client.connection else { continue };
+            match Request::receive(connection) {
+                Ok(Some(request)) => asked.push((process, Some(request))),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Ok(None) | Err(_) => asked.push((process, None)),
+            }
+        }
+        for (process, request) in asked {
+            match request {
+                Some(request) => self.serve_client(process, request),
+                None => self.dismiss(process),
+            }
+        }
+    }
+
+    fn serve_client(&mut self, process: Process, request: Request) {
+        let reply = match request {
+            Request::Claim(service) => self.claim(process, service),
+            Request::Release(service) => {
+                self.release(process, service);
+                Reply::Done
+            }
+            Request::Groups(wanted) => {
+                if let Some(client) = self.roll.get_mut(process) {
+                    client.groups = wanted;
+                }
+                match self.uplink.maps.set_members(&self.roll.members()) {
+                    Ok(()) => Reply::Done,
+                    Err(error) => Reply::Refused(error.to_string()),
+                }
+            }
+            Request::List => Reply::Listed(self.list()),
+            Request::Attach { .. } | Request::Return { .. } => Reply::Refused("it has a port already".into()),
+        };
+        let connection = self.roll.get_mut(process).and_then(|client| client.connection.as_ref());
+        if connection.is_some_and(|connection| reply.send(connection, &[]).is_err()) {
+            self.dismiss(process);
+        }
+    }
+
+    fn claim(&mut self, process: Process, service: ServiceId) -> Reply {
+        let Some(client) = self.roll.get_mut(process) else { return Reply::Taken };
+        if client.services.contains(&service) {
+            return Reply::Done;
+        }
+        if client.services.len() >= SERVICES {
+            return Reply::Refused(format!("a client may listen to {SERVICES} services, and this one does"));
+        }
+        match self.uplink.maps.claim(service, process) {
+            Ok(true) => {
+                client.services.insert(service);
+                Reply::Done
+            }
+            Ok(false) => Reply::Taken,
+            Err(error) => Reply::Refused(error.to_string()),
+        }
+    }
+
+    fn release(&mut self, process: Process, service: ServiceId) {
+        if self.roll.get_mut(process).is_some_and(|client| client.services.remove(&service)) {
+            // One that is not there need not be taken away.
+            let _ = self.uplink.maps.release(service, process);
+        }
+    }
+
+    /// Takes everything of a client away. Its frames go nowhere from the moment that its number is nobody's.
+    fn dismiss(&mut self, process: Process) {
+        let Some(client) = self.roll.remove(process) else { return };
+        let maps = &self.uplink.maps;
+        let _ = maps.clear_client(process);
+        for &service in &client.services {
+            let _ = maps.release(service, process);
+        }
+        if client.groups {
+            let _ = maps.set_members(&self.roll.members());
+        }
+        if self.uplink.warden == Some(process) {
+            let _ = self.uplink.set_warden(None);
+        }
+        let _ = self.uplink.links.delete(client.outer);
+    }
+
+    /// Hears what happens to the interface; says whether it is gone.
+    fn follow(&mut self) -> bool {
+        // An error is the kernel's refusal; what is known stays.
+        let Ok(change) = self.uplink.follow() else { return false };
+        if let Some(mtu) = change.mtu {
+            for (_, client) in self.roll.iter() {
+                let _ = self.uplink.links.set_mtu(client.outer, mtu);
+            }
+        }
+        change.gone
+    }
+
+    /// Dismisses clients of an earlier daemon whose devices are gone; says whether there are any that have not come back.
+    fn sweep(&mut self) -> bool {
+        let orphans = self.roll.orphans();
+        if self.swept.elapsed() >= SWEEP {
+            self.swept = Instant::now();
+            for &(process, outer) in &orphans {
+                if matches!(self.uplink.links.exists(outer), Ok(false)) {
+                    self.dismiss(process);
+                }
+            }
+        }
+        !orphans.is_empty()
+    }
+
+    fn list(&self) -> Served {
+        let status = |(process, client): (Process, &Client)| {
+            let kept = self.uplink.maps.client(process).ok()??;
+            Some(ClientStatus {
+                process: process.number(),
+                pid: client.pid,
+                uid: client.uid,
+                tx_frames: kept.tx_frames,
+                tx_bytes: kept.tx_bytes,
+                tx_denied: kept.tx_denied,
+                tx_policed: kept.tx_policed,
+                rx_frames: kept.rx_frames,
+                rx_bytes: kept.rx_bytes,
+            })
+        };
+        let nobody = self.uplink.maps.port().map_or(0, |port| port.nobody);
+        Served { nobody, clients: self.roll.iter().filter_map(status).collect() }
+    }
+}
+
+/// The clients that a daemon left which was killed. Those whose devices are gone are cleared away.
+fn find_clients(uplink: &mut Uplink) -> Result<Roll, ShareError> {
+    let failed = ShareError::when("read the maps of the programs");
+    let Uplink { links, maps, .. } = uplink;
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|e| ShareError::when("get random numbers")(io::Error::other(e)))?;
+    let last = Process::new(u32::from_ne_bytes(random) % Process::COUNT as u32 + 1).unwrap_or(Process::LAST);
+    let mut roll = Roll::new(last);
+    let members = maps.members().map_err(&failed)?;
+    for (process, kept) in maps.clients().map_err(&failed)? {
+        if links.exists(kept.ifindex).map_err(ShareError::when("find a client's device"))? {
+            let (pid, uid, outer) = (kept.pid, kept.uid, kept.ifindex);
+            let groups = members.contains(&process);
+            roll.enter(process, Client { connection: None, pid, uid, outer, services: HashSet::new(), groups });
+        } else {
+            maps.clear_client(process).map_err(&failed)?;
+        }
+    }
+    for (service, owner) in maps.services().map_err(&failed)? {
+        match roll.get_mut(owner) {
+            Some(client) => drop(client.services.insert(service)),
+            None => drop(maps.release(service, owner).map_err(&failed)?),
+        }
+    }
+    maps.set_members(&roll.members()).map_err(&failed)?;
+    Ok(roll)
+}
