@@ -8,6 +8,7 @@ mod install;
 mod perf;
 mod replay;
 mod run;
+mod share;
 mod sim;
 mod topology;
 mod wire;
@@ -47,6 +48,7 @@ enum Command {
     Perf(Box<perf::Args>),
     Replay(replay::Args),
     Run(run::Args),
+    Share(share::Args),
     Sim(Box<sim::Args>),
     Wire(wire::Args),
 }
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(args, &cli.common),
         Command::Replay(args) => replay::run(args, &cli.common),
         Command::Run(args) => run::run(args, &cli.common),
+        Command::Share(args) => share::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
     };
