@@ -16,6 +16,7 @@ mod qperf;
 mod recorded;
 mod report;
 mod rxe;
+mod shared;
 mod tools;
 mod ucx;
 
@@ -74,6 +75,8 @@ enum Test {
     Pair(tools::Case),
     /// A program and its peer on one host, without privileges.
     Host(tools::Case),
+    /// A program without privileges on a shared interface, and its client there or on the wire.
+    Shared(tools::Case, shared::Client),
     /// A program at both ends of a veth pair, with Soft-RoCE at one of them.
     Rxe(tools::Case, rxe::Softnic),
     /// What a program that was killed leaves behind.
@@ -91,6 +94,7 @@ impl Test {
             Test::C(test) => format!("c/{}", test.full_name()),
             Test::Pair(case) => format!("pair/{}", case.name()),
             Test::Host(case) => format!("host/{}", case.name()),
+            Test::Shared(case, client) => format!("shared/{}/{}", case.name(), client.name()),
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
@@ -104,7 +108,7 @@ impl Test {
             Test::C(test) => !test.is_on_another_wire(),
             Test::Killed(_) | Test::Recorded | Test::Authenticated(_) => true,
             Test::Pair(case) | Test::Host(case) => case.short,
-            Test::Rxe(case, _) => case.short,
+            Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
         }
     }
 
@@ -113,6 +117,8 @@ impl Test {
         let c = c_tests::all()?.into_iter().map(Test::C);
         let pair = tools::pair().into_iter().map(Test::Pair);
         let host = tools::host().into_iter().map(Test::Host);
+        let anywhere = |case: tools::Case| shared::Client::ALL.map(|client| Test::Shared(case.clone(), client));
+        let shared = tools::shared().into_iter().flat_map(anywhere);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
         let both = |case: tools::Case| {
             let client = case.clone().with_a_slow_server();
@@ -120,7 +126,7 @@ impl Test {
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
         let more = killed.chain([Test::Recorded]).chain(authenticated);
-        Ok(c.chain(pair).chain(host).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
+        Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
 
@@ -235,6 +241,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
     catch_interrupts();
     let mut report = Report::default();
     let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
+    let mut shared = Lazy::default();
     for (n, test) in (1..).zip(tests) {
         if interrupted() {
             println!("\n{}", report.text());
@@ -245,6 +252,9 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::C(test) => test.run(bench),
             Test::Pair(case) => pair.with(|| pair::Pair::new(bench), |pair| pair.run(case)),
             Test::Host(case) => host.with(|| host::Host::new(bench), |host| host.run(case)),
+            Test::Shared(case, client) => {
+                shared.with(|| shared::Shared::new(bench), |shared| shared.run(case, *client))
+            }
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
             Test::Authenticated(client) => {

@@ -120,8 +120,10 @@ pub(super) struct OnSoftnic {
     softnic: PathBuf,
     namespace: String,
     device: String,
-    /// The folder of the network in memory, where that is the device. Programs have no privileges then.
+    /// The folder of the network in memory, where that is the device.
     network: Option<PathBuf>,
+    /// Whether programs have root's privileges.
+    privileged: bool,
     address: String,
     temporary: PathBuf,
     output: PathBuf,
@@ -142,6 +144,7 @@ impl OnSoftnic {
             namespace: space.name().into(),
             device: format!("afxdp:{interface}"),
             network: None,
+            privileged: true,
             address: address.into(),
             temporary: bench.temporary(),
             processes: Mark::new(&output.to_string_lossy()),
@@ -156,6 +159,14 @@ impl OnSoftnic {
     pub(super) fn sharing(bench: &Bench, space: &Space, network: &Path, name: &str) -> OnSoftnic {
         let mut end = OnSoftnic::new(bench, space, name, "127.0.0.1");
         (end.device, end.network) = (format!("shm:{}", network.display()), Some(network.into()));
+        end.privileged = false;
+        end
+    }
+
+    /// On an interface that a daemon shares, without any privilege.
+    pub(super) fn client_of(bench: &Bench, space: &Space, interface: &str, address: &str, name: &str) -> OnSoftnic {
+        let mut end = OnSoftnic::new(bench, space, name, address);
+        (end.device, end.privileged) = (format!("shared:{interface}"), false);
         end
     }
 
@@ -167,7 +178,7 @@ impl OnSoftnic {
         let errors = out.try_clone().map_err(failed(&self.output))?;
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace]);
-        if self.network.is_some() {
+        if !self.privileged {
             command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
         }
         command.arg(&self.softnic).args(["run", "--dev", &self.device]);

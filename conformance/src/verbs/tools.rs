@@ -275,6 +275,31 @@ pub(super) fn host() -> Vec<Case> {
     plain.into_iter().chain(with_loss).chain(larger).collect()
 }
 
+/// On an interface that a daemon shares: what processes behind one address have to tell apart, there and on the wire.
+pub(super) fn shared() -> Vec<Case> {
+    use Prints::{Fabric, Group, OneRow, PingPong, Pings, SizesUpTo, Status, Ucx};
+    [
+        ("ibv_rc_pingpong", "-c -n 200", PingPong, true),
+        ("ibv_rc_pingpong", "-e", PingPong, false),
+        ("ibv_uc_pingpong", "-n 500", PingPong, false),
+        ("ibv_ud_pingpong", "-n 500", PingPong, true),
+        ("ib_write_bw", "-a -n 20", SizesUpTo(LARGEST), false),
+        ("ib_read_bw", "-a -n 20", SizesUpTo(LARGEST), false),
+        ("ib_send_bw", "-c UD -s 1024 -n 400", OneRow, false),
+        ("ib_write_bw", "-R -s 65536 -n 200", OneRow, true),
+        ("rping", "-v -C 100", Pings(100), true),
+        ("ucmatose", "-c 4 -C 10", Status, false),
+        ("udaddy", "-C 10", Status, true),
+        ("mckey", "-C 10", Group, true),
+    ]
+    .into_iter()
+    .map(|(program, options, prints, short)| case(program, options, prints, short))
+    .chain([Case { transport: Some("sr"), ..case("rping", "-v -C 50", Pings(50), true) }])
+    .chain(ucx::cases().into_iter().filter(|case| case.prints == Ucx && case.short).take(2))
+    .chain(libfabric::cases().into_iter().filter(|case| case.prints == Fabric).take(2))
+    .collect()
+}
+
 /// Over LoWAR, which both ends have.
 fn repaired() -> Vec<Case> {
     use Prints::{OneRow, Pings, SizesUpTo};
