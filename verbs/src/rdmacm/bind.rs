@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 
 use super::addresses;
 use super::devices;
-use super::id::{Id, Stage};
+use super::id::{Id, Stage, on};
 use super::ports;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::errno::Errno;
 
 /// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody, and a loopback address, is every device's.
@@ -15,7 +14,7 @@ use crate::errno::Errno;
 /// # Safety
 /// The address is as long as its family says.
 pub(crate) unsafe extern "C" fn bind(id: &Id, address: *const libc::sockaddr) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: by the contract.
         let address = unsafe { addresses::read(address) }?;
         bind_to(id, address)

@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use softnic_runtime::api::cm::PortSpace;
+use softnic_runtime::forked::Kept;
 use softnic_runtime::{Generator, OsRandom};
 
 use super::addresses;
@@ -23,8 +24,8 @@ const TRIES: usize = 1000;
 /// A port that is ours as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Port {
-    /// `None` when it is shared with somebody who has it.
-    _holder: Option<UnixDatagram>,
+    /// `None` when it is shared with somebody who has it. A child of a fork lets go of it.
+    _holder: Option<Kept<UnixDatagram>>,
     pub(crate) number: u16,
 }
 
@@ -58,9 +59,9 @@ pub(crate) fn take(space: PortSpace, address: IpAddr, port: u16, reuse: bool) ->
     Err(Errno(libc::EADDRNOTAVAIL))
 }
 
-fn hold(space: PortSpace, address: IpAddr, port: u16) -> Result<UnixDatagram, Errno> {
+fn hold(space: PortSpace, address: IpAddr, port: u16) -> Result<Kept<UnixDatagram>, Errno> {
     let name = SocketAddr::from_abstract_name(format!("softnic-port/{space:?}/{address}/{port}"))?;
-    UnixDatagram::bind_addr(&name).map_err(|e| match e.kind() {
+    UnixDatagram::bind_addr(&name).map(Kept::new).map_err(|e| match e.kind() {
         ErrorKind::AddrInUse => Errno(libc::EADDRINUSE),
         _ => e.into(),
     })
