@@ -9,7 +9,7 @@ use super::ports;
 use crate::abi::*;
 use crate::errno::Errno;
 
-/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody, and a loopback address, is every device's.
+/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody is every device's, and so is a loopback address that no device has.
 ///
 /// # Safety
 /// The address is as long as its family says.
@@ -29,15 +29,14 @@ pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         }
         inner.reuse
     };
-    let device = match address.ip().to_canonical() {
-        any if addresses::is_any(any) => {
-            // Opened now, so that whoever sees the port taken finds somebody there soon.
-            devices::all()?;
-            None
-        }
-        ip => Some(devices::with_address(ip)?),
+    let ip = address.ip().to_canonical();
+    // Opened now, so that whoever sees the port taken finds somebody there soon.
+    let device = match devices::with_address(ip) {
+        Ok(device) => Some(device),
+        Err(Errno(libc::EADDRNOTAVAIL)) if addresses::is_any(ip) => None,
+        Err(e) => return Err(e),
     };
-    let port = ports::take(id.space, address.ip(), address.port(), reuse)?;
+    let port = ports::take(id.space, address.ip(), device.is_none(), address.port(), reuse)?;
     let mut source = address;
     source.set_port(port.number);
     {

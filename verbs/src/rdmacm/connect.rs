@@ -1,6 +1,7 @@
 //! Connections: asked for, accepted, refused, ended.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use softnic_runtime::api::Qpn;
 use softnic_runtime::api::cm::{
@@ -15,6 +16,9 @@ use super::qp;
 use crate::abi::*;
 use crate::errno::Errno;
 use crate::limits::MAX_RD_ATOMIC;
+
+/// How long to wait until a message that ends a connection has left: the process may end right behind it, and nobody would send it then.
+const LEAVES_WITHIN: Duration = Duration::from_millis(200);
 
 /// What a program says when it connects or accepts, with what it leaves out filled in.
 struct ConnParams<'a> {
@@ -201,6 +205,7 @@ fn refuse(id: &Id, reason: RejReason, private_data: &[u8]) -> Result<(), Errno> 
         }
     }
     id.inner().stage = Stage::Connecting;
+    device.manager.flush(LEAVES_WITHIN);
     Ok(())
 }
 
@@ -245,6 +250,7 @@ pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
         }
         qp::fail(id);
         device.manager.disconnect(cm)?;
+        device.manager.flush(LEAVES_WITHIN);
         complete(id)
     })
 }

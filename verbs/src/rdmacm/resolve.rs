@@ -97,7 +97,7 @@ impl Begin {
         let (port, number) = match self.has_port {
             true => (None, wanted),
             false => {
-                let port = ports::take(self.space, own, wanted, self.reuse)?;
+                let port = ports::take(self.space, own, false, wanted, self.reuse)?;
                 let number = port.number;
                 (Some(port), number)
             }
