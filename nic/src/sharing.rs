@@ -5,6 +5,7 @@
 //! who asked, and what is negotiated for the queue pair that it is about. Nothing here keeps any state, and nothing checks an ICRC: the NIC that a frame
 //! is for does.
 
+use softnic_transports::planted::{Bug, planted};
 use softnic_wire::mad::cm::DATA_LEN;
 use softnic_wire::mad::ip_cm::ServiceId;
 use softnic_wire::mad::{Attribute, Class, HEADER_LEN, MAD_LEN, Repr, vendor};
@@ -95,6 +96,7 @@ pub fn addressee(frame: &[u8], layout: &Layout) -> Addressee {
     match header.dest_qp() {
         Qpn::GSI => addressee_of_mad(frame, layout),
         Qpn::MULTICAST => Addressee::Everybody,
+        qpn if planted(Bug::SharedPortBit) => Process::new(Owner::of(qpn, PROCESS_BITS) | 1).into(),
         qpn => Process::of(qpn).into(),
     }
 }
@@ -104,6 +106,9 @@ pub fn addressee(frame: &[u8], layout: &Layout) -> Addressee {
 fn addressee_of_mad(frame: &[u8], layout: &Layout) -> Addressee {
     let Some(mad) = mad_in(frame, layout).map(|at| &frame[at..at + MAD_LEN]) else { return Addressee::Nobody };
     match Repr::parse(mad) {
+        Ok(header) if header.mgmt_class == vendor::CLASS && planted(Bug::SharedNegotiation) => {
+            Addressee::Process(Process::FIRST)
+        }
         Ok(header) if header.mgmt_class == vendor::CLASS => negotiated_qp(frame, layout).and_then(Process::of).into(),
         Ok(header) if header.mgmt_class == Class::CM => addressee_of_cm(header.attribute_id, &mad[HEADER_LEN..]),
         _ => Addressee::Nobody,

@@ -42,10 +42,11 @@ pub fn close_in_child() {
 
 /// Something with a descriptor that a child closes.
 #[derive(Debug)]
-pub(crate) struct Kept<T: AsRawFd>(T);
+pub struct Kept<T: AsRawFd>(T);
 
 impl<T: AsRawFd> Kept<T> {
-    pub(crate) fn new(held: T) -> Kept<T> {
+    /// A child will close its descriptor.
+    pub fn new(held: T) -> Kept<T> {
         keep_from_children(&[held.as_raw_fd()]);
         Kept(held)
     }

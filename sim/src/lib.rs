@@ -9,6 +9,7 @@ mod link;
 pub mod node;
 pub mod pair;
 mod report;
+pub mod shared_port;
 mod simulator;
 pub mod switch;
 pub mod topology;

@@ -14,6 +14,11 @@ pub trait SimNode: Node + Any {
         None
     }
 
+    /// A NIC of several behind one port, by its place; others have one, at place 0.
+    fn nic_at(&mut self, place: usize) -> Option<&mut Nic> {
+        if place == 0 { self.nic() } else { None }
+    }
+
     /// The switch that it is, or that it has in it; `None` where the Node is none.
     fn switch(&mut self) -> Option<&mut Switch> {
         None

@@ -4,6 +4,7 @@ mod network;
 
 use softnic_fault_injector::Direction;
 use softnic_fault_injector::random::Random;
+use softnic_nic::sharing::Process;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{CqId, Secret, Transport};
@@ -14,6 +15,7 @@ use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::link::{End, LinkConfig};
+use crate::shared_port::{SharedPort, SharedPortCounters};
 use crate::simulator::Simulator;
 
 pub use network::{Between, Network};
@@ -73,12 +75,14 @@ pub struct Side {
 pub struct Pair<'a> {
     /// The world.
     pub sim: Simulator<'a>,
-    /// What each host has.
-    pub sides: [Side; 2],
+    /// What each NIC has: those of the first host, then those of the second. Where no host has several NICs, the number of a NIC is that of its host.
+    pub sides: Vec<Side>,
     /// The links by which A and B send.
     pub links: [usize; 2],
     /// What is between them.
     pub network: Network,
+    /// The host of each NIC, and the place of the NIC behind the host's port.
+    places: Vec<(usize, usize)>,
     config: PairConfig,
     secret: Option<Secret>,
     random: Random,
@@ -99,27 +103,73 @@ impl<'a> Pair<'a> {
 
     /// Two hosts without queue pairs.
     pub fn over(network: Network, config: PairConfig) -> Pair<'a> {
+        Pair::sharing(network, config, [1, 1])
+    }
+
+    /// Two hosts without queue pairs, with so many NICs each. Several share the host's port.
+    pub fn sharing(network: Network, config: PairConfig, nics: [usize; 2]) -> Pair<'a> {
         let max_frame = match config.payload {
             PayloadMode::Real => config.mtu.bytes() as usize + AROUND,
             PayloadMode::Elided if config.transport.extension() != Extensions::NONE => WHOLE,
             PayloadMode::Elided => HEADERS,
         };
         let mut sim = Simulator::new(max_frame);
-        let sides = [A, B].map(|host| {
+        let (mut sides, mut places) = (Vec::new(), Vec::new());
+        for host in [A, B] {
             let (ip, mac) = network.address(host);
-            let nic_config =
-                NicConfig { port: Port { mac, addresses: vec![ip], mtu: config.mtu }, payload: config.payload };
-            let mut keys = Random::stream(config.seed, 100 + host as u64);
-            let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
-            nic.set_link_rate(config.link.rate);
-            let pd = nic.alloc_pd();
-            let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
-            sim.add_node(Box::new(nic));
-            Side { pd, send_cq, recv_cq }
-        });
+            let port = Port { mac, addresses: vec![ip], mtu: config.mtu };
+            let mut make = |place: usize| {
+                let nic_config = NicConfig { port: port.clone(), payload: config.payload };
+                let mut keys = Random::stream(config.seed, 100 + host as u64 + 2 * place as u64);
+                let mut nic = Nic::new(nic_config, Box::new(move || keys.next_u32()));
+                nic.set_link_rate(config.link.rate);
+                let pd = nic.alloc_pd();
+                let (send_cq, recv_cq) = (nic.create_cq(config.cq_capacity), nic.create_cq(config.cq_capacity));
+                sides.push(Side { pd, send_cq, recv_cq });
+                places.push((host, place));
+                nic
+            };
+            if nics[host] == 1 {
+                sim.add_node(Box::new(make(0)));
+                continue;
+            }
+            let mut shared = SharedPort::new(port.clone(), max_frame);
+            let mut process = Process::FIRST;
+            for place in 0..nics[host] {
+                shared.add(process, make(place));
+                process = process.next();
+            }
+            sim.add_node(Box::new(shared));
+        }
         let links = network.lay(&mut sim, &config, max_frame);
         let random = Random::stream(config.seed, 3);
-        Pair { sim, sides, links, network, config, secret: None, random }
+        Pair { sim, sides, links, network, places, config, secret: None, random }
+    }
+
+    /// How many NICs there are.
+    pub fn nics(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The host of a NIC.
+    pub fn host_of(&self, nic: usize) -> usize {
+        self.places[nic].0
+    }
+
+    /// A NIC. Call [`Pair::touch`] after giving it work.
+    pub fn nic(&mut self, nic: usize) -> &mut Nic {
+        let (host, place) = self.places[nic];
+        self.sim.nic_at(host, place)
+    }
+
+    /// What the port of a host counted, where several NICs share it.
+    pub fn shared_port(&mut self, host: usize) -> SharedPortCounters {
+        self.sim.node::<SharedPort>(host).map(|port| port.counters()).unwrap_or_default()
+    }
+
+    /// [`Simulator::touch`] of the host of a NIC.
+    pub fn touch(&mut self, nic: usize) {
+        self.sim.touch(self.places[nic].0);
     }
 
     /// Connects each host to itself, by a link like the one between them, for queue pairs that talk to others of their NIC.
@@ -162,14 +212,15 @@ impl<'a> Pair<'a> {
         Ok(qpns)
     }
 
-    /// Takes queue pairs from RESET to RTS: two that are connected to each other, of two hosts or of one, or any datagram one.
+    /// Takes queue pairs, each with the number of its NIC, from RESET to RTS: two that are connected to each other, of two NICs or of one, or any datagram one.
     pub fn ready(&mut self, kind: QpKind, ends: &[(usize, Qpn)]) -> Result<(), ModifyError> {
         let psns = [0, 1].map(|_| self.config.first_psn.unwrap_or_else(|| Psn::new(self.random.next_u32())));
         let config = &self.config;
-        for (i, &(host, qpn)) in ends.iter().enumerate() {
-            let (peer_host, peer) = ends[ends.len() - 1 - i];
+        for (i, &(nic, qpn)) in ends.iter().enumerate() {
+            let (peer_nic, peer) = ends[ends.len() - 1 - i];
+            let ((host, place), (peer_host, _)) = (self.places[nic], self.places[peer_nic]);
             let (ip, mac) = (self.network.address(peer_host).0, self.network.next_hop(host, peer_host));
-            let nic = self.sim.nic(host);
+            let nic = self.sim.nic_at(host, place);
             let connection = Connection {
                 path: nic.path_to(ip, mac, qpn.value()),
                 dest_qp: peer,

@@ -123,6 +123,14 @@ impl<'a> Simulator<'a> {
         self.nodes[host].nic().unwrap_or_else(|| panic!("Node {host} is no host"))
     }
 
+    /// A NIC of a host, by its place among those behind the host's port. Call [`Simulator::touch`] after giving it work.
+    ///
+    /// # Panics
+    /// When there is no such NIC: a mistake of who made the network.
+    pub fn nic_at(&mut self, host: usize, place: usize) -> &mut Nic {
+        self.nodes[host].nic_at(place).unwrap_or_else(|| panic!("Node {host} has no NIC {place}"))
+    }
+
     /// The switch of a Node; `None` where it is none.
     pub(crate) fn switch(&mut self, node: usize) -> Option<&mut Switch> {
         self.nodes[node].switch()

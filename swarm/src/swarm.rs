@@ -38,8 +38,8 @@ pub struct Broken {
     world: World,
     at: Time,
     what: String,
-    /// What the two NICs had counted by then.
-    counters: [Counters; 2],
+    /// What the NICs had counted by then.
+    counters: Vec<Counters>,
 }
 
 impl Broken {
@@ -53,7 +53,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = self.world.seed;
         writeln!(f, "seed {seed} at {} ps: {}\n{:#?}", self.at.0, self.what, self.world)?;
-        writeln!(f, "{:?}\n{:?}", self.counters[0], self.counters[1])?;
+        self.counters.iter().try_for_each(|counters| writeln!(f, "{counters:?}"))?;
         write!(f, "again: SOFTNIC_SEED={seed} cargo test --release -p softnic-swarm --test swarm")
     }
 }
@@ -103,6 +103,12 @@ pub struct Passed {
     pub rnr_naks: u64,
     /// Messages for memory that ended a byte too early.
     pub beyond: u64,
+    /// NICs of both hosts; those of a host are behind one port.
+    pub nics: usize,
+    /// Frames between NICs behind one port.
+    pub local: u64,
+    /// Frames to groups that NICs behind a shared port got.
+    pub to_members: u64,
     /// Links between the two hosts.
     pub hops: usize,
     /// Over IPv6.
@@ -138,6 +144,7 @@ enum Drain {
 struct Qp {
     kind: QpKind,
     offers: Transport,
+    /// The number of its NIC, which is that of its host where each host has one NIC.
     host: usize,
     qpn: Qpn,
     /// The other end; a datagram queue pair has itself.
@@ -170,6 +177,7 @@ struct Qp {
 
 /// A completion queue, and whether its events are used.
 struct Cq {
+    /// The number of its NIC.
     host: usize,
     id: CqId,
     armed: Option<Notify>,
@@ -193,8 +201,10 @@ struct Swarm {
     queues: Vec<Queue>,
     cqs: Vec<Cq>,
     windows: Vec<Window>,
-    /// Address handles of each host: of both hosts, then of the groups.
-    ahs: [Vec<AhId>; 2],
+    /// From here which of the NICs behind a port has a queue pair.
+    sharing_random: Random,
+    /// Address handles of each NIC: of both hosts, then of the groups.
+    ahs: Vec<Vec<AhId>>,
     /// Queue pairs in each group.
     members: [Vec<usize>; 2],
     /// Counted from 1.
@@ -206,10 +216,9 @@ struct Swarm {
 pub fn run_seed(seed: u64) -> Result<Passed, Box<Broken>> {
     let world = World::new(seed);
     let broken = |world, at, what, counters| Box::new(Broken { world, at, what, counters });
-    let mut swarm =
-        Swarm::new(world.clone()).map_err(|what| broken(world, Time::default(), what, [Counters::default(); 2]))?;
+    let mut swarm = Swarm::new(world.clone()).map_err(|what| broken(world, Time::default(), what, Vec::new()))?;
     let outcome = swarm.run();
-    let counters = [0, 1].map(|host| *swarm.pair.sim.nic(host).counters());
+    let counters = swarm.counters();
     let at = swarm.pair.sim.now();
     outcome.map_err(|what| broken(swarm.world, at, what, counters))
 }
@@ -248,6 +257,10 @@ impl Swarm {
         Err(format!("liveness: {MAX_EVENTS} events, and {}", self.progress()))
     }
 
+    fn counters(&mut self) -> Vec<Counters> {
+        (0..self.pair.nics()).map(|nic| *self.pair.nic(nic).counters()).collect()
+    }
+
     fn progress(&self) -> String {
         let each = self.qps.iter().map(|qp| {
             let Qp { kind, host, qpn, completed, drain, dying, .. } = qp;
@@ -278,9 +291,13 @@ impl Swarm {
         }
         self.check_none_lost()?;
         self.check_all_given_back()?;
-        let counters = [0, 1].map(|host| *self.pair.sim.nic(host).counters());
+        let counters = self.counters();
+        let [a, b] = [0, 1].map(|host| self.pair.shared_port(host));
         let links: Vec<_> = (0..self.pair.sim.links()).map(|link| self.pair.sim.link_stats(link)).collect();
         Ok(Passed {
+            nics: self.pair.nics(),
+            local: a.local + b.local,
+            to_members: a.to_members + b.to_members,
             hops: self.world.network.between.hops(),
             ipv6: self.world.network.ipv6,
             lost: links.iter().map(|l| l.lost).sum(),

@@ -53,6 +53,9 @@ fn worth_running(passed: &[Passed]) {
     with("blocks that LoWAR had no unit for", 10, |p| p.unprotected_blocks > 0);
     with("packets overrun in LoWAR's ring", 3, |p| p.overrun > 0);
     with("READs of memory that changes", 60, |p| p.changing > 0);
+    with("several NICs behind one port", 20, |p| p.nics > 2);
+    with("frames between NICs behind one port", 12, |p| p.local > 0);
+    with("frames to groups at a port of several NICs", 2, |p| p.to_members > 0);
     with("a switch", 50, |p| p.hops == 2);
     with("leaves and spines", 50, |p| p.hops == 4);
     with("IPv6", 80, |p| p.ipv6);

@@ -105,6 +105,10 @@ bugs! {
     LowarUnitsKept = "lowar-units-not-given-back",
     /// LoWAR: what is given up stays in the reordering ring.
     LowarRingKept = "lowar-ring-not-emptied",
+    /// Shared ports: a NIC is found by one bit too few of a queue pair's number.
+    SharedPortBit = "shared-port-one-bit-short",
+    /// Shared ports: what is negotiated goes to the first NIC, whichever has the queue pair.
+    SharedNegotiation = "shared-negotiation-to-the-first",
 }
 
 /// The bug that is planted, by its place in [`Bug::ALL`] plus one.

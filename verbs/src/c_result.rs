@@ -3,11 +3,10 @@
 use std::ffi::c_int;
 
 use crate::errno::Errno;
-use crate::fork;
 
-/// A verb that returns 0 or an errno. The child of a fork has none.
+/// A verb that returns 0 or an errno.
 pub(crate) fn status(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match fork::check().and_then(|()| verb()) {
+    match verb() {
         Ok(()) => 0,
         Err(e) => {
             e.set();
@@ -26,7 +25,7 @@ pub(crate) fn minus_one(verb: impl FnOnce() -> Result<(), Errno>) -> c_int {
 
 /// A verb that makes something, or returns NULL with errno set.
 pub(crate) fn pointer<T, U>(verb: impl FnOnce() -> Result<Box<T>, Errno>) -> *mut U {
-    match fork::check().and_then(|()| verb()) {
+    match verb() {
         Ok(made) => Box::into_raw(made).cast(),
         Err(e) => {
             e.set();

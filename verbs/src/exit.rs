@@ -2,12 +2,13 @@
 //!
 //! What the program received is acknowledged nevertheless, its peers hear that its connections end, and its capture is whole.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock, mpsc};
 use std::time::Duration;
 
 use softnic_runtime::api::spawn_own;
 
-use crate::fork;
+use crate::per_process::PerProcess;
 
 /// How long a process that ends waits for its last messages to go out.
 const AT_MOST: Duration = Duration::from_secs(1);
@@ -30,10 +31,14 @@ pub(crate) fn at(step: Step, call: fn()) {
     let _ = STEPS[step as usize].set(call);
 }
 
+/// Whether there is anything to end in this process.
+static WATCHED: PerProcess<AtomicBool> = PerProcess::new();
+
 /// From now on the end of the process is noticed.
 pub(crate) fn watch() {
     extern "C" fn settle() {
-        if fork::check().is_err() {
+        // A child of a fork has the handler, too.
+        if !WATCHED.get().load(Ordering::Relaxed) {
             return;
         }
         // Programs call exit in handlers of signals, too, and the thread that the signal found may have been inside of the engine. It will
@@ -47,6 +52,7 @@ pub(crate) fn watch() {
             let _ = is_done.recv_timeout(AT_MOST);
         }
     }
+    WATCHED.get().store(true, Ordering::Relaxed);
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler is a function of this library, which is never unloaded.

@@ -1,30 +1,48 @@
-//! fork(2): the child has the parent's memory but none of the NIC's threads, so it has no NIC.
+//! fork(2): the child has the parent's memory but none of the NIC's threads, so nothing that the parent opened is of use in the child.
 //!
-//! libibverbs promises a child nothing but that the parent goes on undisturbed. Here the parent's NIC writes to the parent's pages,
-//! so nothing needs to be kept from being copied; the child only lets go of the descriptors, or it would keep the interface busy after
-//! the parent's end. Verbs of the child fail with EIO.
+//! Objects know the process that made them ([`Generation`]). In a child verbs on the parent's objects fail with EIO and change nothing: the parent's NIC goes
+//! on undisturbed. The child may open the device anew and has a NIC of its own then; what the library knows of the process begins anew
+//! ([`crate::per_process`]). The child lets go of the descriptors of the parent's NIC, or it would keep the interface busy after the parent's end.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::c_int;
 use softnic_runtime::forked;
 
 use crate::errno::Errno;
 
-static CHILD: AtomicBool = AtomicBool::new(false);
+/// How many forks there are between this process and the one that asked for devices first.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Refuses in the child of a fork.
-#[inline]
-pub(crate) fn check() -> Result<(), Errno> {
-    match CHILD.load(Ordering::Relaxed) {
-        false => Ok(()),
-        true => Err(Errno(libc::EIO)),
+/// The process that made an object, among those that have the object in their memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Generation(u32);
+
+impl Generation {
+    /// This process.
+    #[inline]
+    pub(crate) fn current() -> Generation {
+        Generation(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether the process is the child of one that asked for devices.
+    pub(crate) fn is_child(self) -> bool {
+        self.0 > 0
+    }
+
+    /// Refuses what another process made.
+    #[inline]
+    pub(crate) fn check(self) -> Result<(), Errno> {
+        match self == Generation::current() {
+            true => Ok(()),
+            false => Err(Errno(libc::EIO)),
+        }
     }
 }
 
 extern "C" fn in_child() {
-    CHILD.store(true, Ordering::Relaxed);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
     forked::close_in_child();
 }
 

@@ -11,8 +11,6 @@ pub(super) enum TestVerdict {
         lacks: Lacks,
     },
     Failed(String),
-    /// It was not run.
-    Unsupported(&'static str),
 }
 
 /// What is not here.
@@ -53,14 +51,6 @@ const EXCUSES: &[Excuse] = &[
     excuse("", "There are no huge pages", Lacks::Machine("huge pages")),
 ];
 
-/// Tests that are not run, and why.
-const UNSUPPORTED: &[(&str, &str)] = &[("test_rdmacm.", "two processes on one port")];
-
-/// Why a test is not run, if it is not.
-pub(super) fn unsupported(test: &str) -> Option<&'static str> {
-    UNSUPPORTED.iter().find(|(tests, _)| test.starts_with(tests)).map(|(_, why)| *why)
-}
-
 /// What it means that the suite skipped a test.
 pub(super) fn skipped(test: &str, reason: &str) -> TestVerdict {
     let excuse = EXCUSES.iter().find(|e| test.starts_with(e.tests) && reason.contains(e.says));
@@ -100,9 +90,6 @@ mod tests {
             if let Lacks::Softnic(what) = excuse.lacks {
                 assert!(said.contains(&what.to_lowercase()), "docs/verbs.md does not say that there is no {what}");
             }
-        }
-        for (_, what) in UNSUPPORTED {
-            assert!(said.contains(what), "docs/verbs.md does not say that this is not supported: {what}");
         }
     }
 }

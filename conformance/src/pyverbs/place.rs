@@ -1,4 +1,5 @@
-//! Where the suite runs: on an interface of a network namespace that is made for it, or, without root, on a wire in memory.
+//! Where the suite runs: on an interface of a network namespace that is made for it, or, without root, on a wire in memory. Tests of two processes
+//! run on a network in memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +10,9 @@ const INTERFACES: [&str; 2] = ["v0", "v1"];
 const ADDRESSES: [&str; 2] = ["10.79.0.1/24", "fd00:79::1/64"];
 /// Path MTU 4096 with every header.
 const MTU: u32 = 4200;
+
+/// Modules whose tests fork two processes, each of which opens the device.
+const OF_TWO_PROCESSES: [&str; 1] = ["test_rdmacm"];
 
 /// The device's place; gone when it is dropped.
 pub(super) enum Place {
@@ -32,6 +36,8 @@ impl Place {
             let nodad = if address.contains(':') { "nodad" } else { "" };
             spaces[0].ip(&format!("address add {address} dev {a} {nodad}"))?;
         }
+        // Tests of two processes are at home in the second one.
+        spaces[1].ip("link set lo up")?;
         Ok(Place::Veth(spaces))
     }
 
@@ -43,20 +49,18 @@ impl Place {
         }
     }
 
-    /// `softnic run` there, without the program.
-    pub(super) fn command(&self, softnic: &Path) -> Command {
-        match self {
-            Place::Memory => {
-                let mut command = Command::new(softnic);
-                command.args(["run", "--dev", "mem", "--"]);
-                command
-            }
+    /// `softnic run` there for the tests of a module, without the program.
+    pub(super) fn command(&self, module: &str, softnic: &Path) -> Command {
+        let shared = OF_TWO_PROCESSES.contains(&module);
+        let (mut command, device) = match self {
+            Place::Memory => (Command::new(softnic), "mem".into()),
             Place::Veth(spaces) => {
                 let mut command = Command::new("ip");
-                command.args(["netns", "exec", spaces[0].name()]).arg(softnic);
-                command.args(["run", "--dev", &format!("afxdp:{}", INTERFACES[0]), "--"]);
-                command
+                command.args(["netns", "exec", spaces[usize::from(shared)].name()]).arg(softnic);
+                (command, format!("afxdp:{}", INTERFACES[0]))
             }
-        }
+        };
+        command.args(["run", "--dev", if shared { "shm" } else { &device }, "--"]);
+        command
     }
 }

@@ -102,16 +102,7 @@ impl Runner<'_> {
     /// Runs the tests of a module, in as many processes as it takes.
     pub(super) fn run(&self, module: &str, tests: &[String]) -> Result<Vec<Row>, Error> {
         let mut rows: Vec<Row> = Vec::new();
-        let mut left: VecDeque<&String> = VecDeque::new();
-        for test in tests {
-            match judge::unsupported(test) {
-                Some(why) => {
-                    let (test, verdict) = (test.clone(), TestVerdict::Unsupported(why));
-                    rows.push(Row { test, verdict, took: Duration::ZERO });
-                }
-                None => left.push_back(test),
-            }
-        }
+        let mut left: VecDeque<&String> = tests.iter().collect();
         while !left.is_empty() && !interrupted() {
             let (done, end) = self.run_process(module, left.make_contiguous())?;
             let before = left.len();
@@ -136,10 +127,12 @@ impl Runner<'_> {
         File::create(&results).map_err(failed(&results))?;
         let out = File::create(&printed).map_err(failed(&printed))?;
         let errors = out.try_clone().map_err(failed(&printed))?;
-        let mut command = self.place.command(self.softnic);
+        let mut command = self.place.command(module, self.softnic);
         command.args([PYTHON, "-X", "faulthandler"]).arg(&self.suite.runner).arg(&self.suite.folder).arg(&results);
         command.args(tests).stdin(Stdio::null()).stdout(out).stderr(errors);
         command.env("TMPDIR", self.temporary).env("PYTHONDONTWRITEBYTECODE", "1");
+        // Where a network in memory is.
+        command.env("XDG_RUNTIME_DIR", self.scratch);
         let mut child = command.spawn().map_err(|e| Error::Failed(format!("it cannot be started: {e}")))?;
         let mut progress = Progress::default();
         let status = self.watch(&mut child, &results, &mut progress)?;

@@ -27,7 +27,6 @@ impl Row {
         match &self.verdict {
             TestVerdict::Passed => format!("{:80} pass  {seconds:5.1} s", self.test),
             TestVerdict::Skipped { reason, .. } => format!("{:80} skipped: {reason}", self.test),
-            TestVerdict::Unsupported(why) => format!("{:80} unsupported: {why}", self.test),
             TestVerdict::Failed(why) => format!("{:80} FAIL  {seconds:5.1} s  {why}", self.test),
         }
     }
@@ -39,7 +38,6 @@ struct Counts {
     passed: usize,
     skipped: usize,
     failed: usize,
-    unsupported: usize,
 }
 
 impl Counts {
@@ -48,7 +46,6 @@ impl Counts {
             TestVerdict::Passed => self.passed += 1,
             TestVerdict::Skipped { .. } => self.skipped += 1,
             TestVerdict::Failed(_) => self.failed += 1,
-            TestVerdict::Unsupported(_) => self.unsupported += 1,
         }
     }
 }
@@ -81,9 +78,8 @@ impl Report {
 
     /// One line.
     pub(super) fn summary(&self) -> String {
-        let Counts { passed, skipped, failed, unsupported } = Report::counts(&self.rows);
-        let more = [(skipped, "skipped by the suite"), (unsupported, "unsupported")];
-        let more: String = more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
+        let Counts { passed, skipped, failed } = Report::counts(&self.rows);
+        let more = if skipped > 0 { format!(", {skipped} skipped by the suite") } else { String::new() };
         format!("{passed} passed, {failed} failed{more}")
     }
 
@@ -96,7 +92,6 @@ impl Report {
                 TestVerdict::Skipped { lacks: Lacks::Machine(what), .. } => {
                     format!("skipped: the machine has no {what}")
                 }
-                TestVerdict::Unsupported(why) => format!("unsupported: {why}"),
                 TestVerdict::Passed | TestVerdict::Failed(_) => continue,
             };
             *reasons.entry(why).or_default().entry(module_of(&row.test)).or_default() += 1;
@@ -120,12 +115,11 @@ impl Report {
     }
 
     fn markdown(&self) -> String {
-        let mut out =
-            String::from("| module | passed | skipped by the suite | failed | unsupported |\n|---|---|---|---|---|\n");
+        let mut out = String::from("| module | passed | skipped by the suite | failed |\n|---|---|---|---|\n");
         for rows in self.rows.chunk_by(|a, b| module_of(&a.test) == module_of(&b.test)) {
-            let Counts { passed, skipped, failed, unsupported } = Report::counts(rows);
+            let Counts { passed, skipped, failed } = Report::counts(rows);
             let module = module_of(&rows[0].test);
-            let _ = writeln!(out, "| `{module}` | {passed} | {skipped} | {failed} | {unsupported} |");
+            let _ = writeln!(out, "| `{module}` | {passed} | {skipped} | {failed} |");
         }
         out += "\n| result | tests |\n|---|---|\n";
         for row in &self.rows {
@@ -174,16 +168,14 @@ mod tests {
             ("test_atomic.A.good", TestVerdict::Passed),
             ("test_atomic.A.xrc", TestVerdict::Skipped { reason: "Create XRCD is not supported".into(), lacks }),
             ("test_mr.M.bad", TestVerdict::Failed("broken\nwith a trace".into())),
-            ("test_rdmacm.C.all", TestVerdict::Unsupported("two processes on one port")),
         ] {
             report.add(Row { test: test.into(), verdict, took: Duration::ZERO });
         }
-        assert_eq!(report.summary(), "1 passed, 1 failed, 1 skipped by the suite, 1 unsupported");
+        assert_eq!(report.summary(), "1 passed, 1 failed, 1 skipped by the suite");
         assert_eq!(report.failed().collect::<Vec<_>>(), ["test_mr.M.bad"]);
         let table = report.markdown();
-        assert!(table.contains("| `test_atomic` | 1 | 1 | 0 | 0 |\n"), "{table}");
+        assert!(table.contains("| `test_atomic` | 1 | 1 | 0 |\n"), "{table}");
         assert!(table.contains("| **failed**: broken | `test_mr.M.bad` |\n"), "{table}");
         assert!(table.contains("| skipped: softnic has no XRC | 1 of `test_atomic` |\n"), "{table}");
-        assert!(table.contains("| unsupported: two processes on one port | 1 of `test_rdmacm` |\n"), "{table}");
     }
 }

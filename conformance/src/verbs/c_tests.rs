@@ -168,6 +168,8 @@ impl CTest {
         let out = fs::File::create(&path).map_err(failed(&path))?;
         let errors = out.try_clone().map_err(failed(&path))?;
         command.stdin(Stdio::null()).stdout(out).stderr(errors).env("TMPDIR", bench.temporary());
+        // Where networks in memory are.
+        command.env("XDG_RUNTIME_DIR", &bench.scratch.0);
         let mut child = command.spawn().map_err(|e| Error::Failed(format!("it cannot be started: {e}")))?;
         let begin = Instant::now();
         let status = loop {

@@ -277,7 +277,7 @@ impl World {
 
     fn step(&mut self) -> bool {
         let stepped = self.pair.sim.step().is_some();
-        let sides = self.pair.sides;
+        let sides = self.pair.sides.clone();
         while let Some(c) = self.pair.sim.nic(B).poll_cq(sides[B].recv_cq).expect("no overflow") {
             assert_eq!(c.status, Status::Success);
             let len = self.receives.iter().find(|r| r.0 == c.wr_id).expect("a posted receive").1;

@@ -22,8 +22,8 @@ impl Swarm {
                 self.poll(i)?;
             }
         }
-        for host in [0, 1] {
-            while let Some(event) = self.pair.sim.nic(host).poll_event() {
+        for host in 0..self.pair.nics() {
+            while let Some(event) = self.pair.nic(host).poll_event() {
                 self.on_event(host, event)?;
             }
         }
@@ -35,7 +35,7 @@ impl Swarm {
     fn notice_who_gave_up(&mut self) -> Result<(), String> {
         for q in 0..self.qps.len() {
             let Qp { host, qpn, peer, dying, kind, .. } = self.qps[q];
-            if dying || kind != QpKind::Rc || self.pair.sim.nic(host).qp_state(qpn) != Some(QpState::Error) {
+            if dying || kind != QpKind::Rc || self.pair.nic(host).qp_state(qpn) != Some(QpState::Error) {
                 continue;
             }
             for end in [q, peer] {
@@ -43,7 +43,7 @@ impl Swarm {
             }
             let attr = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
             let (host, qpn) = (self.qps[peer].host, self.qps[peer].qpn);
-            self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
+            self.pair.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
             self.done.gave_up += 1;
         }
         Ok(())
@@ -52,13 +52,13 @@ impl Swarm {
     /// Takes all completions of a queue. Where an event was asked for it must have come, and otherwise not.
     fn poll(&mut self, i: usize) -> Result<(), String> {
         let (host, id, armed) = (self.cqs[i].host, self.cqs[i].id, self.cqs[i].armed);
-        while let Some(cq) = self.pair.sim.nic(host).poll_completion_event() {
+        while let Some(cq) = self.pair.nic(host).poll_completion_event() {
             let found = self.cqs.iter_mut().find(|c| c.host == host && c.id == cq);
             let found = found.filter(|c| c.armed.is_some() && !c.event);
             found.ok_or("a completion event that nobody asked for")?.event = true;
         }
         let mut due = false;
-        while let Some(c) = self.pair.sim.nic(host).poll_cq(id).map_err(|e| e.to_string())? {
+        while let Some(c) = self.pair.nic(host).poll_cq(id).map_err(|e| e.to_string())? {
             due |= match armed {
                 None => false,
                 Some(Notify::Next) => true,
@@ -74,7 +74,7 @@ impl Swarm {
             self.cqs[i].event = false;
             let what = if self.random.chance(0.5) { Notify::Next } else { Notify::Solicited };
             self.cqs[i].armed = Some(what);
-            self.pair.sim.nic(host).req_notify_cq(id, what).map_err(|e| e.to_string())?;
+            self.pair.nic(host).req_notify_cq(id, what).map_err(|e| e.to_string())?;
             self.done.completion_events += 1;
         }
         Ok(())
@@ -210,7 +210,7 @@ impl Swarm {
     pub(super) fn drain(&mut self, hurry: bool) -> Result<(), String> {
         for q in 0..self.qps.len() {
             let (host, qpn) = (self.qps[q].host, self.qps[q].qpn);
-            let state = self.pair.sim.nic(host).qp_state(qpn);
+            let state = self.pair.nic(host).qp_state(qpn);
             if state == Some(QpState::Error) {
                 if !self.qps[q].dying {
                     return Err(format!("{qpn:?} stopped with nothing wrong"));
@@ -234,8 +234,8 @@ impl Swarm {
                 }
                 _ => continue,
             };
-            self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
-            self.pair.sim.touch(host);
+            self.pair.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())?;
+            self.pair.touch(host);
         }
         Ok(())
     }

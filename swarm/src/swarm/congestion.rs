@@ -19,7 +19,7 @@ impl Swarm {
         }
         let line = self.world.rate;
         let cc = if self.cc_random.chance(0.7) { self.draw_dcqcn() } else { self.draw_fixed() };
-        self.pair.sim.nic(host).set_congestion_control(qpn, cc.make(line, Duration::ZERO)).map_err(|e| e.to_string())
+        self.pair.nic(host).set_congestion_control(qpn, cc.make(line, Duration::ZERO)).map_err(|e| e.to_string())
     }
 
     fn draw_fixed(&mut self) -> Cc {

@@ -54,7 +54,7 @@ impl Swarm {
     pub(super) fn set_state(&mut self, q: usize, state: QpState) -> Result<(), String> {
         let attr = QpAttr { state: Some(state), ..QpAttr::default() };
         let (host, qpn) = (self.qps[q].host, self.qps[q].qpn);
-        self.pair.sim.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())
+        self.pair.nic(host).modify_qp(qpn, &attr).map_err(|e| e.to_string())
     }
 
     /// The peer's atomics go on from what is there, which must be what they made of it, unless the connection failed.

@@ -68,8 +68,8 @@ impl Swarm {
 
     /// No queue pair has any coding unit, and none has a packet in the ring.
     pub(super) fn check_unused(&mut self) -> Result<(), String> {
-        for host in [0, 1] {
-            let buffers = &self.pair.sim.nic(host).shim_pools().lowar;
+        for host in 0..self.pair.nics() {
+            let buffers = &self.pair.nic(host).shim_pools().lowar;
             if !buffers.are_unused() {
                 let free = buffers.free_units();
                 return Err(format!(
@@ -87,7 +87,7 @@ impl Swarm {
                 self.set_state(q, softnic_nic::transports::qp::QpState::Reset)?;
             } else {
                 let (host, qpn) = (self.qps[q].host, self.qps[q].qpn);
-                self.pair.sim.nic(host).destroy_qp(qpn).map_err(|e| e.to_string())?;
+                self.pair.nic(host).destroy_qp(qpn).map_err(|e| e.to_string())?;
             }
         }
         self.check_unused()

@@ -80,7 +80,7 @@ impl Swarm {
             let Queue { host, limit, srq, .. } = self.queues[i];
             if let (Some(srq), true) = (srq, limit > 0 && posted > 0) {
                 self.queues[i].hungry = false;
-                self.pair.sim.nic(host).set_srq_limit(srq, limit).map_err(|e| e.to_string())?;
+                self.pair.nic(host).set_srq_limit(srq, limit).map_err(|e| e.to_string())?;
             }
         }
         Ok(())
@@ -94,7 +94,7 @@ impl Swarm {
         let wr_id = RECEIVE | ((i as u64) << 32) | queue.next;
         queue.next += 1;
         queue.posted.push_back((wr_id, area));
-        let nic = self.pair.sim.nic(queue.host);
+        let nic = self.pair.nic(queue.host);
         let wr = RecvWr { wr_id, sges: &sges, deadline: None };
         let posted = match (queue.srq, queue.owner) {
             (Some(srq), _) => nic.post_srq_recv(srq, &wr),
@@ -233,8 +233,8 @@ impl Swarm {
         };
         let network = self.world.network;
         let from_host = [0, 1].into_iter().find(|&h| network.address(h).0 == header.src());
-        let from = self.qp_of(from_host.ok_or("a datagram from nowhere")?, src_qp)?;
-        let host = self.qps[q].host;
+        let from = self.qp_at(from_host.ok_or("a datagram from nowhere")?, src_qp)?;
+        let host = self.pair.host_of(self.qps[q].host);
         for index in 0..self.qps[from].messages.len() {
             let m = &self.qps[from].messages[index];
             let dgid = match m.to {
@@ -270,14 +270,14 @@ impl Swarm {
         for qp in &mut self.qps {
             qp.dying = true;
             let attr = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
-            self.pair.sim.nic(qp.host).modify_qp(qp.qpn, &attr).map_err(|e| e.to_string())?;
+            self.pair.nic(qp.host).modify_qp(qp.qpn, &attr).map_err(|e| e.to_string())?;
         }
         self.collect(true)?;
         for queue in &self.queues {
             // A shared queue does not say what it holds, but it takes no more than it has room for.
             let lost = if let Some(srq) = queue.srq {
                 let wr = RecvWr { wr_id: 0, sges: &[], deadline: None };
-                let nic = self.pair.sim.nic(queue.host);
+                let nic = self.pair.nic(queue.host);
                 std::iter::from_fn(|| nic.post_srq_recv(srq, &wr).ok()).count() != queue.free.len()
             } else {
                 !queue.posted.is_empty()

@@ -40,7 +40,7 @@ impl Swarm {
         for q in (0..self.qps.len()).filter(|&q| self.qps[q].kind == QpKind::Rc) {
             let qp = &self.qps[q];
             let (host, qpn, ours, theirs) = (qp.host, qp.qpn, qp.offers, self.qps[qp.peer].offers);
-            let choice = self.pair.sim.nic(host).choice(qpn);
+            let choice = self.pair.nic(host).choice(qpn);
             let lossy = self.world.lossy || self.world.duplicates;
             let offers = ours != Transport::Rc;
             let accepts = std::mem::discriminant(&ours) == std::mem::discriminant(&theirs);

@@ -213,7 +213,7 @@ impl Swarm {
     /// Where the network finds a destination.
     fn datagram(&self, from: usize, to: Destination) -> Datagram {
         let (ah, dest_qp) = match to {
-            Destination::One(d) => (self.qps[d].host, self.qps[d].qpn),
+            Destination::One(d) => (self.pair.host_of(self.qps[d].host), self.qps[d].qpn),
             Destination::Group(g) => (2 + g, Qpn::MULTICAST),
         };
         Datagram { ah: self.ahs[from][ah], dest_qp, qkey: QKEY }
@@ -256,7 +256,7 @@ impl Swarm {
             to: to_where,
         };
         let (host, qpn, peer, index) = (qp.host, qp.qpn, qp.peer, qp.messages.len());
-        self.pair.sim.nic(host).write_send(qpn, &wr).map_err(|e| format!("post_send: {e}"))?;
+        self.pair.nic(host).write_send(qpn, &wr).map_err(|e| format!("post_send: {e}"))?;
         let delivered = Vec::new();
         qp.messages.push(Message {
             op,
@@ -288,7 +288,7 @@ impl Swarm {
     /// Rings the doorbell of a queue pair.
     pub(super) fn ring(&mut self, q: usize) {
         let (host, qpn, now) = (self.qps[q].host, self.qps[q].qpn, self.pair.sim.now().instant());
-        self.pair.sim.nic(host).ring_doorbell(now, qpn);
-        self.pair.sim.touch(host);
+        self.pair.nic(host).ring_doorbell(now, qpn);
+        self.pair.touch(host);
     }
 }

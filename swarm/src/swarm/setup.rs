@@ -51,12 +51,12 @@ impl Swarm {
             seed: world.seed,
             first_psn: world.first_psn,
         };
-        let mut pair = Pair::over(world.network, config);
+        let mut pair = Pair::sharing(world.network, config, world.nics);
         pair.add_loopback();
         if let Some((units, packets)) = world.lowar_buffers {
-            for host in [0, 1] {
+            for host in 0..pair.nics() {
                 let mtu = world.mtu.bytes() as usize;
-                pair.sim.nic(host).shim_pools().lowar.provide_some(mtu, units, packets);
+                pair.nic(host).shim_pools().lowar.provide_some(mtu, units, packets);
             }
         }
         let mut swarm = Swarm {
@@ -65,36 +65,39 @@ impl Swarm {
             lowar_random: Random::stream(world.seed, 59),
             changing: Vec::new(),
             cc_random: Random::stream(world.seed, 61),
-            pair,
             qps: Vec::new(),
             grounds: Vec::new(),
             queues: Vec::new(),
             cqs: Vec::new(),
             windows: Vec::new(),
-            ahs: [Vec::new(), Vec::new()],
+            sharing_random: Random::stream(world.seed, 63),
+            ahs: vec![Vec::new(); pair.nics()],
             members: [Vec::new(), Vec::new()],
             life: 1,
+            pair,
             done: super::Passed::default(),
             world,
         };
         swarm.make_cqs()?;
-        let shared = [swarm.make_srq(0)?, swarm.make_srq(1)?];
+        let shared = (0..swarm.pair.nics()).map(|nic| swarm.make_srq(nic)).collect::<Result<Vec<_>, _>>()?;
         let (rc, uc, ud) = (swarm.world.rc, swarm.world.uc, swarm.world.ud);
         for kind in [QpKind::Rc].repeat(rc).into_iter().chain([QpKind::Uc].repeat(uc)) {
             let first = swarm.random.below(2) as usize;
             let second = if swarm.random.chance(swarm.world.loopback) { first } else { 1 - first };
+            let [first, second] = [first, second].map(|host| swarm.any_nic(host));
             let [ours, theirs] = swarm.draw_offers(kind);
-            let ends = [swarm.make_qp(kind, first, shared, ours)?, swarm.make_qp(kind, second, shared, theirs)?];
+            let ends = [swarm.make_qp(kind, first, &shared, ours)?, swarm.make_qp(kind, second, &shared, theirs)?];
             swarm.connect(kind, ends)?;
         }
         for _ in 0..ud {
             let host = swarm.random.below(2) as usize;
-            let q = swarm.make_qp(QpKind::Ud, host, shared, Transport::Rc)?;
+            let host = swarm.any_nic(host);
+            let q = swarm.make_qp(QpKind::Ud, host, &shared, Transport::Rc)?;
             let end = (host, swarm.qps[q].qpn);
             swarm.pair.ready(QpKind::Ud, &[end]).map_err(|e| e.to_string())?;
             for (members, group) in swarm.members.iter_mut().zip(groups(swarm.world.network.ipv6)) {
                 if swarm.random.chance(0.5) {
-                    swarm.pair.sim.nic(host).attach_multicast(end.1, group).map_err(|e| e.to_string())?;
+                    swarm.pair.nic(host).attach_multicast(end.1, group).map_err(|e| e.to_string())?;
                     members.push(q);
                 }
             }
@@ -104,9 +107,9 @@ impl Swarm {
     }
 
     fn make_cqs(&mut self) -> Result<(), String> {
-        for host in [0, 1] {
+        for host in 0..self.pair.nics() {
             for _ in 0..1 + self.random.below(3) {
-                let nic = self.pair.sim.nic(host);
+                let nic = self.pair.nic(host);
                 let id = nic.create_cq(4096);
                 let armed = self.random.chance(self.world.by_event).then_some(Notify::Next);
                 if let Some(what) = armed {
@@ -127,7 +130,7 @@ impl Swarm {
         let receives = SRQ_RECEIVES + 2 * (self.world.rc + self.world.uc) + self.world.ud;
         let ground = self.make_ground(host, receives * (self.receive_len() + 16) + 64)?;
         let pd = self.pair.sides[host].pd;
-        let nic = self.pair.sim.nic(host);
+        let nic = self.pair.nic(host);
         let id = nic.create_srq(pd, receives as u32, 16).map_err(|e| e.to_string())?;
         let limit = if self.world.by_limit { SRQ_LIMIT } else { 0 };
         let queue = Queue::new(host, ground, Some(id), limit);
@@ -150,7 +153,7 @@ impl Swarm {
         let mut ground = Ground::new(0x1_0000_0000 * (1 + self.grounds.len() as u64), size);
         let access = Access::LOCAL_WRITE | Access::REMOTE | Access::MW_BIND;
         let pd = self.pair.sides[host].pd;
-        let nic = self.pair.sim.nic(host);
+        let nic = self.pair.nic(host);
         let other = nic.alloc_pd();
         let mut register = |pd, access| nic.reg_mr(pd, &ground.buffer, access).map_err(|e| e.to_string());
         ground.key = register(pd, access)?;
@@ -162,7 +165,7 @@ impl Swarm {
         Ok(self.grounds.len() - 1)
     }
 
-    fn make_qp(&mut self, kind: QpKind, host: usize, shared: [usize; 2], offers: Transport) -> Result<usize, String> {
+    fn make_qp(&mut self, kind: QpKind, host: usize, shared: &[usize], offers: Transport) -> Result<usize, String> {
         let q = self.qps.len();
         let (messages, max_len) = ((self.world.messages * self.world.lives) as usize, self.world.max_len as usize);
         // What it sends from and what it is sent to, each message apart, and a range for each time a window may be bound.
@@ -185,7 +188,7 @@ impl Swarm {
         let usual = QpInit::new(kind, pd, send_cq, recv_cq, caps);
         let transport = if kind == QpKind::Rc { offers } else { usual.transport };
         let init = QpInit { srq: self.queues[queue].srq, transport, ..usual };
-        let qpn = self.pair.sim.nic(host).create_qp(&init).map_err(|e| e.to_string())?;
+        let qpn = self.pair.nic(host).create_qp(&init).map_err(|e| e.to_string())?;
         if !srq {
             self.queues[queue].owner = Some(qpn);
         }
@@ -216,7 +219,7 @@ impl Swarm {
         self.draw_congestion_control(q)?;
         for _ in 0..if kind == QpKind::Rc { self.world.windows } else { 0 } {
             let kind = if self.random.chance(0.5) { WindowType::Type1 } else { WindowType::Type2B };
-            let key = self.pair.sim.nic(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;
+            let key = self.pair.nic(host).alloc_mw(pd, kind).map_err(|e| e.to_string())?;
             self.windows.push(Window::new(q, kind, key));
         }
         Ok(q)
@@ -234,24 +237,39 @@ impl Swarm {
         Ok(())
     }
 
-    /// Address handles of each host: for itself and the other one, then for the groups.
+    /// A NIC of a host.
+    fn any_nic(&mut self, host: usize) -> usize {
+        let nics: Vec<usize> = (0..self.pair.nics()).filter(|&nic| self.pair.host_of(nic) == host).collect();
+        match nics[..] {
+            [nic] => nic,
+            _ => nics[self.sharing_random.below(nics.len() as u64) as usize],
+        }
+    }
+
+    /// Address handles of each NIC: for both hosts, then for the groups.
     fn make_addresses(&mut self) -> Result<(), String> {
-        for host in [0, 1] {
-            let pd = self.pair.sides[host].pd;
+        for nic in 0..self.pair.nics() {
+            let (pd, host) = (self.pair.sides[nic].pd, self.pair.host_of(nic));
             let network = self.world.network;
             let hosts = [0, 1].map(|to| (network.address(to).0, network.next_hop(host, to))).into_iter();
             for (i, (ip, mac)) in hosts.chain(groups(network.ipv6).map(|g| (g, MacAddr([0; 6])))).enumerate() {
                 let attr = AddressAttr::new(ip, mac, 0, i as u32);
-                let ah: AhId = self.pair.sim.nic(host).create_ah(pd, &attr).map_err(|e| e.to_string())?;
-                self.ahs[host].push(ah);
+                let ah: AhId = self.pair.nic(nic).create_ah(pd, &attr).map_err(|e| e.to_string())?;
+                self.ahs[nic].push(ah);
             }
         }
         Ok(())
     }
 
-    /// The queue pair with a number.
+    /// The queue pair of a host with a number, which no other NIC behind the host's port has.
+    pub(super) fn qp_at(&self, host: usize, qpn: Qpn) -> Result<usize, String> {
+        let found = self.qps.iter().position(|qp| self.pair.host_of(qp.host) == host && qp.qpn == qpn);
+        found.ok_or_else(|| format!("host {host} has no queue pair {qpn:?}"))
+    }
+
+    /// The queue pair of a NIC with a number.
     pub(super) fn qp_of(&self, host: usize, qpn: Qpn) -> Result<usize, String> {
         let found = self.qps.iter().position(|qp| qp.host == host && qp.qpn == qpn);
-        found.ok_or_else(|| format!("host {host} has no queue pair {qpn:?}"))
+        found.ok_or_else(|| format!("NIC {host} has no queue pair {qpn:?}"))
     }
 }

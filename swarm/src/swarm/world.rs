@@ -10,6 +10,9 @@ use softnic_wire::{PathMtu, Psn};
 
 use super::congestion::SLOWEST;
 
+/// The share of worlds where several NICs are behind one port.
+const SHARED_PORTS: f64 = 0.125;
+
 /// The world of a seed.
 #[derive(Debug, Clone)]
 pub struct World {
@@ -19,6 +22,8 @@ pub struct World {
     pub(super) rate: u64,
     pub(super) rtt: Duration,
     pub(super) network: Network,
+    /// How many NICs share the port of each host.
+    pub(super) nics: [usize; 2],
     pub(super) faults: Spec,
     /// Faults stop then.
     pub(super) faults_until: Duration,
@@ -147,6 +152,7 @@ impl World {
         }
         World {
             seed,
+            nics: draw_nics(&mut Random::stream(seed, 112)),
             mtu,
             rate,
             rtt,
@@ -196,6 +202,15 @@ fn draw_network(r: &mut Random) -> Network {
     let between = [Between::Link, Between::Link, Between::Switch, Between::LeafSpine][r.below(4) as usize];
     let faulty_hop = r.below(between.hops() as u64) as usize;
     Network { between, ipv6: r.chance(0.4), faulty_hop }
+}
+
+/// How many NICs share the port of each host.
+fn draw_nics(r: &mut Random) -> [usize; 2] {
+    if r.chance(1.0 - SHARED_PORTS) {
+        return [1, 1];
+    }
+    let (few, many) = (1 + r.below(3) as usize, 2 + r.below(3) as usize);
+    if r.chance(0.5) { [few, many] } else { [many, few] }
 }
 
 /// How many offer LoWAR, and what they have for it: often too little for all. Sometimes many connections share it.

@@ -11,7 +11,6 @@ use crate::c_result::status;
 use crate::calls::post::{InlineRoom, datagram, sges};
 use crate::codes::flags_of;
 use crate::errno::Errno;
-use crate::fork;
 use crate::objects::building::{Building, Built, Source};
 use crate::objects::queue_pair::{BuilderTable, Qp};
 use crate::objects::window;
@@ -70,7 +69,7 @@ extern "C" fn start(qp: &Qp) {
     building.requests.clear();
     building.sges.clear();
     building.inline.clear();
-    building.error = fork::check().err();
+    building.error = qp.ours.made_in.check().err();
 }
 
 fn unlock(qp: &Qp) {

@@ -33,6 +33,7 @@ unsafe fn count_of<'a>(kind: c_int, element: usize) -> Option<&'a Unacknowledged
 /// `ibv_get_async_event`.
 pub(crate) extern "C" fn get_async(context: ContextPtr<'_>, event: &mut ibv_async_event) -> c_int {
     minus_one(|| {
+        context.check_process()?;
         let queue = &context.ours.events;
         let took = |kind, element| {
             // SAFETY: the object is there: it is only freed after `forget`, which waits for the lock that is held now.
@@ -65,6 +66,7 @@ pub(crate) extern "C" fn get_completion(
     cq_context: &mut *mut c_void,
 ) -> c_int {
     minus_one(|| {
+        channel.ours.made_in.check()?;
         loop {
             let took = |name: u64| {
                 let found = std::ptr::with_exposed_provenance::<Cq>(name as usize);

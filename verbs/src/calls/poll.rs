@@ -7,12 +7,11 @@ use softnic_runtime::api::{Completion, PartialReason};
 use crate::abi::*;
 use crate::codes::{opcode_code, status_code};
 use crate::errno::Errno;
-use crate::fork;
 use crate::objects::completion_queue::{Cq, CqReaders};
 
 /// `ibv_poll_cq`.
 pub(crate) extern "C" fn poll(cq: &Cq, max: c_int, mut out: *mut ibv_wc) -> c_int {
-    if max <= 0 || fork::check().is_err() {
+    if max <= 0 || cq.ours.made_in.check().is_err() {
         return if max == 0 { 0 } else { -1 };
     }
     let taken = cq.ours.queue.poll_each(max as usize, |completion| {
@@ -120,7 +119,7 @@ extern "C" fn start_poll(cq: &Cq, attr: *mut c_void) -> c_int {
     if asks {
         return libc::EINVAL;
     }
-    if let Err(Errno(e)) = fork::check() {
+    if let Err(Errno(e)) = cq.ours.made_in.check() {
         return e;
     }
     // SAFETY: zeroed memory is a mutex that nobody holds; it lies still as long as the queue lives.

@@ -7,7 +7,7 @@ use softnic_runtime::api::{Data, Datagram, MAX_INLINE, Qpn, RecvWr, SendOp, Send
 use crate::abi::*;
 use crate::codes::flags_of;
 use crate::errno::Errno;
-use crate::fork;
+use crate::fork::Generation;
 use crate::objects::address::Ah;
 use crate::objects::queue_pair::Qp;
 use crate::objects::shared_receive::Srq;
@@ -35,15 +35,16 @@ pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a 
     }
 }
 
-/// Posts a list of work requests up to the first that is refused, which `bad` is set to.
+/// Posts a list of work requests to a queue of the process `made_in` up to the first that is refused, which `bad` is set to.
 #[inline]
 fn post_list<W>(
+    made_in: Generation,
     mut wr: *mut W,
     bad: &mut *mut W,
     next: impl Fn(&W) -> *mut W,
     mut post: impl FnMut(&W) -> Result<(), Errno>,
 ) -> c_int {
-    if let Err(Errno(e)) = fork::check() {
+    if let Err(Errno(e)) = made_in.check() {
         *bad = wr;
         return e;
     }
@@ -61,7 +62,7 @@ fn post_list<W>(
 /// `ibv_post_send`.
 pub(crate) extern "C" fn send(qp: &Qp, wr: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> c_int {
     let mut written = false;
-    let result = post_list(wr, bad, |wr| wr.next, |wr| write(qp, wr).inspect(|()| written = true));
+    let result = post_list(qp.ours.made_in, wr, bad, |wr| wr.next, |wr| write(qp, wr).inspect(|()| written = true));
     if written {
         qp.ours.qp.ring_doorbell();
     }
@@ -78,7 +79,7 @@ pub(crate) extern "C" fn recv(qp: &Qp, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_
         written = true;
         Ok(())
     };
-    let result = post_list(wr, bad, |wr| wr.next, post);
+    let result = post_list(qp.ours.made_in, wr, bad, |wr| wr.next, post);
     if written {
         qp.ours.qp.ring_doorbell();
     }
@@ -92,7 +93,7 @@ pub(crate) extern "C" fn srq_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mu
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
         Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, deadline: None })?)
     };
-    post_list(wr, bad, |wr| wr.next, post)
+    post_list(srq.ours.made_in, wr, bad, |wr| wr.next, post)
 }
 
 /// Writes a send work request behind the others.

@@ -8,7 +8,6 @@ use crate::abi::*;
 use crate::c_result::{minus_one, status};
 use crate::codes::mtu_code;
 use crate::errno::Errno;
-use crate::fork;
 use crate::gid::gid_of;
 use crate::limits::{MAX_CQE, MAX_QP_WR, MAX_RD_ATOMIC};
 use crate::objects::context::{Context, ContextPtr};
@@ -165,6 +164,7 @@ fn port_attr(context: &Context) -> ibv_port_attr {
 /// `query_port` of the context: structs of any length.
 pub(crate) extern "C" fn port(context: ContextPtr<'_>, port: u8, out: *mut c_void, size: usize) -> c_int {
     status(|| {
+        context.check_process()?;
         check_port(port.into())?;
         // SAFETY: the program has a struct of `size` bytes.
         unsafe { put(&port_attr(&context), out, size) };
@@ -184,6 +184,7 @@ pub(crate) fn gid_table_len(addresses: &[IpAddr]) -> usize {
 
 /// The address at an index of the GID table; `None` where the entry is empty.
 fn address_at(context: &Context, port: u32, index: usize) -> Result<Option<IpAddr>, Errno> {
+    context.ours.made_in.check()?;
     check_port(port)?;
     let addresses = context.nic().runtime.addresses();
     match index < gid_table_len(&addresses) {
@@ -242,7 +243,7 @@ pub(crate) extern "C" fn gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    if flags != 0 || size == 0 || fork::check().is_err() {
+    if flags != 0 || size == 0 || context.check_process().is_err() {
         return -(libc::EINVAL as isize);
     }
     let addresses = context.nic().runtime.addresses();

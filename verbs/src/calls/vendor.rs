@@ -84,6 +84,9 @@ fn transport(qp_type: c_int) -> Option<&'static str> {
 
 /// `softnicdv_query_qp`.
 pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_int {
+    if let Err(Errno(e)) = qp.ours.made_in.check() {
+        return e;
+    }
     let mut name = [0; 32];
     let transport = match qp.ours.qp.choice() {
         Some(Choice::Agreed) => qp.ours.qp.transport().name(),
@@ -103,6 +106,7 @@ pub(crate) extern "C" fn query_qp(qp: &Qp, attr: &mut softnicdv_qp_attr) -> c_in
 /// `secret` is `len` bytes.
 pub(crate) unsafe extern "C" fn set_qp_secret(qp: &Qp, secret: *const u8, len: usize) -> c_int {
     status(|| {
+        qp.ours.made_in.check()?;
         if secret.is_null() || len > Secret::MAX {
             return Err(Errno::EINVAL);
         }
@@ -127,6 +131,7 @@ pub(crate) unsafe extern "C" fn query_counters(
     count: &mut usize,
 ) -> c_int {
     status(|| {
+        context.check_process()?;
         let counters = context.nic().runtime.counters();
         let mut n = 0;
         for (name, value) in counters.iter() {

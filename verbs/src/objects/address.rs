@@ -123,7 +123,11 @@ pub(crate) extern "C" fn init_from_wc(
     grh: &ibv_grh,
     attr: &mut ibv_ah_attr,
 ) -> c_int {
-    minus_one(|| back(&context, port, wc, grh).map(|found| *attr = found))
+    minus_one(|| {
+        context.check_process()?;
+        *attr = back(&context, port, wc, grh)?;
+        Ok(())
+    })
 }
 
 /// `ibv_create_ah_from_wc`.
@@ -142,6 +146,7 @@ pub(crate) extern "C" fn resolve_l2(
     vid: Option<&mut u16>,
 ) -> c_int {
     status(|| {
+        context.check_process()?;
         let (_, path) = path(&context, attr, 0)?;
         *mac = path.dst_mac.0;
         if let Some(vid) = vid {

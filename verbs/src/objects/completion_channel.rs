@@ -6,6 +6,7 @@ use softnic_runtime::api::CompletionChannel;
 
 use crate::abi::*;
 use crate::c_result::{pointer, status};
+use crate::fork::Generation;
 use crate::objects::context::ContextPtr;
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::users::Users;
@@ -18,6 +19,8 @@ pub(crate) struct Channel {
 }
 
 pub(crate) struct ChannelOurs {
+    /// The process that made it.
+    pub(crate) made_in: Generation,
     pub(crate) channel: CompletionChannel,
     pub(crate) users: Users,
 }
@@ -34,9 +37,13 @@ impl Object for Channel {
 /// `ibv_create_comp_channel`.
 pub(crate) extern "C" fn create(context: ContextPtr<'_>) -> *mut ibv_comp_channel {
     pointer(|| {
+        context.check_process()?;
         let channel = CompletionChannel::new()?;
         let base = ibv_comp_channel { context: context.as_c(), fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
-        let channel = Box::new(Channel { base, ours: ChannelOurs { channel, users: Users::default() } });
+        let channel = Box::new(Channel {
+            base,
+            ours: ChannelOurs { made_in: Generation::current(), channel, users: Users::default() },
+        });
         handle::add(&*channel);
         Ok(channel)
     })

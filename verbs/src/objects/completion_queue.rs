@@ -9,6 +9,7 @@ use softnic_runtime::api::{Completion, CompletionQueue, Notify};
 use crate::abi::*;
 use crate::c_result::{check_memory, status};
 use crate::errno::Errno;
+use crate::fork::Generation;
 use crate::limits::MAX_CQE;
 use crate::objects::completion_channel::Channel;
 use crate::objects::context::ContextPtr;
@@ -60,6 +61,8 @@ pub(crate) struct Cq {
 }
 
 pub(crate) struct CqOurs {
+    /// The process that made it.
+    pub(crate) made_in: Generation,
     pub(crate) queue: CompletionQueue,
     pub(crate) users: Users,
     pub(crate) completion_events: Unacknowledged,
@@ -109,6 +112,7 @@ pub(crate) fn make(
     vector: u32,
     readers: CqReaders,
 ) -> Result<Box<Cq>, Errno> {
+    context.check_process()?;
     if cqe == 0 || cqe > MAX_CQE || vector != 0 {
         return Err(Errno::EINVAL);
     }
@@ -135,6 +139,7 @@ pub(crate) fn make(
     };
     let base = ibv_cq_ex { cq, comp_mask: 0, status: AtomicI32::new(0), wr_id: 0.into(), readers };
     let ours = CqOurs {
+        made_in: context.ours.made_in,
         queue,
         users: Users::default(),
         completion_events: Unacknowledged::default(),
@@ -183,6 +188,7 @@ pub(crate) extern "C" fn resize(cq: Pointer<Cq>, cqe: c_int) -> c_int {
 /// `ibv_req_notify_cq`.
 pub(crate) extern "C" fn req_notify(cq: &Cq, solicited_only: c_int) -> c_int {
     status(|| {
+        cq.ours.made_in.check()?;
         cq.ours.queue.arm(if solicited_only == 0 { Notify::Next } else { Notify::Solicited });
         Ok(())
     })

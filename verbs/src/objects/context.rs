@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::abi::*;
 use crate::c_result::status;
 use crate::errno::Errno;
-use crate::fork;
+use crate::fork::Generation;
 use crate::objects::device::Device;
 use crate::objects::event_queue::EventQueue;
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
@@ -27,6 +27,8 @@ pub(crate) struct Context {
 }
 
 pub(crate) struct Ours {
+    /// The process that opened it.
+    pub(crate) made_in: Generation,
     pub(crate) device: &'static Device,
     pub(crate) nics: Arc<Nics>,
     pub(crate) events: Arc<EventQueue>,
@@ -66,6 +68,11 @@ impl ContextPtr<'_> {
 
     pub(crate) fn as_c(self) -> *mut ibv_context {
         self.0.as_ptr()
+    }
+
+    /// Refuses a context that the parent of a fork opened.
+    pub(crate) fn check_process(self) -> Result<(), Errno> {
+        self.ours.made_in.check()
     }
 
     /// Refuses an object of another NIC.
@@ -113,7 +120,6 @@ impl Context {
         ops: [Function; 32],
         extend: fn(ibv_context) -> UntypedVerbsContext,
     ) -> Result<*mut ibv_context, Errno> {
-        fork::check()?;
         let (nics, events) = (device.open()?, Arc::new(EventQueue::new()?));
         let command = File::open("/dev/null")?;
         device.nic(&nics).owners.add_context(&events);
@@ -126,7 +132,8 @@ impl Context {
             mutex: Default::default(),
             abi_compat: usize::MAX,
         };
-        let ours = Ours { device, nics, events, alive: Mutex::default(), _command: command };
+        let ours =
+            Ours { made_in: Generation::current(), device, nics, events, alive: Mutex::default(), _command: command };
         let context = Box::into_raw(Box::new(Context { ext: extend(context), zeros: [0; 64], ours }));
         // SAFETY: it was just made.
         let context = unsafe { &mut (*context).ext.context };

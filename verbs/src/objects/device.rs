@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use softnic_runtime::api::{DeviceSpec, MacAddr, OpenError, OwnAddresses, SHM_MAC};
@@ -12,9 +13,11 @@ use crate::abi::*;
 use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
+use crate::fork::Generation;
 use crate::message::say;
 use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
+use crate::per_process::PerProcess;
 
 /// A device, as a program has it.
 #[repr(C)]
@@ -37,12 +40,12 @@ unsafe impl Send for Device {}
 /// NICs that are opened together: one, or the two ends of a wire in memory.
 struct Group {
     spec: DeviceSpec,
-    open: Mutex<Weak<Nics>>,
+    open: PerProcess<Mutex<Weak<Nics>>>,
 }
 
 impl Group {
-    fn open(&self) -> MutexGuard<'_, Weak<Nics>> {
-        self.open.lock().unwrap_or_else(|p| p.into_inner())
+    fn open(&self) -> MutexGuard<'static, Weak<Nics>> {
+        self.open.get().lock().unwrap_or_else(|p| p.into_inner())
     }
 }
 
@@ -103,7 +106,7 @@ impl Device {
     /// The devices of a specification; the first of them is number `first` of the process.
     pub(crate) fn all_of(spec: &DeviceSpec, first: usize) -> impl Iterator<Item = Device> {
         // A process has few, for ever.
-        let group: &'static Group = Box::leak(Box::new(Group { spec: spec.clone(), open: Mutex::new(Weak::new()) }));
+        let group: &'static Group = Box::leak(Box::new(Group { spec: spec.clone(), open: PerProcess::new() }));
         let macs = macs(spec).into_iter().enumerate();
         macs.map(move |(place, mac)| Device::new(first + place, place, mac, group))
     }
@@ -184,7 +187,10 @@ impl Device {
         if let Some(nics) = open.upgrade() {
             return Ok(nics);
         }
-        let options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
+        let mut options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
+        if Generation::current().is_child() {
+            options.pcap = options.pcap.map(capture_of_child);
+        }
         let nics = Nics::open(&self.group.spec, &options).map_err(|e| {
             say(format_args!("{e}"));
             errno_of(&e)
@@ -209,6 +215,13 @@ impl Device {
     pub(crate) fn nic<'a>(&self, nics: &'a Nics) -> &'a Nic {
         nics.get(self.place)
     }
+}
+
+/// The capture of a child, which must not empty that of its parent: `FILE.PID`.
+fn capture_of_child(parents: PathBuf) -> PathBuf {
+    let mut name = parents.into_os_string();
+    name.push(format!(".{}", std::process::id()));
+    name.into()
 }
 
 /// What a program is told, beside the line that a person reads.

@@ -76,7 +76,10 @@ fn new(
 
 /// `ibv_alloc_pd`.
 pub(crate) extern "C" fn alloc(context: ContextPtr<'_>) -> *mut ibv_pd {
-    pointer(|| Ok(new(context, context.nic().runtime.alloc_pd(), None)))
+    pointer(|| {
+        context.check_process()?;
+        Ok(new(context, context.nic().runtime.alloc_pd(), None))
+    })
 }
 
 /// `ibv_dealloc_pd`, of parent domains too.
@@ -99,6 +102,7 @@ pub(crate) extern "C" fn dealloc(pd: Pointer<Pd>) -> c_int {
 pub(crate) extern "C" fn alloc_td(context: ContextPtr<'_>, mask: &u32) -> *mut ibv_td {
     pointer(|| match *mask {
         0 => {
+            context.check_process()?;
             let td = Box::new(Td { base: ibv_td { context: context.as_c() }, users: Users::default() });
             handle::add(&*td);
             Ok(td)
@@ -120,6 +124,7 @@ pub(crate) extern "C" fn dealloc_td(td: Pointer<Td>) -> c_int {
 /// `ibv_alloc_parent_domain`. Allocators are never asked: queues are the library's own memory, as the verb allows.
 pub(crate) extern "C" fn alloc_parent(context: ContextPtr<'_>, attr: &ibv_parent_domain_init_attr) -> *mut ibv_pd {
     pointer(|| {
+        context.check_process()?;
         // Allocators and a context for them.
         if attr.comp_mask & !3 != 0 {
             return Err(Errno::EINVAL);

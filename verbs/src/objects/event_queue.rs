@@ -9,6 +9,7 @@ use softnic_runtime::api::{Event, Qpn};
 
 use crate::abi::*;
 use crate::errno::Errno;
+use crate::fork::Generation;
 
 /// What an event is about, by the NIC's name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,10 +51,17 @@ pub(crate) fn of(event: Event) -> Option<(c_int, Option<Subject>)> {
 }
 
 /// Events that a program took and has not acknowledged: their object may not go meanwhile.
-#[derive(Default)]
 pub(crate) struct Unacknowledged {
+    /// The process that made the object.
+    made_in: Generation,
     count: Mutex<u64>,
     none: Condvar,
+}
+
+impl Default for Unacknowledged {
+    fn default() -> Unacknowledged {
+        Unacknowledged { made_in: Generation::current(), count: Mutex::default(), none: Condvar::default() }
+    }
 }
 
 impl Unacknowledged {
@@ -65,8 +73,11 @@ impl Unacknowledged {
         *self.count() += 1;
     }
 
-    /// More than were taken are a mistake of the program, which does no harm.
+    /// More than were taken are a mistake of the program, which does no harm. In the child of a fork nobody waits for events of the parent's objects.
     pub(crate) fn acknowledge(&self, events: u64) {
+        if self.made_in.check().is_err() {
+            return;
+        }
         let mut count = self.count();
         *count = count.saturating_sub(events);
         if *count == 0 {

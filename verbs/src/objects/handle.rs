@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::abi::ibv_context;
 use crate::errno::Errno;
+use crate::fork::Generation;
+use crate::per_process::PerProcess;
 
 /// Kinds of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,10 +39,17 @@ pub(crate) trait Object {
 }
 
 /// The handle of each object that is there, and its context.
-static ALIVE: Mutex<BTreeMap<(ObjectKind, usize), (u32, usize)>> = Mutex::new(BTreeMap::new());
+type Alive = BTreeMap<(ObjectKind, usize), (u32, usize)>;
 
-fn alive() -> MutexGuard<'static, BTreeMap<(ObjectKind, usize), (u32, usize)>> {
-    ALIVE.lock().unwrap_or_else(|p| p.into_inner())
+static ALIVE: PerProcess<Mutex<Alive>> = PerProcess::new();
+
+fn alive() -> MutexGuard<'static, Alive> {
+    ALIVE.get().lock().unwrap_or_else(|p| p.into_inner())
+}
+
+/// There is no such object; in the child of a fork it is most likely the parent's.
+fn missing() -> Errno {
+    Errno(if Generation::current().is_child() { libc::EIO } else { libc::ENOENT })
 }
 
 /// A handle for a new object of a kind.
@@ -94,7 +103,7 @@ impl<T: Object> Pointer<T> {
     /// The object.
     ///
     /// # Errors
-    /// EINVAL for NULL, ENOENT where there is no such object under the handle that its struct has.
+    /// EINVAL for NULL, ENOENT where there is no such object under the handle that its struct has; in the child of a fork EIO.
     pub(crate) fn get(self) -> Result<&'static T, Errno> {
         self.find(&alive())
     }
@@ -113,11 +122,11 @@ impl<T: Object> Pointer<T> {
         Ok(found)
     }
 
-    fn find(self, alive: &BTreeMap<(ObjectKind, usize), (u32, usize)>) -> Result<&'static T, Errno> {
+    fn find(self, alive: &Alive) -> Result<&'static T, Errno> {
         if self.0.is_null() {
             return Err(Errno::EINVAL);
         }
-        let &(handle, _) = alive.get(&(T::KIND, self.0.addr())).ok_or(Errno(libc::ENOENT))?;
+        let &(handle, _) = alive.get(&(T::KIND, self.0.addr())).ok_or_else(missing)?;
         // SAFETY: an object is alive as long as it is on the list.
         match unsafe { T::identity(self.0) }.0 == handle {
             // SAFETY: the same. The program, which destroys it, uses it no longer than that.

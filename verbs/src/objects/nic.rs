@@ -12,6 +12,7 @@ use crate::environment::usual_transport;
 use crate::message::say;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 use crate::objects::requesters::Requesters;
+use crate::per_process::PerProcess;
 
 /// NICs that were opened together.
 pub(crate) struct Nics {
@@ -108,8 +109,8 @@ impl Owners {
 
     /// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
     fn say_once_that(&self, peer: IpAddr, why: FallbackReason) {
-        static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
-        if !lock(&SAID).insert(peer) {
+        static SAID: PerProcess<Mutex<BTreeSet<IpAddr>>> = PerProcess::new();
+        if !lock(SAID.get()).insert(peer) {
             return;
         }
         let transport = usual_transport();
@@ -134,8 +135,8 @@ impl Owners {
 
 /// Tells whoever reads stderr that a peer is refused, at most once.
 fn say_once_that_refused(peer: IpAddr, why: FallbackReason) {
-    static SAID: Mutex<BTreeSet<IpAddr>> = Mutex::new(BTreeSet::new());
-    if !lock(&SAID).insert(peer) {
+    static SAID: PerProcess<Mutex<BTreeSet<IpAddr>>> = PerProcess::new();
+    if !lock(SAID.get()).insert(peer) {
         return;
     }
     match why {

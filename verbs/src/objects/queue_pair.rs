@@ -12,6 +12,7 @@ use crate::c_result::{check_memory, status};
 use crate::codes::state_code;
 use crate::environment::environment;
 use crate::errno::Errno;
+use crate::fork::Generation;
 use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size};
 use crate::objects::building::Builder;
 use crate::objects::completion_queue::Cq;
@@ -65,6 +66,8 @@ pub(crate) struct Qp {
 }
 
 pub(crate) struct QpOurs {
+    /// The process that made it.
+    pub(crate) made_in: Generation,
     pub(crate) qp: QueuePair,
     pub(crate) kind: QpKind,
     pub(crate) cap: ibv_qp_cap,
@@ -220,6 +223,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
         events_completed: 0,
     };
     let ours = QpOurs {
+        made_in: Generation::current(),
         qp,
         kind,
         cap: *cap,

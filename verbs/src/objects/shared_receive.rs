@@ -5,6 +5,7 @@ use softnic_runtime::api::{MAX_SGE, SharedReceiveQueue};
 use crate::abi::*;
 use crate::c_result::{check_memory, pointer, status};
 use crate::errno::Errno;
+use crate::fork::Generation;
 use crate::limits::{MAX_QP_WR, WORK_REQUEST, queue_size};
 use crate::objects::context::ContextPtr;
 use crate::objects::domain::Pd;
@@ -20,6 +21,8 @@ pub(crate) struct Srq {
 }
 
 pub(crate) struct SrqOurs {
+    /// The process that made it.
+    pub(crate) made_in: Generation,
     pub(crate) queue: SharedReceiveQueue,
     pub(crate) users: Users,
     pub(crate) async_events: Unacknowledged,
@@ -67,7 +70,8 @@ fn make(pd: Pointer<Pd>, srq_context: *mut c_void, attr: &mut ibv_srq_attr) -> R
         events_completed: 0,
     };
     let (users, async_events) = (Users::default(), Unacknowledged::default());
-    let ours = SrqOurs { queue, users, async_events, max_wr: attr.max_wr, max_sge: attr.max_sge, pd };
+    let made_in = Generation::current();
+    let ours = SrqOurs { made_in, queue, users, async_events, max_wr: attr.max_wr, max_sge: attr.max_sge, pd };
     let srq = Box::new(Srq { base, ours });
     handle::add(&*srq);
     let context = pd.context();

@@ -65,6 +65,7 @@ pub(crate) extern "C" fn dealloc(mw: Pointer<Mw>) -> c_int {
 
 /// What a window is to be bound to.
 fn request(mw: &Mw, info: &ibv_mw_bind_info, rkey: u32) -> Result<Bind, Errno> {
+    mw.pd.context().check_process()?;
     // SAFETY: NULL, or a region of the program.
     let mr = unsafe { info.mr.cast::<Mr>().as_ref() };
     let lkey = match mr {
@@ -92,6 +93,7 @@ pub(crate) extern "C" fn bind(qp: &Qp, mw: &ibv_mw, bind: &ibv_mw_bind) -> c_int
         if bind.bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
             return Err(Errno::EINVAL);
         }
+        qp.ours.made_in.check()?;
         let flags: SendFlags = flags_of(bind.send_flags);
         let key = qp.ours.qp.bind_mw(bind.wr_id, &request(mw, &bind.bind_info, 0)?, flags)?;
         mw.key.store(key, Ordering::Relaxed);

@@ -6,7 +6,6 @@ use std::ptr::null_mut;
 use super::addresses;
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::fork;
 
 /// A result, with its addresses behind it. A program has the address of `base`.
 #[repr(C)]
@@ -45,9 +44,8 @@ pub(crate) unsafe extern "C" fn get(
     hints: Option<&rdma_addrinfo>,
     out: &mut *mut rdma_addrinfo,
 ) -> c_int {
-    let checked = fork::check().map_err(LookupError::Errno);
     // SAFETY: by the contract.
-    match checked.and_then(|()| unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) }) {
+    match unsafe { look(node, service, hints.unwrap_or(&NO_HINTS)) } {
         Ok(found) => {
             *out = Box::into_raw(found).cast();
             0

@@ -4,18 +4,17 @@ use std::net::SocketAddr;
 
 use super::addresses;
 use super::devices;
-use super::id::{Id, Stage};
+use super::id::{Id, Stage, on};
 use super::ports;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::errno::Errno;
 
-/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody, and a loopback address, is every device's.
+/// `rdma_bind_addr`. A port 0 is any that is free; the address of nobody is every device's, and so is a loopback address that no device has.
 ///
 /// # Safety
 /// The address is as long as its family says.
 pub(crate) unsafe extern "C" fn bind(id: &Id, address: *const libc::sockaddr) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: by the contract.
         let address = unsafe { addresses::read(address) }?;
         bind_to(id, address)
@@ -30,15 +29,14 @@ pub(crate) fn bind_to(id: &Id, address: SocketAddr) -> Result<(), Errno> {
         }
         inner.reuse
     };
-    let device = match address.ip().to_canonical() {
-        any if addresses::is_any(any) => {
-            // Opened now, so that whoever sees the port taken finds somebody there soon.
-            devices::all()?;
-            None
-        }
-        ip => Some(devices::with_address(ip)?),
+    let ip = address.ip().to_canonical();
+    // Opened now, so that whoever sees the port taken finds somebody there soon.
+    let device = match devices::with_address(ip) {
+        Ok(device) => Some(device),
+        Err(Errno(libc::EADDRNOTAVAIL)) if addresses::is_any(ip) => None,
+        Err(e) => return Err(e),
     };
-    let port = ports::take(id.space, address.ip(), address.port(), reuse)?;
+    let port = ports::take(id.space, address.ip(), device.is_none(), address.port(), reuse)?;
     let mut source = address;
     source.set_port(port.number);
     {

@@ -7,11 +7,11 @@ use super::pending::{Entry, Queue};
 use crate::abi::*;
 use crate::c_result::pointer;
 use crate::errno::Errno;
-use crate::fork;
+use crate::per_process::PerProcess;
 
 /// Channels that were destroyed, so many at most: a thread may still wait for an event of one, as that of `rping` does when its program
 /// ends.
-static GONE: Mutex<VecDeque<Box<Channel>>> = Mutex::new(VecDeque::new());
+static GONE: PerProcess<Mutex<VecDeque<Box<Channel>>>> = PerProcess::new();
 const MOST_GONE: usize = 16;
 
 /// A channel.
@@ -39,14 +39,14 @@ pub(crate) extern "C" fn create() -> *mut rdma_event_channel {
 
 /// `rdma_destroy_event_channel`. Its ids are destroyed before.
 pub(crate) extern "C" fn destroy(channel: *mut Channel) {
-    // In the child of a fork there is nobody to refuse to.
-    if fork::check().is_err() {
+    // SAFETY: it is from `create`.
+    if unsafe { &*channel }.queue.made_in.check().is_err() {
         return;
     }
-    // SAFETY: it is from `create`, and the program does not use it any more.
+    // SAFETY: the same, and the program does not use it any more.
     let channel = unsafe { Box::from_raw(channel) };
     channel.queue.drain().into_iter().for_each(Entry::refuse);
-    let mut gone = GONE.lock().unwrap_or_else(|p| p.into_inner());
+    let mut gone = GONE.get().lock().unwrap_or_else(|p| p.into_inner());
     gone.push_back(channel);
     if gone.len() > MOST_GONE {
         gone.pop_front();

@@ -87,7 +87,9 @@ pub(crate) extern "C" fn acknowledge(event: *mut CmEvent) -> c_int {
         if event.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: it is from `get_event`, and acknowledged once.
+        // SAFETY: it is from `get_event`.
+        unsafe { &*event }.waiting.made_in.check()?;
+        // SAFETY: the same, and it is acknowledged once.
         unsafe { Box::from_raw(event) }.acknowledged();
         Ok(())
     })

@@ -1,6 +1,7 @@
 //! Connections: asked for, accepted, refused, ended.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use softnic_runtime::api::Qpn;
 use softnic_runtime::api::cm::{
@@ -9,13 +10,15 @@ use softnic_runtime::api::cm::{
 };
 
 use super::event::complete;
-use super::id::{Id, Inner, Stage};
+use super::id::{Id, Inner, Stage, on};
 use super::link::Link;
 use super::qp;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::errno::Errno;
 use crate::limits::MAX_RD_ATOMIC;
+
+/// How long to wait until a message that ends a connection has left: the process may end right behind it, and nobody would send it then.
+const LEAVES_WITHIN: Duration = Duration::from_millis(200);
 
 /// What a program says when it connects or accepts, with what it leaves out filled in.
 struct ConnParams<'a> {
@@ -82,7 +85,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 /// # Safety
 /// There is as much private data as it says.
 pub(crate) unsafe extern "C" fn connect(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: by the contract.
         let params = unsafe { ConnParams::read(id, param) }?;
         match id.space {
@@ -147,7 +150,7 @@ fn ask_for_service(id: &Id, params: &ConnParams<'_>) -> Result<(), Errno> {
 /// # Safety
 /// There is as much private data as it says.
 pub(crate) unsafe extern "C" fn accept(id: &Id, param: Option<&rdma_conn_param>) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: by the contract.
         let params = unsafe { ConnParams::read(id, param) }?;
         let device = id.device()?;
@@ -202,6 +205,7 @@ fn refuse(id: &Id, reason: RejReason, private_data: &[u8]) -> Result<(), Errno> 
         }
     }
     id.inner().stage = Stage::Connecting;
+    device.manager.flush(LEAVES_WITHIN);
     Ok(())
 }
 
@@ -211,7 +215,7 @@ fn refuse(id: &Id, reason: RejReason, private_data: &[u8]) -> Result<(), Errno> 
 /// There is as much private data as it says.
 pub(crate) unsafe extern "C" fn reject(id: &Id, private_data: *const c_void, len: u8) -> c_int {
     // SAFETY: by the contract.
-    minus_one(|| refuse(id, RejReason::CONSUMER_DEFINED, unsafe { bytes(private_data, len) }))
+    on(id, || refuse(id, RejReason::CONSUMER_DEFINED, unsafe { bytes(private_data, len) }))
 }
 
 /// `rdma_reject_ece`: because of the options that the peer asked for.
@@ -220,12 +224,12 @@ pub(crate) unsafe extern "C" fn reject(id: &Id, private_data: *const c_void, len
 /// There is as much private data as it says.
 pub(crate) unsafe extern "C" fn reject_ece(id: &Id, private_data: *const c_void, len: u8) -> c_int {
     // SAFETY: by the contract.
-    minus_one(|| refuse(id, RejReason::VENDOR_OPTION_NOT_SUPPORTED, unsafe { bytes(private_data, len) }))
+    on(id, || refuse(id, RejReason::VENDOR_OPTION_NOT_SUPPORTED, unsafe { bytes(private_data, len) }))
 }
 
 /// `rdma_establish`: the program's own queue pair is ready.
 pub(crate) extern "C" fn establish(id: &Id) -> c_int {
-    minus_one(|| {
+    on(id, || {
         let device = id.device()?;
         let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
         // With a queue pair of the id's this is done when the reply is taken.
@@ -238,7 +242,7 @@ pub(crate) extern "C" fn establish(id: &Id) -> c_int {
 
 /// `rdma_disconnect`: ends a connection, or agrees to its end. The queue pair takes no more work.
 pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
-    minus_one(|| {
+    on(id, || {
         let device = id.device()?;
         let cm = id.inner().cm.ok_or(Errno::EINVAL)?;
         if id.space == PortSpace::Udp {
@@ -246,6 +250,7 @@ pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
         }
         qp::fail(id);
         device.manager.disconnect(cm)?;
+        device.manager.flush(LEAVES_WITHIN);
         complete(id)
     })
 }
@@ -253,7 +258,7 @@ pub(crate) extern "C" fn disconnect(id: &Id) -> c_int {
 /// `rdma_notify`: the program saw an event of its queue pair. The library hears of the only one that matters by itself.
 pub(crate) extern "C" fn notify(id: &Id, event: c_int) -> c_int {
     const IBV_EVENT_COMM_EST: c_int = 4;
-    minus_one(|| {
+    on(id, || {
         let device = id.device()?;
         if let (IBV_EVENT_COMM_EST, Some(qp)) = (event, id.qp()) {
             device.manager.first_data().came(Qpn::new(qp.qpn()));

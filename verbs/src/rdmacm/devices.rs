@@ -11,11 +11,11 @@ use crate::c_result::c_list;
 use crate::calls::{device_list, open};
 use crate::errno::Errno;
 use crate::exit;
-use crate::fork;
 use crate::message::say;
 use crate::objects::context::{Context, ContextPtr};
 use crate::objects::device::Device;
 use crate::objects::domain::{self, Pd};
+use crate::per_process::PerProcess;
 
 /// How long a process that ends waits until its peers are told.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -27,7 +27,7 @@ pub(crate) struct CmDevice {
     pub(crate) manager: ConnectionManager,
 }
 
-static OPEN: Mutex<Vec<(usize, &'static CmDevice)>> = Mutex::new(Vec::new());
+static OPEN: PerProcess<Mutex<Vec<(usize, &'static CmDevice)>>> = PerProcess::new();
 
 impl CmDevice {
     fn open(device: &'static Device) -> Result<CmDevice, Errno> {
@@ -50,7 +50,7 @@ impl CmDevice {
     }
 
     fn of(device: &'static Device) -> Result<&'static CmDevice, Errno> {
-        let mut open = OPEN.lock().unwrap_or_else(|p| p.into_inner());
+        let mut open = OPEN.get().lock().unwrap_or_else(|p| p.into_inner());
         if let Some((_, found)) = open.iter().find(|(index, _)| *index == device.index) {
             return Ok(found);
         }
@@ -103,14 +103,14 @@ pub(crate) fn with_address(address: IpAddr) -> Result<&'static CmDevice, Errno> 
 /// A program ends: its connections do, too.
 fn end_all() {
     // Nobody else waits for this lock any more, or it is held for ever.
-    if let Ok(open) = OPEN.try_lock() {
+    if let Ok(open) = OPEN.get().try_lock() {
         open.iter().for_each(|(_, device)| device.manager.end_all(FAREWELL));
     }
 }
 
 /// `rdma_get_devices`.
 pub(crate) extern "C" fn get(count: *mut c_int) -> *mut *mut ibv_context {
-    let devices = fork::check().and_then(|()| all()).unwrap_or_else(|e| {
+    let devices = all().unwrap_or_else(|e| {
         e.set();
         Vec::new()
     });

@@ -35,6 +35,7 @@ pub(crate) fn next(channel: &Channel) -> Result<Box<CmEvent>, Errno> {
 /// `rdma_get_cm_event`.
 pub(crate) extern "C" fn get_event(channel: &Channel, out: &mut *mut CmEvent) -> c_int {
     minus_one(|| {
+        channel.queue.made_in.check()?;
         *out = Box::into_raw(next(channel)?);
         Ok(())
     })

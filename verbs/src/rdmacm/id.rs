@@ -190,6 +190,11 @@ impl Id {
     }
 }
 
+/// A function on an id that returns 0, or -1 with errno set. The child of a fork may not use the parent's ids.
+pub(crate) fn on(id: &Id, function: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    minus_one(|| id.shared.made_in.check().and_then(|()| function()))
+}
+
 /// `rdma_create_id`. Without a channel the id waits for whatever it asks for.
 pub(crate) extern "C" fn create(
     channel: Option<&Channel>,
@@ -206,7 +211,10 @@ pub(crate) extern "C" fn create(
 pub(crate) fn make(channel: Option<&Channel>, context: *mut c_void, ps: c_int) -> Result<&'static Id, Errno> {
     space_of(ps)?;
     match channel {
-        Some(channel) => Id::new(Shared::new(&channel.queue), channel.as_c(), context, ps, false),
+        Some(channel) => {
+            channel.queue.made_in.check()?;
+            Id::new(Shared::new(&channel.queue), channel.as_c(), context, ps, false)
+        }
         None => {
             let own = Channel::new()?;
             let shared = Shared::new(&own.queue);
@@ -220,6 +228,7 @@ pub(crate) extern "C" fn destroy(id: *mut Id) -> c_int {
     minus_one(|| {
         // SAFETY: it is from `Id::new`, and the program does not use it afterwards, but to acknowledge its events.
         let this = unsafe { &*id };
+        this.shared.made_in.check()?;
         this.acknowledge_own();
         let (device, cm, listeners, groups) = {
             let mut inner = this.inner();
@@ -271,7 +280,8 @@ impl Id {
 
 /// `rdma_migrate_id`: from now on its events go to this channel; without one it waits, as one that was made without.
 pub(crate) extern "C" fn migrate(id: &Id, channel: Option<&Channel>) -> c_int {
-    minus_one(|| {
+    on(id, || {
+        channel.map_or(Ok(()), |channel| channel.queue.made_in.check())?;
         id.acknowledge_own();
         let own = if channel.is_none() { Some(Channel::new()?) } else { None };
         let to = channel.or(own.as_deref()).ok_or(Errno::EINVAL)?;

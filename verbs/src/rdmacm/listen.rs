@@ -10,11 +10,10 @@ use super::bind;
 use super::channel::Channel;
 use super::devices::{self, CmDevice};
 use super::event::next;
-use super::id::{self, Id, Stage};
+use super::id::{self, Id, Stage, on};
 use super::pending::{IdEvent, Shared};
 use super::qp;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::errno::Errno;
 
 /// As many requests as wait where a program does not say.
@@ -36,7 +35,7 @@ fn requests(listener: &Arc<Shared>, device: &'static CmDevice) -> CmSink {
 
 /// `rdma_listen`. An id without an address listens at all devices, at a port of the library's choice.
 pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
-    minus_one(|| {
+    on(id, || {
         if id.inner().stage == Stage::Idle {
             bind::bind_to(id, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0))?;
         }
@@ -80,7 +79,7 @@ pub(crate) extern "C" fn listen(id: &Id, backlog: c_int) -> c_int {
 
 /// `rdma_get_request`: waits for the next request at an id that waits. The new id waits, too.
 pub(crate) extern "C" fn get_request(listener: &Id, out: &mut *mut rdma_cm_id) -> c_int {
-    minus_one(|| {
+    on(listener, || {
         if !listener.waits() || listener.inner().stage != Stage::Listening {
             return Err(Errno::EINVAL);
         }

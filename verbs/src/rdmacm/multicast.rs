@@ -4,10 +4,9 @@ use softnic_runtime::api::cm::PortSpace;
 
 use super::addresses;
 use super::event::complete;
-use super::id::Id;
+use super::id::{Id, on};
 use super::pending::{IdEvent, Joined};
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::errno::Errno;
 
 /// A full member, which sends and hears.
@@ -32,13 +31,13 @@ fn join_group(id: &Id, address: *const libc::sockaddr, listens: bool, context: *
 
 /// `rdma_join_multicast`.
 pub(crate) extern "C" fn join(id: &Id, address: *const libc::sockaddr, context: *mut c_void) -> c_int {
-    minus_one(|| join_group(id, address, true, context))
+    on(id, || join_group(id, address, true, context))
 }
 
 /// `rdma_join_multicast_ex`.
 pub(crate) extern "C" fn join_ex(id: &Id, attr: &rdma_cm_join_mc_attr_ex, context: *mut c_void) -> c_int {
     const ADDRESS_AND_FLAGS: u32 = 3;
-    minus_one(|| match (attr.comp_mask, attr.join_flags) {
+    on(id, || match (attr.comp_mask, attr.join_flags) {
         (ADDRESS_AND_FLAGS, FULL_MEMBER) => join_group(id, attr.addr, true, context),
         (ADDRESS_AND_FLAGS, SEND_ONLY) => join_group(id, attr.addr, false, context),
         _ => Err(Errno::EINVAL),
@@ -47,7 +46,7 @@ pub(crate) extern "C" fn join_ex(id: &Id, attr: &rdma_cm_join_mc_attr_ex, contex
 
 /// `rdma_leave_multicast`.
 pub(crate) extern "C" fn leave(id: &Id, address: *const libc::sockaddr) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: the program's address is as long as its family says.
         let group = unsafe { addresses::read(address) }?.ip().to_canonical();
         let mut left = {

@@ -1,6 +1,6 @@
 //! `rdma_set_option`, and enhanced connection establishment, of which there is none.
 
-use super::id::Id;
+use super::id::{Id, on};
 use crate::abi::*;
 use crate::c_result::minus_one;
 use crate::errno::Errno;
@@ -16,7 +16,7 @@ const ACK_TIMEOUT: c_int = 3;
 /// # Safety
 /// The value is as long as it says.
 pub(crate) unsafe extern "C" fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: by the contract.
         let byte = || if len == 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(Errno::EINVAL) };
         let number = || match len == size_of::<c_int>() {

@@ -14,6 +14,7 @@ use super::devices::CmDevice;
 use super::ports::Port;
 use crate::abi::c_int;
 use crate::errno::Errno;
+use crate::fork::Generation;
 use crate::objects::event_queue::{Unacknowledged, wait_readable};
 
 /// Something that happened to an id.
@@ -63,6 +64,8 @@ pub(crate) struct Joined {
 
 /// The queue of a channel.
 pub(crate) struct Queue {
+    /// The process that made it.
+    pub(crate) made_in: Generation,
     entries: Mutex<VecDeque<Entry>>,
     /// Blocking, as programs expect: who does not want that sets O_NONBLOCK, which is asked for when there is nothing.
     fd: OwnedFd,
@@ -70,7 +73,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new() -> Result<Queue, Errno> {
-        Ok(Queue { entries: Mutex::default(), fd: eventfd(0, EventfdFlags::CLOEXEC)? })
+        Ok(Queue { made_in: Generation::current(), entries: Mutex::default(), fd: eventfd(0, EventfdFlags::CLOEXEC)? })
     }
 
     pub(crate) fn fd(&self) -> c_int {
@@ -133,6 +136,8 @@ impl Queue {
 
 /// What threads of the library know of an id: where its events go.
 pub(crate) struct Shared {
+    /// The process that has it.
+    pub(crate) made_in: Generation,
     /// `None` when it is destroyed.
     queue: Mutex<Option<Arc<Queue>>>,
     /// The address of the id, or 0.
@@ -143,6 +148,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(queue: &Arc<Queue>) -> Arc<Shared> {
         Arc::new(Shared {
+            made_in: Generation::current(),
             queue: Mutex::new(Some(Arc::clone(queue))),
             me: AtomicUsize::new(0),
             unacknowledged: Unacknowledged::default(),

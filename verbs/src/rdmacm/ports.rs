@@ -9,9 +9,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use softnic_runtime::api::cm::PortSpace;
+use softnic_runtime::forked::Kept;
 use softnic_runtime::{Generator, OsRandom};
 
-use super::addresses;
 use crate::errno::Errno;
 
 /// Ports that are given out where a program does not care, as Linux has them.
@@ -23,17 +23,23 @@ const TRIES: usize = 1000;
 /// A port that is ours as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Port {
-    /// `None` when it is shared with somebody who has it.
-    _holder: Option<UnixDatagram>,
+    /// `None` when it is shared with somebody who has it. A child of a fork lets go of it.
+    _holder: Option<Kept<UnixDatagram>>,
     pub(crate) number: u16,
 }
 
-/// Takes a port of an address; 0 takes any. With `reuse` it may be somebody else's too.
+/// Takes a port of an address, which may be that of all devices; 0 takes any. With `reuse` it may be somebody else's too.
 ///
 /// # Errors
 /// As in Linux a port that somebody has at the same address is EADDRINUSE. Where one of the two has it at all addresses, it is EADDRNOTAVAIL;
 /// here that is seen by the second alone who asks for one address, or for all of them again.
-pub(crate) fn take(space: PortSpace, address: IpAddr, port: u16, reuse: bool) -> Result<Port, Errno> {
+pub(crate) fn take(
+    space: PortSpace,
+    address: IpAddr,
+    of_all_devices: bool,
+    port: u16,
+    reuse: bool,
+) -> Result<Port, Errno> {
     if port != 0 {
         let everywhere = |any: IpAddr| any != address && matches!(hold(space, any, port), Err(Errno(libc::EADDRINUSE)));
         if !reuse && [IpAddr::from([0; 4]), IpAddr::from([0u16; 8])].into_iter().any(everywhere) {
@@ -42,7 +48,7 @@ pub(crate) fn take(space: PortSpace, address: IpAddr, port: u16, reuse: bool) ->
         return match hold(space, address, port) {
             Ok(holder) => Ok(Port { _holder: Some(holder), number: port }),
             Err(Errno(libc::EADDRINUSE)) if reuse => Ok(Port { _holder: None, number: port }),
-            Err(Errno(libc::EADDRINUSE)) if addresses::is_any(address) => Err(Errno(libc::EADDRNOTAVAIL)),
+            Err(Errno(libc::EADDRINUSE)) if of_all_devices => Err(Errno(libc::EADDRNOTAVAIL)),
             Err(e) => Err(e),
         };
     }
@@ -58,9 +64,9 @@ pub(crate) fn take(space: PortSpace, address: IpAddr, port: u16, reuse: bool) ->
     Err(Errno(libc::EADDRNOTAVAIL))
 }
 
-fn hold(space: PortSpace, address: IpAddr, port: u16) -> Result<UnixDatagram, Errno> {
+fn hold(space: PortSpace, address: IpAddr, port: u16) -> Result<Kept<UnixDatagram>, Errno> {
     let name = SocketAddr::from_abstract_name(format!("softnic-port/{space:?}/{address}/{port}"))?;
-    UnixDatagram::bind_addr(&name).map_err(|e| match e.kind() {
+    UnixDatagram::bind_addr(&name).map(Kept::new).map_err(|e| match e.kind() {
         ErrorKind::AddrInUse => Errno(libc::EADDRINUSE),
         _ => e.into(),
     })
@@ -73,25 +79,25 @@ mod tests {
     #[test]
     fn a_port_is_given_once_and_again_when_it_is_free() {
         let address = IpAddr::from([10, 9, 8, 7]);
-        let port = take(PortSpace::Tcp, address, 0, false).unwrap();
+        let port = take(PortSpace::Tcp, address, false, 0, false).unwrap();
         assert!(port.number >= FIRST);
-        let again = |space, reuse| take(space, address, port.number, reuse).map(|p| p.number);
+        let again = |space, reuse| take(space, address, false, port.number, reuse).map(|p| p.number);
         assert_eq!(again(PortSpace::Tcp, false), Err(Errno(libc::EADDRINUSE)));
         assert_eq!(again(PortSpace::Tcp, true), Ok(port.number));
         assert_eq!(again(PortSpace::Udp, false), Ok(port.number), "the other space has its own");
         let number = port.number;
         drop(port);
-        assert_eq!(take(PortSpace::Tcp, address, number, false).map(|p| p.number), Ok(number));
+        assert_eq!(take(PortSpace::Tcp, address, false, number, false).map(|p| p.number), Ok(number));
     }
 
     #[test]
     fn a_port_of_all_addresses_is_not_available_to_others() {
         let (any, address) = (IpAddr::from([0; 4]), IpAddr::from([10, 9, 8, 6]));
-        let port = take(PortSpace::Tcp, any, 0, false).unwrap();
+        let port = take(PortSpace::Tcp, any, true, 0, false).unwrap();
         for second in [any, address, IpAddr::from([0u16; 8])] {
-            let refused = take(PortSpace::Tcp, second, port.number, false).map(|_| ());
+            let refused = take(PortSpace::Tcp, second, second != address, port.number, false).map(|_| ());
             assert_eq!(refused, Err(Errno(libc::EADDRNOTAVAIL)), "{second}");
-            assert!(take(PortSpace::Tcp, second, port.number, true).is_ok(), "{second}");
+            assert!(take(PortSpace::Tcp, second, second != address, port.number, true).is_ok(), "{second}");
         }
     }
 }

@@ -4,10 +4,9 @@ use softnic_runtime::api::Qpn;
 use softnic_runtime::api::cm::PortSpace;
 
 use super::devices::CmDevice;
-use super::id::Id;
+use super::id::{Id, on};
 use super::link::way;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::calls::qp_attributes::modify;
 use crate::calls::{create_cq, create_qp};
 use crate::errno::Errno;
@@ -80,7 +79,7 @@ fn attributes(id: &Id, state: c_int) -> Result<(ibv_qp_attr, c_int), Errno> {
 
 /// `rdma_init_qp_attr`: what a program that has a queue pair of its own needs, for the state that it asks for.
 pub(crate) extern "C" fn init_attr(id: &Id, attr: &mut ibv_qp_attr, mask: &mut c_int) -> c_int {
-    minus_one(|| {
+    on(id, || {
         (*attr, *mask) = attributes(id, attr.qp_state)?;
         Ok(())
     })
@@ -235,7 +234,7 @@ fn make_unheld(device: &CmDevice, make: &mut dyn FnMut() -> *mut ibv_qp) -> Resu
 /// # Safety
 /// The domain is NULL or one of the program's.
 pub(crate) unsafe extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> c_int {
-    minus_one(|| create_for(id, pd, init))
+    on(id, || create_for(id, pd, init))
 }
 
 pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<(), Errno> {
@@ -256,7 +255,7 @@ pub(crate) fn create_for(id: &Id, pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) 
 
 /// `rdma_create_qp_ex`.
 pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c_int {
-    minus_one(|| {
+    on(id, || {
         let device = id.device()?;
         let given = if init.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
         let pd = domain(device, given)?;
@@ -277,6 +276,9 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_qp_init_attr_ex) -> c
 
 /// `rdma_destroy_qp`, with the completion queues that were made for it.
 pub(crate) extern "C" fn destroy(id: &Id) {
+    if id.shared.made_in.check().is_err() {
+        return;
+    }
     let mut groups = std::mem::take(&mut id.inner().groups);
     groups.iter_mut().for_each(|group| group.detach(id.qp()));
     id.inner().groups = groups;

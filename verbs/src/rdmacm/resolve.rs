@@ -9,11 +9,10 @@ use softnic_runtime::api::{PeerPath, spawn_own};
 use super::addresses;
 use super::devices::{self, CmDevice};
 use super::event::complete;
-use super::id::{Id, Stage};
+use super::id::{Id, Stage, on};
 use super::pending::{IdEvent, Resolved};
 use super::ports;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::codes::mtu_code;
 use crate::errno::Errno;
 
@@ -28,7 +27,7 @@ pub(crate) unsafe extern "C" fn address(
     destination: *const libc::sockaddr,
     _timeout_ms: c_int,
 ) -> c_int {
-    minus_one(|| {
+    on(id, || {
         // SAFETY: by the contract.
         let (source, destination) = unsafe {
             let source = if source.is_null() { None } else { Some(addresses::read(source)?) };
@@ -98,7 +97,7 @@ impl Begin {
         let (port, number) = match self.has_port {
             true => (None, wanted),
             false => {
-                let port = ports::take(self.space, own, wanted, self.reuse)?;
+                let port = ports::take(self.space, own, false, wanted, self.reuse)?;
                 let number = port.number;
                 (Some(port), number)
             }
@@ -128,7 +127,7 @@ fn path(device: &CmDevice, from: Option<IpAddr>, to: IpAddr) -> Result<PeerPath,
 
 /// `rdma_resolve_route`: RoCE has no subnet manager to ask; the way is looked up again.
 pub(crate) extern "C" fn route(id: &Id, _timeout_ms: c_int) -> c_int {
-    minus_one(|| {
+    on(id, || {
         find_route(id)?;
         complete(id)
     })

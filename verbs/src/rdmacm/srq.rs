@@ -1,9 +1,8 @@
 //! The shared receive queue of an id.
 
-use super::id::Id;
+use super::id::{Id, on};
 use super::qp::domain;
 use crate::abi::*;
-use crate::c_result::minus_one;
 use crate::errno::Errno;
 use crate::objects::handle::Pointer;
 use crate::objects::shared_receive;
@@ -19,7 +18,7 @@ fn put(id: &Id, pd: *mut ibv_pd, srq: *mut ibv_srq) -> Result<(), Errno> {
 
 /// `rdma_create_srq`. Without a domain it is the device's.
 pub(crate) extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_srq_init_attr) -> c_int {
-    minus_one(|| {
+    on(id, || {
         let pd = domain(id.device()?, pd)?;
         put(id, pd.as_c(), shared_receive::create(Pointer::of(pd), init))
     })
@@ -27,7 +26,7 @@ pub(crate) extern "C" fn create(id: &Id, pd: *mut ibv_pd, init: &mut ibv_srq_ini
 
 /// `rdma_create_srq_ex`, of basic queues.
 pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_srq_init_attr_ex) -> c_int {
-    minus_one(|| {
+    on(id, || {
         let device = id.device()?;
         let given = if init.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0 { init.pd } else { std::ptr::null_mut() };
         let pd = domain(device, given)?;
@@ -38,6 +37,9 @@ pub(crate) extern "C" fn create_ex(id: &Id, init: &mut ibv_srq_init_attr_ex) -> 
 
 /// `rdma_destroy_srq`.
 pub(crate) extern "C" fn destroy(id: &Id) {
+    if id.shared.made_in.check().is_err() {
+        return;
+    }
     // SAFETY: the id is alive, and the queue is its own.
     let srq = unsafe { std::mem::replace(&mut (*id.as_c()).srq, std::ptr::null_mut()) };
     if !srq.is_null() {

@@ -123,7 +123,7 @@ static void forked(void)
 	if (child == 0) {
 		struct rdma_cm_id *id;
 		struct rdma_cm_event *event;
-		REFUSED(rdma_create_event_channel(), EIO);
+		rdma_destroy_event_channel(MADE(rdma_create_event_channel()));
 		MINUS(rdma_create_id(c.channel[0], &id, NULL, RDMA_PS_TCP), EIO);
 		MINUS(rdma_get_cm_event(c.channel[0], &event), EIO);
 		MINUS(rdma_disconnect(c.id[0]), EIO);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use softnic_runtime::api::DEFAULT_PKEY;
 
 use crate::calls::query::{PORT_CAPABILITIES, gid_table_len};
-use crate::fork;
 use crate::gid::gid_of;
 use crate::objects::device::Device;
 
@@ -110,8 +109,7 @@ fn numa_node(device: &Device) -> String {
 
 /// Whether the port is up, and its addresses.
 fn port(device: &Device) -> (bool, Vec<IpAddr>) {
-    // In the child of a fork nobody may ask the NIC.
-    match device.opened().filter(|_| fork::check().is_ok()) {
+    match device.opened() {
         Some(nics) => {
             let runtime = &device.nic(&nics).runtime;
             (runtime.is_up(), runtime.addresses())
