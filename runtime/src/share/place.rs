@@ -84,7 +84,9 @@ impl Place {
         DirBuilder::new().recursive(true).mode(0o755).create(FOLDER).map_err(&failed)?;
         sweep();
         let path = socket_of(interface)?;
-        let lock = path.with_added_extension("lock");
+        let mut lock = path.clone().into_os_string();
+        lock.push(".lock");
+        let lock = PathBuf::from(lock);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o644);
         let mut held = loop {

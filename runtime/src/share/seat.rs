@@ -109,12 +109,12 @@ impl Seat {
 
     fn ask(&self, talk: &mut Talk, request: &Request) -> Result<Reply, ShareError> {
         let connection = talk.connection.as_ref().ok_or_else(|| ShareError::NotServed(self.interface.clone()))?;
-        let reply = match ask(&***connection, request) {
+        let reply = match ask(connection, request) {
             Ok((reply, _)) => reply,
             // The daemon is gone; there may be a new one.
             Err(_) => {
                 let connection = self.reconnect(talk)?;
-                ask(&**connection, request).map_err(|error| self.unanswered(error))?.0
+                ask(&connection, request).map_err(|error| self.unanswered(error))?.0
             }
         };
         Ok(reply)
@@ -131,7 +131,7 @@ impl Seat {
         let connection = Arc::new(Kept::new(connection));
         talk.connection = Some(Arc::clone(&connection));
         if talk.groups > 0 {
-            let _ = ask(&**connection, &Request::Groups(true));
+            let _ = ask(&connection, &Request::Groups(true));
         }
         Ok(connection)
     }
