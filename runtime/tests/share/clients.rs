@@ -10,7 +10,7 @@ use softnic_runtime::api::{CmConnection, CmListener, ConnectError, ConnectionMan
 use softnic_runtime::share::{Limits, ShareOptions};
 use softnic_wire::mad::cm::RejReason;
 
-use crate::veth::{Veth, longest_mtu};
+use crate::veth::{Veth, left_out, longest_mtu};
 use crate::world::{End, HALF, HERE, LIMIT, THERE, clients, connect, devices, open, share, until, usual, write};
 
 #[test]
@@ -115,6 +115,35 @@ fn a_service_is_one_clients_and_requests_for_it_find_that_client_from_everywhere
     // It is free again.
     let listener = at(&at_b, 7174).unwrap();
     meet(&listener, address(7174), &b, &from_peer, &peer).unwrap();
+}
+
+#[test]
+fn an_interface_whose_driver_has_no_place_for_a_program_is_shared_all_the_same() {
+    let Some(veth) = Veth::new(1, 1500) else { return };
+    let made = [
+        "address flush dev sn0",
+        "link add mv0 link sn0 type macvlan mode private",
+        "address add 10.77.0.1/24 dev mv0",
+        "link set mv0 up",
+    ];
+    if let Err(why) = made.iter().try_for_each(|words| veth.ip(HERE, words).map(drop)) {
+        return left_out(&why);
+    }
+    let daemon = share(&veth, ShareOptions { interface: "mv0".into(), ..usual(&veth) }).unwrap();
+    assert!(daemon.description().contains("its driver has no XDP"), "{}", daemon.description());
+    let peer = End::new(open(&veth, THERE, "afxdp").unwrap());
+    let client = || veth.inside(HERE, || Context::open(&"shared:mv0".parse().unwrap(), &Default::default())).unwrap();
+    let [a, b] = [(); 2].map(|()| End::new(client()));
+    let (here, there) = (veth.address(HERE).into(), veth.address(THERE).into());
+    for client in [&a, &b] {
+        let peer = peer.again();
+        connect(client, &peer, [here, there]);
+        assert_eq!(write(client, &peer, HALF, 1), Status::Success);
+        assert_eq!(write(&peer, client, HALF, 2), Status::Success);
+    }
+    let (a, b) = (a.again(), b.again());
+    connect(&a, &b, [here, here]);
+    assert_eq!(write(&a, &b, HALF, 3), Status::Success);
 }
 
 #[test]
