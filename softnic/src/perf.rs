@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[arg(long, short = 'a', conflicts_with = "size")]
     all_sizes: bool,
     /// Messages of each size [default: 5000, or as many as are 1G, at least 100; latency: 1000; raw: 200000]
-    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 36))]
+    #[arg(long, short = 'n', value_name = "N", value_parser = iters_arg)]
     iters: Option<u64>,
     /// How long each size is sent instead: seconds, or a time as in 500ms
     #[arg(long, short = 'D', value_name = "TIME", conflicts_with = "iters", value_parser = duration_arg)]
@@ -121,10 +121,20 @@ pub(crate) struct Args {
     progress: Option<ProgressArg>,
 }
 
+/// Messages of a run.
+const MAX_ITERS: u64 = 1 << 36;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ProgressArg {
     Inline,
     Dedicated,
+}
+
+fn iters_arg(s: &str) -> Result<u64, String> {
+    match units::parse_count(s)? {
+        n @ 1..=MAX_ITERS => Ok(n),
+        _ => Err(format!("a number from 1 to {MAX_ITERS}")),
+    }
 }
 
 fn size_arg(s: &str) -> Result<u32, String> {

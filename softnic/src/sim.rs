@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = size_arg)]
     size: Option<u32>,
     /// Work requests in all, shared evenly among the queue pairs
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value = "100", value_parser = units::parse_count)]
     count: u64,
     /// Work requests outstanding on each queue pair
     #[arg(long, default_value_t = 16)]

@@ -264,7 +264,8 @@ fn a_program_that_cannot_be_run_is_named() {
 fn mistakes_are_told_before_the_program_starts() {
     let place = Place::new();
     for (options, words) in [
-        (&["--dev", "eth0"][..], &["eth0", "afxdp:INTERFACE"][..]),
+        (&["--dev", "eth9/1"][..], &["eth9/1", "afxdp:INTERFACE"][..]),
+        (&["--dev", "eth9"], &["there is no interface eth9"]),
         (&["--dev", "afxdp:no-such-if"], &["no-such-if"]),
         (&["--dev", "dgram:x,y"], &["ip=10.0.0.1/24"]),
         (&["--dev", "dgram:x,y,ip=10.0.0.1", "--dev", "dgram:x,y,ip=10.0.0.1"], &["twice"]),

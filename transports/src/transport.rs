@@ -224,10 +224,12 @@ pub enum TransportError {
 impl FromStr for Transport {
     type Err = TransportError;
 
+    /// In any case; `gbn`, for Go-Back-N, is another name of `rc`.
     fn from_str(text: &str) -> Result<Transport, TransportError> {
-        match text.split_once(':') {
-            None => match text {
-                "rc" => Ok(Transport::Rc),
+        let lower = text.to_ascii_lowercase();
+        match lower.split_once(':') {
+            None => match lower.as_str() {
+                "rc" | "gbn" => Ok(Transport::Rc),
                 "sr" => Ok(Transport::SR),
                 "lowar" => Ok(Transport::LOWAR),
                 "uc" => Ok(Transport::Uc),
@@ -268,6 +270,8 @@ mod tests {
         }
         assert_eq!("lowar".parse(), Ok(Transport::Lowar(Code::new(32, 1).unwrap())));
         assert_eq!("sr:16384".parse(), Ok(Transport::SR));
+        assert_eq!(("gbn".parse(), "SR".parse()), (Ok(Transport::Rc), Ok(Transport::SR)));
+        assert_eq!("LoWAR:32,1".parse(), "lowar".parse::<Transport>());
     }
 
     #[test]
@@ -305,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_text_that_names_no_transport_is_told_which_there_are() {
-        for wrong in ["", "SR", "rc:5", "lowars", "xp", "uc:1"] {
+        for wrong in ["", "rc:5", "gbn:1", "lowars", "xp", "uc:1"] {
             let error = wrong.parse::<Transport>().unwrap_err();
             assert_eq!(error, TransportError::Unknown(wrong.into()));
             assert!(error.to_string().ends_with("choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"), "{error}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{BurstLen, Down, Fault, Spec, SpecError};
 use crate::red::Red;
 use crate::script::Script;
-use crate::units::{MAX_DELAY, parse_rate, parse_size, parse_time};
+use crate::units::{MAX_DELAY, parse_chance, parse_rate, parse_size, parse_time};
 
 /// Bytes that a script may have: who names a capture or a device by mistake is told so at once.
 const MAX_SCRIPT: u64 = 1 << 20;
@@ -127,7 +127,7 @@ fn chance(key: &'static str, value: &str) -> Result<f64, SpecError> {
 }
 
 fn probability(value: &str) -> Option<f64> {
-    value.parse().ok().filter(|p| (0.0..=1.0).contains(p))
+    parse_chance(value).ok()
 }
 
 fn time(key: &'static str, value: &str) -> Result<Duration, SpecError> {

@@ -234,7 +234,7 @@ fn mistakes_get_one_line() {
         &["write"][..],
         &["write_bw", "--size", "0"],
         &["write_bw", "--mtu", "1500"],
-        &["write_bw", "--dev", "eth0"],
+        &["write_bw", "--dev", "eth0/1"],
         &["write_bw", "--fault", "lots"],
         &["write_bw", "--cc", "reno"],
         &["write_bw", "--cc", "dcqcn:ai=fast"],

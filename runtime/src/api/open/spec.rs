@@ -68,7 +68,7 @@ fn mac_for(addresses: &[IpAddr]) -> MacAddr {
 pub enum DeviceSpecError {
     /// There is no such kind of device.
     #[error(
-        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE or dgram:OURS,PEERS"
+        "there is no device `{0}`: it must be mem, shm[:NAME], shared:INTERFACE, afxdp:INTERFACE (or INTERFACE alone) or dgram:OURS,PEERS"
     )]
     Kind(String),
     /// No interface is named.
@@ -115,6 +115,9 @@ impl FromStr for DeviceSpec {
         if let Some(interface) = name.strip_prefix("shared:") {
             return refuse(DeviceSpec::Shared { interface: interface_of("shared", interface)? });
         }
+        if is_interface(&name) {
+            return refuse(DeviceSpec::AfXdp { interface: name });
+        }
         if !name.starts_with("dgram:") {
             return Err(DeviceSpecError::Kind(s.into()));
         }
@@ -132,6 +135,13 @@ impl FromStr for DeviceSpec {
         let own = OwnAddresses { mac: mac.unwrap_or_else(|| mac_for(&addresses)), addresses };
         Ok(DeviceSpec::Dgram { spec: name.parse()?, own })
     }
+}
+
+/// Whether a word alone is meant as an interface: none of the kinds of devices, nor one that is written wrong.
+fn is_interface(name: &str) -> bool {
+    let kinds = ["mem", "shm", "shared", "afxdp", "dgram", "dpdk"];
+    let named = !name.is_empty() && name.len() < libc::IFNAMSIZ && !name.contains(['/', ':', ',', ' ', ';']);
+    named && !kinds.iter().any(|kind| name.starts_with(kind))
 }
 
 fn interface_of(kind: &'static str, name: &str) -> Result<String, DeviceSpecError> {
@@ -169,6 +179,7 @@ mod tests {
             assert_eq!(parse(name).unwrap().to_string(), name);
         }
         assert_eq!(parse("afxdp:eth0").unwrap(), DeviceSpec::AfXdp { interface: "eth0".into() });
+        assert_eq!(parse("eth0").unwrap(), parse("afxdp:eth0").unwrap());
         assert_eq!(parse("shared:eth0").unwrap(), DeviceSpec::Shared { interface: "eth0".into() });
         assert_eq!(parse("shared:eth0").unwrap().to_string(), "shared:eth0");
         let Ok(DeviceSpec::Dgram { spec, own }) =
@@ -181,7 +192,7 @@ mod tests {
         assert_eq!(own.mac, MacAddr([2, 0, 0, 0, 0, 9]));
         for wrong in [
             "",
-            "eth0",
+            "eth0/1",
             "afxdp:",
             "shared:",
             "shared:eth0,ip=10.0.0.1/24",
