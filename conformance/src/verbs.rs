@@ -61,7 +61,7 @@ pub struct Options {
     /// Show what programs print even if all is well
     #[arg(long, short)]
     verbose: bool,
-    /// Write the table of results into docs/verbs.md
+    /// Write the table of results into docs/verbs-programs.md
     #[arg(long, requires = "all")]
     write_docs: bool,
 }
@@ -196,7 +196,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     println!("\n{}", report.text());
     if options.write_docs {
         report.write()?;
-        println!("docs/verbs.md has the table now");
+        println!("docs/verbs-programs.md has the table now");
     }
     match report.failed().count() {
         0 => Ok(()),

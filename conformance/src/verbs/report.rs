@@ -1,4 +1,4 @@
-//! The table of results, for people and for docs/verbs.md.
+//! The table of results, for people and for docs/verbs-programs.md.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::guest::Error;
 use crate::project;
 
-const FILE: &str = "docs/verbs.md";
+const FILE: &str = "docs/verbs-programs.md";
 const BEGIN: &str = "<!-- made by `cargo xtask verbs --all --write-docs`: do not edit -->\n";
 const END: &str = "<!-- end of what is made -->\n";
 
@@ -108,6 +108,8 @@ impl Report {
             let place = match parts.next().unwrap_or_default() {
                 "c" => "one process, two devices",
                 "pair" => "softnic and softnic, AF_XDP",
+                "host" => "two processes of one host, `shm`, no privileges",
+                "shared" => "a client of `softnic share`, no privileges",
                 "killed" => "softnic and softnic, AF_XDP, SIGKILL",
                 "recorded" => "softnic and softnic, AF_XDP, `--pcap`",
                 "auth" => "softnic and softnic, AF_XDP, `--auth`",
