@@ -25,8 +25,11 @@ const RETRY: Duration = Duration::from_micros(100);
 #[derive(Debug, thiserror::Error)]
 pub enum DgramError {
     /// The specification does not name two sockets.
-    #[error("`{0}` does not name two sockets: it must be dgram:OURS,PEERS")]
+    #[error("`{0}` does not name two sockets: it must be dgram:OURS,PEERS, two paths of UNIX sockets")]
     Spec(String),
+    /// A name is an address of UDP, as it seems.
+    #[error("`{0}` looks like HOST:PORT: names of UNIX sockets are meant, as in dgram:/tmp/a,/tmp/b,ip=10.0.0.1/24")]
+    HostAndPort(String),
     /// Something that is no socket has the name of ours.
     #[error("{} exists and is not a socket", .0.display())]
     NotASocket(PathBuf),
@@ -54,6 +57,12 @@ impl FromStr for DgramSpec {
 
     fn from_str(s: &str) -> Result<DgramSpec, DgramError> {
         let names = s.strip_prefix("dgram:").and_then(|names| names.split_once(','));
+        let is_host = |name: &&str| {
+            !name.contains('/') && name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+        };
+        if let Some(host) = names.and_then(|(a, b)| [a, b].into_iter().find(is_host)) {
+            return Err(DgramError::HostAndPort(host.into()));
+        }
         match names {
             Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') && a != b => {
                 Ok(DgramSpec { local: a.into(), remote: b.into() })

@@ -47,10 +47,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     if args.dev.is_none() {
         if devices.is_empty() {
-            eprintln!("no Ethernet interface in this network namespace; `--dev mem` needs none");
+            say!("no Ethernet interface in this network namespace; `--dev mem` needs none");
         }
         if let Some(missing) = missing_privileges() {
-            eprintln!("{missing}");
+            say!("{missing}");
         }
     }
     Ok(ExitCode::SUCCESS)

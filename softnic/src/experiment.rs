@@ -283,9 +283,9 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     let at_a_time = if ends.is_some() { 1 } else { setting.threads };
     let seconds = began.elapsed().as_secs_f64();
-    eprintln!("{} runs in {seconds:.1} s, {at_a_time} at a time; written: {}", outcome.runs, names.join(", "));
+    say!("{} runs in {seconds:.1} s, {at_a_time} at a time; written: {}", outcome.runs, names.join(", "));
     if outcome.runs < outcome.of {
-        eprintln!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
+        say!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
         return Ok(ExitCode::from(stop::EXIT_CODE));
     }
     Ok(ExitCode::SUCCESS)

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         Err(e) => return Err(format!("cannot write the output: {e}")),
     };
     if let Some(link) = view.unsupported {
-        eprintln!("softnic: some frames are of link type {}, which is not understood", link.value());
+        say!("softnic: some frames are of link type {}, which is not understood", link.value());
     }
     match end {
         None => Ok(ExitCode::SUCCESS),

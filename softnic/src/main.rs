@@ -1,5 +1,13 @@
 //! The `softnic` command line.
 
+/// Says a line on stderr. Where nobody hears it, or the disk behind it is full, the work goes on.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 mod counters;
 mod devinfo;
 mod experiment;
@@ -71,7 +79,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("softnic: {e}");
+            say!("softnic: {e}");
             ExitCode::FAILURE
         }
     }

@@ -62,12 +62,12 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             let report = match replay(args, file) {
                 Ok(report) => report,
                 Err(e) => {
-                    eprintln!("softnic: {e}");
+                    say!("softnic: {e}");
                     return Ok(ExitCode::from(CANNOT_REPLAY));
                 }
             };
             if let Some(fault) = &report.fault {
-                eprintln!("softnic: {file}: {fault}; what stood before is replayed");
+                say!("softnic: {file}: {fault}; what stood before is replayed");
             }
             let code = ExitCode::from(report.exit_code());
             if common.json { print_json(&mut out, &report) } else { print_human(&mut out, &report) }.map(|()| code)

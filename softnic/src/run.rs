@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match start(args, common) {
         Ok(code) => Ok(code),
         Err(e) => {
-            eprintln!("softnic: {e}");
+            say!("softnic: {e}");
             Ok(ExitCode::from(NOT_STARTED))
         }
     }
@@ -103,7 +103,7 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
         && !verbs.were_used()
     {
         let name = Path::new(&args.program[0]).display();
-        eprintln!(
+        say!(
             "softnic: {name} ended ({code}) and never asked softnic's libibverbs for a device: it used no verbs, or it is setuid or statically \
              linked, and ran without softnic"
         );

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         n => format!(", with {n} clients of the daemon before"),
     };
     // On stderr: it is there when clients are let in, and whoever started this may wait for it.
-    eprintln!("softnic: sharing {}{left}; clients say --dev shared:{}", share.description(), args.dev);
+    say!("softnic: sharing {}{left}; clients say --dev shared:{}", share.description(), args.dev);
     notify::ready();
     while !stop::requested() && !share.is_over() {
         std::thread::sleep(NAP);
@@ -134,11 +134,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     let clients = served(&args.dev).map_or(0, |served| served.clients.len());
     drop(share);
-    eprintln!(
-        "softnic: {} is not shared any more{}",
-        args.dev,
-        if clients > 0 { "; its clients have lost it" } else { "" }
-    );
+    say!("softnic: {} is not shared any more{}", args.dev, if clients > 0 { "; its clients have lost it" } else { "" });
     Ok(ExitCode::SUCCESS)
 }
 

@@ -203,7 +203,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     explain_window(&options);
     // A script that did nothing is more often a mistake than not.
     for (i, _) in report.applied_events.iter().enumerate().filter(|(_, n)| **n == 0) {
-        eprintln!("softnic: event {} of the script was for no packet of this run", i + 1);
+        say!("softnic: event {} of the script was for no packet of this run", i + 1);
     }
     match report.first_failure {
         None if report.stalled => Err(format!(
@@ -226,7 +226,7 @@ fn explain_window(options: &Options) {
     let (holds, wide) = (options.bandwidth_delay(), options.clone().over_wide_sr().transport);
     let fills = holds <= u128::from(sr::most_in_flight(sr::MAX_WINDOW));
     let does = if fills { "fills the link" } else { "comes closest" };
-    eprintln!(
+    say!(
         "softnic: the default window of sr has at most {most} packets in flight, and a round trip of this link holds {holds}: \
          --transport {wide} {does}"
     );

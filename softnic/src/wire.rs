@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     stop::install();
     let wire = Bump::start(&options).map_err(|e| e.to_string())?;
     // On stderr: it is there when frames pass, and whoever started this may wait for it.
-    eprintln!("softnic: {}", wire.description());
+    say!("softnic: {}", wire.description());
     let shown = io::stdout().is_terminal() && !common.json;
     let interval = args.interval.or(shown.then_some(Duration::from_secs(1)));
     watch(&wire, args, interval, common.json);
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     };
     // A script that did nothing is more often a mistake than not.
     for (i, _) in summary.applied.iter().enumerate().filter(|(_, n)| **n == 0) {
-        eprintln!("softnic: event {} of the script was for no packet", i + 1);
+        say!("softnic: event {} of the script was for no packet", i + 1);
     }
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write the output: {e}")),
@@ -105,7 +105,7 @@ fn watch(wire: &Bump, args: &Args, interval: Option<Duration>, as_json: bool) {
         let counters = wire.counters();
         for ((name, c), warned) in [&args.a, &args.b].into_iter().zip(&counters).zip(&mut warned) {
             if c.unsegmented > 0 && !*warned {
-                eprintln!("softnic: {}", report::unsegmented(name));
+                say!("softnic: {}", report::unsegmented(name));
                 *warned = true;
             }
         }

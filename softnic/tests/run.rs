@@ -261,6 +261,17 @@ fn a_program_that_cannot_be_run_is_named() {
 }
 
 #[test]
+fn a_full_or_closed_stderr_stops_nothing() {
+    let place = Place::new();
+    for stderr in ["2>/dev/full", "2>&-"] {
+        let line = format!("exec {} run -- echo ran {stderr}", env!("CARGO_BIN_EXE_softnic"));
+        let mut command = std::process::Command::new("sh");
+        let out = command.args(["-c", &line]).env("XDG_RUNTIME_DIR", &place.0).output().unwrap();
+        assert_eq!((out.status.code(), &out.stdout[..]), (Some(0), &b"ran\n"[..]), "{stderr}");
+    }
+}
+
+#[test]
 fn mistakes_are_told_before_the_program_starts() {
     let place = Place::new();
     for (options, words) in [
@@ -268,6 +279,7 @@ fn mistakes_are_told_before_the_program_starts() {
         (&["--dev", "eth9"], &["there is no interface eth9"]),
         (&["--dev", "afxdp:no-such-if"], &["no-such-if"]),
         (&["--dev", "dgram:x,y"], &["ip=10.0.0.1/24"]),
+        (&["--dev", "dgram:127.0.0.1:5000,127.0.0.1:5001"], &["127.0.0.1:5000", "UNIX sockets"]),
         (&["--dev", "dgram:x,y,ip=10.0.0.1", "--dev", "dgram:x,y,ip=10.0.0.1"], &["twice"]),
         (&["--dev", "mem;mem"], &["`;`"]),
         (&["--dev", "mem", "--fault", "loss=2"], &["--fault", "loss"]),

@@ -83,7 +83,7 @@ impl Progress<'_> {
         let tenths = done * 10 / self.count.max(1);
         if tenths > self.tenths {
             self.tenths = tenths;
-            eprintln!("{}: {done} of {} runs done", self.name, self.count);
+            say!("{}: {done} of {} runs done", self.name, self.count);
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
     while !stop::requested() {
         match session::listen(&setup, false, port, &|_| Ok(())) {
             // What became of a run is the client's to tell.
-            Err(e) if e.starts_with("the peer") => eprintln!("softnic: {e}"),
+            Err(e) if e.starts_with("the peer") => say!("softnic: {e}"),
             other => other?,
         }
     }

@@ -85,7 +85,8 @@ impl Times {
     }
 
     fn quantile(&self, q: f64) -> f64 {
-        self.histogram.value_at_quantile(q) as f64 / 1e3
+        // The histogram answers with the upper edge of a bucket, which may lie beyond everything that was seen.
+        self.histogram.value_at_quantile(q).min(self.max) as f64 / 1e3
     }
 
     pub(crate) fn typical(&self) -> f64 {
@@ -227,4 +228,16 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
     }
     value["counters"] = json!(counters);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_percentile_is_above_the_longest_time() {
+        let mut times = Times::new(8);
+        (0..100).for_each(|i| times.record(Duration::from_nanos(1_000_001 + i)));
+        assert!(times.quantile(0.999) <= times.max as f64 / 1e3, "{} > {}", times.quantile(0.999), times.max);
+    }
 }

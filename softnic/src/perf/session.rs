@@ -161,7 +161,7 @@ pub(crate) fn listen(
     let listener = TcpListener::bind(any).or_else(|_| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))));
     let listener = listener.map_err(|e| format!("cannot listen at TCP port {port}: {e}"))?;
     listener.set_nonblocking(true).map_err(|e| e.to_string())?;
-    eprintln!("waiting for a client at TCP port {port}");
+    say!("waiting for a client at TCP port {port}");
     let (mut control, peer) = loop {
         let Some(stream) = next_client(&listener)? else { return Ok(()) };
         let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;
@@ -170,7 +170,7 @@ pub(crate) fn listen(
             Ok(()) => break (control, peer),
             // Another client may ask for less.
             Err(reason) => {
-                eprintln!("a client is refused: {reason}");
+                say!("a client is refused: {reason}");
                 tell_failure(&mut control, &reason);
             }
         }

@@ -222,7 +222,7 @@ impl Side {
             DeviceSpec::AfXdp { interface } | DeviceSpec::Shared { interface } if whose != "at the peer" => interface,
             _ => "INTERFACE",
         };
-        eprintln!(
+        say!(
             "softnic: with path MTU {mtu} {name} needs a link MTU of {needed} {whose}: `ip link set dev {interface} mtu {needed}`, or leave --mtu out; rc is used"
         );
     }

@@ -67,7 +67,7 @@ impl Signals {
                     io::ErrorKind::NotFound => ("not found".into(), 127),
                     _ => (e.to_string(), 126),
                 };
-                eprintln!("softnic: cannot run {name}: {why}");
+                say!("softnic: cannot run {name}: {why}");
                 Ok(Ended { ours: ExitCode::from(code), program: None })
             }
         }

@@ -30,7 +30,7 @@ impl Devices {
     /// can reach and may be used; else the network in memory that all processes of the user share. Says on stderr which, and why.
     pub(super) fn usual() -> Result<Devices, String> {
         let (device, why) = Devices::usual_name()?;
-        eprintln!("softnic: on {device}: {why}");
+        say!("softnic: on {device}: {why}");
         Devices::parse([device.as_str()].into_iter())
     }
 
