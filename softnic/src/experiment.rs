@@ -5,6 +5,7 @@ mod chart;
 mod fairness;
 mod fct;
 mod goodput;
+pub(crate) mod grid;
 mod outcome;
 mod output;
 mod overhead;

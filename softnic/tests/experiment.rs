@@ -315,6 +315,51 @@ fn what_cannot_be_written_is_named() {
 }
 
 #[test]
+fn any_grid_is_raced_and_written_as_table_csv_and_chart() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("race-{}", std::process::id()));
+    let race = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_softnic"));
+        command.args([
+            "race",
+            "--transports",
+            "gbn,sr",
+            "--loss",
+            "0,1e-3..3e-3",
+            "--rtt",
+            "1ms",
+            "--size",
+            "64K",
+            "--seeds",
+            "2",
+        ]);
+        command.args(["--out", folder.to_str().unwrap()]).args(more).output().unwrap()
+    };
+    let out = race(&["--json"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let rows: Vec<serde_json::Value> =
+        String::from_utf8_lossy(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // Two transports at three losses, and the summary.
+    assert_eq!(rows.len(), 7);
+    let goodput = |i: usize| rows[i]["goodput_gbps"].as_f64().unwrap();
+    assert!((goodput(0) / goodput(1) - 1.0).abs() < 0.1, "without loss they are alike");
+    assert!(goodput(5) > 2.0 * goodput(4), "with 0.3 % sr has far more: {} and {}", goodput(5), goodput(4));
+    assert_eq!(rows[5]["seeds"], 2.0);
+    let csv = std::fs::read_to_string(folder.join("race.csv")).unwrap();
+    assert!(csv.lines().count() == 7 && csv.starts_with("transport,connections,rtt_ms"), "{csv}");
+    assert!(std::fs::read_to_string(folder.join("race.svg")).unwrap().contains("</svg>"));
+    let text = String::from_utf8_lossy(&race(&["--metric", "fct-mean"]).stdout).into_owned();
+    assert!(text.contains("Mean completion time in ms") && text.contains("sr/rc"), "{text}");
+    for (wrong, word) in
+        [(&["--loss", "2"][..], "chance"), (&["--rtt", "5"], "time"), (&["--transports", "uc"], "reliable")]
+    {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_softnic")).arg("race").args(wrong).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.contains(word), "{wrong:?}: {said}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn ctrl_c_prints_and_writes_what_is_done_so_far() {
     let folder = Folder::new("interrupted");
     let args = ["lowar-small", "--quick", "--transports", "rc,sr", "--seeds", "1000", "--out", folder.path()];

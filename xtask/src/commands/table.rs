@@ -94,6 +94,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("--server", "runs until another machine has asked"),
     ("--out results", "takes minutes; --quick is run"),
     ("--transports rc,", "takes minutes; --quick is run"),
+    ("--loss 1e-5..1e-2 --rtt", "takes minutes; a smaller grid is run"),
     ("lowar-small --json", "takes minutes"),
     ("lowar-burst --json", "takes minutes"),
     ("lowar-goodput --dev mem", "takes minutes, in real time"),

@@ -1,0 +1,393 @@
+//! `softnic race`: transports against each other over any grid of loss, round trip, rate, size and connections, in virtual time.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use softnic_fault_injector::{Fault, Spec, units};
+use softnic_sim::{Options, Report};
+use softnic_transports::Transport;
+use softnic_transports::qp::PayloadMode;
+use softnic_wire::PathMtu;
+
+use super::chart::{Panel, Series};
+use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown};
+use super::race::{Race, race};
+use super::stats::{Spread, ratio};
+use super::{Setting, Transports, lowar, output, over, transports_arg, written};
+use crate::Common;
+use crate::perf::stop;
+
+/// Race transports over a grid, in virtual time: a table, CSV and a chart
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  softnic race --loss 0,1e-4 --seeds 1                          # rc, sr and lowar at 10 Gbit/s and 1 ms: seconds
+  softnic race --transports rc,sr --loss 1e-5..1e-2 --rtt 1ms,40ms --out race-results
+  softnic race --loss 1e-3 --size 4K,64K --metric fct-p99 --seeds 1
+  softnic race --loss 0 --fault reorder=1e-3:3,jitter=10us --json --seeds 1
+
+Values of the grid have commas between them; A..B of losses stands for 1, 3, 10, 30 and so on times A, up to B. Every combination is
+run with every seed, on all cores. The table goes to stdout, race.csv and race.svg to the folder of --out. The same options and
+seed give the same files. `softnic experiment` has the grids of papers, and their figures beside ours.")]
+pub(crate) struct Args {
+    /// What to race, with commas between [default: rc,sr,lowar:32,1]
+    #[arg(long, value_name = "TRANSPORT,…", value_parser = transports_arg)]
+    transports: Option<Transports>,
+    /// Chances of losing a packet, in both directions: 1e-4, 0.1%, 1e-5..1e-2
+    #[arg(long, value_name = "P,…", value_parser = losses_arg, default_value = "0,1e-5..1e-2")]
+    loss: Values<f64>,
+    /// Round-trip times
+    #[arg(long, value_name = "TIME,…", value_parser = |s: &str| list(s, units::parse_time), default_value = "1ms")]
+    rtt: Values<Duration>,
+    /// Line rates
+    #[arg(long, value_name = "RATE,…", value_parser = |s: &str| list(s, units::parse_rate), default_value = "10Gbit")]
+    rate: Values<u64>,
+    /// Bytes of a message
+    #[arg(long, value_name = "SIZE,…", value_parser = |s: &str| list(s, size), default_value = "1M")]
+    size: Values<u32>,
+    /// Connections that share the link
+    #[arg(long, value_name = "N,…", value_parser = |s: &str| list(s, connections), default_value = "1")]
+    qps: Values<u32>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, default_value = "1024", value_parser = mtu)]
+    mtu: PathMtu,
+    /// What else goes wrong on the link: keys as `softnic sim` has them
+    #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
+    fault: Spec,
+    /// Runs of each point, with seeds from --seed on
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// What to compare: payload a second, or the completion times of messages that are sent one after the other
+    #[arg(long, value_enum, default_value = "goodput")]
+    metric: Metric,
+    /// Folder for CSV and SVG, made where it is not there
+    #[arg(long, default_value = "race-results", value_name = "DIR")]
+    out: PathBuf,
+    /// Simulations at a time [default: as many as there are cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+/// An alias because clap takes a `Vec` for an option that is given several times.
+type Values<T> = Vec<T>;
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Metric {
+    /// Payload in Gbit/s
+    Goodput,
+    /// Mean completion time of a message
+    FctMean,
+    /// 99th percentile of the completion times of messages
+    FctP99,
+}
+
+impl Metric {
+    fn unit(self) -> &'static str {
+        match self {
+            Metric::Goodput => "Gbit/s",
+            Metric::FctMean | Metric::FctP99 => "ms",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Metric::Goodput => "Goodput in Gbit/s",
+            Metric::FctMean => "Mean completion time in ms of messages one after the other",
+            Metric::FctP99 => "99th percentile of completion times in ms of messages one after the other",
+        }
+    }
+
+    /// Its place among [`figures`].
+    fn place(self) -> usize {
+        match self {
+            Metric::Goodput => 0,
+            Metric::FctMean => 1,
+            Metric::FctP99 => 2,
+        }
+    }
+}
+
+fn list<T>(s: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Values<T>, String> {
+    s.split(',').map(|part| one(part.trim())).collect()
+}
+
+fn size(s: &str) -> Result<u32, String> {
+    match units::parse_size(s)? {
+        n @ 1..=0x8000_0000 => Ok(n as u32),
+        _ => Err("a message has 1 byte to 2G".into()),
+    }
+}
+
+fn connections(s: &str) -> Result<u32, String> {
+    match units::parse_count(s)? {
+        n @ 1..=1024 => Ok(n as u32),
+        _ => Err("1 to 1024 connections".into()),
+    }
+}
+
+fn mtu(s: &str) -> Result<PathMtu, String> {
+    let bytes = s.parse().map_err(|_| format!("'{s}' is no path MTU"))?;
+    PathMtu::from_bytes(bytes).ok_or_else(|| "256, 512, 1024, 2048 or 4096".into())
+}
+
+fn losses_arg(s: &str) -> Result<Values<f64>, String> {
+    let mut losses = Vec::new();
+    for part in s.split(',').map(str::trim) {
+        match part.split_once("..") {
+            None => losses.push(units::parse_chance(part)?),
+            Some((from, to)) => {
+                let (from, to) = (units::parse_chance(from)?, units::parse_chance(to)?);
+                if from <= 0.0 || from > to {
+                    return Err(format!("`{part}`: a span goes from a loss above 0 to one that is no less"));
+                }
+                // 1 and 3 of each power of ten, from the first value on; a little beyond the last counts as the last.
+                let steps = (0..).map(|i| from * 10f64.powi(i / 2) * if i % 2 == 0 { 1.0 } else { 3.0 });
+                losses.extend(steps.take_while(|&loss| loss <= to * 1.001));
+            }
+        }
+    }
+    Ok(losses)
+}
+
+/// A point of the grid.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Point {
+    transport: Transport,
+    place: Place,
+    loss: f64,
+}
+
+/// Where transports are raced.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Place {
+    rtt: Duration,
+    rate: u64,
+    size: u32,
+    qps: u32,
+}
+
+/// Round trips that a run takes at the line rate, about.
+const ROUND_TRIPS: f64 = 40.0;
+/// Messages of a run, at least, and at most.
+const FEWEST: f64 = 16.0;
+const MOST: f64 = 4096.0;
+/// Losses that a run has, at least, where they are not so rare that it would take too long.
+const LOSSES: f64 = 200.0;
+/// Messages whose completion times are measured.
+const FLOWS: u64 = 1000;
+/// Work requests outstanding, at most.
+const MAX_DEPTH: f64 = 1024.0;
+
+impl Place {
+    /// Bytes that fit a round trip.
+    fn bandwidth_delay(&self) -> f64 {
+        self.rate as f64 / 8.0 * self.rtt.as_secs_f64()
+    }
+
+    fn title(&self) -> String {
+        let plural = if self.qps == 1 { "" } else { "s" };
+        let rate = self.rate as f64 / 1e9;
+        format!("RTT {:?}, {rate} Gbit/s, {}, {} connection{plural}", self.rtt, bytes(self.size), self.qps)
+    }
+}
+
+/// A size in the largest unit that it is whole in.
+fn bytes(size: u32) -> String {
+    match size {
+        n if n % (1 << 20) == 0 => format!("{} MiB", n >> 20),
+        n if n % (1 << 10) == 0 => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}
+
+impl Point {
+    /// The part of the line rate that is left, about, where each loss costs what a connection sends in a round trip, as with Go-Back-N: a run that is
+    /// slow has fewer messages.
+    fn expected(&self) -> f64 {
+        match self.transport {
+            Transport::Sr { .. } => 1.0,
+            _ => 1.0 / (1.0 + self.loss * self.place.bandwidth_delay() / 1024.0 / f64::from(self.place.qps)),
+        }
+    }
+
+    /// As many messages as have some losses.
+    fn fewest(&self) -> f64 {
+        let packets = (f64::from(self.place.size) / 1024.0).max(1.0);
+        let lossy = if self.loss > 0.0 { LOSSES / self.loss / packets } else { FEWEST };
+        lossy.clamp(FEWEST, 256.0)
+    }
+
+    fn options(&self, args: &Args, seed: u64) -> Options {
+        let Place { rtt, rate, size, qps } = self.place;
+        let of_size = |bytes: f64| bytes / f64::from(size);
+        let (count, depth) = match args.metric {
+            Metric::Goodput => {
+                let depth = (4.0 * of_size(self.place.bandwidth_delay()) / f64::from(qps)).ceil();
+                let count = of_size(self.place.bandwidth_delay() * ROUND_TRIPS * self.expected());
+                let count = count.clamp(self.fewest(), MOST) * f64::from(qps).sqrt();
+                (count as u64, depth.clamp(16.0, MAX_DEPTH) as u32)
+            }
+            Metric::FctMean | Metric::FctP99 => (FLOWS * u64::from(qps), 1),
+        };
+        let mut faults = args.fault.clone();
+        faults.faults.push(Fault::Loss(self.loss));
+        let payload = PayloadMode::Elided;
+        let options =
+            Options { size, count, depth, qps, rtt, rate, mtu: args.mtu, faults, payload, seed, ..Options::default() };
+        over(self.transport, options)
+    }
+}
+
+fn figures(report: &Report) -> [f64; 4] {
+    let times = &report.completion_times;
+    let again = report.retransmitted_packets as f64 / (report.tx_packets as f64).max(1.0);
+    [report.goodput_gbps, times.mean_ms(), times.quantile_ms(0.99), again]
+}
+
+pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    args.fault.check_link().map_err(|e| format!("--fault: {e}"))?;
+    output::prepare(&args.out)?;
+    stop::install();
+    let transports = args.transports.clone().unwrap_or_else(|| vec![Transport::Rc, Transport::SR, lowar(32, 1)]);
+    let mut places = Vec::new();
+    for &rtt in &args.rtt {
+        for &rate in &args.rate {
+            for &size in &args.size {
+                places.extend(args.qps.iter().map(|&qps| Place { rtt, rate, size, qps }));
+            }
+        }
+    }
+    let of_place = |&place: &Place| {
+        let at = move |loss: f64, transports: &[Transport]| {
+            transports.iter().map(|&transport| Point { transport, place, loss }).collect::<Vec<_>>()
+        };
+        args.loss.iter().flat_map(|&loss| at(loss, &transports)).collect::<Vec<_>>()
+    };
+    let points: Vec<Point> = places.iter().flat_map(of_place).collect();
+    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
+    let setting = Setting {
+        name: "race",
+        first_seed: common.seed,
+        seeds: Some(args.seeds),
+        quick: false,
+        transports: None,
+        threads: args.threads.map_or_else(cores, usize::from),
+    };
+    let began = Instant::now();
+    let measured = race(&setting, &points, |_| setting.seeds(), |point, seed| Ok(point.options(args, seed)), figures)?;
+    let mut outcome = Outcome {
+        what: format!("{}, path MTU {}; {}.", args.metric.words(), args.mtu.bytes(), setting.means()),
+        figures: all_figures(&measured),
+        runs: measured.runs,
+        of: measured.of,
+        ..Outcome::default()
+    };
+    for place in &places {
+        outcome.tables.push(table(&measured, &transports, place, args));
+        outcome.panels.push(panel(&measured, &transports, place, args));
+    }
+    // What is not all there must not lie where a whole one may lie.
+    let name = if outcome.runs < outcome.of { "race-interrupted" } else { "race" };
+    let files = output::write_files(&args.out, name, &outcome)?;
+    written(match common.json {
+        true => output::print_json(name, &outcome, &files),
+        false => output::print_text(&outcome),
+    })?;
+    let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+    let seconds = began.elapsed().as_secs_f64();
+    say!("{} runs in {seconds:.1} s, {} at a time; written: {}", outcome.runs, setting.threads, names.join(", "));
+    if outcome.runs < outcome.of {
+        say!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
+        return Ok(ExitCode::from(stop::EXIT_CODE));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Args) -> Table {
+    let first = transports[0];
+    let mut columns = vec!["loss".to_string()];
+    for &transport in transports {
+        columns.push(transport.to_string());
+        columns.extend((transport != first).then(|| format!("{transport}/{first}")));
+    }
+    let row = |&loss: &f64| {
+        let of = |transport| m.spread(Point { transport, place, loss }, args.metric.place());
+        let mut row = vec![percent(loss)];
+        for &transport in transports {
+            row.push(spread_shown(of(transport), 3));
+            let mean = |spread: Option<Spread>| spread.map(|s| s.mean);
+            row.extend((transport != first).then(|| shown(ratio(mean(of(transport)), mean(of(first))), 2)));
+        }
+        row
+    };
+    Table { title: place.title(), columns, rows: args.loss.iter().map(row).collect() }
+}
+
+fn panel(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Args) -> Panel {
+    let series = |&transport: &Transport| Series {
+        name: transport.to_string(),
+        values: args.loss.iter().map(|&loss| m.mean(Point { transport, place, loss }, args.metric.place())).collect(),
+    };
+    Panel {
+        title: place.title(),
+        x: "loss",
+        y: args.metric.unit(),
+        places: args.loss.iter().map(|&loss| percent(loss)).collect(),
+        series: transports.iter().map(series).collect(),
+        logarithmic: args.metric != Metric::Goodput,
+    }
+}
+
+fn all_figures(m: &Race<Point, 4>) -> Figures {
+    let row = |(p, spreads): &(Point, [Option<Spread>; 4])| {
+        let mut row = vec![
+            p.transport.to_string().into(),
+            f64::from(p.place.qps).into(),
+            (p.place.rtt.as_secs_f64() * 1e3).into(),
+            (p.place.rate as f64 / 1e9).into(),
+            f64::from(p.place.size).into(),
+            p.loss.into(),
+            (spreads[0].map_or(0, |s| s.seeds) as f64).into(),
+        ];
+        for spread in spreads {
+            row.extend([spread.map(|s| s.mean).into(), spread.map(|s| s.deviation).into()]);
+        }
+        row
+    };
+    Figures {
+        columns: vec![
+            "transport",
+            "connections",
+            "rtt_ms",
+            "rate_gbps",
+            "size_bytes",
+            "loss",
+            "seeds",
+            "goodput_gbps",
+            "goodput_deviation_gbps",
+            "fct_mean_ms",
+            "fct_mean_deviation_ms",
+            "fct_p99_ms",
+            "fct_p99_deviation_ms",
+            "retransmitted_part",
+            "retransmitted_deviation",
+        ],
+        rows: m.points().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_of_losses_has_two_in_each_power_of_ten_and_both_its_ends() {
+        let shown = |s: &str| losses_arg(s).unwrap().iter().map(|l| format!("{l:.0e}")).collect::<Vec<_>>().join(" ");
+        assert_eq!(shown("1e-5..1e-3"), "1e-5 3e-5 1e-4 3e-4 1e-3");
+        assert_eq!(shown("0,0.1%,2e-3..5e-3"), "0e0 1e-3 2e-3");
+        for wrong in ["", "0..1e-3", "1e-2..1e-3", "2", "x"] {
+            assert!(losses_arg(wrong).is_err(), "{wrong}");
+        }
+    }
+}
