@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Gid, Uid, geteuid};
 
 use super::error::ShmError;
+use crate::peer::Peer;
 
 /// Whom a process trusts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +23,7 @@ impl Trust {
     /// By a folder, which must be this user's alone, or, if that is wanted, a group's.
     pub(super) fn of_folder(folder: &Path, group_mode: bool) -> Result<Trust, ShmError> {
         let untrusted = |why| Err(ShmError::Untrusted { path: folder.into(), why });
-        let about =
-            |path: &Path| fs::symlink_metadata(path).map_err(|error| ShmError::Folder { path: path.into(), error });
+        let about = |path: &Path| fs::symlink_metadata(path).map_err(ShmError::in_folder(path));
         if let Some(parent) = folder.parent() {
             let above = about(parent)?;
             let sticky = above.mode() & 0o1000 != 0;
@@ -68,9 +67,9 @@ impl Trust {
 
     /// The process at the other end of a socket, if it is trusted. Where the folder is a group's, the system asked by the modes of folder and socket
     /// who may be there.
-    pub(super) fn admits(self, socket: impl AsFd) -> io::Result<Option<i32>> {
-        let peer = socket_peercred(socket)?;
-        let trusted = peer.uid == self.uid || self.group.is_some();
-        Ok(trusted.then(|| peer.pid.as_raw_nonzero().get()))
+    pub(super) fn admits(self, socket: impl AsFd) -> io::Result<Option<Peer>> {
+        let peer = Peer::of(socket)?;
+        let trusted = peer.uid == self.uid.as_raw() || self.group.is_some();
+        Ok(trusted.then_some(peer))
     }
 }
