@@ -35,7 +35,7 @@ pub enum ShareError {
         error: io::Error,
     },
     /// The daemon said nothing at all.
-    #[error("the daemon that shares {0} does not answer: it is stopped, or has too much to do")]
+    #[error("the daemon that shares {0} does not answer: it has ended, is stopped, or has too much to do")]
     Silent(String),
     /// The folder of the daemons' sockets is not theirs alone.
     #[error("{} is not to be trusted: {why}", path.display())]
@@ -81,7 +81,9 @@ impl ShareError {
     /// What it means that the daemon of an interface was not understood, or not heard in time.
     pub(super) fn unanswered(interface: &str, error: io::Error) -> ShareError {
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ShareError::Silent(interface.into()),
+            io::ErrorKind::WouldBlock | io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                ShareError::Silent(interface.into())
+            }
             _ => ShareError::Unanswered { interface: interface.into(), error },
         }
     }

@@ -75,7 +75,11 @@ impl Directory {
     }
 
     fn trusted(folder: &Path, mode: Option<u32>) -> Result<Trust, ShmError> {
-        make_folder(folder, mode).map_err(ShmError::in_folder(folder))?;
+        if let Err(error) = make_folder(folder, mode) {
+            // Somebody else's is the better reason.
+            let untrusted = Trust::of_parent(folder).err().filter(|why| matches!(why, ShmError::Untrusted { .. }));
+            return Err(untrusted.unwrap_or_else(|| ShmError::in_folder(folder)(error)));
+        }
         Trust::of_folder(folder, mode.is_some())
     }
 

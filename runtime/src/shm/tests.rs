@@ -425,3 +425,4 @@ fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
 }
 
 mod limits;
+mod users;

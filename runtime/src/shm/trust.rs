@@ -20,19 +20,26 @@ pub(super) struct Trust {
 }
 
 impl Trust {
+    /// Sees that nobody else can put another folder in the place of one: who may rename what lies above it can.
+    pub(super) fn of_parent(folder: &Path) -> Result<(), ShmError> {
+        let Some(parent) = folder.parent() else { return Ok(()) };
+        let untrusted = |why| Err(ShmError::Untrusted { path: parent.into(), why });
+        let above = fs::symlink_metadata(parent).map_err(ShmError::in_folder(parent))?;
+        let sticky = above.mode() & 0o1000 != 0;
+        match () {
+            () if ![0, geteuid().as_raw()].contains(&above.uid()) => {
+                untrusted("it belongs to another user, who may rename what lies in it")
+            }
+            () if above.mode() & 0o002 != 0 && !sticky => untrusted("others may rename what lies in it"),
+            () => Ok(()),
+        }
+    }
+
     /// By a folder, which must be this user's alone, or, if that is wanted, a group's.
     pub(super) fn of_folder(folder: &Path, group_mode: bool) -> Result<Trust, ShmError> {
         let untrusted = |why| Err(ShmError::Untrusted { path: folder.into(), why });
-        let about = |path: &Path| fs::symlink_metadata(path).map_err(ShmError::in_folder(path));
-        if let Some(parent) = folder.parent() {
-            let above = about(parent)?;
-            let sticky = above.mode() & 0o1000 != 0;
-            // Who may rename what lies in it can put another folder there.
-            if ![0, geteuid().as_raw()].contains(&above.uid()) || above.mode() & 0o002 != 0 && !sticky {
-                return Err(ShmError::Untrusted { path: parent.into(), why: "others may rename what lies in it" });
-            }
-        }
-        let about = about(folder)?;
+        Trust::of_parent(folder)?;
+        let about = fs::symlink_metadata(folder).map_err(ShmError::in_folder(folder))?;
         let (uid, others, group) = (geteuid(), about.mode() & 0o007, about.mode() & 0o070);
         if !about.is_dir() {
             return untrusted("it is no folder");
