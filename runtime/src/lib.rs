@@ -23,7 +23,9 @@ mod locked;
 mod mapping;
 mod memory_wire;
 mod neighbours;
+mod peer;
 mod random;
+mod remedy;
 #[cfg(target_os = "linux")]
 pub mod share;
 #[cfg(target_os = "linux")]

@@ -30,6 +30,7 @@ use rustix::event::{PollFlags, Timespec, epoll};
 use softnic_nic::sharing::{Addressee, Process, addressee};
 use softnic_wire::{Layout, TxFrame};
 
+use directory::is_gone;
 pub(crate) use directory::{Directory, GroupMember};
 pub use error::ShmError;
 pub use place::{ShmSpec, ShmSpecError};
@@ -72,6 +73,8 @@ enum Way {
     Unknown,
     /// It was not there; it is looked for again after this.
     Absent(Instant),
+    /// It may be there, but the system refused what a ring needs; the next try is after this.
+    Refused(Instant),
     /// A ring.
     Ring(Box<Outlet>),
 }
@@ -209,11 +212,13 @@ impl Shm {
         };
         match addressee(frame, &layout) {
             Addressee::Process(process) => self.put_or_hold(process, len),
-            Addressee::Service(service) => {
-                let owner = self.directory.owner_of(service).filter(|&owner| self.way_to(owner).is_some());
+            Addressee::Service(service) => match self.directory.owner_of(service) {
+                Ok(Some(owner)) if self.way_to(owner).is_some() => self.put_or_hold(owner, len),
+                Ok(Some(owner)) if matches!(self.ways[owner.number() as usize], Way::Refused(_)) => self.lost += 1,
                 // Who asks for what nobody has is told so by itself.
-                self.put_or_hold(owner.unwrap_or(self.process()), len);
-            }
+                Ok(_) => self.put_or_hold(self.process(), len),
+                Err(_) => self.lost += 1,
+            },
             Addressee::Everybody => {
                 if let Some((_, group)) = layout.addresses(frame) {
                     self.put_to_members(group, len);
@@ -279,7 +284,7 @@ impl Shm {
         }
         match &self.ways[process.number() as usize] {
             Way::Ring(_) => return Some(()),
-            Way::Absent(until) if Instant::now() < *until => return None,
+            Way::Absent(until) | Way::Refused(until) if Instant::now() < *until => return None,
             _ => {}
         }
         self.make_way(process)
@@ -291,7 +296,8 @@ impl Shm {
         let way = match Outlet::open(&self.directory, process).and_then(|o| self.watch(&o.connection, name).map(|()| o))
         {
             Ok(outlet) => Way::Ring(Box::new(outlet)),
-            Err(_) => Way::Absent(Instant::now() + ABSENT),
+            Err(e) if is_gone(&e) => Way::Absent(Instant::now() + ABSENT),
+            Err(_) => Way::Refused(Instant::now() + ABSENT),
         };
         let is_there = matches!(way, Way::Ring(_)).then_some(());
         self.ways[process.number() as usize] = way;

@@ -85,12 +85,8 @@ impl Device {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(missing());
         }
-        // SAFETY: the name ends with a zero.
-        let ifindex = unsafe { libc::if_nametoindex(c_name.as_ptr()) };
-        if ifindex == 0 {
-            return Err(missing());
-        }
         let asker = Asker::new(&c_name).map_err(AfXdpError::when("open a socket to ask for the interface"))?;
+        let ifindex = asker.index().map_err(|_| missing())?;
         let mtu = asker.mtu().map_err(AfXdpError::when("ask for the MTU"))?;
         let mac = asker.mac().map_err(AfXdpError::when("ask for the MAC address"))?;
         let mac = mac.ok_or_else(|| AfXdpError::NotEthernet(name.into()))?;
@@ -142,6 +138,13 @@ impl Asker {
             0 => Ok(request),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    fn index(&self) -> io::Result<u32> {
+        // SAFETY: the answer is in the request.
+        let answer = unsafe { self.ask(libc::SIOCGIFINDEX, std::ptr::null_mut()) }?;
+        // SAFETY: this is the field that SIOCGIFINDEX fills in.
+        Ok(unsafe { answer.ifr_ifru.ifru_ifindex } as u32)
     }
 
     fn mtu(&self) -> io::Result<usize> {

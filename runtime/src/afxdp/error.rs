@@ -3,6 +3,7 @@
 use std::io;
 
 use super::holder::Holder;
+use crate::remedy::remedy;
 
 /// Why there is no AF_XDP socket.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +65,7 @@ pub enum AfXdpError {
         asked: u32,
     },
     /// The system refused something else.
-    #[error("cannot {doing}: {error}")]
+    #[error("cannot {doing}: {error}{}", remedy(.error))]
     System {
         /// The step that failed.
         doing: &'static str,

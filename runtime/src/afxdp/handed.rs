@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 use super::device::Device;
 use super::error::AfXdpError;
@@ -69,7 +69,10 @@ impl Handed {
 /// A file in memory for so many chunks, whose length nobody can change.
 fn frames_file(chunks: u32) -> std::io::Result<OwnedFd> {
     let file = memfd_create(c"softnic frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, u64::from(chunks) * CHUNK as u64)?;
+    let len = u64::from(chunks) * CHUNK as u64;
+    ftruncate(&file, len)?;
+    // All of it is locked soon. Where there is not as much, that is an error here and no signal, nor an end without a word, later.
+    fallocate(&file, FallocateFlags::empty(), 0, len)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }

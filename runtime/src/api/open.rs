@@ -30,6 +30,7 @@ use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::host_network::{HostNetwork, HostNetworkError};
 use crate::io::PacketIo;
 use crate::neighbours::Neighbours;
+use crate::remedy::remedy;
 use crate::share::{Seat, ShareError, served_here};
 use crate::shm::{Shm, ShmError, ShmSpec};
 use crate::steering::Steering;
@@ -131,7 +132,7 @@ pub enum OpenError {
     #[error("`mem` joins two NICs of one process and cannot be opened alone")]
     Mem,
     /// The system refused something that every process needs.
-    #[error("the system refused a descriptor, a thread or random numbers: {0}")]
+    #[error("the system refused a descriptor, a thread or random numbers: {0}{remedy}", remedy = remedy(.0))]
     System(#[from] io::Error),
     /// The interface cannot carry even the shortest path MTU.
     #[error("frames of at most {0} bytes are too short for a path MTU of 256: raise the interface's MTU")]

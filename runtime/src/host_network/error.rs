@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 
+use crate::remedy::remedy;
+
 /// Why the host's network does not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostNetworkError {
@@ -106,7 +108,7 @@ pub enum HostNetworkError {
         error: Errno,
     },
     /// The kernel did not answer a question as it should.
-    #[error("the kernel did not tell {what}: {error}")]
+    #[error("the kernel did not tell {what}: {error}{}", remedy(&(*.error).into()))]
     Netlink {
         /// The request.
         what: &'static str,

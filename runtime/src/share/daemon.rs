@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use softnic_nic::sharing::Process;
 use softnic_wire::mad::ip_cm::ServiceId;
@@ -23,6 +22,7 @@ use super::uplink::Uplink;
 use super::{ClientStatus, Limits, Served};
 use crate::background::{Background, Stop};
 use crate::bpf::{Kind, Program};
+use crate::peer::Peer;
 
 /// Connections that have asked for nothing yet, and how long they may.
 const WAITING: usize = 64;
@@ -146,7 +146,7 @@ impl Daemon {
             }
             let orphans = self.sweep();
             let mut fds: Vec<BorrowedFd<'_>> = vec![self.uplink.host.as_fd()];
-            fds.extend((self.visitors.len() < WAITING).then(|| self.listener.as_fd()));
+            fds.push(self.listener.as_fd());
             fds.extend(self.visitors.iter().map(|visitor| visitor.connection.as_fd()));
             fds.extend(self.roll.iter().filter_map(|(_, client)| client.connection.as_ref()).map(AsFd::as_fd));
             let until = self.visitors.iter().map(|visitor| visitor.until).min();
@@ -167,11 +167,14 @@ impl Daemon {
     }
 
     fn accept(&mut self) {
-        while self.visitors.len() < WAITING {
+        for _ in 0..WAITING {
             match accept_with(&self.listener, SocketFlags::CLOEXEC) {
                 Ok(connection) => {
-                    let Ok(peer) = socket_peercred(&connection) else { continue };
-                    let (pid, uid) = (peer.pid.as_raw_nonzero().get() as u32, peer.uid.as_raw());
+                    let Ok(Peer { pid, uid }) = Peer::of(&connection) else { continue };
+                    if self.visitors.len() >= WAITING {
+                        self.visitors.remove(longest_of_most(&self.visitors));
+                    }
+                    let pid = pid.unwrap_or(0);
                     self.visitors.push(Visitor { connection, pid, uid, until: Instant::now() + PATIENCE });
                 }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
@@ -228,7 +231,8 @@ impl Daemon {
     fn let_in(&mut self, visitor: Visitor, queues: Option<u32>) {
         let queues = queues.unwrap_or(self.options.queues).clamp(1, MAX_QUEUES);
         let made = self.admit(&visitor).and_then(|process| {
-            self.make_port(process, &visitor, queues).map(|made| (process, made)).map_err(|error| error.to_string())
+            let made = self.make_port(process, &visitor, queues);
+            made.inspect_err(|_| self.undo_port(process)).map(|made| (process, made)).map_err(|error| error.to_string())
         });
         let (process, (port, secret)) = match made {
             Ok(made) => made,
@@ -278,7 +282,7 @@ impl Daemon {
         let code = rules::egress(maps, process);
         let program =
             Program::load(Kind::Classifier, &code).map_err(ShareError::when("load the program of a client"))?;
-        let name = format!("sn{index}-{}", process.number());
+        let name = device_of(*index, process);
         let port = ClientPort::make(links, &name, queues, host.interface().mtu)?;
         let outer = port.outer;
         links.filter(outer, program.as_fd()).map_err(ShareError::when("attach the program of a client"))?;
@@ -296,6 +300,15 @@ impl Daemon {
         maps.set_client(process, &client).map_err(ShareError::when("write to the maps of the programs"))?;
         links.bring_up(outer).map_err(ShareError::when("bring up a client's device"))?;
         Ok((port, secret))
+    }
+
+    /// Removes what was made of a port before something was refused: its device would go by itself, but after the next client has the number.
+    fn undo_port(&mut self, process: Process) {
+        let Uplink { links, maps, index, .. } = &mut self.uplink;
+        let _ = maps.clear_client(process);
+        if let Ok(Some(outer)) = links.index(&device_of(*index, process)) {
+            let _ = links.delete(outer);
+        }
     }
 
     /// Answers what clients ask for, one thing each, and dismisses those that are gone.
@@ -428,6 +441,18 @@ impl Daemon {
         let nobody = self.uplink.maps.port().map_or(0, |port| port.nobody);
         Served { nobody, clients: self.roll.iter().filter_map(status).collect() }
     }
+}
+
+/// The name of the outer end of a client's pair of devices.
+fn device_of(index: u32, process: Process) -> String {
+    format!("sn{index}-{}", process.number())
+}
+
+/// Who has said nothing for longest, of the user of whom there are most: who has something to say says it at once.
+fn longest_of_most(visitors: &[Visitor]) -> usize {
+    let of_user = |uid| visitors.iter().filter(|visitor| visitor.uid == uid).count();
+    let most = visitors.iter().map(|visitor| of_user(visitor.uid)).max();
+    visitors.iter().position(|visitor| Some(of_user(visitor.uid)) == most).unwrap_or(0)
 }
 
 /// The clients that a daemon left which was killed. Those whose devices are gone are cleared away.

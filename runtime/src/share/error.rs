@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::afxdp::AfXdpError;
 use crate::host_network::HostNetworkError;
+use crate::remedy::remedy;
 
 /// Why an interface is not shared, or a process has no place on it.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +25,25 @@ pub enum ShareError {
         why: String,
     },
     /// The daemon said nothing that is understood.
-    #[error("the daemon that shares {interface} does not answer as it should ({error}): it may be of another version")]
+    #[error(
+        "the daemon that shares {interface} does not answer as it should ({error}): both must be of the same version of softnic"
+    )]
     Unanswered {
         /// The interface.
         interface: String,
         /// What went wrong.
         error: io::Error,
+    },
+    /// The daemon said nothing at all.
+    #[error("the daemon that shares {0} does not answer: it has ended, is stopped, or has too much to do")]
+    Silent(String),
+    /// The folder of the daemons' sockets is not theirs alone.
+    #[error("{} is not to be trusted: {why}", path.display())]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// Another daemon serves the interface.
     #[error("{interface} is shared already, by process {pid}")]
@@ -54,7 +68,7 @@ pub enum ShareError {
     #[error(transparent)]
     Host(#[from] HostNetworkError),
     /// The system refused something else.
-    #[error("cannot {doing}: {error}")]
+    #[error("cannot {doing}: {error}{}", remedy(.error))]
     System {
         /// The step that failed.
         doing: &'static str,
@@ -64,6 +78,16 @@ pub enum ShareError {
 }
 
 impl ShareError {
+    /// What it means that the daemon of an interface was not understood, or not heard in time.
+    pub(super) fn unanswered(interface: &str, error: io::Error) -> ShareError {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                ShareError::Silent(interface.into())
+            }
+            _ => ShareError::Unanswered { interface: interface.into(), error },
+        }
+    }
+
     /// For `map_err`.
     pub(super) fn when<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> ShareError {
         move |error| {

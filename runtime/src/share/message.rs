@@ -219,6 +219,10 @@ impl Reply {
     pub(super) fn receive(from: impl AsFd) -> io::Result<(Reply, Vec<OwnedFd>)> {
         match receive(from.as_fd(), RecvFlags::empty())? {
             (said, _) if said.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+            (said, _) if said[0] != VERSION => {
+                let why = format!("its messages are of version {}, ours of version {VERSION}", said[0]);
+                Err(io::Error::new(ErrorKind::InvalidData, why))
+            }
             (said, beside) => Reply::read(&said).map(|reply| (reply, beside)).ok_or(ErrorKind::InvalidData.into()),
         }
     }

@@ -12,6 +12,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect as connect_to, listen, socket_with,
 };
+use rustix::process::geteuid;
 
 use super::error::ShareError;
 use super::namespace;
@@ -50,11 +51,35 @@ pub(super) fn connect(interface: &str, path: &Path) -> Result<OwnedFd, ShareErro
     let failed = ShareError::when("connect to the daemon");
     let address = SocketAddrUnix::new(path).map_err(|_| ShareError::NotServed(interface.into()))?;
     let socket = unix_socket().map_err(&failed)?;
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).map_err(|e| failed(e.into()))?;
+    trusted()?;
+    for which in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(|e| failed(e.into()))?;
+    }
     match connect_to(&socket, &address) {
         Ok(()) => Ok(socket),
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(ShareError::NotPermitted(path.into())),
+        // So many wait to be let in that there is no room for one more.
+        Err(rustix::io::Errno::AGAIN) => Err(ShareError::Silent(interface.into())),
         Err(_) => Err(ShareError::NotServed(interface.into())),
+    }
+}
+
+/// Sees that nobody but the administrator, or whom the administrator let, could put sockets into the folder. Where it is not there, nobody serves.
+fn trusted() -> Result<(), ShareError> {
+    let untrusted = |why| Err(ShareError::Untrusted { path: FOLDER.into(), why });
+    let Ok(folder) = fs::symlink_metadata(FOLDER) else { return Ok(()) };
+    let everybody_may_write = |about: fs::Metadata| about.mode() & 0o002 != 0;
+    let above = Path::new(FOLDER).parent().map(fs::symlink_metadata);
+    match () {
+        () if !folder.is_dir() => untrusted("it is no folder"),
+        () if folder.mode() & 0o022 != 0 => untrusted("others may write there; `chmod 755` it"),
+        // Where everybody may make folders, this one may be anybody's.
+        () if ![0, geteuid().as_raw()].contains(&folder.uid())
+            && above.is_some_and(|above| above.is_ok_and(everybody_may_write)) =>
+        {
+            untrusted("it belongs to another user")
+        }
+        () => Ok(()),
     }
 }
 
@@ -82,6 +107,7 @@ impl Place {
     pub(super) fn take(interface: &str) -> Result<Place, ShareError> {
         let failed = ShareError::when("use the folder /run/softnic");
         DirBuilder::new().recursive(true).mode(0o755).create(FOLDER).map_err(&failed)?;
+        trusted()?;
         sweep();
         let path = socket_of(interface)?;
         let mut lock = path.clone().into_os_string();

@@ -43,9 +43,10 @@ struct Talk {
 impl Seat {
     /// Takes a place, with so many queues, or as many as the daemon gives.
     pub(crate) fn take(interface: &str, queues: Option<u32>) -> Result<(Seat, Vec<Handed>), ShareError> {
-        let unanswered = |error| ShareError::Unanswered { interface: interface.into(), error };
+        let unanswered = |error| ShareError::unanswered(interface, error);
         let path = socket_of(interface)?;
         let connection = connect(interface, &path)?;
+        let no_descriptors = ShareError::when("take what the daemon hands over");
         let refused = |why| ShareError::Refused { interface: interface.into(), why };
         let (reply, fds) = ask(&connection, &Request::Attach { queues }).map_err(unanswered)?;
         let (process, secret, limits, count, shape) = match reply {
@@ -55,13 +56,13 @@ impl Seat {
         };
         if fds.is_empty() || fds.len() != 2 * count as usize {
             // The system had no descriptors left for those that were handed over.
-            return Err(unanswered(rustix::io::Errno::MFILE.into()));
+            return Err(no_descriptors(rustix::io::Errno::MFILE.into()));
         }
         let (mut handed, mut fds) = (Vec::new(), fds.into_iter());
         while let (Some(socket), Some(memory)) = (fds.next(), fds.next()) {
             handed.push(Handed { socket, memory, shape });
         }
-        let probe = handed[0].socket.try_clone().map_err(unanswered)?;
+        let probe = handed[0].socket.try_clone().map_err(no_descriptors)?;
         let connection = Some(Arc::new(Kept::new(connection)));
         let talk = Mutex::new(Talk { connection, groups: 0 });
         let probe = Kept::new(probe);
@@ -137,7 +138,7 @@ impl Seat {
     }
 
     fn unanswered(&self, error: io::Error) -> ShareError {
-        ShareError::Unanswered { interface: self.interface.clone(), error }
+        ShareError::unanswered(&self.interface, error)
     }
 
     fn unexpected(&self, reply: Reply) -> ShareError {
@@ -192,8 +193,8 @@ pub fn served(interface: &str) -> Result<Served, ShareError> {
     match ask(&connection, &Request::List) {
         Ok((Reply::Listed(served), _)) => Ok(served),
         Ok((Reply::Refused(why), _)) => Err(ShareError::Refused { interface: interface.into(), why }),
-        Ok(_) => Err(ShareError::Unanswered { interface: interface.into(), error: io::ErrorKind::InvalidData.into() }),
-        Err(error) => Err(ShareError::Unanswered { interface: interface.into(), error }),
+        Ok(_) => Err(ShareError::unanswered(interface, io::ErrorKind::InvalidData.into())),
+        Err(error) => Err(ShareError::unanswered(interface, error)),
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use softnic_nic::sharing::Process as SharingProcess;
+
 use super::meeting;
 use super::ring::Reader;
 use super::trust::Trust;
@@ -22,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const WAITING: usize = 64;
 /// Rings that one process may bring: it has a NIC or two.
 const RINGS_OF_A_PROCESS: usize = 16;
+/// Rings of all processes of other containers, which are not told apart: one of each process that can be there.
+const RINGS_OF_THE_UNSEEN: usize = SharingProcess::COUNT;
 /// How long to wait where the system has no descriptor left.
 const BREATH: Duration = Duration::from_millis(10);
 
@@ -97,9 +101,9 @@ struct Attendant {
     trust: Trust,
     door: Arc<Door>,
     /// Connections on which nothing was said yet, with the process and the end of its time.
-    waiting: Vec<(Kept<UnixStream>, i32, Instant)>,
+    waiting: Vec<(Kept<UnixStream>, Option<u32>, Instant)>,
     /// The rings that processes have brought, as long as they are read.
-    seats: Vec<(i32, Weak<()>)>,
+    seats: Vec<(Option<u32>, Weak<()>)>,
 }
 
 impl Attendant {
@@ -107,20 +111,25 @@ impl Attendant {
         while !stop.is_told() {
             self.accept();
             self.listen_to_waiting();
-            let room = self.waiting.len() < WAITING;
-            let listener = room.then(|| self.listener.as_fd());
-            let fds: Vec<BorrowedFd<'_>> =
-                listener.into_iter().chain(self.waiting.iter().map(|w| w.0.as_fd())).collect();
+            let waiting = self.waiting.iter().map(|w| w.0.as_fd());
+            let fds: Vec<BorrowedFd<'_>> = [self.listener.as_fd()].into_iter().chain(waiting).collect();
             let end = self.waiting.iter().map(|w| w.2).min();
             stop.wait_on(&fds, end.map(|end| end.saturating_duration_since(Instant::now())));
         }
     }
 
     fn accept(&mut self) {
-        while self.waiting.len() < WAITING {
+        for _ in 0..WAITING {
             match self.listener.accept() {
                 Ok((connection, _)) => match self.trust.admits(&connection) {
-                    Ok(Some(pid)) => self.waiting.push((Kept::new(connection), pid, Instant::now() + PATIENCE)),
+                    Ok(Some(peer)) => {
+                        // Who has something to say has said it long ago.
+                        if self.waiting.len() >= WAITING {
+                            self.waiting.remove(0);
+                            self.door.refuse();
+                        }
+                        self.waiting.push((Kept::new(connection), peer.pid, Instant::now() + PATIENCE));
+                    }
                     _ => self.door.refuse(),
                 },
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -147,9 +156,10 @@ impl Attendant {
         }
     }
 
-    fn seat(&mut self, reader: Reader, connection: Kept<UnixStream>, pid: i32) {
+    fn seat(&mut self, reader: Reader, connection: Kept<UnixStream>, pid: Option<u32>) {
         self.seats.retain(|(_, seat)| seat.strong_count() > 0);
-        if self.seats.iter().filter(|(of, _)| *of == pid).count() >= RINGS_OF_A_PROCESS {
+        let limit = if pid.is_some() { RINGS_OF_A_PROCESS } else { RINGS_OF_THE_UNSEEN };
+        if self.seats.iter().filter(|(of, _)| *of == pid).count() >= limit {
             self.door.refuse();
             return;
         }

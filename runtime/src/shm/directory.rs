@@ -25,6 +25,7 @@ use softnic_wire::mad::ip_cm::ServiceId;
 use super::error::ShmError;
 use super::trust::Trust;
 use crate::locked::lock;
+use crate::remedy::no_descriptors;
 
 /// What the first line of the lock file begins with. Whoever changes the rings, the folder or what is said at a meeting changes it.
 const VERSION: &str = "softnic shm 1";
@@ -74,13 +75,17 @@ impl Directory {
     }
 
     fn trusted(folder: &Path, mode: Option<u32>) -> Result<Trust, ShmError> {
-        make_folder(folder, mode).map_err(|error| ShmError::Folder { path: folder.into(), error })?;
+        if let Err(error) = make_folder(folder, mode) {
+            // Somebody else's is the better reason.
+            let untrusted = Trust::of_parent(folder).err().filter(|why| matches!(why, ShmError::Untrusted { .. }));
+            return Err(untrusted.unwrap_or_else(|| ShmError::in_folder(folder)(error)));
+        }
         Trust::of_folder(folder, mode.is_some())
     }
 
     /// Joins the network in a folder, which is made if it is not there: a number, and the socket at which others meet this process.
     pub(crate) fn join(folder: &Path, mode: Option<u32>) -> Result<(Directory, UnixListener), ShmError> {
-        let failed = |error| ShmError::Folder { path: folder.into(), error };
+        let failed = ShmError::in_folder(folder);
         let trust = Directory::trusted(folder, mode)?;
         let lock = OpenOptions::new()
             .read(true)
@@ -89,8 +94,8 @@ impl Directory {
             .mode(trust.file_mode())
             .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(folder.join("lock"))
-            .map_err(failed)?;
-        trust.open_to_all(&lock).map_err(failed)?;
+            .map_err(&failed)?;
+        trust.open_to_all(&lock).map_err(&failed)?;
         let mut directory = Directory {
             folder: folder.into(),
             trust,
@@ -137,7 +142,7 @@ impl Directory {
 
     /// Takes the first number behind the one that was given out last that nobody has: so a number rests as long as there are others.
     fn take_number(&mut self) -> Result<UnixListener, ShmError> {
-        let failed = |error| ShmError::Folder { path: self.folder.clone(), error };
+        let failed = ShmError::in_folder(&self.folder);
         let locked = self.locked()?;
         let mut text = String::new();
         (&self.lock).rewind()?;
@@ -146,7 +151,7 @@ impl Directory {
         let last = self.last_number(&text)?;
         let mut candidate = last.next();
         let listener = loop {
-            if let Some(listener) = self.bind(candidate).map_err(failed)? {
+            if let Some(listener) = self.bind(candidate).map_err(&failed)? {
                 break listener;
             }
             candidate = candidate.next();
@@ -229,7 +234,7 @@ impl Directory {
     /// Whether the process of a number lives: its socket is taken care of.
     fn is_alive(&self, process: Process) -> bool {
         // A queue of meetings that is full is a sign of life, too.
-        !matches!(self.connect(process), Err(e) if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+        !self.connect(process).is_err_and(|error| is_gone(&error))
     }
 
     /// A connection to a process; never waits.
@@ -250,7 +255,7 @@ impl Directory {
         }
         let _locked = self.locked()?;
         let path = self.folder.join(&name);
-        if let Some(owner) = read_owner(&path)
+        if let Some(owner) = read_owner(&path)?
             && owner != self.me
             && self.is_alive(owner)
         {
@@ -310,7 +315,10 @@ impl Directory {
     }
 
     /// Who listens to a service.
-    pub(super) fn owner_of(&self, service: ServiceId) -> Option<Process> {
+    ///
+    /// # Errors
+    /// When that cannot be told: no descriptor is left, say.
+    pub(super) fn owner_of(&self, service: ServiceId) -> io::Result<Option<Process>> {
         read_owner(&self.folder.join(service_name(service)))
     }
 
@@ -334,7 +342,9 @@ impl Directory {
     fn entries(&self) -> io::Result<impl Iterator<Item = (String, Process)> + '_> {
         let names = fs::read_dir(&self.folder)?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let claims = names.filter(|name| name.starts_with("service-") || name.starts_with("group-"));
-        Ok(claims.filter_map(|name| read_owner(&self.folder.join(&name)).map(|owner| (name, owner))))
+        Ok(claims
+            .filter_map(|name| Some((read_owner(&self.folder.join(&name)).ok()??, name)))
+            .map(|(owner, name)| (name, owner)))
     }
 
     /// Nobody finds this process any more; those who have, still reach it.
@@ -384,16 +394,27 @@ impl Drop for Directory {
     }
 }
 
+/// Whether nobody is behind a socket that could not be connected to.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+}
+
 fn service_name(service: ServiceId) -> String {
     format!("service-{:016x}", service.0)
 }
 
-fn read_owner(path: &Path) -> Option<Process> {
+/// The process that a file names; `None` where there is no file, or it names nobody.
+fn read_owner(path: &Path) -> io::Result<Option<Process>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        // Whose file it is must not be guessed.
+        Err(error) if no_descriptors(&error) => return Err(error),
+        Err(_) => return Ok(None),
+        Ok(file) => file,
+    };
     let mut text = String::new();
-    let file =
-        OpenOptions::new().read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32).open(path);
-    file.ok()?.take(16).read_to_string(&mut text).ok()?;
-    Process::new(text.trim().parse().ok()?)
+    let read = file.take(16).read_to_string(&mut text).is_ok();
+    Ok(text.trim().parse().ok().filter(|_| read).and_then(Process::new))
 }
 
 /// Makes the folder, and those above it, which are the user's own.

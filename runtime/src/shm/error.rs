@@ -1,9 +1,11 @@
 //! Why a process is not on a network of `shm`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use softnic_nic::sharing::Process;
+
+use crate::remedy::{no_descriptors, remedy};
 
 /// Why a process is not on a network of `shm`.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,16 @@ pub enum ShmError {
     #[error("the name of the folder {} is too long for sockets in it", .0.display())]
     TooLong(PathBuf),
     /// The system refused a descriptor, a thread or memory.
-    #[error("the system refused a descriptor, a thread or memory: {0}")]
+    #[error("the system refused a descriptor, a thread or memory: {0}{remedy}", remedy = remedy(.0))]
     System(#[from] io::Error),
+}
+
+impl ShmError {
+    /// What an error in a folder means, for `map_err`. Where no descriptor is left, another folder does not help.
+    pub(super) fn in_folder(folder: &Path) -> impl Fn(io::Error) -> ShmError {
+        move |error| match no_descriptors(&error) {
+            true => ShmError::System(error),
+            false => ShmError::Folder { path: folder.into(), error },
+        }
+    }
 }

@@ -190,10 +190,10 @@ fn a_service_is_one_processs_at_a_time_and_what_asks_for_it_finds_it() {
     let folder = Folder::new("services");
     let (a, b) = (folder.join(), folder.join());
     let service = ServiceId(0x0106_4853);
-    assert_eq!(a.directory.owner_of(service), None);
+    assert_eq!(a.directory.owner_of(service).unwrap(), None);
     assert!(a.directory.claim(service).unwrap() && a.directory.claim(service).unwrap());
     assert!(!b.directory.claim(service).unwrap());
-    assert_eq!(b.directory.owner_of(service), Some(a.process()));
+    assert_eq!(b.directory.owner_of(service).unwrap(), Some(a.process()));
     a.directory.release(service);
     assert!(!b.directory.claim(service).unwrap(), "it was claimed twice");
     a.directory.release(service);
@@ -205,7 +205,7 @@ fn a_service_is_one_processs_at_a_time_and_what_asks_for_it_finds_it() {
     // Whoever gets a number gets nothing that an earlier owner claimed.
     fs::write(folder.0.join("service-00000000000000bb"), "0003").unwrap();
     let c = folder.join();
-    assert_eq!((c.process().number(), c.directory.owner_of(ServiceId(0xbb))), (3, None));
+    assert_eq!((c.process().number(), c.directory.owner_of(ServiceId(0xbb)).unwrap()), (3, None));
 }
 
 #[test]
@@ -423,3 +423,6 @@ fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
     assert_eq!(folder.files(), before, "who is refused takes nobody's place away");
     drop(held);
 }
+
+mod limits;
+mod users;

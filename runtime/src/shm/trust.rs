@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Gid, Uid, geteuid};
 
 use super::error::ShmError;
+use crate::peer::Peer;
 
 /// Whom a process trusts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,20 +20,26 @@ pub(super) struct Trust {
 }
 
 impl Trust {
+    /// Sees that nobody else can put another folder in the place of one: who may rename what lies above it can.
+    pub(super) fn of_parent(folder: &Path) -> Result<(), ShmError> {
+        let Some(parent) = folder.parent() else { return Ok(()) };
+        let untrusted = |why| Err(ShmError::Untrusted { path: parent.into(), why });
+        let above = fs::symlink_metadata(parent).map_err(ShmError::in_folder(parent))?;
+        let sticky = above.mode() & 0o1000 != 0;
+        match () {
+            () if ![0, geteuid().as_raw()].contains(&above.uid()) => {
+                untrusted("it belongs to another user, who may rename what lies in it")
+            }
+            () if above.mode() & 0o002 != 0 && !sticky => untrusted("others may rename what lies in it"),
+            () => Ok(()),
+        }
+    }
+
     /// By a folder, which must be this user's alone, or, if that is wanted, a group's.
     pub(super) fn of_folder(folder: &Path, group_mode: bool) -> Result<Trust, ShmError> {
         let untrusted = |why| Err(ShmError::Untrusted { path: folder.into(), why });
-        let about =
-            |path: &Path| fs::symlink_metadata(path).map_err(|error| ShmError::Folder { path: path.into(), error });
-        if let Some(parent) = folder.parent() {
-            let above = about(parent)?;
-            let sticky = above.mode() & 0o1000 != 0;
-            // Who may rename what lies in it can put another folder there.
-            if ![0, geteuid().as_raw()].contains(&above.uid()) || above.mode() & 0o002 != 0 && !sticky {
-                return Err(ShmError::Untrusted { path: parent.into(), why: "others may rename what lies in it" });
-            }
-        }
-        let about = about(folder)?;
+        Trust::of_parent(folder)?;
+        let about = fs::symlink_metadata(folder).map_err(ShmError::in_folder(folder))?;
         let (uid, others, group) = (geteuid(), about.mode() & 0o007, about.mode() & 0o070);
         if !about.is_dir() {
             return untrusted("it is no folder");
@@ -68,9 +74,9 @@ impl Trust {
 
     /// The process at the other end of a socket, if it is trusted. Where the folder is a group's, the system asked by the modes of folder and socket
     /// who may be there.
-    pub(super) fn admits(self, socket: impl AsFd) -> io::Result<Option<i32>> {
-        let peer = socket_peercred(socket)?;
-        let trusted = peer.uid == self.uid || self.group.is_some();
-        Ok(trusted.then(|| peer.pid.as_raw_nonzero().get()))
+    pub(super) fn admits(self, socket: impl AsFd) -> io::Result<Option<Peer>> {
+        let peer = Peer::of(socket)?;
+        let trusted = peer.uid == self.uid.as_raw() || self.group.is_some();
+        Ok(trusted.then_some(peer))
     }
 }

@@ -1,6 +1,7 @@
 //! How it ends: clients that are killed, a daemon that is killed and its successor, a daemon that ends.
 
 use std::io::Write;
+use std::os::fd::AsRawFd;
 
 use softnic_nic::transports::{Event, Status};
 use softnic_runtime::api::{CmListener, ConnectionManager, Context, DeviceSpec, OpenOptions, Progress};
@@ -50,8 +51,25 @@ fn is_what_it_is_told_to_be() {
                 Err(why) => say(&why.to_string()),
             }
         }
+        "descriptors" => say(&descriptors(&device, &options)),
         _ => say("no such role"),
     }
+}
+
+/// Opens a NIC with as few descriptors as can be, one more each time.
+fn descriptors(device: &DeviceSpec, options: &OpenOptions) -> String {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let free = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let mut refused = 0;
+    for limit in free..free + 100 {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(limit), ..getrlimit(Resource::Nofile) }).unwrap();
+        match Context::open(device, options) {
+            Ok(_) => return format!("opened after {refused} refusals"),
+            Err(why) if why.to_string().contains("`ulimit -n`") => refused += 1,
+            Err(why) => return why.to_string(),
+        }
+    }
+    "never opened".into()
 }
 
 fn heard() {
