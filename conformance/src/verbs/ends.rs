@@ -256,7 +256,8 @@ fn somebody_listens(pid: u32) -> bool {
 impl End for OnSoftnic {
     fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error> {
         // The only GIDs are RoCEv2's, and the IPv4 address is the first.
-        self.spawn([case.transport, case.fault], &case.words("softnic0", 0, server)).map(drop)
+        let fault = case.fault_of(server.is_some());
+        self.spawn([case.transport, fault], &case.words("softnic0", 0, server)).map(drop)
     }
 
     fn listens(&mut self, case: &Case) -> Result<bool, Error> {
