@@ -37,6 +37,12 @@ pub(crate) const VERBS: [Tool; 12] = [
     Tool { program: "gcc", package: "gcc" },
 ];
 
+/// What its tests of MPI call. The packages with headers need those with programs; their headers lie in folders of the machine's architecture.
+pub(crate) const OPEN_MPI: [Tool; 1] =
+    [Tool { program: "/usr/share/doc/libopenmpi-dev/copyright", package: "libopenmpi-dev" }];
+pub(crate) const MPICH: [Tool; 1] =
+    [Tool { program: "/usr/share/doc/libmpich-dev/copyright", package: "libmpich-dev" }];
+
 /// What `cargo xtask pyverbs` calls.
 pub(crate) const PYVERBS: [Tool; 3] = [
     Tool { program: "ip", package: "iproute2" },

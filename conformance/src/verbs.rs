@@ -9,6 +9,7 @@ mod judge;
 mod killed;
 mod layouts;
 mod libfabric;
+mod mpi;
 mod oracle;
 mod pair;
 mod processes;
@@ -77,6 +78,8 @@ enum Test {
     Host(tools::Case),
     /// A program without privileges on a shared interface, and its client there or on the wire.
     Shared(tools::Case, shared::Client),
+    /// Ranks of MPI on one host or two.
+    Mpi(mpi::MpiTest),
     /// A program at both ends of a veth pair, with Soft-RoCE at one of them.
     Rxe(tools::Case, rxe::Softnic),
     /// What a program that was killed leaves behind.
@@ -95,6 +98,7 @@ impl Test {
             Test::Pair(case) => format!("pair/{}", case.name()),
             Test::Host(case) => format!("host/{}", case.name()),
             Test::Shared(case, client) => format!("shared/{}/{}", case.name(), client.name()),
+            Test::Mpi(test) => format!("mpi/{}", test.name()),
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
@@ -109,6 +113,7 @@ impl Test {
             Test::Killed(_) | Test::Recorded | Test::Authenticated(_) => true,
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
+            Test::Mpi(test) => test.short,
         }
     }
 
@@ -119,13 +124,14 @@ impl Test {
         let host = tools::host().into_iter().map(Test::Host);
         let anywhere = |case: tools::Case| shared::Client::ALL.map(|client| Test::Shared(case.clone(), client));
         let shared = tools::shared().into_iter().flat_map(anywhere);
+        let mpi = mpi::all().into_iter().map(Test::Mpi);
         let killed = killed::Victim::ALL.into_iter().map(Test::Killed);
         let both = |case: tools::Case| {
             let client = case.clone().with_a_slow_server();
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
-        let more = killed.chain([Test::Recorded]).chain(authenticated);
+        let more = mpi.chain(killed).chain([Test::Recorded]).chain(authenticated);
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -241,7 +247,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
     catch_interrupts();
     let mut report = Report::default();
     let (mut pair, mut host, mut peer) = (Lazy::default(), Lazy::default(), Lazy::default());
-    let mut shared = Lazy::default();
+    let (mut shared, mut mpi) = (Lazy::default(), mpi::Mpi::new(bench));
     for (n, test) in (1..).zip(tests) {
         if interrupted() {
             println!("\n{}", report.text());
@@ -255,6 +261,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Shared(case, client) => {
                 shared.with(|| shared::Shared::new(bench), |shared| shared.run(case, *client))
             }
+            Test::Mpi(test) => mpi.run(*test),
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
             Test::Authenticated(client) => {

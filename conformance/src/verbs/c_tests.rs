@@ -15,7 +15,7 @@ use crate::project;
 use crate::tshark::Scratch;
 
 const FOLDER: &str = "verbs/tests/c";
-const CFLAGS: [&str; 7] = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+pub(super) const CFLAGS: [&str; 7] = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
 /// The exit code of a test that cannot do its work here.
 const LEFT_OUT: i32 = 77;
 /// The program that prints where fields lie.

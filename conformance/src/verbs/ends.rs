@@ -172,12 +172,7 @@ impl OnSoftnic {
 
     /// Starts words under `softnic run`, with this transport and these faults; what they print goes to a file.
     pub(super) fn spawn(&mut self, options: [Option<&str>; 2], words: &[String]) -> Result<u32, Error> {
-        // What the program before left running may hold the interface.
-        self.processes.end_all();
-        let out = File::create(&self.output).map_err(failed(&self.output))?;
-        let errors = out.try_clone().map_err(failed(&self.output))?;
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace]);
+        let mut command = self.in_namespace();
         if !self.privileged {
             command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
         }
@@ -192,6 +187,27 @@ impl OnSoftnic {
             command.args(value.into_iter().flat_map(|value| [name, value]));
         }
         command.arg("--").args(words);
+        self.launch(command)
+    }
+
+    /// Starts words as they are, with privileges: what they start says itself that it is to be on softnic.
+    pub(super) fn spawn_plain(&mut self, words: &[String]) -> Result<u32, Error> {
+        let mut command = self.in_namespace();
+        command.args(words);
+        self.launch(command)
+    }
+
+    fn in_namespace(&self) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]);
+        command
+    }
+
+    fn launch(&mut self, mut command: Command) -> Result<u32, Error> {
+        // What the program before left running may hold the interface.
+        self.processes.end_all();
+        let out = File::create(&self.output).map_err(failed(&self.output))?;
+        let errors = out.try_clone().map_err(failed(&self.output))?;
         // Some write where they are when they are told to end.
         if let Some(scratch) = self.output.parent() {
             command.current_dir(scratch);
@@ -240,7 +256,8 @@ fn somebody_listens(pid: u32) -> bool {
 impl End for OnSoftnic {
     fn start(&mut self, case: &Case, server: Option<&str>) -> Result<(), Error> {
         // The only GIDs are RoCEv2's, and the IPv4 address is the first.
-        self.spawn([case.transport, case.fault], &case.words("softnic0", 0, server)).map(drop)
+        let fault = case.fault_of(server.is_some());
+        self.spawn([case.transport, fault], &case.words("softnic0", 0, server)).map(drop)
     }
 
     fn listens(&mut self, case: &Case) -> Result<bool, Error> {

@@ -15,7 +15,7 @@ pub(super) struct Ended {
 
 impl Ended {
     /// What must hold for both ends.
-    fn check(&self, end: &str) -> Result<(), String> {
+    pub(super) fn check(&self, end: &str) -> Result<(), String> {
         match self.code {
             Some(0) => {}
             Some(code) => return Err(format!("the {end} exits with {code}")),

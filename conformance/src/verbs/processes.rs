@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The variable.
-const NAME: &str = "SN_VERBS_PROGRAM";
+pub(super) const NAME: &str = "SN_VERBS_PROGRAM";
 /// How long the kernel may take to end processes that were killed.
 const LIMIT: Duration = Duration::from_secs(5);
 

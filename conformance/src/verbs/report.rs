@@ -113,6 +113,7 @@ impl Report {
                 "killed" => "softnic and softnic, AF_XDP, SIGKILL",
                 "recorded" => "softnic and softnic, AF_XDP, `--pcap`",
                 "auth" => "softnic and softnic, AF_XDP, `--auth`",
+                "mpi" => "four ranks over UCX",
                 "rxe" => "softnic and Soft-RoCE, AF_XDP",
                 other => other,
             };

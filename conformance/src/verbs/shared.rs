@@ -52,22 +52,24 @@ pub(super) struct Shared {
 }
 
 /// `softnic share`, ended when it is dropped.
-struct Daemon {
+pub(super) struct Daemon {
     child: Child,
     softnic: PathBuf,
     namespace: String,
+    device: String,
 }
 
 impl Daemon {
-    fn start(bench: &Bench, space: &Space) -> Result<Daemon, Error> {
-        let output = bench.scratch.0.join("share.out");
+    /// Starts it for an interface of a namespace, and waits until it serves.
+    pub(super) fn start(bench: &Bench, space: &Space, interface: &str) -> Result<Daemon, Error> {
+        let (namespace, device) = (space.name().to_owned(), format!("afxdp:{interface}"));
+        let output = bench.scratch.0.join(format!("share.{namespace}.out"));
         let errors = File::create(&output).map_err(failed(&output))?;
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", space.name()]).arg(&bench.softnic);
-        command.args(["share", "--dev", &format!("afxdp:{}", INTERFACES[0])]);
+        command.args(["netns", "exec", &namespace]).arg(&bench.softnic).args(["share", "--dev", &device]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn();
         let child = child.map_err(|e| Error::Failed(format!("`softnic share` cannot be started: {e}")))?;
-        let mut daemon = Daemon { child, softnic: bench.softnic.clone(), namespace: space.name().into() };
+        let mut daemon = Daemon { child, softnic: bench.softnic.clone(), namespace, device };
         let begin = Instant::now();
         loop {
             let said = std::fs::read_to_string(&output).map_err(failed(&output))?;
@@ -86,11 +88,23 @@ impl Daemon {
     fn clients(&self) -> Result<usize, Error> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace]).arg(&self.softnic);
-        command.args(["share", "--dev", &format!("afxdp:{}", INTERFACES[0]), "--list", "--json"]);
+        command.args(["share", "--dev", &self.device, "--list", "--json"]);
         let listed = command.output().map_err(|e| Error::Failed(format!("`softnic share --list`: {e}")))?;
         let text = String::from_utf8_lossy(&listed.stdout);
         let clients = text.lines().filter(|line| line.contains("\"pid\"")).count();
         clients.checked_sub(1).ok_or_else(|| Error::Failed("the daemon has no client of its own".into()))
+    }
+
+    /// Waits until it has no client any more.
+    pub(super) fn wait_until_idle(&self) -> Result<(), Error> {
+        let begin = Instant::now();
+        loop {
+            match self.clients()? {
+                0 => return Ok(()),
+                n if begin.elapsed() > LIMIT => return Err(Error::Failed(format!("{n} clients are left"))),
+                _ => std::thread::sleep(NAP),
+            }
+        }
     }
 }
 
@@ -111,7 +125,7 @@ impl Shared {
             space.ip(&format!("address add {address}/24 dev {interface}"))?;
             space.ip(&format!("link set {interface} mtu {MTU} up"))?;
         }
-        let daemon = Daemon::start(bench, &spaces[0])?;
+        let daemon = Daemon::start(bench, &spaces[0], a)?;
         let client = |name| OnSoftnic::client_of(bench, &spaces[0], a, ADDRESSES[0], name);
         let (server, local) = (client("shared-server"), client("shared-client"));
         let on_the_wire = OnSoftnic::new(bench, &spaces[1], b, ADDRESSES[1]);
@@ -127,13 +141,6 @@ impl Shared {
         ends::run(case, &mut self.server, client, LIMIT)?;
         let texts = [&self.server, client].map(|end| end.text());
         texts.iter().try_for_each(|text| judge::transport(case, text, None)).map_err(Error::Failed)?;
-        let begin = Instant::now();
-        loop {
-            match self.daemon.clients()? {
-                0 => return Ok(()),
-                n if begin.elapsed() > LIMIT => return Err(Error::Failed(format!("{n} clients are left"))),
-                _ => std::thread::sleep(NAP),
-            }
-        }
+        self.daemon.wait_until_idle()
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Case {
     pub(super) options: &'static str,
     /// What softnic's RC queue pairs recover from loss by, unless by the standard.
     pub(super) transport: Option<&'static str>,
-    /// Faults on what both ends send.
+    /// Faults on what the ends send: see `fault_of`.
     pub(super) fault: Option<&'static str>,
     pub(super) prints: Prints,
     /// Whether every test run has it.
@@ -117,6 +117,11 @@ impl Case {
             self.fault = Some("delay=400ms");
         }
         self
+    }
+
+    /// Faults on what one end sends: of qperf, only on what its client does.
+    pub(super) fn fault_of(&self, is_client: bool) -> Option<&'static str> {
+        self.fault.filter(|_| is_client || self.prints != Prints::Qperf)
     }
 
     /// How one sees that its server is ready.
@@ -272,7 +277,10 @@ pub(super) fn host() -> Vec<Case> {
         |case: &Case| case.prints == Fabric && !["dgram", "ofi_rxd"].iter().any(|word| case.options.contains(word));
     let larger = ucx::cases().into_iter().chain(libfabric::cases()).filter(|case| matches!(case.prints, Ucx | Fabric));
     let larger = larger.filter(|case| !by_address(case));
-    plain.into_iter().chain(with_loss).chain(larger).collect()
+    // qperf's server names its port before it listens there: what its client sends takes longer than that.
+    let slow = |case| Case { fault: Some("delay=5ms"), ..case };
+    let others = fio::on_one_host().into_iter().chain(qperf::cases().into_iter().map(slow));
+    plain.into_iter().chain(with_loss).chain(larger).chain(others).collect()
 }
 
 /// On an interface that a daemon shares: what processes behind one address have to tell apart, there and on the wire.

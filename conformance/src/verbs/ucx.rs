@@ -70,8 +70,13 @@ pub(super) fn judge(options: &str, printed: &str) -> Result<(), String> {
     if fields.first() != Some(&count) || rate <= 0.0 {
         return Err(format!("the client prints {fields:?}, not {count} messages"));
     }
-    let Some(transports) = words.iter().find_map(|word| word.strip_prefix("UCX_TLS=")) else { return Ok(()) };
-    let expected = match transports {
+    let transport = words.iter().find_map(|word| word.strip_prefix("UCX_TLS="));
+    transport.map_or(Ok(()), |transport| took(transport, printed))
+}
+
+/// Whether UCX says that it took this transport of softnic, and no other device.
+pub(super) fn took(transport: &str, printed: &str) -> Result<(), String> {
+    let expected = match transport {
         "rc_v" => "rc_verbs/softnic0:1",
         _ => "ud_verbs/softnic0:1",
     };
@@ -79,8 +84,8 @@ pub(super) fn judge(options: &str, printed: &str) -> Result<(), String> {
     let lanes: Vec<&str> = configured.flat_map(|(_, what)| lanes(what)).collect();
     // With error handling one of UD's may be there to look after the peer.
     match lanes.iter().find(|lane| !lane.ends_with("/softnic0:1")) {
-        Some(other) => Err(format!("the client took {other}")),
-        None if !lanes.contains(&expected) => Err(format!("the client took {lanes:?}, not {expected}")),
+        Some(other) => Err(format!("UCX took {other}")),
+        None if !lanes.contains(&expected) => Err(format!("UCX took {lanes:?}, not {expected}")),
         None => Ok(()),
     }
 }

@@ -25,6 +25,7 @@ pub(super) const PROGRAMS: &[&str] = &[
     "ib_write_bw",
     "ib_read_lat",
     "docker",
+    "mpirun",
     "ucx_info",
     "./perf_peer.py",
     "…",
