@@ -18,7 +18,7 @@ fn split(s: &str) -> Option<(f64, String)> {
         }
     }
     let number = s[..unit].parse().ok().filter(|number: &f64| number.is_finite())?;
-    Some((number, s[unit..].trim_start().to_lowercase()))
+    Some((number, s[unit..].trim_start_matches(' ').to_lowercase()))
 }
 
 /// The factor of a letter, in powers of `base`.

@@ -264,9 +264,12 @@ fn a_program_that_cannot_be_run_is_named() {
 fn a_full_or_closed_stderr_stops_nothing() {
     let place = Place::new();
     for stderr in ["2>/dev/full", "2>&-"] {
-        let line = format!("exec {} run -- echo ran {stderr}", env!("CARGO_BIN_EXE_softnic"));
-        let mut command = std::process::Command::new("sh");
-        let out = command.args(["-c", &line]).env("XDG_RUNTIME_DIR", &place.0).output().unwrap();
+        let program = place.0.join("bin/softnic");
+        let line = format!("exec {} run -- echo ran {stderr}", program.display());
+        let mut command = Command::new("sh");
+        let out =
+            command.args(["-c", &line]).env("TMPDIR", place.temporary()).env("XDG_RUNTIME_DIR", &place.0).output();
+        let out = out.expect("softnic runs");
         assert_eq!((out.status.code(), &out.stdout[..]), (Some(0), &b"ran\n"[..]), "{stderr}");
     }
 }

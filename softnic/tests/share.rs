@@ -151,13 +151,26 @@ fn an_interface_is_shared_listed_found_by_run_and_given_back() {
     let clients = listed(&NOBODY);
     assert_eq!((clients.len(), &clients[0]["pid"]), (2, &daemon.child.id().into()), "its own alone, and {clients:?}");
     // A program without privileges, and without --dev.
-    let run = space.run(&NOBODY, &["run", "--", "sh", "-c", "echo $SOFTNIC_DEV"]);
+    let folder_of_program =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("share-{}", std::process::id()));
+    std::fs::create_dir_all(&folder_of_program).expect("a folder");
+    let program = folder_of_program.join("softnic");
+    std::fs::copy(SOFTNIC, &program).expect("a copy");
+    let library = folder_of_program.join("libsoftnic_verbs.so");
+    std::fs::write(library, "stands in for a library that reads SOFTNIC_DEV").expect("a file");
+    let run = |wrapper: &[&str], words: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &space.0]).args(wrapper).arg(&program).arg("run").args(words);
+        command.output().expect("softnic runs")
+    };
+    let exclusive = run(&[], &["--dev", "afxdp:e", "--", "true"]);
+    let run = run(&NOBODY, &["--", "sh", "-c", "echo $SOFTNIC_DEV"]);
+    std::fs::remove_dir_all(folder_of_program).expect("ours");
     assert_eq!(String::from_utf8_lossy(&run.stdout), "shared:e\n", "{}", said(&run));
-    assert!(said(&run).starts_with("softnic: on shared:e: an interface that `softnic share` serves"), "{}", said(&run));
+    assert!(said(&run).contains("softnic: on shared:e: an interface that `softnic share` serves"), "{}", said(&run));
     let info = space.run(&NOBODY, &["devinfo", "--dev", "shared:e", "--json"]);
     let info: Value = serde_json::from_slice(&info.stdout).expect("an object");
     assert_eq!((&info["device"], &info["clients"]), (&"shared:e".into(), &1.into()), "{info}");
-    let exclusive = space.run(&[], &["run", "--dev", "afxdp:e", "--", "true"]);
     assert!(said(&exclusive).contains("e is shared by `softnic share`: say shared:e"), "{}", said(&exclusive));
     let table = space.run(&[], &["share", "--dev", "afxdp:e", "--list"]);
     let table = String::from_utf8_lossy(&table.stdout).into_owned();

@@ -183,6 +183,9 @@ impl Directory {
                 let _ = fs::remove_file(self.folder.join(name));
             }
         }
+        for &owner in dead.iter().chain([&taken]) {
+            let _ = fs::remove_file(self.unfinished_claim_of(owner));
+        }
         Ok(())
     }
 
@@ -299,9 +302,14 @@ impl Directory {
         }
     }
 
+    /// Where a process writes a claim before it has its name.
+    fn unfinished_claim_of(&self, process: Process) -> PathBuf {
+        self.folder.join(format!("new-{:04}", process.number()))
+    }
+
     fn write_owner(&self, path: &Path) -> io::Result<()> {
         // In one step: who looks finds the owner before, or this one.
-        let new = self.folder.join(format!("new-{:04}", self.me.number()));
+        let new = self.unfinished_claim_of(self.me);
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)

@@ -400,6 +400,20 @@ fn a_network_of_another_version_is_refused_while_anybody_is_there() {
 }
 
 #[test]
+fn what_a_process_was_writing_when_it_was_killed_is_removed_by_who_comes_next() {
+    let folder = Folder::new("unfinished");
+    let first = folder.join();
+    drop(std::os::unix::net::UnixListener::bind(folder.0.join("0005")).unwrap());
+    std::fs::write(folder.0.join("new-0005"), "00").unwrap();
+    std::fs::write(folder.0.join("new-0001"), "0001").unwrap();
+    let _second = folder.join();
+    let files = folder.files();
+    assert!(!files.iter().any(|name| name.ends_with("0005")), "{files:?}");
+    assert!(files.contains(&"new-0001".into()), "one that lives may be writing: {files:?}");
+    drop(first);
+}
+
+#[test]
 fn a_socket_that_somebody_left_behind_is_replaced_and_a_full_network_says_so() {
     let folder = Folder::new("full");
     drop(folder.join());
