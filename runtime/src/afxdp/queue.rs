@@ -124,32 +124,36 @@ impl AfXdp {
         let (rx_size, tx_size) = (ring_size(options.rx_chunks), ring_size(options.tx_chunks));
         let (socket, umem, free, rx_size) = register(rx_size, tx_size)?;
         socket.make_rings(2 * rx_size, rx_size, tx_size).map_err(AfXdpError::when(RINGS))?;
-        let multi_buffer = bind(&socket, device, queue, options.zero_copy, attachment.fragments())?;
-        attachment.insert(queue, socket.as_fd())?;
-        let shape = Shape { rx_chunks: rx_size, tx_chunks: tx_size, multi_buffer, fragments: attachment.fragments() };
-        let attachment = Some(Arc::clone(attachment));
-        AfXdp::over(device, queue, socket, (umem, free), shape, options.max_frame, attachment)
+        let bind = |socket: &Socket| {
+            let multi_buffer = bind(socket, device, queue, options.zero_copy, attachment.fragments())?;
+            attachment.insert(queue, socket.as_fd())?;
+            Ok((multi_buffer, attachment.fragments()))
+        };
+        let mut opened = AfXdp::over(device, queue, socket, (umem, free), [rx_size, tx_size], options.max_frame, bind)?;
+        opened.attachment = Some(Arc::clone(attachment));
+        Ok(opened)
     }
 
     /// A queue that another process made and handed over; `device` is the one that its frames come from and go to in the end.
     pub(crate) fn handed(device: &Arc<Device>, queue: u32, handed: Handed) -> Result<AfXdp, AfXdpError> {
-        let Handed { socket, memory, shape } = handed;
-        let memory = Umem::in_file(memory.as_fd(), shape.rx_chunks + shape.tx_chunks);
+        let Handed { socket, memory, shape: Shape { rx_chunks, tx_chunks, multi_buffer, fragments } } = handed;
+        let memory = Umem::in_file(memory.as_fd(), rx_chunks + tx_chunks);
         let memory = memory.map_err(AfXdpError::when("map the memory for frames"))?;
-        AfXdp::over(device, queue, Socket::from(socket), memory, shape, MAX_FRAME, None)
+        let is_bound = |_: &Socket| Ok((multi_buffer, fragments));
+        AfXdp::over(device, queue, Socket::from(socket), memory, [rx_chunks, tx_chunks], MAX_FRAME, is_bound)
     }
 
-    /// A queue over a socket that is bound.
+    /// A queue over a socket with rings for so many chunks. `bind` binds it, if it is not bound yet, and says whether frames may take two chunks, and
+    /// come in several buffers. Rings are mapped before: older kernels refuse that later.
     fn over(
         device: &Arc<Device>,
         queue: u32,
         socket: Socket,
         (umem, mut free): (Umem, Vec<Chunk>),
-        shape: Shape,
+        [rx_chunks, tx_chunks]: [u32; 2],
         max_frame: usize,
-        attachment: Option<Arc<Attachment>>,
+        bind: impl FnOnce(&Socket) -> Result<(bool, bool), AfXdpError>,
     ) -> Result<AfXdp, AfXdpError> {
-        let Shape { rx_chunks, tx_chunks, multi_buffer, fragments } = shape;
         let rings = AfXdpError::when(RINGS);
         let offsets = socket.ring_offsets().map_err(&rings)?;
         let mut fill = FillRing::new(socket.as_fd(), &offsets, 2 * rx_chunks).map_err(&rings)?;
@@ -159,6 +163,7 @@ impl AfXdp {
         // In the order of their addresses: so a frame of two chunks mostly gets neighbours.
         free.drain(..rx_chunks as usize).for_each(|chunk| fill.push(chunk));
         fill.publish();
+        let (multi_buffer, fragments) = bind(&socket)?;
         let zero_copy = socket.zero_copy().map_err(AfXdpError::when("ask for the mode of an AF_XDP socket"))?;
         let longest = max_frame.max(MAX_FRAME);
         let room = match (multi_buffer, fragments) {
@@ -185,7 +190,7 @@ impl AfXdp {
             starved: false,
             linear: vec![0; longest].into(),
             counted: Counted::default(),
-            attachment,
+            attachment: None,
         })
     }
 
