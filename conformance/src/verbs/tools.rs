@@ -304,7 +304,13 @@ pub(super) fn shared() -> Vec<Case> {
     .map(|(program, options, prints, short)| case(program, options, prints, short))
     .chain([Case { transport: Some("sr"), ..case("rping", "-v -C 50", Pings(50), true) }])
     .chain(ucx::cases().into_iter().filter(|case| case.prints == Ucx && case.short).take(2))
-    .chain(libfabric::cases().into_iter().filter(|case| case.prints == Fabric).take(2))
+    .chain(
+        libfabric::cases()
+            .into_iter()
+            .filter(|case| case.prints == Fabric)
+            .take(2)
+            .map(|case| Case { short: false, ..case }),
+    )
     .collect()
 }
 
