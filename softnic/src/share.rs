@@ -132,7 +132,9 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     if share.is_over() {
         return Err(format!("the interface {} is gone", args.dev));
     }
-    let clients = served(&args.dev).map_or(0, |served| served.clients.len());
+    // Our own may be among them still.
+    let others = |served: &Served| served.clients.iter().filter(|client| client.pid != std::process::id()).count();
+    let clients = served(&args.dev).as_ref().map_or(0, others);
     drop(share);
     say!("softnic: {} is not shared any more{}", args.dev, if clients > 0 { "; its clients have lost it" } else { "" });
     Ok(ExitCode::SUCCESS)
