@@ -99,8 +99,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             _ => Ok(ExitCode::SUCCESS),
         };
     }
-    // One more than users have: our own, which answers for services that nobody has.
-    let clients = args.clients as usize + 1;
+    let clients = args.clients as usize;
     let options = ShareOptions {
         interface: args.dev.clone(),
         group: args.group,

@@ -253,10 +253,14 @@ impl ConnectionManager {
     /// # Errors
     /// When there is no such listener.
     pub fn unlisten(&self, id: ListenId) -> Result<(), Error> {
-        self.command(|m, _| {
-            m.listeners.remove(&id);
+        let mut gone = None;
+        let result = self.command(|m, _| {
+            gone = m.listeners.remove(&id);
             m.cm.unlisten(id)
-        })
+        });
+        // Its service is given back, for which a daemon may have to be asked, after the manager is free again.
+        drop(gone);
+        result
     }
 
     /// [`Cm::connect`].

@@ -141,6 +141,7 @@ impl Daemon {
             self.serve_visitors();
             self.serve_clients();
             if self.follow() {
+                self.end();
                 self.over.store(true, Ordering::Release);
                 return;
             }
@@ -244,6 +245,7 @@ impl Daemon {
         let fds: Vec<BorrowedFd<'_>> = port.queues.iter().flat_map(|q| [q.socket.as_fd(), q.memory.as_fd()]).collect();
         let (shape, limits) = (port.queues[0].shape, self.options.limits);
         let reply = Reply::Attached { process, secret, limits, queues, shape };
+        let is_warden = self.is_to_be_warden(&visitor);
         let Visitor { connection, pid, uid, .. } = visitor;
         let sent = reply.send(&connection, &fds);
         let (outer, services) = (port.outer, HashSet::new());
@@ -251,20 +253,30 @@ impl Daemon {
         self.roll.enter(process, Client { connection, pid, uid, outer, services, groups: false });
         if sent.is_err() {
             self.dismiss(process);
-        } else if pid == std::process::id() && self.uplink.warden.is_none() {
+        } else if is_warden {
             // Without it a request for a service that nobody has goes unanswered.
             let _ = self.uplink.set_warden(Some(process));
         }
     }
 
+    /// Whether a visitor is the daemon's own, which is to refuse requests for services that nobody has: the first of its process.
+    fn is_to_be_warden(&self, visitor: &Visitor) -> bool {
+        visitor.pid == std::process::id() && self.uplink.warden.is_none()
+    }
+
     /// A number for a client, or why it gets none.
     fn admit(&self, visitor: &Visitor) -> Result<Process, String> {
         let (clients, of_user) = (self.options.clients, self.options.clients_of_user);
-        if self.roll.len() >= clients {
-            return Err(format!("it has {clients} clients already, as many as it may (--clients)"));
-        }
-        if self.roll.of_user(visitor.uid) >= of_user {
-            return Err(format!("user {} has {of_user} clients already, as many as one may (--per-user)", visitor.uid));
+        // The daemon's own is none of those that are limited.
+        let others = || self.roll.iter().filter(|&(process, _)| Some(process) != self.uplink.warden);
+        if !self.is_to_be_warden(visitor) {
+            if others().count() >= clients {
+                return Err(format!("it has {clients} clients already, as many as it may (--clients)"));
+            }
+            let uid = visitor.uid;
+            if others().filter(|(_, client)| client.uid == uid).count() >= of_user {
+                return Err(format!("user {uid} has {of_user} clients already, as many as one may (--per-user)"));
+            }
         }
         self.roll.next_number().ok_or_else(|| "all numbers for clients are taken".into())
     }

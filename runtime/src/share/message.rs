@@ -19,8 +19,9 @@ const VERSION: u8 = 1;
 /// The most queues of a client, each with two descriptors.
 pub(super) const MAX_QUEUES: u32 = 16;
 const MAX_FDS: usize = 2 * MAX_QUEUES as usize;
-/// Longer than every message: a line for each client that there can be.
-const BUFFER: usize = 128 << 10;
+/// Longer than every request, and than every reply: that has a line for each client that there can be.
+const REQUEST: usize = 64;
+const REPLY: usize = 128 << 10;
 
 /// What a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +138,7 @@ impl Request {
 
     /// The next request; `None` at the end of the connection.
     pub(super) fn receive(from: impl AsFd) -> io::Result<Option<Request>> {
-        match receive(from.as_fd(), RecvFlags::DONTWAIT)? {
+        match receive(from.as_fd(), RecvFlags::DONTWAIT, REQUEST)? {
             (said, _) if said.is_empty() => Ok(None),
             (said, _) => Request::read(&said).map(Some).ok_or(ErrorKind::InvalidData.into()),
         }
@@ -217,7 +218,7 @@ impl Reply {
 
     /// The next reply, and what lies beside it; it is waited for.
     pub(super) fn receive(from: impl AsFd) -> io::Result<(Reply, Vec<OwnedFd>)> {
-        match receive(from.as_fd(), RecvFlags::empty())? {
+        match receive(from.as_fd(), RecvFlags::empty(), REPLY)? {
             (said, _) if said.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
             (said, _) if said[0] != VERSION => {
                 let why = format!("its messages are of version {}, ours of version {VERSION}", said[0]);
@@ -238,10 +239,10 @@ fn send(to: BorrowedFd<'_>, said: &[u8], beside: &[BorrowedFd<'_>]) -> io::Resul
     Ok(())
 }
 
-fn receive(from: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+fn receive(from: BorrowedFd<'_>, flags: RecvFlags, longest: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut said = vec![0; BUFFER];
+    let mut said = vec![0; longest];
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let got = recvmsg(from, &mut [IoSliceMut::new(&mut said)], &mut ancillary, flags)?;
     let fds = ancillary.drain().filter_map(|message| match message {
