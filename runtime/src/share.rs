@@ -53,7 +53,7 @@ pub struct ClientStatus {
     pub tx_bytes: u64,
     /// Frames that it may not send: from addresses or queue pairs that are not its own, or no RoCE packets.
     pub tx_denied: u64,
-    /// Frames above its rate.
+    /// Frames above its rate, or above that of datagrams to QP1.
     pub tx_policed: u64,
     /// Frames that came for it.
     pub rx_frames: u64,

@@ -42,9 +42,10 @@ pub(crate) struct Client {
     pub(crate) tx_bytes: u64,
     /// Packets that it may not send.
     pub(crate) tx_denied: u64,
-    /// Packets above its rate.
+    /// Packets above its rate, or above that of datagrams to QP1.
     pub(crate) tx_policed: u64,
-    pub(crate) reserved: u64,
+    /// As `due`, for datagrams to QP1.
+    pub(crate) gsi_due: u64,
 
     /// The outer end of its veth; 0 if nobody has this number.
     pub(crate) ifindex: u32,

@@ -1,12 +1,14 @@
 //! A process that is this test binary once more, told by a variable what to be.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A process, and the first thing that it said; killed when it is dropped.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) said: String,
+    /// Kept open: the process may have more to say.
+    _more: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
@@ -23,10 +25,12 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said =
-            lines.map_while(Result::ok).find_map(|line| line.split_once("SAID ").map(|(_, said)| said.to_string()));
-        Process { child, said: said.unwrap_or_else(|| "nothing".into()) }
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("SAID ").map(|(_, said)| said.to_string()));
+        Process { child, said: said.unwrap_or_else(|| "nothing".into()), _more: lines }
     }
 
     /// SIGKILL: it has no chance to clean up.

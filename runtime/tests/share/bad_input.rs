@@ -2,17 +2,23 @@
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, accept, bind, connect as connect_to, listen, recv, send, sendmsg, socket_with,
 };
+use softnic_cm::Connect;
 use softnic_nic::transports::Status;
+use softnic_runtime::api::{CmListener, CmSink, ConnectionManager};
+use softnic_wire::{Psn, Qpn};
 
+use crate::clients::meet;
 use crate::ends::{client, inside};
 use crate::veth::{Veth, left_out};
 use crate::world::{End, HALF, HERE, THERE, clients, connect, devices, open, share, until, usual, write};
@@ -120,6 +126,32 @@ fn garbage_floods_and_descriptors_at_the_socket_harm_who_sends_them_alone() {
 }
 
 #[test]
+fn a_client_that_floods_qp1_keeps_no_other_from_connecting() {
+    let Some(veth) = Veth::new(1, 1500) else { return };
+    let _daemon = share(&veth, usual(&veth)).unwrap();
+    let warden = open(&veth, HERE, "shared").unwrap();
+    let _warden = ConnectionManager::new(&warden).unwrap();
+    let peer = open(&veth, THERE, "afxdp").unwrap();
+    let [server, good, bad] = [(); 3].map(|()| open(&veth, HERE, "shared").unwrap());
+    let [at_peer, at_server, of_good, of_bad] =
+        [&peer, &server, &good, &bad].map(|nic| ConnectionManager::new(nic).unwrap());
+    let address = |side: usize, port| SocketAddr::from((veth.address(side), port));
+    // Far more requests than it may send, on the wire and behind the same port.
+    let (to, _events) = channel();
+    for n in 0..4000 {
+        let (from, nobody) = (address(HERE, 0), address(n as usize % 2, 7175));
+        let connect = Connect::ip(from, nobody, Qpn::new(0x1000 + n), Psn::new(1)).unwrap();
+        of_bad.connect(&connect, CmSink::channel(to.clone())).unwrap();
+    }
+    until("it is counted", || clients(&veth).iter().any(|client| client.tx_policed > 0));
+    for (nic, manager, side) in [(&peer, &at_peer, THERE), (&server, &at_server, HERE)] {
+        let listener = CmListener::bind(manager, address(side, 7174)).unwrap();
+        meet(&listener, address(side, 7174), nic, &of_good, &good).unwrap();
+    }
+    assert_eq!(peer.counters().rx_source_over_rate, 0, "all clients together are one source for the peer");
+}
+
+#[test]
 fn who_attaches_hundreds_of_times_leaves_nothing_in_the_daemon() {
     let Some(veth) = Veth::new(1, 1500) else { return };
     let daemon = client(&inside(&veth, HERE), "share");
@@ -127,7 +159,7 @@ fn who_attaches_hundreds_of_times_leaves_nothing_in_the_daemon() {
     drop(open(&veth, HERE, "shared").unwrap());
     until("it left", || clients(&veth).is_empty());
     let before = descriptors();
-    for _ in 0..300 {
+    for _ in 0..std::env::var("ATTACH").map_or(300, |n| n.parse().unwrap()) {
         drop(open(&veth, HERE, "shared").unwrap());
     }
     until("nothing is left", || clients(&veth).is_empty() && devices(&veth).is_empty() && descriptors() <= before);

@@ -57,7 +57,7 @@ fn clients_talk_to_a_peer_to_each_other_and_to_themselves() {
 }
 
 /// Two queue pairs, connected by address.
-fn meet(
+pub(crate) fn meet(
     listener: &CmListener<'_>,
     at: SocketAddr,
     server: &Context,

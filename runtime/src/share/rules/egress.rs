@@ -20,6 +20,11 @@ const SOURCE: i16 = -24;
 
 const PORT_MAC: i16 = offset_of!(Port, mac) as i16;
 
+/// Nanoseconds in which a client may send one more datagram to QP1, and how far it may be ahead of that: 2048 a second, and 1024 at once. That is
+/// half of what a NIC takes from one address, which all clients have: one that floods leaves the others the other half.
+const GSI_INTERVAL: i32 = 1_000_000_000 / 2048;
+const GSI_BURST: i32 = 1023 * GSI_INTERVAL;
+
 /// The program for the packets of one client.
 ///
 /// A client sends RoCE of the port's addresses and of its own queue pairs and connections. RC and UC packets do not say which queue pair
@@ -50,6 +55,7 @@ pub(crate) fn egress(maps: &Maps, process: Process) -> Code {
     a.set(R0, process.number() as i32);
     find_client(&mut a, &maps, R0, drop);
     a.copy(R8, R0);
+    police_gsi(&mut a, over_rate);
     police(&mut a, over_rate);
     a.load(Size::U32, R1, R6, skb::LEN);
     a.atomic_add(R8, offset_of!(Client, tx_bytes) as i16, R1);
@@ -174,19 +180,14 @@ fn is_from_own_queue_pair(a: &mut Assembler, process: Process, cut_off: Label, n
 /// not have been sent yet at that rate, and too early when that is more than the burst ahead). Two cores that send for one client at the same moment
 /// may both begin from the same `due`, and one of the packets is then free: a lock would cost every packet more than that.
 fn police(a: &mut Assembler, over: Label) {
-    use Reg::{R0, R1, R2, R3, R4, R6, R8};
+    use Reg::{R1, R2, R3, R4, R6, R8};
     let [cost, due, burst] = [offset_of!(Client, cost), offset_of!(Client, due), offset_of!(Client, burst)];
-    let [late, unlimited] = [(); 2].map(|()| a.label());
+    let unlimited = a.label();
     a.load(Size::U64, R1, R8, cost as i16);
     a.jump_if(When::Equal, R1, 0, unlimited);
     a.call(function::KTIME_GET_NS);
-    a.load(Size::U64, R3, R8, due as i16);
     a.load(Size::U64, R4, R8, burst as i16);
-    a.add_register(R4, R0);
-    a.jump_if_above(R3, R4, over);
-    a.jump_if_above(R3, R0, late);
-    a.copy(R3, R0);
-    a.place(late);
+    begin_of_next(a, due, over);
     a.load(Size::U64, R1, R8, cost as i16);
     a.load(Size::U32, R2, R6, skb::LEN);
     a.multiply(R1, R2);
@@ -194,4 +195,33 @@ fn police(a: &mut Assembler, over: Label) {
     a.add_register(R3, R1);
     a.store(Size::U64, R8, due as i16, R3);
     a.place(unlimited);
+}
+
+/// The same for datagrams to QP1, of which a client may send a number, not bytes. `R7` is the BTH.
+fn police_gsi(a: &mut Assembler, over: Label) {
+    use Reg::{R2, R3, R4, R5, R7, R8};
+    let due = offset_of!(Client, gsi_due);
+    let another = a.label();
+    a.copy(R2, R7);
+    load_u24(a, R5, field::DEST_QP);
+    a.jump_if(When::NotEqual, R5, GSI, another);
+    a.call(function::KTIME_GET_NS);
+    a.set(R4, GSI_BURST);
+    begin_of_next(a, due, over);
+    a.add(R3, GSI_INTERVAL);
+    a.store(Size::U64, R8, due as i16, R3);
+    a.place(another);
+}
+
+/// Sets `R3` to when the next packet may begin at a rate, by what is at `due` of the client in `R8`; jumps to `over` when that is more than `R4`
+/// nanoseconds from now, which is in `R0`.
+fn begin_of_next(a: &mut Assembler, due: usize, over: Label) {
+    use Reg::{R0, R3, R4, R8};
+    let late = a.label();
+    a.load(Size::U64, R3, R8, due as i16);
+    a.add_register(R4, R0);
+    a.jump_if_above(R3, R4, over);
+    a.jump_if_above(R3, R0, late);
+    a.copy(R3, R0);
+    a.place(late);
 }

@@ -43,6 +43,36 @@ fn a_client_sends_its_burst_and_then_no_more_than_its_rate() {
 }
 
 #[test]
+fn datagrams_to_qp1_have_a_rate_of_their_own() {
+    const INTERVAL: u64 = 1_000_000_000 / 2048;
+    let Some(port) = SharedPort::new() else { return };
+    let request = cm(&outwards(false, REMOTE_MAC), &requests(id(SENDER), SERVICE)[0]);
+    let datagram = ud(&outwards(false, REMOTE_MAC), Qpn::new(5), qp(SENDER));
+    port.maps.set_client(process(SENDER), &Client { ifindex: 1, ..Client::default() }).unwrap();
+    assert_eq!(port.egress.test_run(&request).unwrap(), TC_ACT_REDIRECT);
+    // What was sent long ago is forgiven: `gsi_due` begins at now.
+    let now = port.client(SENDER).gsi_due - INTERVAL;
+    assert!(now > 0);
+    // None is left for an hour; other datagrams go on.
+    let flooded = Client { ifindex: 1, gsi_due: now + AN_HOUR, ..Client::default() };
+    port.maps.set_client(process(SENDER), &flooded).unwrap();
+    for _ in 0..3 {
+        assert_eq!(port.egress.test_run(&request).unwrap(), TC_ACT_SHOT);
+        assert_eq!(port.egress.test_run(&datagram).unwrap(), TC_ACT_REDIRECT);
+    }
+    let client = port.client(SENDER);
+    assert_eq!((client.tx_frames, client.tx_policed, client.tx_denied), (3, 3, 0));
+    assert_eq!(client.gsi_due, flooded.gsi_due);
+    // There are 1024 at once, and each one is held against those behind it.
+    port.maps.set_client(process(SENDER), &Client { ifindex: 1, ..Client::default() }).unwrap();
+    for n in 1..=1024 {
+        assert_eq!(port.egress.test_run(&request).unwrap(), TC_ACT_REDIRECT);
+        let ahead = port.client(SENDER).gsi_due - now;
+        assert!(ahead >= n * INTERVAL, "{n}: {ahead}");
+    }
+}
+
+#[test]
 fn what_a_client_may_not_send_is_not_held_against_its_rate() {
     let Some(port) = SharedPort::new() else { return };
     let limit = Client { ifindex: 1, cost: AN_HOUR << 10, burst: 0, ..Client::default() };
