@@ -46,6 +46,12 @@ pub(crate) struct Args {
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
+    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<String>,
+    /// Record the frames of the devices as a pcap file
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     #[arg(long, help = transport_help())]
     transport: Option<String>,
     /// What decides how fast its RC and UC queue pairs send: window, no more outstanding on RC than a receiver in software has room for; none;
@@ -57,12 +63,6 @@ pub(crate) struct Args {
     /// it: a peer without it is refused
     #[arg(long, value_name = "FILE")]
     auth: Option<PathBuf>,
-    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
-    #[arg(long, value_name = "SPEC")]
-    fault: Option<String>,
-    /// Record the frames of the devices as a pcap file
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<PathBuf>,
     /// Cores that the NIC's own threads are pinned to, as in 0,1
     #[arg(long, value_name = "LIST")]
     cpu: Option<String>,

@@ -38,66 +38,66 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
-    #[arg(long, default_value = "rc", help = transport_help())]
+    #[arg(long, default_value = "rc", help = transport_help(), help_heading = "What is sent")]
     transport: Transport,
+    /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
+    #[arg(long, value_enum, help_heading = "What is sent")]
+    op: Option<OpArg>,
+    /// Bytes of each work request [default: 1M; a datagram fills the MTU; an atomic is always of 8]
+    #[arg(long, value_parser = size_arg, help_heading = "What is sent")]
+    size: Option<u32>,
+    /// Work requests in all, shared evenly among the queue pairs
+    #[arg(long, default_value = "100", value_parser = units::parse_count, help_heading = "What is sent")]
+    count: u64,
+    /// Work requests outstanding on each queue pair
+    #[arg(long, default_value_t = 16, help_heading = "What is sent")]
+    depth: u32,
+    /// Queue pairs
+    #[arg(long, default_value_t = 1, help_heading = "What is sent")]
+    qps: u32,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "What is sent")]
+    mtu: PathMtu,
+    /// Line rate, everything on the wire counted
+    #[arg(long, default_value = "10Gbit", value_parser = units::parse_rate, help_heading = "The link")]
+    rate: u64,
+    /// Round-trip time, half of it each way
+    #[arg(long, default_value = "1ms", value_parser = units::parse_time, help_heading = "The link")]
+    rtt: Duration,
+    /// What goes wrong on the link, in both directions independently, separated by commas: loss=P, burst=P:P:LEN, dup=P,
+    /// corrupt=P, reorder=P:N (held until N later frames have passed), delay=T, jitter=T, rate=R, queue=SIZE, ecn=MIN:MAX:P,
+    /// down=FROM+FOR, @FILE (a script of targeted events). ab. or ba. before a key: from the requester, or to it, alone
+    #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true, help_heading = "The link")]
+    fault: Spec,
+    /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
+        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth"], help_heading = "Networks and captures")]
+    topology: Option<String>,
+    /// Write every frame that leaves a NIC to a capture; of a --topology, every frame of every link, as pcapng with an interface
+    /// for each link
+    #[arg(long, value_name = "FILE", help_heading = "Networks and captures")]
+    pcap: Option<String>,
+    /// Capture one link of the --topology alone, named by its two ends, as in h0-s0
+    #[arg(long, value_name = "LINK", requires_all = ["pcap", "topology"], help_heading = "Networks and captures")]
+    pcap_link: Option<String>,
     /// What decides how much and how fast each queue pair sends: none; window, no more outstanding than a
     /// receiver in software has room for; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
     /// fixed:2Gbit or fixed:2Gbit:256K
-    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE")]
+    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE", help_heading = "Tuning")]
     cc: Cc,
-    /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
-    #[arg(long, value_enum)]
-    op: Option<OpArg>,
-    /// Bytes of each work request [default: 1M; a datagram fills the MTU; an atomic is always of 8]
-    #[arg(long, value_parser = size_arg)]
-    size: Option<u32>,
-    /// Work requests in all, shared evenly among the queue pairs
-    #[arg(long, default_value = "100", value_parser = units::parse_count)]
-    count: u64,
-    /// Work requests outstanding on each queue pair
-    #[arg(long, default_value_t = 16)]
-    depth: u32,
-    /// Queue pairs
-    #[arg(long, default_value_t = 1)]
-    qps: u32,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096
-    #[arg(long, default_value = "1024", value_parser = mtu_arg)]
-    mtu: PathMtu,
-    /// Line rate, everything on the wire counted
-    #[arg(long, default_value = "10Gbit", value_parser = units::parse_rate)]
-    rate: u64,
-    /// Round-trip time, half of it each way
-    #[arg(long, default_value = "1ms", value_parser = units::parse_time)]
-    rtt: Duration,
+    /// Authenticate every packet of rc, sr or lowar, by a secret that is drawn from the seed
+    #[arg(long, help_heading = "Tuning")]
+    auth: bool,
     /// Local ACK timeout: 4.096 µs · 2^N, 0 for none [default: the smallest of at least 4 round trips]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Tuning")]
     timeout: Option<u8>,
     /// Retries after timeouts and sequence NAKs
-    #[arg(long, default_value_t = 7, value_name = "N")]
+    #[arg(long, default_value_t = 7, value_name = "N", help_heading = "Tuning")]
     retry: u8,
-    /// What goes wrong on the link, in both directions independently, separated by commas: loss=P, burst=P:P:LEN, dup=P,
-    /// corrupt=P, reorder=P:N (held until N later frames have passed), delay=T, jitter=T, rate=R, queue=SIZE, ecn=MIN:MAX:P,
-    /// down=FROM+FOR, @FILE (a script of targeted events). ab. or ba. before a key: from the requester, or to it, alone
-    #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
-    fault: Spec,
-    /// Authenticate every packet of rc, sr or lowar, by a secret that is drawn from the seed
-    #[arg(long)]
-    auth: bool,
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
-    #[arg(long, default_value = "real", value_enum)]
+    #[arg(long, default_value = "real", value_enum, help_heading = "Tuning")]
     payload: PayloadArg,
-    /// Write every frame that leaves a NIC to a capture; of a --topology, every frame of every link, as pcapng with an interface
-    /// for each link
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<String>,
-    /// Capture one link of the --topology alone, named by its two ends, as in h0-s0
-    #[arg(long, value_name = "LINK", requires_all = ["pcap", "topology"])]
-    pcap_link: Option<String>,
-    /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth"])]
-    topology: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
