@@ -49,7 +49,7 @@ bash -n /usr/share/bash-completion/completions/softnic
 test -s /usr/share/man/man1/softnic-run.1.gz
 grep -q ExecStart=/usr/bin/softnic /usr/lib/systemd/system/softnic-share@.service
 dpkg -r softnic
-! command -v softnic";
+test ! -e /usr/bin/softnic";
 
 /// Installs the package in every system, runs it there, and removes it.
 pub(super) fn run(deb: &Path) -> Result<(), String> {
