@@ -9,6 +9,7 @@ macro_rules! say {
 }
 
 mod colour;
+mod cores;
 mod counters;
 mod devinfo;
 mod experiment;

@@ -114,7 +114,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Tuning")]
     wait_completion: bool,
     /// Cores to pin to, as in 0,1: with inline progress the threads of the run (on mem client, server), else the NIC's own
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Tuning")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cores::one, help_heading = "Tuning")]
     cpu: Vec<usize>,
     /// Who moves frames: the threads that poll, or threads of the NIC's own [default: by the number of cores; on mem inline]
     #[arg(long, value_enum, help_heading = "Tuning")]

@@ -16,7 +16,7 @@ use softnic_fault_injector::Spec;
 use softnic_nic::QpKind;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
 
-use crate::Common;
+use crate::{Common, cores};
 use devices::Devices;
 use folder::PrivateFolder;
 
@@ -171,7 +171,7 @@ impl Environment {
         cc.as_deref().map_or(Ok(()), check_congestion_control)?;
         set("SOFTNIC_CC", cc);
         let cpus = given(args.cpu.as_deref(), "SOFTNIC_CPUS")?;
-        cpus.as_deref().map_or(Ok(()), check_cpus)?;
+        cpus.as_deref().map_or(Ok(()), cores::check_list).map_err(|e| format!("--cpu: {e}"))?;
         set("SOFTNIC_CPUS", cpus);
         let fault = given(args.fault.as_deref(), "SOFTNIC_FAULT")?;
         let spec = fault.as_deref().map(str::parse::<Spec>).transpose().map_err(|e| format!("--fault: {e}"))?;
@@ -212,20 +212,6 @@ fn transport_help() -> String {
 
 fn check_congestion_control(name: &str) -> Result<(), String> {
     parse_cc(name).map(|_| ()).map_err(|e| format!("--cc: {e}"))
-}
-
-fn check_cpus(list: &str) -> Result<(), String> {
-    let here = core_affinity::get_core_ids().unwrap_or_default();
-    for word in list.split(',') {
-        let Ok(cpu) = word.parse::<usize>() else {
-            return Err(format!("'{list}' is no list of cores: write numbers, as in 0,1"));
-        };
-        if !here.iter().any(|core| core.id == cpu) {
-            let all: Vec<String> = here.iter().map(|core| core.id.to_string()).collect();
-            return Err(format!("this process may not use core {cpu}: there are {}", all.join(", ")));
-        }
-    }
-    Ok(())
 }
 
 /// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.

@@ -94,6 +94,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("--example by_address", "a test of the crate runs it"),
     ("--example goodput_table", "a layer of its own"),
     ("--server", "runs until another machine has asked"),
+    ("dgram:b.sock", "needs the --server of the line before it"),
     ("--out results", "takes minutes; --quick is run"),
     ("--transports rc,", "takes minutes; --quick is run"),
     ("--loss 1e-5..1e-2 --rtt", "takes minutes; a smaller grid is run"),
