@@ -1,6 +1,7 @@
 //! `cargo xtask dist`: a tar.gz and a .deb that run on every x86-64 Linux with glibc 2.31.
 
 mod archive;
+mod base;
 mod elf;
 mod files;
 mod licences;
@@ -8,16 +9,15 @@ mod sysroot;
 mod trial;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use softnic_conformance::project;
 use softnic_conformance::steps::Outcome;
 
+use base::GLIBC;
 use files::Kind;
 
-/// The oldest glibc that the package runs with: that of Debian 11 and Ubuntu 20.04.
-const GLIBC: (u32, u32) = (2, 31);
 /// What each of the two packages may be, at most.
 const MAX_BYTES: u64 = 10_000_000;
 /// Below the folder `target`.
@@ -132,20 +132,5 @@ fn check_glibc(name: &str, content: &[u8]) -> Result<(), String> {
             "{name} needs glibc {}.{}, and {}.{} must do: `objdump -T` shows which symbol",
             newest.0, newest.1, GLIBC.0, GLIBC.1
         )),
-    }
-}
-
-/// The version of the packages.
-fn version() -> &'static str {
-    env!("CARGO_PKG_VERSION")
-}
-
-/// What a chore starts has to end well.
-fn succeed(command: &mut Command) -> Result<(), String> {
-    let program = Path::new(command.get_program()).display().to_string();
-    match command.stdin(std::process::Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{program}: {status}")),
-        Err(e) => Err(format!("{program} cannot be started: {e}")),
     }
 }

@@ -11,8 +11,8 @@ use flate2::{Compression, GzBuilder};
 use softnic_conformance::project;
 use tar::{Builder, EntryType, Header};
 
+use super::base::version;
 use super::files::{Entry, Kind, control};
-use super::version;
 
 /// What stands before the names of files in the tar.gz.
 pub(super) const TARBALL_PREFIX: &str = "softnic-";

@@ -9,7 +9,8 @@ use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 use softnic_conformance::project;
 
-use super::{licences, version};
+use super::base::{GLIBC, version};
+use super::licences;
 
 /// A file or a link.
 pub(super) struct Entry {
@@ -125,7 +126,7 @@ fn zipped(content: &[u8]) -> Result<Vec<u8>, String> {
 pub(super) fn control(entries: &[Entry]) -> String {
     let bytes: usize =
         entries.iter().map(|e| if let Kind::File { content, .. } = &e.kind { content.len() } else { 0 }).sum();
-    let (major, minor) = super::GLIBC;
+    let (major, minor) = GLIBC;
     format!(
         "Package: softnic\nVersion: {}\nArchitecture: amd64\nMaintainer: The softnic authors <softnic@localhost>\n\
          Installed-Size: {}\nDepends: libc6 (>= {major}.{minor}), libgcc-s1\nSuggests: ibverbs-utils, perftest, rdmacm-utils\n\

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::succeed;
+use super::base::succeed;
 
 /// The packages, glibc 2.31, with their SHA-256.
 const PACKAGES: [(&str, &str); 3] = [

@@ -7,7 +7,7 @@ use std::process::Command;
 use softnic_conformance::project;
 use softnic_conformance::setup::is_installed;
 
-use super::succeed;
+use super::base::succeed;
 
 /// A system to try in.
 struct System {
