@@ -9,6 +9,7 @@ mod background;
 mod bpf;
 #[cfg(target_os = "linux")]
 pub mod bump;
+pub mod capabilities;
 mod capture_file;
 mod dgram;
 mod driver;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Device, Options};
 use softnic_runtime::api::{DeviceSpec, OwnAddresses, SHM_MAC};
+use softnic_runtime::capabilities::missing_for_afxdp;
 use softnic_runtime::host_network::{HostNetwork, Interface, path_mtu};
 use softnic_runtime::share::served;
 
@@ -134,21 +135,14 @@ fn all() -> Result<Vec<Value>, String> {
     Ok(names.iter().filter_map(|name| known(name).ok()).map(|(value, _)| value).collect())
 }
 
-/// The capabilities that AF_XDP asks for and this process lacks, with their bits.
+/// What keeps this process from opening any of them.
 fn missing_privileges() -> Option<String> {
-    const NEEDED: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
-    const SYS_ADMIN: u32 = 21;
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    // As the kernel has it, who may administer the system may load programs.
-    let lacks = |(name, bit): &(&'static str, u32)| !(has(*bit) || *name == "CAP_BPF" && has(SYS_ADMIN));
-    let missing: Vec<&str> = NEEDED.iter().filter(|c| lacks(c)).map(|(name, _)| *name).collect();
+    let missing = missing_for_afxdp();
     match missing.is_empty() {
         true => None,
         false => Some(format!(
-            "none of them can be opened by this process: it lacks {}; run as root, or use --dev mem or dgram",
+            "none of them can be opened by this process: it lacks {} in the user namespace that owns this network namespace; run as \
+             root, or use --dev shm, mem or dgram",
             missing.join(", ")
         )),
     }

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
 }
 
 fn colour_wanted(terminal: bool) -> bool {
-    terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+    crate::colour::wanted(terminal)
 }
 
 /// Reads a capture to its end; the outer error is the output's.

@@ -8,11 +8,14 @@ macro_rules! say {
     }};
 }
 
+mod colour;
+mod cores;
 mod counters;
 mod devinfo;
 mod experiment;
 mod inspect;
 mod install;
+mod pages;
 mod perf;
 mod replay;
 mod run;
@@ -23,7 +26,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A software RDMA NIC: RoCEv2 from user space, without RDMA hardware.
 #[derive(Debug, Parser)]
@@ -35,24 +38,32 @@ struct Cli {
     command: Command,
 }
 
+/// The heading of the options below in each help.
+const EVERYWHERE: &str = "Options of every command";
+
 /// What every command takes.
 #[derive(Debug, Clone, clap::Args)]
 struct Common {
     /// Print JSON on stdout: one object, or one a line; everything else goes to stderr
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE, display_order = 900)]
     json: bool,
     /// Seed of everything that is random
-    #[arg(long, global = true, value_name = "N", default_value_t = 1)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 1, help_heading = EVERYWHERE, display_order = 901)]
     seed: u64,
+    /// Colours: auto has them on terminals, unless NO_COLOR is set, and everywhere where CLICOLOR_FORCE is
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = EVERYWHERE, display_order = 902)]
+    color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Completions(pages::CompletionsArgs),
     Counters(counters::Args),
     Devinfo(devinfo::Args),
     Experiment(experiment::Args),
     Inspect(inspect::Args),
     Install(install::Args),
+    Man(pages::ManArgs),
     Perf(Box<perf::Args>),
     Race(Box<experiment::grid::Args>),
     Replay(replay::Args),
@@ -63,13 +74,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command().color(colour::among(std::env::args_os())).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+    colour::choose(cli.common.color);
     let result = match &cli.command {
+        Command::Completions(args) => pages::completions(args),
         Command::Counters(args) => counters::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Experiment(args) => experiment::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
         Command::Install(args) => install::run(args, &cli.common),
+        Command::Man(args) => pages::man(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),
         Command::Race(args) => experiment::grid::run(args, &cli.common),
         Command::Replay(args) => replay::run(args, &cli.common),

@@ -47,77 +47,77 @@ pub(crate) struct Args {
     /// What to measure; without it, a table of all transports on a wire in memory
     #[arg(value_enum)]
     op: Option<Op>,
+    #[arg(long, help = transport_help(), help_heading = "What is sent")]
+    transport: Option<Transport>,
+    /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
+    #[arg(long, short = 's', value_parser = size_arg, help_heading = "What is sent")]
+    size: Option<u32>,
+    /// All powers of two from 2 bytes to 8M (raw and ud: to the MTU)
+    #[arg(long, short = 'a', conflicts_with = "size", help_heading = "What is sent")]
+    all_sizes: bool,
+    /// Messages of each size [default: 5000, or as many as are 1G, at least 100; latency: 1000; raw: 200000]
+    #[arg(long, short = 'n', value_name = "N", value_parser = iters_arg, help_heading = "What is sent")]
+    iters: Option<u64>,
+    /// How long each size is sent instead: seconds, or a time as in 500ms
+    #[arg(long, short = 'D', value_name = "TIME", conflicts_with = "iters", value_parser = duration_arg, help_heading = "What is sent")]
+    duration: Option<Duration>,
+    /// Queue pairs [default: 1]
+    #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_QPS)), help_heading = "What is sent")]
+    qps: Option<u32>,
+    /// Work requests outstanding on each queue pair [default: 128]
+    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_DEPTH)), help_heading = "What is sent")]
+    depth: Option<u32>,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
+    /// bytes more, and with --auth the longest with which all packets fit]
+    #[arg(long, short = 'm', value_parser = mtu_arg, help_heading = "What is sent")]
+    mtu: Option<u32>,
     /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), shared:INTERFACE (that `softnic share` serves), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
-    #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE")]
+    #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE", help_heading = "Devices")]
     dev: DeviceSpec,
     /// Wait for one client at the TCP port and serve it. What is given here must be what the client asks for
-    #[arg(long, conflicts_with = "connect")]
+    #[arg(long, conflicts_with = "connect", help_heading = "Devices")]
     server: bool,
     /// Be the client of the server at this address (of the kernel, over which both ends find each other)
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", help_heading = "Devices")]
     connect: Option<String>,
     /// TCP port of the server
-    #[arg(long, default_value_t = 18515, value_name = "N")]
+    #[arg(long, default_value_t = 18515, value_name = "N", help_heading = "Devices")]
     port: u16,
-    #[arg(long, help = transport_help())]
-    transport: Option<Transport>,
+    /// What goes wrong on the wire: on mem in both directions, on a device for what this side sends (rx. before a key: receives);
+    /// keys as `softnic sim` has them
+    #[arg(long, value_name = "SPEC", help_heading = "Faults, data and captures")]
+    fault: Option<Spec>,
+    /// Compare the data: every message of send, read and atomic, of write the last one in each place of memory (up to 512)
+    #[arg(long, help_heading = "Faults, data and captures")]
+    verify: bool,
+    /// Record this side's frames as a pcap file (on mem the client's)
+    #[arg(long, value_name = "FILE", help_heading = "Faults, data and captures")]
+    pcap: Option<PathBuf>,
     /// What decides how fast connections send, at both ends: window, no more outstanding than a receiver in software has room for; none;
     /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
     /// [default: window]
-    #[arg(long, value_parser = cc_arg, value_name = "window|none|dcqcn|fixed:RATE")]
+    #[arg(long, value_parser = cc_arg, value_name = "window|none|dcqcn|fixed:RATE", help_heading = "Tuning")]
     cc: Option<String>,
     /// Authenticate every packet by the secret in FILE, 16 to 4096 bytes that nobody but the owner may read: rc, sr and lowar. Both ends need it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Tuning")]
     auth: Option<PathBuf>,
-    /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
-    #[arg(long, short = 's', value_parser = size_arg)]
-    size: Option<u32>,
-    /// All powers of two from 2 bytes to 8M (raw and ud: to the MTU)
-    #[arg(long, short = 'a', conflicts_with = "size")]
-    all_sizes: bool,
-    /// Messages of each size [default: 5000, or as many as are 1G, at least 100; latency: 1000; raw: 200000]
-    #[arg(long, short = 'n', value_name = "N", value_parser = iters_arg)]
-    iters: Option<u64>,
-    /// How long each size is sent instead: seconds, or a time as in 500ms
-    #[arg(long, short = 'D', value_name = "TIME", conflicts_with = "iters", value_parser = duration_arg)]
-    duration: Option<Duration>,
-    /// Queue pairs [default: 1]
-    #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_QPS)))]
-    qps: Option<u32>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
-    /// bytes more, and with --auth the longest with which all packets fit]
-    #[arg(long, short = 'm', value_parser = mtu_arg)]
-    mtu: Option<u32>,
-    /// Work requests outstanding on each queue pair [default: 128]
-    #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_DEPTH)))]
-    depth: Option<u32>,
     /// Local ACK timeout: 4.096 µs · 2^N, 0 for none [default: 14, 67 ms]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31), help_heading = "Tuning")]
     timeout: Option<u8>,
     /// Retries after timeouts and sequence NAKs [default: 7]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7), help_heading = "Tuning")]
     retry: Option<u8>,
     /// Traffic class of what both ends send: 4 · DSCP, as in 104 for DSCP 26; its lower two bits, ECN, are the NIC's own [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Tuning")]
     tclass: Option<u8>,
-    /// What goes wrong on the wire: on mem in both directions, on a device for what this side sends (rx. before a key: receives);
-    /// keys as `softnic sim` has them
-    #[arg(long, value_name = "SPEC")]
-    fault: Option<Spec>,
-    /// Compare the data: every message of send, read and atomic, of write the last one in each place of memory (up to 512)
-    #[arg(long)]
-    verify: bool,
     /// In a ping-pong, wait for the completion of one's own message before the peer's is looked for, as ib_write_lat does
-    #[arg(long)]
+    #[arg(long, help_heading = "Tuning")]
     wait_completion: bool,
-    /// Record this side's frames as a pcap file (on mem the client's)
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<PathBuf>,
     /// Cores to pin to, as in 0,1: with inline progress the threads of the run (on mem client, server), else the NIC's own
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::cores::one, help_heading = "Tuning")]
     cpu: Vec<usize>,
     /// Who moves frames: the threads that poll, or threads of the NIC's own [default: by the number of cores; on mem inline]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Tuning")]
     progress: Option<ProgressArg>,
 }
 

@@ -173,7 +173,7 @@ fn print_json(out: &mut impl Write, r: &Report) -> io::Result<()> {
 const SHOWN: usize = 50;
 
 fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
-    let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let colour = crate::colour::wanted(io::stdout().is_terminal());
     let paint = |code: &str, text: String| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text };
     for f in &r.flows {
         let qp = f.requester_qp.map_or("?".into(), |q| q.to_string());

@@ -16,7 +16,7 @@ use softnic_fault_injector::Spec;
 use softnic_nic::QpKind;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
 
-use crate::Common;
+use crate::{Common, cores};
 use devices::Devices;
 use folder::PrivateFolder;
 
@@ -46,6 +46,12 @@ pub(crate) struct Args {
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
     #[arg(long, short = 'd', value_name = "DEVICE")]
     dev: Vec<String>,
+    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
+    #[arg(long, value_name = "SPEC")]
+    fault: Option<String>,
+    /// Record the frames of the devices as a pcap file
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     #[arg(long, help = transport_help())]
     transport: Option<String>,
     /// What decides how fast its RC and UC queue pairs send: window, no more outstanding on RC than a receiver in software has room for; none;
@@ -57,12 +63,6 @@ pub(crate) struct Args {
     /// it: a peer without it is refused
     #[arg(long, value_name = "FILE")]
     auth: Option<PathBuf>,
-    /// What goes wrong on the wire: on mem in both directions, on a device for what it sends (rx. before a key: receives)
-    #[arg(long, value_name = "SPEC")]
-    fault: Option<String>,
-    /// Record the frames of the devices as a pcap file
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<PathBuf>,
     /// Cores that the NIC's own threads are pinned to, as in 0,1
     #[arg(long, value_name = "LIST")]
     cpu: Option<String>,
@@ -171,7 +171,7 @@ impl Environment {
         cc.as_deref().map_or(Ok(()), check_congestion_control)?;
         set("SOFTNIC_CC", cc);
         let cpus = given(args.cpu.as_deref(), "SOFTNIC_CPUS")?;
-        cpus.as_deref().map_or(Ok(()), check_cpus)?;
+        cpus.as_deref().map_or(Ok(()), cores::check_list).map_err(|e| format!("--cpu: {e}"))?;
         set("SOFTNIC_CPUS", cpus);
         let fault = given(args.fault.as_deref(), "SOFTNIC_FAULT")?;
         let spec = fault.as_deref().map(str::parse::<Spec>).transpose().map_err(|e| format!("--fault: {e}"))?;
@@ -212,20 +212,6 @@ fn transport_help() -> String {
 
 fn check_congestion_control(name: &str) -> Result<(), String> {
     parse_cc(name).map(|_| ()).map_err(|e| format!("--cc: {e}"))
-}
-
-fn check_cpus(list: &str) -> Result<(), String> {
-    let here = core_affinity::get_core_ids().unwrap_or_default();
-    for word in list.split(',') {
-        let Ok(cpu) = word.parse::<usize>() else {
-            return Err(format!("'{list}' is no list of cores: write numbers, as in 0,1"));
-        };
-        if !here.iter().any(|core| core.id == cpu) {
-            let all: Vec<String> = here.iter().map(|core| core.id.to_string()).collect();
-            return Err(format!("this process may not use core {cpu}: there are {}", all.join(", ")));
-        }
-    }
-    Ok(())
 }
 
 /// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.

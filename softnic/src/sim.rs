@@ -20,6 +20,7 @@ use crate::Common;
 #[command(after_help = "Examples:
   softnic sim --size 1M --count 400 --depth 128 --rtt 40ms --fault loss=1e-4 --seed 7
   softnic sim --op send --size 4K --count 100000 --pcap run.pcap --json
+  softnic sim --size 64K --count 2 --pcap - | softnic inspect -
   softnic sim --transport ud --size 512 --count 100000 --fault loss=0.01,reorder=0.001:3
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
@@ -38,66 +39,81 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
-    #[arg(long, default_value = "rc", help = transport_help())]
+    #[arg(long, default_value = "rc", help = transport_help(), help_heading = "What is sent")]
     transport: Transport,
+    /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
+    #[arg(long, value_enum, help_heading = "What is sent")]
+    op: Option<OpArg>,
+    /// Bytes of each work request [default: 1M; a datagram fills the MTU; an atomic is always of 8]
+    #[arg(long, value_parser = size_arg, help_heading = "What is sent")]
+    size: Option<u32>,
+    /// Work requests in all, shared evenly among the queue pairs
+    #[arg(long, default_value = "100", value_parser = units::parse_count, help_heading = "What is sent")]
+    count: u64,
+    /// Work requests outstanding on each queue pair
+    #[arg(long, default_value_t = 16, help_heading = "What is sent")]
+    depth: u32,
+    /// Queue pairs
+    #[arg(long, default_value_t = 1, help_heading = "What is sent")]
+    qps: u32,
+    /// Path MTU: 256, 512, 1024, 2048 or 4096
+    #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "What is sent")]
+    mtu: PathMtu,
+    /// Line rate, everything on the wire counted
+    #[arg(long, default_value = "10Gbit", value_parser = units::parse_rate, help_heading = "The link")]
+    rate: u64,
+    /// Round-trip time, half of it each way
+    #[arg(long, default_value = "1ms", value_parser = units::parse_time, help_heading = "The link")]
+    rtt: Duration,
+    /// What goes wrong on the link, in both directions independently, separated by commas: loss=P, burst=P:P:LEN, dup=P,
+    /// corrupt=P, reorder=P:N (held until N later frames have passed), delay=T, jitter=T, rate=R, queue=SIZE, ecn=MIN:MAX:P,
+    /// down=FROM+FOR, @FILE (a script of targeted events). ab. or ba. before a key: from the requester, or to it, alone
+    #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true, help_heading = "The link")]
+    fault: Faults,
+    /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
+        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth"], help_heading = "Networks and captures")]
+    topology: Option<String>,
+    /// Write every frame that leaves a NIC to a capture, with - to stdout, and then the results to stderr; of a --topology, every frame of every link, as pcapng with an interface
+    /// for each link
+    #[arg(long, value_name = "FILE", help_heading = "Networks and captures")]
+    pcap: Option<String>,
+    /// Capture one link of the --topology alone, named by its two ends, as in h0-s0
+    #[arg(long, value_name = "LINK", requires_all = ["pcap", "topology"], help_heading = "Networks and captures")]
+    pcap_link: Option<String>,
     /// What decides how much and how fast each queue pair sends: none; window, no more outstanding than a
     /// receiver in software has room for; dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us (ai, hai,
     /// timer, alpha-timer, bytes, g, f, floor, burst); or a rate on the wire and, if you like, bytes of payload in flight, as in
     /// fixed:2Gbit or fixed:2Gbit:256K
-    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE")]
+    #[arg(long, default_value = "none", value_parser = cc_arg, value_name = "none|window|dcqcn|fixed:RATE", help_heading = "Tuning")]
     cc: Cc,
-    /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
-    #[arg(long, value_enum)]
-    op: Option<OpArg>,
-    /// Bytes of each work request [default: 1M; a datagram fills the MTU; an atomic is always of 8]
-    #[arg(long, value_parser = size_arg)]
-    size: Option<u32>,
-    /// Work requests in all, shared evenly among the queue pairs
-    #[arg(long, default_value = "100", value_parser = units::parse_count)]
-    count: u64,
-    /// Work requests outstanding on each queue pair
-    #[arg(long, default_value_t = 16)]
-    depth: u32,
-    /// Queue pairs
-    #[arg(long, default_value_t = 1)]
-    qps: u32,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096
-    #[arg(long, default_value = "1024", value_parser = mtu_arg)]
-    mtu: PathMtu,
-    /// Line rate, everything on the wire counted
-    #[arg(long, default_value = "10Gbit", value_parser = units::parse_rate)]
-    rate: u64,
-    /// Round-trip time, half of it each way
-    #[arg(long, default_value = "1ms", value_parser = units::parse_time)]
-    rtt: Duration,
+    /// Authenticate every packet of rc, sr or lowar, by a secret that is drawn from the seed
+    #[arg(long, help_heading = "Tuning")]
+    auth: bool,
     /// Local ACK timeout: 4.096 µs · 2^N, 0 for none [default: the smallest of at least 4 round trips]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Tuning")]
     timeout: Option<u8>,
     /// Retries after timeouts and sequence NAKs
-    #[arg(long, default_value_t = 7, value_name = "N")]
+    #[arg(long, default_value_t = 7, value_name = "N", help_heading = "Tuning")]
     retry: u8,
-    /// What goes wrong on the link, in both directions independently, separated by commas: loss=P, burst=P:P:LEN, dup=P,
-    /// corrupt=P, reorder=P:N (held until N later frames have passed), delay=T, jitter=T, rate=R, queue=SIZE, ecn=MIN:MAX:P,
-    /// down=FROM+FOR, @FILE (a script of targeted events). ab. or ba. before a key: from the requester, or to it, alone
-    #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
-    fault: Spec,
-    /// Authenticate every packet of rc, sr or lowar, by a secret that is drawn from the seed
-    #[arg(long)]
-    auth: bool,
     /// Whether frames carry their payload: with none, far less memory and time; data is not checked then
-    #[arg(long, default_value = "real", value_enum)]
+    #[arg(long, default_value = "real", value_enum, help_heading = "Tuning")]
     payload: PayloadArg,
-    /// Write every frame that leaves a NIC to a capture; of a --topology, every frame of every link, as pcapng with an interface
-    /// for each link
-    #[arg(long, value_name = "FILE")]
-    pcap: Option<String>,
-    /// Capture one link of the --topology alone, named by its two ends, as in h0-s0
-    #[arg(long, value_name = "LINK", requires_all = ["pcap", "topology"])]
-    pcap_link: Option<String>,
-    /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth"])]
-    topology: Option<String>,
+}
+
+/// A SPEC, and the words that it was given in.
+#[derive(Debug, Clone)]
+struct Faults {
+    spec: Spec,
+    text: String,
+}
+
+impl std::str::FromStr for Faults {
+    type Err = <Spec as std::str::FromStr>::Err;
+
+    fn from_str(s: &str) -> Result<Faults, Self::Err> {
+        Ok(Faults { spec: s.parse()?, text: s.to_owned() })
+    }
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -165,7 +181,7 @@ impl Args {
             rtt: self.rtt,
             timeout: self.timeout,
             retry: self.retry,
-            faults: self.fault.clone(),
+            faults: self.fault.spec.clone(),
             payload: match self.payload {
                 PayloadArg::Real => PayloadMode::Real,
                 PayloadArg::None => PayloadMode::Elided,
@@ -184,18 +200,30 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let options = args.options(common.seed);
     let bar = progress_bar(options.count);
     let mut tell = |done| bar.set_position(done);
+    // With the capture on stdout, the results go to stderr.
+    let piped = args.pcap.as_deref() == Some("-");
     let report = match &args.pcap {
         None => softnic_sim::run(&options, None, &mut tell),
         Some(path) => {
-            let file = File::create(path).map_err(|e| format!("{path}: {e}"))?;
+            let file: Box<dyn Write> = match piped {
+                true => Box::new(io::stdout()),
+                false => Box::new(File::create(path).map_err(|e| format!("cannot write the capture {path}: {e}"))?),
+            };
             let mut out = BufWriter::with_capacity(1 << 20, file);
             softnic_sim::run(&options, Some(&mut out), &mut tell)
                 .and_then(|r| out.flush().map(|()| r).map_err(SimError::Capture))
         }
     };
     bar.finish_and_clear();
-    let report = report.map_err(|e| e.to_string())?;
-    let printed = if common.json { print_json(args, &report) } else { print_table(args, &report) };
+    let report = report.map_err(|e| match (e, &args.pcap) {
+        (SimError::Capture(e), Some(path)) => format!("cannot write the capture {path}: {e}"),
+        (e, _) => e.to_string(),
+    })?;
+    let mut out: Box<dyn Write> = if piped { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
+    let printed = match common.json {
+        true => print_json(&mut out, args, &options, &report),
+        false => print_table(&mut out, args, &options, &report),
+    };
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
@@ -240,10 +268,16 @@ pub(crate) fn progress_bar(count: u64) -> ProgressBar {
     ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn print_json(args: &Args, r: &Report) -> io::Result<()> {
+fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
     let mut value = json!({
+        "version": env!("CARGO_PKG_VERSION"),
         "transport": args.transport.name(),
+        "rate_bps": o.rate,
+        "rtt_ms": o.rtt.as_secs_f64() * 1e3,
+        "mtu": o.mtu.bytes(),
+        "faults": args.fault.text,
+        "seed": o.seed,
         "goodput_gbps": r.goodput_gbps,
         "link_utilization": r.link_utilization,
         "fct_ms": {
@@ -272,12 +306,32 @@ fn print_json(args: &Args, r: &Report) -> io::Result<()> {
         value["np_cnp_sent"] = json!(a.np_cnp_sent + b.np_cnp_sent);
         value["rp_cnp_handled"] = json!(a.rp_cnp_handled + b.rp_cnp_handled);
     }
-    writeln!(io::stdout(), "{value}")
+    if !args.transport.is_reliable() {
+        value["lost_datagrams"] = json!(lost_datagrams(o, r));
+    }
+    writeln!(out, "{value}")
 }
 
-fn print_table(args: &Args, r: &Report) -> io::Result<()> {
+/// Messages of uc and ud that were sent and did not arrive.
+fn lost_datagrams(o: &Options, r: &Report) -> u64 {
+    o.count.saturating_sub(r.completed + r.failed)
+}
+
+fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
-    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "setting           {:>12}, {} Gbit/s, RTT {} ms, path MTU {}, seed {}, softnic {}",
+        args.transport,
+        o.rate as f64 / 1e9,
+        o.rtt.as_secs_f64() * 1e3,
+        o.mtu.bytes(),
+        o.seed,
+        env!("CARGO_PKG_VERSION")
+    )?;
+    if !args.fault.text.is_empty() {
+        writeln!(out, "faults            {:>12}", args.fault.text)?;
+    }
     writeln!(
         out,
         "goodput           {:>12.3} Gbit/s, {:.1} % of the line used",
@@ -285,6 +339,9 @@ fn print_table(args: &Args, r: &Report) -> io::Result<()> {
         r.link_utilization * 100.0
     )?;
     writeln!(out, "completed         {:>12} work requests, {} failed", r.completed, r.failed)?;
+    if !args.transport.is_reliable() {
+        writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;
+    }
     writeln!(
         out,
         "completion times  {:>12.3} ms mean, {:.3} p50, {:.3} p99, {:.3} p99.9, {:.3} max",
@@ -308,7 +365,7 @@ fn print_table(args: &Args, r: &Report) -> io::Result<()> {
     let (a, b) = (&r.requester, &r.responder);
     writeln!(out, "sequence NAKs     {:>12} sent, {} received", b.sent_seq_naks, a.packet_seq_err)?;
     writeln!(out, "timeouts          {:>12}", a.local_ack_timeout_err)?;
-    if args.fault != Spec::default() {
+    if args.fault.spec != Spec::default() {
         let [ab, ba] = &r.links;
         writeln!(
             out,

@@ -26,6 +26,7 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
             )
         })?),
     };
+    let path = capture.map(|(path, _)| path);
     let mut out = match capture {
         None => None,
         Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| format!("{path}: {e}"))?),
@@ -38,7 +39,8 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
     bar.finish_and_clear();
     let report = report.map_err(|e| format!("{file}: {e}"))?;
     if let Some(mut out) = out {
-        out.flush().map_err(|e| format!("cannot write the capture: {e}"))?;
+        let path = path.unwrap_or_default();
+        out.flush().map_err(|e| format!("cannot write the capture {path}: {e}"))?;
     }
     let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
     match printed {

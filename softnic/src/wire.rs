@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// The core that the forwarding thread stays on
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cores::one)]
     cpu: Option<usize>,
 }
 

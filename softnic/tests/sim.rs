@@ -47,8 +47,15 @@ fn the_json_has_every_field_of_the_contract() {
     for field in ["mean", "p50", "p99", "p999", "max"] {
         assert!(v["fct_ms"][field].as_f64().is_some_and(|x| x > 0.0), "fct_ms.{field}");
     }
+    // The setting, so that a file of results says what it is of.
+    assert_eq!(
+        (v["rate_bps"].as_u64(), v["rtt_ms"].as_f64(), v["mtu"].as_u64()),
+        (Some(10_000_000_000), Some(0.2), Some(1024))
+    );
+    assert_eq!((v["faults"].as_str(), v["seed"].as_u64()), (Some("loss=1e-3"), Some(1)));
+    assert_eq!(v["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(v["digest"].as_str().map(str::len), Some(16));
-    assert_eq!(v.as_object().map(serde_json::Map::len), Some(12), "nothing else");
+    assert_eq!(v.as_object().map(serde_json::Map::len), Some(18), "nothing else");
 }
 
 #[test]
@@ -196,7 +203,7 @@ fn uc_and_ud_deliver_all_when_nothing_is_lost() {
             assert_eq!((v["tx_packets"].as_u64(), v["retransmitted_packets"].as_u64()), (Some(packets), Some(0)));
             assert_eq!(v["transport"], transport[1]);
             assert!(v["fct_ms"]["mean"].as_f64() >= Some(0.025), "half a round trip at least: {v}");
-            assert_eq!(v.as_object().map(serde_json::Map::len), Some(12), "the fields of the contract");
+            assert_eq!(v.as_object().map(serde_json::Map::len), Some(19), "the fields of the contract");
         }
     }
     let v = json(&["--transport", "uc", "--size", "10K", "--count", "200"]);
@@ -429,7 +436,7 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--timeout", "32"], "the timeout code must be from 0 to 31"),
         (&["--pcap", "/no/such/folder/x.pcap"], "/no/such/folder/x.pcap: No such file"),
         // Linux's always full device.
-        (&["--pcap", "/dev/full"], "cannot write the capture: No space left"),
+        (&["--pcap", "/dev/full"], "cannot write the capture /dev/full: No space left"),
     ] {
         let (code, said) = refusal(args);
         assert_eq!(code, Some(1), "{args:?}");
@@ -505,4 +512,32 @@ fn dcqcn_keeps_a_bottleneck_full_and_its_queue_short() {
             assert!(with["goodput_gbps"].as_f64() > Some(3.0), "{with}");
         }
     }
+}
+
+#[test]
+fn a_capture_on_stdout_is_a_pipe_and_the_results_go_to_stderr() {
+    let out = sim(&["--size", "4K", "--count", "3", "--pcap", "-"]);
+    assert!(out.status.success());
+    let mut reader = Reader::new(&out.stdout[..]).unwrap();
+    let mut frames = 0;
+    while reader.next_frame().unwrap().is_some() {
+        frames += 1;
+    }
+    assert!(frames >= 12, "{frames} frames");
+    let results = String::from_utf8(out.stderr).unwrap();
+    assert!(results.contains("setting") && results.contains("10 Gbit/s, RTT 1 ms, path MTU 1024, seed 1"), "{results}");
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_named() {
+    let out = sim(&["--size", "64K", "--count", "20", "--pcap", "/dev/full"]);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && text.contains("cannot write the capture /dev/full: No space left"), "{text}");
+}
+
+#[test]
+fn datagrams_that_were_lost_are_counted() {
+    let v = json(&["--transport", "ud", "--count", "500", "--fault", "loss=0.1"]);
+    let (lost, completed) = (v["lost_datagrams"].as_u64().unwrap(), v["completed"].as_u64().unwrap());
+    assert!(lost > 0 && lost + completed == 500, "{v}");
 }

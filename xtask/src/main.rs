@@ -1,9 +1,10 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `fuzz`, `verbs`, `pyverbs`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `fuzz`, `verbs`, `pyverbs`, `dist`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
 mod bench_peers;
 mod commands;
+mod dist;
 #[cfg(test)]
 mod docs;
 mod fuzz;
@@ -99,6 +100,15 @@ enum Command {
   cargo xtask fuzz --minutes 5 nic cm
   cargo xtask fuzz cm --input fuzz/corpus/cm/mixed")]
     Fuzz(fuzz::Options),
+    /// Make a tar.gz and a .deb for x86-64 with glibc 2.31 or newer: program, libraries, man pages, completions, unit, licences
+    ///
+    /// Links with the C library of Debian 11, which is fetched once, and refuses what needs a newer one or is larger than 10 MB.
+    /// The same source gives the same bytes; times are those of SOURCE_DATE_EPOCH, or of the last commit.
+    #[command(after_help = "Examples:
+  cargo xtask dist
+  cargo xtask dist --try
+  cargo xtask dist --dev")]
+    Dist(dist::Options),
     /// Race softnic against UCX over TCP, UDP and raw frames over one veth pair, in turns
     ///
     /// Needs root, for network namespaces and AF_XDP, and two cores with nothing else to do. Installs ucx-utils and
@@ -139,6 +149,7 @@ fn main() -> ExitCode {
         Command::GuestTests(options) => guest_tests::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Dist(options) => dist::run(&options),
         Command::BenchPeers(options) => bench_peers::run(&options),
         Command::Verbs(options) => verbs::run(&options),
         Command::Pyverbs(options) => pyverbs::run(&options),

@@ -5,7 +5,7 @@ use softnic_conformance::project::{self, CAPTURES_VARIABLE};
 use softnic_conformance::steps::{Outcome, Report, Step, cargo_test, shell, shell_with, succeeds};
 use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, tshark, verbs};
 
-use crate::{commands, fuzz, soak};
+use crate::{commands, dist, fuzz, soak};
 
 const GOODPUT_TABLE: [&str; 8] =
     ["cargo", "run", "--release", "--locked", "-p", "softnic-swarm", "--example", "goodput_table"];
@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
         shell_with(&["cargo", "doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])
     }),
     Step::new("commands of the documents", commands::run_as_layer),
+    Step::new("files of the package", dist::run_as_layer),
     Step::new("loom", || {
         // With a folder of its own: the flag is for every crate, and would have all built again each time.
         let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];

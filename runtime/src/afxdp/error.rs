@@ -18,9 +18,7 @@ pub enum AfXdpError {
     #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS)")]
     NoAfXdp,
     /// A privilege is missing.
-    #[error(
-        "not permitted to {doing}: run as root of this network namespace, or give the program CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; `shm`, and `shared:` where `softnic share` serves the interface, need none"
-    )]
+    #[error("not permitted to {doing}: {}", crate::capabilities::advice())]
     NotPermitted {
         /// The step that failed.
         doing: &'static str,

@@ -149,6 +149,12 @@ fn a_person_without_the_right() {
     }
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all";
     let said = elsewhere(&format!("ip netns exec {} {nobody}", veth.middle.as_ref().unwrap())).said.clone();
-    assert!(said.contains("not permitted to") && said.contains("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"), "{said}");
+    assert!(
+        said.contains("not permitted to")
+            && said.contains("CAP_NET_ADMIN")
+            && said.contains("user namespace")
+            && said.contains("`shm`"),
+        "{said}"
+    );
     await_released(&veth);
 }

@@ -12,7 +12,7 @@ pub(crate) const OTHER_NAMES: [&str; 3] = ["librdmacm.so.1", "libibverbs.so", "l
 /// The one that answers for device files: `preload/lib.rs`.
 pub(crate) const PRELOAD: &str = "libsoftnic_preload.so";
 
-/// Both, of this very build: beside the program, or in the `lib` beside its `bin`.
+/// Both, of this very build: beside the program, or in the `lib` beside its `bin`, where packages have a folder of their own.
 pub(crate) struct Libraries {
     pub(crate) verbs: PathBuf,
     /// Few programs need it: without it the others run as well.
@@ -23,7 +23,10 @@ pub(crate) struct Libraries {
 pub(crate) fn find() -> Result<Libraries, String> {
     let program = std::env::current_exe().map_err(|e| format!("cannot tell where this program lies: {e}"))?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let find = |name| [folder.join(name), folder.join("../lib").join(name)].iter().find_map(|p| p.canonicalize().ok());
+    let find = |name: &str| {
+        let folders = [folder.to_owned(), folder.join("../lib/softnic"), folder.join("../lib")];
+        folders.iter().find_map(|folder| folder.join(name).canonicalize().ok())
+    };
     if let Some(verbs) = find(NAME) {
         return Ok(Libraries { verbs, preload: find(PRELOAD) });
     }

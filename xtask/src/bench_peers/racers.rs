@@ -83,14 +83,17 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Builds them as users do.
+    /// Builds them as they are packaged.
     pub(super) fn build() -> Result<Programs, String> {
         Ok(Programs {
             // The library lies beside it.
-            softnic: build_one("softnic", &["build", "--release", "--locked", "-p", "softnic", "-p", "softnic-verbs"])?,
+            softnic: build_one(
+                "softnic",
+                &["build", "--profile", "dist", "--locked", "-p", "softnic", "-p", "softnic-verbs"],
+            )?,
             udp: build_one(
                 "udp_race",
-                &["build", "--release", "--locked", "-p", "softnic-benches", "--example", "udp_race"],
+                &["build", "--profile", "dist", "--locked", "-p", "softnic-benches", "--example", "udp_race"],
             )?,
         })
     }

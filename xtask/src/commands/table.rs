@@ -90,9 +90,11 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("cargo bench", "takes minutes"),
     ("cargo test", "a layer of its own, or one that takes minutes"),
     ("cargo build --release", "takes minutes"),
+    ("cargo build --profile dist", "takes minutes"),
     ("--example by_address", "a test of the crate runs it"),
     ("--example goodput_table", "a layer of its own"),
     ("--server", "runs until another machine has asked"),
+    ("dgram:b.sock", "needs the --server of the line before it"),
     ("--out results", "takes minutes; --quick is run"),
     ("--transports rc,", "takes minutes; --quick is run"),
     ("--loss 1e-5..1e-2 --rtt", "takes minutes; a smaller grid is run"),
@@ -109,6 +111,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
 pub(super) const SHORTER: &[(&str, &str)] = &[
     // The program is built once, before all commands.
     ("cargo run --release -- ", "softnic "),
+    ("cargo run --profile dist -- ", "softnic "),
     ("time softnic ", "softnic "),
     ("--duration 5", "--duration 0.2"),
     ("--count 100000", "--count 1000"),

@@ -1,0 +1,141 @@
+//! What is in a package: every file, where it lies below the prefix, and with which mode.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use flate2::write::GzEncoder;
+use flate2::{Compression, GzBuilder};
+use softnic_conformance::project;
+
+use super::base::{GLIBC, version};
+use super::licences;
+
+/// A file or a link.
+pub(super) struct Entry {
+    /// Below the prefix, as in `bin/softnic`.
+    pub(super) path: String,
+    pub(super) kind: Kind,
+}
+
+/// What an entry is.
+pub(super) enum Kind {
+    File { content: Vec<u8>, executable: bool },
+    Link { to: &'static str },
+}
+
+/// The folder of the libraries, below the prefix: where `softnic run` looks for them.
+const LIBRARIES: &str = "lib/softnic";
+/// The library, under the names of those whose place it takes.
+const VERBS: &str = "libsoftnic_verbs.so";
+const NAMES_OF_VERBS: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibverbs.so", "librdmacm.so"];
+const PRELOAD: &str = "libsoftnic_preload.so";
+
+const PROGRAM: &str = "bin/softnic";
+const HEADER: &str = "include/infiniband/softnicdv.h";
+const UNIT: &str = "lib/systemd/system/softnic-share@.service";
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/softnic"),
+    ("zsh", "share/zsh/vendor-completions/_softnic"),
+    ("fish", "share/fish/vendor_completions.d/softnic.fish"),
+];
+const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
+/// Of all crates that are in the binaries.
+const LICENCES: &str = "share/doc/softnic/LICENSES";
+
+/// All entries, by name.
+pub(super) fn all(build: &Path) -> Result<Vec<Entry>, String> {
+    let root = project::root();
+    let program = build.join("softnic");
+    let mut entries = vec![
+        file(PROGRAM, read(&program)?, true),
+        file(&format!("{LIBRARIES}/{VERBS}"), read(&build.join(VERBS))?, false),
+        file(&format!("{LIBRARIES}/{PRELOAD}"), read(&build.join(PRELOAD))?, false),
+        file(HEADER, read(&root.join("verbs/include/softnicdv.h"))?, false),
+        file(UNIT, unit(&read(&root.join("tools/softnic-share@.service"))?)?, false),
+        file(LICENCES, licences::text()?.into_bytes(), false),
+    ];
+    for name in NAMES_OF_VERBS {
+        entries.push(Entry { path: format!("{LIBRARIES}/{name}"), kind: Kind::Link { to: VERBS } });
+    }
+    for name in DOCUMENTS {
+        entries.push(file(&format!("share/doc/softnic/{name}"), read(&root.join(name))?, false));
+    }
+    for (shell, path) in COMPLETIONS {
+        entries.push(file(path, output(Command::new(&program).args(["completions", shell]))?, false));
+    }
+    let pages = build.join("dist-man");
+    if pages.exists() {
+        fs::remove_dir_all(&pages).map_err(|e| format!("{}: {e}", pages.display()))?;
+    }
+    output(Command::new(&program).arg("man").arg(&pages))?;
+    for page in fs::read_dir(&pages).map_err(|e| format!("{}: {e}", pages.display()))? {
+        let page = page.map_err(|e| format!("{}: {e}", pages.display()))?.path();
+        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        entries.push(file(&format!("share/man/man1/{name}.gz"), zipped(&read(&page)?)?, false));
+    }
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(entries)
+}
+
+/// Names that every package must have; pages and completions of commands come beside them.
+pub(super) fn expected() -> Vec<String> {
+    let libraries = [VERBS, PRELOAD].into_iter().chain(NAMES_OF_VERBS).map(|name| format!("{LIBRARIES}/{name}"));
+    let documents = DOCUMENTS.map(|name| format!("share/doc/softnic/{name}"));
+    let pages =
+        ["softnic", "softnic-run", "softnic-perf", "softnic-share"].map(|name| format!("share/man/man1/{name}.1.gz"));
+    let others = [PROGRAM, HEADER, UNIT, LICENCES].map(str::to_owned);
+    let completions = COMPLETIONS.map(|(_, path)| path.to_owned());
+    libraries.chain(documents).chain(pages).chain(others).chain(completions).collect()
+}
+
+fn file(path: &str, content: Vec<u8>, executable: bool) -> Entry {
+    Entry { path: path.into(), kind: Kind::File { content, executable } }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The unit names the program where a package has it.
+fn unit(text: &[u8]) -> Result<Vec<u8>, String> {
+    let text = String::from_utf8_lossy(text);
+    let moved = text.replace("/usr/local/bin/softnic", "/usr/bin/softnic");
+    match moved == text {
+        true => Err("the unit of `softnic share` does not name /usr/local/bin/softnic any more".into()),
+        false => Ok(moved.into_bytes()),
+    }
+}
+
+fn output(command: &mut Command) -> Result<Vec<u8>, String> {
+    let out = command.output().map_err(|e| format!("{:?}: {e}", command.get_program()))?;
+    match out.status.success() {
+        true => Ok(out.stdout),
+        false => Err(format!("{command:?}: {}", String::from_utf8_lossy(&out.stderr).trim_end())),
+    }
+}
+
+/// Without a name and a time, so that the same text gives the same bytes.
+fn zipped(content: &[u8]) -> Result<Vec<u8>, String> {
+    let mut out: GzEncoder<Vec<u8>> = GzBuilder::new().write(Vec::new(), Compression::best());
+    out.write_all(content).and_then(|()| out.finish()).map_err(|e| e.to_string())
+}
+
+/// `control` of the .deb.
+pub(super) fn control(entries: &[Entry]) -> String {
+    let bytes: usize =
+        entries.iter().map(|e| if let Kind::File { content, .. } = &e.kind { content.len() } else { 0 }).sum();
+    let (major, minor) = GLIBC;
+    format!(
+        "Package: softnic\nVersion: {}\nArchitecture: amd64\nMaintainer: The softnic authors <softnic@localhost>\n\
+         Installed-Size: {}\nDepends: libc6 (>= {major}.{minor}), libgcc-s1\nSuggests: ibverbs-utils, perftest, rdmacm-utils\n\
+         Section: net\nPriority: optional\nDescription: RDMA NIC in software\n \
+         RoCEv2 from user space: verbs programs run as they are, on any interface or on none.\n \
+         `softnic run -- PROGRAM` gives a program RDMA devices, `softnic perf` measures,\n \
+         `softnic sim` and `softnic race` compare transports in virtual time, and\n \
+         `softnic inspect`, `replay` and `wire` look into traffic of other NICs.\n",
+        version(),
+        bytes.div_ceil(1024)
+    )
+}
