@@ -112,7 +112,7 @@ fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
 }
 
 /// Text of another process as a terminal may have it, and as JSON may: control characters are escaped.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c.is_control() {
