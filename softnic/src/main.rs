@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod colour;
 mod counters;
 mod devinfo;
 mod experiment;
