@@ -248,6 +248,12 @@ impl Bump {
         self.shared.faults().text
     }
 
+    /// What [`Bump::counters`] says, for another thread.
+    pub fn watch(&self) -> impl Fn() -> [Counters; 2] + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.counters()
+    }
+
     /// Whether it still forwards; if not, [`Bump::stop`] says why.
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())

@@ -14,6 +14,7 @@ mod devinfo;
 mod experiment;
 mod inspect;
 mod install;
+mod metrics;
 mod perf;
 mod replay;
 mod run;

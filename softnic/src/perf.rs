@@ -25,6 +25,7 @@ use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Tr
 use softnic_wire::PathMtu;
 
 use crate::Common;
+use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
 use interval::{AskedIntervals, Intervals};
 use plan::{Amount, Op, Plan, Verb};
 use session::Setup;
@@ -116,6 +117,9 @@ pub(crate) struct Args {
     /// In a ping-pong, wait for the completion of one's own message before the peer's is looked for, as ib_write_lat does
     #[arg(long)]
     wait_completion: bool,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<EndpointAddress>,
     /// Record this side's frames as a pcap file (on mem the client's)
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -313,7 +317,11 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.check()?;
+    let endpoint = args.metrics.as_ref().map(Endpoint::bind).transpose()?;
     stop::install();
+    if let Some(endpoint) = endpoint {
+        endpoint.serve(|| page_of_nics(&own_nics()))?;
+    }
     let setup = args.setup(common.seed, common.json)?;
     let result = match args.op {
         _ if args.server => {

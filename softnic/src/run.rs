@@ -19,6 +19,7 @@ use softnic_nic::QpKind;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
 
 use crate::Common;
+use crate::metrics::{Endpoint, EndpointAddress, page_of_nics};
 use condition::Condition;
 use devices::Devices;
 use folder::PrivateFolder;
@@ -81,6 +82,9 @@ pub(crate) struct Args {
     /// more than once
     #[arg(long, value_name = "CONDITION")]
     fail_on: Vec<String>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
     /// The program and what it is given, after --
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -102,8 +106,11 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
 fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let conditions = args.fail_on.iter().map(|text| text.parse::<Condition>()).collect::<Result<Vec<_>, _>>();
     let conditions = conditions.map_err(|e| format!("--fail-on: {e}"))?;
+    let endpoint = args.metrics.as_deref().map(|text| text.parse::<EndpointAddress>());
+    let endpoint = endpoint.transpose().map_err(|e| format!("--metrics: {e}"))?;
     let libraries = library::find()?;
     let environment = Environment::of(args, common.seed)?;
+    let endpoint = endpoint.map(|address| Endpoint::bind(&address)).transpose()?;
     // From here on a signal is for the program; the folder is removed when it has ended.
     let signals = child::Signals::block()?;
     let folder = PrivateFolder::with(&libraries)?;
@@ -111,8 +118,12 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
     command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.0);
     command.env(FILES, folder.files());
     let counted = args.summary || !conditions.is_empty();
-    if counted {
+    if counted || endpoint.is_some() {
         command.env(COUNTERS, folder.make_counters()?);
+    }
+    if let Some(endpoint) = endpoint {
+        let counters = folder.counters();
+        endpoint.serve(move || page_of_nics(&Summary::read(&counters).unwrap_or_default().samples()))?;
     }
     if libraries.preload.is_some() {
         command.env(PRELOADED, preloaded(folder.path()));

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use softnic_fault_injector::units;
 use softnic_runtime::bump::{Bump, Faults, Options};
 
+use crate::metrics::{Endpoint, EndpointAddress, page_of_wire};
 use crate::perf::stop;
 use crate::{Common, colour};
 
@@ -46,6 +47,9 @@ pub(crate) struct Args {
     /// What goes wrong on the wire, in both directions as independent streams (ab. or ba. before a key: in one)
     #[arg(long, value_name = "SPEC")]
     fault: Option<Faults>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<EndpointAddress>,
     /// The SPEC is for every frame, and not for RoCE packets alone
     #[arg(long)]
     all_traffic: bool,
@@ -104,6 +108,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     // Clap has seen to it that they are there.
     let [a, b] = [&args.a, &args.b].map(|name| name.clone().unwrap_or_default());
+    let endpoint = args.metrics.as_ref().map(Endpoint::bind).transpose()?;
     let options = Options {
         a: a.clone(),
         b: b.clone(),
@@ -115,6 +120,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     };
     stop::install();
     let wire = Bump::start(&options).map_err(|e| e.to_string())?;
+    if let Some(endpoint) = endpoint {
+        let (ends, counters) = ([a.clone(), b.clone()], wire.watch());
+        endpoint.serve(move || page_of_wire(&ends[0], &ends[1], &counters()))?;
+    }
     // On stderr: it is there when frames pass, and whoever started this may wait for it.
     say!("softnic: {}", wire.description());
     let shown = io::stdout().is_terminal() && !common.json;

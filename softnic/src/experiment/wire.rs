@@ -50,7 +50,14 @@ pub(super) struct Ends {
 
 /// Serves one run after the other until Ctrl-C.
 pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), String> {
-    let setup = Setup { device: device.clone(), options: open_options(None, seed), cpus: vec![], seed, secret: None, intervals: AskedIntervals::Never };
+    let setup = Setup {
+        device: device.clone(),
+        options: open_options(None, seed),
+        cpus: vec![],
+        seed,
+        secret: None,
+        intervals: AskedIntervals::Never,
+    };
     while !stop::requested() {
         match session::listen(&setup, false, port, &|_| Ok(())) {
             // What became of a run is the client's to tell.

@@ -11,6 +11,7 @@ use softnic_runtime::api::CountersByName;
 
 use super::condition::Condition;
 use crate::counters::plain;
+use crate::metrics::NicSample;
 
 /// What all processes counted on each device.
 #[derive(Debug, Default)]
@@ -52,6 +53,18 @@ impl Summary {
         for (name, count) in line["counters"].as_object().into_iter().flatten() {
             *counted.counters.entry(plain(name)).or_default() += count.as_u64().unwrap_or(0);
         }
+    }
+
+    /// The devices as metrics.
+    pub(crate) fn samples(self) -> Vec<NicSample> {
+        let sample = |(device, counted): (String, Counted)| NicSample {
+            device,
+            description: counted.description,
+            counters: counted.counters,
+            processes: Some(counted.processes.len() as u64),
+            ..NicSample::default()
+        };
+        self.devices.into_iter().map(sample).collect()
     }
 
     /// Those of the conditions that hold for the sum of all devices, with the value that the counter has.
