@@ -10,6 +10,7 @@ macro_rules! say {
 
 mod colour;
 mod counters;
+mod demo;
 mod devinfo;
 mod experiment;
 mod inspect;
@@ -51,6 +52,7 @@ struct Common {
 #[derive(Debug, Subcommand)]
 enum Command {
     Counters(counters::Args),
+    Demo(demo::Args),
     Devinfo(devinfo::Args),
     Experiment(experiment::Args),
     Inspect(inspect::Args),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Counters(args) => counters::run(args, &cli.common),
+        Command::Demo(args) => demo::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Experiment(args) => experiment::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),
