@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn every_client_is_there_by_its_process() {
         let client = |pid| ClientStatus { pid, ..ClientStatus::default() };
-        let served = Served { clients: vec![client(7), client(8)], nobody: 3, ..Served::default() };
+        let served = Served { clients: vec![client(7), client(8)], nobody: 3 };
         let families = strict::parse(&page_of_share("eth0", &served).text()).unwrap();
         assert_eq!(families["softnic_share_clients"].samples[0].value, 2.0);
         assert_eq!(families["softnic_share_nobody_total"].samples[0].value, 3.0);
