@@ -18,6 +18,7 @@ mod recorded;
 mod report;
 mod rxe;
 mod shared;
+mod summarised;
 mod tools;
 mod ucx;
 
@@ -86,6 +87,8 @@ enum Test {
     Killed(killed::Victim),
     /// What `softnic run --pcap` records.
     Recorded,
+    /// What `softnic run --summary` counts.
+    Summarised,
     /// `softnic run --auth`, with a peer that has the key or not.
     Authenticated(authenticated::Client),
 }
@@ -102,6 +105,7 @@ impl Test {
             Test::Rxe(case, softnic) => format!("rxe/{}/{}", case.name(), softnic.name()),
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
+            Test::Summarised => "summary/ibv_rc_pingpong".into(),
             Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
         }
     }
@@ -110,7 +114,7 @@ impl Test {
     fn is_short(&self) -> bool {
         match self {
             Test::C(test) => !test.is_on_another_wire(),
-            Test::Killed(_) | Test::Recorded | Test::Authenticated(_) => true,
+            Test::Killed(_) | Test::Recorded | Test::Summarised | Test::Authenticated(_) => true,
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
             Test::Mpi(test) => test.short,
@@ -131,7 +135,7 @@ impl Test {
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
-        let more = mpi.chain(killed).chain([Test::Recorded]).chain(authenticated);
+        let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised]).chain(authenticated);
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -264,6 +268,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Mpi(test) => mpi.run(*test),
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
+            Test::Summarised => summarised::run(bench),
             Test::Authenticated(client) => {
                 pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
             }

@@ -44,6 +44,8 @@ pub struct Injector {
     /// The script, if it has anything for this direction, and where its bits are drawn from: events take nothing from the
     /// random faults' numbers, so that adding one moves no loss.
     script: Option<Box<(Matcher, Random)>>,
+    /// When it began: times of the SPEC count from here.
+    origin: Duration,
     enabled: bool,
 }
 
@@ -70,7 +72,12 @@ impl Injector {
             Model::Burst { enter, loss, .. } => enter > 0 && loss > 0,
         });
         let script = Matcher::new(&spec.script, direction).map(|m| Box::new((m, Random::stream(seed, 0))));
-        Injector { models, random: Random::new(seed), downs, script, enabled: true }
+        Injector { models, random: Random::new(seed), downs, script, origin: Duration::ZERO, enabled: true }
+    }
+
+    /// Times of the SPEC count from now on, and not from the driver's origin.
+    pub fn begin_at(&mut self, now: Instant) {
+        self.origin = Duration::from_nanos(now.as_nanos());
     }
 
     /// Decides over a frame, given from Ethernet on; the headers are enough. A link that is down loses it, and nothing else
@@ -82,7 +89,7 @@ impl Injector {
             return Fate::Pass;
         }
         if !self.downs.is_empty() {
-            let since_origin = Duration::from_nanos(now.as_nanos());
+            let since_origin = Duration::from_nanos(now.as_nanos()).saturating_sub(self.origin);
             if self.downs.iter().any(|d| d.holds(since_origin)) {
                 return Fate::Drop;
             }

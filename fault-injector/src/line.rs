@@ -69,6 +69,8 @@ pub struct Line<H> {
     under_way: VecDeque<(Time, H, Change)>,
     /// Frames that wait for later ones to pass them, and for how many.
     held: Vec<(u32, Item<H>)>,
+    /// Nothing arrives before: frames that were under way when the SPEC changed are not overtaken.
+    not_before: Time,
     stats: LineStats,
 }
 
@@ -87,8 +89,21 @@ impl<H> Line<H> {
             random: jitter,
             under_way: VecDeque::new(),
             held: Vec::new(),
+            not_before: Time::default(),
             stats: LineStats::default(),
         }
+    }
+
+    /// From now on another SPEC holds. Frames that are under way arrive when they would have, those that are held are still held, and no later
+    /// frame overtakes them for the change. Counters go on.
+    pub fn set_spec(&mut self, now: Instant, spec: &Spec, direction: Direction, seed: u64) {
+        let mut fresh: Line<H> = Line::new(spec, direction, seed);
+        fresh.injector.begin_at(now);
+        // Frames before the bottleneck are under way already, with the time at which they leave it.
+        let last = self.under_way.back().map_or(Time::default(), |last| last.0);
+        self.not_before = self.not_before.max(last);
+        (self.injector, self.bottleneck, self.random) = (fresh.injector, fresh.bottleneck, fresh.random);
+        (self.delay, self.jitter) = (fresh.delay, fresh.jitter);
     }
 
     /// Makes every frame take so much longer.
@@ -167,7 +182,7 @@ impl<H> Line<H> {
             item.change.mark |= mark;
         }
         let jitter = if self.jitter > 0 { self.random.below(self.jitter + 1) } else { 0 };
-        let arrives = leaves.after_ps(self.delay.saturating_add(jitter)).after(extra);
+        let arrives = leaves.after_ps(self.delay.saturating_add(jitter)).after(extra).max(self.not_before);
         let entry = (arrives, item.handle, item.change);
         // Nearly always the last one: only jitter and events of a script let frames overtake each other.
         if self.under_way.back().is_none_or(|last| last.0 <= arrives) {

@@ -101,6 +101,11 @@ impl EmulatedLink {
         self.line.set_enabled(enabled);
     }
 
+    /// See [`Line::set_spec`].
+    pub fn set_spec(&mut self, now: Instant, spec: &Spec, direction: Direction, seed: u64) {
+        self.line.set_spec(now, spec, direction, seed);
+    }
+
     /// See [`crate::Injector::applied`].
     pub fn applied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.line.applied()
@@ -211,5 +216,22 @@ mod tests {
         assert_eq!(l.next_due(), Some(Instant::from_nanos(68)));
         assert!(l.poll(Instant::from_nanos(67)).is_none());
         assert_eq!(due(&mut l, Instant::from_nanos(68)), [1]);
+    }
+    #[test]
+    fn a_new_spec_holds_from_now_on_and_frames_under_way_are_neither_lost_nor_overtaken() {
+        let mut l = link("delay=10us");
+        l.offer(us(1), &mut [1]);
+        l.offer(us(2), &mut [2]);
+        l.set_spec(us(3), &"".parse().unwrap(), Direction::Ab, 1);
+        assert_eq!(l.offer(us(4), &mut [3]), Offered::Taken, "not before the others");
+        assert_eq!((due(&mut l, us(10)), due(&mut l, us(11)), due(&mut l, us(12))), (vec![], vec![1], vec![2, 3]));
+        assert_eq!(l.offer(us(13), &mut [4]), Offered::Pass);
+        l.set_spec(us(20), &"loss=1".parse().unwrap(), Direction::Ab, 1);
+        assert_eq!((l.offer(us(21), &mut [5]), l.stats().lost), (Offered::Taken, 1));
+        l.set_spec(us(30), &"ba.loss=1".parse().unwrap(), Direction::Ab, 1);
+        assert_eq!((l.offer(us(31), &mut [6]), l.stats().lost), (Offered::Pass, 1), "counters go on");
+        l.set_spec(us(100), &"down=5us+2us".parse().unwrap(), Direction::Ab, 1);
+        let passes = [104, 105, 106, 107].map(|at| l.offer(us(at), &mut [7]) == Offered::Pass);
+        assert_eq!(passes, [true, false, false, true], "times count from the change");
     }
 }

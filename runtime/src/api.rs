@@ -23,6 +23,7 @@ pub(crate) mod queue_pair;
 pub(crate) mod raw;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
+mod sysfs_counters;
 
 pub use address_handle::AddressHandle;
 pub use cm::{CmConnection, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData};
@@ -39,6 +40,7 @@ pub use queue_pair::{Connection, MulticastError, QpOptions, QueuePair};
 pub use raw::{RawFrame, RawPort};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use status::RunningNic;
+pub use sysfs_counters::{CountersByName, hardware_counters, port_counters};
 
 pub use crate::key_file::{KeyFileError, read_key_file};
 pub use crate::threads::spawn_own;

@@ -5,6 +5,7 @@
 //! they are asked for everything; everything else passes them by.
 
 mod checksum;
+mod control;
 mod counters;
 mod forwarder;
 mod lane;
@@ -13,8 +14,9 @@ mod promiscuous;
 
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +25,9 @@ use softnic_fault_injector::{Spec, SpecError};
 use crate::afxdp::AfXdpError;
 use crate::api::status;
 use crate::background::Background;
+use crate::locked::lock;
 use crate::threads::spawn_own;
+pub use control::{RunningWire, WireError};
 pub use counters::{Counters, Residence};
 use forwarder::Forwarder;
 
@@ -38,7 +42,7 @@ pub struct Options {
     /// The other.
     pub b: String,
     /// Faults of both directions.
-    pub faults: Spec,
+    pub faults: Faults,
     /// Whether they are for all frames, and not for RoCE packets alone.
     pub all_traffic: bool,
     /// Decides everything that is random.
@@ -47,6 +51,23 @@ pub struct Options {
     pub pcap: Option<PathBuf>,
     /// The core to stay on.
     pub cpu: Option<usize>,
+}
+
+/// Faults, and how they were written.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Faults {
+    /// For who asks.
+    pub text: String,
+    /// What it means.
+    pub spec: Spec,
+}
+
+impl FromStr for Faults {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Faults, SpecError> {
+        Ok(Faults { text: text.into(), spec: text.parse()? })
+    }
 }
 
 /// Why there is no wire, or none any more.
@@ -119,6 +140,10 @@ pub struct Summary {
 struct Shared {
     stop: AtomicBool,
     counters: Mutex<[Counters; 2]>,
+    /// The faults as they are, or will be in a moment.
+    faults: Mutex<Faults>,
+    /// Whether they are not in force yet.
+    changed: AtomicBool,
 }
 
 impl Shared {
@@ -126,12 +151,30 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
+    fn faults(&self) -> Faults {
+        lock(&self.faults).clone()
+    }
+
+    fn set_faults(&self, faults: Faults) {
+        *lock(&self.faults) = faults;
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// Other faults, if there are any since the last call.
+    fn take_change(&self) -> Option<Faults> {
+        // One look at a word of memory in each turn of the loop that moves frames.
+        if !self.changed.load(Ordering::Relaxed) || !self.changed.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        Some(self.faults())
+    }
+
     fn show(&self, counters: [Counters; 2]) {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+        *lock(&self.counters) = counters;
     }
 
     fn counters(&self) -> [Counters; 2] {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.counters)
     }
 }
 
@@ -142,6 +185,8 @@ pub struct Bump {
     description: String,
     /// Answers `softnic counters`.
     _status: Option<Background>,
+    /// Takes other faults.
+    _control: Option<Background>,
 }
 
 impl Bump {
@@ -153,7 +198,7 @@ impl Bump {
         if options.a == options.b {
             return Err(BumpError::Same(options.a.clone()));
         }
-        options.faults.check_link()?;
+        options.faults.spec.check_link()?;
         let core = match options.cpu {
             Some(cpu) => {
                 let cores = core_affinity::get_core_ids().unwrap_or_default();
@@ -162,16 +207,22 @@ impl Bump {
             None => None,
         };
         let shared = Arc::new(Shared::default());
+        shared.set_faults(options.faults.clone());
+        shared.take_change();
         let forwarder = Forwarder::open(options, &shared)?;
         let description = format!("wire: {}", forwarder.description());
         let status = {
             let (shared, description) = (Arc::clone(&shared), description.clone());
+            let ends = [options.a.clone(), options.b.clone()];
             status::serve_line(move |nic| {
                 let names = ["ab", "ba"].into_iter().zip(shared.counters());
                 let counters = names.flat_map(|(way, c)| c.iter().map(move |(name, n)| (format!("{way}_{name}"), n)));
-                status::line(nic, &description, counters)
+                let [a, b] = &ends;
+                let own = [("a", a.as_str()), ("b", b), ("fault", &shared.faults().text)];
+                status::line(nic, &description, &own, counters)
             })
         };
+        let control = control::serve(&shared).ok();
         let thread = spawn_own("softnic-wire", move || {
             if let Some(core) = core {
                 core_affinity::set_for_current(core);
@@ -179,7 +230,7 @@ impl Bump {
             forwarder.run()
         });
         let thread = thread.map_err(|error| BumpError::System { doing: "start a thread", error })?;
-        Ok(Bump { shared, thread: Some(thread), description, _status: status.ok() })
+        Ok(Bump { shared, thread: Some(thread), description, _status: status.ok(), _control: control })
     }
 
     /// Both interfaces, and how they are used.
@@ -190,6 +241,17 @@ impl Bump {
     /// The counters of a moment ago, from a to b and back.
     pub fn counters(&self) -> [Counters; 2] {
         self.shared.counters()
+    }
+
+    /// The faults in force, as they were written.
+    pub fn faults(&self) -> String {
+        self.shared.faults().text
+    }
+
+    /// What [`Bump::counters`] says, for another thread.
+    pub fn watch(&self) -> impl Fn() -> [Counters; 2] + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        move || shared.counters()
     }
 
     /// Whether it still forwards; if not, [`Bump::stop`] says why.

@@ -26,6 +26,11 @@ pub(crate) fn wanted(terminal: bool) -> bool {
     }
 }
 
+/// Text in red, or as it is.
+pub(crate) fn red(text: &str, wanted: bool) -> String {
+    if wanted { format!("\x1b[1;31m{text}\x1b[0m") } else { text.into() }
+}
+
 /// What `--color` says among arguments that nobody has parsed yet: help and errors of the parser have colours, too.
 pub(crate) fn among(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
     let mut choice = ColorChoice::Auto;

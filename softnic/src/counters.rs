@@ -1,14 +1,15 @@
 //! `softnic counters`: what the NICs of other processes counted.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
 use softnic_runtime::api::RunningNic;
 
-use crate::Common;
+use crate::wire::running::Listed;
+use crate::{Common, colour};
 
 /// Show the counters of NICs and wires that run in other processes of this network namespace
 #[derive(Debug, clap::Args)]
@@ -79,13 +80,23 @@ fn ask(pid: Option<u32>, watching: bool) -> Result<Vec<(RunningNic, Value)>, Str
     }
 }
 
+/// A line that a terminal of 80 columns shows in one row; the whole line elsewhere.
+fn fitting(line: &str, on_terminal: bool) -> String {
+    const COLUMNS: usize = 80;
+    match on_terminal && line.chars().count() > COLUMNS {
+        true => line.chars().take(COLUMNS - 1).chain(['…']).collect(),
+        false => line.into(),
+    }
+}
+
 fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let text = |name: &str| plain(status[name].as_str().unwrap_or("?"));
     let number = |name: &str| plain(&status[name].to_string());
     let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let addresses: Vec<String> = addresses.map(plain).collect();
-    writeln!(out, "process {} NIC {}: {}", number("pid"), number("nic"), text("description"))?;
+    let heading = format!("process {} NIC {}: {}", number("pid"), number("nic"), text("description"));
+    writeln!(out, "{}", fitting(&heading, out.is_terminal()))?;
     // A wire has none of these.
     if status["mac"].is_string() {
         writeln!(
@@ -97,6 +108,14 @@ fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
             if status["up"] == true { "up" } else { "down" },
             number("queue_pairs")
         )?;
+    }
+    if let Some(wire) = Listed::of(status) {
+        writeln!(out, "  faults: {}", if wire.fault.is_empty() { "none" } else { &wire.fault })?;
+        let dropped = own_drops(status);
+        if dropped > 0 {
+            let text = format!("  INVALID: the wire itself dropped {dropped} frames");
+            writeln!(out, "{}", colour::red(&text, colour::wanted(out.is_terminal())))?;
+        }
     }
     for (name, value) in status["counters"].as_object().into_iter().flatten() {
         let Some(value) = value.as_u64().filter(|&n| n > 0) else { continue };
@@ -111,8 +130,17 @@ fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
     out.flush()
 }
 
+/// Frames that a wire dropped by itself, in both directions.
+pub(crate) fn own_drops(status: &Value) -> u64 {
+    const DROPS: [&str; 5] = ["overflowed", "too_long", "unsegmented", "rx_missed", "tx_refused"];
+    let counters = status["counters"].as_object().into_iter().flatten();
+    let is_drop =
+        |name: &str| DROPS.iter().any(|drop| name.strip_prefix("ab_").or(name.strip_prefix("ba_")) == Some(drop));
+    counters.filter(|(name, _)| is_drop(name)).filter_map(|(_, n)| n.as_u64()).sum()
+}
+
 /// Text of another process as a terminal may have it, and as JSON may: control characters are escaped.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c.is_control() {
@@ -125,7 +153,22 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use serde_json::json;
+
+    use super::{fitting, own_drops, plain};
+
+    #[test]
+    fn injected_loss_of_a_wire_is_no_drop_of_its_own() {
+        let counters =
+            json!({ "ab_fault_lost": 9, "ab_queue_full": 9, "ab_rx_missed": 2, "ba_tx_refused": 1, "rx_missed": 50 });
+        assert_eq!(own_drops(&json!({ "counters": counters })), 3);
+    }
+
+    #[test]
+    fn a_long_description_does_not_wrap_on_a_terminal() {
+        let long = "x".repeat(200);
+        assert_eq!((fitting(&long, true).chars().count(), fitting(&long, false)), (80, long));
+    }
 
     #[test]
     fn control_characters_of_another_process_do_not_reach_the_terminal() {

@@ -11,10 +11,12 @@ macro_rules! say {
 mod colour;
 mod cores;
 mod counters;
+mod demo;
 mod devinfo;
 mod experiment;
 mod inspect;
 mod install;
+mod metrics;
 mod pages;
 mod perf;
 mod replay;
@@ -59,6 +61,7 @@ struct Common {
 enum Command {
     Completions(pages::CompletionsArgs),
     Counters(counters::Args),
+    Demo(demo::Args),
     Devinfo(devinfo::Args),
     Experiment(experiment::Args),
     Inspect(inspect::Args),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Completions(args) => pages::completions(args),
         Command::Counters(args) => counters::run(args, &cli.common),
+        Command::Demo(args) => demo::run(args, &cli.common),
         Command::Devinfo(args) => devinfo::run(args, &cli.common),
         Command::Experiment(args) => experiment::run(args, &cli.common),
         Command::Inspect(args) => inspect::run(args, &cli.common),

@@ -3,6 +3,7 @@
 mod bandwidth;
 mod client;
 mod control;
+pub(crate) mod interval;
 mod latency;
 mod pattern;
 pub(crate) mod plan;
@@ -24,6 +25,8 @@ use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Tr
 use softnic_wire::PathMtu;
 
 use crate::Common;
+use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
+use interval::{AskedIntervals, Intervals};
 use plan::{Amount, Op, Plan, Verb};
 use session::Setup;
 
@@ -61,6 +64,10 @@ pub(crate) struct Args {
     /// How long each size is sent instead: seconds, or a time as in 500ms
     #[arg(long, short = 'D', value_name = "TIME", conflicts_with = "iters", value_parser = duration_arg, help_heading = "What is sent")]
     duration: Option<Duration>,
+    /// A line for each interval of this length: seconds, or a time; 0 for none. With --json an array of them [default: 1 second where --duration is
+    /// longer]
+    #[arg(long, short = 'i', value_name = "TIME", value_parser = interval_arg, help_heading = "What is sent")]
+    interval: Option<Duration>,
     /// Queue pairs [default: 1]
     #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_QPS)), help_heading = "What is sent")]
     qps: Option<u32>,
@@ -93,6 +100,9 @@ pub(crate) struct Args {
     /// Record this side's frames as a pcap file (on mem the client's)
     #[arg(long, value_name = "FILE", help_heading = "Faults, data and captures")]
     pcap: Option<PathBuf>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR", help_heading = "Faults, data and captures")]
+    metrics: Option<EndpointAddress>,
     /// What decides how fast connections send, at both ends: window, no more outstanding than a receiver in software has room for; none;
     /// dcqcn, with settings as in dcqcn:ai=5Mbit,timer=300us; or a rate and, if you like, bytes in flight, as in fixed:2Gbit:256K
     /// [default: window]
@@ -169,6 +179,16 @@ fn duration_arg(s: &str) -> Result<Duration, String> {
     }
 }
 
+fn interval_arg(s: &str) -> Result<Duration, String> {
+    if s == "0" {
+        return Ok(Duration::ZERO);
+    }
+    match duration_arg(s)? {
+        time if time >= Duration::from_millis(10) => Ok(time),
+        _ => Err("at least 10ms".into()),
+    }
+}
+
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
         let transport = self.transport.unwrap_or_default();
@@ -239,7 +259,7 @@ impl Args {
         }
     }
 
-    fn setup(&self, seed: u64) -> Result<Setup, String> {
+    fn setup(&self, seed: u64, as_json: bool) -> Result<Setup, String> {
         let secret = self.auth.as_deref().map(api::read_key_file).transpose().map_err(|e| format!("--auth: {e}"))?;
         let progress = self.progress.map(|p| match p {
             ProgressArg::Inline => Progress::Inline,
@@ -258,7 +278,8 @@ impl Args {
             link_down: LinkDown::default(),
             on_event: None,
         };
-        Ok(Setup { device: self.dev.clone(), options, cpus, seed, secret })
+        let intervals = AskedIntervals::Each { length: self.interval, as_json };
+        Ok(Setup { device: self.dev.clone(), options, cpus, seed, secret, intervals })
     }
 
     /// What does not go together, beyond what clap can tell.
@@ -296,8 +317,12 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.check()?;
+    let endpoint = args.metrics.as_ref().map(Endpoint::bind).transpose()?;
     stop::install();
-    let setup = args.setup(common.seed)?;
+    if let Some(endpoint) = endpoint {
+        endpoint.serve(|| page_of_nics(&own_nics()))?;
+    }
+    let setup = args.setup(common.seed, common.json)?;
     let result = match args.op {
         _ if args.server => {
             let raw = args.op.is_some_and(|op| op.verb() == Verb::Raw);
@@ -306,14 +331,23 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             }
             session::listen(&setup, raw, args.port, &|plan| args.agree(plan))
         }
-        None => table::run(&setup, args.duration, common.json),
+        None => table::run(&Setup { intervals: AskedIntervals::Never, ..setup }, args.duration, common.json),
         Some(op) => {
             let plan = args.plan(op)?;
-            let begin = &mut |plan: &Plan, on: &str| match common.json {
-                true => Ok(()),
-                false => written(writeln!(io::stdout(), "{}\n{}", report::heading(plan, on), report::columns(plan.op))),
+            // Lines of intervals stand between the heading and the columns of the figures.
+            let late = matches!(setup.intervals.of(plan.amount), Intervals::Print(_));
+            let columns = |plan: &Plan| written(writeln!(io::stdout(), "{}", report::columns(plan.op)));
+            let begin = &mut |plan: &Plan, on: &str| {
+                if common.json {
+                    return Ok(());
+                }
+                written(writeln!(io::stdout(), "{}", report::heading(plan, on)))?;
+                if late { Ok(()) } else { columns(plan) }
             };
             let tell = &mut |plan: &Plan, measured: &report::Measured, counters: &_| {
+                if late {
+                    columns(plan)?;
+                }
                 written(report::print(plan, measured, counters, common.json))
             };
             match &args.connect {

@@ -1,9 +1,11 @@
 //! `softnic run`: any verbs program on softnic, by a library of its own in the place of libibverbs and librdmacm.
 
 mod child;
+mod condition;
 mod devices;
 mod folder;
 pub(crate) mod library;
+mod summary;
 mod used;
 
 use std::ffi::OsString;
@@ -16,12 +18,17 @@ use softnic_fault_injector::Spec;
 use softnic_nic::QpKind;
 use softnic_runtime::api::{Transport, parse_cc, read_key_file};
 
+use crate::metrics::{Endpoint, EndpointAddress, page_of_nics};
 use crate::{Common, cores};
+use condition::Condition;
 use devices::Devices;
 use folder::PrivateFolder;
+use summary::Summary;
 
 /// When the program was not started, as env(1) and timeout(1) have it.
 const NOT_STARTED: u8 = 125;
+/// When the program succeeded, and its counters say otherwise.
+const FAILED_BY_COUNTERS: u8 = 122;
 
 /// Run any verbs program on softnic, unchanged
 #[derive(Debug, clap::Args)]
@@ -36,10 +43,11 @@ const NOT_STARTED: u8 = 125;
   softnic run --dev afxdp:eth0 --cc dcqcn -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --auth /etc/softnic.key -- ib_write_bw -d softnic0 10.0.0.2
   softnic run --dev afxdp:eth0 --fault loss=1e-3 --pcap lossy.pcap -- ib_send_bw -d softnic0 10.0.0.2
+  softnic run --dev mem --summary --fail-on 'retransmitted_packets>0' --fail-on 'retry_exceeded_err>0' -- ./my_test
 
 The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
-IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 125 when something here is wrong, 126 when the program
-cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
+IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 122 when it is 0 and a --fail-on holds; 125 when
+something here is wrong, 126 when the program cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
 SOFTNIC_PCAP, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
     /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
@@ -66,6 +74,17 @@ pub(crate) struct Args {
     /// Cores that the NIC's own threads are pinned to, as in 0,1
     #[arg(long, value_name = "LIST")]
     cpu: Option<String>,
+    /// Print the counters of the devices when the program has ended, those that are not 0, on stderr (with --json: all, as the last line of stdout).
+    /// All processes that opened a device are in them, also those that ended before
+    #[arg(long)]
+    summary: bool,
+    /// Exit with 122 if the program succeeds and this holds for its counters, as in 'retransmitted_packets>0': > >= < <= == !=; may be given
+    /// more than once
+    #[arg(long, value_name = "CONDITION")]
+    fail_on: Vec<String>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
     /// The program and what it is given, after --
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -85,14 +104,27 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
 }
 
 fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    let conditions = args.fail_on.iter().map(|text| text.parse::<Condition>()).collect::<Result<Vec<_>, _>>();
+    let conditions = conditions.map_err(|e| format!("--fail-on: {e}"))?;
+    let endpoint = args.metrics.as_deref().map(|text| text.parse::<EndpointAddress>());
+    let endpoint = endpoint.transpose().map_err(|e| format!("--metrics: {e}"))?;
     let libraries = library::find()?;
     let environment = Environment::of(args, common.seed)?;
+    let endpoint = endpoint.map(|address| Endpoint::bind(&address)).transpose()?;
     // From here on a signal is for the program; the folder is removed when it has ended.
     let signals = child::Signals::block()?;
     let folder = PrivateFolder::with(&libraries)?;
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]).env(SEARCH_PATH, search_path(folder.path())).envs(environment.0);
     command.env(FILES, folder.files());
+    let counted = args.summary || !conditions.is_empty();
+    if counted || endpoint.is_some() {
+        command.env(COUNTERS, folder.make_counters()?);
+    }
+    if let Some(endpoint) = endpoint {
+        let counters = folder.counters();
+        endpoint.serve(move || page_of_nics(&Summary::read(&counters).unwrap_or_default().samples()))?;
+    }
     if libraries.preload.is_some() {
         command.env(PRELOADED, preloaded(folder.path()));
         command.env(ASAN_OPTIONS, with_old("verify_asan_link_order=0".into(), ASAN_OPTIONS));
@@ -108,11 +140,28 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
              linked, and ran without softnic"
         );
     }
-    Ok(code.ours)
+    if !counted || code.program.is_none() {
+        return Ok(code.ours);
+    }
+    let summary = Summary::read(&folder.counters()).map_err(|e| format!("cannot read the counters: {e}"))?;
+    let failures = summary.failures(&conditions);
+    if args.summary {
+        summary.print(&failures, common.json);
+    }
+    for (condition, value) in &failures {
+        say!("softnic: failed on {condition}: it is {value}");
+    }
+    match code.program == Some(0) && !failures.is_empty() {
+        true => Ok(ExitCode::from(FAILED_BY_COUNTERS)),
+        false => Ok(code.ours),
+    }
 }
 
 /// Tells the library where its files go.
 const FILES: &str = "SOFTNIC_FILES";
+
+/// Tells the library where the counters of its NICs go.
+const COUNTERS: &str = "SOFTNIC_COUNTERS";
 
 /// Where ld.so looks first.
 const SEARCH_PATH: &str = "LD_LIBRARY_PATH";

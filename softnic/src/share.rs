@@ -12,6 +12,7 @@ use softnic_runtime::api::{ConnectionManager, Context, DeviceSpec, OpenOptions, 
 use softnic_runtime::share::{ClientStatus, Limits, Served, Share, ShareOptions, served};
 
 use crate::Common;
+use crate::metrics::{Endpoint, EndpointAddress, page_of_share};
 use crate::perf::stop;
 
 /// How often to look whether it is time to end.
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     /// Memory regions of each client
     #[arg(long, value_name = "N")]
     regions: Option<u32>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<EndpointAddress>,
     /// Show the clients of the daemon that shares it, and end
     #[arg(long)]
     list: bool,
@@ -113,6 +117,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             rate: args.rate.unwrap_or(0),
         },
     };
+    let endpoint = args.metrics.as_ref().map(Endpoint::bind).transpose()?;
     stop::install();
     let share = Share::start(options).map_err(|e| e.to_string())?;
     let warden = warden(&args.dev)?;
@@ -122,6 +127,10 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     };
     // On stderr: it is there when clients are let in, and whoever started this may wait for it.
     say!("softnic: sharing {}{left}; clients say --dev shared:{}", share.description(), args.dev);
+    if let Some(endpoint) = endpoint {
+        let interface = args.dev.clone();
+        endpoint.serve(move || page_of_share(&interface, &served(&interface).unwrap_or_default()))?;
+    }
     notify::ready();
     while !stop::requested() && !share.is_over() {
         std::thread::sleep(NAP);

@@ -273,7 +273,9 @@ fn it_ends_by_itself_after_its_time_and_at_sigterm_and_shows_counters_on_the_way
     let Some(row) = Row::new() else { return };
     let (code, out, err) = row.wire(&["--duration", "500ms", "--interval", "100ms"]).end();
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    assert!(out.lines().filter(|line| line.contains("a>b") && line.contains("b>a")).count() >= 2, "{out}");
+    let rows = |name: &str| out.lines().filter(|line| line.contains(name)).count();
+    assert!(rows("a>b") >= 2 && rows("a>b") == rows("b>a") && rows("injected") == 1, "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
     assert!(out.contains("a to b") && out.contains("frames in") && out.contains("lost by faults"), "{out}");
     let wire = row.wire(&["--interval", "50ms", "--json"]);
     std::thread::sleep(Duration::from_millis(300));
@@ -283,6 +285,39 @@ fn it_ends_by_itself_after_its_time_and_at_sigterm_and_shows_counters_on_the_way
     let objects: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
     let (last, before) = objects.split_last().expect("there is one");
     assert!(!before.is_empty() && before.iter().all(|v| v["ab"]["rx_frames"].is_u64()) && last["summary"].is_object());
+}
+
+#[test]
+fn a_wire_takes_other_faults_while_it_runs() {
+    let Some(row) = Row::new() else { return };
+    let wire = row.wire(&["--fault", "ab.delay=1ms", "--json"]);
+    let softnic = |args: &[&str]| {
+        let out = row.inside("m", SOFTNIC).arg("wire").args(args).output().expect("softnic runs");
+        (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+    };
+    let pid = wire.child.id();
+    assert_eq!(softnic(&["list"]), (Some(0), format!("{pid:>8}  wa <-> wb  ab.delay=1ms\n")));
+    assert_eq!(softnic(&["set", "loss=0.05"]), (Some(0), String::new()));
+    let (code, text) = softnic(&["get", "--json"]);
+    let listed: Value = serde_json::from_str(&text).expect("an object");
+    assert_eq!((code, &listed["fault"], listed["pid"].as_u64()), (Some(0), &"loss=0.05".into(), Some(pid.into())));
+    let v = row.perf(&["write_bw", "--size", "20000", "--iters", "100", "--verify", "--timeout", "12"]);
+    assert!(v["counters"]["retransmitted_packets"].as_u64() > Some(0), "{v}");
+    assert_eq!(softnic(&["set", "--pid", &pid.to_string(), ""]).0, Some(0));
+    for (args, code, words) in [
+        (&["set", "loss=2"][..], 1, "loss"),
+        (&["set", "rx.loss=1"], 1, "ab. and ba."),
+        (&["set", "--pid", "1", "loss=0"], 1, "process 1 has no wire"),
+        (&["set"], 2, "SPEC"),
+    ] {
+        let (ended, text) = softnic(args);
+        assert!(ended == Some(code) && text.contains(words), "{args:?}: {text}");
+    }
+    wire.signal("-INT");
+    let (code, out, err) = wire.end();
+    assert!(code == Some(0) && err == "softnic: faults now: loss=0.05\nsoftnic: faults now: none\n", "{err}");
+    let v: Value = serde_json::from_str(&out).expect("one object");
+    assert!(count(&v, "ab", "fault_lost") > 0, "{v}");
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub(crate) struct Environment {
     pub(crate) secret: Option<Secret>,
     /// The speed that ports report, in bits a second, instead of that of their interface.
     pub(crate) link_speed: Option<u64>,
+    /// A folder for the counters of the process's NICs.
+    pub(crate) counters: Option<PathBuf>,
 }
 
 /// What the environment said when the first verb was called.
@@ -107,7 +109,8 @@ impl Environment {
             Some(name) => Some(read_key_file(name.as_ref()).map_err(|e| format!("SOFTNIC_KEY_FILE: {e}"))?),
             None => None,
         };
-        Ok(Environment { devices, options, transport, cc, secret, link_speed })
+        let counters = env::var_os("SOFTNIC_COUNTERS").filter(|name| !name.is_empty()).map(Into::into);
+        Ok(Environment { devices, options, transport, cc, secret, link_speed, counters })
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) mod event_queue;
 
 pub(crate) mod requesters;
 
+pub(crate) mod counters_recorder;
+
 pub(crate) mod nic;
 
 pub(crate) mod link_speed;

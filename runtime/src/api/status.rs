@@ -66,6 +66,15 @@ impl RunningNic {
         pid == self.pid || user == us || user.is_root()
     }
 
+    /// Refuses whoever is not the process at the other end: anybody can take any name that is free.
+    pub(crate) fn check_answerer(self, stream: &UnixStream) -> io::Result<()> {
+        let (them, us) = (socket_peercred(stream.as_fd())?, own_uid()?);
+        match self.may_be(them.uid, them.pid.as_raw_nonzero().get().cast_unsigned(), us) {
+            true => Ok(()),
+            false => Err(io::Error::new(ErrorKind::PermissionDenied, "another process has taken its name")),
+        }
+    }
+
     /// Asks it: an object in a line of JSON, with `pid`, `nic`, `description`, `mac`, `addresses`, `mtu`, `up`, `queue_pairs`,
     /// `counters` and `misfits`.
     ///
@@ -73,12 +82,8 @@ impl RunningNic {
     /// When it is gone, or another user's.
     pub fn ask(self) -> io::Result<String> {
         let stream = UnixStream::connect_addr(&self.address()?)?;
-        // Anybody can take any name that is free.
-        let (them, us) = (socket_peercred(stream.as_fd())?, own_uid()?);
-        if !self.may_be(them.uid, them.pid.as_raw_nonzero().get().cast_unsigned(), us) {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, "another process has taken its name"));
-        }
-        let answer = read_line(stream)?;
+        self.check_answerer(&stream)?;
+        let answer = read_line(&stream)?;
         match answer.is_empty() {
             true => Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user")),
             false => Ok(answer.trim_end().into()),
@@ -87,7 +92,7 @@ impl RunningNic {
 }
 
 /// All that the other side says until it closes the stream, in the time and of the length that a NIC needs.
-fn read_line(mut stream: UnixStream) -> io::Result<String> {
+pub(crate) fn read_line(mut stream: &UnixStream) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
     let mut room = [0; 4096];
@@ -129,7 +134,7 @@ pub(crate) fn serve_line(line: impl Fn(RunningNic) -> String + Send + 'static) -
 }
 
 /// Takes clients until it is told to stop; how many rounds that were.
-fn take_clients(
+pub(crate) fn take_clients(
     listener: &UnixListener,
     stop: &Stop,
     mut serve: impl FnMut(UnixStream),
@@ -171,7 +176,7 @@ fn bind() -> io::Result<(UnixListener, RunningNic)> {
 }
 
 /// Whether the client is the user of this process, or root.
-fn may_ask(stream: &UnixStream) -> bool {
+pub(crate) fn may_ask(stream: &UnixStream) -> bool {
     match (socket_peercred(stream.as_fd()), own_uid()) {
         (Ok(them), Ok(us)) => them.uid == us || them.uid.is_root(),
         _ => false,
@@ -229,14 +234,16 @@ fn beginning(nic: RunningNic, description: &str) -> String {
     format!("{{\"pid\":{},\"nic\":{},\"description\":{}", nic.pid, nic.index, quoted(description))
 }
 
-/// The line of something that has counters and nothing else.
+/// The line of something that has counters, and texts of its own.
 pub(crate) fn line(
     nic: RunningNic,
     description: &str,
+    own: &[(&str, &str)],
     counters: impl Iterator<Item = (impl std::fmt::Display, u64)>,
 ) -> String {
+    let own: String = own.iter().map(|(name, text)| format!(",\"{name}\":{}", quoted(text))).collect();
     let counters: Vec<String> = counters.map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{},\"counters\":{{{}}}}}\n", beginning(nic, description), counters.join(","))
+    format!("{}{own},\"counters\":{{{}}}}}\n", beginning(nic, description), counters.join(","))
 }
 
 /// A string of JSON.
@@ -280,12 +287,13 @@ mod tests {
     fn an_answer_that_never_ends_is_given_up() {
         let (us, mut them) = UnixStream::pair().unwrap();
         let writes = std::thread::spawn(move || while them.write_all(&[b'x'; 4096]).is_ok() {});
-        assert_eq!(read_line(us).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(read_line(&us).unwrap_err().kind(), ErrorKind::InvalidData);
+        drop(us);
         writes.join().unwrap();
         let (us, mut them) = UnixStream::pair().unwrap();
         them.write_all(b"{}\n").unwrap();
         drop(them);
-        assert_eq!(read_line(us).unwrap(), "{}\n");
+        assert_eq!(read_line(&us).unwrap(), "{}\n");
     }
 
     #[test]

@@ -46,6 +46,16 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Frames that were lost on purpose: by faults, and at the full queue of a bottleneck.
+    pub fn injected_loss(&self) -> u64 {
+        self.fault_lost + self.queue_full
+    }
+
+    /// Frames that the wire itself did not carry, though nobody asked for that: what was measured over it is invalid.
+    pub fn own_drops(&self) -> u64 {
+        self.overflowed + self.too_long + self.unsegmented + self.rx_missed + self.tx_refused
+    }
+
     /// Names and values, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [

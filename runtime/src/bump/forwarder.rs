@@ -15,7 +15,7 @@ use softnic_wire::Instant;
 use super::counters::Counters;
 use super::lane::Lane;
 use super::port::{HEADERS, Port};
-use super::{BumpError, Options, Shared, Summary};
+use super::{BumpError, Faults, Options, Shared, Summary};
 use crate::capture_file;
 use crate::io::PacketIo;
 
@@ -42,6 +42,9 @@ pub(super) struct Forwarder {
     start: Clock,
     shown: Clock,
     looked: Clock,
+    seed: u64,
+    /// How often the faults were changed.
+    changes: u64,
 }
 
 /// The capture: what came in, in both directions.
@@ -92,8 +95,8 @@ impl Forwarder {
         // What is longer than one of the MTUs does not get as far as to be held.
         let longest = ports[0].device.mtu.min(ports[1].device.mtu) + HEADERS;
         let lane = |direction, stream| {
-            let seed = options.seed.wrapping_mul(2).wrapping_add(stream);
-            Lane::new(&options.faults, direction, seed, options.all_traffic, longest)
+            let seed = seed_of(options.seed, stream, 0);
+            Lane::new(&options.faults.spec, direction, seed, options.all_traffic, longest)
         };
         let failed = |error| BumpError::System { doing: "get a descriptor to wait for frames with", error };
         let mut readiness = ports[0].readiness().map_err(failed)?;
@@ -108,6 +111,8 @@ impl Forwarder {
             start,
             shown: start,
             looked: start,
+            seed: options.seed,
+            changes: 0,
         })
     }
 
@@ -125,6 +130,9 @@ impl Forwarder {
                 break Ok(());
             }
             let now = Clock::now();
+            if let Some(faults) = self.shared.take_change() {
+                self.change(now, &faults);
+            }
             match self.turn(now) {
                 Err(e) => break Err(e),
                 Ok(true) => idle_since = None,
@@ -178,6 +186,15 @@ impl Forwarder {
         Ok(moved)
     }
 
+    fn change(&mut self, now: Clock, Faults { spec, .. }: &Faults) {
+        self.changes += 1;
+        let time = Instant::ZERO + (now - self.start);
+        for (stream, direction) in [(0, Direction::Ab), (1, Direction::Ba)] {
+            let seed = seed_of(self.seed, stream, self.changes);
+            self.lanes[stream as usize].set_faults(time, spec, direction, seed);
+        }
+    }
+
     /// After what time there is something to do although nothing comes in.
     fn due_in(&mut self, now: Clock) -> Duration {
         let time = Instant::ZERO + (now - self.start);
@@ -224,6 +241,11 @@ impl Forwarder {
         }
         all
     }
+}
+
+/// The seed of a direction, after so many changes of its faults.
+fn seed_of(seed: u64, stream: u64, changes: u64) -> u64 {
+    seed.wrapping_mul(2).wrapping_add(stream).wrapping_add(changes << 40)
 }
 
 /// Moves frames of one direction: those that were held back and are due, then a batch of those that came in.

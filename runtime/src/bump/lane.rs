@@ -66,6 +66,11 @@ impl Lane {
         !(is_roce || self.all_traffic) || self.link.offer(now, frame) == Offered::Pass
     }
 
+    /// From now on other faults hold.
+    pub(super) fn set_faults(&mut self, now: Instant, spec: &Spec, direction: Direction, seed: u64) {
+        self.link.set_spec(now, spec, direction, seed);
+    }
+
     /// The next frame whose time has come.
     pub(super) fn poll(&mut self, now: Instant) -> Option<&[u8]> {
         self.link.poll(now).map(|frame| &*frame)

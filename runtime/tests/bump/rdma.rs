@@ -88,7 +88,7 @@ fn a_script_drops_one_packet_and_it_is_sent_again() {
     let script = "[[event]]\naction = \"drop\"\ndirection = \"ab\"\npsn = \"+2\"\niteration = 1\n\
                   [[event]]\naction = \"drop\"\nopcode = \"RC_COMPARE_SWAP\"\n";
     let mut options = options("");
-    options.faults.script = Script::parse(script).unwrap();
+    options.faults.spec.script = Script::parse(script).unwrap();
     let bump = start(&veth, &options).unwrap();
     let world = World::on(veth, [OpenOptions::default(), OpenOptions::default()]);
     let (summary, nics) = exchange(&world, bump, 1, 20_000);

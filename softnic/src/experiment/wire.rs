@@ -14,6 +14,7 @@ use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown};
 use super::pool::Progress;
 use super::stats::{Spread, ratio};
 use super::{Setting, lowar, over};
+use crate::perf::interval::AskedIntervals;
 use crate::perf::plan::{Amount, Op, Plan};
 use crate::perf::report::Measured;
 use crate::perf::session::{self, Setup};
@@ -49,7 +50,14 @@ pub(super) struct Ends {
 
 /// Serves one run after the other until Ctrl-C.
 pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), String> {
-    let setup = Setup { device: device.clone(), options: open_options(None, seed), cpus: vec![], seed, secret: None };
+    let setup = Setup {
+        device: device.clone(),
+        options: open_options(None, seed),
+        cpus: vec![],
+        seed,
+        secret: None,
+        intervals: AskedIntervals::Never,
+    };
     while !stop::requested() {
         match session::listen(&setup, false, port, &|_| Ok(())) {
             // What became of a run is the client's to tell.
@@ -135,6 +143,7 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
         cpus: vec![],
         seed,
         secret: None,
+        intervals: AskedIntervals::Never,
     };
     let plan = Plan {
         op: Op::WriteBw,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::Completion;
 
 use super::control::Control;
+use super::interval::{Intervals, Meter};
 use super::pattern::Pattern;
 use super::plan::{Amount, Verb};
 use super::report::Rates;
@@ -45,17 +46,17 @@ impl<'a> Sender<'a> {
     }
 
     /// Sends what the plan says; how fast that was, and how much was sent on each queue pair, warm-up included.
-    pub(crate) fn run(mut self) -> Result<(Rates, Vec<u64>), String> {
-        self.phase(Until::Count(self.side.plan.warm_up(self.size)))?;
+    pub(crate) fn run(mut self, intervals: Intervals) -> Result<(Rates, Vec<u64>), String> {
+        self.phase(Until::Count(self.side.plan.warm_up(self.size)), Intervals::None)?;
         let until = match (self.side.plan.iterations(self.size), self.side.plan.amount) {
             (_, Amount::Seconds(s)) => Until::Time(Duration::from_secs_f64(s)),
             (n, _) => Until::Count(n.unwrap_or(0)),
         };
-        let rates = self.phase(until)?;
+        let rates = self.phase(until, intervals)?;
         Ok((rates, self.done))
     }
 
-    fn phase(&mut self, until: Until) -> Result<Rates, String> {
+    fn phase(&mut self, until: Until, intervals: Intervals) -> Result<Rates, String> {
         let depth = self.side.plan.outstanding();
         let start = Instant::now();
         let (mut left, deadline) = match until {
@@ -63,6 +64,7 @@ impl<'a> Sender<'a> {
             Until::Time(t) => (u64::MAX, Some(start + t)),
         };
         let mut rates = Rates::new(self.size);
+        let mut meter = Meter::new(intervals, self.size, start, self.side.sent_again());
         let (mut window_start, mut window_count) = (start, 0u64);
         let mut idle = 0u32;
         let mut stopped: Option<Instant> = None;
@@ -95,6 +97,9 @@ impl<'a> Sender<'a> {
                     rates.window(window_count, now - window_start);
                     (window_start, window_count) = (now, 0);
                 }
+                if meter.is_due(now) {
+                    meter.close(now, rates.count, self.side.sent_again());
+                }
                 if left > 0 && (stop::requested() || deadline.is_some_and(|at| now >= at)) {
                     left = 0;
                 }
@@ -104,6 +109,7 @@ impl<'a> Sender<'a> {
             }
         }
         rates.elapsed = start.elapsed();
+        rates.intervals = meter.finish(start + rates.elapsed, rates.count, self.side.sent_again());
         Ok(rates)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::bandwidth::Sender;
 use super::control::{Control, Message, unexpected};
+use super::interval::Intervals;
 use super::latency::PingPong;
 use super::plan::{Plan, Verb};
 use super::report::Measured;
@@ -14,7 +15,12 @@ use super::stop;
 pub(crate) type Tell<'t> = dyn FnMut(&Plan, &Measured, &BTreeMap<String, u64>) -> Result<(), String> + 't;
 
 /// Runs all sizes over a connection; stops early at Ctrl-C.
-pub(crate) fn run(side: &mut Side, control: &mut Control, tell: &mut Tell<'_>) -> Result<(), String> {
+pub(crate) fn run(
+    side: &mut Side,
+    control: &mut Control,
+    intervals: Intervals,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
     for size in side.plan.sizes.clone() {
         side.counters();
         PingPong::clear(side, size);
@@ -24,10 +30,10 @@ pub(crate) fn run(side: &mut Side, control: &mut Control, tell: &mut Tell<'_>) -
             other => return Err(unexpected(&other)),
         }
         let (mut measured, sent) = if side.plan.op.is_latency() {
-            let (times, sent) = PingPong::new(side, control, size).ask()?;
+            let (times, sent) = PingPong::new(side, control, size).ask(intervals)?;
             (Measured::Latency(times), vec![sent])
         } else {
-            let (rates, sent) = Sender::new(side, control, size).run()?;
+            let (rates, sent) = Sender::new(side, control, size).run(intervals)?;
             (Measured::Bandwidth(rates), sent)
         };
         control.send(&Message::Done { sent })?;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::Completion;
 
 use super::control::{Control, Message};
+use super::interval::{Intervals, Meter};
 use super::pattern::Pattern;
 use super::plan::{Amount, Verb};
 use super::report::Times;
@@ -50,7 +51,7 @@ impl<'a> PingPong<'a> {
     }
 
     /// The client's end; also says how much was sent.
-    pub(crate) fn ask(mut self) -> Result<(Times, u64), String> {
+    pub(crate) fn ask(mut self, intervals: Intervals) -> Result<(Times, u64), String> {
         let plan = &self.side.plan;
         let (warm_up, limit) = (plan.warm_up(self.size), plan.iterations(self.size));
         let seconds = match plan.amount {
@@ -60,9 +61,11 @@ impl<'a> PingPong<'a> {
         let whole = matches!(plan.op.verb(), Verb::Read | Verb::Atomic);
         let mut times = Times::new(self.size);
         let mut begin = Instant::now();
+        let mut meter = Meter::new(intervals, self.size, begin, self.side.sent_again());
         for i in 0.. {
             if i == warm_up {
                 begin = Instant::now();
+                meter = Meter::new(intervals, self.size, begin, self.side.sent_again());
             }
             let counted = i >= warm_up;
             if counted && (limit == Some(i - warm_up) || seconds.is_some_and(|s| begin.elapsed() >= s)) {
@@ -76,8 +79,12 @@ impl<'a> PingPong<'a> {
                 Came::Stopped => break,
             }
             if counted {
-                let time = start.elapsed();
+                let now = Instant::now();
+                let time = now - start;
                 times.record(if whole { time } else { time / 2 });
+                if meter.is_due(now) {
+                    meter.close(now, times.count(), self.side.sent_again());
+                }
             }
             if whole && self.side.plan.verify {
                 self.verify_answer(i)?;
@@ -87,16 +94,21 @@ impl<'a> PingPong<'a> {
             }
         }
         times.elapsed = begin.elapsed();
+        times.intervals = meter.finish(begin + times.elapsed, times.count(), self.side.sent_again());
         Ok((times, self.sent))
     }
 
     /// The server's end: answers until a line comes.
-    pub(crate) fn answer(mut self) -> Result<(Message, u64), String> {
+    pub(crate) fn answer(mut self, meter: &mut Meter) -> Result<(Message, u64), String> {
         loop {
             match self.wait(false)? {
                 Came::Message => self.send()?,
                 Came::Line(line) => return Ok((line, self.received)),
                 Came::Stopped => return Err(stop::MESSAGE.into()),
+            }
+            let now = Instant::now();
+            if meter.is_due(now) {
+                meter.close(now, self.received, self.side.sent_again());
             }
         }
     }

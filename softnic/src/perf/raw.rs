@@ -9,6 +9,7 @@ use softnic_wire::MacAddr;
 
 use super::client::Tell;
 use super::control::{Control, Hello, Message, VERSION, unexpected};
+use super::interval::{self, Intervals, Meter};
 use super::plan::{Amount, Plan};
 use super::report::{Measured, Rates, Times};
 use super::side::agreed_mtu;
@@ -37,6 +38,7 @@ pub(crate) struct Raw<'a> {
     pub(crate) control: &'a mut Control,
     pub(crate) plan: &'a Plan,
     pub(crate) peer: &'a Hello,
+    pub(crate) intervals: Intervals,
 }
 
 fn failed(e: std::io::Error) -> String {
@@ -105,7 +107,15 @@ impl Raw<'_> {
             Amount::Seconds(s) => Some(start + Duration::from_secs_f64(s)),
             _ => None,
         };
-        while sent < limit && !stop::requested() && end.is_none_or(|end| Instant::now() < end) {
+        let mut meter = Meter::new(self.intervals, size, start, 0);
+        while sent < limit && !stop::requested() {
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                break;
+            }
+            if meter.is_due(now) {
+                meter.close(now, sent, 0);
+            }
             let batch = BATCH.min((limit - sent) as usize);
             let n = self.port.send(frame, sent as u32, batch).map_err(failed)?;
             sent += n as u64;
@@ -118,6 +128,7 @@ impl Raw<'_> {
         }
         let mut rates = Rates::new(size);
         (rates.count, rates.elapsed) = (sent.saturating_sub(warm_up), start.elapsed());
+        rates.intervals = meter.finish(start + rates.elapsed, sent, 0);
         // What had no room is not lost yet.
         let flushing = Instant::now();
         while flushing.elapsed() < SILENCE / 10 {
@@ -176,7 +187,7 @@ impl Raw<'_> {
                     self.control.send(&Message::Ready)?;
                     let outcome = match self.plan.op.is_latency() {
                         true => self.reflect(frame)?,
-                        false => self.count(&frame, warm_up)?,
+                        false => self.count(&frame, size, warm_up)?,
                     };
                     self.control.send(&outcome)?;
                 }
@@ -197,14 +208,18 @@ impl Raw<'_> {
     }
 
     /// Counts what comes.
-    fn count(&mut self, frame: &RawFrame, warm_up: u64) -> Result<Message, String> {
+    fn count(&mut self, frame: &RawFrame, size: u32, warm_up: u64) -> Result<Message, String> {
         let (len, mut received, mut idle) = (frame.len(), 0u64, 0u32);
         let (mut first, mut last, mut ended) = (None, Instant::now(), None);
+        let mut meter = Meter::new(self.intervals, size, last, 0);
         loop {
             let before = received;
             self.port.receive(BATCH, &mut |_, n| received += u64::from(n == len)).map_err(failed)?;
             if received > before {
                 last = Instant::now();
+                if meter.is_due(last) {
+                    meter.close(last, received, 0);
+                }
                 if first.is_none() && received >= warm_up {
                     first = Some((last, received));
                 }
@@ -222,6 +237,7 @@ impl Raw<'_> {
                 }
             }
         }
+        interval::tell_of_server(self.plan.op.name(), size, meter.finish(last, received, 0), self.intervals);
         // Between the first that counts and the last there are fewer frames than came in the same batch as the first.
         let (seconds, counted) = first.map_or((0.0, 0), |(at, n)| ((last - at).as_secs_f64(), received - n));
         let all = received.saturating_sub(warm_up);

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use softnic_runtime::api::Transport;
 
+use super::interval::Interval;
 use super::plan::{Op, Plan, Verb};
 
 /// The longest time that is told apart from longer ones.
@@ -21,11 +22,13 @@ pub(crate) struct Rates {
     pub(crate) elapsed: Duration,
     /// Messages a second in the best stretch.
     peak: f64,
+    /// What was transferred in each interval, where intervals are measured.
+    pub(crate) intervals: Vec<Interval>,
 }
 
 impl Rates {
     pub(crate) fn new(size: u32) -> Rates {
-        Rates { size, count: 0, elapsed: Duration::ZERO, peak: 0.0 }
+        Rates { size, count: 0, elapsed: Duration::ZERO, peak: 0.0, intervals: Vec::new() }
     }
 
     /// So many completed in a stretch of time.
@@ -65,13 +68,15 @@ pub(crate) struct Times {
     histogram: Histogram<u64>,
     min: u64,
     max: u64,
+    /// As [`Rates::intervals`].
+    pub(crate) intervals: Vec<Interval>,
 }
 
 impl Times {
     pub(crate) fn new(size: u32) -> Times {
         // Three digits; the bounds are constants that make sense.
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3).unwrap_or_else(|_| unreachable!());
-        Times { size, elapsed: Duration::ZERO, histogram, min: u64::MAX, max: 0 }
+        Times { size, elapsed: Duration::ZERO, histogram, min: u64::MAX, max: 0, intervals: Vec::new() }
     }
 
     pub(crate) fn record(&mut self, time: Duration) {
@@ -225,6 +230,13 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
                 "stdev": t.histogram.stdev() / 1e3,
             });
         }
+    }
+    let intervals = match measured {
+        Measured::Bandwidth(r) => &r.intervals,
+        Measured::Latency(t) => &t.intervals,
+    };
+    if !intervals.is_empty() {
+        value["intervals"] = intervals.iter().map(Interval::json).collect();
     }
     value["counters"] = json!(counters);
     value

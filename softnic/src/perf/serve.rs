@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use softnic_nic::transports::Completion;
 
 use super::control::{Control, Message, unexpected};
+use super::interval::{self, Intervals, Meter};
 use super::latency::PingPong;
 use super::pattern::Pattern;
 use super::plan::Verb;
@@ -17,11 +18,11 @@ const LOOK_EVERY: u32 = 1024;
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// Serves one client that is connected, until it says that it is done.
-pub(crate) fn serve(side: &Side, control: &mut Control) -> Result<(), String> {
+pub(crate) fn serve(side: &Side, control: &mut Control, intervals: Intervals) -> Result<(), String> {
     loop {
         match next_line(control, &side.context)? {
             Message::Go { size, warm_up } => {
-                let outcome = serve_size(side, control, size, warm_up)?;
+                let outcome = serve_size(side, control, size, warm_up, intervals)?;
                 control.send(&outcome)?;
             }
             Message::Bye => return Ok(()),
@@ -30,7 +31,13 @@ pub(crate) fn serve(side: &Side, control: &mut Control) -> Result<(), String> {
     }
 }
 
-fn serve_size(side: &Side, control: &mut Control, size: u32, warm_up: u64) -> Result<Message, String> {
+fn serve_size(
+    side: &Side,
+    control: &mut Control,
+    size: u32,
+    warm_up: u64,
+    intervals: Intervals,
+) -> Result<Message, String> {
     if !side.plan.sizes.contains(&size) {
         return Err(format!("the peer wants to send {size} bytes, and did not say so before"));
     }
@@ -38,14 +45,16 @@ fn serve_size(side: &Side, control: &mut Control, size: u32, warm_up: u64) -> Re
     if op.is_latency() && matches!(op.verb(), Verb::Write | Verb::Send) {
         PingPong::clear(side, size);
         control.send(&Message::Ready)?;
-        let (line, received) = PingPong::new(side, control, size).answer()?;
+        let mut meter = Meter::new(intervals, size, Instant::now(), side.sent_again());
+        let (line, received) = PingPong::new(side, control, size).answer(&mut meter)?;
+        interval::tell_of_server(op.name(), size, meter.finish(Instant::now(), received, side.sent_again()), intervals);
         let Message::Done { .. } = line else { return Err(unexpected(&line)) };
         return Ok(Message::Outcome { received, seconds: 0.0 });
     }
     let mut receiver = Receiver::new(side, size, warm_up);
     receiver.prepare();
     control.send(&Message::Ready)?;
-    let sent = receiver.until_done(control)?;
+    let sent = receiver.until_done(control, intervals)?;
     let (received, seconds) = receiver.collect(&sent)?;
     receiver.verify(&sent)?;
     Ok(Message::Outcome { received, seconds })
@@ -61,14 +70,14 @@ struct Receiver<'a> {
     /// When the first message that counts, and the last one, came.
     first: Option<Instant>,
     last: Instant,
-    /// WRITEs that had come before.
-    writes_before: u64,
+    /// Messages that had come before, as the NIC counts them.
+    counted_before: u64,
     batch: Vec<Completion>,
 }
 
 impl<'a> Receiver<'a> {
     fn new(side: &'a Side, size: u32, warm_up: u64) -> Receiver<'a> {
-        let writes_before = side.context.counters().rx_write_requests;
+        let counted_before = counted(side);
         Receiver {
             side,
             size,
@@ -77,7 +86,7 @@ impl<'a> Receiver<'a> {
             received: 0,
             first: None,
             last: Instant::now(),
-            writes_before,
+            counted_before,
             batch: Vec::with_capacity(64),
         }
     }
@@ -97,8 +106,9 @@ impl<'a> Receiver<'a> {
     }
 
     /// Lets the client work until it is done; how much it sent on each queue pair.
-    fn until_done(&mut self, control: &mut Control) -> Result<Vec<u64>, String> {
+    fn until_done(&mut self, control: &mut Control, intervals: Intervals) -> Result<Vec<u64>, String> {
         let passive = self.side.plan.op.verb() != Verb::Send;
+        let mut meter = Meter::new(intervals, self.size, Instant::now(), self.side.sent_again());
         let (mut rounds, mut idle) = (0u32, 0u32);
         loop {
             // A passive end has no completions, but may have much to do.
@@ -110,8 +120,16 @@ impl<'a> Receiver<'a> {
                 continue;
             }
             rounds = 0;
+            let now = Instant::now();
+            if meter.is_due(now) {
+                meter.close(now, self.came(), self.side.sent_again());
+            }
             match control.try_receive()? {
-                Some(Message::Done { sent }) if sent.len() == self.side.qps.len() => return Ok(sent),
+                Some(Message::Done { sent }) if sent.len() == self.side.qps.len() => {
+                    let all = meter.finish(now, self.came(), self.side.sent_again());
+                    interval::tell_of_server(self.side.plan.op.name(), self.size, all, intervals);
+                    return Ok(sent);
+                }
                 Some(other) => return Err(unexpected(&other)),
                 None if control.interruptible && stop::requested() => return Err(stop::MESSAGE.into()),
                 None => {}
@@ -159,7 +177,7 @@ impl<'a> Receiver<'a> {
             self.take()?;
             let now = match verb {
                 Verb::Send => self.received,
-                Verb::Write if !reliable => self.side.context.counters().rx_write_requests - self.writes_before,
+                Verb::Write if !reliable => self.came(),
                 // The client's completions say that all is here.
                 _ => total,
             };
@@ -183,7 +201,7 @@ impl<'a> Receiver<'a> {
         if !side.plan.verify {
             return Ok(());
         }
-        let lost = self.received_writes() < sent.iter().fold(0, |all: u64, &one| all.saturating_add(one));
+        let lost = self.came() < sent.iter().fold(0, |all: u64, &one| all.saturating_add(one));
         for (q, &sent) in sent.iter().enumerate() {
             match side.plan.op.verb() {
                 // A WRITE that was lost leaves what was there before.
@@ -216,7 +234,21 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    fn received_writes(&self) -> u64 {
-        self.side.context.counters().rx_write_requests - self.writes_before
+    /// Messages that have come so far.
+    fn came(&self) -> u64 {
+        match self.side.plan.op.verb() {
+            Verb::Send => self.received,
+            _ => counted(self.side) - self.counted_before,
+        }
+    }
+}
+
+/// Messages of the peer that need no receive, as the NIC counts them.
+fn counted(side: &Side) -> u64 {
+    let counters = side.context.counters();
+    match side.plan.op.verb() {
+        Verb::Read => counters.rx_read_requests,
+        Verb::Atomic => counters.rx_atomic_requests,
+        _ => counters.rx_write_requests,
     }
 }

@@ -8,6 +8,7 @@ use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, 
 
 use super::client::{self, Tell};
 use super::control::{Control, Hello, Message, VERSION, unexpected};
+use super::interval::AskedIntervals;
 use super::plan::{Plan, Verb};
 use super::raw::{self, Raw};
 use super::serve::serve;
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     /// The secret of authenticated queue pairs.
     pub(crate) secret: Option<Secret>,
+    /// What becomes of intervals.
+    pub(crate) intervals: AskedIntervals,
 }
 
 /// What is told when both ends are connected: the plan as agreed, and what the run is on.
@@ -86,6 +89,8 @@ pub(crate) fn in_memory(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell:
         let other = s.spawn(move || {
             pin(setup, 1);
             let peer = greet(&theirs, &mut server, &|_| Ok(()));
+            // The client's are enough.
+            let setup = &Setup { intervals: AskedIntervals::Never, ..setup.clone() };
             let result = peer.and_then(|peer| serve_client(theirs, setup, &mut server, &peer));
             if let Err(reason) = &result {
                 tell_failure(&mut server, reason);
@@ -217,18 +222,19 @@ fn serve_client(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello
         drop(end);
         end = End::open(setup, true)?;
     }
+    let intervals = setup.intervals.of(peer.plan.amount);
     match end {
         End::Nic(context) => {
             let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER, setup.secret.as_ref())?;
             let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
             side.connect(peer)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
-            serve(&side, control)
+            serve(&side, control, intervals)
         }
         End::Raw(mut port) => {
             let address = server_address(&port.port().addresses, peer.address, port.description())?;
             control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, address))))?;
-            Raw { port: &mut port, control, plan: &peer.plan, peer }.serve()
+            Raw { port: &mut port, control, plan: &peer.plan, peer, intervals }.serve()
         }
     }
 }
@@ -242,6 +248,7 @@ fn run_end(
     begin: &mut Begin<'_>,
     tell: &mut Tell<'_>,
 ) -> Result<(), String> {
+    let intervals = setup.intervals.of(plan.amount);
     match end {
         End::Nic(context) => {
             let address = client_address(&context.addresses(), control.peer, context.description())?;
@@ -251,14 +258,14 @@ fn run_end(
             side.connect(&peer)?;
             side.negotiate(&setup.device, &peer)?;
             begin(&side.plan, side.context.description())?;
-            client::run(&mut side, control, tell)
+            client::run(&mut side, control, intervals, tell)
         }
         End::Raw(mut port) => {
             let address = client_address(&port.port().addresses, control.peer, port.description())?;
             control.send(&Message::Hello(Box::new(raw::hello(&port, plan, address))))?;
             let peer = hello_of(control, None)?;
             begin(plan, port.description())?;
-            Raw { port: &mut port, control, plan, peer: &peer }.run(tell)
+            Raw { port: &mut port, control, plan, peer: &peer, intervals }.run(tell)
         }
     }
 }

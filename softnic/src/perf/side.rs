@@ -321,6 +321,11 @@ impl Side {
         format!("{what} {number} on queue pair {qp} ({qpn:#08x}) failed: {}{hint}{wire}", c.status)
     }
 
+    /// Request packets that its NIC sent again so far.
+    pub(crate) fn sent_again(&self) -> u64 {
+        self.context.counters().retransmitted_packets
+    }
+
     /// Counters since the last call, those that are not 0.
     pub(crate) fn counters(&mut self) -> BTreeMap<String, u64> {
         let now = (self.context.counters(), self.context.lost_frames());

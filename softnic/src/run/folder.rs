@@ -13,6 +13,8 @@ use super::library::{IBVERBS, Libraries, OTHER_NAMES, PRELOAD};
 const PREFIX: &str = "softnic-run-";
 /// A folder in it, for the library.
 const FILES: &str = "files";
+/// Another one, for the counters of NICs.
+const COUNTERS: &str = "counters";
 
 /// Removed when it is dropped.
 pub(super) struct PrivateFolder {
@@ -56,6 +58,18 @@ impl PrivateFolder {
     /// Where the library puts files of its own. It opens the folder when the program lists devices, and not before.
     pub(super) fn files(&self) -> PathBuf {
         self.path.join(FILES)
+    }
+
+    /// Where the library puts counters of NICs.
+    pub(super) fn counters(&self) -> PathBuf {
+        self.path.join(COUNTERS)
+    }
+
+    /// Makes the folder of the counters.
+    pub(super) fn make_counters(&self) -> Result<PathBuf, String> {
+        let counters = self.counters();
+        fs::create_dir(&counters).map_err(|e| format!("cannot make {}: {e}", counters.display()))?;
+        Ok(counters)
     }
 }
 
@@ -111,5 +125,6 @@ fn remove(path: &Path) {
         let _ = fs::remove_file(path.join(name));
     }
     let _ = fs::remove_dir_all(path.join(FILES));
+    let _ = fs::remove_dir_all(path.join(COUNTERS));
     let _ = fs::remove_dir(path);
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use softnic_runtime::bump::{Counters, Residence, Summary};
 
+use crate::colour;
+
 /// What to do about frames that no Ethernet carries.
 pub(super) fn unsegmented(interface: &str) -> String {
     format!(
@@ -15,33 +17,42 @@ pub(super) fn unsegmented(interface: &str) -> String {
     )
 }
 
-/// Frames that did not get through.
-fn lost(c: &Counters) -> u64 {
-    c.fault_lost + c.queue_full + c.overflowed + c.too_long + c.unsegmented + c.rx_missed + c.tx_refused
+/// The heading of [`lines`].
+pub(super) const HEADING: &str = "     time        frames/s   Gbit/s    roce/s  injected   dropped   waiting\n";
+
+/// Two lines, one for each direction: what there was since the last ones. Loss that was asked for and what the wire itself dropped stand apart.
+pub(super) fn lines(
+    at: Duration,
+    since: Duration,
+    before: &[Counters; 2],
+    now: &[Counters; 2],
+    colours: bool,
+) -> String {
+    let mut out = Vec::new();
+    let seconds = since.as_secs_f64().max(1e-3);
+    let time = format!("{:.1} s", at.as_secs_f64());
+    for (time, (name, (b, n))) in
+        [time.as_str(), ""].into_iter().zip(["a>b", "b>a"].into_iter().zip(before.iter().zip(now)))
+    {
+        let per_second = |now: u64, before: u64| (now - before) as f64 / seconds;
+        let dropped = n.own_drops() - b.own_drops();
+        out.push(format!(
+            "{time:>9} {name} {:>11.0} {:>8.3} {:>9.0} {:>9} {} {:>9}",
+            per_second(n.tx_frames, b.tx_frames),
+            per_second(n.tx_bytes, b.tx_bytes) * 8e-9,
+            per_second(n.roce_frames, b.roce_frames),
+            n.injected_loss() - b.injected_loss(),
+            colour::red(&format!("{dropped:>9}"), colours && dropped > 0),
+            n.under_way
+        ));
+    }
+    out.join("\n")
 }
 
-/// A line of both directions: what there was since the last one.
-pub(super) fn line(at: Duration, since: Duration, before: &[Counters; 2], now: &[Counters; 2]) -> String {
-    let mut out = format!("{:>7.1} s", at.as_secs_f64());
-    let seconds = since.as_secs_f64().max(1e-3);
-    for (name, (b, n)) in ["a>b", "b>a"].into_iter().zip(before.iter().zip(now)) {
-        let frames = (n.tx_frames - b.tx_frames) as f64 / seconds;
-        let gbit = (n.tx_bytes - b.tx_bytes) as f64 * 8e-9 / seconds;
-        let _ = write!(
-            out,
-            "  {name} {frames:>9.0} frames/s {gbit:>7.3} Gbit/s, roce {}, lost {}, dup {}, corrupt {}, reorder {}, waiting {}",
-            n.roce_frames - b.roce_frames,
-            lost(n) - lost(b),
-            n.duplicated - b.duplicated,
-            n.corrupted - b.corrupted,
-            n.reordered - b.reordered,
-            n.under_way
-        );
-        if name == "a>b" {
-            out.push_str("  |");
-        }
-    }
-    out
+/// What a summary begins with where the wire itself dropped frames.
+fn invalid(counters: &[Counters; 2]) -> Option<String> {
+    let [ab, ba] = counters.map(|c| c.own_drops());
+    (ab + ba > 0).then(|| format!("INVALID: the wire itself dropped {ab} frames from a to b, {ba} from b to a"))
 }
 
 fn microseconds(ns: u64) -> String {
@@ -49,9 +60,10 @@ fn microseconds(ns: u64) -> String {
 }
 
 /// The summary: what never happened is left out.
-pub(super) fn text(summary: &Summary) -> String {
-    let mut out =
-        format!("{:<44} {:>14} {:>14}\n", format!("{:.1} s", summary.elapsed.as_secs_f64()), "a to b", "b to a");
+pub(super) fn text(summary: &Summary, colours: bool) -> String {
+    let invalid = invalid(&summary.counters).map_or(String::new(), |line| colour::red(&line, colours) + "\n");
+    let mut out = invalid
+        + &format!("{:<44} {:>14} {:>14}\n", format!("{:.1} s", summary.elapsed.as_secs_f64()), "a to b", "b to a");
     let [ab, ba] = &summary.counters;
     let mut row = |name: &str, of: fn(&Counters) -> u64, always: bool| {
         let (there, back) = (of(ab), of(ba));
@@ -110,6 +122,7 @@ pub(super) fn json(summary: &Summary) -> Value {
         out[name]["residence_us"] = residence(r);
     }
     out["script_applied"] = json!(summary.applied);
+    out["valid"] = json!(invalid(&summary.counters).is_none());
     json!({ "summary": out })
 }
 
@@ -130,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_summary_leaves_out_what_never_happened() {
-        let text = text(&summary());
+        let text = text(&summary(), false);
         let row = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name))?;
             Some(line[name.len()..].split_whitespace().collect::<Vec<_>>().join(" "))
@@ -151,9 +164,31 @@ mod tests {
     }
 
     #[test]
-    fn a_line_shows_what_was_new() {
+    fn lines_show_what_was_new_and_fit_a_terminal() {
         let [before, now] = [Counters::default(), summary().counters[0]];
-        let line = line(Duration::from_secs(3), Duration::from_secs(2), &[before; 2], &[now, before]);
-        assert!(line.contains("a>b         4 frames/s") && line.contains("lost 2"), "{line}");
+        let shown = lines(Duration::from_secs(3), Duration::from_secs(2), &[before; 2], &[now, before], true);
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["3.0", "s", "a>b", "4", "0.000", "0", "2", "0", "0"]);
+        assert_eq!(rows[1], ["b>a", "0", "0.000", "0", "0", "0", "0"]);
+        let many = Counters { tx_frames: 150_000_000, roce_frames: 150_000_000, fault_lost: 99_999_999, ..now };
+        let shown = lines(Duration::from_secs(99_999), Duration::from_secs(1), &[before; 2], &[many; 2], false);
+        assert!(shown.lines().all(|line| line.len() + 1 == HEADING.len() && line.len() <= 80), "{shown}");
+    }
+
+    #[test]
+    fn what_the_wire_itself_dropped_is_no_injected_loss_and_makes_a_run_invalid() {
+        let dropped = Counters { rx_missed: 3, fault_lost: 5, ..Counters::default() };
+        let shown = lines(Duration::from_secs(1), Duration::from_secs(1), &Default::default(), &[dropped; 2], true);
+        assert!(shown.contains("        5 \x1b[1;31m        3\x1b[0m"), "{shown}");
+        let mut bad = summary();
+        assert_eq!(json(&bad)["summary"]["valid"], true);
+        bad.counters[1] = dropped;
+        let said = text(&bad, true);
+        assert!(
+            said.starts_with("\x1b[1;31mINVALID: the wire itself dropped 0 frames from a to b, 3 from b to a\x1b[0m\n"),
+            "{said}"
+        );
+        assert!(text(&bad, false).starts_with("INVALID: "));
+        assert_eq!(json(&bad)["summary"]["valid"], false);
     }
 }

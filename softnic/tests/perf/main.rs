@@ -311,3 +311,29 @@ fn packets_of_both_ends_have_the_traffic_class_that_was_asked_for() {
     assert!(packets.iter().any(|v| v["opcode"] == "RC_ACKNOWLEDGE"), "both ends");
     std::fs::remove_file(pcap).expect("it is there");
 }
+
+#[test]
+fn a_run_with_intervals_prints_a_line_for_each_and_they_add_up() {
+    let args = ["write_bw", "--size", "64K", "--duration", "0.4", "--interval", "100ms", "--fault", "loss=1e-3"];
+    let v = json(&args);
+    let intervals = v["intervals"].as_array().expect("an array");
+    assert!(intervals.len() >= 2, "{v}");
+    let sum = |name: &str| intervals.iter().map(|i| i[name].as_u64().expect("a number")).sum::<u64>();
+    assert_eq!(
+        (sum("messages"), sum("bytes")),
+        (v["iterations"].as_u64().unwrap(), v["iterations"].as_u64().unwrap() << 16)
+    );
+    // The warm-up before them is in the counters.
+    assert!(sum("sent_again") <= counter(&v, "retransmitted_packets"), "{v}");
+    assert_eq!(intervals[0]["begin"], 0.0);
+    assert!(intervals.windows(2).all(|two| two[0]["end"] == two[1]["begin"]), "{v}");
+
+    let text = String::from_utf8(perf(&args).stdout).expect("UTF-8");
+    let lines: Vec<&str> = text.lines().collect();
+    let columns = lines.iter().position(|line| line.starts_with(" #bytes")).expect("perftest's columns");
+    assert!(lines[1].contains("interval [s]") && columns >= 4, "{text}");
+    assert!(lines[1..columns].iter().all(|line| line.len() <= 80), "{text}");
+    assert!(lines[columns + 1].trim_start().starts_with("65536"), "{text}");
+    let none = String::from_utf8(perf(&["write_bw", "--duration", "0.2"]).stdout).expect("UTF-8");
+    assert!(!none.contains("interval"), "{none}");
+}

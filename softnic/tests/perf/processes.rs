@@ -1,6 +1,6 @@
 //! Runs as processes that meet, are counted from outside and are ended: two ends, and one that is interrupted.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -109,6 +109,24 @@ fn two_processes() {
         let out = pair.client(&[&[op][..], &args, verify].concat()).output().expect("softnic runs");
         check_fields(&lines(&out)[0], if raw { "raw" } else { transport }, op, 1000, 100);
         assert_eq!(server.end(), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn a_server_has_intervals_of_its_own() {
+    let pair = Pair::new("intervals");
+    let verbs = ["write_bw", "send_bw", "read_bw"];
+    for op in verbs {
+        let mut server = pair.server(&["--interval", "50ms", "--json"]);
+        let out = pair.client(&[op, "--size", "1000", "--iters", "400"]).output().expect("softnic runs");
+        check_fields(&lines(&out)[0], "rc", op, 1000, 400);
+        let mut text = String::new();
+        server.0.stdout.take().expect("piped").read_to_string(&mut text).expect("UTF-8");
+        let v: Value = serde_json::from_str(&text).expect("an object");
+        let messages = v["intervals"].as_array().expect("an array").iter().map(|i| i["messages"].as_u64().unwrap());
+        // With those of the warm-up.
+        assert_eq!((v["op"].as_str(), messages.sum::<u64>()), (Some(op), 440), "{text}");
+        assert_eq!(server.end().0, Some(0));
     }
 }
 

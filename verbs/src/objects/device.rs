@@ -187,14 +187,18 @@ impl Device {
         if let Some(nics) = open.upgrade() {
             return Ok(nics);
         }
-        let mut options = environment().map_err(|_| Errno(libc::ENODEV))?.options.clone();
+        let environment = environment().map_err(|_| Errno(libc::ENODEV))?;
+        let mut options = environment.options.clone();
         if Generation::current().is_child() {
             options.pcap = options.pcap.map(capture_of_child);
         }
-        let nics = Nics::open(&self.group.spec, &options).map_err(|e| {
+        let mut nics = Nics::open(&self.group.spec, &options).map_err(|e| {
             say(format_args!("{e}"));
             errno_of(&e)
         })?;
+        if let Some(folder) = &environment.counters {
+            nics.record_counters(folder, self.index - self.place);
+        }
         exit::watch();
         let nics = Arc::new(nics);
         *open = Arc::downgrade(&nics);

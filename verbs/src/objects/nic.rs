@@ -1,7 +1,9 @@
 //! The NICs of the process: opened with the first context of a device, closed when nothing of it is left.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use softnic_runtime::api::{self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, OpenError, OpenOptions};
@@ -10,6 +12,7 @@ use softnic_runtime::forked;
 use crate::abi::c_int;
 use crate::environment::usual_transport;
 use crate::message::say;
+use crate::objects::counters_recorder::CountersRecorder;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 use crate::objects::requesters::Requesters;
 use crate::per_process::PerProcess;
@@ -18,6 +21,7 @@ use crate::per_process::PerProcess;
 pub(crate) struct Nics {
     nics: Vec<Nic>,
     descriptors: Vec<c_int>,
+    counters: Option<CountersRecorder>,
 }
 
 /// A NIC, and whom its events are for.
@@ -172,7 +176,19 @@ impl Nics {
         };
         let descriptors: Vec<c_int> = nics.iter().flat_map(|nic: &Nic| nic.runtime.descriptors()).collect();
         forked::keep_from_children(&descriptors);
-        Ok(Nics { nics, descriptors })
+        Ok(Nics { nics, descriptors, counters: None })
+    }
+
+    /// From now on the counters of the NICs are in files of this folder; the first NIC is that of the device with this number.
+    pub(crate) fn record_counters(&mut self, folder: &Path, first: usize) {
+        let named = self.nics.iter().enumerate().map(|(i, nic)| (format!("softnic{}", first + i), nic.runtime.clone()));
+        // Of `softnic run`, which may have ended before this process: then nobody reads them.
+        match CountersRecorder::start(folder, named) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                say(format_args!("cannot write counters to {}: {e}", folder.display()));
+            }
+            recorder => self.counters = recorder.ok(),
+        }
     }
 
     /// Which of the NICs: their order is that of the devices.
@@ -186,6 +202,9 @@ impl Nics {
             nic.runtime.settle();
             // Nobody is left to be told.
             let _ = nic.runtime.flush_capture();
+        }
+        if let Some(counters) = &self.counters {
+            counters.write();
         }
     }
 }

@@ -69,6 +69,8 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("run -- ib_write_bw", "two terminals: the layer of verbs programs has it"),
     ("run -- ./", "stands for a program of the reader's"),
     ("sudo softnic share", "needs root"),
+    ("softnic wire list", "needs a wire that runs"),
+    ("softnic wire set", "needs a wire that runs"),
     ("docker run", "needs containers"),
     ("export UCX", "for the commands behind it"),
     ("mpirun", "needs an installed program: an MPI"),
