@@ -1,5 +1,6 @@
 //! `softnic inspect`: what is in a capture, packet by packet and added up.
 
+mod connections;
 mod human;
 mod json;
 mod mad;
@@ -10,9 +11,10 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
+use softnic_pcaps::analysis::{Analysis, Connection};
 use softnic_pcaps::decode::{Decoder, Dissection};
 use softnic_pcaps::sequence::Order;
-use softnic_pcaps::summary::Summary;
+use softnic_pcaps::summary::{FlowKey, Summary};
 use softnic_pcaps::{Frame, LinkType, Payload, Reader, Timestamp};
 use softnic_wire::{Error, Qpn};
 
@@ -22,12 +24,14 @@ use crate::Common;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic inspect pcaps/corpus/loss_send_middle_nak.pcap
+  softnic inspect --qp 0x7c pcaps/corpus/loss_send_middle_nak.pcap
   softnic inspect --json capture.pcapng | jq 'select(.icrc == \"bad\")'
   tcpdump --immediate-mode -U -w - udp port 4791 | softnic inspect -")]
 pub(crate) struct Args {
     /// A pcap or pcapng file, or - for standard input
     file: String,
-    /// Only packets to this queue pair (or, for UD, also from it); decimal or 0x…; may be given more than once
+    /// Only the connections of this queue pair, both directions (of a pipe, from the packet on that pairs them), and
+    /// datagrams to it or from it; decimal or 0x…; may be given more than once
     #[arg(long, value_name = "N", value_parser = parse_qp)]
     qp: Vec<Qpn>,
 }
@@ -62,8 +66,9 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         } else {
             Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal())))
         },
-        decoder: Decoder::default(),
-        summary: Summary::default(),
+        followed: Followed::default(),
+        survey: None,
+        selected: (!args.qp.is_empty()).then(Summary::default),
         unsupported: None,
         out: BufWriter::with_capacity(1 << 16, stdout.lock()),
         flush_each: live || stdout.is_terminal(),
@@ -71,15 +76,21 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let shown = if live {
         follow(&mut view)
     } else {
-        let file = File::open(&args.file).map_err(|e| format!("{}: {e}", args.file))?;
-        if file.metadata().is_ok_and(|m| m.is_dir()) {
-            return Err(format!("{}: is a directory, not a capture", args.file));
+        // Which connection a packet is of may be known only by a later one.
+        if !args.qp.is_empty() {
+            let mut first = Followed::default();
+            let _ = read_all(open(&args.file)?, |frame| {
+                let _ = first.take(frame);
+                Ok(())
+            });
+            first.analysis.finish();
+            view.survey = Some(first.analysis);
         }
-        read_all(file, |frame| view.show(frame))
+        read_all(open(&args.file)?, |frame| view.show(frame))
     };
     // Where not one frame could be read, a summary of nothing would only hide the reason.
     let summed_up = shown.and_then(|end| match &end {
-        Some(_) if view.summary.frames == 0 => Ok(end),
+        Some(_) if view.followed.summary.frames == 0 => Ok(end),
         _ => view.finish().map(|()| end),
     });
     let end = match summed_up {
@@ -94,6 +105,14 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match end {
         None => Ok(ExitCode::SUCCESS),
         Some(e) => Err(format!("{}: {e}", if live { "standard input" } else { &args.file })),
+    }
+}
+
+fn open(path: &str) -> Result<File, String> {
+    let file = File::open(path).map_err(|e| format!("{path}: {e}"))?;
+    match file.metadata() {
+        Ok(m) if m.is_dir() => Err(format!("{path}: is a directory, not a capture")),
+        _ => Ok(file),
     }
 }
 
@@ -164,12 +183,56 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
     Ok(None)
 }
 
+/// What is followed through all packets of a capture, shown or not.
+#[derive(Default)]
+struct Followed {
+    decoder: Decoder,
+    summary: Summary,
+    analysis: Analysis,
+}
+
+/// Why a frame is not shown as a packet.
+enum NotShown {
+    Undecoded(Error),
+    LinkType(LinkType),
+}
+
+impl Followed {
+    fn take<'a>(&mut self, frame: &Frame<'a>) -> Result<(Dissection<'a>, Option<Order>), NotShown> {
+        let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
+            Ok(Payload::Ethernet(data)) => self.decoder.decode_ethernet(data),
+            Ok(Payload::Network { ethertype, offset }) => self.decoder.decode_network(frame.data, ethertype, offset),
+            Ok(Payload::Unsupported(link)) => {
+                self.summary.add_other(&UNKNOWN_LINK);
+                return Err(NotShown::LinkType(link));
+            }
+            Err(e) => Err(e),
+        };
+        match decoded {
+            Ok(packet) => {
+                let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
+                self.analysis.add(frame.number, frame.time, &packet, order);
+                Ok((packet, order))
+            }
+            Err(why) => {
+                self.summary.add_other(&why);
+                Err(NotShown::Undecoded(why))
+            }
+        }
+    }
+}
+
+const UNKNOWN_LINK: Error = Error::Malformed { what: "frame", why: "its link type is not understood" };
+
 /// One run over a capture.
 struct View<'a, W: Write> {
     qps: &'a [Qpn],
     output: Output,
-    decoder: Decoder,
-    summary: Summary,
+    followed: Followed,
+    /// What a first run over the capture found, where there was one.
+    survey: Option<Analysis>,
+    /// Of the packets that are shown, where not all are.
+    selected: Option<Summary>,
     unsupported: Option<LinkType>,
     out: W,
     flush_each: bool,
@@ -185,27 +248,30 @@ struct Shown<'a> {
 
 impl<W: Write> View<'_, W> {
     fn show(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
-            Ok(Payload::Ethernet(data)) => self.decoder.decode_ethernet(data),
-            Ok(Payload::Network { ethertype, offset }) => self.decoder.decode_network(frame.data, ethertype, offset),
-            Ok(Payload::Unsupported(link)) => {
-                self.unsupported = Some(link);
-                Err(Error::Malformed { what: "frame", why: "its link type is not understood" })
-            }
-            Err(e) => Err(e),
-        };
-        let packet = match decoded {
-            Ok(packet) => packet,
-            Err(why) => {
-                self.summary.add_other(&why);
+        let (packet, order) = match self.followed.take(frame) {
+            Ok(taken) => taken,
+            Err(not_shown) => {
+                let why = match not_shown {
+                    NotShown::Undecoded(why) => why,
+                    NotShown::LinkType(link) => {
+                        self.unsupported = Some(link);
+                        UNKNOWN_LINK
+                    }
+                };
+                if let Some(selected) = &mut self.selected {
+                    selected.add_other(&why);
+                }
                 return self.show_other(frame, &why);
             }
         };
-        if !self.is_wanted(&packet) {
-            self.summary.skip();
-            return Ok(());
+        let wanted = self.is_wanted(&packet);
+        if let Some(selected) = &mut self.selected {
+            if !wanted {
+                selected.skip();
+                return Ok(());
+            }
+            selected.add(&packet, frame.time.nanos(), frame.original_len);
         }
-        let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
         let shown = Shown { number: frame.number, time: frame.time, packet: &packet, order };
         match &mut self.output {
             Output::Human(p) => p.packet(&mut self.out, &shown)?,
@@ -221,7 +287,15 @@ impl<W: Write> View<'_, W> {
 
     fn is_wanted(&self, packet: &Dissection<'_>) -> bool {
         let any_of = |qp: Option<Qpn>| qp.is_some_and(|q| self.qps.contains(&q));
-        self.qps.is_empty() || any_of(packet.dest_qp) || any_of(packet.ext.deth.map(|d| d.src_qp))
+        let of_connection = |qp: Qpn| {
+            let analysis = self.survey.as_ref().unwrap_or(&self.followed.analysis);
+            let key = FlowKey { src: packet.src, dst: packet.dst, dest_qp: qp };
+            analysis.connection_of(&key).is_some_and(|c| is_of(&c, self.qps))
+        };
+        self.qps.is_empty()
+            || any_of(packet.dest_qp)
+            || any_of(packet.ext.deth.map(|d| d.src_qp))
+            || packet.dest_qp.is_some_and(of_connection)
     }
 
     /// Frames that are no RoCE packets are counted; those that might have been one are shown to people.
@@ -236,10 +310,27 @@ impl<W: Write> View<'_, W> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        self.followed.analysis.finish();
+        let summary = self.selected.as_ref().unwrap_or(&self.followed.summary);
+        let mut connections = self.followed.analysis.connections();
+        connections.retain(|c| self.qps.is_empty() || is_of(c, self.qps));
         match &mut self.output {
-            Output::Human(p) => p.summary(&mut self.out, &self.summary)?,
-            Output::Json(p) => p.summary(&mut self.out, &self.summary)?,
+            Output::Human(p) => p.summary(&mut self.out, summary, &connections)?,
+            Output::Json(p) => p.summary(&mut self.out, summary, &connections)?,
         }
         self.out.flush()
+    }
+}
+
+/// Whether one of the queue pairs is an end of the connection.
+fn is_of(connection: &Connection<'_>, qps: &[Qpn]) -> bool {
+    connection.ends.iter().any(|end| end.qp.is_some_and(|qp| qps.contains(&qp)))
+}
+
+fn rate(bits: f64) -> String {
+    match bits {
+        b if b >= 1e9 => format!("{:.3} Gbit/s", b / 1e9),
+        b if b >= 1e6 => format!("{:.3} Mbit/s", b / 1e6),
+        b => format!("{:.3} kbit/s", b / 1e3),
     }
 }
