@@ -23,16 +23,21 @@
 
 mod cm;
 mod direction;
+mod found;
+mod judge;
+mod pace;
 mod pairing;
 mod round_trips;
+mod trouble;
+mod verdict;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softnic_wire::Qpn;
 use softnic_wire::opcode::Service;
+use softnic_wire::{Opcode, Qpn};
 
 use crate::Timestamp;
 use crate::decode::{Dissection, IcrcVerdict};
@@ -41,7 +46,13 @@ use crate::summary::FlowKey;
 use cm::{ConnectionManager, Ends, Said};
 pub use direction::Direction;
 use direction::{Answer, At};
+pub use found::Packets;
 pub use round_trips::RoundTrips;
+use trouble::Ended;
+pub use verdict::{EndedBy, Finding, MtuMismatch, RefusedRequest, Verdict};
+
+/// Senders whose ICRCs are counted each by itself.
+const SENDERS: usize = 4096;
 
 /// By what two directions are known to be one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,8 +134,29 @@ pub struct PacketEvent {
     pub number: u64,
     /// The connection, as far as it is known by now; a later packet may show that two are one.
     pub connection: ConnectionId,
+    /// Why the packet, a request, was sent again, if it was.
+    pub cause: Option<Cause>,
     /// The packet is the first answer to a request that was sent this long ago, and only once.
     pub round_trip: Option<Duration>,
+}
+
+/// Why a request was sent again, or came out of order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// A NAK of the sequence.
+    Nak,
+    /// The receiver had not been ready.
+    NotReady,
+    /// An acknowledgement of Selective Repeat showed a gap.
+    SelectiveAck,
+    /// Data of a READ was missing, or of an atomic.
+    ImpliedNak,
+    /// Nothing asked for it: the requester waited in vain.
+    Timeout,
+    /// It came twice at once: the network or the capture doubled it.
+    Copy,
+    /// It was not seen before: others overtook it.
+    Late,
 }
 
 /// Follows the connections of a capture.
@@ -137,6 +169,10 @@ pub struct Analysis {
     open: HashMap<(IpAddr, IpAddr), Vec<usize>>,
     cm: ConnectionManager,
     start: Option<Timestamp>,
+    /// Time of the last packet.
+    end: i64,
+    /// Packets by sender whose ICRC matches, and those whose does not.
+    icrc: HashMap<IpAddr, (u64, Packets)>,
     any_icrc_ok: bool,
 }
 
@@ -150,15 +186,25 @@ impl Analysis {
         order: Option<Order>,
     ) -> Option<PacketEvent> {
         let start = *self.start.get_or_insert(time);
-        let at = At { time: (time.nanos() - start.nanos()) as i64 };
-        self.any_icrc_ok |= d.icrc == IcrcVerdict::Ok;
+        let at = At { number, time: (time.nanos() - start.nanos()) as i64 };
+        self.end = self.end.max(at.time);
+        self.check_icrc(d, number);
         // A damaged packet may name any queue pair; where all ICRCs are wrong, it is the capture and not the packets.
         if d.icrc == IcrcVerdict::Bad && self.any_icrc_ok {
             return None;
         }
-        match self.cm.follow(d) {
-            Some(Said::Connected(ends)) => self.connect(ends, PairedBy::ConnectionManager, at.time),
-            Some(Said::Negotiated(ends)) => self.connect(ends, PairedBy::Negotiation, at.time),
+        match self.cm.follow(d, at) {
+            Some(Said::Connected(ends, mtu)) => {
+                let [a, b] = self.connect(ends, PairedBy::ConnectionManager, at.time);
+                self.directions[a].agreed_mtu = mtu;
+                self.directions[b].agreed_mtu = mtu;
+            }
+            Some(Said::Negotiated(ends)) => drop(self.connect(ends, PairedBy::Negotiation, at.time)),
+            Some(Said::Disconnected(ends)) => {
+                for i in keys_of(ends).iter().filter_map(|key| self.index.get(key)) {
+                    self.directions[*i].ended.get_or_insert(Ended { at, by: EndedBy::Disconnect });
+                }
+            }
             None => {}
         }
         let (opcode, dest_qp) = (d.opcode?, d.dest_qp?);
@@ -167,15 +213,26 @@ impl Analysis {
         }
         let key = FlowKey { src: d.src, dst: d.dst, dest_qp };
         let i = self.direction(key, at.time);
-        self.directions[i].add(d, opcode, at, order);
+        self.cm.data_from(d.src, d.dst);
+        let cause = self.directions[i].add(d, opcode, at, order);
+        if opcode == Opcode::CNP
+            && let Some((partner, _)) = self.directions[i].partner
+        {
+            self.directions[partner].pace.told(number);
+        }
         let round_trip = Answer::of(d, opcode).and_then(|answer| self.answer(i, answer, at));
-        Some(PacketEvent { number, connection: self.id(i), round_trip: round_trip.map(Duration::from_nanos) })
+        Some(PacketEvent { number, connection: self.id(i), cause, round_trip: round_trip.map(Duration::from_nanos) })
     }
 
     /// Decides what could not be decided before the end of the capture.
     pub fn finish(&mut self) {
         while let Some((i, partner)) = pairing::settle(&self.directions) {
             self.pair(i, partner, PairedBy::Answers);
+        }
+        for (i, partner) in pairing::settle_by_port(&self.directions) {
+            if self.directions[i].partner.is_none() && self.directions[partner].partner.is_none() {
+                self.pair(i, partner, PairedBy::Answers);
+            }
         }
     }
 
@@ -188,6 +245,26 @@ impl Analysis {
     /// The connection of a flow; `None` where the flow is of none, as datagrams are.
     pub fn connection_of(&self, key: &FlowKey) -> Option<Connection<'_>> {
         self.index.get(key).map(|&i| self.connection(self.id(i).0))
+    }
+
+    /// What is wrong, the capture's own faults first; empty where nothing is.
+    ///
+    /// Call [`Analysis::finish`] before.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        judge::verdicts(self)
+    }
+
+    fn check_icrc(&mut self, d: &Dissection<'_>, number: u64) {
+        self.any_icrc_ok |= d.icrc == IcrcVerdict::Ok;
+        if self.icrc.len() >= SENDERS && !self.icrc.contains_key(&d.src) {
+            return;
+        }
+        let (ok, bad) = self.icrc.entry(d.src).or_default();
+        match d.icrc {
+            IcrcVerdict::Ok => *ok += 1,
+            IcrcVerdict::Bad => bad.push(number),
+            IcrcVerdict::Truncated => {}
+        }
     }
 
     /// A connection goes by the first of its directions.
@@ -235,19 +312,20 @@ impl Analysis {
             }
         }
         let (partner, _) = self.directions[i].partner?;
-        self.directions[partner].answered(answer, at.time)
+        self.directions[partner].answered(answer, at)
     }
 
     /// The two ends said themselves that they are one connection.
-    fn connect(&mut self, ends: Ends, by: PairedBy, now: i64) {
-        let [(src, src_qp), (dst, dst_qp)] = ends;
-        let keys = [FlowKey { src, dst, dest_qp: dst_qp }, FlowKey { src: dst, dst: src, dest_qp: src_qp }];
+    fn connect(&mut self, ends: Ends, by: PairedBy, now: i64) -> [usize; 2] {
+        let keys = keys_of(ends);
         let known = keys.map(|key| self.index.get(&key).copied());
-        let one = matches!(known, [Some(a), Some(b)] if self.directions[a].partner.is_some_and(|(p, _)| p == b));
         // A REQ and a REP begin a connection, also between queue pairs that had one before.
         let anew = by == PairedBy::ConnectionManager;
-        if one && !anew {
-            return;
+        if let [Some(a), Some(b)] = known
+            && !anew
+            && self.directions[a].partner.is_some_and(|(p, _)| p == b)
+        {
+            return [a, b];
         }
         let [a, b] = keys.map(|key| {
             let known = self.index.get(&key).copied();
@@ -257,6 +335,7 @@ impl Analysis {
             }
         });
         self.pair(a, b, by);
+        [a, b]
     }
 
     fn pair(&mut self, a: usize, b: usize, by: PairedBy) {
@@ -270,4 +349,9 @@ impl Analysis {
             }
         }
     }
+}
+
+/// The flows between two ends.
+fn keys_of([(src, src_qp), (dst, dst_qp)]: Ends) -> [FlowKey; 2] {
+    [FlowKey { src, dst, dest_qp: dst_qp }, FlowKey { src: dst, dst: src, dest_qp: src_qp }]
 }

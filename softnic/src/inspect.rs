@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use softnic_pcaps::analysis::{Analysis, Connection};
+use softnic_pcaps::analysis::{Analysis, EndPoint};
 use softnic_pcaps::decode::{Decoder, Dissection};
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{FlowKey, Summary};
@@ -20,7 +20,7 @@ use softnic_wire::{Error, Qpn};
 
 use crate::Common;
 
-/// Show the RoCE packets of a capture, check every ICRC, and sum up per queue pair
+/// Show the RoCE packets of a capture, check every ICRC, pair connections, and say what is wrong with each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic inspect pcaps/corpus/loss_send_middle_nak.pcap
@@ -290,7 +290,7 @@ impl<W: Write> View<'_, W> {
         let of_connection = |qp: Qpn| {
             let analysis = self.survey.as_ref().unwrap_or(&self.followed.analysis);
             let key = FlowKey { src: packet.src, dst: packet.dst, dest_qp: qp };
-            analysis.connection_of(&key).is_some_and(|c| is_of(&c, self.qps))
+            analysis.connection_of(&key).is_some_and(|c| is_of(&c.ends, self.qps))
         };
         self.qps.is_empty()
             || any_of(packet.dest_qp)
@@ -313,18 +313,20 @@ impl<W: Write> View<'_, W> {
         self.followed.analysis.finish();
         let summary = self.selected.as_ref().unwrap_or(&self.followed.summary);
         let mut connections = self.followed.analysis.connections();
-        connections.retain(|c| self.qps.is_empty() || is_of(c, self.qps));
+        connections.retain(|c| self.qps.is_empty() || is_of(&c.ends, self.qps));
+        let mut verdicts = self.followed.analysis.verdicts();
+        verdicts.retain(|v| self.qps.is_empty() || v.connection.is_none_or(|(_, ends)| is_of(&ends, self.qps)));
         match &mut self.output {
-            Output::Human(p) => p.summary(&mut self.out, summary, &connections)?,
-            Output::Json(p) => p.summary(&mut self.out, summary, &connections)?,
+            Output::Human(p) => p.summary(&mut self.out, summary, &connections, &verdicts)?,
+            Output::Json(p) => p.summary(&mut self.out, summary, &connections, &verdicts)?,
         }
         self.out.flush()
     }
 }
 
 /// Whether one of the queue pairs is an end of the connection.
-fn is_of(connection: &Connection<'_>, qps: &[Qpn]) -> bool {
-    connection.ends.iter().any(|end| end.qp.is_some_and(|qp| qps.contains(&qp)))
+fn is_of(ends: &[EndPoint; 2], qps: &[Qpn]) -> bool {
+    ends.iter().any(|end| end.qp.is_some_and(|qp| qps.contains(&qp)))
 }
 
 fn rate(bits: f64) -> String {

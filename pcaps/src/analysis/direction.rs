@@ -7,7 +7,10 @@ use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::sr::SrEth;
 use softnic_wire::{Opcode, PathMtu, Psn};
 
-use super::{PairedBy, RoundTrips};
+use super::pace::Pace;
+use super::trouble::{Ended, Trouble};
+use super::verdict::EndedBy;
+use super::{Cause, Packets, PairedBy, RoundTrips};
 use crate::decode::Dissection;
 use crate::sequence::{Order, read_span};
 use crate::summary::FlowKey;
@@ -39,6 +42,18 @@ pub struct Direction {
     pub(super) candidates: Option<Vec<usize>>,
     pub(super) src_port: Option<u16>,
     pub(super) sent: SentWindow,
+    pub(super) seen: Packets,
+    /// Requests that ask for an acknowledgement or data, and answers.
+    pub(super) wants_answer: u64,
+    pub(super) answers: u64,
+    /// A full packet; one whose length within a message is another, and that length.
+    pub(super) full_at: Option<u64>,
+    pub(super) uneven: Option<(u64, u32)>,
+    /// The path MTU in the REQ.
+    pub(super) agreed_mtu: Option<u32>,
+    pub(super) trouble: Trouble,
+    pub(super) pace: Pace,
+    pub(super) ended: Option<Ended>,
 }
 
 impl Direction {
@@ -56,6 +71,15 @@ impl Direction {
             candidates: None,
             src_port: None,
             sent: SentWindow::default(),
+            seen: Packets::default(),
+            wants_answer: 0,
+            answers: 0,
+            full_at: None,
+            uneven: None,
+            agreed_mtu: None,
+            trouble: Trouble::default(),
+            pace: Pace::default(),
+            ended: None,
         }
     }
 
@@ -65,41 +89,92 @@ impl Direction {
         (nanos > 0 && self.payload_bytes > 0).then(|| self.payload_bytes as f64 * 8e9 / nanos as f64)
     }
 
-    /// Counts a packet and, if it is a request, remembers it.
-    pub(super) fn add(&mut self, d: &Dissection<'_>, opcode: Opcode, at: At, order: Option<Order>) {
+    /// Counts a packet and, if it is a request, remembers it; why it was sent again, if it was.
+    pub(super) fn add(&mut self, d: &Dissection<'_>, opcode: Opcode, at: At, order: Option<Order>) -> Option<Cause> {
         self.packets += 1;
+        self.seen.push(at.number);
         self.span = (self.span.0.min(at.time), self.span.1.max(at.time));
         self.src_port = d.src_port;
+        self.answers += u64::from(opcode.is_response());
         let again = order == Some(Order::Again);
         self.retransmissions += u64::from(again);
-        if !again && opcode != Opcode::LOWAR && opcode != Opcode::CNP {
-            self.payload_bytes += d.payload_len.unwrap_or(0) as u64;
+        let size = d.payload_len.unwrap_or(0) as u32;
+        if !matches!(opcode, Opcode::LOWAR | Opcode::CNP | Opcode::SR_ACKNOWLEDGE) && size > 0 {
+            self.payload_bytes += if again { 0 } else { u64::from(size) };
+            self.pace.sent(size, at.time);
         }
         if matches!(opcode.position(), Position::First | Position::Middle) {
-            self.mtu = self.mtu.or(d.payload_len.and_then(|n| PathMtu::from_bytes(n as u32)));
+            self.full(size, at.number);
         }
-        if let (true, Some(psn)) = (opcode.is_request(), d.psn) {
-            self.requests += 1;
-            let span = match (opcode.service(), opcode.kind(), d.ext.reth) {
-                (Service::Rc | Service::Xrc, Kind::ReadRequest, Some(reth)) => read_span(reth.len, self.mtu).1,
-                _ => 1,
-            };
-            let by_data = opcode.kind().is_answered_by_data();
-            self.sent.push(Sent { psn, span, at, tries: 1, by_data }, again);
+        if d.traffic_class & 3 == 3 && (opcode.is_request() || opcode.kind() == Kind::ReadResponse) {
+            if self.trouble.marked.count() == 0 {
+                self.trouble.first_mark = at.time;
+            }
+            self.trouble.marked.push(at.number);
+        }
+        let psn = d.psn.filter(|_| opcode.is_request())?;
+        self.request(d, opcode, psn, at, order)
+    }
+
+    /// A packet that is not the last of its message has the length of the path MTU.
+    fn full(&mut self, size: u32, number: u64) {
+        match self.mtu {
+            Some(mtu) if mtu.bytes() as u32 != size && size > 0 => self.uneven = self.uneven.or(Some((number, size))),
+            Some(_) => {}
+            None => {
+                self.mtu = PathMtu::from_bytes(size);
+                self.full_at = Some(number);
+            }
         }
     }
 
+    fn request(&mut self, d: &Dissection<'_>, opcode: Opcode, psn: Psn, at: At, order: Option<Order>) -> Option<Cause> {
+        self.requests += 1;
+        let by_data = opcode.kind().is_answered_by_data();
+        let reliable = matches!(opcode.service(), Service::Rc | Service::Xrc | Service::Sr);
+        self.wants_answer += u64::from(reliable && (by_data || d.ack_req == Some(true)));
+        let span = match (opcode.service(), opcode.kind(), d.ext.reth) {
+            (Service::Rc | Service::Xrc, Kind::ReadRequest, Some(reth)) => read_span(reth.len, self.mtu).1,
+            _ => 1,
+        };
+        let size = d.payload_len.unwrap_or(0) as u32;
+        let new = Sent { psn, span, at, tries: 1, by_data, size };
+        let again = order == Some(Order::Again);
+        let cause = if again {
+            let min = self.round_trips.min().map(|t| t.as_nanos() as i64);
+            Some(self.trouble.sent_again(&new, &self.sent, min))
+        } else {
+            self.trouble.sent();
+            let grace = self.round_trips.max().map_or(0, |t| 2 * t.as_nanos() as i64).max(1_000_000);
+            // A PSN that leaps belongs to a connection that this queue pair has now.
+            if order == Some(Order::Next) && self.ended.is_some_and(|e| at.time > e.at.time + grace) {
+                self.trouble.after_end.push(at.number);
+            }
+            None
+        };
+        let points_to = d.ext.reth.map(|r| (r.va, r.rkey, r.len)).or(d.ext.atomic.map(|a| (a.va, a.rkey, 8)));
+        if let Some(place) = points_to {
+            self.trouble.asks(psn, at.number, opcode, place);
+        }
+        self.sent.push(new, again);
+        cause
+    }
+
     /// Takes an answer to a request of this direction; the round trip that it ends.
-    pub(super) fn answered(&mut self, answer: Answer, now: i64) -> Option<u64> {
-        let waited = self.sent.answered(answer, now)?;
+    pub(super) fn answered(&mut self, answer: Answer, at: At) -> Option<u64> {
+        if self.trouble.answered(answer, at) && self.ended.is_none() {
+            self.ended = Some(Ended { at, by: EndedBy::Nak });
+        }
+        let waited = self.sent.answered(answer, at.time)?;
         self.round_trips.add(waited);
         Some(waited)
     }
 }
 
-/// When a packet was seen.
+/// Where a packet is in the capture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
+    pub(super) number: u64,
     /// Nanoseconds after the capture's first packet.
     pub(super) time: i64,
 }
@@ -156,12 +231,15 @@ impl Answer {
 pub(super) struct Sent {
     pub(super) psn: Psn,
     /// PSNs that it takes, at most.
-    span: u32,
+    pub(super) span: u32,
     /// When it was last sent.
     pub(super) at: At,
     /// How often it was sent.
-    pub(super) tries: u32,
-    by_data: bool,
+    tries: u32,
+    /// Its answer carries data.
+    pub(super) by_data: bool,
+    /// Bytes of payload.
+    pub(super) size: u32,
 }
 
 impl Sent {
@@ -179,6 +257,8 @@ pub(super) struct SentWindow {
     /// The last PSN that was answered, and whether a request up to it was sent again.
     acked: Option<Psn>,
     sent_again: Option<Psn>,
+    /// The longest payload that was acknowledged.
+    pub(super) longest_acked: u32,
 }
 
 impl SentWindow {
@@ -253,8 +333,9 @@ impl SentWindow {
         if before.is_none_or(|acked| upto.is_after(acked)) {
             self.acked = Some(upto);
         }
-        let place = self.place(upto);
-        let sent = self.sent.get(place).filter(|s| s.psn == upto && s.tries == 1)?;
+        let sent = self.sent.get(self.place(upto)).filter(|s| s.psn == upto)?;
+        self.longest_acked = self.longest_acked.max(sent.size);
+        let sent = Some(sent).filter(|s| s.tries == 1)?;
         let is_new = before.is_none_or(|acked| upto.is_after(acked));
         let measures = match answer.says {
             Says::Ack => is_new && !sent.by_data,
@@ -266,5 +347,10 @@ impl SentWindow {
         // What was sent again on the way there makes it unclear which packet the answer is to.
         let unclear = self.sent_again.is_some_and(|p| !p.is_after(upto) && before.is_none_or(|b| p.is_after(b)));
         (measures && !unclear).then(|| u64::try_from(now - sent.at.time).ok()).flatten()
+    }
+
+    /// Everything up to this PSN was answered.
+    pub(super) fn acked(&self) -> Option<Psn> {
+        self.acked
     }
 }

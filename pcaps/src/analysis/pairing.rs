@@ -23,20 +23,32 @@ pub(super) fn narrow(all: &mut [Direction], open: &[usize], of: usize, answer: A
     if left.is_empty() {
         return None;
     }
-    let found = only(&left).or_else(|| only(&same_port(all, &left, of)));
+    let found = only(&left);
     all[of].candidates = Some(left);
     found
 }
 
-/// Decides what is still open at the end: a candidate that another direction got is none any more.
+/// Decides one that is still open at the end: a candidate that another direction got is none any more.
 pub(super) fn settle(all: &[Direction]) -> Option<(usize, usize)> {
-    (0..all.len()).filter(|&i| all[i].partner.is_none()).find_map(|i| {
-        let open = all[i].candidates.iter().flatten().copied().filter(|&c| all[c].partner.is_none());
-        Some((i, only(&open.collect::<Vec<_>>())?))
-    })
+    undecided(all).find_map(|i| Some((i, only(&candidates(all, i))?)))
 }
 
-/// Those that send from the same UDP port: most senders derive the port from both queue pair numbers.
+/// Pairs by UDP ports, which most senders derive from both queue pair numbers. Where one finds no partner so, ports mean
+/// something else, and another that finds one is a coincidence.
+pub(super) fn settle_by_port(all: &[Direction]) -> Vec<(usize, usize)> {
+    let found = undecided(all).map(|i| Some((i, only(&same_port(all, &candidates(all, i), i))?)));
+    found.collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+fn undecided(all: &[Direction]) -> impl Iterator<Item = usize> {
+    (0..all.len()).filter(|&i| all[i].partner.is_none() && all[i].candidates.is_some())
+}
+
+fn candidates(all: &[Direction], i: usize) -> Vec<usize> {
+    all[i].candidates.iter().flatten().copied().filter(|&c| all[c].partner.is_none()).collect()
+}
+
+/// Those that send from the same UDP port.
 fn same_port(all: &[Direction], of: &[usize], as_in: usize) -> Vec<usize> {
     of.iter().copied().filter(|&i| all[i].src_port == all[as_in].src_port).collect()
 }

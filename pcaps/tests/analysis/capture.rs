@@ -11,6 +11,8 @@ use softnic_wire::{Error, Layout, icrc};
 
 pub(crate) const SEND_MIDDLE: u8 = 0x01;
 pub(crate) const SEND_ONLY: u8 = 0x04;
+pub(crate) const WRITE_FIRST: u8 = 0x06;
+pub(crate) const WRITE_ONLY: u8 = 0x0a;
 pub(crate) const READ_REQUEST: u8 = 0x0c;
 pub(crate) const READ_FIRST: u8 = 0x0d;
 pub(crate) const ACK: u8 = 0x11;

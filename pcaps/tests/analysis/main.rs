@@ -2,3 +2,4 @@
 
 mod capture;
 mod pairing;
+mod verdicts;

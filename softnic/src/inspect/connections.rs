@@ -1,10 +1,10 @@
-//! Connections in words and in JSON.
+//! Connections in words and in JSON, verdicts in JSON.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use softnic_pcaps::analysis::{Connection, Direction, EndPoint};
+use softnic_pcaps::analysis::{Connection, Direction, EndPoint, Finding, Verdict};
 use softnic_wire::Qpn;
 
 use super::rate;
@@ -46,9 +46,29 @@ impl fmt::Display for Time {
     }
 }
 
+/// What is wrong, to programs.
+pub(super) fn verdict(v: &Verdict) -> Value {
+    let mut value = json!({
+        "name": v.finding.name(),
+        "found": v.finding.to_string(),
+        "advice": v.finding.advice(),
+        "packets": v.packets.first(),
+        "count": v.packets.count(),
+        "ends": v.connection.map(|(_, ends)| ends.map(end)),
+    });
+    if let Finding::Refused { request: Some(r), .. } = &v.finding {
+        value["request"] =
+            json!({ "n": r.number, "opcode": r.opcode.to_string(), "va": r.va, "rkey": r.rkey, "len": r.len });
+    }
+    value
+}
+
+fn end(e: EndPoint) -> Value {
+    json!({ "addr": e.addr.to_string(), "qp": e.qp.map(Qpn::value) })
+}
+
 /// What a connection is to programs.
 pub(super) fn connection(c: &Connection<'_>) -> Value {
-    let end = |e: EndPoint| json!({ "addr": e.addr.to_string(), "qp": e.qp.map(Qpn::value) });
     json!({
         "ends": c.ends.map(end),
         "paired_by": c.paired_by.map(|by| by.name()),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use softnic_pcaps::Timestamp;
-use softnic_pcaps::analysis::Connection;
+use softnic_pcaps::analysis::{Connection, Verdict};
 use softnic_pcaps::decode::{Dissection, IcrcVerdict};
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
@@ -139,6 +139,7 @@ impl Printer {
         out: &mut impl Write,
         s: &Summary,
         connections: &[Connection<'_>],
+        verdicts: &[Verdict],
     ) -> io::Result<()> {
         writeln!(out)?;
         writeln!(
@@ -188,7 +189,25 @@ impl Printer {
             )?;
             writeln!(out, "{}", self.paint(YELLOW, Remarks(flow)))?;
         }
-        self.connections(out, connections)
+        self.connections(out, connections)?;
+        self.verdicts(out, verdicts)
+    }
+
+    /// What is wrong, with the packets that show it and what to do about it.
+    fn verdicts(&self, out: &mut impl Write, verdicts: &[Verdict]) -> io::Result<()> {
+        if verdicts.is_empty() {
+            return writeln!(out, "\nno verdicts: nothing in the capture looks wrong");
+        }
+        writeln!(out, "\nverdicts")?;
+        for v in verdicts {
+            let name = self.paint(RED, v.finding.name());
+            writeln!(out, "  {name}: {} ({})", v.finding, v.packets)?;
+            if let Some((_, [a, b])) = v.connection {
+                writeln!(out, "    in {a} <-> {b}")?;
+            }
+            writeln!(out, "    {}", v.finding.advice())?;
+        }
+        Ok(())
     }
 
     /// Each connection, and what went each way.

@@ -44,6 +44,8 @@ fn a_lost_packet_and_its_recovery() {
             "    > 21 packets, 3 sent again, 18432 bytes of payload, 44.806 Mbit/s, \
              round trip min 289.0us median 289.0us p99 626.0us of 2",
             "    < 4 packets",
+            "",
+            "no verdicts: nothing in the capture looks wrong",
         ]
     );
     assert!(!out.stdout.contains('\x1b'), "no colour into a pipe");
@@ -88,6 +90,25 @@ fn one_queue_pair_in_decimal_and_in_hex() {
     assert_eq!(peer.stdout, hex.stdout);
     let none = run(inspect().args(["--qp", "5"]).arg(&file)).well();
     assert_eq!(none.stdout, "\n0 RoCE packets in 35 frames (0 of other protocols, 0 fragments, 0 not decoded)\n");
+}
+
+#[test]
+fn verdicts_say_which_packets_and_what_to_do() {
+    let out = run(inspect().arg(corpus("rc_access_err_nak.pcap"))).well();
+    let lines = out.lines();
+    let at = lines.iter().position(|l| *l == "verdicts").unwrap();
+    assert_eq!(
+        lines[at + 1],
+        "  access-error: the responder refused a request: remote access error; packet 1 is the RC_RDMA_WRITE_FIRST of 3072 \
+         bytes at address 0x7effa6b5d000 with rkey 0x0000dead (packets 1, 4)"
+    );
+    assert!(lines[at + 2].starts_with("    in 10.33.0.1 qp 0x0000"), "{}", lines[at + 2]);
+    assert!(lines[at + 3].starts_with("    Compare rkey, address and length"), "{}", lines[at + 3]);
+    let json = run(inspect().arg("--json").arg(corpus("rc_access_err_nak.pcap"))).well();
+    let last: serde_json::Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
+    let first = &last["summary"]["verdicts"][0];
+    assert_eq!((&first["name"], &first["request"]["rkey"]), (&"access-error".into(), &0xdead.into()));
+    assert_eq!((&first["packets"], &first["count"]), (&serde_json::json!([1, 4]), &2.into()));
 }
 
 #[test]
