@@ -74,7 +74,9 @@ impl Printer {
         write!(out, "{number:>5} {} ", self.paint(GREY, format_args!("{text:>11}")))
     }
 
-    pub(super) fn packet(&mut self, out: &mut impl Write, s: &Shown<'_>) -> io::Result<()> {
+    /// A packet; times are printed from the capture's `first` packet on.
+    pub(super) fn packet(&mut self, out: &mut impl Write, s: &Shown<'_>, first: Timestamp) -> io::Result<()> {
+        self.start.get_or_insert(first);
         self.stamp(out, s.number, s.time)?;
         let p = s.packet;
         if p.layout.carrier == Carrier::RoceV1 {

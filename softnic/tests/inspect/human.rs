@@ -112,6 +112,39 @@ fn verdicts_say_which_packets_and_what_to_do() {
 }
 
 #[test]
+fn filters_choose_packets() {
+    let file = corpus("loss_send_middle_nak.pcap");
+    let shown = |arguments: &[&str]| numbers(&run(inspect().args(arguments).arg(&file)).well());
+    assert_eq!(shown(&["--opcode", "nak"]), [7]);
+    assert_eq!(shown(&["--opcode", "ACK", "--opcode", "rc-send-first"]), [1, 7, 11, 12, 18, 24, 25]);
+    assert!(shown(&["--opcode", "cnp"]).is_empty());
+    assert_eq!(shown(&["--time", "748us..1948us"]), [7, 8, 9, 10]);
+    assert_eq!(shown(&["--opcode", "send", "-c", "2"]), [1, 2]);
+    assert!(shown(&["--summary"]).is_empty());
+    assert!(shown(&["--problems"]).is_empty(), "there is none");
+    assert_eq!(numbers(&run(inspect().arg("--problems").arg(corpus("loss_final_ack.pcap"))).well()), [21]);
+    // The summary is of what was chosen; connections and verdicts are of all.
+    let out = run(inspect().args(["--opcode", "nak"]).arg(&file)).well();
+    assert!(out.stdout.contains("\n1 RoCE packets in 25 frames ") && out.stdout.contains("    > 21 packets, "));
+    let summary = run(inspect().arg("--summary").arg(&file)).well();
+    let all = run(inspect().arg(&file)).well();
+    assert_eq!(summary.lines(), all.lines()[25..]);
+}
+
+#[test]
+fn filters_that_cannot_be() {
+    let fails = |arguments: &[&str], words: &str| {
+        let out = run(inspect().args(arguments).arg(corpus("rc_atomic.pcap")));
+        assert!(out.code == Some(2) && out.stderr.contains(words), "{arguments:?}: {}", out.stderr);
+    };
+    fails(&["--opcode", "wrote"], "write the beginning of an opcode");
+    fails(&["--time", "5"], "write FROM..TO");
+    fails(&["--summary", "-c", "1"], "cannot be used with");
+    run_with_input(&["--problems"], &[])
+        .failed_with("--problems reads the capture twice: it needs a file, not standard input");
+}
+
+#[test]
 fn of_a_pipe_both_directions_are_shown_once_they_are_paired() {
     let capture = std::fs::read(corpus("loss_send_middle_nak.pcap")).unwrap();
     let out = run_with_input(&["--qp", "0x7c"], &capture).well();
