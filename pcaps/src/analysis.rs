@@ -51,6 +51,8 @@ pub use round_trips::RoundTrips;
 use trouble::Ended;
 pub use verdict::{EndedBy, Finding, MtuMismatch, RefusedRequest, Verdict};
 
+/// No time is further from the first packet's, in nanoseconds: sums and differences of such times do not overflow.
+const LONGEST: i128 = 1 << 59;
 /// Senders whose ICRCs are counted each by itself.
 const SENDERS: usize = 4096;
 
@@ -186,7 +188,8 @@ impl Analysis {
         order: Option<Order>,
     ) -> Option<PacketEvent> {
         let start = *self.start.get_or_insert(time);
-        let at = At { number, time: (time.nanos() - start.nanos()) as i64 };
+        let after = (time.nanos() - start.nanos()).clamp(-LONGEST, LONGEST);
+        let at = At { number, time: after as i64 };
         self.end = self.end.max(at.time);
         self.check_icrc(d, number);
         // A damaged packet may name any queue pair; where all ICRCs are wrong, it is the capture and not the packets.

@@ -119,7 +119,7 @@ impl Direction {
     /// A packet that is not the last of its message has the length of the path MTU.
     fn full(&mut self, size: u32, number: u64) {
         match self.mtu {
-            Some(mtu) if mtu.bytes() as u32 != size && size > 0 => self.uneven = self.uneven.or(Some((number, size))),
+            Some(mtu) if mtu.bytes() != size && size > 0 => self.uneven = self.uneven.or(Some((number, size))),
             Some(_) => {}
             None => {
                 self.mtu = PathMtu::from_bytes(size);

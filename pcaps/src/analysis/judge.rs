@@ -128,7 +128,7 @@ fn mtu(
     stuck: Option<u32>,
     say: &mut impl FnMut(Finding, Packets),
 ) {
-    let bytes = |m: PathMtu| m.bytes() as u32;
+    let bytes = PathMtu::bytes;
     let one = |number: Option<u64>| number.into_iter().collect::<Packets>();
     let own = d.mtu.map(bytes);
     if let (Some(own), Some((number, other))) = (own, d.uneven) {
