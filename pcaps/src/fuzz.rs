@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use softnic_wire::auth::TRAILER_LEN;
 use softnic_wire::{bth, icrc};
 
+use crate::analysis::Analysis;
 use crate::decode::{Decoder, Dissection, IcrcVerdict};
 use crate::link::Payload;
 use crate::sack::{self, Sack};
@@ -19,6 +20,7 @@ pub fn fuzz_reader(data: &[u8]) {
 /// Number, time, captured and original length of every packet, then how it ended.
 fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     let (mut frames, mut decoder, mut summary) = (Vec::new(), Decoder::default(), Summary::default());
+    let mut analysis = Analysis::default();
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
         Err(e) => return (frames, e.to_string()),
@@ -26,11 +28,12 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
     loop {
         match reader.next_frame() {
             Ok(Some(f)) => {
-                look(&f, &mut decoder, &mut summary);
+                look(&f, &mut decoder, &mut summary, &mut analysis);
                 frames.push((f.number, f.time, f.data.len(), f.original_len));
             }
             Ok(None) => {
                 assert_eq!(summary.frames, frames.len() as u64);
+                judge(&mut analysis, summary.frames);
                 assert!(summary.seconds() >= 0.0 && summary.bits_per_second() >= 0.0);
                 return (frames, String::new());
             }
@@ -43,7 +46,7 @@ fn read_all(source: impl Read) -> (Vec<(u64, Timestamp, usize, u32)>, String) {
 }
 
 /// Decodes a frame as `softnic inspect` does.
-fn look(frame: &Frame<'_>, decoder: &mut Decoder, summary: &mut Summary) {
+fn look(frame: &Frame<'_>, decoder: &mut Decoder, summary: &mut Summary, analysis: &mut Analysis) {
     let decoded = match link::payload(frame.link, frame.data) {
         Ok(Payload::Ethernet(data)) => decoder.decode_ethernet(data),
         Ok(Payload::Network { ethertype, offset }) => decoder.decode_network(frame.data, ethertype, offset),
@@ -53,9 +56,22 @@ fn look(frame: &Frame<'_>, decoder: &mut Decoder, summary: &mut Summary) {
     match decoded {
         Ok(d) => {
             check_packet(frame.data, &d);
-            summary.add(&d, frame.time.nanos(), frame.original_len);
+            let order = summary.add(&d, frame.time.nanos(), frame.original_len);
+            analysis.add(frame.number, frame.time, &d, order);
         }
         Err(e) => summary.add_other(&e),
+    }
+}
+
+/// Asks for everything that was found; a verdict names packets of the capture.
+fn judge(analysis: &mut Analysis, frames: u64) {
+    analysis.finish();
+    for c in analysis.connections() {
+        let _ = format!("{c} {:?}", c.directions.map(|d| d.and_then(|d| d.round_trips.quantile(0.99))));
+    }
+    for v in analysis.verdicts() {
+        let _ = format!("{} {} {}", v.finding, v.packets, v.finding.advice());
+        assert!(v.packets.count() > 0 && v.packets.count() <= 2 * frames + 2, "{v:?}");
     }
 }
 

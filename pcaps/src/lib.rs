@@ -5,6 +5,7 @@
 //! the network layer of a frame begins. No input makes any of them panic.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 mod authenticated;
 pub mod decode;
 mod error;

@@ -1,5 +1,7 @@
 //! `softnic inspect`: what is in a capture, packet by packet and added up.
 
+mod connections;
+mod filter;
 mod human;
 mod json;
 mod mad;
@@ -10,6 +12,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
+use softnic_pcaps::analysis::Analysis;
 use softnic_pcaps::decode::{Decoder, Dissection};
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
@@ -17,19 +20,42 @@ use softnic_pcaps::{Frame, LinkType, Payload, Reader, Timestamp};
 use softnic_wire::{Error, Qpn};
 
 use crate::Common;
+use filter::{Filter, OpcodeName, TimeSpan};
 
-/// Show the RoCE packets of a capture, check every ICRC, and sum up per queue pair
+/// Show the RoCE packets of a capture, check every ICRC, pair connections, and say what is wrong with each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic inspect pcaps/corpus/loss_send_middle_nak.pcap
+  softnic inspect --summary pcaps/corpus/rc_rnr_nak.pcap
+  softnic inspect --problems pcaps/corpus/rc_access_err_nak.pcap
+  softnic inspect --opcode nak --opcode cnp pcaps/corpus/loss_send_middle_nak.pcap
+  softnic inspect --time 1ms..2ms -c 5 pcaps/corpus/loss_send_middle_nak.pcap
+  softnic inspect --qp 0x7c pcaps/corpus/loss_send_middle_nak.pcap
   softnic inspect --json capture.pcapng | jq 'select(.icrc == \"bad\")'
   tcpdump --immediate-mode -U -w - udp port 4791 | softnic inspect -")]
 pub(crate) struct Args {
     /// A pcap or pcapng file, or - for standard input
     file: String,
-    /// Only packets to this queue pair (or, for UD, also from it); decimal or 0x…; may be given more than once
+    /// Only the connections of this queue pair, both directions (of a pipe, from the packet on that pairs them), and
+    /// datagrams to it or from it; decimal or 0x…; may be given more than once
     #[arg(long, value_name = "N", value_parser = parse_qp)]
     qp: Vec<Qpn>,
+    /// Only packets whose opcode begins so, with or without RC and RDMA, in any case (write, read-req, rc-send-last, ack, cnp);
+    /// nak and rnr for those acknowledgements; may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = OpcodeName::parse)]
+    opcode: Vec<OpcodeName>,
+    /// Only packets of this time after the first packet, as in 10ms..1.5s, 2s.. or ..500us
+    #[arg(long, value_name = "FROM..TO", value_parser = TimeSpan::parse)]
+    time: Option<TimeSpan>,
+    /// Only the packets that a verdict names; reads the capture twice, so not from standard input
+    #[arg(long)]
+    problems: bool,
+    /// No packets: the summary, connections and verdicts alone
+    #[arg(long, conflicts_with = "count")]
+    summary: bool,
+    /// Stop after this many packets were shown; the summary is of what was read until then
+    #[arg(short, value_name = "N")]
+    count: Option<u64>,
 }
 
 fn parse_qp(s: &str) -> Result<Qpn, String> {
@@ -55,31 +81,52 @@ type ReadEnd = Option<softnic_pcaps::Error>;
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let live = args.file == "-";
     let stdout = io::stdout();
+    if args.problems && live {
+        return Err("--problems reads the capture twice: it needs a file, not standard input".into());
+    }
     let mut view = View {
-        qps: &args.qp,
+        filter: Filter { qps: &args.qp, opcodes: &args.opcode, time: args.time, named: None },
         output: if common.json {
             Output::Json(json::Printer)
         } else {
             Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal())))
         },
-        decoder: Decoder::default(),
-        summary: Summary::default(),
+        followed: Followed::default(),
+        survey: None,
+        selected: None,
+        first: None,
+        quiet: args.summary,
+        left: args.count.unwrap_or(u64::MAX),
         unsupported: None,
         out: BufWriter::with_capacity(1 << 16, stdout.lock()),
         flush_each: live || stdout.is_terminal(),
     };
+    if args.count == Some(0) {
+        return Err("-c needs at least one packet".into());
+    }
+    view.selected = (args.problems || !view.filter.is_open()).then(Summary::default);
     let shown = if live {
         follow(&mut view)
     } else {
-        let file = File::open(&args.file).map_err(|e| format!("{}: {e}", args.file))?;
-        if file.metadata().is_ok_and(|m| m.is_dir()) {
-            return Err(format!("{}: is a directory, not a capture", args.file));
+        // Which connection a packet is of may be known only by a later one.
+        if !args.qp.is_empty() || args.problems {
+            let mut first = Followed::default();
+            let _ = read_all(open(&args.file)?, |frame| {
+                let _ = first.take(frame);
+                Ok(true)
+            });
+            first.analysis.finish();
+            if args.problems {
+                let verdicts = first.analysis.verdicts();
+                view.filter.named = Some(verdicts.iter().flat_map(|v| v.packets.first()).copied().collect());
+            }
+            view.survey = Some(first.analysis);
         }
-        read_all(file, |frame| view.show(frame))
+        read_all(open(&args.file)?, |frame| view.show(frame))
     };
     // Where not one frame could be read, a summary of nothing would only hide the reason.
     let summed_up = shown.and_then(|end| match &end {
-        Some(_) if view.summary.frames == 0 => Ok(end),
+        Some(_) if view.followed.summary.frames == 0 => Ok(end),
         _ => view.finish().map(|()| end),
     });
     let end = match summed_up {
@@ -97,19 +144,31 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
 }
 
+fn open(path: &str) -> Result<File, String> {
+    let file = File::open(path).map_err(|e| format!("{path}: {e}"))?;
+    match file.metadata() {
+        Ok(m) if m.is_dir() => Err(format!("{path}: is a directory, not a capture")),
+        _ => Ok(file),
+    }
+}
+
 fn colour_wanted(terminal: bool) -> bool {
     crate::colour::wanted(terminal)
 }
 
-/// Reads a capture to its end; the outer error is the output's.
-fn read_all(source: impl Read, mut show: impl FnMut(&Frame<'_>) -> io::Result<()>) -> io::Result<ReadEnd> {
+/// Reads a capture to its end, or until `show` says that it is enough; the outer error is the output's.
+fn read_all(source: impl Read, mut show: impl FnMut(&Frame<'_>) -> io::Result<bool>) -> io::Result<ReadEnd> {
     let mut reader = match Reader::new(source) {
         Ok(reader) => reader,
         Err(e) => return Ok(Some(e)),
     };
     loop {
         match reader.next_frame() {
-            Ok(Some(frame)) => show(&frame)?,
+            Ok(Some(frame)) => {
+                if !show(&frame)? {
+                    return Ok(None);
+                }
+            }
             Ok(None) => return Ok(None),
             Err(e) => return Ok(Some(e)),
         }
@@ -145,7 +204,7 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
                 data: f.data.to_vec(),
                 original_len: f.original_len,
             };
-            tx.send(frame).map_err(|_| io::ErrorKind::BrokenPipe.into())
+            tx.send(frame).map(|()| true).map_err(|_| io::ErrorKind::BrokenPipe.into())
         });
         let _ = tx.send(Event::End(end.unwrap_or(None)));
     });
@@ -155,7 +214,9 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
         }
         match event {
             Event::Frame { number, time, link, data, original_len } => {
-                view.show(&Frame { number, time, link, data: &data, original_len })?;
+                if !view.show(&Frame { number, time, link, data: &data, original_len })? {
+                    return Ok(None);
+                }
             }
             Event::End(end) => return Ok(end),
             Event::Interrupted => return Ok(None),
@@ -164,12 +225,62 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
     Ok(None)
 }
 
-/// One run over a capture.
-struct View<'a, W: Write> {
-    qps: &'a [Qpn],
-    output: Output,
+/// What is followed through all packets of a capture, shown or not.
+#[derive(Default)]
+struct Followed {
     decoder: Decoder,
     summary: Summary,
+    analysis: Analysis,
+}
+
+/// Why a frame is not shown as a packet.
+enum NotShown {
+    Undecoded(Error),
+    LinkType(LinkType),
+}
+
+impl Followed {
+    fn take<'a>(&mut self, frame: &Frame<'a>) -> Result<(Dissection<'a>, Option<Order>), NotShown> {
+        let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
+            Ok(Payload::Ethernet(data)) => self.decoder.decode_ethernet(data),
+            Ok(Payload::Network { ethertype, offset }) => self.decoder.decode_network(frame.data, ethertype, offset),
+            Ok(Payload::Unsupported(link)) => {
+                self.summary.add_other(&UNKNOWN_LINK);
+                return Err(NotShown::LinkType(link));
+            }
+            Err(e) => Err(e),
+        };
+        match decoded {
+            Ok(packet) => {
+                let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
+                self.analysis.add(frame.number, frame.time, &packet, order);
+                Ok((packet, order))
+            }
+            Err(why) => {
+                self.summary.add_other(&why);
+                Err(NotShown::Undecoded(why))
+            }
+        }
+    }
+}
+
+const UNKNOWN_LINK: Error = Error::Malformed { what: "frame", why: "its link type is not understood" };
+
+/// One run over a capture.
+struct View<'a, W: Write> {
+    filter: Filter<'a>,
+    output: Output,
+    followed: Followed,
+    /// What a first run over the capture found, where there was one.
+    survey: Option<Analysis>,
+    /// Of the packets that are shown, where not all are.
+    selected: Option<Summary>,
+    /// Time of the first RoCE packet.
+    first: Option<Timestamp>,
+    /// No packet is shown.
+    quiet: bool,
+    /// How many packets may still be shown.
+    left: u64,
     unsupported: Option<LinkType>,
     out: W,
     flush_each: bool,
@@ -184,34 +295,44 @@ struct Shown<'a> {
 }
 
 impl<W: Write> View<'_, W> {
-    fn show(&mut self, frame: &Frame<'_>) -> io::Result<()> {
-        let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
-            Ok(Payload::Ethernet(data)) => self.decoder.decode_ethernet(data),
-            Ok(Payload::Network { ethertype, offset }) => self.decoder.decode_network(frame.data, ethertype, offset),
-            Ok(Payload::Unsupported(link)) => {
-                self.unsupported = Some(link);
-                Err(Error::Malformed { what: "frame", why: "its link type is not understood" })
+    /// Shows a frame, if it is asked for; whether there is to be another one.
+    fn show(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
+        let (packet, order) = match self.followed.take(frame) {
+            Ok(taken) => taken,
+            Err(not_shown) => {
+                let why = match not_shown {
+                    NotShown::Undecoded(why) => why,
+                    NotShown::LinkType(link) => {
+                        self.unsupported = Some(link);
+                        UNKNOWN_LINK
+                    }
+                };
+                if let Some(selected) = &mut self.selected {
+                    selected.add_other(&why);
+                }
+                return self.show_other(frame, &why).map(|()| true);
             }
-            Err(e) => Err(e),
         };
-        let packet = match decoded {
-            Ok(packet) => packet,
-            Err(why) => {
-                self.summary.add_other(&why);
-                return self.show_other(frame, &why);
+        let first = *self.first.get_or_insert(frame.time);
+        let analysis = self.survey.as_ref().unwrap_or(&self.followed.analysis);
+        let wanted = self.filter.takes(&packet, frame.number, filter::since(first, frame.time), analysis);
+        if let Some(selected) = &mut self.selected {
+            if !wanted {
+                selected.skip();
+                return Ok(true);
             }
-        };
-        if !self.is_wanted(&packet) {
-            self.summary.skip();
-            return Ok(());
+            selected.add(&packet, frame.time.nanos(), frame.original_len);
         }
-        let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
+        if self.quiet {
+            return Ok(true);
+        }
         let shown = Shown { number: frame.number, time: frame.time, packet: &packet, order };
         match &mut self.output {
-            Output::Human(p) => p.packet(&mut self.out, &shown)?,
+            Output::Human(p) => p.packet(&mut self.out, &shown, first)?,
             Output::Json(p) => p.packet(&mut self.out, &shown)?,
         }
-        self.flush_live()
+        self.left -= 1;
+        self.flush_live().map(|()| self.left > 0)
     }
 
     /// Whoever follows a capture sees each line at once.
@@ -219,15 +340,10 @@ impl<W: Write> View<'_, W> {
         if self.flush_each { self.out.flush() } else { Ok(()) }
     }
 
-    fn is_wanted(&self, packet: &Dissection<'_>) -> bool {
-        let any_of = |qp: Option<Qpn>| qp.is_some_and(|q| self.qps.contains(&q));
-        self.qps.is_empty() || any_of(packet.dest_qp) || any_of(packet.ext.deth.map(|d| d.src_qp))
-    }
-
     /// Frames that are no RoCE packets are counted; those that might have been one are shown to people.
     fn show_other(&mut self, frame: &Frame<'_>, why: &Error) -> io::Result<()> {
         match &mut self.output {
-            Output::Human(p) if !matches!(why, Error::NotRoce(_)) && self.qps.is_empty() => {
+            Output::Human(p) if !matches!(why, Error::NotRoce(_)) && self.selected.is_none() && !self.quiet => {
                 p.other(&mut self.out, frame.number, frame.time, why)?;
                 self.flush_live()
             }
@@ -236,10 +352,24 @@ impl<W: Write> View<'_, W> {
     }
 
     fn finish(&mut self) -> io::Result<()> {
+        self.followed.analysis.finish();
+        let summary = self.selected.as_ref().unwrap_or(&self.followed.summary);
+        let mut connections = self.followed.analysis.connections();
+        connections.retain(|c| self.filter.is_of(&c.ends));
+        let mut verdicts = self.followed.analysis.verdicts();
+        verdicts.retain(|v| v.connection.is_none_or(|(_, ends)| self.filter.is_of(&ends)));
         match &mut self.output {
-            Output::Human(p) => p.summary(&mut self.out, &self.summary)?,
-            Output::Json(p) => p.summary(&mut self.out, &self.summary)?,
+            Output::Human(p) => p.summary(&mut self.out, summary, &connections, &verdicts)?,
+            Output::Json(p) => p.summary(&mut self.out, summary, &connections, &verdicts)?,
         }
         self.out.flush()
+    }
+}
+
+fn rate(bits: f64) -> String {
+    match bits {
+        b if b >= 1e9 => format!("{:.3} Gbit/s", b / 1e9),
+        b if b >= 1e6 => format!("{:.3} Mbit/s", b / 1e6),
+        b => format!("{:.3} kbit/s", b / 1e3),
     }
 }

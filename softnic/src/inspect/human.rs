@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use softnic_pcaps::Timestamp;
+use softnic_pcaps::analysis::{Connection, Verdict};
 use softnic_pcaps::decode::{Dissection, IcrcVerdict};
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
@@ -11,8 +12,9 @@ use softnic_pcaps::summary::{Flow, Summary};
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::{Carrier, Error, ExtHeaders, Opcode};
 
-use super::Shown;
+use super::connections::DirectionLine;
 use super::mad::mad_line;
+use super::{Shown, rate};
 
 const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
@@ -72,7 +74,9 @@ impl Printer {
         write!(out, "{number:>5} {} ", self.paint(GREY, format_args!("{text:>11}")))
     }
 
-    pub(super) fn packet(&mut self, out: &mut impl Write, s: &Shown<'_>) -> io::Result<()> {
+    /// A packet; times are printed from the capture's `first` packet on.
+    pub(super) fn packet(&mut self, out: &mut impl Write, s: &Shown<'_>, first: Timestamp) -> io::Result<()> {
+        self.start.get_or_insert(first);
         self.stamp(out, s.number, s.time)?;
         let p = s.packet;
         if p.layout.carrier == Carrier::RoceV1 {
@@ -132,7 +136,13 @@ impl Printer {
         writeln!(out, "{}", self.paint(GREY, format_args!("not decoded: {why}")))
     }
 
-    pub(super) fn summary(&mut self, out: &mut impl Write, s: &Summary) -> io::Result<()> {
+    pub(super) fn summary(
+        &mut self,
+        out: &mut impl Write,
+        s: &Summary,
+        connections: &[Connection<'_>],
+        verdicts: &[Verdict],
+    ) -> io::Result<()> {
         writeln!(out)?;
         writeln!(
             out,
@@ -181,6 +191,45 @@ impl Printer {
             )?;
             writeln!(out, "{}", self.paint(YELLOW, Remarks(flow)))?;
         }
+        self.connections(out, connections)?;
+        self.verdicts(out, verdicts)
+    }
+
+    /// What is wrong, with the packets that show it and what to do about it.
+    fn verdicts(&self, out: &mut impl Write, verdicts: &[Verdict]) -> io::Result<()> {
+        if verdicts.is_empty() {
+            return writeln!(out, "\nno verdicts: nothing in the capture looks wrong");
+        }
+        writeln!(out, "\nverdicts")?;
+        for v in verdicts {
+            let name = self.paint(RED, v.finding.name());
+            writeln!(out, "  {name}: {} ({})", v.finding, v.packets)?;
+            if let Some((_, [a, b])) = v.connection {
+                writeln!(out, "    in {a} <-> {b}")?;
+            }
+            writeln!(out, "    {}", v.finding.advice())?;
+        }
+        Ok(())
+    }
+
+    /// Each connection, and what went each way.
+    fn connections(&self, out: &mut impl Write, connections: &[Connection<'_>]) -> io::Result<()> {
+        if connections.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nconnections")?;
+        for c in connections {
+            write!(out, "  {}", self.paint(BOLD, c))?;
+            match c.paired_by {
+                Some(by) => writeln!(out, " (paired by {by})")?,
+                None => writeln!(out)?,
+            }
+            for (way, direction) in [">", "<"].iter().zip(c.directions) {
+                if let Some(d) = direction.filter(|d| d.packets > 0) {
+                    writeln!(out, "    {way} {}", DirectionLine(d))?;
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -212,13 +261,5 @@ impl fmt::Display for Remarks<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn rate(bits: f64) -> String {
-    match bits {
-        b if b >= 1e9 => format!("{:.3} Gbit/s", b / 1e9),
-        b if b >= 1e6 => format!("{:.3} Mbit/s", b / 1e6),
-        b => format!("{:.3} kbit/s", b / 1e3),
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use softnic_pcaps::analysis::{Connection, Verdict};
 use softnic_pcaps::decode::Dissection;
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
@@ -19,6 +20,7 @@ use softnic_wire::sr::SrSettings;
 use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::Shown;
+use super::connections::{connection, verdict};
 use super::mad::{cm_message, negotiation};
 
 pub(super) struct Printer;
@@ -87,7 +89,13 @@ impl Printer {
         writeln!(out)
     }
 
-    pub(super) fn summary(&mut self, out: &mut impl Write, s: &Summary) -> io::Result<()> {
+    pub(super) fn summary(
+        &mut self,
+        out: &mut impl Write,
+        s: &Summary,
+        connections: &[Connection<'_>],
+        verdicts: &[Verdict],
+    ) -> io::Result<()> {
         let opcodes: Map<String, Value> =
             s.opcodes.iter().map(|(&op, &n)| (Opcode(op).to_string(), n.into())).collect();
         let flows: Vec<Value> = s.flows.iter().map(|(k, f)| flow(k, f)).collect();
@@ -109,6 +117,8 @@ impl Printer {
             "seconds": s.seconds(),
             "rate_gbps": s.bits_per_second() / 1e9,
             "qps": flows,
+            "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>(),
+            "connections": connections.iter().map(connection).collect::<Vec<_>>(),
         }});
         serde_json::to_writer(&mut *out, &line)?;
         writeln!(out)

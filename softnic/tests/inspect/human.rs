@@ -2,7 +2,7 @@
 
 use softnic_pcaps::LinkType;
 
-use super::program::{corpus, ethernet, frames, inspect, pcap, run, run_with_input};
+use super::program::{Run, corpus, ethernet, frames, inspect, pcap, run, run_with_input};
 
 #[test]
 fn a_lost_packet_and_its_recovery() {
@@ -38,6 +38,14 @@ fn a_lost_packet_and_its_recovery() {
             "  packets        bytes retrans out-seq   NAK   RNR  flow",
             "       21        21504       3       0     0     0  10.33.0.1 > 10.33.0.2 qp 0x000075",
             "        4            0       0       0     1     0  10.33.0.2 > 10.33.0.1 qp 0x00007c  1 nak psn sequence error",
+            "",
+            "connections",
+            "  10.33.0.1 qp 0x00007c <-> 10.33.0.2 qp 0x000075 (paired by answers)",
+            "    > 21 packets, 3 sent again, 18432 bytes of payload, 44.806 Mbit/s, \
+             round trip min 289.0us median 289.0us p99 626.0us of 2",
+            "    < 4 packets",
+            "",
+            "no verdicts: nothing in the capture looks wrong",
         ]
     );
     assert!(!out.stdout.contains('\x1b'), "no colour into a pipe");
@@ -62,19 +70,85 @@ fn headers_of_every_kind_have_their_words() {
     shows("cm_rping_ipv6.pcap", ", CM REQ comm_id 0xc60377e4 ");
 }
 
+/// Numbers of the packets that are shown.
+fn numbers(out: &Run) -> Vec<u64> {
+    out.packets().iter().map(|l| l.split_whitespace().next().unwrap().parse().unwrap()).collect()
+}
+
 #[test]
 fn one_queue_pair_in_decimal_and_in_hex() {
-    let file = corpus("loss_send_middle_nak.pcap");
-    let hex = run(inspect().args(["--qp", "0x7c"]).arg(&file)).well();
-    let decimal = run(inspect().args(["--qp", "124"]).arg(&file)).well();
+    let file = corpus("interop_many_qps_rxe.pcap");
+    let hex = run(inspect().args(["--qp", "0x33"]).arg(&file)).well();
+    let decimal = run(inspect().args(["--qp", "51"]).arg(&file)).well();
     assert_eq!(hex.stdout, decimal.stdout);
-    let numbers: Vec<_> = hex.packets().iter().map(|l| l.split_whitespace().next().unwrap().to_owned()).collect();
-    assert_eq!(numbers, ["7", "11", "24", "25"], "frames keep their numbers");
-    assert!(hex.stdout.contains("\n4 RoCE packets in 25 frames "), "{}", hex.stdout);
-    let both = run(inspect().args(["--qp", "0x7C", "--qp", "117"]).arg(&file)).well();
-    assert_eq!(both.stdout, run(inspect().arg(&file)).well().stdout);
+    let to = |qp: &str| hex.packets().iter().filter(|l| l.contains(&format!(" qp {qp} "))).count();
+    assert_eq!((to("0x000033"), to("0xc7147d"), hex.packets().len()), (2, 5, 7), "both directions\n{}", hex.stdout);
+    assert!(numbers(&hex).iter().any(|n| *n > 7), "frames keep their numbers");
+    assert!(hex.stdout.contains("\n7 RoCE packets in 35 frames "), "{}", hex.stdout);
+    assert_eq!(hex.stdout.matches(" <-> ").count(), 1, "{}", hex.stdout);
+    let peer = run(inspect().args(["--qp", "0xc7147d"]).arg(&file)).well();
+    assert_eq!(peer.stdout, hex.stdout);
     let none = run(inspect().args(["--qp", "5"]).arg(&file)).well();
-    assert_eq!(none.stdout, "\n0 RoCE packets in 25 frames (0 of other protocols, 0 fragments, 0 not decoded)\n");
+    assert_eq!(none.stdout, "\n0 RoCE packets in 35 frames (0 of other protocols, 0 fragments, 0 not decoded)\n");
+}
+
+#[test]
+fn verdicts_say_which_packets_and_what_to_do() {
+    let out = run(inspect().arg(corpus("rc_access_err_nak.pcap"))).well();
+    let lines = out.lines();
+    let at = lines.iter().position(|l| *l == "verdicts").unwrap();
+    assert_eq!(
+        lines[at + 1],
+        "  access-error: the responder refused a request: remote access error; packet 1 is the RC_RDMA_WRITE_FIRST of 3072 \
+         bytes at address 0x7effa6b5d000 with rkey 0x0000dead (packets 1, 4)"
+    );
+    assert!(lines[at + 2].starts_with("    in 10.33.0.1 qp 0x0000"), "{}", lines[at + 2]);
+    assert!(lines[at + 3].starts_with("    Compare rkey, address and length"), "{}", lines[at + 3]);
+    let json = run(inspect().arg("--json").arg(corpus("rc_access_err_nak.pcap"))).well();
+    let last: serde_json::Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
+    let first = &last["summary"]["verdicts"][0];
+    assert_eq!((&first["name"], &first["request"]["rkey"]), (&"access-error".into(), &0xdead.into()));
+    assert_eq!((&first["packets"], &first["count"]), (&serde_json::json!([1, 4]), &2.into()));
+}
+
+#[test]
+fn filters_choose_packets() {
+    let file = corpus("loss_send_middle_nak.pcap");
+    let shown = |arguments: &[&str]| numbers(&run(inspect().args(arguments).arg(&file)).well());
+    assert_eq!(shown(&["--opcode", "nak"]), [7]);
+    assert_eq!(shown(&["--opcode", "ACK", "--opcode", "rc-send-first"]), [1, 7, 11, 12, 18, 24, 25]);
+    assert!(shown(&["--opcode", "cnp"]).is_empty());
+    assert_eq!(shown(&["--time", "748us..1948us"]), [7, 8, 9, 10]);
+    assert_eq!(shown(&["--opcode", "send", "-c", "2"]), [1, 2]);
+    assert!(shown(&["--summary"]).is_empty());
+    assert!(shown(&["--problems"]).is_empty(), "there is none");
+    assert_eq!(numbers(&run(inspect().arg("--problems").arg(corpus("loss_final_ack.pcap"))).well()), [21]);
+    // The summary is of what was chosen; connections and verdicts are of all.
+    let out = run(inspect().args(["--opcode", "nak"]).arg(&file)).well();
+    assert!(out.stdout.contains("\n1 RoCE packets in 25 frames ") && out.stdout.contains("    > 21 packets, "));
+    let summary = run(inspect().arg("--summary").arg(&file)).well();
+    let all = run(inspect().arg(&file)).well();
+    assert_eq!(summary.lines(), all.lines()[25..]);
+}
+
+#[test]
+fn filters_that_cannot_be() {
+    let fails = |arguments: &[&str], words: &str| {
+        let out = run(inspect().args(arguments).arg(corpus("rc_atomic.pcap")));
+        assert!(out.code == Some(2) && out.stderr.contains(words), "{arguments:?}: {}", out.stderr);
+    };
+    fails(&["--opcode", "wrote"], "write the beginning of an opcode");
+    fails(&["--time", "5"], "write FROM..TO");
+    fails(&["--summary", "-c", "1"], "cannot be used with");
+    run_with_input(&["--problems"], &[])
+        .failed_with("--problems reads the capture twice: it needs a file, not standard input");
+}
+
+#[test]
+fn of_a_pipe_both_directions_are_shown_once_they_are_paired() {
+    let capture = std::fs::read(corpus("loss_send_middle_nak.pcap")).unwrap();
+    let out = run_with_input(&["--qp", "0x7c"], &capture).well();
+    assert_eq!(numbers(&out), (7..=25).collect::<Vec<_>>(), "packet 7 is the first answer");
 }
 
 #[test]

@@ -200,6 +200,17 @@ fn the_summary() {
     assert_eq!(s["qps"][0]["dest_qp"], 117);
     assert_eq!(s["qps"][0]["payload_bytes"], 21504);
     assert_eq!(s["qps"][1]["naks"], json!({ "psn sequence error": 1 }));
+    assert_eq!(s["verdicts"], json!([]));
+    let c = &s["connections"][0];
+    assert_eq!(c["ends"], json!([{ "addr": "10.33.0.1", "qp": 0x7c }, { "addr": "10.33.0.2", "qp": 0x75 }]));
+    assert_eq!(c["paired_by"], "answers");
+    let there = &c["directions"][0];
+    assert_eq!(
+        (&there["payload_bytes"], &there["retransmissions"], &there["mtu"]),
+        (&json!(18432), &json!(3), &json!(1024))
+    );
+    assert_eq!(there["round_trips"]["count"], 2);
+    assert_eq!(there["round_trips"]["min_s"], 0.000289);
 }
 
 #[test]

@@ -1,0 +1,5 @@
+//! What the packets of a capture say together: connections, round trips.
+
+mod capture;
+mod pairing;
+mod verdicts;
