@@ -7,7 +7,7 @@ mod scenario;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use softnic_runtime::bump::{Bump, Options as WireOptions};
+use softnic_runtime::bump::{Bump, Faults, Options as WireOptions};
 
 use crate::guest::{Error, Image, Space, catch_interrupts, create_folder, failed, interrupted};
 use crate::steps::Outcome;
@@ -113,6 +113,7 @@ fn wire(space: &Space, scenario: &Scenario, keep: Option<&Path>, seed: u64) -> R
         None => None,
     };
     let [a, b] = TAPS.map(String::from);
-    let options = WireOptions { a, b, faults: scenario.spec()?, seed, pcap, ..WireOptions::default() };
+    let faults = Faults { text: String::new(), spec: scenario.spec()? };
+    let options = WireOptions { a, b, faults, seed, pcap, ..WireOptions::default() };
     space.inside(|| Bump::start(&options).map_err(|e| Error::Missing(e.to_string())))
 }
