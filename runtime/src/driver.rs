@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-use recorder::Recorder;
+pub(crate) use recorder::Watch;
+use recorder::{Recorder, Shown};
 use rustix::event::epoll;
 use softnic_nic::Nic;
 use softnic_pcaps::{LinkType, PcapWriter};
@@ -40,6 +41,9 @@ pub enum DriverError {
     /// The capture could not be written.
     #[error("the capture cannot be written: {0}")]
     Capture(io::Error),
+    /// The trace could not be written.
+    #[error("the trace cannot be written: {0}")]
+    Trace(io::Error),
     /// A neighbour's MAC address is not to be had.
     #[error(transparent)]
     Neighbour(#[from] NeighbourError),
@@ -70,7 +74,8 @@ pub struct Driver<N, I> {
     start: std::time::Instant,
     /// The time of day at `start`.
     epoch: u64,
-    capture: Option<PcapWriter<Box<dyn Write + Send>>>,
+    /// Who is shown all frames; mostly nobody.
+    shown: Option<Box<Shown<N>>>,
     /// The links are down, and what is sent is lost.
     cut: bool,
     /// How many rounds need not look at the clock, as long as nothing comes in.
@@ -120,7 +125,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             others,
             start: std::time::Instant::now(),
             epoch: epoch.as_nanos() as u64,
-            capture: None,
+            shown: None,
             cut: false,
             short_rounds: 0,
             drained: false,
@@ -169,13 +174,27 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Records all frames of both directions from now on, as a pcap file; an earlier capture ends.
     pub fn record(&mut self, to: Box<dyn Write + Send>) -> Result<(), DriverError> {
         self.stop_recording()?;
-        self.capture = Some(PcapWriter::new(to, LinkType::Ethernet).map_err(DriverError::Capture)?);
+        self.shown().capture = Some(PcapWriter::new(to, LinkType::Ethernet).map_err(DriverError::Capture)?);
         Ok(())
+    }
+
+    /// Shows all frames of both directions, and the Node behind each batch of them, from now on.
+    pub(crate) fn watch(&mut self, watch: Box<dyn Watch<N>>) {
+        self.shown().watch = Some(watch);
+    }
+
+    fn shown(&mut self) -> &mut Shown<N> {
+        self.shown.get_or_insert_with(|| Box::new(Shown { capture: None, watch: None }))
+    }
+
+    /// The time of day at which the Node's time began, in nanoseconds since 1970.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Ends the capture; what was recorded is written out.
     pub fn stop_recording(&mut self) -> Result<(), DriverError> {
-        match self.capture.take() {
+        match self.shown.as_mut().and_then(|shown| shown.capture.take()) {
             Some(mut capture) => capture.flush().map_err(DriverError::Capture),
             None => Ok(()),
         }
@@ -183,7 +202,10 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// Writes out what was recorded so far, if anything is recorded.
     pub fn flush_recording(&mut self) -> Result<(), DriverError> {
-        self.capture.as_mut().map_or(Ok(()), |capture| capture.flush().map_err(DriverError::Capture))
+        let Some(shown) = &mut self.shown else { return Ok(()) };
+        let capture = shown.capture.as_mut().map_or(Ok(()), |capture| capture.flush());
+        let watch = shown.watch.as_mut().map_or(Ok(()), |watch| watch.flush());
+        capture.map_err(DriverError::Capture).and(watch.map_err(DriverError::Trace))
     }
 
     /// The links are down, or up again. While they are down every frame of the Node's is taken and lost, as on a cable that is not plugged
@@ -343,13 +365,13 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Takes in a batch: RoCE packets for the Node, everything else for the neighbours. Looks at the clock only if there is any.
     fn receive(&mut self, now: Option<Instant>, before: &mut dyn FnMut(&mut N, Instant)) -> Result<bool, DriverError> {
         let (mut now, start) = (now, self.start);
-        let mut record = Recorder::new(&mut self.capture, self.epoch);
+        let mut record = Recorder::new(&mut self.shown, self.epoch);
         let (node, mut any) = (&mut self.node, false);
         for DriverPort { number, io, neighbours } in &mut self.ports {
             let taken = io.receive_located(BATCH, &mut |frame, layout| {
                 let now = *now.get_or_insert_with(|| Instant::ZERO + start.elapsed());
                 before(node, now);
-                record.write(now, frame);
+                record.received(now, node, frame);
                 match layout {
                     Ok(layout) => node.handle_located(now, *number, frame, layout),
                     Err(Error::NotRoce(_)) => neighbours.handle_frame(now, 0, frame),
@@ -358,13 +380,16 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             });
             any |= taken.map_err(DriverError::Io)? > 0;
         }
+        if let Some(now) = now.filter(|_| any) {
+            record.settled(now, node);
+        }
         record.result.map(|()| any)
     }
 
     /// Frames among the NIC's own queue pairs never reach the wire, but the capture shows them.
     fn loop_back(&mut self, now: Instant) -> Result<bool, DriverError> {
         let Some(loopback) = self.loopback else { return Ok(false) };
-        let mut record = Recorder::new(&mut self.capture, self.epoch);
+        let mut record = Recorder::new(&mut self.shown, self.epoch);
         let mut busy = false;
         for _ in 0..BURST {
             let mut tx = TxFrame::new(&mut self.scratch);
@@ -373,7 +398,8 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             }
             busy = true;
             let len = tx.len();
-            record.write(now, &self.scratch[..len]);
+            record.sent_whole(now, &self.node, &self.scratch[..len]);
+            record.received_back(now, &self.node, &self.scratch[..len]);
             self.node.handle_frame(now, loopback, &mut self.scratch[..len]);
         }
         record.result.map(|()| busy)
@@ -381,7 +407,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
 
     /// Sends a burst of at most `limit` frames by each port. A backend asks for frames only while it has room, so none is ever kept here.
     fn transmit(&mut self, now: Instant, limit: usize) -> Result<bool, DriverError> {
-        let mut record = Recorder::new(&mut self.capture, self.epoch);
+        let mut record = Recorder::new(&mut self.shown, self.epoch);
         let (node, scratch) = (&mut self.node, &mut self.scratch);
         let (mut any, mut all_drained) = (false, true);
         for DriverPort { number, io, neighbours } in &mut self.ports {
@@ -396,7 +422,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
                 }
                 bytes += tx.len();
                 // A frame that is lost on the way out is in the capture: it left the Node, and the peer's silence has its explanation.
-                record.write_segments(now, tx, scratch);
+                record.sent(now, node, tx, scratch);
                 true
             };
             let sent = if self.cut { Ok(lose(limit, &mut next)) } else { io.transmit(limit, &mut next) };
@@ -404,6 +430,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             // Where there was no room, the Node was not even asked.
             all_drained &= drained;
         }
+        record.settled(now, node);
         record.result?;
         self.drained = all_drained;
         Ok(any)

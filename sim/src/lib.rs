@@ -13,6 +13,7 @@ pub mod shared_port;
 mod simulator;
 pub mod switch;
 pub mod topology;
+mod traced;
 mod workload;
 
 pub use link::{End, LinkConfig};
@@ -20,4 +21,4 @@ pub use report::{CompletionTimes, Report};
 pub use simulator::Simulator;
 pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
-pub use workload::{Cc, Op, Options, SimError, UNITS, run};
+pub use workload::{Cc, Op, Options, SimError, UNITS, run, run_traced};

@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use softnic_fault_injector::slots::Slots;
 use softnic_fault_injector::{Direction, Fate};
 use softnic_nic::Nic;
+use softnic_trace::Observer;
 use softnic_wire::TxFrame;
 
 use crate::Time;
@@ -14,6 +15,7 @@ use crate::digest::Digest;
 use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
 use crate::node::SimNode;
 use crate::switch::Switch;
+use crate::traced::Traced;
 
 /// What happens at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,6 +103,12 @@ impl<'a> Simulator<'a> {
     /// Shows every frame that leaves, lost ones too, to `tap`.
     pub fn set_tap(&mut self, tap: Tap<'a>) {
         self.tap = Some(tap);
+    }
+
+    /// Has a host watched.
+    pub(crate) fn watch(&mut self, host: usize, observer: Observer) {
+        let node = self.nodes.remove(host);
+        self.nodes.insert(host, Box::new(Traced { host: node, observer }));
     }
 
     /// The present.

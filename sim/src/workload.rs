@@ -16,6 +16,7 @@ use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, Secret, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer};
 use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
+use softnic_trace::Trace;
 use softnic_wire::{Qpn, grh};
 
 use crate::delivery::{UnderWay, same_bytes};
@@ -77,9 +78,24 @@ pub fn run(
     capture: Option<&mut dyn io::Write>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Report, SimError> {
+    run_traced(options, capture, None, progress)
+}
+
+/// The same, and all that happens at both hosts is in the trace: its queue pairs are those of `a`, which sends requests, and of `b`.
+pub fn run_traced(
+    options: &Options,
+    capture: Option<&mut dyn io::Write>,
+    trace: Option<&Trace>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Report, SimError> {
     check(options)?;
     let written = std::cell::RefCell::new(Ok(()));
     let mut run = Run::new(options)?;
+    if let Some(trace) = trace {
+        for (host, name) in [(A, "a"), (B, "b")] {
+            run.pair.sim.watch(host, trace.observer(name, 0));
+        }
+    }
     if let Some(out) = capture {
         let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
         let written = &written;

@@ -24,6 +24,7 @@ mod run;
 mod share;
 mod sim;
 mod topology;
+mod trace;
 mod wire;
 
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ enum Command {
     Run(run::Args),
     Share(share::Args),
     Sim(Box<sim::Args>),
+    Trace(trace::Args),
     Wire(wire::Args),
 }
 
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args, &cli.common),
         Command::Share(args) => share::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
+        Command::Trace(args) => trace::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
     };
     match result {

@@ -100,6 +100,9 @@ pub(crate) struct Args {
     /// Record this side's frames as a pcap file (on mem the client's)
     #[arg(long, value_name = "FILE", help_heading = "Faults, data and captures")]
     pcap: Option<PathBuf>,
+    /// Write all that happens to this side's queue pairs as a trace (qlog; on mem the client's)
+    #[arg(long, value_name = "FILE", help_heading = "Faults, data and captures")]
+    trace: Option<PathBuf>,
     /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
     #[arg(long, value_name = "ADDR", help_heading = "Faults, data and captures")]
     metrics: Option<EndpointAddress>,
@@ -274,6 +277,7 @@ impl Args {
             fault: self.fault.clone(),
             seed,
             pcap: self.pcap.clone(),
+            trace: self.trace.clone(),
             queues: None,
             link_down: LinkDown::default(),
             on_event: None,
@@ -298,8 +302,8 @@ impl Args {
         if self.connect.is_some() && self.op.is_none() {
             return Err("say what to measure, as in softnic perf write_bw --connect ADDR".into());
         }
-        if self.pcap.is_some() && self.op.is_some_and(|op| op.verb() == Verb::Raw) {
-            return Err("raw frames pass by what records captures: leave --pcap out".into());
+        if (self.pcap.is_some() || self.trace.is_some()) && self.op.is_some_and(|op| op.verb() == Verb::Raw) {
+            return Err("raw frames pass by what records captures and traces: leave --pcap and --trace out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
         let more = more
@@ -307,6 +311,7 @@ impl Args {
             || self.transport.is_some()
             || self.cc.is_some()
             || self.pcap.is_some()
+            || self.trace.is_some()
             || self.fault.is_some();
         if !apart && self.op.is_none() && more {
             return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());

@@ -48,7 +48,7 @@ const FAILED_BY_COUNTERS: u8 = 122;
 The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
 IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 122 when it is 0 and a --fail-on holds; 125 when
 something here is wrong, 126 when the program cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
-SOFTNIC_PCAP, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
+SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
     /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
@@ -60,6 +60,9 @@ pub(crate) struct Args {
     /// Record the frames of the devices as a pcap file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Write all that happens to the queue pairs as a trace (qlog): packets, losses and why, windows, states
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     #[arg(long, help = transport_help())]
     transport: Option<String>,
     /// What decides how fast its RC and UC queue pairs send: window, no more outstanding on RC than a receiver in software has room for; none;
@@ -243,6 +246,10 @@ impl Environment {
         if let Some(file) = pcap.filter(|file| !file.as_os_str().is_empty()) {
             all.push(("SOFTNIC_PCAP", writable(&file)?.into()));
         }
+        let trace = args.trace.clone().or_else(|| std::env::var_os("SOFTNIC_TRACE").map(PathBuf::from));
+        if let Some(file) = trace.filter(|file| !file.as_os_str().is_empty()) {
+            all.push(("SOFTNIC_TRACE", writable(&file)?.into()));
+        }
         Ok(Environment(all))
     }
 }
@@ -265,7 +272,7 @@ fn check_congestion_control(name: &str) -> Result<(), String> {
 
 /// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.
 fn writable(file: &Path) -> Result<PathBuf, String> {
-    let failed = |e| format!("cannot write the capture {}: {e}", file.display());
+    let failed = |e| format!("cannot write {}: {e}", file.display());
     let whole = std::path::absolute(file).map_err(failed)?;
     let is_new = !whole.exists();
     // As the library will open it.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_sim::{Cc, Op, Options, Report, SimError, Transport, UNITS};
+use softnic_trace::Trace;
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::sr;
 use softnic_wire::PathMtu;
@@ -78,6 +80,9 @@ pub(crate) struct Args {
     /// for each link
     #[arg(long, value_name = "FILE", help_heading = "Networks and captures")]
     pcap: Option<String>,
+    /// Write all that happens to the queue pairs of both hosts as a trace (qlog): packets, losses and why, windows, states
+    #[arg(long, value_name = "FILE", conflicts_with = "topology", help_heading = "Networks and captures")]
+    trace: Option<PathBuf>,
     /// Capture one link of the --topology alone, named by its two ends, as in h0-s0
     #[arg(long, value_name = "LINK", requires_all = ["pcap", "topology"], help_heading = "Networks and captures")]
     pcap_link: Option<String>,
@@ -202,19 +207,23 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let mut tell = |done| bar.set_position(done);
     // With the capture on stdout, the results go to stderr.
     let piped = args.pcap.as_deref() == Some("-");
+    let trace = args.trace.as_deref().map(begin_trace).transpose()?;
     let report = match &args.pcap {
-        None => softnic_sim::run(&options, None, &mut tell),
+        None => softnic_sim::run_traced(&options, None, trace.as_ref(), &mut tell),
         Some(path) => {
             let file: Box<dyn Write> = match piped {
                 true => Box::new(io::stdout()),
                 false => Box::new(File::create(path).map_err(|e| format!("cannot write the capture {path}: {e}"))?),
             };
             let mut out = BufWriter::with_capacity(1 << 20, file);
-            softnic_sim::run(&options, Some(&mut out), &mut tell)
+            softnic_sim::run_traced(&options, Some(&mut out), trace.as_ref(), &mut tell)
                 .and_then(|r| out.flush().map(|()| r).map_err(SimError::Capture))
         }
     };
     bar.finish_and_clear();
+    if let (Some(path), Some(trace)) = (&args.trace, &trace) {
+        trace.flush().map_err(|e| format!("cannot write the trace {}: {e}", path.display()))?;
+    }
     let report = report.map_err(|e| match (e, &args.pcap) {
         (SimError::Capture(e), Some(path)) => format!("cannot write the capture {path}: {e}"),
         (e, _) => e.to_string(),
@@ -243,6 +252,11 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             Err(format!("{} of {} work requests failed, the first with: {status}", report.failed, options.count))
         }
     }
+}
+
+fn begin_trace(path: &Path) -> Result<Trace, String> {
+    let begun = File::create(path).and_then(|file| Trace::begin(Box::new(BufWriter::new(file)), "softnic sim", false));
+    begun.map_err(|e| format!("cannot write the trace {}: {e}", path.display()))
 }
 
 /// Says which window of Selective Repeat fills the link, where the default window does not.

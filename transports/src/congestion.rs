@@ -50,6 +50,11 @@ pub trait CongestionControl: Send {
     /// The next packet may leave at this time: pacing.
     fn next_send(&self) -> Instant;
 
+    /// The rate that it sends at, in bits a second, where it has one: for whoever watches.
+    fn rate(&self) -> Option<u64> {
+        None
+    }
+
     /// The queue pair was reset: it begins anew.
     fn reset(&mut self);
 }

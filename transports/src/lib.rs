@@ -37,6 +37,7 @@ mod transport;
 mod uc;
 mod ud;
 mod unreliable;
+mod vitals;
 mod wr;
 
 pub use auth::{AuthError, Secret, SecretError};
@@ -57,4 +58,5 @@ pub use recv_queue::{RecvQueue, SrqId};
 pub use timers::ack_timeout;
 pub use transport::{Transport, TransportError};
 pub use ud::QKEY_GSI;
+pub use vitals::Vitals;
 pub use wr::{AhId, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -19,7 +19,7 @@ use crate::outstanding::OutstandingSends;
 use crate::posting::{RecvRules, SendRules};
 use crate::recv_queue::SrqId;
 use crate::wr::AhId;
-use crate::{Host, PostError, RecvWr, SendWr};
+use crate::{Host, PostError, RecvWr, SendWr, Vitals};
 
 /// The kinds of queue pairs that a program can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -313,6 +313,11 @@ pub trait QueuePair {
     /// The sends that have not completed, oldest first: what is in place where a reliable connection halted.
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         None
+    }
+
+    /// How it stands, for whoever watches it.
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
     }
 
     /// The PSNs that it expects next, for a shim below it.

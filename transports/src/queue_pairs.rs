@@ -21,7 +21,7 @@ use crate::timed::{self, Timed};
 use crate::uc::Uc;
 use crate::ud::Ud;
 use crate::wr::AhId;
-use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Transport};
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Transport, Vitals};
 
 /// A queue pair of any transport: an enum and no trait object, because the trait's methods are generic over the host.
 pub enum AnyQp {
@@ -259,6 +259,10 @@ impl QueuePair for AnyQp {
 
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         each!(self, qp => qp.outstanding_sends())
+    }
+
+    fn vitals(&self) -> Vitals {
+        each!(self, qp => qp.vitals())
     }
 
     #[inline]

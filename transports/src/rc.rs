@@ -26,7 +26,7 @@ use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, ExpectedPsns, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::send_queue::Numbering;
 use crate::timers::{Timer, ack_timeout};
-use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
+use crate::{Event, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status, Vitals};
 
 /// A queue pair of a reliable connection.
 pub struct Rc {
@@ -444,5 +444,9 @@ impl QueuePair for Rc {
 
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         Some(self.requester.outstanding())
+    }
+
+    fn vitals(&self) -> Vitals {
+        self.requester.vitals()
     }
 }

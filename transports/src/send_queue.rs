@@ -12,7 +12,7 @@ use crate::invariants::{Tally, invariant};
 use crate::posting::SendRules;
 use crate::prefetch::prefetch;
 use crate::wr::Data;
-use crate::{PostError, SendWr, Sge};
+use crate::{PostError, SendWr, Sge, Vitals};
 
 /// Messages of one long packet that a queue pair sends in a turn, and the one before them.
 const TURN: u32 = 5;
@@ -280,6 +280,11 @@ impl SendQueue {
     #[inline]
     pub(crate) fn head_position(&self) -> u32 {
         self.head
+    }
+
+    /// How much was posted, and is done.
+    pub(crate) fn vitals(&self) -> Vitals {
+        Vitals { posted: self.tail, completed: self.head, ..Vitals::default() }
     }
 
     /// A work request that left the queue has ended: with a completion, or well and unsignaled.

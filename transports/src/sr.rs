@@ -39,7 +39,7 @@ use crate::rc::{self, Rc};
 use crate::round_trip::RoundTrip;
 use crate::send_queue::Numbering;
 use crate::timers::Timer;
-use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr};
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Vitals};
 
 /// Packets after which an acknowledgement is asked for.
 const ACK_EVERY: u32 = 16;
@@ -416,5 +416,13 @@ impl QueuePair for Sr {
 
     fn outstanding_sends(&self) -> Option<OutstandingSends<'_>> {
         self.rc.outstanding_sends()
+    }
+
+    fn vitals(&self) -> Vitals {
+        let standard = self.rc.vitals();
+        match &self.requester {
+            Some(selective) => selective.vitals(standard),
+            None => standard,
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, NoCongestionControl, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::timers::{Timer, TimerTable};
 use crate::unreliable::Common;
-use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status};
+use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Status, Vitals};
 
 /// A queue pair of an unreliable connection.
 pub struct Uc {
@@ -316,6 +316,11 @@ impl QueuePair for Uc {
 
     fn fail(&mut self, host: &mut impl Host) {
         self.common.fail(None, host);
+    }
+
+    fn vitals(&self) -> Vitals {
+        let (_, rate) = self.congestion.limits();
+        Vitals { rate, ..self.common.queue.vitals() }
     }
 
     /// The controller decides about the pace; its window limits nothing.

@@ -8,7 +8,9 @@ use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
 use crate::unreliable::Common;
 use crate::wr::AhId;
-use crate::{Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, WcOpcode};
+use crate::{
+    Completion, Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendOp, SendWr, Status, Vitals, WcOpcode,
+};
 
 /// A Q_Key with this bit set in a work request stands for the queue pair's own (IBA 10.2.5): so only who may set such a key
 /// on a queue pair can send it, and no ordinary program can speak to QP1 of another host with it.
@@ -215,6 +217,10 @@ impl QueuePair for Ud {
 
     fn fail(&mut self, host: &mut impl Host) {
         self.common.fail(None, host);
+    }
+
+    fn vitals(&self) -> Vitals {
+        self.common.queue.vitals()
     }
 
     #[inline]

@@ -104,7 +104,8 @@ impl Environment {
             None => None,
         };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
-        let options = OpenOptions { cpus, fault, seed, pcap, link_down, ..OpenOptions::default() };
+        let trace = env::var_os("SOFTNIC_TRACE").filter(|name| !name.is_empty()).map(Into::into);
+        let options = OpenOptions { cpus, fault, seed, pcap, trace, link_down, ..OpenOptions::default() };
         let secret = match env::var_os("SOFTNIC_KEY_FILE").filter(|name| !name.is_empty()) {
             Some(name) => Some(read_key_file(name.as_ref()).map_err(|e| format!("SOFTNIC_KEY_FILE: {e}"))?),
             None => None,

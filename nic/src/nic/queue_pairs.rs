@@ -11,7 +11,7 @@ use softnic_transports::qp::{
 };
 use softnic_transports::{
     AuthError, Data, Endpoint, Misfits, OutstandingSends, PostError, RecvRules, RecvWr, Secret, SendFlags, SendOp,
-    SendRules, SendWr,
+    SendRules, SendWr, Vitals,
 };
 use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Qpn};
@@ -275,6 +275,16 @@ impl Nic {
     /// The sends of a reliable connection that have not completed, oldest first: what is in place where one halted. `None` for others.
     pub fn outstanding_sends(&self, qpn: Qpn) -> Option<OutstandingSends<'_>> {
         self.slot_of(qpn)?.endpoint.qp.outstanding_sends()
+    }
+
+    /// How a queue pair stands, for whoever watches it.
+    pub fn vitals(&self, qpn: Qpn) -> Option<Vitals> {
+        Some(self.slot_of(qpn)?.endpoint.qp.vitals())
+    }
+
+    /// All queue pairs that there are.
+    pub fn queue_pairs(&self) -> impl Iterator<Item = Qpn> {
+        self.slots.iter().flatten().map(|slot| slot.endpoint.qp.qpn())
     }
 
     /// The queue pairs that got packets which did not fit, and how many.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Nic, NicConfig, Owner, Port};
+use softnic_trace::Trace;
 use softnic_wire::ethernet::{self, MAX_TAGS};
 use softnic_wire::{MacAddr, PathMtu};
 
@@ -80,6 +81,8 @@ pub struct OpenOptions {
     pub seed: u64,
     /// A file that all frames are recorded to, as pcap. Further engines record to further files: FILE.1, FILE.2, …
     pub pcap: Option<PathBuf>,
+    /// A file that all that happens to the queue pairs is written to, as qlog.
+    pub trace: Option<PathBuf>,
     /// The device's queues that are used; by default all. Frames that come in by others stay with the kernel.
     pub queues: Option<u32>,
     /// What becomes of packets while the device's link is down.
@@ -115,6 +118,14 @@ pub enum OpenError {
     /// The capture cannot be written.
     #[error("cannot write the capture {path}: {error}", path = .path.display())]
     Capture {
+        /// Its name.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The trace cannot be written.
+    #[error("cannot write the trace {path}: {error}", path = .path.display())]
+    Trace {
         /// Its name.
         path: PathBuf,
         /// Why.
@@ -331,6 +342,7 @@ impl Parts {
         let count = ios.len();
         let bits = count.next_power_of_two().trailing_zeros();
         let mut engines = Vec::new();
+        let trace = options.trace.as_deref().map(|path| begin_trace(path, &description)).transpose()?;
         for (index, io) in Steering::among(ios, bits)?.into_iter().enumerate() {
             let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
             let mut nic = Nic::new(config, Box::new(OsRandom::new()?));
@@ -344,6 +356,10 @@ impl Parts {
             let mut driver = Driver::new(nic, io, Neighbours::new(&port));
             if let Some(path) = &options.pcap {
                 record(&mut driver, path, index)?;
+            }
+            if let Some(trace) = &trace {
+                let epoch = driver.epoch();
+                driver.watch(Box::new(trace.observer("", epoch)));
             }
             engines.push(Arc::new(Engine::new(driver, owner, Arc::clone(&events))?));
         }
@@ -377,6 +393,12 @@ impl Parts {
         let around = Surroundings { network, company, attendant };
         Ok(Context::from_inner(Inner::new(engines, watchers, inline, events, around, description, rate)))
     }
+}
+
+/// Begins the trace of a NIC.
+fn begin_trace(path: &Path, title: &str) -> Result<Trace, OpenError> {
+    let begun = capture_file::create(path).and_then(|file| Trace::begin(Box::new(BufWriter::new(file)), title, false));
+    begun.map_err(|error| OpenError::Trace { path: path.into(), error })
 }
 
 /// Records an engine's frames: the first one's to the file itself.

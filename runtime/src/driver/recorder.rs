@@ -1,45 +1,124 @@
-//! The capture of a loop: every frame of a batch, and the first error.
+//! Who is shown the frames of a loop: a capture, a trace, or nobody.
 
-use std::io::Write;
+use std::io::{self, Write};
 
+use softnic_nic::Nic;
 use softnic_pcaps::{PcapWriter, Timestamp};
+use softnic_trace::Observer;
 use softnic_wire::{Instant, TxFrame};
 
 use super::DriverError;
 
-/// Writes the frames of one batch to the capture, if there is one, and keeps the first error.
-pub(super) struct Recorder<'a> {
-    capture: Option<&'a mut PcapWriter<Box<dyn Write + Send>>>,
+/// Is shown each frame of a Node, and the Node itself when all frames of a batch are done.
+pub(crate) trait Watch<N>: Send {
+    /// The Node is about to take a frame.
+    fn received(&mut self, now: Instant, node: &N, frame: &[u8]);
+    /// The Node has written a frame.
+    fn sent(&mut self, now: Instant, node: &N, frame: &[u8]);
+    /// The Node is done with what was given to it.
+    fn settled(&mut self, now: Instant, node: &N);
+    /// What is kept back is written out; the first error since the last call.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
+impl Watch<Nic> for Observer {
+    fn received(&mut self, now: Instant, node: &Nic, frame: &[u8]) {
+        Observer::received(self, now, node, frame);
+    }
+
+    fn sent(&mut self, now: Instant, node: &Nic, frame: &[u8]) {
+        Observer::sent(self, now, node, frame);
+    }
+
+    fn settled(&mut self, now: Instant, node: &Nic) {
+        Observer::settled(self, now, node);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.trace().flush()
+    }
+}
+
+/// The capture and the watch of a loop.
+pub(super) struct Shown<N> {
+    pub(super) capture: Option<PcapWriter<Box<dyn Write + Send>>>,
+    pub(super) watch: Option<Box<dyn Watch<N>>>,
+}
+
+/// Shows the frames of one batch to those who want to see them, and keeps the first error.
+pub(super) struct Recorder<'a, N> {
+    /// Nobody wants to: one look for each frame.
+    shown: Option<&'a mut Shown<N>>,
     epoch: u64,
     pub(super) result: Result<(), DriverError>,
 }
 
-impl<'a> Recorder<'a> {
-    pub(super) fn new(capture: &'a mut Option<PcapWriter<Box<dyn Write + Send>>>, epoch: u64) -> Recorder<'a> {
-        Recorder { capture: capture.as_mut(), epoch, result: Ok(()) }
+impl<'a, N> Recorder<'a, N> {
+    pub(super) fn new(shown: &'a mut Option<Box<Shown<N>>>, epoch: u64) -> Recorder<'a, N> {
+        Recorder { shown: shown.as_deref_mut(), epoch, result: Ok(()) }
     }
 
-    pub(super) fn write(&mut self, now: Instant, frame: &[u8]) {
-        let Some(capture) = &mut self.capture else { return };
-        if self.result.is_ok() {
-            let time = Timestamp::from_nanos((self.epoch + now.as_nanos()).into());
-            self.result = capture.write(time, frame, frame.len() as u32).map_err(DriverError::Capture);
+    /// A frame that the Node is about to take.
+    #[inline]
+    pub(super) fn received(&mut self, now: Instant, node: &N, frame: &[u8]) {
+        if self.shown.is_some() {
+            self.write(now, frame);
+            if let Some(watch) = self.watch() {
+                watch.received(now, node, frame);
+            }
         }
     }
 
-    /// The same of a frame that may lie in two pieces, which are joined in `scratch`.
-    pub(super) fn write_segments(&mut self, now: Instant, tx: &TxFrame<'_>, scratch: &mut [u8]) {
-        if self.capture.is_none() {
+    /// A frame that the Node has written, which may lie in two pieces: these are joined in `scratch`.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Instant, node: &N, tx: &TxFrame<'_>, scratch: &mut [u8]) {
+        if self.shown.is_none() {
             return;
         }
-        match tx.segments() {
-            (all, []) => self.write(now, all),
+        let frame = match tx.segments() {
+            (all, []) => all,
             (first, second) => {
                 let joined = &mut scratch[..first.len() + second.len()];
                 joined[..first.len()].copy_from_slice(first);
                 joined[first.len()..].copy_from_slice(second);
-                self.write(now, joined);
+                joined
             }
+        };
+        self.sent_whole(now, node, frame);
+    }
+
+    /// The same of one that lies in one piece.
+    pub(super) fn sent_whole(&mut self, now: Instant, node: &N, frame: &[u8]) {
+        self.write(now, frame);
+        if let Some(watch) = self.watch() {
+            watch.sent(now, node, frame);
+        }
+    }
+
+    /// A frame that was shown when the Node wrote it comes back to the Node.
+    pub(super) fn received_back(&mut self, now: Instant, node: &N, frame: &[u8]) {
+        if let Some(watch) = self.watch() {
+            watch.received(now, node, frame);
+        }
+    }
+
+    /// The batch is over.
+    #[inline]
+    pub(super) fn settled(&mut self, now: Instant, node: &N) {
+        if let Some(watch) = self.watch() {
+            watch.settled(now, node);
+        }
+    }
+
+    fn watch(&mut self) -> Option<&mut (dyn Watch<N> + 'static)> {
+        self.shown.as_mut()?.watch.as_deref_mut()
+    }
+
+    fn write(&mut self, now: Instant, frame: &[u8]) {
+        let Some(capture) = self.shown.as_mut().and_then(|shown| shown.capture.as_mut()) else { return };
+        if self.result.is_ok() {
+            let time = Timestamp::from_nanos((self.epoch + now.as_nanos()).into());
+            self.result = capture.write(time, frame, frame.len() as u32).map_err(DriverError::Capture);
         }
     }
 }

@@ -75,6 +75,7 @@ fn open_options(fault: Option<Spec>, seed: u64) -> OpenOptions {
         fault,
         seed,
         pcap: None,
+        trace: None,
         queues: None,
         link_down: LinkDown::default(),
         on_event: None,

@@ -222,6 +222,10 @@ impl Dcqcn {
 }
 
 impl CongestionControl for Dcqcn {
+    fn rate(&self) -> Option<u64> {
+        Some(self.current)
+    }
+
     fn on_feedback(&mut self, now: Instant, feedback: Feedback) {
         // Neither acknowledgements nor losses tell it anything.
         if feedback == Feedback::CongestionNotification {

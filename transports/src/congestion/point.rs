@@ -47,6 +47,14 @@ impl CongestionPoint {
         });
     }
 
+    /// The window in bytes and the rate of the controller that is in charge.
+    pub(crate) fn limits(&self) -> (Option<u64>, Option<u64>) {
+        let controller = self.reaction.as_ref().map(|r| &r.controller);
+        // A controller that only paces has a window without end.
+        let window = controller.map(|c| c.window()).filter(|&bytes| bytes != u64::MAX);
+        (window, controller.and_then(|c| c.rate()))
+    }
+
     /// Whether a controller is in charge.
     #[inline]
     pub(crate) fn is_controlled(&self) -> bool {

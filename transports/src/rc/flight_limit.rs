@@ -58,6 +58,11 @@ impl FlightLimit {
         self.packets
     }
 
+    /// The same, where there is a limit.
+    pub(super) fn limit(&self) -> Option<u32> {
+        self.usual.map(|_| self.packets)
+    }
+
     /// Responses that one request of a READ asks for at most. A longer READ is asked for in such pieces, which count as packets
     /// outstanding do, so that one READ does not bring more than the receiver has room for.
     #[inline]

@@ -23,7 +23,7 @@ use crate::posting::{SendRules, Supported};
 use crate::qp::Config;
 use crate::send_queue::{SendQueue, Slot, completion};
 use crate::timers::{Timer, TimerTable, ack_timeout};
-use crate::{CqOverflow, Host, Status};
+use crate::{CqOverflow, Host, Status, Vitals};
 
 /// Packets without an acknowledgement asked for, at most: a long message must show progress before its end.
 const ACK_EVERY: u32 = 64;
@@ -189,6 +189,20 @@ impl Requester {
     /// The work requests that have not completed.
     pub(super) fn outstanding(&self) -> OutstandingSends<'_> {
         OutstandingSends::new(&self.queue, self.una, self.number(self.window.next))
+    }
+
+    /// How it stands, for whoever watches it.
+    pub(super) fn vitals(&self) -> Vitals {
+        let (congestion_window, rate) = self.congestion.limits();
+        Vitals {
+            in_flight: self.window.len(),
+            window: self.flight.limit(),
+            congestion_window,
+            rate,
+            retries: self.retries,
+            rnr_retries: self.rnr_retries,
+            ..self.queue.vitals()
+        }
     }
 
     /// The number of the packet with a PSN inside the window, or right behind it.

@@ -138,6 +138,11 @@ impl Flight {
         self.in_flight
     }
 
+    /// The most packets that may be in flight.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
     /// One bandwidth-delay product, in packets.
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit.max(1);

@@ -20,7 +20,7 @@ use crate::rc::requester::{Failure, RNR_RETRY_FOREVER, Requester as Base, data_r
 use crate::round_trip::RoundTrip;
 use crate::send_queue::Slot;
 use crate::timers::{Timer, TimerTable};
-use crate::{Host, Inbound, SendOp, Status};
+use crate::{Host, Inbound, SendOp, Status, Vitals};
 
 pub(super) struct Requester {
     pub(super) flight: Flight,
@@ -52,6 +52,11 @@ impl Requester {
             refused: None,
             told_lost: 0,
         }
+    }
+
+    /// How it stands, where `base` is what the standard's half says.
+    pub(super) fn vitals(&self, base: Vitals) -> Vitals {
+        Vitals { in_flight: self.flight.in_flight(), window: Some(self.flight.limit()), ..base }
     }
 
     /// Everything ends: no clock runs, nothing is owed.

@@ -1,0 +1,25 @@
+//! What a queue pair tells whoever watches it: how far its work is, and what holds it back.
+//!
+//! A queue pair reports nothing by itself, so that a packet costs nothing for nobody's sake: whoever watches asks after each frame and each timer,
+//! and sees what changed.
+
+/// How a queue pair stands. What a transport does not have is 0 or `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vitals {
+    /// Send work requests that were posted; counts round.
+    pub posted: u32,
+    /// Those of them that are done; counts round.
+    pub completed: u32,
+    /// Packets that were sent and not acknowledged.
+    pub in_flight: u32,
+    /// Packets that may be, where the transport limits them.
+    pub window: Option<u32>,
+    /// Bytes of payload that a congestion controller lets be in flight.
+    pub congestion_window: Option<u64>,
+    /// The rate that a congestion controller sends at, in bits a second.
+    pub rate: Option<u64>,
+    /// Retries since the last progress, after timeouts and NAKs.
+    pub retries: u8,
+    /// The same because the peer had no receive posted.
+    pub rnr_retries: u8,
+}
