@@ -97,7 +97,7 @@ fn a_nic_sends_and_receives_by_all_its_ports() {
         connect(&mut hosts, number);
         hosts[0].buffer.write_at(0, &vec![byte; SIZE]);
         write(&mut hosts, usize::from(number) - 1, number.into());
-        assert_eq!(run(&mut hosts, || ()), number.into());
+        assert_eq!(run(&mut hosts, || ()), u64::from(number));
         let mut got = vec![0; SIZE];
         hosts[1].buffer.read_at(0, &mut got);
         assert!(got.iter().all(|&b| b == byte), "port {number}");
