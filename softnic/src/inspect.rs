@@ -6,7 +6,6 @@ mod human;
 mod json;
 mod mad;
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +19,7 @@ use softnic_pcaps::{Frame, LinkType, Payload, Reader, Timestamp};
 use softnic_wire::{Error, Qpn};
 
 use crate::Common;
+use crate::capture_source::open;
 use filter::{Filter, OpcodeName, TimeSpan};
 
 /// Show the RoCE packets of a capture, check every ICRC, pair connections, and say what is wrong with each
@@ -34,7 +34,7 @@ use filter::{Filter, OpcodeName, TimeSpan};
   softnic inspect --json capture.pcapng | jq 'select(.icrc == \"bad\")'
   tcpdump --immediate-mode -U -w - udp port 4791 | softnic inspect -")]
 pub(crate) struct Args {
-    /// A pcap or pcapng file, or - for standard input
+    /// A pcap or pcapng file, plain or packed by gzip or zstd, or - for standard input
     file: String,
     /// Only the connections of this queue pair, both directions (of a pipe, from the packet on that pairs them), and
     /// datagrams to it or from it; decimal or 0x…; may be given more than once
@@ -141,14 +141,6 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match end {
         None => Ok(ExitCode::SUCCESS),
         Some(e) => Err(format!("{}: {e}", if live { "standard input" } else { &args.file })),
-    }
-}
-
-fn open(path: &str) -> Result<File, String> {
-    let file = File::open(path).map_err(|e| format!("{path}: {e}"))?;
-    match file.metadata() {
-        Ok(m) if m.is_dir() => Err(format!("{path}: is a directory, not a capture")),
-        _ => Ok(file),
     }
 }
 

@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod capture_source;
 mod colour;
 mod cores;
 mod counters;

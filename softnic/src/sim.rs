@@ -150,7 +150,7 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
-fn mtu_arg(s: &str) -> Result<PathMtu, String> {
+pub(crate) fn mtu_arg(s: &str) -> Result<PathMtu, String> {
     let mtu = s.parse().ok().and_then(PathMtu::from_bytes);
     mtu.ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
 }

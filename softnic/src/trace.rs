@@ -1,7 +1,7 @@
 //! `softnic trace`: a capture as a trace in qlog, as `--trace` of `sim`, `perf` and `run` writes it.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use softnic_pcaps::decode::Decoder;
 use softnic_pcaps::{Payload, Reader, payload};
 use softnic_trace::{CaptureTrace, Trace};
 
-use crate::Common;
+use crate::{Common, capture_source};
 
 /// Write the packets of a capture as a trace (qlog): what was sent again, and why
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ use crate::Common;
 A capture shows packets, no more. `--trace FILE` of softnic sim, perf and run also writes what only the NIC knows: states, timeouts,
 windows and rates, what forward error correction recovered. docs/trace.md describes the events.")]
 pub(crate) struct Args {
-    /// A pcap or pcapng file, or - for standard input
+    /// A pcap or pcapng file, plain or packed by gzip or zstd, or - for standard input
     file: String,
     /// Where the trace goes; without it, standard output
     #[arg(short, long, value_name = "FILE")]
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, _: &Common) -> Result<ExitCode, String> {
     let source: Box<dyn io::Read> = match args.file.as_str() {
         "-" => Box::new(io::stdin()),
-        file => Box::new(BufReader::new(File::open(file).map_err(|e| format!("{file}: {e}"))?)),
+        file => capture_source::open(file)?,
     };
     let mut reader = Reader::new(source).map_err(|e| format!("{}: {e}", args.file))?;
     let out: Box<dyn Write + Send> = match &args.output {

@@ -31,24 +31,11 @@ pub(crate) struct Shape {
     pub(crate) fragments: bool,
 }
 
-impl Shape {
-    /// With rings for so many chunks.
-    pub(crate) fn new(rx_chunks: u32, tx_chunks: u32) -> Shape {
-        let (rx_chunks, tx_chunks) = (ring_size(rx_chunks), ring_size(tx_chunks));
-        Shape { rx_chunks, tx_chunks, multi_buffer: true, fragments: true }
-    }
-}
-
 impl Handed {
-    /// Makes a queue of a device that is in the network namespace of this thread; the program of `sockets` sends frames there.
-    pub(crate) fn make(
-        device: &Device,
-        queue: u32,
-        wanted: Shape,
-        fragments: bool,
-        sockets: &XskMap,
-    ) -> Result<Handed, AfXdpError> {
-        let Shape { rx_chunks, tx_chunks, .. } = wanted;
+    /// Makes a queue of a device that is in the network namespace of this thread, with as many chunks for frames that come in, and for frames to
+    /// send; the program of `sockets`, which takes frames in several buffers, sends frames there.
+    pub(crate) fn make(device: &Device, queue: u32, chunks: [u32; 2], sockets: &XskMap) -> Result<Handed, AfXdpError> {
+        let ([rx_chunks, tx_chunks], fragments) = (chunks.map(ring_size), true);
         let chunks = rx_chunks + tx_chunks;
         let memory = frames_file(chunks).map_err(AfXdpError::when("get memory for frames"))?;
         // It is mapped here as long as it takes to tell the kernel, which then keeps the pages.

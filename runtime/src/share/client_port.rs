@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use super::error::ShareError;
 use super::links::{Links, Pair};
 use super::namespace;
-use crate::afxdp::{Device, Handed, Shape, redirect_to_sockets};
+use crate::afxdp::{Device, Handed, redirect_to_sockets};
 
 /// The name of the inner end, in a network namespace that has nothing else.
 const INNER: &str = "port";
@@ -45,7 +45,6 @@ fn make_inner(pair: Pair<'_>) -> Result<Vec<Handed>, ShareError> {
     let attach = ShareError::when("attach the XDP program of a client");
     links.attach_xdp(device.ifindex, program.as_fd()).map_err(attach)?;
     links.bring_up(device.ifindex).map_err(ShareError::when("bring up a client's device"))?;
-    let wanted = Shape::new(RX_CHUNKS, TX_CHUNKS);
-    let queue = |n| Handed::make(&device, n, wanted, true, &sockets).map_err(ShareError::from);
+    let queue = |n| Handed::make(&device, n, [RX_CHUNKS, TX_CHUNKS], &sockets).map_err(ShareError::from);
     (0..pair.queues).map(queue).collect()
 }

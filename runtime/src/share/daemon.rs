@@ -57,7 +57,8 @@ pub struct ShareOptions {
 
 /// An interface that is shared, until this is dropped: then all clients lose it.
 pub struct Share {
-    thread: Option<Background>,
+    /// Ends when it is dropped.
+    _thread: Background,
     over: Arc<AtomicBool>,
     description: String,
     taken_over: usize,
@@ -76,8 +77,8 @@ impl Share {
         let description = format!("afxdp:{} ({mode})", daemon.options.interface);
         let over = Arc::clone(&daemon.over);
         let thread = Background::start("softnic-share", move |stop| daemon.run(stop));
-        let thread = Some(thread.map_err(ShareError::when("start a thread"))?);
-        Ok(Share { thread, over, description, taken_over })
+        let thread = thread.map_err(ShareError::when("start a thread"))?;
+        Ok(Share { _thread: thread, over, description, taken_over })
     }
 
     /// What is shared, and how, in a few words.
@@ -93,12 +94,6 @@ impl Share {
     /// Whether it has ended by itself, because the interface is gone.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        drop(self.thread.take());
     }
 }
 

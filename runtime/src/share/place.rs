@@ -17,7 +17,7 @@ use rustix::process::geteuid;
 use super::error::ShareError;
 use super::namespace;
 
-/// Who may not write here must not lie here.
+/// Where daemons have their sockets: only root may write there, so no other user can pose as a daemon.
 const FOLDER: &str = "/run/softnic";
 /// Clients that wait to be let in.
 const WAITING: i32 = 128;

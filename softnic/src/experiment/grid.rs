@@ -17,6 +17,7 @@ use super::stats::{Spread, ratio};
 use super::{Setting, Transports, lowar, output, over, transports_arg, written};
 use crate::Common;
 use crate::perf::stop;
+use crate::sim::mtu_arg;
 
 /// Race transports over a grid, in virtual time: a table, CSV and a chart
 #[derive(Debug, clap::Args)]
@@ -49,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,…", value_parser = |s: &str| list(s, connections), default_value = "1")]
     qps: Values<u32>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096
-    #[arg(long, default_value = "1024", value_parser = mtu)]
+    #[arg(long, default_value = "1024", value_parser = mtu_arg)]
     mtu: PathMtu,
     /// What else goes wrong on the link: keys as `softnic sim` has them
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
@@ -124,11 +125,6 @@ fn connections(s: &str) -> Result<u32, String> {
         n @ 1..=1024 => Ok(n as u32),
         _ => Err("1 to 1024 connections".into()),
     }
-}
-
-fn mtu(s: &str) -> Result<PathMtu, String> {
-    let bytes = s.parse().map_err(|_| format!("'{s}' is no path MTU"))?;
-    PathMtu::from_bytes(bytes).ok_or_else(|| "256, 512, 1024, 2048 or 4096".into())
 }
 
 fn losses_arg(s: &str) -> Result<Values<f64>, String> {
