@@ -1,6 +1,7 @@
 //! Packets and files that are cut off or wrong: shown as far as they go, never called right.
 
 use std::fs;
+use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -162,9 +163,27 @@ fn no_capture_at_all() {
     let why = format!("{}: not a pcap or pcapng capture: it begins with the bytes 44 65 61 72", path.display());
     assert_eq!(run(inspect().arg(&path)).failed_with(&why).stdout, "");
     let path = scratch("packed.pcap.gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0]);
-    let why =
-        format!("{}: the file is compressed with gzip: decompress it first, e.g. `gzip -dc FILE`", path.display());
+    let why = format!("{}: the capture cannot be read: unexpected end of file", path.display());
     run(inspect().arg(&path)).failed_with(&why);
+}
+
+#[test]
+fn a_capture_that_gzip_packed_is_read_and_one_cut_off_is_read_as_far_as_it_goes() {
+    let frames: Vec<_> = (0..2000).map(|_| write_only()).collect();
+    let plain = ethernet(&frames);
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    packed.write_all(&plain).unwrap();
+    let packed = packed.finish().unwrap();
+    let whole = run(inspect().arg(scratch("plain.pcap", &plain)));
+    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+    assert_eq!(run(inspect().arg(scratch("whole.pcap.gz", &packed))).stdout, whole.stdout);
+    let cut = run(inspect().arg(scratch("cut.pcap.gz", &packed[..packed.len() / 2])));
+    assert_eq!(cut.code, Some(1));
+    assert!(
+        cut.stderr.contains("incomplete deflate stream") && cut.stdout.contains("RoCE packets in"),
+        "{}",
+        cut.stderr
+    );
 }
 
 #[test]
