@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use softnic_runtime::api::RunningNic;
 
+use crate::plain::plain;
 use crate::wire::running::Listed;
 use crate::{Common, colour};
 
@@ -139,23 +140,11 @@ pub(crate) fn own_drops(status: &Value) -> u64 {
     counters.filter(|(name, _)| is_drop(name)).filter_map(|(_, n)| n.as_u64()).sum()
 }
 
-/// Text of another process as a terminal may have it, and as JSON may: control characters are escaped.
-pub(crate) fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c.is_control() {
-            true => out += &format!("\\u{:04x}", c as u32),
-            false => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{fitting, own_drops, plain};
+    use super::{fitting, own_drops};
 
     #[test]
     fn injected_loss_of_a_wire_is_no_drop_of_its_own() {
@@ -168,10 +157,5 @@ mod tests {
     fn a_long_description_does_not_wrap_on_a_terminal() {
         let long = "x".repeat(200);
         assert_eq!((fitting(&long, true).chars().count(), fitting(&long, false)), (80, long));
-    }
-
-    #[test]
-    fn control_characters_of_another_process_do_not_reach_the_terminal() {
-        assert_eq!(plain("eth0 \u{1b}[2J\u{9b}31m\n\u{7f}é"), "eth0 \\u001b[2J\\u009b31m\\u000a\\u007fé");
     }
 }

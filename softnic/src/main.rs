@@ -20,6 +20,7 @@ mod install;
 mod metrics;
 mod pages;
 mod perf;
+mod plain;
 mod replay;
 mod run;
 mod share;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use softnic_runtime::api::{Counters, CountersByName, RunningNic, port_counters};
 
 use super::exposition::{Kind, Page};
-use crate::counters::plain;
+use crate::plain::plain;
 
 /// What is known of a NIC at one moment.
 #[derive(Debug, Clone, Default)]

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use softnic_runtime::api::CountersByName;
 
 use super::condition::Condition;
-use crate::counters::plain;
 use crate::metrics::NicSample;
+use crate::plain::plain;
 
 /// What all processes counted on each device.
 #[derive(Debug, Default)]

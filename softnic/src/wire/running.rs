@@ -8,7 +8,7 @@ use softnic_fault_injector::Spec;
 use softnic_runtime::api::RunningNic;
 use softnic_runtime::bump::RunningWire;
 
-use crate::counters::plain;
+use crate::plain::plain;
 
 /// A wire that answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
