@@ -137,6 +137,14 @@ impl Meter {
         self.due.is_some_and(|due| now >= due)
     }
 
+    /// The time, where an interval is over. Only where intervals are measured is the clock looked at: a message may take less time than that.
+    #[inline]
+    pub(crate) fn is_due_now(&self) -> Option<Instant> {
+        let due = self.due?;
+        let now = Instant::now();
+        (now >= due).then_some(now)
+    }
+
     /// An interval is over, after so many messages since the beginning.
     #[cold]
     pub(crate) fn close(&mut self, now: Instant, messages: u64, sent_again: u64) {
@@ -199,7 +207,11 @@ mod tests {
         assert_eq!((all[1].begin, all[1].end), (second, second * 7 / 2));
         assert!((all[1].gbps() - 50.0 * 8e3 * 1e-9 / 2.5).abs() < 1e-12);
         let none = Meter::new(Intervals::None, 1, start, 0);
-        assert!(!none.is_due(start + second * 100) && none.finish(start + second, 5, 0).is_empty());
+        assert!(
+            none.is_due_now().is_none()
+                && !none.is_due(start + second * 100)
+                && none.finish(start + second, 5, 0).is_empty()
+        );
     }
 
     #[test]

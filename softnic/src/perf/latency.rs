@@ -106,8 +106,7 @@ impl<'a> PingPong<'a> {
                 Came::Line(line) => return Ok((line, self.received)),
                 Came::Stopped => return Err(stop::MESSAGE.into()),
             }
-            let now = Instant::now();
-            if meter.is_due(now) {
+            if let Some(now) = meter.is_due_now() {
                 meter.close(now, self.received, self.side.sent_again());
             }
         }

@@ -108,12 +108,8 @@ impl Raw<'_> {
             _ => None,
         };
         let mut meter = Meter::new(self.intervals, size, start, 0);
-        while sent < limit && !stop::requested() {
-            let now = Instant::now();
-            if end.is_some_and(|end| now >= end) {
-                break;
-            }
-            if meter.is_due(now) {
+        while sent < limit && !stop::requested() && end.is_none_or(|end| Instant::now() < end) {
+            if let Some(now) = meter.is_due_now() {
                 meter.close(now, sent, 0);
             }
             let batch = BATCH.min((limit - sent) as usize);
