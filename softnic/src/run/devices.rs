@@ -44,7 +44,7 @@ impl Devices {
         usable.sort();
         Ok(match &usable[..] {
             [only] => match AfXdp::check(&HostNetwork::open(only).map_err(|e| e.to_string())?.bottom().name) {
-                Ok(()) => (format!("afxdp:{only}"), "the only interface that is up and has an address".into()),
+                Ok(()) => (format!("afxdp:{only}"), "the only interface that is up and has an address (one process at a time; for several on this host: --dev shm)".into()),
                 Err(_) => ("shm".into(), format!("a network of your processes on this host; {only} takes root")),
             },
             [] => {
