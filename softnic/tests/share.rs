@@ -155,7 +155,8 @@ fn an_interface_is_shared_listed_found_by_run_and_given_back() {
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("share-{}", std::process::id()));
     std::fs::create_dir_all(&folder_of_program).expect("a folder");
     let program = folder_of_program.join("softnic");
-    std::fs::copy(SOFTNIC, &program).expect("a copy");
+    // A link: a copy that is written while another test forks is "busy" in its child, and cannot be started.
+    std::fs::hard_link(SOFTNIC, &program).expect("a link");
     let library = folder_of_program.join("libsoftnic_verbs.so");
     std::fs::write(library, "stands in for a library that reads SOFTNIC_DEV").expect("a file");
     let run = |wrapper: &[&str], words: &[&str]| {

@@ -20,7 +20,8 @@ impl Place {
         let place =
             Place(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("summary-{}-{name}", std::process::id())));
         fs::create_dir_all(place.0.join("tmp")).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_softnic"), place.0.join("softnic")).unwrap();
+        // A link: a copy that is written while another test forks is "busy" in its child, and cannot be started.
+        fs::hard_link(env!("CARGO_BIN_EXE_softnic"), place.0.join("softnic")).unwrap();
         fs::write(place.0.join("libsoftnic_verbs.so"), "stands in for a library that reads SOFTNIC_DEV").unwrap();
         place
     }

@@ -69,7 +69,8 @@ fn a_measurement_serves_the_counters_of_its_nics() {
 fn a_program_serves_the_sum_over_its_processes() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("metrics-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::copy(env!("CARGO_BIN_EXE_softnic"), folder.join("softnic")).expect("a copy");
+    // A link: a copy that is written while another test forks is "busy" in its child, and cannot be started.
+    std::fs::hard_link(env!("CARGO_BIN_EXE_softnic"), folder.join("softnic")).expect("a link");
     std::fs::write(folder.join("libsoftnic_verbs.so"), "stands in for a library that reads SOFTNIC_DEV")
         .expect("a file");
     let line = |pid| {
