@@ -46,6 +46,7 @@ pub use crate::key_file::{KeyFileError, read_key_file};
 pub use crate::threads::spawn_own;
 pub use softnic_fault_injector::units::parse_rate;
 pub use softnic_sync::users::Users;
+pub use softnic_trace::{Level as LogLevel, LevelError as LogLevelError, parse_level as parse_log_level};
 
 // Types of the crates below that occur in calls of this API, so that a program needs no other crate.
 

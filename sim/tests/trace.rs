@@ -94,6 +94,10 @@ fn posted_work_is_done_by_the_end_of_a_trace_and_states_follow_each_other() {
     let connected: Vec<&Value> = traced.of("a", "roce:connected").collect();
     assert_eq!((connected.len(), &connected[0]["transport"]), (1, &Value::from("rc")));
     assert_eq!(traced.of("a", "roce:state_updated").last().unwrap()["new"], "RTS");
+    let sends = self::traced(Transport::Rc, Op::Send, "");
+    let count = |name| sends.of("b", name).map(|w| w["count"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(count("roce:receives_completed"), 100);
+    assert!(count("roce:receives_posted") >= 100);
     // Time never runs back.
     let times: Vec<f64> = traced.records.iter().map(|r| r["time"].as_f64().unwrap()).collect();
     assert!(times.is_sorted());

@@ -32,6 +32,7 @@ mod wire;
 use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use softnic_runtime::api::{LogLevel, parse_log_level};
 
 /// A software RDMA NIC: RoCEv2 from user space, without RDMA hardware.
 #[derive(Debug, Parser)]
@@ -78,6 +79,16 @@ enum Command {
     Sim(Box<sim::Args>),
     Trace(trace::Args),
     Wire(wire::Args),
+}
+
+/// How much is logged: what `SOFTNIC_LOG` says.
+fn log_level() -> Result<Option<LogLevel>, String> {
+    let text = std::env::var_os("SOFTNIC_LOG").unwrap_or_default();
+    match text.to_str() {
+        Some("") => Ok(None),
+        Some(level) => parse_log_level(level).map_err(|e| format!("SOFTNIC_LOG: {e}")),
+        None => Err("SOFTNIC_LOG: it is no text".into()),
+    }
 }
 
 fn main() -> ExitCode {

@@ -278,6 +278,7 @@ impl Args {
             seed,
             pcap: self.pcap.clone(),
             trace: self.trace.clone(),
+            log: crate::log_level()?,
             queues: None,
             link_down: LinkDown::default(),
             on_event: None,

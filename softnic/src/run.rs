@@ -48,7 +48,8 @@ const FAILED_BY_COUNTERS: u8 = 122;
 The program finds the devices softnic0, softnic1, …, one for each --dev (two for mem), port 1, with RoCEv2 GIDs: index 0 is the first
 IPv4 address. The exit code is the program's, 128 + N when signal N ended it; 122 when it is 0 and a --fail-on holds; 125 when
 something here is wrong, 126 when the program cannot be run, 127 when there is none. What is not given here is taken from SOFTNIC_DEV, SOFTNIC_TRANSPORT, SOFTNIC_CC, SOFTNIC_FAULT,
-SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
+SOFTNIC_PCAP, SOFTNIC_TRACE, SOFTNIC_CPUS and SOFTNIC_KEY_FILE, which is also how the library is told. SOFTNIC_LOG=warn (off, error, info,
+debug, trace) has it say on stderr what happens. AF_XDP needs root, or CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.")]
 pub(crate) struct Args {
     /// A device: shm, shm:NAME (a network of processes on this host), shared:INTERFACE (that `softnic share` serves), mem, afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]; may be given
     /// more than once [default: the only interface that is up and has an address, if this user may use it, else shm]
@@ -250,6 +251,8 @@ impl Environment {
         if let Some(file) = trace.filter(|file| !file.as_os_str().is_empty()) {
             all.push(("SOFTNIC_TRACE", writable(&file)?.into()));
         }
+        // The library reads it itself.
+        crate::log_level()?;
         Ok(Environment(all))
     }
 }

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_sim::{Cc, Op, Options, Report, SimError, Transport, UNITS};
-use softnic_trace::Trace;
+use softnic_trace::{Log, Trace};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::sr;
 use softnic_wire::PathMtu;
@@ -207,7 +207,8 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let mut tell = |done| bar.set_position(done);
     // With the capture on stdout, the results go to stderr.
     let piped = args.pcap.as_deref() == Some("-");
-    let trace = args.trace.as_deref().map(begin_trace).transpose()?;
+    let log = crate::log_level()?.map(|level| Log::to_stderr(level, "sim"));
+    let trace = Trace::join(args.trace.as_deref().map(begin_trace).transpose()?, log);
     let report = match &args.pcap {
         None => softnic_sim::run_traced(&options, None, trace.as_ref(), &mut tell),
         Some(path) => {

@@ -74,3 +74,45 @@ fn what_is_wrong_with_a_trace_is_said() {
     refused(&["sim", "--count", "1", "--trace", "/nowhere/t"], "cannot write the trace /nowhere/t: No such file");
     refused(&["perf", "raw", "--trace", "t"], "leave --pcap and --trace out");
 }
+
+#[test]
+fn a_log_says_as_much_as_its_level_on_stderr() {
+    let log = |level: &str, arguments: &[&str]| {
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_softnic")).args(arguments).env("SOFTNIC_LOG", level).output().unwrap();
+        assert!(out.status.success() && !out.stdout.is_empty());
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let sim = ["sim", "--op", "send", "--size", "16K", "--count", "20", "--fault", "loss=0.02"];
+    assert_eq!(log("error", &sim), log("off", &sim));
+    let warned = log("warn", &sim);
+    let naks = warned.lines().filter(|line| line.ends_with(": loss_detected trigger=sequence_nak"));
+    assert!(
+        naks.clone().count() > 0
+            && naks.clone().all(|l| l.starts_with("1970-01-01T00:00:00.0") && l.contains("  WARN sim a 0x"))
+    );
+    assert!(!warned.contains("INFO"));
+    let informed = log("info", &sim);
+    assert!(
+        informed.contains("  INFO sim a 0x") && informed.contains(": connected transport=rc peer_address="),
+        "{informed}"
+    );
+    assert!(!informed.contains("DEBUG") && log("debug", &sim).contains(" DEBUG sim a 0x"));
+    let packets = log("TRACE", &sim);
+    assert!(packets.lines().any(|line| line.contains(": packet_sent opcode=RC_SEND_FIRST psn=")), "{packets}");
+    assert_eq!(packets, log("trace", &sim), "the same run logs the same");
+    let perf = log("info", &["perf", "write_bw", "--size", "4K", "--iters", "50"]);
+    assert!(perf.lines().any(|line| line.contains("  INFO softnic[") && line.contains(" old=RTR new=RTS")), "{perf}");
+}
+
+#[test]
+fn a_level_of_the_log_that_there_is_not_is_refused() {
+    for arguments in
+        [&["sim", "--count", "1"][..], &["perf", "write_bw", "--iters", "1"], &["run", "--dev", "mem", "--", "true"]]
+    {
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_softnic")).args(arguments).env("SOFTNIC_LOG", "loud").output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.starts_with("softnic: SOFTNIC_LOG: `loud` is no level"), "{said}");
+    }
+}

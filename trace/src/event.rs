@@ -31,6 +31,10 @@ pub(crate) enum Event {
     WorkPosted { count: u32, wr_ids: Vec<u64> },
     /// Send work requests are done.
     WorkCompleted { count: u32 },
+    /// Receives were posted, to the queue pair itself.
+    ReceivesPosted { count: u32 },
+    /// Receives are done.
+    ReceivesCompleted { count: u32 },
     /// A packet left.
     PacketSent(Packet),
     /// A packet came.
@@ -74,6 +78,8 @@ impl Event {
             Event::Negotiated { .. } => "roce:negotiated",
             Event::WorkPosted { .. } => "roce:work_posted",
             Event::WorkCompleted { .. } => "roce:work_completed",
+            Event::ReceivesPosted { .. } => "roce:receives_posted",
+            Event::ReceivesCompleted { .. } => "roce:receives_completed",
             Event::PacketSent(_) => "roce:packet_sent",
             Event::PacketReceived(_) => "roce:packet_received",
             Event::PacketDropped { .. } => "roce:packet_dropped",

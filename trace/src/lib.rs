@@ -6,11 +6,13 @@
 
 mod capture;
 mod event;
+mod log;
 mod observer;
 mod packet;
 mod qlog;
 mod watched;
 
 pub use capture::CaptureTrace;
+pub use log::{Level, LevelError, Log, parse_level};
 pub use observer::Observer;
 pub use qlog::Trace;

@@ -1,4 +1,4 @@
-//! The file: qlog as JSON-SEQ (RFC 7464), one record an event, written as they happen.
+//! A trace: the file, qlog as JSON-SEQ (RFC 7464), one record an event, written as they happen; and the log beside it.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use crate::event::Event;
+use crate::log::Log;
 use crate::observer::Observer;
 
 /// Begins each record (RFC 7464): who reads the end of a file that was cut off finds the last whole record by it.
@@ -14,9 +15,14 @@ const RECORD_SEPARATOR: u8 = 0x1e;
 /// The events that docs/trace.md describes.
 const SCHEMA: &str = "urn:softnic:qlog:events:roce-1";
 
-/// A trace that any number of NICs of a process write to.
+/// A trace that any number of NICs of a process write to: a file, a log, or both.
 #[derive(Clone)]
-pub struct Trace(Arc<Mutex<File>>);
+pub struct Trace(Arc<Mutex<Sinks>>);
+
+struct Sinks {
+    file: Option<File>,
+    log: Option<Log>,
+}
 
 struct File {
     out: Box<dyn Write + Send>,
@@ -91,7 +97,23 @@ impl Trace {
         };
         let mut file = File { out, failed: None, line: Vec::new() };
         file.write(&header)?;
-        Ok(Trace(Arc::new(Mutex::new(file))))
+        Ok(Trace::of(Sinks { file: Some(file), log: None }))
+    }
+
+    /// What both of them, if there are any, make together.
+    pub fn join(file: Option<Trace>, log: Option<Log>) -> Option<Trace> {
+        match (file, log) {
+            (file, None) => file,
+            (None, log) => Some(Trace::of(Sinks { file: None, log })),
+            (Some(file), log) => {
+                file.sinks().log = log;
+                Some(file)
+            }
+        }
+    }
+
+    fn of(sinks: Sinks) -> Trace {
+        Trace(Arc::new(Mutex::new(sinks)))
     }
 
     /// Watches a NIC whose time began so many nanoseconds after 1970. `name` tells it from others in the same trace.
@@ -100,10 +122,11 @@ impl Trace {
     }
 
     pub(crate) fn write(&self, nanos: u64, group: &str, event: &Event) {
-        let mut file = self.file();
-        if file.failed.is_some() {
-            return;
+        let mut sinks = self.sinks();
+        if let Some(log) = &mut sinks.log {
+            log.write(nanos, group, event);
         }
+        let Some(file) = sinks.file.as_mut().filter(|file| file.failed.is_none()) else { return };
         let time = format!("{}.{:06}", nanos / 1_000_000, nanos % 1_000_000);
         let written = serde_json::value::RawValue::from_string(time)
             .map_err(io::Error::from)
@@ -116,14 +139,15 @@ impl Trace {
     /// # Errors
     /// The first thing that went wrong since the last call.
     pub fn flush(&self) -> io::Result<()> {
-        let mut file = self.file();
+        let mut sinks = self.sinks();
+        let Some(file) = &mut sinks.file else { return Ok(()) };
         match file.failed.take() {
             Some(error) => Err(error),
             None => file.out.flush(),
         }
     }
 
-    fn file(&self) -> MutexGuard<'_, File> {
+    fn sinks(&self) -> MutexGuard<'_, Sinks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

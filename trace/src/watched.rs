@@ -67,19 +67,31 @@ impl Watched {
                 tell(&self.group, &Event::Negotiated { outcome: outcome(choice) });
             }
         }
-        let (before, posted) = (self.vitals, now.posted.wrapping_sub(self.vitals.posted));
-        if posted != 0 && posted < u32::MAX / 2 {
+        let before = self.vitals;
+        if let Some(count) = more(before.receives_posted, now.receives_posted) {
+            tell(&self.group, &Event::ReceivesPosted { count });
+        }
+        if let Some(posted) = more(before.posted, now.posted) {
             let wr_ids = nic.outstanding_sends(qpn).map_or_else(Vec::new, |all| {
                 let all: Vec<u64> = all.map(|send| send.wr_id).collect();
                 all[all.len().saturating_sub(posted as usize)..].to_vec()
             });
             tell(&self.group, &Event::WorkPosted { count: posted, wr_ids });
         }
-        let count = now.completed.wrapping_sub(before.completed);
-        if count != 0 && count < u32::MAX / 2 {
+        if let Some(count) = more(before.completed, now.completed) {
             tell(&self.group, &Event::WorkCompleted { count });
         }
-        let limits = |v: Vitals| Vitals { posted: 0, completed: 0, in_flight: 0, ..v };
+        if let Some(count) = more(before.receives_completed, now.receives_completed) {
+            tell(&self.group, &Event::ReceivesCompleted { count });
+        }
+        let limits = |v: Vitals| Vitals {
+            posted: 0,
+            completed: 0,
+            receives_posted: 0,
+            receives_completed: 0,
+            in_flight: 0,
+            ..v
+        };
         if limits(now) != limits(before) || (now.in_flight == 0) != (before.in_flight == 0) {
             let Vitals { in_flight, window, congestion_window, rate, retries, rnr_retries, .. } = now;
             let event = Event::MetricsUpdated { in_flight, window, congestion_window, rate, retries, rnr_retries };
@@ -119,6 +131,11 @@ impl Watched {
         }
         Some(self.loss.unwrap_or("selective_ack"))
     }
+}
+
+/// By how much a number that counts round has grown; one that began again has not.
+fn more(before: u32, now: u32) -> Option<u32> {
+    Some(now.wrapping_sub(before)).filter(|&count| count != 0 && count < u32::MAX / 2)
 }
 
 /// The name of a state, as `ibv_devinfo` and its kin write it.

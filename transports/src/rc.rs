@@ -447,6 +447,6 @@ impl QueuePair for Rc {
     }
 
     fn vitals(&self) -> Vitals {
-        self.requester.vitals()
+        self.responder.receives.vitals(self.requester.vitals())
     }
 }

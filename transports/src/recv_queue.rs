@@ -10,6 +10,7 @@ use crate::invariants::{Tally, invariant};
 use crate::memory::{Access, AccessError, PdId, Region};
 use crate::planted::{Bug, planted};
 use crate::posting::{RecvRules, Supported};
+use crate::vitals::Vitals;
 use crate::wr::scatter;
 use crate::{Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
 
@@ -216,6 +217,13 @@ impl Receives {
             unlimited: c.srq.is_some() || c.recv_sink,
             tally: Tally::default(),
         }
+    }
+
+    /// How they stand, for whoever watches them.
+    pub(crate) fn vitals(&self, base: Vitals) -> Vitals {
+        // Those of a shared queue were not posted here.
+        let receives_posted = if self.are_shared() { 0 } else { self.queue.tail };
+        Vitals { receives_posted, receives_completed: self.queue.head, ..base }
     }
 
     /// Whether they come from a shared queue.

@@ -220,7 +220,7 @@ impl QueuePair for Ud {
     }
 
     fn vitals(&self) -> Vitals {
-        self.common.queue.vitals()
+        self.common.vitals()
     }
 
     #[inline]

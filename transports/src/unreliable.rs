@@ -9,6 +9,7 @@ use crate::posting::{SendRules, Supported};
 use crate::qp::Config;
 use crate::recv_queue::Receives;
 use crate::send_queue::{Numbering, SendQueue, Slot, Source, completion};
+use crate::vitals::Vitals;
 use crate::wr::Datagram;
 use crate::{CqOverflow, Event, Host, PostError, QpState, RecvWr, SendWr, Status};
 
@@ -146,6 +147,11 @@ impl Common {
                 }
             }
         }
+    }
+
+    /// How it stands, for whoever watches it.
+    pub(crate) fn vitals(&self) -> Vitals {
+        self.receives.vitals(self.queue.vitals())
     }
 
     pub(crate) fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {

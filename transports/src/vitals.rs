@@ -10,6 +10,10 @@ pub struct Vitals {
     pub posted: u32,
     /// Those of them that are done; counts round.
     pub completed: u32,
+    /// Receives that were posted to it, and not to a shared queue; counts round.
+    pub receives_posted: u32,
+    /// Receives that messages have used, or that were flushed; counts round.
+    pub receives_completed: u32,
     /// Packets that were sent and not acknowledged.
     pub in_flight: u32,
     /// Packets that may be, where the transport limits them.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use softnic_runtime::api::{
-    Cc, DeviceSpec, LinkDown, OpenOptions, Secret, Transport, parse_cc, parse_rate, read_key_file,
+    Cc, DeviceSpec, LinkDown, LogLevel, OpenOptions, Secret, Transport, parse_cc, parse_log_level, parse_rate,
+    read_key_file,
 };
 
 /// What the environment says.
@@ -46,6 +47,14 @@ fn is_privileged() -> bool {
 /// A folder for files of ours: `softnic run` makes it, and removes it. It sees by our opening it that the program uses verbs.
 pub(crate) fn files() -> Option<PathBuf> {
     env::var_os("SOFTNIC_FILES").filter(|name| !name.is_empty() && !is_privileged()).map(Into::into)
+}
+
+/// How much the library says on stderr for itself: what `SOFTNIC_LOG` allows, and without it warnings.
+pub(crate) fn said() -> Option<LogLevel> {
+    match variable("SOFTNIC_LOG") {
+        Ok(Some(level)) if !is_privileged() => parse_log_level(&level).unwrap_or(Some(LogLevel::Warn)),
+        _ => Some(LogLevel::Warn),
+    }
 }
 
 /// A variable that is set to something.
@@ -105,7 +114,11 @@ impl Environment {
         };
         let pcap = env::var_os("SOFTNIC_PCAP").filter(|name| !name.is_empty()).map(Into::into);
         let trace = env::var_os("SOFTNIC_TRACE").filter(|name| !name.is_empty()).map(Into::into);
-        let options = OpenOptions { cpus, fault, seed, pcap, trace, link_down, ..OpenOptions::default() };
+        let log = match variable("SOFTNIC_LOG")? {
+            Some(level) => parse_log_level(&level).map_err(|e| format!("SOFTNIC_LOG: {e}"))?,
+            None => None,
+        };
+        let options = OpenOptions { cpus, fault, seed, pcap, trace, log, link_down, ..OpenOptions::default() };
         let secret = match env::var_os("SOFTNIC_KEY_FILE").filter(|name| !name.is_empty()) {
             Some(name) => Some(read_key_file(name.as_ref()).map_err(|e| format!("SOFTNIC_KEY_FILE: {e}"))?),
             None => None,

@@ -2,9 +2,26 @@
 
 use std::fmt;
 
-/// Says one line. That it cannot be written is no reason to end the program. Without the lock of the standard library, which a thread of the parent may have held when this
+use softnic_runtime::api::LogLevel;
+
+use crate::environment::said;
+
+/// Says why a call of the program fails.
+pub(crate) fn error(text: fmt::Arguments<'_>) {
+    say(LogLevel::Error, text);
+}
+
+/// Says what the program would not notice.
+pub(crate) fn warn(text: fmt::Arguments<'_>) {
+    say(LogLevel::Warn, text);
+}
+
+/// Says one line, unless `SOFTNIC_LOG` is for less. That it cannot be written is no reason to end the program. Without the lock of the standard library, which a thread of the parent may have held when this
 /// process was forked.
-pub(crate) fn say(text: fmt::Arguments<'_>) {
+fn say(level: LogLevel, text: fmt::Arguments<'_>) {
+    if said() < Some(level) {
+        return;
+    }
     let line = format!("softnic: {text}\n");
     // SAFETY: the bytes are those of the line.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use softnic_fault_injector::{Spec, SpecError};
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Nic, NicConfig, Owner, Port};
-use softnic_trace::Trace;
+use softnic_trace::{Level, Log, Trace};
 use softnic_wire::ethernet::{self, MAX_TAGS};
 use softnic_wire::{MacAddr, PathMtu};
 
@@ -83,6 +83,8 @@ pub struct OpenOptions {
     pub pcap: Option<PathBuf>,
     /// A file that all that happens to the queue pairs is written to, as qlog.
     pub trace: Option<PathBuf>,
+    /// How much of it is said on stderr, in lines for people; by default nothing.
+    pub log: Option<Level>,
     /// The device's queues that are used; by default all. Frames that come in by others stay with the kernel.
     pub queues: Option<u32>,
     /// What becomes of packets while the device's link is down.
@@ -343,6 +345,8 @@ impl Parts {
         let bits = count.next_power_of_two().trailing_zeros();
         let mut engines = Vec::new();
         let trace = options.trace.as_deref().map(|path| begin_trace(path, &description)).transpose()?;
+        let log = options.log.map(|level| Log::to_stderr(level, format!("softnic[{}]", std::process::id())));
+        let trace = Trace::join(trace, log);
         for (index, io) in Steering::among(ios, bits)?.into_iter().enumerate() {
             let config = NicConfig { port: port.clone(), payload: PayloadMode::Real };
             let mut nic = Nic::new(config, Box::new(OsRandom::new()?));

@@ -76,6 +76,7 @@ fn open_options(fault: Option<Spec>, seed: u64) -> OpenOptions {
         seed,
         pcap: None,
         trace: None,
+        log: None,
         queues: None,
         link_down: LinkDown::default(),
         on_event: None,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::abi::*;
 use crate::c_result::c_list;
 use crate::environment::{environment, files};
-use crate::message::say;
+use crate::message::error;
 use crate::objects::device::Device;
 use crate::{exit, fork};
 
@@ -20,7 +20,7 @@ pub(crate) fn devices() -> &'static [Device] {
         let environment = match environment() {
             Ok(environment) => environment,
             Err(why) => {
-                say(format_args!("{why}"));
+                error(format_args!("{why}"));
                 return Vec::new();
             }
         };

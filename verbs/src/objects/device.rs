@@ -14,7 +14,7 @@ use crate::environment::environment;
 use crate::errno::Errno;
 use crate::exit;
 use crate::fork::Generation;
-use crate::message::say;
+use crate::message::error;
 use crate::objects::link_speed::LinkSpeed;
 use crate::objects::nic::{Nic, Nics};
 use crate::per_process::PerProcess;
@@ -193,7 +193,7 @@ impl Device {
             options.pcap = options.pcap.map(capture_of_child);
         }
         let mut nics = Nics::open(&self.group.spec, &options).map_err(|e| {
-            say(format_args!("{e}"));
+            error(format_args!("{e}"));
             errno_of(&e)
         })?;
         if let Some(folder) = &environment.counters {

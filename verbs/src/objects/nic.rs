@@ -11,7 +11,7 @@ use softnic_runtime::forked;
 
 use crate::abi::c_int;
 use crate::environment::usual_transport;
-use crate::message::say;
+use crate::message::warn;
 use crate::objects::counters_recorder::CountersRecorder;
 use crate::objects::event_queue::{self, EventQueue, Subject};
 use crate::objects::requesters::Requesters;
@@ -120,16 +120,16 @@ impl Owners {
         let transport = usual_transport();
         match (why, &self.interface) {
             (FallbackReason::Refused | FallbackReason::NothingInCommon, _) => {
-                say(format_args!("{peer} does not speak {transport}: rc is used"));
+                warn(format_args!("{peer} does not speak {transport}: rc is used"));
             }
             (FallbackReason::Silent | FallbackReason::KnownSilent | FallbackReason::Unauthenticated, _) => {
-                say(format_args!("{peer} says nothing about {transport}: rc is used"));
+                warn(format_args!("{peer} says nothing about {transport}: rc is used"));
             }
-            (FallbackReason::LinkMtu(mtu), Some(interface)) => say(format_args!(
+            (FallbackReason::LinkMtu(mtu), Some(interface)) => warn(format_args!(
                 "{transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used"
             )),
             (FallbackReason::LinkMtu(mtu), None) => {
-                say(format_args!(
+                warn(format_args!(
                     "{transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"
                 ));
             }
@@ -144,11 +144,11 @@ fn say_once_that_refused(peer: IpAddr, why: FallbackReason) {
         return;
     }
     match why {
-        FallbackReason::Silent => say(format_args!("{peer} says nothing about auth: its queue pairs are refused")),
+        FallbackReason::Silent => warn(format_args!("{peer} says nothing about auth: its queue pairs are refused")),
         FallbackReason::Unauthenticated => {
-            say(format_args!("{peer} has no key, or another one: its queue pairs are refused"));
+            warn(format_args!("{peer} has no key, or another one: its queue pairs are refused"));
         }
-        _ => say(format_args!("{peer} does not speak auth: its queue pairs are refused")),
+        _ => warn(format_args!("{peer} does not speak auth: its queue pairs are refused")),
     }
 }
 
@@ -185,7 +185,7 @@ impl Nics {
         // Of `softnic run`, which may have ended before this process: then nobody reads them.
         match CountersRecorder::start(folder, named) {
             Err(e) if e.kind() != ErrorKind::NotFound => {
-                say(format_args!("cannot write counters to {}: {e}", folder.display()));
+                warn(format_args!("cannot write counters to {}: {e}", folder.display()));
             }
             recorder => self.counters = recorder.ok(),
         }

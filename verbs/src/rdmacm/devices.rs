@@ -11,7 +11,7 @@ use crate::c_result::c_list;
 use crate::calls::{device_list, open};
 use crate::errno::Errno;
 use crate::exit;
-use crate::message::say;
+use crate::message::error;
 use crate::objects::context::{Context, ContextPtr};
 use crate::objects::device::Device;
 use crate::objects::domain::{self, Pd};
@@ -42,7 +42,7 @@ impl CmDevice {
             return Err(Errno::last());
         }
         let manager = ConnectionManager::new(&pointer.nic().runtime).map_err(|e| {
-            say(format_args!("{e}"));
+            error(format_args!("{e}"));
             Errno(libc::ENODEV)
         })?;
         pointer.nic().owners.tell_first_data(manager.first_data());
