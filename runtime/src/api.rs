@@ -5,6 +5,55 @@
 //!
 //! Work is posted and completions are taken without waiting for anybody. Frames move when somebody makes progress: a thread of the
 //! program inside [`CompletionQueue::poll`], or the NIC's own thread (see [`Progress`]).
+//!
+//! Two NICs in this process, and a WRITE from one to the other over a wire that loses every tenth frame:
+//!
+//! ```
+//! use std::time::Duration;
+//! use softnic_runtime::api::{
+//!     Access, Connection, Context, Data, OpenOptions, Psn, QpKind, QpOptions, SendFlags, SendOp, SendWr, Status,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let lossy = OpenOptions { fault: Some("loss=0.1".parse()?), seed: 1, ..OpenOptions::default() };
+//! let [a, b] = Context::open_pair([&lossy, &lossy])?;
+//!
+//! // Memory, a completion queue and a queue pair, on each NIC.
+//! let rights = Access::LOCAL_WRITE | Access::REMOTE;
+//! let (pd_a, pd_b) = (a.alloc_pd(), b.alloc_pd());
+//! let (from, to) = (pd_a.alloc_mr(1 << 16, rights)?, pd_b.alloc_mr(1 << 16, rights)?);
+//! let (cq_a, cq_b) = (a.create_cq(16)?, b.create_cq(16)?);
+//! let qp_a = pd_a.create_qp(&QpOptions::new(QpKind::Rc, &cq_a))?;
+//! let qp_b = pd_b.create_qp(&QpOptions::new(QpKind::Rc, &cq_b))?;
+//!
+//! // RESET to RTS. Programs on two hosts tell each other these numbers over TCP, or leave it to `cm`.
+//! let (psn_a, psn_b) = (Psn::new(1000), Psn::new(2000));
+//! let to_b = a.path_to(b.addresses()[0], qp_a.qpn().value())?;
+//! let to_a = b.path_to(a.addresses()[0], qp_b.qpn().value())?;
+//! qp_a.init(rights)?;
+//! qp_b.init(rights)?;
+//! qp_b.connect(&Connection::new(to_a, qp_a.qpn(), psn_a, psn_b))?;
+//! qp_a.connect(&Connection::new(to_b, qp_b.qpn(), psn_b, psn_a))?;
+//!
+//! from.write_at(0, b"hello");
+//! let sges = [from.sge(0, 1 << 16)];
+//! let op = SendOp::Write { remote_addr: to.addr(), rkey: to.rkey() };
+//! let (data, flags) = (Data::Gather(&sges), SendFlags::default());
+//! qp_a.post_send(&SendWr { wr_id: 7, op, data, flags, deadline: None, to: None })?;
+//!
+//! let done = loop {
+//!     match cq_a.poll_one()? {
+//!         Some(done) => break done,
+//!         None => drop(cq_a.wait(Duration::from_secs(1))?),
+//!     }
+//! };
+//! assert_eq!((done.wr_id, done.status), (7, Status::Success));
+//! let mut greeting = [0; 5];
+//! to.read_at(0, &mut greeting);
+//! assert_eq!(&greeting, b"hello");
+//! # Ok(())
+//! # }
+//! ```
 
 pub(crate) mod address_handle;
 mod allowance;

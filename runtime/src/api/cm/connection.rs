@@ -262,6 +262,42 @@ impl<'a> CmRequest<'a> {
 }
 
 /// A connection that was made by address. When it goes it ends, and the peer is told.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
+/// use softnic_runtime::api::{
+///     CmConnection, CmListener, ConnectionManager, Context, OpenOptions, QpKind, QpOptions,
+/// };
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limit = Duration::from_secs(60);
+/// let options = OpenOptions::default();
+/// let [client, server] = Context::open_pair([&options, &options])?;
+/// let address = SocketAddr::new(server.addresses()[0], 7471);
+///
+/// let (manager, cq) = (ConnectionManager::new(&server)?, server.create_cq(16)?);
+/// let listener = CmListener::bind(&manager, address)?;
+/// std::thread::scope(|scope| {
+///     let asks = scope.spawn(|| {
+///         let (manager, cq) = (ConnectionManager::new(&client).unwrap(), client.create_cq(16).unwrap());
+///         let qp = client.alloc_pd().create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
+///         let connection = CmConnection::connect(&manager, &qp, address, b"a name", limit).unwrap();
+///         assert_eq!(&connection.private_data()[..7], b"welcome");
+///         assert!(connection.disconnect(limit));
+///     });
+///     let request = listener.next(limit).expect("a client");
+///     assert_eq!(&request.private_data()[..6], b"a name");
+///     let qp = server.alloc_pd().create_qp(&QpOptions::new(QpKind::Rc, &cq))?;
+///     let mut connection = request.accept(&qp, b"welcome", limit)?;
+///     while !connection.is_over() {
+///         cq.wait(Duration::from_millis(1))?;
+///     }
+///     asks.join().expect("the client succeeds");
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub struct CmConnection<'a> {
     held: Held<'a>,
     qp: QueuePair,
