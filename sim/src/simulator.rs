@@ -106,7 +106,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Has a host watched.
-    pub(crate) fn watch(&mut self, host: usize, observer: Observer) {
+    pub fn watch(&mut self, host: usize, observer: Observer) {
         let node = self.nodes.remove(host);
         self.nodes.insert(host, Box::new(Traced { host: node, observer }));
     }

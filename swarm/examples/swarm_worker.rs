@@ -1,14 +1,15 @@
 //! Runs the swarm over a range of seeds and says of each, in a line, how it went: what `cargo xtask soak` starts on every core.
 //!
 //! `swarm_worker FIRST COUNT [BUG]`. A seed that panics ends the process, and one that never ends is ended: who reads the lines
-//! knows which seed was next.
+//! knows which seed was next. With `SOFTNIC_LOG=debug` (or another level) it logs on stderr what happens to queue pairs.
 #![allow(clippy::print_stdout)] // what it prints is what it is for
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnic_swarm::run_seed;
+use softnic_swarm::run_seed_watched;
+use softnic_trace::{Log, Trace, parse_level};
 
 /// Far beyond what any seed takes, with debug assertions and on a busy machine.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -29,11 +30,20 @@ fn main() {
         eprintln!("{why}");
         std::process::exit(2);
     }
+    let level = match std::env::var("SOFTNIC_LOG").map(|level| parse_level(&level)) {
+        Ok(Ok(level)) => level,
+        Ok(Err(why)) => {
+            eprintln!("SOFTNIC_LOG: {why}");
+            std::process::exit(2);
+        }
+        Err(_) => None,
+    };
+    let trace = Trace::join(None, level.map(|level| Log::to_stderr(level, "swarm")));
     std::thread::spawn(watch);
     // Who starts it can tell now a seed that ended the process from a process that never began.
     say("ready");
     for seed in first..first.saturating_add(count) {
-        match run_seed(seed) {
+        match run_seed_watched(seed, trace.as_ref()) {
             Ok(passed) => say(&format!("passed {seed} {}", passed.messages)),
             Err(broken) => say(&format!("broken {seed} {}", broken.what())),
         }

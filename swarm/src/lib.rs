@@ -6,4 +6,4 @@ pub mod fairness;
 mod swarm;
 pub mod table;
 
-pub use swarm::{Broken, Passed, World, run_seed};
+pub use swarm::{Broken, Passed, World, run_seed, run_seed_watched};

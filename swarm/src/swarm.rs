@@ -28,6 +28,7 @@ use softnic_nic::transports::{AhId, Counters, CqId, Transport};
 use softnic_nic::{Notify, QpKind};
 use softnic_sim::Time;
 use softnic_sim::pair::Pair;
+use softnic_trace::Trace;
 use softnic_wire::Qpn;
 use windows::Window;
 pub use world::World;
@@ -214,9 +215,19 @@ struct Swarm {
 
 /// Runs the world of a seed to its end.
 pub fn run_seed(seed: u64) -> Result<Passed, Box<Broken>> {
+    run_seed_watched(seed, None)
+}
+
+/// The same, and all that happens at its hosts, `a` and `b`, is in the trace; but for a host of several NICs.
+pub fn run_seed_watched(seed: u64, trace: Option<&Trace>) -> Result<Passed, Box<Broken>> {
     let world = World::new(seed);
     let broken = |world, at, what, counters| Box::new(Broken { world, at, what, counters });
     let mut swarm = Swarm::new(world.clone()).map_err(|what| broken(world, Time::default(), what, Vec::new()))?;
+    if let Some(trace) = trace {
+        for (host, name) in ["a", "b"].into_iter().enumerate() {
+            swarm.pair.sim.watch(host, trace.observer(name, 0));
+        }
+    }
     let outcome = swarm.run();
     let counters = swarm.counters();
     let at = swarm.pair.sim.now();

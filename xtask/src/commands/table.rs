@@ -96,6 +96,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("cargo build --profile dist", "takes minutes"),
     ("--example by_address", "a test of the crate runs it"),
     ("--example goodput_table", "a layer of its own"),
+    ("--example swarm_worker", "a seed of the swarm, for who looks for a bug"),
     ("--server", "runs until another machine has asked"),
     ("dgram:b.sock", "needs the --server of the line before it"),
     ("--out results", "takes minutes; --quick is run"),
