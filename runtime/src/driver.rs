@@ -305,6 +305,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
         Ok(())
     }
 
+    /// After what time the next frame leaves that a fault holds back.
+    pub(crate) fn leaves_in(&self) -> Option<Duration> {
+        self.ports.iter().filter_map(|port| port.io.leaves_in()).min()
+    }
+
     /// Runs until `done` or until `limit` has passed; says whether it is done. Sleeps while there is nothing to do.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut N) -> bool) -> Result<bool, DriverError> {
         let end = self.now() + limit;

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{Completion, CqId, Event, SrqId};
@@ -161,6 +162,11 @@ impl Engine {
         {
             self.give_up(core, &error.to_string());
         }
+    }
+
+    /// After what time the next frame leaves that a fault holds back; of a wire that is gone, none does.
+    pub(crate) fn leaves_in(&self) -> Option<Duration> {
+        self.failure.get().is_none().then(|| self.control().driver.leaves_in()).flatten()
     }
 
     /// Sends what was posted, as far as there is room: something that it needs is about to go.
@@ -375,7 +381,7 @@ impl Core {
     }
 
     /// After what time there is something to do although nothing comes in.
-    fn due_in(&self) -> Option<std::time::Duration> {
+    fn due_in(&self) -> Option<Duration> {
         match !self.work.has_stalled() && self.full.is_empty() {
             true => self.driver.due_in(),
             false => Some(watch::LOOK_AGAIN),

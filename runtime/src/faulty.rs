@@ -149,6 +149,10 @@ impl<I: PacketIo> PacketIo for Faulty<I> {
         [mine, self.inner.due_in()].into_iter().flatten().min()
     }
 
+    fn leaves_in(&self) -> Option<Duration> {
+        self.tx.next_due().map(|at| at.saturating_since(self.now()))
+    }
+
     /// Those of the backend below, and those that found no place in the emulated link; none that a fault was meant for.
     fn lost(&self) -> u64 {
         self.inner.lost() + self.tx.overflowed() + self.rx.overflowed() + self.too_long

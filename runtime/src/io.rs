@@ -52,6 +52,11 @@ pub trait PacketIo {
         None
     }
 
+    /// After what time the next of the frames leaves that were sent and are held back here, as a wire that delays them would.
+    fn leaves_in(&self) -> Option<Duration> {
+        None
+    }
+
     /// Frames of both directions that were lost here, as far as the backend knows.
     fn lost(&self) -> u64;
 
@@ -93,6 +98,10 @@ impl<T: PacketIo + ?Sized> PacketIo for Box<T> {
 
     fn due_in(&self) -> Option<Duration> {
         (**self).due_in()
+    }
+
+    fn leaves_in(&self) -> Option<Duration> {
+        (**self).leaves_in()
     }
 
     fn lost(&self) -> u64 {

@@ -157,6 +157,10 @@ impl PacketIo for Steering {
         self.inner.due_in()
     }
 
+    fn leaves_in(&self) -> Option<Duration> {
+        self.inner.leaves_in()
+    }
+
     fn lost(&self) -> u64 {
         self.inner.lost() + self.lost
     }

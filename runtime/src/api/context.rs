@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use softnic_nic::transports::memory::{Bind, PdId};
 use softnic_nic::transports::{Counters, Event};
@@ -22,6 +23,9 @@ use crate::background::Background;
 use crate::engine::{Core, Engine, Watcher};
 use crate::locked::lock;
 use crate::share::Limits;
+
+/// How long a NIC that ends waits for frames that faults hold back.
+const HELD_BACK: Duration = Duration::from_millis(500);
 
 /// An opened NIC. Clones are the same NIC; it is closed when the last of them, and of all objects made from it, goes.
 #[derive(Clone)]
@@ -262,6 +266,14 @@ impl Context {
     pub fn settle(&self) {
         for engine in &self.0.engines {
             engine.settle(&mut engine.control(), None);
+        }
+        // A wire that delays frames delivers them although their sender has ended.
+        let end = Instant::now() + HELD_BACK;
+        for engine in &self.0.engines {
+            while let Some(due) = engine.leaves_in().filter(|&due| Instant::now() + due < end) {
+                std::thread::sleep(due);
+                engine.settle(&mut engine.control(), None);
+            }
         }
         if let Some(company) = self.company() {
             company.leave();

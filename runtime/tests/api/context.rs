@@ -9,7 +9,7 @@ use softnic_nic::QpKind;
 use softnic_pcaps::Reader;
 use softnic_runtime::api::{Context, OpenOptions, PathError, Progress, QpOptions};
 
-use crate::world::{LIMIT, completion, connect, side, world, write};
+use crate::world::{LIMIT, SIZE, completion, connect, contents, filled, side, world, write};
 
 #[test]
 fn a_path_begins_where_it_is_told_to() {
@@ -120,4 +120,22 @@ fn all_signals_are_blocked_in_the_threads_of_a_nic_and_those_of_the_program_stay
         }
     }
     assert!(seen >= 4, "an engine, its counters, the connection manager and its paths: {seen}");
+}
+
+#[test]
+fn what_a_fault_holds_back_arrives_although_its_sender_has_settled_and_ended() {
+    let slow = OpenOptions { fault: Some("ab.delay=30ms".parse().unwrap()), ..OpenOptions::default() };
+    let [a, b] = Context::open_pair([&slow, &OpenOptions::default()]).unwrap().map(side);
+    connect(&a, &b);
+    let bytes = filled(&a, 1);
+    write(&a, &b, 1, 4096).unwrap();
+    a.context.settle();
+    drop(a);
+    let start = Instant::now();
+    while contents(&b)[..4096] != bytes[..4096] {
+        assert!(start.elapsed() < LIMIT, "the WRITE never came");
+        b.context.progress();
+        std::thread::yield_now();
+    }
+    assert_eq!(contents(&b)[4096..], vec![0; SIZE - 4096]);
 }
