@@ -47,7 +47,7 @@ impl Watched {
     pub(crate) fn look(&mut self, nic: &Nic, qpn: Qpn, tell: &mut impl FnMut(&str, &Event)) -> bool {
         let (Some(state), Some(now)) = (nic.qp_state(qpn), nic.vitals(qpn)) else { return false };
         if state != self.state {
-            let (old, new) = (Some(name(self.state)), Some(name(state)));
+            let (old, new) = (Some(self.state.name().into()), Some(state.name().into()));
             tell(&self.group, &Event::StateUpdated { old, new });
             self.state = state;
             if state == QpState::Reset {
@@ -79,7 +79,7 @@ impl Watched {
         if count != 0 && count < u32::MAX / 2 {
             tell(&self.group, &Event::WorkCompleted { count });
         }
-        let limits = |v: Vitals| Vitals { posted: 0, completed: 0, in_flight: 0, ..v };
+        let limits = |v: Vitals| Vitals { posted: 0, completed: 0, requested: 0, answered: 0, in_flight: 0, ..v };
         if limits(now) != limits(before) || (now.in_flight == 0) != (before.in_flight == 0) {
             let Vitals { in_flight, window, congestion_window, rate, retries, rnr_retries, .. } = now;
             let event = Event::MetricsUpdated { in_flight, window, congestion_window, rate, retries, rnr_retries };
@@ -119,20 +119,6 @@ impl Watched {
         }
         Some(self.loss.unwrap_or("selective_ack"))
     }
-}
-
-/// The name of a state, as `ibv_devinfo` and its kin write it.
-fn name(state: QpState) -> String {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::ReadyToReceive => "RTR",
-        QpState::ReadyToSend => "RTS",
-        QpState::SendQueueDrain => "SQD",
-        QpState::SendQueueError => "SQE",
-        QpState::Error => "ERR",
-    }
-    .into()
 }
 
 fn outcome(choice: Choice) -> String {

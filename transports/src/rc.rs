@@ -447,6 +447,6 @@ impl QueuePair for Rc {
     }
 
     fn vitals(&self) -> Vitals {
-        self.requester.vitals()
+        Vitals { answered: self.responder.expected().value(), ..self.requester.vitals() }
     }
 }

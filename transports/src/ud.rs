@@ -220,7 +220,7 @@ impl QueuePair for Ud {
     }
 
     fn vitals(&self) -> Vitals {
-        self.common.queue.vitals()
+        Vitals { requested: self.common.next, ..self.common.queue.vitals() }
     }
 
     #[inline]
