@@ -12,6 +12,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod link;
+mod number;
 mod pcapng;
 mod reader;
 pub mod sack;
@@ -23,6 +24,7 @@ mod writer;
 
 pub use error::Error;
 pub use link::{LinkType, Payload, payload};
+pub use number::PacketNumber;
 pub use reader::{Frame, Reader};
 pub use time::Timestamp;
 pub use writer::{InterfaceId, PcapWriter, PcapngWriter, Precision};

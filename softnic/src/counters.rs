@@ -9,8 +9,13 @@ use serde_json::Value;
 use softnic_runtime::api::RunningNic;
 
 use crate::plain::plain;
+use crate::terminal::{InPlace, Size, can_redraw, fitting};
+use crate::top::OWN_DROPS;
 use crate::wire::running::Listed;
 use crate::{Common, colour};
+
+/// How the line of a wire that itself dropped frames begins.
+const INVALID: &str = "INVALID";
 
 /// Show the counters of NICs and wires that run in other processes of this network namespace
 #[derive(Debug, clap::Args)]
@@ -23,7 +28,7 @@ Only NICs of the same user answer; all do to root.")]
 pub(crate) struct Args {
     /// Only those of this process
     pid: Option<u32>,
-    /// Again and again, every so many seconds, until Ctrl-C; what grew is marked by how much
+    /// Again and again, every so many seconds, until Ctrl-C, in place on a terminal; what grew is marked by how much
     #[arg(long, value_name = "SECONDS", value_parser = seconds_arg)]
     watch: Option<Duration>,
 }
@@ -35,19 +40,29 @@ fn seconds_arg(s: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let mut before: BTreeMap<RunningNic, Value> = BTreeMap::new();
+    let terminal = io::stdout().is_terminal();
+    let colours = colour::wanted(terminal);
+    let red = |line: &str| colour::red(line, colours && line.contains(INVALID));
+    let mut place = (args.watch.is_some() && !common.json && can_redraw()).then(InPlace::default);
     loop {
         let answers = ask(args.pid, !before.is_empty())?;
-        for (nic, status) in answers {
-            let printed = match common.json {
-                true => writeln!(io::stdout(), "{}", plain(&status.to_string())),
-                false => print(&status, before.get(&nic)),
-            };
-            match printed {
-                Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-                Err(e) => return Err(format!("cannot write the output: {e}")),
-                Ok(()) => {}
+        let of = |(nic, status): &(RunningNic, Value)| match common.json {
+            true => vec![plain(&status.to_string())],
+            false => lines(status, before.get(nic)),
+        };
+        let lines: Vec<String> = answers.iter().flat_map(of).collect();
+        let text = match &mut place {
+            Some(place) => place.draw(&lines, Size::of(io::stdout()), red),
+            None => {
+                let columns = if terminal && !common.json { Size::of(io::stdout()).columns } else { usize::MAX };
+                lines.iter().map(|line| red(&fitting(line, columns)) + "\n").collect()
             }
-            before.insert(nic, status);
+        };
+        let mut out = io::stdout();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            Err(e) => return Err(format!("cannot write the output: {e}")),
+            Ok(()) => before = answers.into_iter().collect(),
         }
         match args.watch {
             None => return Ok(ExitCode::SUCCESS),
@@ -81,41 +96,29 @@ fn ask(pid: Option<u32>, watching: bool) -> Result<Vec<(RunningNic, Value)>, Str
     }
 }
 
-/// A line that a terminal of 80 columns shows in one row; the whole line elsewhere.
-fn fitting(line: &str, on_terminal: bool) -> String {
-    const COLUMNS: usize = 80;
-    match on_terminal && line.chars().count() > COLUMNS {
-        true => line.chars().take(COLUMNS - 1).chain(['…']).collect(),
-        false => line.into(),
-    }
-}
-
-fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+/// What is shown of a NIC or a wire: counters that are not 0, with how much they grew.
+fn lines(status: &Value, before: Option<&Value>) -> Vec<String> {
     let text = |name: &str| plain(status[name].as_str().unwrap_or("?"));
     let number = |name: &str| plain(&status[name].to_string());
     let addresses = status["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let addresses: Vec<String> = addresses.map(plain).collect();
-    let heading = format!("process {} NIC {}: {}", number("pid"), number("nic"), text("description"));
-    writeln!(out, "{}", fitting(&heading, out.is_terminal()))?;
+    let mut out = vec![format!("process {} NIC {}: {}", number("pid"), number("nic"), text("description"))];
     // A wire has none of these.
     if status["mac"].is_string() {
-        writeln!(
-            out,
+        out.push(format!(
             "  {} {}, mtu {}, {}, {} queue pairs",
             text("mac"),
             addresses.join(" "),
             number("mtu"),
             if status["up"] == true { "up" } else { "down" },
             number("queue_pairs")
-        )?;
+        ));
     }
     if let Some(wire) = Listed::of(status) {
-        writeln!(out, "  faults: {}", if wire.fault.is_empty() { "none" } else { &wire.fault })?;
+        out.push(format!("  faults: {}", if wire.fault.is_empty() { "none" } else { &wire.fault }));
         let dropped = own_drops(status);
         if dropped > 0 {
-            let text = format!("  INVALID: the wire itself dropped {dropped} frames");
-            writeln!(out, "{}", colour::red(&text, colour::wanted(out.is_terminal())))?;
+            out.push(format!("  {INVALID}: the wire itself dropped {dropped} frames"));
         }
     }
     for (name, value) in status["counters"].as_object().into_iter().flatten() {
@@ -123,20 +126,19 @@ fn print(status: &Value, before: Option<&Value>) -> io::Result<()> {
         let grown =
             before.and_then(|b| b["counters"][name.as_str()].as_u64()).map_or(0, |old| value.saturating_sub(old));
         let name = plain(name);
-        match grown {
-            0 => writeln!(out, "  {name:<32} {value:>16}")?,
-            n => writeln!(out, "  {name:<32} {value:>16}  +{n}")?,
-        }
+        out.push(match grown {
+            0 => format!("  {name:<32} {value:>16}"),
+            n => format!("  {name:<32} {value:>16}  +{n}"),
+        });
     }
-    out.flush()
+    out
 }
 
 /// Frames that a wire dropped by itself, in both directions.
 pub(crate) fn own_drops(status: &Value) -> u64 {
-    const DROPS: [&str; 5] = ["overflowed", "too_long", "unsegmented", "rx_missed", "tx_refused"];
     let counters = status["counters"].as_object().into_iter().flatten();
     let is_drop =
-        |name: &str| DROPS.iter().any(|drop| name.strip_prefix("ab_").or(name.strip_prefix("ba_")) == Some(drop));
+        |name: &str| OWN_DROPS.iter().any(|drop| name.strip_prefix("ab_").or(name.strip_prefix("ba_")) == Some(drop));
     counters.filter(|(name, _)| is_drop(name)).filter_map(|(_, n)| n.as_u64()).sum()
 }
 
@@ -144,7 +146,7 @@ pub(crate) fn own_drops(status: &Value) -> u64 {
 mod tests {
     use serde_json::json;
 
-    use super::{fitting, own_drops};
+    use super::{lines, own_drops};
 
     #[test]
     fn injected_loss_of_a_wire_is_no_drop_of_its_own() {
@@ -154,8 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn a_long_description_does_not_wrap_on_a_terminal() {
-        let long = "x".repeat(200);
-        assert_eq!((fitting(&long, true).chars().count(), fitting(&long, false)), (80, long));
+    fn a_wire_that_dropped_frames_is_invalid_and_what_grew_is_marked() {
+        let status = |missed: u64| {
+            let counters = json!({ "ab_fault_lost": 9, "ab_rx_missed": missed });
+            json!({ "pid": 7, "nic": 0, "description": "wire", "a": "x", "b": "y", "fault": "loss=0.5", "counters": counters })
+        };
+        let shown = lines(&status(5), Some(&status(2)));
+        let expected = [
+            "process 7 NIC 0: wire",
+            "  faults: loss=0.5",
+            "  INVALID: the wire itself dropped 5 frames",
+            "  ab_fault_lost                                   9",
+            "  ab_rx_missed                                    5  +3",
+        ];
+        assert_eq!(shown, expected);
     }
 }

@@ -1,6 +1,7 @@
 //! `softnic inspect`: what is in a capture, packet by packet and added up.
 
 mod connections;
+mod files;
 mod filter;
 mod human;
 mod json;
@@ -15,14 +16,15 @@ use softnic_pcaps::analysis::Analysis;
 use softnic_pcaps::decode::{Decoder, Dissection};
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
-use softnic_pcaps::{Frame, LinkType, Payload, Reader, Timestamp};
+use softnic_pcaps::{Frame, LinkType, PacketNumber, Payload, Reader, Timestamp};
 use softnic_wire::{Error, Qpn};
 
 use crate::Common;
 use crate::capture_source::open;
+use files::{Copies, read_merged};
 use filter::{Filter, OpcodeName, TimeSpan};
 
-/// Show the RoCE packets of a capture, check every ICRC, pair connections, and say what is wrong with each
+/// Show the RoCE packets of a capture, or of several together, check every ICRC, pair connections, and say what is wrong with each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic inspect pcaps/corpus/loss_send_middle_nak.pcap
@@ -31,11 +33,14 @@ use filter::{Filter, OpcodeName, TimeSpan};
   softnic inspect --opcode nak --opcode cnp pcaps/corpus/loss_send_middle_nak.pcap
   softnic inspect --time 1ms..2ms -c 5 pcaps/corpus/loss_send_middle_nak.pcap
   softnic inspect --qp 0x7c pcaps/corpus/loss_send_middle_nak.pcap
+  softnic inspect at-a.pcap at-b.pcap.gz                  # both ends of a path, as one conversation
   softnic inspect --json capture.pcapng | jq 'select(.icrc == \"bad\")'
   tcpdump --immediate-mode -U -w - udp port 4791 | softnic inspect -")]
 pub(crate) struct Args {
-    /// A pcap or pcapng file, plain or packed by gzip or zstd, or - for standard input
-    file: String,
+    /// Pcap or pcapng files, plain or packed by gzip or zstd, or - alone for standard input. Several are read together, by their times as
+    /// they stand; packets are numbered FILE:NUMBER, and a packet that another file has, too, counts once
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
     /// Only the connections of this queue pair, both directions (of a pipe, from the packet on that pairs them), and
     /// datagrams to it or from it; decimal or 0x…; may be given more than once
     #[arg(long, value_name = "N", value_parser = parse_qp)]
@@ -79,19 +84,27 @@ enum Output {
 type ReadEnd = Option<softnic_pcaps::Error>;
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
-    let live = args.file == "-";
+    let live = args.files[..] == ["-"];
     let stdout = io::stdout();
     if args.problems && live {
         return Err("--problems reads the capture twice: it needs a file, not standard input".into());
     }
+    let several = args.files.len() > 1;
+    if several && args.files.iter().any(|file| file == "-") {
+        return Err("standard input is a capture for itself: it cannot be read together with files".into());
+    }
+    if args.files.len() > MOST_FILES {
+        return Err(format!("at most {MOST_FILES} captures can be read together"));
+    }
+    let followed = || Followed { copies: several.then(Copies::default), ..Followed::default() };
     let mut view = View {
         filter: Filter { qps: &args.qp, opcodes: &args.opcode, time: args.time, named: None },
         output: if common.json {
-            Output::Json(json::Printer)
+            Output::Json(json::Printer { files: if several { args.files.clone() } else { Vec::new() } })
         } else {
-            Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal())))
+            Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal()), several))
         },
-        followed: Followed::default(),
+        followed: followed(),
         survey: None,
         selected: None,
         first: None,
@@ -106,15 +119,15 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     view.selected = (args.problems || !view.filter.is_open()).then(Summary::default);
     let shown = if live {
-        follow(&mut view)
+        follow(&mut view).map(|end| end.map(|e| format!("standard input: {e}")))
     } else {
         // Which connection a packet is of may be known only by a later one.
         if !args.qp.is_empty() || args.problems {
-            let mut first = Followed::default();
-            let _ = read_all(open(&args.file)?, |frame| {
+            let mut first = followed();
+            let _ = read_files(&args.files, |frame| {
                 let _ = first.take(frame);
                 Ok(true)
-            });
+            })?;
             first.analysis.finish();
             if args.problems {
                 let verdicts = first.analysis.verdicts();
@@ -122,7 +135,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             }
             view.survey = Some(first.analysis);
         }
-        read_all(open(&args.file)?, |frame| view.show(frame))
+        read_files(&args.files, |frame| view.show(frame))?
     };
     // Where not one frame could be read, a summary of nothing would only hide the reason.
     let summed_up = shown.and_then(|end| match &end {
@@ -140,8 +153,31 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     match end {
         None => Ok(ExitCode::SUCCESS),
-        Some(e) => Err(format!("{}: {e}", if live { "standard input" } else { &args.file })),
+        Some(e) => Err(e),
     }
+}
+
+/// Captures that are read together, at most.
+const MOST_FILES: usize = 64;
+
+/// Reads one capture, or several together; the outer error is that of opening, the next one the output's, and what it says at last is which capture
+/// could not be read to its end, and why.
+fn read_files(
+    files: &[String],
+    mut show: impl FnMut(&Frame<'_>) -> io::Result<bool>,
+) -> Result<io::Result<Option<String>>, String> {
+    let sources = files.iter().map(|file| open(file)).collect::<Result<Vec<_>, _>>()?;
+    let sources: [Box<dyn Read>; 1] = match sources.try_into() {
+        Ok(one) => one,
+        Err(several) => {
+            let errors = read_merged(several, show);
+            let line = |(n, e): (usize, softnic_pcaps::Error)| format!("{}: {e}", files[n]);
+            let lines = |errors: Vec<_>| errors.into_iter().map(line).collect::<Vec<_>>().join("; ");
+            return Ok(errors.map(|errors| Some(lines(errors)).filter(|text| !text.is_empty())));
+        }
+    };
+    let [source] = sources;
+    Ok(read_all(source, &mut show).map(|end| end.map(|e| format!("{}: {e}", files[0]))))
 }
 
 fn colour_wanted(terminal: bool) -> bool {
@@ -220,9 +256,19 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
 /// What is followed through all packets of a capture, shown or not.
 #[derive(Default)]
 struct Followed {
+    /// Where there are several captures.
+    copies: Option<Copies>,
     decoder: Decoder,
     summary: Summary,
     analysis: Analysis,
+}
+
+/// A packet of a capture.
+struct Taken<'a> {
+    packet: Dissection<'a>,
+    order: Option<Order>,
+    /// The packet of another file that it is, too: it counts once.
+    copy_of: Option<PacketNumber>,
 }
 
 /// Why a frame is not shown as a packet.
@@ -232,9 +278,13 @@ enum NotShown {
 }
 
 impl Followed {
-    fn take<'a>(&mut self, frame: &Frame<'a>) -> Result<(Dissection<'a>, Option<Order>), NotShown> {
+    fn take<'a>(&mut self, frame: &Frame<'a>) -> Result<Taken<'a>, NotShown> {
+        let mut data = frame.data;
         let decoded = match softnic_pcaps::payload(frame.link, frame.data) {
-            Ok(Payload::Ethernet(data)) => self.decoder.decode_ethernet(data),
+            Ok(Payload::Ethernet(ethernet)) => {
+                data = ethernet;
+                self.decoder.decode_ethernet(ethernet)
+            }
             Ok(Payload::Network { ethertype, offset }) => self.decoder.decode_network(frame.data, ethertype, offset),
             Ok(Payload::Unsupported(link)) => {
                 self.summary.add_other(&UNKNOWN_LINK);
@@ -244,9 +294,20 @@ impl Followed {
         };
         match decoded {
             Ok(packet) => {
-                let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
-                self.analysis.add(frame.number, frame.time, &packet, order);
-                Ok((packet, order))
+                let number = PacketNumber(frame.number);
+                let copy_of = self.copies.as_mut().and_then(|copies| copies.find(number, &packet, data));
+                let order = match copy_of {
+                    Some(_) => {
+                        self.summary.skip();
+                        None
+                    }
+                    None => {
+                        let order = self.summary.add(&packet, frame.time.nanos(), frame.original_len);
+                        self.analysis.add(frame.number, frame.time, &packet, order);
+                        order
+                    }
+                };
+                Ok(Taken { packet, order, copy_of })
             }
             Err(why) => {
                 self.summary.add_other(&why);
@@ -280,16 +341,17 @@ struct View<'a, W: Write> {
 
 /// A packet with what the capture says of it.
 struct Shown<'a> {
-    number: u64,
+    number: PacketNumber,
     time: Timestamp,
     packet: &'a Dissection<'a>,
     order: Option<Order>,
+    copy_of: Option<PacketNumber>,
 }
 
 impl<W: Write> View<'_, W> {
     /// Shows a frame, if it is asked for; whether there is to be another one.
     fn show(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
-        let (packet, order) = match self.followed.take(frame) {
+        let Taken { packet, order, copy_of } = match self.followed.take(frame) {
             Ok(taken) => taken,
             Err(not_shown) => {
                 let why = match not_shown {
@@ -313,12 +375,16 @@ impl<W: Write> View<'_, W> {
                 selected.skip();
                 return Ok(true);
             }
-            selected.add(&packet, frame.time.nanos(), frame.original_len);
+            match copy_of {
+                Some(_) => selected.skip(),
+                None => drop(selected.add(&packet, frame.time.nanos(), frame.original_len)),
+            }
         }
         if self.quiet {
             return Ok(true);
         }
-        let shown = Shown { number: frame.number, time: frame.time, packet: &packet, order };
+        let number = PacketNumber(frame.number);
+        let shown = Shown { number, time: frame.time, packet: &packet, order, copy_of };
         match &mut self.output {
             Output::Human(p) => p.packet(&mut self.out, &shown, first)?,
             Output::Json(p) => p.packet(&mut self.out, &shown)?,
@@ -336,7 +402,7 @@ impl<W: Write> View<'_, W> {
     fn show_other(&mut self, frame: &Frame<'_>, why: &Error) -> io::Result<()> {
         match &mut self.output {
             Output::Human(p) if !matches!(why, Error::NotRoce(_)) && self.selected.is_none() && !self.quiet => {
-                p.other(&mut self.out, frame.number, frame.time, why)?;
+                p.other(&mut self.out, PacketNumber(frame.number), frame.time, why)?;
                 self.flush_live()
             }
             _ => Ok(()),
@@ -346,13 +412,14 @@ impl<W: Write> View<'_, W> {
     fn finish(&mut self) -> io::Result<()> {
         self.followed.analysis.finish();
         let summary = self.selected.as_ref().unwrap_or(&self.followed.summary);
+        let copies = self.followed.copies.as_ref().map(Copies::found);
         let mut connections = self.followed.analysis.connections();
         connections.retain(|c| self.filter.is_of(&c.ends));
         let mut verdicts = self.followed.analysis.verdicts();
         verdicts.retain(|v| v.connection.is_none_or(|(_, ends)| self.filter.is_of(&ends)));
         match &mut self.output {
-            Output::Human(p) => p.summary(&mut self.out, summary, &connections, &verdicts)?,
-            Output::Json(p) => p.summary(&mut self.out, summary, &connections, &verdicts)?,
+            Output::Human(p) => p.summary(&mut self.out, summary, copies, &connections, &verdicts)?,
+            Output::Json(p) => p.summary(&mut self.out, summary, copies, &connections, &verdicts)?,
         }
         self.out.flush()
     }

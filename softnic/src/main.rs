@@ -25,6 +25,8 @@ mod replay;
 mod run;
 mod share;
 mod sim;
+mod terminal;
+mod top;
 mod topology;
 mod trace;
 mod wire;
@@ -77,6 +79,7 @@ enum Command {
     Run(run::Args),
     Share(share::Args),
     Sim(Box<sim::Args>),
+    Top(top::Args),
     Trace(trace::Args),
     Wire(wire::Args),
 }
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args, &cli.common),
         Command::Share(args) => share::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
+        Command::Top(args) => top::run(args, &cli.common),
         Command::Trace(args) => trace::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
     };

@@ -82,8 +82,8 @@ pub(crate) struct Args {
     /// All processes that opened a device are in them, also those that ended before
     #[arg(long)]
     summary: bool,
-    /// Exit with 122 if the program succeeds and this holds for its counters, as in 'retransmitted_packets>0': > >= < <= == !=; may be given
-    /// more than once
+    /// Exit with 122 if the program succeeds and this holds for its counters, as in 'retransmitted_packets>0': > >= < <= == !=; or if no process
+    /// opened a device, so that there are no counters. May be given more than once
     #[arg(long, value_name = "CONDITION")]
     fail_on: Vec<String>,
     /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
@@ -155,7 +155,12 @@ fn start(args: &Args, common: &Common) -> Result<ExitCode, String> {
     for (condition, value) in &failures {
         say!("softnic: failed on {condition}: it is {value}");
     }
-    match code.program == Some(0) && !failures.is_empty() {
+    // A check of counters that nobody counted could never fail.
+    let unchecked = !conditions.is_empty() && summary.devices.is_empty();
+    if unchecked {
+        say!("softnic: failed: --fail-on has no counters to check, because no process opened a device");
+    }
+    match code.program == Some(0) && (unchecked || !failures.is_empty()) {
         true => Ok(ExitCode::from(FAILED_BY_COUNTERS)),
         false => Ok(code.ours),
     }

@@ -13,6 +13,7 @@ use softnic_runtime::bump::{Bump, Faults, Options};
 
 use crate::metrics::{Endpoint, EndpointAddress, page_of_wire};
 use crate::perf::stop;
+use crate::terminal::{InPlace, Size, can_redraw};
 use crate::{Common, colour};
 
 /// How often to look whether it is time to end.
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     /// End after this time: seconds, or a time as in 500ms
     #[arg(long, short = 'D', value_name = "TIME", value_parser = time_arg)]
     duration: Option<Duration>,
-    /// Print the counters so often: seconds, or a time [default: every second on a terminal, else never]
+    /// Print the counters so often, line by line: seconds, or a time [default: every second in place on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = time_arg)]
     interval: Option<Duration>,
     /// Record what comes in at both ends as a pcap file: frames before anything happens to them
@@ -126,9 +127,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     // On stderr: it is there when frames pass, and whoever started this may wait for it.
     say!("softnic: {}", wire.description());
-    let shown = io::stdout().is_terminal() && !common.json;
-    let interval = args.interval.or(shown.then_some(Duration::from_secs(1)));
-    watch(&wire, args, [&a, &b], interval, common.json);
+    watch(&wire, args, [&a, &b], common.json);
     let summary = wire.stop().map_err(|e| e.to_string())?;
     let printed = match common.json {
         true => writeln!(io::stdout(), "{}", report::json(&summary)),
@@ -144,11 +143,17 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
 }
 
-/// Shows counters until it is time to end.
-fn watch(wire: &Bump, args: &Args, ends: [&String; 2], interval: Option<Duration>, as_json: bool) {
+/// Shows counters until it is time to end: in place on a terminal, else lines of each interval that was asked for.
+fn watch(wire: &Bump, args: &Args, ends: [&String; 2], as_json: bool) {
+    let mut place = (args.interval.is_none() && !as_json && can_redraw()).then(InPlace::default);
+    let interval = args.interval.or(place.as_ref().map(|_| Duration::from_secs(1)));
     let begin = Instant::now();
     let (mut last, mut shown, mut warned) = (begin, wire.counters(), [false; 2]);
     let (mut faults, mut lines, colours) = (wire.faults(), 0u64, colour::wanted(io::stdout().is_terminal()));
+    let tell = |place: &mut Option<InPlace>, text: &str| {
+        say!("softnic: {text}");
+        place.iter_mut().for_each(InPlace::leave);
+    };
     while !stop::requested() && wire.is_running() && args.duration.is_none_or(|d| begin.elapsed() < d) {
         let left = args.duration.map_or(NAP, |d| d.saturating_sub(begin.elapsed()));
         std::thread::sleep(NAP.min(left));
@@ -156,25 +161,32 @@ fn watch(wire: &Bump, args: &Args, ends: [&String; 2], interval: Option<Duration
         let faults_now = wire.faults();
         if faults_now != faults {
             faults = faults_now;
-            say!("softnic: faults now: {}", if faults.is_empty() { "none" } else { &faults });
+            tell(&mut place, &format!("faults now: {}", if faults.is_empty() { "none" } else { &faults }));
         }
         for ((name, c), warned) in ends.into_iter().zip(&counters).zip(&mut warned) {
             if c.unsegmented > 0 && !*warned {
-                say!("softnic: {}", report::unsegmented(name));
+                tell(&mut place, &report::unsegmented(name));
                 *warned = true;
             }
         }
         let Some(interval) = interval.filter(|interval| last.elapsed() >= *interval) else { continue };
-        let line = match as_json {
-            true => report::json_line(begin.elapsed(), &counters).to_string(),
-            false => {
+        let rows = |colours| report::lines(begin.elapsed(), last.elapsed(), &shown, &counters, colours);
+        let text = match (&mut place, as_json) {
+            (_, true) => format!("{}\n", report::json_line(begin.elapsed(), &counters)),
+            (None, false) => {
                 let heading = if lines.is_multiple_of(HEADING_EVERY) { report::HEADING } else { "" };
-                heading.to_string() + &report::lines(begin.elapsed(), last.elapsed(), &shown, &counters, colours)
+                format!("{heading}{}\n", rows(colours))
+            }
+            (Some(place), false) => {
+                let shown = report::live(&rows(false), &counters, &faults);
+                let red = |line: &str| colour::red(line, colours && line.starts_with(report::INVALID));
+                place.draw(&shown, Size::of(io::stdout()), red)
             }
         };
         lines += 1;
         // Whoever reads the output may go; frames still pass.
-        let _ = writeln!(io::stdout(), "{line}");
+        let mut out = io::stdout();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         (last, shown) = (last + interval.max(last.elapsed() / 2), counters);
     }
 }

@@ -114,8 +114,17 @@ fn a_condition_is_checked_before_the_program_starts() {
 }
 
 #[test]
-fn where_no_process_opened_a_device_the_summary_says_so() {
+fn where_no_process_opened_a_device_the_summary_says_so_and_a_check_of_counters_fails() {
     let place = Place::new("none");
-    let out = place.run(&["--summary", "--fail-on", "sent_pkts>0"], "true");
-    assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), "softnic: no process opened a device\n".into()));
+    let none = "softnic: no process opened a device\n";
+    let out = place.run(&["--summary"], "true");
+    assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), none.into()));
+    let failed = "softnic: failed: --fail-on has no counters to check, because no process opened a device\n";
+    let out = place.run(&["--fail-on", "sent_pkts>0"], "true");
+    assert_eq!((out.status.code(), text(&out.stderr)), (Some(122), failed.into()));
+    let out = place.run(&["--summary", "--fail-on", "sent_pkts>0"], "exit 7");
+    assert_eq!((out.status.code(), text(&out.stderr)), (Some(7), format!("{none}{failed}")), "the program's own");
+    let out = place.run(&["--summary", "--json", "--fail-on", "sent_pkts>0"], "true");
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((out.status.code(), json["devices"].as_array().unwrap().len()), (Some(122), 0));
 }

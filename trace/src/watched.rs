@@ -47,7 +47,7 @@ impl Watched {
     pub(crate) fn look(&mut self, nic: &Nic, qpn: Qpn, tell: &mut impl FnMut(&str, &Event)) -> bool {
         let (Some(state), Some(now)) = (nic.qp_state(qpn), nic.vitals(qpn)) else { return false };
         if state != self.state {
-            let (old, new) = (Some(name(self.state)), Some(name(state)));
+            let (old, new) = (Some(self.state.name().into()), Some(state.name().into()));
             tell(&self.group, &Event::StateUpdated { old, new });
             self.state = state;
             if state == QpState::Reset {
@@ -87,6 +87,8 @@ impl Watched {
         let limits = |v: Vitals| Vitals {
             posted: 0,
             completed: 0,
+            requested: 0,
+            answered: 0,
             receives_posted: 0,
             receives_completed: 0,
             in_flight: 0,
@@ -136,20 +138,6 @@ impl Watched {
 /// By how much a number that counts round has grown; one that began again has not.
 fn more(before: u32, now: u32) -> Option<u32> {
     Some(now.wrapping_sub(before)).filter(|&count| count != 0 && count < u32::MAX / 2)
-}
-
-/// The name of a state, as `ibv_devinfo` and its kin write it.
-fn name(state: QpState) -> String {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::ReadyToReceive => "RTR",
-        QpState::ReadyToSend => "RTS",
-        QpState::SendQueueDrain => "SQD",
-        QpState::SendQueueError => "SQE",
-        QpState::Error => "ERR",
-    }
-    .into()
 }
 
 fn outcome(choice: Choice) -> String {

@@ -78,6 +78,19 @@ impl QpState {
         matches!(self, ReadyToReceive | ReadyToSend | SendQueueDrain | SendQueueError)
     }
 
+    /// The name of the state, as `ibv_devinfo` and its kin write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::ReadyToReceive => "RTR",
+            QpState::ReadyToSend => "RTS",
+            QpState::SendQueueDrain => "SQD",
+            QpState::SendQueueError => "SQE",
+            QpState::Error => "ERR",
+        }
+    }
+
     /// Whether packets are sent.
     #[inline]
     pub const fn sends(self) -> bool {

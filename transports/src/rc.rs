@@ -447,6 +447,7 @@ impl QueuePair for Rc {
     }
 
     fn vitals(&self) -> Vitals {
-        self.responder.receives.vitals(self.requester.vitals())
+        let requester = Vitals { answered: self.responder.expected().value(), ..self.requester.vitals() };
+        self.responder.receives.vitals(requester)
     }
 }

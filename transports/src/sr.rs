@@ -419,10 +419,13 @@ impl QueuePair for Sr {
     }
 
     fn vitals(&self) -> Vitals {
-        let standard = self.rc.vitals();
-        match &self.requester {
-            Some(selective) => selective.vitals(standard),
-            None => standard,
+        let mut vitals = self.rc.vitals();
+        if let Some(selective) = &self.requester {
+            vitals = selective.vitals(vitals);
         }
+        if let Some(selective) = &self.responder {
+            vitals.answered = self.rq_psn.add(selective.taken() as u32).value();
+        }
+        vitals
     }
 }

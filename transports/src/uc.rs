@@ -320,7 +320,7 @@ impl QueuePair for Uc {
 
     fn vitals(&self) -> Vitals {
         let (_, rate) = self.congestion.limits();
-        Vitals { rate, ..self.common.vitals() }
+        Vitals { requested: self.common.next, answered: self.expected.value(), rate, ..self.common.vitals() }
     }
 
     /// The controller decides about the pace; its window limits nothing.

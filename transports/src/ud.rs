@@ -220,7 +220,7 @@ impl QueuePair for Ud {
     }
 
     fn vitals(&self) -> Vitals {
-        self.common.vitals()
+        Vitals { requested: self.common.next, ..self.common.vitals() }
     }
 
     #[inline]

@@ -14,6 +14,10 @@ pub struct Vitals {
     pub receives_posted: u32,
     /// Receives that messages have used, or that were flushed; counts round.
     pub receives_completed: u32,
+    /// Packets of its requests that are done: acknowledged, or sent where nothing is. READ responses are among them.
+    pub requested: u64,
+    /// Grows by one with each packet of the peer's requests that is taken in order; counts round at 2^24, and begins anywhere.
+    pub answered: u32,
     /// Packets that were sent and not acknowledged.
     pub in_flight: u32,
     /// Packets that may be, where the transport limits them.

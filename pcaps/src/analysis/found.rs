@@ -1,5 +1,7 @@
 //! Packets that show something: the first few by number, all by count.
 
+use crate::PacketNumber;
+
 /// How many packets are named.
 const NAMED: usize = 8;
 
@@ -51,7 +53,7 @@ impl std::fmt::Display for Packets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.count == 1 { "packet" } else { "packets" })?;
         for (i, n) in self.first().iter().enumerate() {
-            write!(f, "{} {n}", if i > 0 { "," } else { "" })?;
+            write!(f, "{} {}", if i > 0 { "," } else { "" }, PacketNumber(*n))?;
         }
         match self.count - self.first().len() as u64 {
             0 => Ok(()),

@@ -7,6 +7,7 @@ use softnic_wire::aeth::NakCode;
 use softnic_wire::{Opcode, Psn};
 
 use super::{ConnectionId, EndPoint, Packets};
+use crate::PacketNumber;
 
 /// Something in a capture that is wrong, with the packets that show it.
 #[derive(Debug, Clone, PartialEq)]
@@ -242,7 +243,11 @@ impl fmt::Display for Finding {
                     Some(r) => write!(
                         f,
                         "; packet {} is the {} of {} bytes at address {:#x} with rkey {:#010x}",
-                        r.number, r.opcode, r.len, r.va, r.rkey
+                        PacketNumber(r.number),
+                        r.opcode,
+                        r.len,
+                        r.va,
+                        r.rkey
                     ),
                     None => Ok(()),
                 }

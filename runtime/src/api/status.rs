@@ -2,6 +2,8 @@
 //!
 //! A NIC listens at `softnic/PID/N`. Whoever connects, as the same user or as root, gets one line of JSON.
 
+mod queue_pairs;
+
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Queue pairs that are named with the packets that did not fit, at most: those that got most of them.
 const MOST_MISFITS: usize = 16;
 /// No NIC's answer is longer.
-const LONGEST: usize = 64 << 10;
+const LONGEST: usize = 512 << 10;
 /// NICs of one process that can be asked.
 const MAX_NICS: u32 = 1024;
 
@@ -39,12 +41,12 @@ pub struct RunningNic {
 }
 
 impl RunningNic {
-    /// All NICs of this network namespace.
+    /// All NICs of the network namespace that this thread is in.
     ///
     /// # Errors
     /// When /proc cannot be read.
     pub fn all() -> io::Result<Vec<RunningNic>> {
-        let sockets = std::fs::read_to_string("/proc/net/unix")?;
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/unix")?;
         let mut all: Vec<RunningNic> = sockets.lines().filter_map(RunningNic::listening).collect();
         all.sort_unstable();
         all.dedup();
@@ -76,7 +78,7 @@ impl RunningNic {
     }
 
     /// Asks it: an object in a line of JSON, with `pid`, `nic`, `description`, `mac`, `addresses`, `mtu`, `up`, `queue_pairs`,
-    /// `counters` and `misfits`.
+    /// `counters`, `misfits` and `qps`: docs/watching.md says what is in them.
     ///
     /// # Errors
     /// When it is gone, or another user's.
@@ -200,10 +202,12 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
     let (mut counters, mut lost, mut queue_pairs, mut up) = (Counters::default(), 0, 0, true);
     let mut port = None;
     let mut misfits = Vec::new();
+    let mut pairs = Vec::new();
     for engine in engines {
         let mut core = engine.control();
         counters.add(core.nic().counters());
         misfits.extend(core.nic().misfits());
+        queue_pairs::look(core.nic(), &mut pairs);
         lost += core.driver.ios().map(|io| io.lost()).sum::<u64>();
         queue_pairs += core.queue_pairs();
         up &= core.nic().is_up();
@@ -226,7 +230,9 @@ fn status(nic: RunningNic, engines: &[Arc<Engine>], description: &str) -> String
         let comma = if n > 0 { "," } else { "" };
         let _ = write!(line, "{comma}{{\"qpn\":{},\"psn\":{psn},\"rkey\":{rkey},\"tag\":{tag}}}", qpn.value());
     }
-    line.push_str("]}\n");
+    line.push_str("],\"qps\":");
+    queue_pairs::write(&mut line, &mut pairs);
+    line.push_str("}\n");
     line
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use softnic_pcaps::PacketNumber;
 use softnic_pcaps::analysis::{Connection, Direction, EndPoint, Finding, Verdict};
 use softnic_wire::Qpn;
 
@@ -52,15 +53,24 @@ pub(super) fn verdict(v: &Verdict) -> Value {
         "name": v.finding.name(),
         "found": v.finding.to_string(),
         "advice": v.finding.advice(),
-        "packets": v.packets.first(),
+        "packets": v.packets.first().iter().copied().map(packet).collect::<Vec<_>>(),
         "count": v.packets.count(),
         "ends": v.connection.map(|(_, ends)| ends.map(end)),
     });
     if let Finding::Refused { request: Some(r), .. } = &v.finding {
         value["request"] =
-            json!({ "n": r.number, "opcode": r.opcode.to_string(), "va": r.va, "rkey": r.rkey, "len": r.len });
+            json!({ "n": packet(r.number), "opcode": r.opcode.to_string(), "va": r.va, "rkey": r.rkey, "len": r.len });
     }
     value
+}
+
+/// A number in a capture; text, as in 2:17, where there are several.
+fn packet(number: u64) -> Value {
+    let number = PacketNumber(number);
+    match number.file() {
+        None => number.within().into(),
+        Some(_) => number.to_string().into(),
+    }
 }
 
 fn end(e: EndPoint) -> Value {

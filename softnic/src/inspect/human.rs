@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use softnic_pcaps::Timestamp;
 use softnic_pcaps::analysis::{Connection, Verdict};
 use softnic_pcaps::decode::{Dissection, IcrcVerdict};
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, Summary};
+use softnic_pcaps::{PacketNumber, Timestamp};
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::{Carrier, Error, ExtHeaders, Opcode};
 
@@ -24,6 +24,8 @@ const BOLD: &str = "\x1b[1m";
 
 pub(super) struct Printer {
     colour: bool,
+    /// Columns of a packet's number.
+    number_width: usize,
     /// Times are printed from the first packet on.
     start: Option<Timestamp>,
 }
@@ -56,8 +58,8 @@ impl<T: fmt::Display> fmt::Display for Maybe<T> {
 }
 
 impl Printer {
-    pub(super) fn new(colour: bool) -> Printer {
-        Printer { colour, start: None }
+    pub(super) fn new(colour: bool, several_files: bool) -> Printer {
+        Printer { colour, number_width: if several_files { 7 } else { 5 }, start: None }
     }
 
     fn paint<T>(&self, colour: &'static str, value: T) -> Painted<T> {
@@ -65,13 +67,14 @@ impl Printer {
     }
 
     /// Number and time, aligned.
-    fn stamp(&mut self, out: &mut impl Write, number: u64, time: Timestamp) -> io::Result<()> {
+    fn stamp(&mut self, out: &mut impl Write, number: PacketNumber, time: Timestamp) -> io::Result<()> {
         let start = *self.start.get_or_insert(time);
         let ns = time.nanos() - start.nanos();
         let sign = if ns < 0 { "-" } else { "" };
         let us = ns.unsigned_abs() / 1000;
         let text = format!("{sign}{}.{:06}", us / 1_000_000, us % 1_000_000);
-        write!(out, "{number:>5} {} ", self.paint(GREY, format_args!("{text:>11}")))
+        let width = self.number_width;
+        write!(out, "{number:>width$} {} ", self.paint(GREY, format_args!("{text:>11}")))
     }
 
     /// A packet; times are printed from the capture's `first` packet on.
@@ -125,13 +128,22 @@ impl Printer {
             Some(Order::Early) => write!(out, " {}", self.paint(YELLOW, "(out of sequence)"))?,
             Some(Order::Next) | None => {}
         }
+        if let Some(first) = s.copy_of {
+            write!(out, " {}", self.paint(GREY, format_args!("(the same as {first})")))?;
+        }
         if let Some(e) = &p.problem {
             write!(out, " {}", self.paint(RED, format_args!("(malformed: {e})")))?;
         }
         writeln!(out)
     }
 
-    pub(super) fn other(&mut self, out: &mut impl Write, number: u64, time: Timestamp, why: &Error) -> io::Result<()> {
+    pub(super) fn other(
+        &mut self,
+        out: &mut impl Write,
+        number: PacketNumber,
+        time: Timestamp,
+        why: &Error,
+    ) -> io::Result<()> {
         self.stamp(out, number, time)?;
         writeln!(out, "{}", self.paint(GREY, format_args!("not decoded: {why}")))
     }
@@ -140,6 +152,7 @@ impl Printer {
         &mut self,
         out: &mut impl Write,
         s: &Summary,
+        copies: Option<u64>,
         connections: &[Connection<'_>],
         verdicts: &[Verdict],
     ) -> io::Result<()> {
@@ -153,6 +166,12 @@ impl Printer {
             s.fragments,
             s.undecodable
         )?;
+        if let Some(n) = copies {
+            writeln!(
+                out,
+                "{n} packets are in more than one file, and count once; times of different files are as they stand"
+            )?;
+        }
         if s.packets == 0 {
             return Ok(());
         }

@@ -23,11 +23,19 @@ use super::Shown;
 use super::connections::{connection, verdict};
 use super::mad::{cm_message, negotiation};
 
-pub(super) struct Printer;
+pub(super) struct Printer {
+    /// Names of the captures, where there are several.
+    pub(super) files: Vec<String>,
+}
 
 #[derive(Serialize)]
 struct PacketLine<'a> {
     n: u64,
+    /// From 1; with several files only, as the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copy_of: Option<String>,
     /// Seconds as an exact decimal: a double cannot hold today's date in nanoseconds.
     time: &'a RawValue,
     src: String,
@@ -60,7 +68,9 @@ impl Printer {
         let p = s.packet;
         let time = RawValue::from_string(s.time.to_string())?;
         let line = PacketLine {
-            n: s.number,
+            n: s.number.within(),
+            file: s.number.file(),
+            copy_of: s.copy_of.map(|first| first.to_string()),
             time: &time,
             src: p.src.to_string(),
             dst: p.dst.to_string(),
@@ -93,13 +103,14 @@ impl Printer {
         &mut self,
         out: &mut impl Write,
         s: &Summary,
+        copies: Option<u64>,
         connections: &[Connection<'_>],
         verdicts: &[Verdict],
     ) -> io::Result<()> {
         let opcodes: Map<String, Value> =
             s.opcodes.iter().map(|(&op, &n)| (Opcode(op).to_string(), n.into())).collect();
         let flows: Vec<Value> = s.flows.iter().map(|(k, f)| flow(k, f)).collect();
-        let line = json!({ "summary": {
+        let mut line = json!({ "summary": {
             "frames": s.frames,
             "packets": s.packets,
             "other_frames": s.other_frames,
@@ -120,6 +131,10 @@ impl Printer {
             "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>(),
             "connections": connections.iter().map(connection).collect::<Vec<_>>(),
         }});
+        if let Some(copies) = copies {
+            line["summary"]["files"] = json!(self.files);
+            line["summary"]["copies"] = copies.into();
+        }
         serde_json::to_writer(&mut *out, &line)?;
         writeln!(out)
     }

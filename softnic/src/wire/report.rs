@@ -49,10 +49,24 @@ pub(super) fn lines(
     out.join("\n")
 }
 
+/// How the line of a wire that itself dropped frames begins.
+pub(super) const INVALID: &str = "INVALID";
+
+/// What a terminal shows, again and again: the rows of [`lines`], faults, and whether the run is still valid.
+pub(super) fn live(rows: &str, counters: &[Counters; 2], faults: &str) -> Vec<String> {
+    let mut out = vec![HEADING.trim_end().to_string()];
+    out.extend(rows.lines().map(String::from));
+    out.push(format!("   faults: {}", if faults.is_empty() { "none" } else { faults }));
+    let [ab, ba] = counters.map(|c| c.injected_loss());
+    out.push(format!("   lost by these since the beginning: {ab} from a to b, {ba} from b to a"));
+    out.extend(invalid(counters));
+    out
+}
+
 /// What a summary begins with where the wire itself dropped frames.
 fn invalid(counters: &[Counters; 2]) -> Option<String> {
     let [ab, ba] = counters.map(|c| c.own_drops());
-    (ab + ba > 0).then(|| format!("INVALID: the wire itself dropped {ab} frames from a to b, {ba} from b to a"))
+    (ab + ba > 0).then(|| format!("{INVALID}: the wire itself dropped {ab} frames from a to b, {ba} from b to a"))
 }
 
 fn microseconds(ns: u64) -> String {
@@ -173,6 +187,22 @@ mod tests {
         let many = Counters { tx_frames: 150_000_000, roce_frames: 150_000_000, fault_lost: 99_999_999, ..now };
         let shown = lines(Duration::from_secs(99_999), Duration::from_secs(1), &[before; 2], &[many; 2], false);
         assert!(shown.lines().all(|line| line.len() + 1 == HEADING.len() && line.len() <= 80), "{shown}");
+    }
+
+    #[test]
+    fn a_terminal_shows_injected_loss_and_drops_of_the_wire_apart() {
+        let dropped = Counters { rx_missed: 3, fault_lost: 5, ..Counters::default() };
+        let now = [dropped, Counters::default()];
+        let rows = lines(Duration::from_secs(1), Duration::from_secs(1), &Default::default(), &now, false);
+        let shown = live(&rows, &now, "loss=0.1");
+        assert_eq!(shown.len(), 6);
+        assert_eq!(
+            shown[3..5],
+            ["   faults: loss=0.1", "   lost by these since the beginning: 5 from a to b, 0 from b to a"]
+        );
+        assert_eq!(shown[5], "INVALID: the wire itself dropped 3 frames from a to b, 0 from b to a");
+        assert!(shown.iter().all(|line| line.chars().count() <= 80), "{shown:#?}");
+        assert_eq!(live(&rows, &Default::default(), "").len(), 5);
     }
 
     #[test]

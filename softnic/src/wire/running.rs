@@ -55,7 +55,7 @@ pub(super) fn list(as_json: bool) -> Result<(), String> {
 }
 
 /// Gives a wire other faults: that of a process, or the only one there is.
-pub(super) fn set(pid: Option<u32>, spec: &str) -> Result<(), String> {
+pub(crate) fn set(pid: Option<u32>, spec: &str) -> Result<(), String> {
     // Said here, where the SPEC was written, and not by another process.
     let parsed: Spec = spec.parse().map_err(|e| format!("{e}"))?;
     parsed.check_link().map_err(|e| e.to_string())?;

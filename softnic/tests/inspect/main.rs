@@ -2,6 +2,7 @@
 
 mod auth;
 mod damage;
+mod files;
 mod human;
 mod json;
 mod links;

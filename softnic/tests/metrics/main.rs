@@ -1,5 +1,6 @@
 //! `--metrics` as Prometheus uses it: what is served while something runs can be read by the format's rules.
 
+mod live;
 mod strict;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -195,6 +195,7 @@ impl Requester {
     pub(super) fn vitals(&self) -> Vitals {
         let (congestion_window, rate) = self.congestion.limits();
         Vitals {
+            requested: self.una,
             in_flight: self.window.len(),
             window: self.flight.limit(),
             congestion_window,

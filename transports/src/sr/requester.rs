@@ -56,7 +56,8 @@ impl Requester {
 
     /// How it stands, where `base` is what the standard's half says.
     pub(super) fn vitals(&self, base: Vitals) -> Vitals {
-        Vitals { in_flight: self.flight.in_flight(), window: Some(self.flight.limit()), ..base }
+        let (requested, in_flight) = (self.flight.una(), self.flight.in_flight());
+        Vitals { requested, in_flight, window: Some(self.flight.limit()), ..base }
     }
 
     /// Everything ends: no clock runs, nothing is owed.

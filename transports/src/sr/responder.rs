@@ -138,6 +138,11 @@ impl Responder {
         }
     }
 
+    /// Packets of requests that came, and all before them.
+    pub(super) fn taken(&self) -> u64 {
+        self.arrivals.expected()
+    }
+
     /// Owes the peer nothing any more.
     pub(super) fn fall_silent(&mut self, timers: &mut TimerTable) {
         self.nak = None;

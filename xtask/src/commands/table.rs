@@ -134,6 +134,8 @@ pub(super) const EXIT_CODES: &[(&str, i32)] = &[
 pub(super) const FILES: &[(&str, Content)] = &[
     ("capture.pcap", Content::Copy("pcaps/corpus/rc_atomic.pcap")),
     ("capture.pcapng", Content::Copy("pcaps/corpus/rc_atomic.pcap")),
+    ("at-a.pcap", Content::Copy("pcaps/corpus/rc_atomic.pcap")),
+    ("at-b.pcap.gz", Content::Copy("pcaps/corpus/rc_atomic.pcap")),
     ("capture.toml", Content::Text("[[qp]]\naddress = \"10.0.0.2\"\nqp = 0x11\nreceives = [512, 64]\n")),
     ("lost-response.toml", Content::Text(LOST_RESPONSE)),
     ("softnic.key", Content::Text("any thirty-two bytes of a secret")),
