@@ -1,7 +1,6 @@
 //! `softnic experiment`: a paper's evaluation again, in virtual time.
 
 mod burst;
-mod chart;
 mod fairness;
 mod fct;
 mod goodput;
@@ -10,10 +9,12 @@ mod outcome;
 mod output;
 mod overhead;
 mod paper;
+mod plot;
 mod pool;
 mod race;
 mod small;
 mod stats;
+mod theory;
 mod wire;
 
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ use softnic_transports::lowar::Code;
 use crate::Common;
 use crate::perf::stop;
 use outcome::Outcome;
+use output::Destination;
 use wire::Ends;
 
 /// Make a paper's measurements again, in virtual time: tables, CSV, SVG, and the paper's own figures beside ours
@@ -46,15 +48,19 @@ use wire::Ends;
   softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
   softnic experiment lowar-goodput --dev afxdp:eth0 --connect 192.0.2.7
 
-The table goes to stdout, NAME.csv (all figures), NAME-paper.csv (the paper's and ours) and NAME.svg to the folder of --out. The same
-options and seed give the same files, byte for byte, however many cores there are. Ctrl-C ends early, with what is done so far.")]
+The table goes to stdout, NAME.csv (all figures), NAME-paper.csv (the paper's and ours), NAME.svg and NAME.json (for softnic plot) to
+the folder of --out. With --quick they are NAME-quick.csv and so on, and no goals are judged. The same options and seed give the
+same files, byte for byte, however many cores there are. Ctrl-C ends early, with what is done so far, in NAME-interrupted.csv and so on.")]
 pub(crate) struct Args {
     /// Which; without it, a list
     #[arg(value_parser = experiment_arg, value_name = "NAME")]
     name: Option<&'static Experiment>,
-    /// Folder for CSV and SVG, made where it is not there
+    /// Folder for CSV, SVG and JSON, made where it is not there
     #[arg(long, default_value = "experiment-results", value_name = "DIR")]
     out: PathBuf,
+    /// PNG as well as SVG
+    #[arg(long)]
+    png: bool,
     /// Runs of each point, with seeds from --seed on [default: 5; with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
@@ -260,7 +266,8 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     let Some(experiment) = args.name else { return written(list(common.json)).map(|()| ExitCode::SUCCESS) };
     let ends = args.ends(experiment)?;
-    output::prepare(&args.out)?;
+    let destination = Destination { folder: &args.out, png: args.png, json: common.json };
+    destination.prepare()?;
     stop::install();
     let cores = || std::thread::available_parallelism().map_or(1, Into::into);
     let setting = Setting {
@@ -276,20 +283,8 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         None => (experiment.name.to_string(), (experiment.run)(&setting)?),
         Some(ends) => (format!("{}-wire", experiment.name), wire::run(&setting, ends)?),
     };
-    let files = output::write_files(&args.out, &name, &outcome)?;
-    written(match common.json {
-        true => output::print_json(&name, &outcome, &files),
-        false => output::print_text(&outcome),
-    })?;
-    let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
     let at_a_time = if ends.is_some() { 1 } else { setting.threads };
-    let seconds = began.elapsed().as_secs_f64();
-    say!("{} runs in {seconds:.1} s, {at_a_time} at a time; written: {}", outcome.runs, names.join(", "));
-    if outcome.runs < outcome.of {
-        say!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
-        return Ok(ExitCode::from(stop::EXIT_CODE));
-    }
-    Ok(ExitCode::SUCCESS)
+    destination.take(&name, &setting, outcome, (began, at_a_time))
 }
 
 fn list(as_json: bool) -> io::Result<()> {

@@ -9,6 +9,7 @@ macro_rules! say {
 }
 
 mod capture_source;
+mod chart;
 mod colour;
 mod cores;
 mod counters;
@@ -21,7 +22,9 @@ mod metrics;
 mod pages;
 mod perf;
 mod plain;
+mod plot;
 mod replay;
+mod results;
 mod run;
 mod share;
 mod sim;
@@ -74,6 +77,7 @@ enum Command {
     Install(install::Args),
     Man(pages::ManArgs),
     Perf(Box<perf::Args>),
+    Plot(plot::Args),
     Race(Box<experiment::grid::Args>),
     Replay(replay::Args),
     Run(run::Args),
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
         Command::Install(args) => install::run(args, &cli.common),
         Command::Man(args) => pages::man(args, &cli.common),
         Command::Perf(args) => perf::run(args, &cli.common),
+        Command::Plot(args) => plot::run(args, &cli.common),
         Command::Race(args) => experiment::grid::run(args, &cli.common),
         Command::Replay(args) => replay::run(args, &cli.common),
         Command::Run(args) => run::run(args, &cli.common),

@@ -8,12 +8,13 @@ use softnic_swarm::table;
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::chart::{Panel, Series};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, shown, spread_shown};
 use super::paper;
+use super::plot::{self, measured};
 use super::race::{Race, lowest, race};
 use super::stats::{Spread, ratio};
 use super::{Setting, lowar, over};
+use crate::chart::{Axis, Chart, Panel, Scale};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::SR, lowar(64, 8)];
 /// Packets of a burst; 0 for none at all.
@@ -93,12 +94,19 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
         ),
         tables: HIGH.map(|high| table_of(&m, &transports, lengths, high)).into(),
         figures: figures(&m),
-        panels: HIGH.map(|high| panel(&m, &transports, lengths, high)).into(),
+        chart: Chart {
+            panels: HIGH.map(|high| panel(&m, &transports, lengths, high)).into(),
+            caption: plot::caption(
+                setting,
+                "Dashed: what is left of the line rate where each burst with a loss costs rc a round trip.",
+            ),
+        },
         goals: HIGH.map(|high| goal(&m, lengths, high)).into(),
         beside: vec![Beside { stated: paper::BURST_GOODPUT, ours: flat(&m, lengths) }],
         notes: notes(),
         runs: m.runs,
         of: m.of,
+        unjudged: None,
     })
 }
 
@@ -166,28 +174,42 @@ fn figures(m: &Measured) -> Figures {
             f64::from(p.length).into(),
             spread.map(|s| s.mean).into(),
             spread.map(|s| s.deviation).into(),
+            spread.map(|s| s.lowest).into(),
+            spread.map(|s| s.highest).into(),
             (spread.map_or(0, |s| s.seeds) as f64).into(),
             (p.transport == Transport::Rc).then(|| p.formula()).into(),
         ]
     };
     Figures {
-        columns: vec!["transport", "p_high", "burst", "goodput_gbps", "deviation_gbps", "seeds", "formula_gbps"],
+        columns: vec![
+            "transport",
+            "p_high",
+            "burst",
+            "goodput_gbps",
+            "deviation_gbps",
+            "min_gbps",
+            "max_gbps",
+            "seeds",
+            "formula_gbps",
+        ],
         rows: m.points().map(row).collect(),
     }
 }
 
 fn panel(m: &Measured, transports: &[Transport], lengths: &[u32], high: f64) -> Panel {
-    let series = |&transport: &Transport| Series {
-        name: transport.to_string(),
-        values: lengths.iter().map(|&length| m.mean(Point { transport, high, length }, 0)).collect(),
-    };
+    let mut series = Vec::new();
+    for (hue, &transport) in transports.iter().enumerate() {
+        let at = |length: u32| Point { transport, high, length };
+        series.push(measured(transport, hue, lengths.iter().map(|&l| (f64::from(l), m.spread(at(l), 0)))));
+        let last = lengths.iter().copied().max().unwrap_or(0);
+        let expected = (0..=last).map(|l| (f64::from(l), (transport == Transport::Rc).then(|| at(l).formula())));
+        series.extend(plot::theory(transport, hue, expected));
+    }
     Panel {
-        title: format!("Goodput with bursts of loss, p_high {high}, RTT 40 ms"),
-        x: "packets of a burst",
-        y: "Gbit/s",
-        places: lengths.iter().map(u32::to_string).collect(),
-        series: transports.iter().map(series).collect(),
-        logarithmic: false,
+        title: format!("Loss within a burst {high}, RTT 40 ms"),
+        x: Axis::new("Length of a burst (packets; 0: no bursts)", Scale::Linear),
+        y: Axis::new("Goodput (Gbit/s)", Scale::Linear),
+        series,
     }
 }
 

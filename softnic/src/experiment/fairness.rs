@@ -6,9 +6,9 @@ use softnic_sim::{Cc, UNITS};
 use softnic_swarm::fairness::{Fairness, Outcome as Shared};
 
 use super::Setting;
-use super::chart::{Panel, Series};
 use super::outcome::{Bound, Figure, Figures, Goal, Outcome, Table, shown, spread_shown};
 use super::stats::Spread;
+use crate::chart::{Axis, Chart, Kind, Panel, Point as Dot, Scale, Series};
 
 const FLOWS: [usize; 2] = [2, 4];
 const CONTROLS: [&str; 2] = ["none", "dcqcn"];
@@ -68,7 +68,10 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
         ),
         tables: vec![table_of(&runs)],
         figures: figures(&runs),
-        panels: panels(&runs),
+        chart: Chart {
+            panels: panels(&runs),
+            caption: format!("One run each, seed {}. Rates are of the payload in a millisecond.", setting.first_seed),
+        },
         goals: goals(&runs),
         notes: notes(),
         runs: runs.iter().map(|(_, of_point)| of_point.len()).sum(),
@@ -161,32 +164,30 @@ fn figures(runs: &Runs) -> Figures {
 /// Rates of each point, and all queues, of the first seed.
 fn panels(runs: &Runs) -> Vec<Panel> {
     let first = || runs.iter().filter_map(|(point, of_point)| Some((point, &of_point.first()?.1)));
-    let places = |run: &Shared| run.times.iter().map(|t| format!("{:.0}", t.as_secs_f64() * 1e3)).collect::<Vec<_>>();
+    let time = || Axis::new("Time (ms)", Scale::Linear);
+    let over_time = |run: &Shared, values: &mut dyn Iterator<Item = f64>| {
+        run.times.iter().zip(values).map(|(t, v)| Dot::exact(t.as_secs_f64() * 1e3, v)).collect::<Vec<_>>()
+    };
     let rates = |(point, run): (&Point, &Shared)| Panel {
-        title: format!("{} flows, {}: rates", point.flows, point.cc),
-        x: "ms",
-        y: "Gbit/s",
-        places: places(run),
+        title: format!("Rates of {} flows with {}", point.flows, point.cc),
+        x: time(),
+        y: Axis::new("Rate (Gbit/s)", Scale::Linear),
         series: (0..point.flows)
-            .map(|f| Series {
-                name: format!("flow {}", f + 1),
-                values: run.rates[f].iter().map(|r| Some(*r)).collect(),
+            .map(|f| {
+                let points = over_time(run, &mut run.rates[f].iter().copied());
+                Series::new(format!("flow {}", f + 1), Kind::Measured, f, points)
             })
             .collect(),
-        logarithmic: false,
     };
-    let longest = first().map(|(_, run)| places(run)).max_by_key(Vec::len).unwrap_or_default();
-    let queue = |(point, run): (&Point, &Shared)| Series {
-        name: format!("{} flows, {}", point.flows, point.cc),
-        values: run.queue.iter().map(|&q| Some((q as f64 / 1e3).max(0.1))).collect(),
+    let queue = |(hue, (point, run)): (usize, (&Point, &Shared))| {
+        let points = over_time(run, &mut run.queue.iter().map(|&q| q as f64 / 1e3));
+        Series::new(format!("{} flows, {}", point.flows, point.cc), Kind::Measured, hue, points)
     };
     let queues = Panel {
         title: "Queue of the bottleneck".into(),
-        x: "ms",
-        y: "KB (0.1: empty)",
-        places: longest,
-        series: first().map(queue).collect(),
-        logarithmic: true,
+        x: time(),
+        y: Axis::new("Queue (kB)", Scale::Log),
+        series: first().enumerate().map(queue).collect(),
     };
     let mut all: Vec<Panel> = first().filter(|(point, _)| point.cc == "dcqcn").map(rates).collect();
     all.push(queues);

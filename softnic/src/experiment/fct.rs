@@ -7,12 +7,14 @@ use softnic_sim::Options;
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::chart::{Panel, Series};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated};
 use super::paper;
+use super::plot::{self, measured};
 use super::race::{Race, highest, race};
 use super::stats::{Spread, ratio};
+use super::theory::Path;
 use super::{Setting, lowar, over};
+use crate::chart::{Axis, Chart, Panel, Scale, smooth};
 
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
 const LOSSES: [f64; 6] = [0.0, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3];
@@ -70,15 +72,19 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
             table_of(&m, &transports, losses, P99, "99th percentile, ms; in brackets over that without loss"),
         ],
         figures: figures(&m),
-        panels: vec![
-            panel(&m, &transports, losses, MEAN, "Mean"),
-            panel(&m, &transports, losses, P99, "99th percentile"),
-        ],
+        chart: Chart {
+            panels: vec![
+                panel(&m, &transports, losses, MEAN, "Mean"),
+                panel(&m, &transports, losses, P99, "99th percentile"),
+            ],
+            caption: plot::caption(setting, plot::TIMES_THEORY),
+        },
         goals: goals(&m, losses),
         beside: beside(&m),
         notes: notes(&m),
         runs: m.runs,
         of: m.of,
+        unjudged: None,
     })
 }
 
@@ -125,8 +131,12 @@ fn figures(m: &Measured) -> Figures {
             p.loss.into(),
             of(mean).into(),
             mean.map(|s| s.deviation).into(),
+            mean.map(|s| s.lowest).into(),
+            mean.map(|s| s.highest).into(),
             of(p99).into(),
             p99.map(|s| s.deviation).into(),
+            p99.map(|s| s.lowest).into(),
+            p99.map(|s| s.highest).into(),
             of(max).into(),
             (mean.map_or(0, |s| s.seeds) as f64).into(),
         ]
@@ -137,8 +147,12 @@ fn figures(m: &Measured) -> Figures {
             "loss",
             "fct_mean_ms",
             "fct_mean_deviation_ms",
+            "fct_mean_min_ms",
+            "fct_mean_max_ms",
             "fct_p99_ms",
             "fct_p99_deviation_ms",
+            "fct_p99_min_ms",
+            "fct_p99_max_ms",
             "fct_max_ms",
             "seeds",
         ],
@@ -147,17 +161,19 @@ fn figures(m: &Measured) -> Figures {
 }
 
 fn panel(m: &Measured, transports: &[Transport], losses: &[f64], figure: usize, name: &str) -> Panel {
-    let series = |&transport: &Transport| Series {
-        name: transport.to_string(),
-        values: losses.iter().map(|&loss| m.mean(Point { transport, loss }, figure)).collect(),
-    };
+    let path = Path { rate: 10_000_000_000, rtt: RTT, mtu: 1024, connections: 1 };
+    let mut series = Vec::new();
+    for (hue, &transport) in transports.iter().enumerate() {
+        let points = losses.iter().map(|&loss| (loss, m.spread(Point { transport, loss }, figure)));
+        series.push(measured(transport, hue, points));
+        let expected = |loss| path.mean_completion_ms(transport, loss, SIZE).filter(|_| figure == MEAN);
+        series.extend(plot::theory(transport, hue, smooth(losses).into_iter().map(|loss| (loss, expected(loss)))));
+    }
     Panel {
-        title: format!("{name} of completion times, 1 MB, RTT 40 ms"),
-        x: "loss",
-        y: "ms",
-        places: losses.iter().map(|&loss| percent(loss)).collect(),
-        series: transports.iter().map(series).collect(),
-        logarithmic: false,
+        title: format!("{name}, flows of 1 MiB, RTT 40 ms"),
+        x: plot::loss_axis(),
+        y: Axis::new("Completion time (ms)", Scale::Linear),
+        series,
     }
 }
 

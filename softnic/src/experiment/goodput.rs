@@ -8,12 +8,14 @@ use softnic_swarm::table;
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::chart::{Panel, Series};
-use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated};
-use super::paper::{self, Stated};
+use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated, time_shown};
+use super::paper;
+use super::plot::{self, measured, stated_points};
 use super::race::{Race, highest, lowest, race};
 use super::stats::{Spread, ratio};
+use super::theory::Path;
 use super::{Setting, lowar, over};
+use crate::chart::{Axis, Panel, Scale, smooth};
 
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
 const LOSSES: [f64; 6] = [0.0, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3];
@@ -24,6 +26,8 @@ const LAN_RTT: Duration = Duration::from_micros(10);
 const CONNECTIONS: [u32; 2] = [1, 16];
 /// The paper does not say how long messages are: with 64 KiB its queue of 512 would hold three quarters of what fits a round trip of 40 ms.
 const SIZE: u32 = 1 << 20;
+const LINE_RATE: u64 = 10_000_000_000;
+const MTU: u32 = 1024;
 const DEPTH: u32 = 512;
 /// Round trips that a run takes, about: the last one, in which nothing new is sent, weighs a fortieth.
 const ROUND_TRIPS: f64 = 40.0;
@@ -135,19 +139,20 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
     for &connections in connections {
         for &rtt in rtts {
             outcome.tables.push(table_of(&measured, &transports, connections, rtt, losses));
-            outcome.panels.push(panel(&measured, &transports, connections, rtt, losses));
+            outcome.chart.panels.push(panel(&measured, &transports, connections, rtt, losses));
         }
     }
     if !setting.quick {
         outcome.tables.push(table_of(&measured, &transports, 1, LAN_RTT, &LAN_LOSSES));
-        outcome.panels.push(panel(&measured, &transports, 1, LAN_RTT, &LAN_LOSSES));
+        outcome.chart.panels.push(panel(&measured, &transports, 1, LAN_RTT, &LAN_LOSSES));
     }
+    outcome.chart.caption = plot::caption(setting, plot::GOODPUT_THEORY);
     Ok(outcome)
 }
 
 fn title(connections: u32, rtt: Duration) -> String {
     let plural = if connections == 1 { "" } else { "s" };
-    format!("RTT {rtt:?}, {connections} connection{plural}")
+    format!("RTT {}, {connections} connection{plural}", time_shown(rtt))
 }
 
 fn table_of(m: &Measured, transports: &[Transport], connections: u32, rtt: Duration, losses: &[f64]) -> Table {
@@ -192,6 +197,8 @@ fn figures(m: &Measured) -> Figures {
             p.loss.into(),
             mean.into(),
             spread.map(|s| s.deviation).into(),
+            spread.map(|s| s.lowest).into(),
+            spread.map(|s| s.highest).into(),
             (spread.map_or(0, |s| s.seeds) as f64).into(),
             is_rc.then(|| p.formula()).into(),
             cx5.into(),
@@ -206,6 +213,8 @@ fn figures(m: &Measured) -> Figures {
             "loss",
             "goodput_gbps",
             "deviation_gbps",
+            "min_gbps",
+            "max_gbps",
             "seeds",
             "formula_gbps",
             "paper_cx5_gbps",
@@ -216,23 +225,21 @@ fn figures(m: &Measured) -> Figures {
 }
 
 fn panel(m: &Measured, transports: &[Transport], connections: u32, rtt: Duration, losses: &[f64]) -> Panel {
-    let series = |&transport: &Transport| Series {
-        name: transport.to_string(),
-        values: losses.iter().map(|&loss| m.mean(transport, connections, rtt, loss)).collect(),
-    };
-    let mut series: Vec<Series> = transports.iter().map(series).collect();
-    let cx5: Vec<_> =
-        losses.iter().map(|&l| paper::cx5_goodput(l, rtt, connections).map(|s: Stated| s.value)).collect();
-    if cx5.iter().any(Option::is_some) {
-        series.push(Series { name: "CX-5 (paper)".into(), values: cx5 });
+    let mut series = Vec::new();
+    for (hue, &transport) in transports.iter().enumerate() {
+        let points = losses.iter().map(|&loss| (loss, m.spread(transport, connections, rtt, loss)));
+        series.push(measured(transport, hue, points));
+        let path = Path { rate: LINE_RATE, rtt, mtu: MTU, connections };
+        let expected = smooth(losses).into_iter().map(|loss| (loss, path.goodput_gbps(transport, loss)));
+        series.extend(plot::theory(transport, hue, expected));
     }
+    let cx5 = losses.iter().map(|&loss| (loss, paper::cx5_goodput(loss, rtt, connections).map(|s| s.value)));
+    series.extend(stated_points("CX-5 (LoWAR paper)", plot::STATED_HUE, cx5));
     Panel {
-        title: format!("Goodput, {}", title(connections, rtt)),
-        x: "loss",
-        y: "Gbit/s",
-        places: losses.iter().map(|&loss| percent(loss)).collect(),
+        title: title(connections, rtt),
+        x: plot::loss_axis(),
+        y: Axis::new("Goodput (Gbit/s)", Scale::Linear),
         series,
-        logarithmic: false,
     }
 }
 

@@ -10,12 +10,15 @@ use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
-use super::chart::{Panel, Series};
-use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown};
+use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown, time_shown};
+use super::output::Destination;
+use super::plot::{self, measured};
 use super::race::{Race, race};
 use super::stats::{Spread, ratio};
-use super::{Setting, Transports, lowar, output, over, transports_arg, written};
+use super::theory::Path;
+use super::{Setting, Transports, lowar, over, transports_arg};
 use crate::Common;
+use crate::chart::{Axis, Panel, Scale, bytes, smooth};
 use crate::perf::stop;
 use crate::sim::mtu_arg;
 
@@ -28,7 +31,8 @@ use crate::sim::mtu_arg;
   softnic race --loss 0 --fault reorder=1e-3:3,jitter=10us --json --seeds 1
 
 Values of the grid have commas between them; A..B of losses stands for 1, 3, 10, 30 and so on times A, up to B. Every combination is
-run with every seed, on all cores. The table goes to stdout, race.csv and race.svg to the folder of --out. The same options and
+run with every seed, on all cores. The table goes to stdout, race.csv, race.svg and race.json (for softnic
+plot) to the folder of --out. The same options and
 seed give the same files. `softnic experiment` has the grids of papers, and their figures beside ours.")]
 pub(crate) struct Args {
     /// What to race, with commas between [default: rc,sr,lowar:32,1]
@@ -61,9 +65,12 @@ pub(crate) struct Args {
     /// What to compare: payload a second, or the completion times of messages that are sent one after the other
     #[arg(long, value_enum, default_value = "goodput")]
     metric: Metric,
-    /// Folder for CSV and SVG, made where it is not there
+    /// Folder for CSV, SVG and JSON, made where it is not there
     #[arg(long, default_value = "race-results", value_name = "DIR")]
     out: PathBuf,
+    /// PNG as well as SVG
+    #[arg(long)]
+    png: bool,
     /// Simulations at a time [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -84,13 +91,6 @@ enum Metric {
 }
 
 impl Metric {
-    fn unit(self) -> &'static str {
-        match self {
-            Metric::Goodput => "Gbit/s",
-            Metric::FctMean | Metric::FctP99 => "ms",
-        }
-    }
-
     fn words(self) -> &'static str {
         match self {
             Metric::Goodput => "Goodput in Gbit/s",
@@ -184,16 +184,12 @@ impl Place {
     fn title(&self) -> String {
         let plural = if self.qps == 1 { "" } else { "s" };
         let rate = self.rate as f64 / 1e9;
-        format!("RTT {:?}, {rate} Gbit/s, {}, {} connection{plural}", self.rtt, bytes(self.size), self.qps)
-    }
-}
-
-/// A size in the largest unit that it is whole in.
-fn bytes(size: u32) -> String {
-    match size {
-        n if n % (1 << 20) == 0 => format!("{} MiB", n >> 20),
-        n if n % (1 << 10) == 0 => format!("{} KiB", n >> 10),
-        n => format!("{n} B"),
+        format!(
+            "RTT {}, {rate} Gbit/s, {}, {} connection{plural}",
+            time_shown(self.rtt),
+            bytes(u64::from(self.size)),
+            self.qps
+        )
     }
 }
 
@@ -243,7 +239,8 @@ fn figures(report: &Report) -> [f64; 4] {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.fault.check_link().map_err(|e| format!("--fault: {e}"))?;
-    output::prepare(&args.out)?;
+    let destination = Destination { folder: &args.out, png: args.png, json: common.json };
+    destination.prepare()?;
     stop::install();
     let transports = args.transports.clone().unwrap_or_else(|| vec![Transport::Rc, Transport::SR, lowar(32, 1)]);
     let mut places = Vec::new();
@@ -281,23 +278,16 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     };
     for place in &places {
         outcome.tables.push(table(&measured, &transports, place, args));
-        outcome.panels.push(panel(&measured, &transports, place, args));
+        outcome.chart.panels.push(panel(&measured, &transports, place, args));
     }
-    // What is not all there must not lie where a whole one may lie.
-    let name = if outcome.runs < outcome.of { "race-interrupted" } else { "race" };
-    let files = output::write_files(&args.out, name, &outcome)?;
-    written(match common.json {
-        true => output::print_json(name, &outcome, &files),
-        false => output::print_text(&outcome),
-    })?;
-    let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
-    let seconds = began.elapsed().as_secs_f64();
-    say!("{} runs in {seconds:.1} s, {} at a time; written: {}", outcome.runs, setting.threads, names.join(", "));
-    if outcome.runs < outcome.of {
-        say!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
-        return Ok(ExitCode::from(stop::EXIT_CODE));
-    }
-    Ok(ExitCode::SUCCESS)
+    let theory = match args.metric {
+        _ if args.fault != Spec::default() => "",
+        Metric::Goodput => plot::GOODPUT_THEORY,
+        Metric::FctMean => plot::TIMES_THEORY,
+        Metric::FctP99 => "",
+    };
+    outcome.chart.caption = plot::caption(&setting, theory);
+    destination.take("race", &setting, outcome, (began, setting.threads))
 }
 
 fn table(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Args) -> Table {
@@ -321,18 +311,28 @@ fn table(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Ar
 }
 
 fn panel(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Args) -> Panel {
-    let series = |&transport: &Transport| Series {
-        name: transport.to_string(),
-        values: args.loss.iter().map(|&loss| m.mean(Point { transport, place, loss }, args.metric.place())).collect(),
+    let path = Path { rate: place.rate, rtt: place.rtt, mtu: args.mtu.bytes(), connections: place.qps };
+    let theory = |transport, loss| match args.metric {
+        // What else goes wrong is in no formula.
+        _ if args.fault != Spec::default() => None,
+        Metric::Goodput => path.goodput_gbps(transport, loss),
+        Metric::FctMean if place.qps == 1 => path.mean_completion_ms(transport, loss, place.size),
+        Metric::FctMean | Metric::FctP99 => None,
     };
-    Panel {
-        title: place.title(),
-        x: "loss",
-        y: args.metric.unit(),
-        places: args.loss.iter().map(|&loss| percent(loss)).collect(),
-        series: transports.iter().map(series).collect(),
-        logarithmic: args.metric != Metric::Goodput,
+    let mut series = Vec::new();
+    for (hue, &transport) in transports.iter().enumerate() {
+        let points =
+            args.loss.iter().map(|&loss| (loss, m.spread(Point { transport, place, loss }, args.metric.place())));
+        series.push(measured(transport, hue, points));
+        let expected = smooth(&args.loss).into_iter().map(|loss| (loss, theory(transport, loss)));
+        series.extend(plot::theory(transport, hue, expected));
     }
+    let (name, scale) = match args.metric {
+        Metric::Goodput => ("Goodput (Gbit/s)", Scale::Linear),
+        Metric::FctMean => ("Mean completion time (ms)", Scale::Log),
+        Metric::FctP99 => ("99th percentile of completion times (ms)", Scale::Log),
+    };
+    Panel { title: place.title(), x: plot::loss_axis(), y: Axis::new(name, scale), series }
 }
 
 fn all_figures(m: &Race<Point, 4>) -> Figures {
@@ -348,6 +348,7 @@ fn all_figures(m: &Race<Point, 4>) -> Figures {
         ];
         for spread in spreads {
             row.extend([spread.map(|s| s.mean).into(), spread.map(|s| s.deviation).into()]);
+            row.extend([spread.map(|s| s.lowest).into(), spread.map(|s| s.highest).into()]);
         }
         row
     };
@@ -362,12 +363,20 @@ fn all_figures(m: &Race<Point, 4>) -> Figures {
             "seeds",
             "goodput_gbps",
             "goodput_deviation_gbps",
+            "goodput_min_gbps",
+            "goodput_max_gbps",
             "fct_mean_ms",
             "fct_mean_deviation_ms",
+            "fct_mean_min_ms",
+            "fct_mean_max_ms",
             "fct_p99_ms",
             "fct_p99_deviation_ms",
+            "fct_p99_min_ms",
+            "fct_p99_max_ms",
             "retransmitted_part",
             "retransmitted_deviation",
+            "retransmitted_min",
+            "retransmitted_max",
         ],
         rows: m.points().map(row).collect(),
     }

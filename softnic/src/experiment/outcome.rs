@@ -1,8 +1,10 @@
 //! What an experiment came to: figures, tables of them, charts, goals, and the paper's own figures beside ours.
 
-use super::chart::Panel;
+use std::time::Duration;
+
 use super::paper::Stated;
 use super::stats::{Spread, ratio};
+use crate::chart::Chart;
 
 /// All of it.
 #[derive(Debug, Default)]
@@ -13,8 +15,10 @@ pub(super) struct Outcome {
     pub(super) tables: Vec<Table>,
     /// For programs.
     pub(super) figures: Figures,
-    pub(super) panels: Vec<Panel>,
+    pub(super) chart: Chart,
     pub(super) goals: Vec<Goal>,
+    /// Why the goals are not judged, where they are not.
+    pub(super) unjudged: Option<&'static str>,
     pub(super) beside: Vec<Beside>,
     /// Where ours differs from the paper and why.
     pub(super) notes: Vec<String>,
@@ -47,6 +51,13 @@ pub(super) fn spread_shown(spread: Option<Spread>, decimals: usize) -> String {
 /// A chance of loss as the paper writes it.
 pub(super) fn percent(loss: f64) -> String {
     if loss == 0.0 { "0".into() } else { format!("{} %", (loss * 1e7).round() / 1e5) }
+}
+
+/// A time with its unit apart.
+pub(super) fn time_shown(time: Duration) -> String {
+    let text = format!("{time:?}");
+    let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    format!("{} {}", &text[..unit], &text[unit..])
 }
 
 /// A figure of the paper, where its text states one.
@@ -158,6 +169,12 @@ pub(super) fn beside_table(beside: &[Beside]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_has_its_unit_apart() {
+        assert_eq!(time_shown(Duration::from_micros(1500)), "1.5 ms");
+        assert_eq!(time_shown(Duration::from_micros(10)), "10 µs");
+    }
 
     #[test]
     fn a_goal_is_reached_missed_or_not_measured() {

@@ -1,36 +1,100 @@
-//! Where an outcome goes: text or JSON to stdout, CSV and SVG to a folder.
+//! Where an outcome goes: text or JSON to stdout, CSV, SVG, PNG and results to a folder.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use std::process::ExitCode;
+use std::time::Instant;
+
 use serde_json::{Map, Value, json};
 
-use super::chart;
 use super::outcome::{Figure, Figures, Outcome, Table, beside_table};
+use super::{Setting, written};
+use crate::chart;
+use crate::perf::stop;
+use crate::results::{MadeBy, Results, write_all};
 
-/// Makes the folder and tries that it can be written to, before minutes of work are put into what goes there.
-pub(super) fn prepare(folder: &Path) -> Result<(), String> {
-    let refused = |e: io::Error| format!("{}: {e}: choose another folder with --out", folder.display());
-    fs::create_dir_all(folder).map_err(refused)?;
-    let trial = folder.join(format!(".softnic-{}", std::process::id()));
-    fs::write(&trial, "written\n").map_err(refused)?;
-    fs::remove_file(trial).map_err(refused)
+/// The files of an outcome; their paths. What is quick or interrupted has a name of its own, so that it never lies where a whole one does.
+fn write_files(
+    folder: &Path,
+    name: &str,
+    png: bool,
+    setting: &Setting,
+    outcome: &Outcome,
+) -> Result<Vec<PathBuf>, String> {
+    let mut files = vec![(format!("{name}.csv"), csv(&outcome.figures).into_bytes())];
+    if !outcome.beside.is_empty() {
+        files.push((format!("{name}-paper.csv"), csv(&beside_figures(outcome)).into_bytes()));
+    }
+    files.push((format!("{name}.svg"), outcome.chart.svg().into_bytes()));
+    if png {
+        files.push((format!("{name}.png"), outcome.chart.png()?));
+    }
+    let made_by = MadeBy {
+        softnic: env!("CARGO_PKG_VERSION").into(),
+        name: name.into(),
+        what: outcome.what.clone(),
+        seeds: setting.seeds(),
+        quick: setting.quick,
+        runs: outcome.runs,
+        of: outcome.of,
+    };
+    files.push((format!("{name}.json"), Results { made_by, chart: outcome.chart.clone() }.json()?));
+    write_all(folder, files)
 }
 
-/// The files of an outcome; their paths.
-pub(super) fn write_files(folder: &Path, name: &str, outcome: &Outcome) -> Result<Vec<PathBuf>, String> {
-    let mut files = vec![(format!("{name}.csv"), csv(&outcome.figures))];
-    if !outcome.beside.is_empty() {
-        files.push((format!("{name}-paper.csv"), csv(&beside_figures(outcome))));
+/// Where an outcome goes.
+pub(super) struct Destination<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) png: bool,
+    pub(super) json: bool,
+}
+
+impl Destination<'_> {
+    /// Makes the folder and tries that it can be written to, before minutes of work are put into what goes there.
+    pub(super) fn prepare(&self) -> Result<(), String> {
+        if self.png {
+            chart::check_png()?;
+        }
+        let refused = |e: io::Error| format!("{}: {e}: choose another folder with --out", self.folder.display());
+        fs::create_dir_all(self.folder).map_err(refused)?;
+        let trial = self.folder.join(format!(".softnic-{}", std::process::id()));
+        fs::write(&trial, "written\n").map_err(refused)?;
+        fs::remove_file(trial).map_err(refused)
     }
-    files.push((format!("{name}.svg"), chart::svg(&outcome.panels)?));
-    let write = |(file, text): (String, String)| {
-        let path = folder.join(file);
-        fs::write(&path, text).map(|()| path.clone()).map_err(|e| format!("{}: {e}", path.display()))
-    };
-    files.into_iter().map(write).collect()
+
+    /// Writes and prints what a run that began at `began`, with so many simulations at a time, came to.
+    pub(super) fn take(
+        &self,
+        base: &str,
+        setting: &Setting,
+        mut outcome: Outcome,
+        (began, at_a_time): (Instant, usize),
+    ) -> Result<ExitCode, String> {
+        let interrupted = outcome.runs < outcome.of;
+        // Goals are for the whole grid with all its seeds.
+        if !outcome.goals.is_empty() && (setting.quick || interrupted) {
+            outcome.goals.clear();
+            outcome.unjudged = Some(if setting.quick { "quick" } else { "interrupted" });
+        }
+        let quick = if setting.quick { "-quick" } else { "" };
+        let name = format!("{base}{quick}{}", if interrupted { "-interrupted" } else { "" });
+        let files = write_files(self.folder, &name, self.png, setting, &outcome)?;
+        written(match self.json {
+            true => print_json(base, setting, &outcome, &files),
+            false => print_text(&outcome),
+        })?;
+        let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+        let seconds = began.elapsed().as_secs_f64();
+        say!("{} runs in {seconds:.1} s, {at_a_time} at a time; written: {}", outcome.runs, names.join(", "));
+        if interrupted {
+            say!("softnic: interrupted: the figures are of {} of {} runs", outcome.runs, outcome.of);
+            return Ok(ExitCode::from(stop::EXIT_CODE));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn beside_figures(outcome: &Outcome) -> Figures {
@@ -78,7 +142,7 @@ fn json_figure(figure: &Figure) -> Value {
 }
 
 /// An object for each row of figures, and one for the rest.
-pub(super) fn print_json(name: &str, outcome: &Outcome, files: &[PathBuf]) -> io::Result<()> {
+fn print_json(name: &str, setting: &Setting, outcome: &Outcome, files: &[PathBuf]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for row in &outcome.figures.rows {
         let fields = outcome.figures.columns.iter().zip(row).map(|(name, f)| ((*name).into(), json_figure(f)));
@@ -95,9 +159,11 @@ pub(super) fn print_json(name: &str, outcome: &Outcome, files: &[PathBuf]) -> io
     });
     let summary = json!({ "summary": {
         "experiment": name,
+        "quick": setting.quick,
         "runs": outcome.runs,
         "of": outcome.of,
         "goals": goals.collect::<Vec<_>>(),
+        "goals_not_judged": outcome.unjudged,
         "paper": paper.collect::<Vec<_>>(),
         "notes": outcome.notes,
         "files": files,
@@ -106,7 +172,7 @@ pub(super) fn print_json(name: &str, outcome: &Outcome, files: &[PathBuf]) -> io
 }
 
 /// Tables, goals, the paper's figures and notes.
-pub(super) fn print_text(outcome: &Outcome) -> io::Result<()> {
+fn print_text(outcome: &Outcome) -> io::Result<()> {
     let mut out = io::stdout().lock();
     write!(out, "{}", text(outcome))
 }
@@ -121,6 +187,9 @@ fn text(outcome: &Outcome) -> String {
     }
     if !outcome.goals.is_empty() {
         s.push('\n');
+    }
+    if let Some(why) = outcome.unjudged {
+        let _ = writeln!(s, "\ngoals not judged: {why}");
     }
     for goal in &outcome.goals {
         // Writing to a String cannot fail.

@@ -9,12 +9,12 @@ use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::mad::vendor::Extensions;
 
-use super::chart::{Panel, Series};
 use super::outcome::{Beside, Figures, Outcome, Table, shown};
 use super::paper;
 use super::race::{Race, race};
 use super::stats::{Spread, ratio};
 use super::{Setting, lowar, over};
+use crate::chart::{Axis, Chart, Kind, Panel, Point as Dot, Scale, Series};
 
 const TRANSPORTS: [Transport; 9] = [
     Transport::Rc,
@@ -174,7 +174,10 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
             .into(),
         tables: vec![lossless(&m, &transports), recovering(&m, &transports)],
         figures: figures(&m),
-        panels: vec![lossless_panel(&m, &transports), recovering_panel(&m, &transports)],
+        chart: Chart {
+            panels: vec![lossless_panel(&m, &transports), recovering_panel(&m, &transports)],
+            caption: "(b): means of eight places of the loss within its block; error bars, where the places differ, reach from the lowest to the highest.".into(),
+        },
         beside: vec![
             Beside { stated: paper::TWO_BLOCKS, ours: over_one(&m, lowar(32, 1), Lost::LastTwo) },
             Beside { stated: paper::SIXTEEN_LOSSES, ours: over_one(&m, DEEP, Lost::Burst) },
@@ -288,34 +291,45 @@ fn figures(m: &Measured) -> Figures {
     }
 }
 
+/// A group of bars for each transport.
+fn bars(transports: &[Transport]) -> Axis {
+    Axis::new("Transport", Scale::Categories(transports.iter().map(Transport::to_string).collect()))
+}
+
 fn lossless_panel(m: &Measured, transports: &[Transport]) -> Panel {
-    let series = |name: &str, of: &dyn Fn(Transport) -> Option<f64>| Series {
-        name: name.into(),
-        values: transports.iter().map(|&transport| of(transport)).collect(),
+    let points = |of: &dyn Fn(Transport) -> Option<f64>| {
+        let all = transports.iter().enumerate();
+        all.filter_map(|(i, &transport)| Some(Dot::exact(i as f64, of(transport)?))).collect::<Vec<_>>()
     };
     Panel {
-        title: "Lossless latency of 1 MiB, more than rc".into(),
-        x: "transport",
-        y: "µs",
-        places: transports.iter().map(Transport::to_string).collect(),
-        series: vec![series("measured", &|t| added(m, t)), series("repairs on the line", &repair_time)],
-        logarithmic: false,
+        title: "Latency that 1 MiB takes longer than over rc, nothing lost".into(),
+        x: bars(transports),
+        y: Axis::new("Added latency (µs)", Scale::Linear),
+        series: vec![
+            Series::new("measured", Kind::Measured, 0, points(&|t| added(m, t))),
+            Series::new("theory: time of the repair packets on the line", Kind::Theory, 0, points(&repair_time)),
+        ],
     }
 }
 
 fn recovering_panel(m: &Measured, transports: &[Transport]) -> Panel {
     let coded: Vec<Transport> = transports.iter().copied().filter(|t| matches!(t, Transport::Lowar(_))).collect();
-    let series = |lost: Lost| Series {
-        name: lost.name().replace(" of the last", ", last").replace(" of each, last two blocks", " each, last two"),
-        values: coded.iter().map(|&transport| recovery(m, transport, lost)).collect(),
+    let series = |(hue, lost): (usize, Lost)| {
+        let point = |(i, &transport): (usize, &Transport)| {
+            let (spread, clean) =
+                (m.spread(Point { transport, lost }, LATENCY)?, at(m, transport, Lost::Nothing, LATENCY));
+            let later = |latency: f64| difference(Some(latency), clean);
+            let (low, high) = (later(spread.lowest)?, later(spread.highest)?);
+            Some(Dot { x: i as f64, y: recovery(m, transport, lost)?, low, high })
+        };
+        let points = coded.iter().enumerate().filter_map(point).collect();
+        Series::new(format!("lost: {}", lost.name()), Kind::Measured, hue, points)
     };
     Panel {
-        title: "Recovering latency of 1 MiB, more than without loss".into(),
-        x: "transport",
-        y: "µs",
-        places: coded.iter().map(Transport::to_string).collect(),
-        series: vec![series(Lost::Middle), series(Lost::Last), series(Lost::LastTwo)],
-        logarithmic: false,
+        title: "Latency that recovering adds to 1 MiB".into(),
+        x: bars(&coded),
+        y: Axis::new("Added latency (µs)", Scale::Linear),
+        series: [Lost::Middle, Lost::Last, Lost::LastTwo].into_iter().enumerate().map(series).collect(),
     }
 }
 

@@ -7,11 +7,12 @@ use softnic_sim::Options;
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 
-use super::chart::{Panel, Series};
 use super::outcome::{Figures, Outcome, Table, shown};
+use super::plot::{self, measured};
 use super::race::{Race, race};
 use super::stats::{Spread, ratio};
 use super::{Setting, lowar, over};
+use crate::chart::{Axis, Chart, Kind, Panel, Point as Dot, Scale, Series, bytes};
 
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
 const SIZES: [u32; 10] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10];
@@ -65,7 +66,10 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
         ),
         tables: vec![table_of(&m, &transports, sizes)],
         figures: figures(&m),
-        panels: vec![goodput(&m, &transports, sizes), kept_panel(&m, &transports, sizes)],
+        chart: Chart {
+            panels: vec![goodput(&m, &transports, sizes), kept_panel(&m, &transports, sizes)],
+            caption: plot::caption(setting, "Dashed: rc where nothing is lost."),
+        },
         notes: notes(),
         runs: m.runs,
         of: m.of,
@@ -79,17 +83,13 @@ fn kept(m: &Measured, transport: Transport, size: u32) -> Option<f64> {
     ratio(at(LOSS), at(0.0)).map(|part| part * 100.0)
 }
 
-fn named(size: u32) -> String {
-    if size < 1 << 10 { format!("{size} B") } else { format!("{} KiB", size >> 10) }
-}
-
 fn table_of(m: &Measured, transports: &[Transport], sizes: &[u32]) -> Table {
     let mut columns = vec!["message".to_string()];
     for transport in transports {
         columns.extend([format!("{transport}: 0"), "0.1 %".into(), "kept".into()]);
     }
     let row = |&size: &u32| {
-        let mut row = vec![named(size)];
+        let mut row = vec![bytes(u64::from(size))];
         for &transport in transports {
             row.extend([0.0, LOSS].map(|loss| shown(m.mean(Point { transport, size, loss }, 0), 2)));
             row.push(shown(kept(m, transport, size), 1) + " %");
@@ -107,45 +107,64 @@ fn figures(m: &Measured) -> Figures {
             p.loss.into(),
             spread.map(|s| s.mean).into(),
             spread.map(|s| s.deviation).into(),
+            spread.map(|s| s.lowest).into(),
+            spread.map(|s| s.highest).into(),
             (spread.map_or(0, |s| s.seeds) as f64).into(),
             (p.loss > 0.0).then(|| kept(m, p.transport, p.size)).flatten().into(),
         ]
     };
     Figures {
-        columns: vec!["transport", "bytes", "loss", "goodput_mbps", "deviation_mbps", "seeds", "kept_percent"],
+        columns: vec![
+            "transport",
+            "bytes",
+            "loss",
+            "goodput_mbps",
+            "deviation_mbps",
+            "min_mbps",
+            "max_mbps",
+            "seeds",
+            "kept_percent",
+        ],
         rows: m.points().map(row).collect(),
     }
 }
 
+fn size_axis() -> Axis {
+    Axis::new("Message size", Scale::Bytes)
+}
+
 fn goodput(m: &Measured, transports: &[Transport], sizes: &[u32]) -> Panel {
-    let series = |transport: Transport, loss: f64| Series {
-        name: if loss == 0.0 { format!("{transport}, no loss") } else { transport.to_string() },
-        values: sizes.iter().map(|&size| m.mean(Point { transport, size, loss }, 0)).collect(),
+    let points = |transport, loss| {
+        sizes.iter().map(move |&size| (f64::from(size), m.spread(Point { transport, size, loss }, 0)))
     };
-    let mut all: Vec<Series> = transports.iter().map(|&transport| series(transport, LOSS)).collect();
-    all.extend(transports.first().map(|&transport| series(transport, 0.0)));
+    let mut series: Vec<Series> =
+        transports.iter().enumerate().map(|(hue, &t)| measured(t, hue, points(t, LOSS))).collect();
+    if let Some(&first) = transports.first() {
+        let clean = points(first, 0.0).filter_map(|(x, spread)| Some(Dot::exact(x, spread?.mean)));
+        series.push(Series::new(format!("{first} without loss"), Kind::Theory, 0, clean.collect()));
+    }
     Panel {
-        title: "Goodput of small messages, 0.1 % loss, RTT 40 ms".into(),
-        x: "message",
-        y: "Mbit/s",
-        places: sizes.iter().map(|&size| named(size)).collect(),
-        series: all,
-        logarithmic: true,
+        title: "Small messages, loss 0.1 %, RTT 40 ms".into(),
+        x: size_axis(),
+        y: Axis::new("Goodput (Mbit/s)", Scale::Log),
+        series,
     }
 }
 
 fn kept_panel(m: &Measured, transports: &[Transport], sizes: &[u32]) -> Panel {
-    let series = |&transport: &Transport| Series {
-        name: transport.to_string(),
-        values: sizes.iter().map(|&size| kept(m, transport, size)).collect(),
+    let series = |(hue, &transport): (usize, &Transport)| {
+        let clean = |size| m.mean(Point { transport, size, loss: 0.0 }, 0);
+        let part = |size: u32| {
+            let (spread, clean) = (m.spread(Point { transport, size, loss: LOSS }, 0)?, clean(size)?);
+            Some(spread.times(100.0 / clean))
+        };
+        measured(transport, hue, sizes.iter().map(|&size| (f64::from(size), part(size))))
     };
     Panel {
-        title: "Part of the goodput without loss that is kept".into(),
-        x: "message",
-        y: "%",
-        places: sizes.iter().map(|&size| named(size)).collect(),
-        series: transports.iter().map(series).collect(),
-        logarithmic: false,
+        title: "Part that is kept of the goodput without loss".into(),
+        x: size_axis(),
+        y: Axis::new("Goodput kept (%)", Scale::Linear),
+        series: transports.iter().enumerate().map(series).collect(),
     }
 }
 

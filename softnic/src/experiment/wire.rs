@@ -9,11 +9,13 @@ use softnic_swarm::table;
 use softnic_transports::Transport;
 use softnic_wire::PathMtu;
 
-use super::chart::{Panel, Series};
 use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown};
+use super::plot;
 use super::pool::Progress;
 use super::stats::{Spread, ratio};
+use super::theory::Path;
 use super::{Setting, lowar, over};
+use crate::chart::{Axis, Chart, Panel, Scale, smooth};
 use crate::perf::interval::AskedIntervals;
 use crate::perf::plan::{Amount, Op, Plan};
 use crate::perf::report::Measured;
@@ -113,7 +115,7 @@ pub(super) fn run(setting: &Setting, ends: &Ends) -> Result<Outcome, String> {
         measured.push((point, Spread::of(values)));
     }
     drop(progress);
-    Ok(outcome(&measured, &transports, losses, ends, seconds, runs, of))
+    Ok(outcome(setting, &measured, &transports, losses, ends, seconds, runs, of))
 }
 
 /// Packets that fit the emulated link's round trip.
@@ -189,6 +191,7 @@ fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<
 }
 
 fn outcome(
+    setting: &Setting,
     measured: &[(Point, Option<Spread>)],
     transports: &[Transport],
     losses: &[f64],
@@ -223,10 +226,13 @@ fn outcome(
             (p.transport == Transport::Rc).then(|| formula(p.loss, ends.rate)).into(),
         ]
     };
-    let series = |&transport: &Transport| Series {
-        name: transport.to_string(),
-        values: losses.iter().map(|&loss| mean(transport, loss)).collect(),
-    };
+    let path = Path { rate: ends.rate, rtt: RTT, mtu: MTU.bytes(), connections: 1 };
+    let mut series = Vec::new();
+    for (hue, &transport) in transports.iter().enumerate() {
+        series.push(plot::measured(transport, hue, losses.iter().map(|&loss| (loss, spread(transport, loss)))));
+        let expected = smooth(losses).into_iter().map(|loss| (loss, path.goodput_gbps(transport, loss)));
+        series.extend(plot::theory(transport, hue, expected));
+    }
     let rate = ends.rate as f64 / 1e9;
     Outcome {
         what: format!(
@@ -243,14 +249,15 @@ fn outcome(
             columns: vec!["transport", "loss", "goodput_gbps", "deviation_gbps", "seeds", "formula_gbps"],
             rows: measured.iter().map(figure).collect(),
         },
-        panels: vec![Panel {
-            title: format!("Goodput on {}, RTT 40 ms, {rate} Gbit/s", ends.device),
-            x: "loss",
-            y: "Gbit/s",
-            places: losses.iter().map(|&loss| percent(loss)).collect(),
-            series: transports.iter().map(series).collect(),
-            logarithmic: false,
-        }],
+        chart: Chart {
+            panels: vec![Panel {
+                title: format!("{}, RTT 40 ms, {rate} Gbit/s", ends.device),
+                x: plot::loss_axis(),
+                y: Axis::new("Goodput (Gbit/s)", Scale::Linear),
+                series,
+            }],
+            caption: plot::caption(setting, plot::GOODPUT_THEORY),
+        },
         notes: vec![
             format!(
                 "A round trip holds {:.0} packets here, in the paper {:.0}: the same loss costs so much less. Real time: the figures differ from run to run.",
