@@ -22,6 +22,7 @@ mod pages;
 mod perf;
 mod plain;
 mod replay;
+mod report;
 mod run;
 mod share;
 mod sim;
@@ -73,6 +74,7 @@ enum Command {
     Perf(Box<perf::Args>),
     Race(Box<experiment::grid::Args>),
     Replay(replay::Args),
+    Report(report::Args),
     Run(run::Args),
     Share(share::Args),
     Sim(Box<sim::Args>),
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(args, &cli.common),
         Command::Race(args) => experiment::grid::run(args, &cli.common),
         Command::Replay(args) => replay::run(args, &cli.common),
+        Command::Report(args) => report::run(args, &cli.common),
         Command::Run(args) => run::run(args, &cli.common),
         Command::Share(args) => share::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
