@@ -13,6 +13,8 @@ pub struct Tool {
 
 /// What the tests call.
 const TOOLS: [Tool; 2] = [Tool { program: "tshark", package: "tshark" }, Tool { program: "ip", package: "iproute2" }];
+/// What the tests of `softnic report` call.
+pub const BROWSER: [Tool; 1] = [Tool { program: "chromium", package: "chromium" }];
 /// What `cargo xtask bench-peers` calls.
 pub const RACE: [Tool; 4] = [
     Tool { program: "ip", package: "iproute2" },

@@ -250,6 +250,11 @@ impl Analysis {
         self.index.get(key).map(|&i| self.connection(self.id(i).0))
     }
 
+    /// The connection that an event spoke of, by what is known of it now.
+    pub fn connection_by_id(&self, id: ConnectionId) -> Connection<'_> {
+        self.connection(self.id(id.0).0)
+    }
+
     /// What is wrong, the capture's own faults first; empty where nothing is.
     ///
     /// Call [`Analysis::finish`] before.

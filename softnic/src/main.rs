@@ -24,6 +24,7 @@ mod perf;
 mod plain;
 mod plot;
 mod replay;
+mod report;
 mod results;
 mod run;
 mod share;
@@ -80,6 +81,7 @@ enum Command {
     Plot(plot::Args),
     Race(Box<experiment::grid::Args>),
     Replay(replay::Args),
+    Report(report::Args),
     Run(run::Args),
     Share(share::Args),
     Sim(Box<sim::Args>),
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Command::Plot(args) => plot::run(args, &cli.common),
         Command::Race(args) => experiment::grid::run(args, &cli.common),
         Command::Replay(args) => replay::run(args, &cli.common),
+        Command::Report(args) => report::run(args, &cli.common),
         Command::Run(args) => run::run(args, &cli.common),
         Command::Share(args) => share::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),

@@ -34,6 +34,7 @@ const STEPS: &[Step] = &[
     }),
     Step::new("commands of the documents", commands::run_as_layer),
     Step::new("files of the package", dist::run_as_layer),
+    Step::new("reports in a browser", reports),
     Step::new("loom", || {
         // With a folder of its own: the flag is for every crate, and would have all built again each time.
         let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
@@ -92,6 +93,15 @@ fn example_transport() -> Outcome {
         Outcome::Passed(_) => cargo_test(&[&["cargo", "test"], &of[..]].concat(), &[]),
         other => other,
     }
+}
+
+/// Without the browser, these tests are among the unit tests, and say that they are left out.
+fn reports() -> Outcome {
+    match setup::install(&setup::BROWSER) {
+        Ok(done) => println!("{done}"),
+        Err(why) => return Outcome::LeftOut(why),
+    }
+    cargo_test(&[&["cargo", "test", "--test", "report"], &TESTED[..], &["--", "browser"]].concat(), &[])
 }
 
 fn hardware_captures() -> Outcome {
