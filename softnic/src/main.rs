@@ -30,6 +30,7 @@ mod top;
 mod topology;
 mod trace;
 mod wire;
+mod wireshark;
 
 use std::process::ExitCode;
 
@@ -81,6 +82,7 @@ enum Command {
     Top(top::Args),
     Trace(trace::Args),
     Wire(wire::Args),
+    WiresharkPlugin(wireshark::Args),
 }
 
 fn main() -> ExitCode {
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(args, &cli.common),
         Command::Trace(args) => trace::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
+        Command::WiresharkPlugin(args) => wireshark::run(args, &cli.common),
     };
     match result {
         Ok(code) => code,
