@@ -64,6 +64,8 @@ pub struct Report {
     pub failed: u64,
     /// Nothing more would ever have happened, though not all work was done: a lost packet and no timer, for example.
     pub stalled: bool,
+    /// Somebody ended the run: not all work was done, and what arrived was not compared with what was sent.
+    pub interrupted: bool,
     /// How the first that failed ended.
     pub first_failure: Option<softnic_transports::Status>,
     /// Request frames of the requester, those sent again and repair packets included.

@@ -65,6 +65,7 @@ struct Run<'a, 'p> {
     failed: u64,
     first_failure: Option<Status>,
     stalled: bool,
+    interrupted: bool,
     times: CompletionTimes,
     last_completion: u64,
     /// When the first work request was posted: after the negotiation, where there is one.
@@ -78,15 +79,20 @@ pub fn run(
     capture: Option<&mut dyn io::Write>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Report, SimError> {
-    run_traced(options, capture, None, progress)
+    let mut go_on = |done| {
+        progress(done);
+        true
+    };
+    run_traced(options, capture, None, &mut go_on)
 }
 
-/// The same, and all that happens at both hosts is in the trace: its queue pairs are those of `a`, which sends requests, and of `b`.
+/// The same, and all that happens at both hosts is in the trace: its queue pairs are those of `a`, which sends requests, and of `b`. `go_on` is told how many work
+/// requests are done, and says whether to go on: the report of a run that did not is of what was done until then.
 pub fn run_traced(
     options: &Options,
     capture: Option<&mut dyn io::Write>,
     trace: Option<&Trace>,
-    progress: &mut dyn FnMut(u64),
+    go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Report, SimError> {
     check(options)?;
     let written = std::cell::RefCell::new(Ok(()));
@@ -106,7 +112,7 @@ pub fn run_traced(
             }
         }));
     }
-    let outcome = run.drive(progress, &|| written.borrow().is_err());
+    let outcome = run.drive(&mut |done| go_on(done) && written.borrow().is_ok());
     let report = outcome.and_then(|()| run.report());
     drop(run);
     written.into_inner().map_err(SimError::Capture)?;
@@ -205,13 +211,14 @@ impl<'a, 'p> Run<'a, 'p> {
             failed: 0,
             first_failure: None,
             stalled: false,
+            interrupted: false,
             times: CompletionTimes::default(),
             last_completion: 0,
             start: 0,
         })
     }
 
-    fn drive(&mut self, progress: &mut dyn FnMut(u64), stop: &dyn Fn() -> bool) -> Result<(), SimError> {
+    fn drive(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), SimError> {
         let total = self.options.count;
         for i in 0..self.flows.len() {
             for _ in 0..self.options.depth * 2 {
@@ -233,14 +240,12 @@ impl<'a, 'p> Run<'a, 'p> {
                 self.collect_receives()?;
             }
             events += 1;
-            if events.is_multiple_of(1 << 16) {
-                progress(self.sent + self.failed);
-                if stop() {
-                    break;
-                }
+            if events.is_multiple_of(1 << 16) && !go_on(self.sent + self.failed) {
+                self.interrupted = true;
+                return Ok(());
             }
         }
-        progress(self.sent + self.failed);
+        go_on(self.sent + self.failed);
         Ok(())
     }
 
@@ -399,7 +404,7 @@ impl<'a, 'p> Run<'a, 'p> {
 
     fn report(&mut self) -> Result<Report, SimError> {
         // What nobody acknowledges was looked at when it came.
-        if self.failed == 0 && !self.stalled && self.is_reliable() {
+        if self.failed == 0 && !self.stalled && !self.interrupted && self.is_reliable() {
             self.verify()?;
         }
         let o = self.options;
@@ -418,6 +423,7 @@ impl<'a, 'p> Run<'a, 'p> {
             completed: self.done,
             failed: self.failed,
             stalled: self.stalled,
+            interrupted: self.interrupted,
             first_failure: self.first_failure,
             tx_packets: requester.sent_requests + requester.retransmitted_packets + requester.lowar_repairs_sent,
             retransmitted_packets: requester.retransmitted_packets,

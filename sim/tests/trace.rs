@@ -53,7 +53,7 @@ fn traced(transport: Transport, op: Op, faults: &str) -> Traced {
     };
     let file = Memory::default();
     let trace = Trace::begin(Box::new(file.clone()), "a test", false).unwrap();
-    let report = run_traced(&options, None, Some(&trace), &mut |_| {}).unwrap();
+    let report = run_traced(&options, None, Some(&trace), &mut |_| true).unwrap();
     trace.flush().unwrap();
     let untraced = run(&options, None, &mut |_| {}).unwrap();
     assert_eq!(report.digest, untraced.digest, "who is watched does the same");

@@ -34,6 +34,7 @@ mod top;
 mod topology;
 mod trace;
 mod wire;
+mod wireshark;
 
 use std::process::ExitCode;
 
@@ -88,6 +89,7 @@ enum Command {
     Top(top::Args),
     Trace(trace::Args),
     Wire(wire::Args),
+    WiresharkPlugin(wireshark::Args),
 }
 
 /// How much is logged: what `SOFTNIC_LOG` says.
@@ -124,6 +126,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(args, &cli.common),
         Command::Trace(args) => trace::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),
+        Command::WiresharkPlugin(args) => wireshark::run(args, &cli.common),
     };
     match result {
         Ok(code) => code,

@@ -16,6 +16,7 @@ use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
+use crate::perf::stop;
 
 /// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
 #[derive(Debug, clap::Args)]
@@ -204,7 +205,11 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     }
     let options = args.options(common.seed);
     let bar = progress_bar(options.count);
-    let mut tell = |done| bar.set_position(done);
+    stop::install();
+    let mut tell = |done| {
+        bar.set_position(done);
+        !stop::requested()
+    };
     // With the capture on stdout, the results go to stderr.
     let piped = args.pcap.as_deref() == Some("-");
     let log = crate::log_level()?.map(|level| Log::to_stderr(level, "sim"));
@@ -237,6 +242,9 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
+    }
+    if report.interrupted {
+        return Ok(ExitCode::from(stop::EXIT_CODE));
     }
     explain_window(&options);
     // A script that did nothing is more often a mistake than not.
@@ -308,6 +316,9 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         "virtual_ms": r.virtual_ms,
         "digest": format!("{:016x}", r.digest),
     });
+    if r.interrupted {
+        value["interrupted"] = json!(true);
+    }
     let (a, b) = (&r.requester, &r.responder);
     if args.auth {
         value["auth"] = json!(true);
@@ -321,7 +332,8 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         value["np_cnp_sent"] = json!(a.np_cnp_sent + b.np_cnp_sent);
         value["rp_cnp_handled"] = json!(a.rp_cnp_handled + b.rp_cnp_handled);
     }
-    if !args.transport.is_reliable() {
+    // Of a run that was ended, nobody knows what is still on its way.
+    if !args.transport.is_reliable() && !r.interrupted {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));
     }
     writeln!(out, "{value}")
@@ -334,6 +346,13 @@ fn lost_datagrams(o: &Options, r: &Report) -> u64 {
 
 fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::Result<()> {
     let t = &r.completion_times;
+    if r.interrupted {
+        writeln!(
+            out,
+            "interrupted       after {} of {} work requests: what was done until then",
+            r.completed, o.count
+        )?;
+    }
     writeln!(
         out,
         "setting           {:>12}, {} Gbit/s, RTT {} ms, path MTU {}, seed {}, softnic {}",
@@ -354,7 +373,7 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
         r.link_utilization * 100.0
     )?;
     writeln!(out, "completed         {:>12} work requests, {} failed", r.completed, r.failed)?;
-    if !args.transport.is_reliable() {
+    if !args.transport.is_reliable() && !r.interrupted {
         writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;
     }
     writeln!(

@@ -9,6 +9,7 @@ use softnic_sim::CompletionTimes;
 use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, TopologyReport};
 
 use crate::Common;
+use crate::perf::stop;
 use crate::sim::progress_bar;
 
 /// Bytes that a topology may have: who names a capture or a device by mistake is told so at once.
@@ -32,10 +33,14 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
         Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| format!("{path}: {e}"))?),
     };
     let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
+    stop::install();
     let mut tell = |done| bar.set_position(done);
     let capture = out.as_mut().map(|out| Capture { out, link });
-    let report =
-        topology::run(&topology, common.seed, Hooks { progress: Some(&mut tell), capture, ..Hooks::default() });
+    let report = topology::run(
+        &topology,
+        common.seed,
+        Hooks { progress: Some(&mut tell), stop: Some(&stop::requested), capture, ..Hooks::default() },
+    );
     bar.finish_and_clear();
     let report = report.map_err(|e| format!("{file}: {e}"))?;
     if let Some(mut out) = out {
@@ -46,6 +51,9 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
         _ => {}
+    }
+    if report.interrupted {
+        return Ok(ExitCode::from(stop::EXIT_CODE));
     }
     let failed: u64 = report.flows.iter().map(|f| f.failed).sum();
     match report.flows.iter().find_map(|f| f.first_failure) {
@@ -109,7 +117,7 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             "link_utilization": p.utilization,
         })
     });
-    let value = json!({ "summary": {
+    let mut value = json!({ "summary": {
         "flows": r.flows.len(),
         "goodput_gbps": r.goodput_gbps,
         "fct_ms": fct(&r.completion_times),
@@ -127,11 +135,17 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         "virtual_ms": r.virtual_ms,
         "digest": format!("{:016x}", r.digest),
     }});
+    if r.interrupted {
+        value["summary"]["interrupted"] = json!(true);
+    }
     writeln!(out, "{value}")
 }
 
 fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    if r.interrupted {
+        writeln!(out, "interrupted: what was done until then")?;
+    }
     let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(6);
     writeln!(
         out,

@@ -18,7 +18,7 @@ use crate::workload::SimError;
 
 /// Runs to the end; the same topology and seed give the same run.
 pub fn run(topology: &Topology, seed: u64, hooks: Hooks<'_>) -> Result<TopologyReport, SimError> {
-    let Hooks { mut progress, observe, capture, host, switch } = hooks;
+    let Hooks { mut progress, stop, observe, capture, host, switch } = hooks;
     let written = RefCell::new(Ok(()));
     let mut world = World::new(topology, seed, host, switch);
     if let Some(capture) = capture {
@@ -33,12 +33,12 @@ pub fn run(topology: &Topology, seed: u64, hooks: Hooks<'_>) -> Result<TopologyR
     for (i, flow) in topology.flows.iter().enumerate() {
         of_host[flow.from].push(i);
     }
-    let mut run = Run { world, flows, of_host, all: CompletionTimes::default(), stalled: false };
+    let mut run = Run { world, flows, of_host, all: CompletionTimes::default(), stalled: false, interrupted: false };
     let mut progress = |done| {
         if let Some(tell) = &mut progress {
             tell(done);
         }
-        written.borrow().is_ok()
+        written.borrow().is_ok() && !stop.is_some_and(|stop| stop())
     };
     let outcome = run.drive(&mut progress, observe).and_then(|()| run.flows.iter().try_for_each(Running::verify));
     let report = outcome.map(|()| run.report());
@@ -57,6 +57,7 @@ pub(super) struct Run<'t> {
     /// Completion times of all flows.
     pub(super) all: CompletionTimes,
     pub(super) stalled: bool,
+    pub(super) interrupted: bool,
 }
 
 impl Run<'_> {
@@ -102,6 +103,7 @@ impl Run<'_> {
             }
             events += 1;
             if events.is_multiple_of(1 << 16) && !go_on(ended) {
+                self.interrupted = true;
                 return Ok(());
             }
         }

@@ -18,6 +18,8 @@ use crate::switch::Switch;
 pub struct Hooks<'h> {
     /// Is told now and then how many work requests have ended.
     pub progress: Option<&'h mut dyn FnMut(u64)>,
+    /// Is asked as often whether to end the run; what was done until then is reported.
+    pub stop: Option<&'h dyn Fn() -> bool>,
     /// Is shown once in each interval how things stand; that changes nothing.
     pub observe: Option<(Duration, &'h mut dyn FnMut(Sample))>,
     /// Where the frames of the links go to.

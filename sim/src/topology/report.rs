@@ -70,6 +70,8 @@ pub struct TopologyReport {
     pub discarded: u64,
     /// Nothing more would ever have happened, though not all work was done.
     pub stalled: bool,
+    /// Somebody ended the run before all work was done.
+    pub interrupted: bool,
     /// Virtual time from the first post to the last completion, in milliseconds.
     pub virtual_ms: f64,
     /// Hash of the whole event trace.
@@ -139,6 +141,7 @@ impl Run<'_> {
             lost_before_switches,
             discarded,
             stalled: self.stalled,
+            interrupted: self.interrupted,
             virtual_ms: (end - begin) as f64 / 1e6,
             digest: self.world.sim.digest(),
         }

@@ -84,6 +84,7 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("cx.pcap", "a capture that the reader takes"),
     ("first.pcap", "a capture of the command before it"),
     ("tshark -r", "needs an installed program: the layer `tshark` has it"),
+    ("tshark -X", "needs an installed program: a test has it"),
     ("valgrind", "needs an installed program"),
     ("callgrind_annotate", "needs an installed program"),
     ("…", "goes on from the line before it"),
