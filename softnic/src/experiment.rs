@@ -1,6 +1,7 @@
 //! `softnic experiment`: a paper's evaluation again, in virtual time.
 
 mod burst;
+mod device;
 mod fairness;
 mod fct;
 mod goodput;
@@ -31,9 +32,9 @@ use softnic_transports::lowar::Code;
 
 use crate::Common;
 use crate::perf::stop;
+use device::{EndArgs, Ends};
 use outcome::Outcome;
 use output::Destination;
-use wire::Ends;
 
 /// Make a paper's measurements again, in virtual time: tables, CSV, SVG, and the paper's own figures beside ours
 #[derive(Debug, clap::Args)]
@@ -72,21 +73,14 @@ pub(crate) struct Args {
     /// Simulations at a time [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Measure in real time instead, between two NICs, with the round trip and the loss emulated: mem (both ends in this process),
+    /// Measure in real time instead, between two NICs, with the round trip and the loss emulated: mem or shm (both ends in this process),
     /// afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]. For lowar-goodput
-    #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads")]
+    #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads", help_heading = "In real time")]
     dev: Option<DeviceSpec>,
-    /// Serve the other end of a device, one run after the other, until Ctrl-C
-    #[arg(long, requires = "dev", conflicts_with = "connect")]
-    server: bool,
-    /// Where --server runs (its address in the kernel, over which both ends find each other)
-    #[arg(long, requires = "dev", value_name = "ADDR")]
-    connect: Option<String>,
-    /// TCP port of the server
-    #[arg(long, requires = "dev", default_value_t = 18515, value_name = "N")]
-    port: u16,
+    #[command(flatten)]
+    ends: EndArgs,
     /// Rate of the emulated link on a device, at most 800Mbit
-    #[arg(long, requires = "dev", default_value = "200Mbit", value_parser = units::parse_rate)]
+    #[arg(long, requires = "dev", default_value = "200Mbit", value_parser = units::parse_rate, help_heading = "In real time")]
     rate: u64,
 }
 
@@ -94,24 +88,17 @@ impl Args {
     /// The device and its other end, where there is one.
     fn ends(&self, experiment: &Experiment) -> Result<Option<Ends>, String> {
         let Some(device) = &self.dev else { return Ok(None) };
-        let mem = *device == DeviceSpec::Mem;
         if experiment.name != ON_A_WIRE {
             return Err(format!("{} is for virtual time: on a device there is {ON_A_WIRE}", experiment.name));
         }
-        if mem && self.connect.is_some() {
-            return Err("mem is inside one process: --connect needs --dev afxdp:INTERFACE or dgram:OURS,PEERS".into());
-        }
-        if !mem && self.connect.is_none() {
-            return Err(format!("{device} has another end: say --server there and --connect ADDR here"));
-        }
+        let ends = Ends::new(device, &self.ends)?;
         if self.rate > wire::MAX_RATE {
             return Err(
                 "--rate is at most 800Mbit: with a round trip of 40 ms a device's fault injector keeps no more frames"
                     .into(),
             );
         }
-        let server = self.connect.clone().map(|host| (host, self.port));
-        Ok(Some(Ends { device: device.clone(), server, rate: self.rate }))
+        Ok(Some(ends))
     }
 }
 
@@ -257,12 +244,8 @@ fn simulate(options: &Options) -> Result<Report, String> {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
-    if let (true, Some(device)) = (args.server, &args.dev) {
-        if *device == DeviceSpec::Mem {
-            return Err("mem is inside one process: --server needs --dev afxdp:INTERFACE or dgram:OURS,PEERS".into());
-        }
-        stop::install();
-        return wire::serve(device, args.port, common.seed).map(|()| ExitCode::SUCCESS);
+    if let (true, Some(device)) = (args.ends.server, &args.dev) {
+        return device::serve(device, args.ends.port, common.seed).map(|()| ExitCode::SUCCESS);
     }
     let Some(experiment) = args.name else { return written(list(common.json)).map(|()| ExitCode::SUCCESS) };
     let ends = args.ends(experiment)?;
@@ -281,7 +264,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let began = Instant::now();
     let (name, outcome) = match &ends {
         None => (experiment.name.to_string(), (experiment.run)(&setting)?),
-        Some(ends) => (format!("{}-wire", experiment.name), wire::run(&setting, ends)?),
+        Some(ends) => (format!("{}-wire", experiment.name), wire::run(&setting, ends, args.rate)?),
     };
     let at_a_time = if ends.is_some() { 1 } else { setting.threads };
     destination.take(&name, &setting, outcome, (began, at_a_time))

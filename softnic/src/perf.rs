@@ -173,7 +173,7 @@ fn mtu_arg(s: &str) -> Result<u32, String> {
     mtu.map(PathMtu::bytes).ok_or_else(|| format!("'{s}' is no path MTU: 256, 512, 1024, 2048 or 4096"))
 }
 
-fn duration_arg(s: &str) -> Result<Duration, String> {
+pub(crate) fn duration_arg(s: &str) -> Result<Duration, String> {
     let plain = s.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = plain.map_or_else(|| units::parse_time(s), Ok)?;
     match time > Duration::ZERO && time < Duration::from_secs(86400) {

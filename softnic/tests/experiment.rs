@@ -452,6 +452,77 @@ fn on_a_wire_in_memory_goodput_is_measured_in_real_time() {
     assert_well_formed(&folder.read("lowar-goodput-wire-quick.svg"));
 }
 
+fn race(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+    command.arg("race").args(args);
+    command
+}
+
+#[test]
+fn the_same_grid_is_raced_in_real_time_between_two_nics_of_this_process() {
+    // A network that nobody else is on.
+    let shm = format!("shm:race{}", std::process::id());
+    for (device, metric) in [("mem", "goodput"), (&*shm, "fct-mean")] {
+        let folder = Folder::new(&format!("race-{metric}"));
+        let grid = ["--transports", "rc,lowar:32,1", "--loss", "0,1e-2", "--size", "16K", "--seeds", "2"];
+        let how = ["--dev", device, "--metric", metric, "--duration", "0.1", "--json", "--out", folder.path()];
+        let out = race(&[&grid[..], &how].concat()).output().expect("softnic runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8(out.stdout).expect("UTF-8");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let (summary, rows) = lines.split_last().expect("lines");
+        assert_eq!((rows.len(), &summary["summary"]["runs"], &summary["summary"]["of"]), (4, &8.into(), &8.into()));
+        for row in rows {
+            let figure = |name: &str| row[name].as_f64();
+            assert!(figure("messages") > Some(0.0) && figure("goodput_gbps") > Some(0.0), "{row}");
+            assert!(figure("goodput_gbps") < Some(0.2), "less than the emulated link's rate: {row}");
+            // A message takes a round trip at least.
+            assert_eq!(figure("fct_mean_ms") >= Some(1.0), metric == "fct-mean", "{row}");
+        }
+        let results: Value = serde_json::from_str(&folder.read("race-wire.json")).expect("JSON");
+        let what = results["made_by"]["what"].as_str().expect("text");
+        assert!(what.contains(&format!("In real time on {device}")) && what.contains("of this machine"), "{what}");
+        assert_eq!(csv(&folder.read("race-wire.csv")).len(), 4);
+        assert_well_formed(&folder.read("race-wire.svg"));
+    }
+}
+
+#[test]
+fn ctrl_c_leaves_what_was_raced_in_real_time_under_a_name_of_its_own() {
+    let folder = Folder::new("race-interrupted");
+    let grid = ["--transports", "rc", "--loss", "0,1e-2", "--size", "16K", "--seeds", "50"];
+    let how = ["--dev", "mem", "--duration", "0.1", "--out", folder.path()];
+    let mut command = race(&[&grid[..], &how].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let first = lines.next().expect("a line").expect("UTF-8");
+    assert!(first.contains("runs done, about") && first.ends_with("left"), "an estimate: {first}");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("sent");
+    let rest: Vec<String> = lines.map(|line| line.expect("UTF-8")).collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{rest:?}");
+    assert!(rest.last().is_some_and(|line| line.contains("interrupted: the figures are of")), "{rest:?}");
+    let rows = csv(&folder.read("race-wire-interrupted.csv"));
+    assert!(number(&rows[0], "seeds") >= 1.0 && rows[1]["goodput_gbps"].is_empty(), "{rows:?}");
+    assert!(!folder.0.join("race-wire.csv").exists());
+}
+
+#[test]
+fn what_a_device_cannot_emulate_is_refused_with_what_it_can() {
+    for (args, line) in [
+        (&["--dev", "mem", "--rate", "10Gbit", "--rtt", "40ms"][..], "--rate is at most 818Mbit there"),
+        (&["--dev", "mem", "--size", "8M"], "choose a smaller --size"),
+        (&["--dev", "mem", "--connect", "::1"], "mem is inside one process"),
+        (&["--dev", "mem", "--server"], "mem is inside one process"),
+        (&["--dev", "afxdp:nothing0"], "say --server there and --connect ADDR here"),
+        (&["--dev", "mem", "--qps", "2", "--metric", "fct-p99"], "leave --qps out"),
+        (&["--dev", "shm", "--fault", "ab.loss=1e-2"], "--fault: "),
+    ] {
+        let out = race(args).output().expect("softnic runs");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(1) && said.contains(line) && said.lines().count() == 1, "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn a_server_serves_all_runs_of_a_client_and_ends_with_ctrl_c() {
     let folder = Folder::new("dgram");

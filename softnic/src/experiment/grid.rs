@@ -1,15 +1,19 @@
-//! `softnic race`: transports against each other over any grid of loss, round trip, rate, size and connections, in virtual time.
+//! `softnic race`: transports against each other over any grid of loss, round trip, rate, size and connections, in virtual time or on devices.
+
+mod real_time;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use softnic_fault_injector::{Fault, Spec, units};
+use softnic_runtime::api::DeviceSpec;
 use softnic_sim::{Options, Report};
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 
+use super::device::{self, EndArgs, Ends};
 use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown, time_shown};
 use super::output::Destination;
 use super::plot::{self, measured};
@@ -19,21 +23,27 @@ use super::theory::Path;
 use super::{Setting, Transports, lowar, over, transports_arg};
 use crate::Common;
 use crate::chart::{Axis, Panel, Scale, bytes, smooth};
-use crate::perf::stop;
+use crate::perf::{duration_arg, stop};
 use crate::sim::mtu_arg;
 
-/// Race transports over a grid, in virtual time: a table, CSV and a chart
+/// Race transports over a grid, in virtual time or between two NICs on devices: a table, CSV and a chart
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic race --loss 0,1e-4 --seeds 1                          # rc, sr and lowar at 10 Gbit/s and 1 ms: seconds
   softnic race --transports rc,sr --loss 1e-5..1e-2 --rtt 1ms,40ms --out race-results
   softnic race --loss 1e-3 --size 4K,64K --metric fct-p99 --seeds 1
   softnic race --loss 0 --fault reorder=1e-3:3,jitter=10us --json --seeds 1
+  softnic race --dev mem --loss 0,1e-2 --seeds 1                # in real time, at 200 Mbit/s: six seconds
+  softnic race --dev shm --loss 1e-3 --metric fct-p99 --seeds 1
+  softnic race --server --dev afxdp:eth0                        # the other end of a real wire
+  softnic race --dev afxdp:eth0 --connect 192.0.2.7 --rtt 1ms,10ms
 
 Values of the grid have commas between them; A..B of losses stands for 1, 3, 10, 30 and so on times A, up to B. Every combination is
-run with every seed, on all cores. The table goes to stdout, race.csv, race.svg and race.json (for softnic
-plot) to the folder of --out. The same options and
-seed give the same files. `softnic experiment` has the grids of papers, and their figures beside ours.")]
+run with every seed, on all cores. The table goes to stdout, race.csv, race.svg and race.json (for softnic plot) to the folder of
+--out. The same options and seed give the same files. `softnic experiment` has the grids of papers, and their figures beside ours.
+
+With --dev the runs are in real time, one after the other: rate, round trip and loss are those of the fault injector of the devices,
+and the figures are those of this machine. The files are race-wire.csv and so on.")]
 pub(crate) struct Args {
     /// What to race, with commas between [default: rc,sr,lowar:32,1]
     #[arg(long, value_name = "TRANSPORT,…", value_parser = transports_arg)]
@@ -44,12 +54,12 @@ pub(crate) struct Args {
     /// Round-trip times
     #[arg(long, value_name = "TIME,…", value_parser = |s: &str| list(s, units::parse_time), default_value = "1ms")]
     rtt: Values<Duration>,
-    /// Line rates
-    #[arg(long, value_name = "RATE,…", value_parser = |s: &str| list(s, units::parse_rate), default_value = "10Gbit")]
-    rate: Values<u64>,
-    /// Bytes of a message
-    #[arg(long, value_name = "SIZE,…", value_parser = |s: &str| list(s, size), default_value = "1M")]
-    size: Values<u32>,
+    /// Line rates [default: 10Gbit; with --dev 200Mbit]
+    #[arg(long, value_name = "RATE,…", value_parser = |s: &str| list(s, units::parse_rate))]
+    rate: Option<Values<u64>>,
+    /// Bytes of a message [default: 1M; with --dev 64K]
+    #[arg(long, value_name = "SIZE,…", value_parser = |s: &str| list(s, size))]
+    size: Option<Values<u32>>,
     /// Connections that share the link
     #[arg(long, value_name = "N,…", value_parser = |s: &str| list(s, connections), default_value = "1")]
     qps: Values<u32>,
@@ -59,9 +69,9 @@ pub(crate) struct Args {
     /// What else goes wrong on the link: keys as `softnic sim` has them
     #[arg(long, default_value = "", value_name = "SPEC", hide_default_value = true)]
     fault: Spec,
-    /// Runs of each point, with seeds from --seed on
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: u64,
+    /// Runs of each point, with seeds from --seed on [default: 5; with --dev 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
     /// What to compare: payload a second, or the completion times of messages that are sent one after the other
     #[arg(long, value_enum, default_value = "goodput")]
     metric: Metric,
@@ -74,6 +84,32 @@ pub(crate) struct Args {
     /// Simulations at a time [default: as many as there are cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Race in real time, between two NICs: mem or shm (both ends in this process), afxdp:INTERFACE, or
+    /// dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
+    #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads", help_heading = "In real time")]
+    dev: Option<DeviceSpec>,
+    #[command(flatten)]
+    ends: EndArgs,
+    /// How long each run takes: seconds, or a time as in 500ms
+    #[arg(long, short = 'D', requires = "dev", value_name = "TIME", default_value = "1", value_parser = duration_arg, help_heading = "In real time")]
+    duration: Duration,
+}
+
+impl Args {
+    /// All that the grid has besides transports and losses.
+    fn places(&self, rate: u64, size: u32) -> Vec<Place> {
+        let rates = self.rate.clone().unwrap_or_else(|| vec![rate]);
+        let sizes = self.size.clone().unwrap_or_else(|| vec![size]);
+        let mut places = Vec::new();
+        for &rtt in &self.rtt {
+            for &rate in &rates {
+                for &size in &sizes {
+                    places.extend(self.qps.iter().map(|&qps| Place { rtt, rate, size, qps }));
+                }
+            }
+        }
+        places
+    }
 }
 
 /// An alias because clap takes a `Vec` for an option that is given several times.
@@ -231,26 +267,33 @@ impl Point {
     }
 }
 
-fn figures(report: &Report) -> [f64; 4] {
+/// Goodput, mean and 99th percentile of completion times, the part of the packets that was sent again, messages.
+const FIGURES: usize = 5;
+
+fn figures(report: &Report) -> [f64; FIGURES] {
     let times = &report.completion_times;
     let again = report.retransmitted_packets as f64 / (report.tx_packets as f64).max(1.0);
-    [report.goodput_gbps, times.mean_ms(), times.quantile_ms(0.99), again]
+    [report.goodput_gbps, times.mean_ms(), times.quantile_ms(0.99), again, report.completed as f64]
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    if let (true, Some(device)) = (args.ends.server, &args.dev) {
+        return device::serve(device, args.ends.port, common.seed).map(|()| ExitCode::SUCCESS);
+    }
+    let ends = args.dev.as_ref().map(|device| Ends::new(device, &args.ends)).transpose()?;
     args.fault.check_link().map_err(|e| format!("--fault: {e}"))?;
+    let (rate, size, seeds) = match ends {
+        None => (10_000_000_000, 1 << 20, 5),
+        Some(_) => (real_time::RATE, real_time::SIZE, real_time::SEEDS),
+    };
+    let places = args.places(rate, size);
+    if let Some(ends) = &ends {
+        real_time::check(args, &ends.device, &places)?;
+    }
     let destination = Destination { folder: &args.out, png: args.png, json: common.json };
     destination.prepare()?;
     stop::install();
     let transports = args.transports.clone().unwrap_or_else(|| vec![Transport::Rc, Transport::SR, lowar(32, 1)]);
-    let mut places = Vec::new();
-    for &rtt in &args.rtt {
-        for &rate in &args.rate {
-            for &size in &args.size {
-                places.extend(args.qps.iter().map(|&qps| Place { rtt, rate, size, qps }));
-            }
-        }
-    }
     let of_place = |&place: &Place| {
         let at = move |loss: f64, transports: &[Transport]| {
             transports.iter().map(|&transport| Point { transport, place, loss }).collect::<Vec<_>>()
@@ -262,15 +305,26 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let setting = Setting {
         name: "race",
         first_seed: common.seed,
-        seeds: Some(args.seeds),
+        seeds: Some(args.seeds.unwrap_or(seeds)),
         quick: false,
         transports: None,
         threads: args.threads.map_or_else(cores, usize::from),
     };
     let began = Instant::now();
-    let measured = race(&setting, &points, |_| setting.seeds(), |point, seed| Ok(point.options(args, seed)), figures)?;
+    let measured = match &ends {
+        None => race(&setting, &points, |_| setting.seeds(), |point, seed| Ok(point.options(args, seed)), figures)?,
+        Some(ends) => real_time::race(args, ends, &setting, &points)?,
+    };
+    let how = ends.as_ref().map_or(String::new(), |ends| {
+        format!(
+            " In real time on {}, {} s each, one at a time, on the {} cores of this machine: the figures are of this machine.",
+            ends.device,
+            args.duration.as_secs_f64(),
+            cores()
+        )
+    });
     let mut outcome = Outcome {
-        what: format!("{}, path MTU {}; {}.", args.metric.words(), args.mtu.bytes(), setting.means()),
+        what: format!("{}, path MTU {}; {}.{how}", args.metric.words(), args.mtu.bytes(), setting.means()),
         figures: all_figures(&measured),
         runs: measured.runs,
         of: measured.of,
@@ -286,11 +340,12 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         Metric::FctMean => plot::TIMES_THEORY,
         Metric::FctP99 => "",
     };
-    outcome.chart.caption = plot::caption(&setting, theory);
-    destination.take("race", &setting, outcome, (began, setting.threads))
+    outcome.chart.caption = format!("{}{how}", plot::caption(&setting, theory).trim_end());
+    let (name, at_a_time) = if ends.is_some() { ("race-wire", 1) } else { ("race", setting.threads) };
+    destination.take(name, &setting, outcome, (began, at_a_time))
 }
 
-fn table(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Args) -> Table {
+fn table(m: &Race<Point, FIGURES>, transports: &[Transport], &place: &Place, args: &Args) -> Table {
     let first = transports[0];
     let mut columns = vec!["loss".to_string()];
     for &transport in transports {
@@ -310,7 +365,7 @@ fn table(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Ar
     Table { title: place.title(), columns, rows: args.loss.iter().map(row).collect() }
 }
 
-fn panel(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Args) -> Panel {
+fn panel(m: &Race<Point, FIGURES>, transports: &[Transport], &place: &Place, args: &Args) -> Panel {
     let path = Path { rate: place.rate, rtt: place.rtt, mtu: args.mtu.bytes(), connections: place.qps };
     let theory = |transport, loss| match args.metric {
         // What else goes wrong is in no formula.
@@ -335,8 +390,8 @@ fn panel(m: &Race<Point, 4>, transports: &[Transport], &place: &Place, args: &Ar
     Panel { title: place.title(), x: plot::loss_axis(), y: Axis::new(name, scale), series }
 }
 
-fn all_figures(m: &Race<Point, 4>) -> Figures {
-    let row = |(p, spreads): &(Point, [Option<Spread>; 4])| {
+fn all_figures(m: &Race<Point, FIGURES>) -> Figures {
+    let row = |(p, spreads): &(Point, [Option<Spread>; FIGURES])| {
         let mut row = vec![
             p.transport.to_string().into(),
             f64::from(p.place.qps).into(),
@@ -345,8 +400,10 @@ fn all_figures(m: &Race<Point, 4>) -> Figures {
             f64::from(p.place.size).into(),
             p.loss.into(),
             (spreads[0].map_or(0, |s| s.seeds) as f64).into(),
+            spreads[FIGURES - 1].map(|s| s.mean).into(),
         ];
-        for spread in spreads {
+        // Bandwidth that is measured on a device has no completion times.
+        for spread in spreads[..FIGURES - 1].iter().map(|spread| spread.filter(|s| s.mean.is_finite())) {
             row.extend([spread.map(|s| s.mean).into(), spread.map(|s| s.deviation).into()]);
             row.extend([spread.map(|s| s.lowest).into(), spread.map(|s| s.highest).into()]);
         }
@@ -361,6 +418,7 @@ fn all_figures(m: &Race<Point, 4>) -> Figures {
             "size_bytes",
             "loss",
             "seeds",
+            "messages",
             "goodput_gbps",
             "goodput_deviation_gbps",
             "goodput_min_gbps",

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -66,6 +66,7 @@ pub(super) struct Progress<'a> {
     count: usize,
     bar: Option<ProgressBar>,
     tenths: usize,
+    began: Instant,
 }
 
 impl Progress<'_> {
@@ -73,7 +74,7 @@ impl Progress<'_> {
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}, {eta} left");
         let bar = || ProgressBar::new(count as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let bar = io::stderr().is_terminal().then(bar).map(|bar| bar.with_message("runs"));
-        Progress { name, count, bar, tenths: 0 }
+        Progress { name, count, bar, tenths: 0, began: Instant::now() }
     }
 
     pub(super) fn tell(&mut self, done: usize) {
@@ -83,7 +84,8 @@ impl Progress<'_> {
         let tenths = done * 10 / self.count.max(1);
         if tenths > self.tenths {
             self.tenths = tenths;
-            say!("{}: {done} of {} runs done", self.name, self.count);
+            let left = self.began.elapsed().as_secs_f64() / done as f64 * (self.count - done) as f64;
+            say!("{}: {done} of {} runs done, about {left:.0} s left", self.name, self.count);
         }
     }
 }

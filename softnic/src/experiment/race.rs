@@ -30,21 +30,24 @@ pub(super) fn race<P: Copy + PartialEq, const N: usize>(
             jobs.push(options(point, seed)?);
         }
     }
-    let of = jobs.len();
     let results = setting.each(jobs, move |options| Ok(figures(&simulate(options)?)))?;
-    let runs = results.iter().flatten().count();
-    let mut rest = &results[..];
-    let mut measured = Vec::new();
-    for (point, count) in points.iter().zip(counts) {
-        let (mine, others) = rest.split_at(count);
-        rest = others;
-        let spread = |i: usize| Spread::of(mine.iter().map(|figures| Some(figures.as_ref()?[i])));
-        measured.push((*point, std::array::from_fn(spread)));
-    }
-    Ok(Race { points: measured, runs, of })
+    Ok(Race::of(points, &counts, &results))
 }
 
 impl<P: Copy + PartialEq, const N: usize> Race<P, N> {
+    /// Of the results of all runs, point by point, so many for each.
+    pub(super) fn of(points: &[P], counts: &[usize], results: &[Option<[f64; N]>]) -> Race<P, N> {
+        let mut rest = results;
+        let mut measured = Vec::new();
+        for (point, &count) in points.iter().zip(counts) {
+            let (mine, others) = rest.split_at(count);
+            rest = others;
+            let spread = |i: usize| Spread::of(mine.iter().map(|figures| Some(figures.as_ref()?[i])));
+            measured.push((*point, std::array::from_fn(spread)));
+        }
+        Race { points: measured, runs: results.iter().flatten().count(), of: results.len() }
+    }
+
     /// All points in their order.
     pub(super) fn points(&self) -> impl Iterator<Item = &(P, [Option<Spread>; N])> {
         self.points.iter()

@@ -3,23 +3,20 @@
 use std::time::Duration;
 
 use softnic_fault_injector::Spec;
-use softnic_runtime::api::{DeviceSpec, LinkDown, OpenOptions};
-use softnic_sim::Options;
 use softnic_swarm::table;
 use softnic_transports::Transport;
 use softnic_wire::PathMtu;
 
+use super::device::{Ends, Link, Load, measure};
 use super::outcome::{Figures, Outcome, Table, percent, shown, spread_shown};
 use super::plot;
 use super::pool::Progress;
 use super::stats::{Spread, ratio};
 use super::theory::Path;
-use super::{Setting, lowar, over};
+use super::{Setting, lowar};
 use crate::chart::{Axis, Chart, Panel, Scale, smooth};
-use crate::perf::interval::AskedIntervals;
-use crate::perf::plan::{Amount, Op, Plan};
+use crate::perf::plan::Op;
 use crate::perf::report::Measured;
-use crate::perf::session::{self, Setup};
 use crate::perf::stop;
 
 const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::SR, lowar(32, 1)];
@@ -37,53 +34,6 @@ const TIMEOUT: u8 = 16;
 const TABLE_RATE: f64 = 10e9;
 /// The fault injector of a device keeps 4096 frames, and loses what comes beyond them: what fits the round trip must be fewer.
 pub(super) const MAX_RATE: u64 = 800_000_000;
-/// How long the server may take to be there again for the next run.
-const BETWEEN: Duration = Duration::from_secs(10);
-
-/// The two ends, as the command line names them.
-#[derive(Debug, Clone)]
-pub(super) struct Ends {
-    pub(super) device: DeviceSpec,
-    /// The server's address and port; none on a wire within this process.
-    pub(super) server: Option<(String, u16)>,
-    /// Of the emulated link, bits a second.
-    pub(super) rate: u64,
-}
-
-/// Serves one run after the other until Ctrl-C.
-pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), String> {
-    let setup = Setup {
-        device: device.clone(),
-        options: open_options(None, seed),
-        cpus: vec![],
-        seed,
-        secret: None,
-        intervals: AskedIntervals::Never,
-    };
-    while !stop::requested() {
-        match session::listen(&setup, false, port, &|_| Ok(())) {
-            // What became of a run is the client's to tell.
-            Err(e) if e.starts_with("the peer") => say!("softnic: {e}"),
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
-fn open_options(fault: Option<Spec>, seed: u64) -> OpenOptions {
-    OpenOptions {
-        progress: None,
-        cpus: vec![],
-        fault,
-        seed,
-        pcap: None,
-        trace: None,
-        log: None,
-        queues: None,
-        link_down: LinkDown::default(),
-        on_event: None,
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Point {
@@ -91,7 +41,7 @@ struct Point {
     loss: f64,
 }
 
-pub(super) fn run(setting: &Setting, ends: &Ends) -> Result<Outcome, String> {
+pub(super) fn run(setting: &Setting, ends: &Ends, rate: u64) -> Result<Outcome, String> {
     let transports = setting.transports(&TRANSPORTS);
     let (losses, seconds) = if setting.quick { (&LOSSES_QUICK[..], SECONDS_QUICK) } else { (&LOSSES[..], SECONDS) };
     let each = |&loss: &f64| transports.iter().map(move |&transport| Point { transport, loss }).collect::<Vec<_>>();
@@ -107,7 +57,7 @@ pub(super) fn run(setting: &Setting, ends: &Ends) -> Result<Outcome, String> {
     for point in points {
         let mut values = Vec::new();
         for &seed in &seeds {
-            let value = if stop::requested() { None } else { goodput(ends, point, seed, seconds)? };
+            let value = if stop::requested() { None } else { goodput(ends, rate, point, seed, seconds)? };
             runs += usize::from(value.is_some());
             progress.tell(runs);
             values.push(value);
@@ -115,7 +65,7 @@ pub(super) fn run(setting: &Setting, ends: &Ends) -> Result<Outcome, String> {
         measured.push((point, Spread::of(values)));
     }
     drop(progress);
-    Ok(outcome(setting, &measured, &transports, losses, ends, seconds, runs, of))
+    Ok(outcome(setting, &measured, &transports, losses, (ends, rate), seconds, runs, of))
 }
 
 /// Packets that fit the emulated link's round trip.
@@ -127,67 +77,26 @@ fn formula(loss: f64, rate: u64) -> f64 {
     table::go_back_n(0.0, RTT) * rate as f64 / TABLE_RATE / (1.0 + loss * bdp(rate))
 }
 
-/// A transport with the settings that a simulated run over the emulated link has.
-fn on_link(transport: Transport, rate: u64) -> Transport {
-    over(transport, Options { rate, rtt: RTT, mtu: MTU, ..Options::default() }).transport
-}
-
 /// One run; `None` where Ctrl-C ended it.
-fn goodput(ends: &Ends, point: Point, seed: u64, seconds: f64) -> Result<Option<f64>, String> {
-    let (loss, rate, half) = (point.loss, ends.rate, RTT / 2);
-    let one_way = format!("loss={loss},rate={}bit,delay={}us", rate, half.as_micros());
-    let spec = match ends.server {
-        None => one_way,
-        Some(_) => format!("{one_way},rx.loss={loss},rx.delay={}us", half.as_micros()),
-    };
-    let fault: Spec = spec.parse().map_err(|e| format!("{spec}: {e}"))?;
-    let setup = Setup {
-        device: ends.device.clone(),
-        options: open_options(Some(fault), seed),
-        cpus: vec![],
-        seed,
-        secret: None,
-        intervals: AskedIntervals::Never,
-    };
-    let plan = Plan {
+fn goodput(ends: &Ends, rate: u64, point: Point, seed: u64, seconds: f64) -> Result<Option<f64>, String> {
+    let link = Link { rate, rtt: RTT, loss: point.loss, faults: Spec::default() };
+    let load = Load {
         op: Op::WriteBw,
-        transport: on_link(point.transport, rate),
-        cc: None,
-        negotiated: None,
-        auth: false,
-        needs_link_mtu: None,
-        sizes: vec![SIZE],
-        amount: Amount::Seconds(seconds),
+        transport: point.transport,
+        size: SIZE,
+        mtu: MTU,
         qps: 1,
-        mtu: Some(MTU.bytes()),
         // What fits the round trip, and little more, for the rest would wait before the bottleneck and make it longer.
         depth: (bdp(rate) * f64::from(MTU.bytes()) / f64::from(SIZE)).ceil() as u32 + 2,
+        cc: None,
         timeout: TIMEOUT,
-        retry: 7,
-        tclass: 0,
-        verify: false,
-        wait_completion: false,
+        seconds,
     };
-    let mut found = None;
-    let mut tell = |plan: &Plan, measured: &Measured, _: &_| {
-        if plan.negotiated.as_deref() == Some("rc") {
-            return Err(format!("the other end does not speak {}", point.transport));
-        }
-        if let Measured::Bandwidth(rates) = measured {
-            found = Some(rates.average_gbps());
-        }
-        Ok(())
-    };
-    let mut begin = |_: &Plan, _: &str| Ok(());
-    let result = match &ends.server {
-        None => session::in_memory(&setup, &plan, &mut begin, &mut tell),
-        Some((host, port)) => session::connect(&setup, &plan, host, *port, BETWEEN, &mut begin, &mut tell),
-    };
-    match result {
-        _ if stop::requested() => Ok(None),
-        Ok(()) => Ok(found),
-        Err(e) => Err(e),
-    }
+    let run = measure(ends, &link, &load, seed)?;
+    Ok(run.and_then(|run| match run.measured {
+        Measured::Bandwidth(rates) => Some(rates.average_gbps()),
+        Measured::Latency(_) => None,
+    }))
 }
 
 fn outcome(
@@ -195,7 +104,7 @@ fn outcome(
     measured: &[(Point, Option<Spread>)],
     transports: &[Transport],
     losses: &[f64],
-    ends: &Ends,
+    (ends, line): (&Ends, u64),
     seconds: f64,
     runs: usize,
     of: usize,
@@ -208,7 +117,7 @@ fn outcome(
         columns.extend([transport.to_string(), beside]);
     }
     let row = |&loss: &f64| {
-        let expected = formula(loss, ends.rate);
+        let expected = formula(loss, line);
         let mut row = vec![percent(loss), format!("{expected:.3}")];
         for &transport in transports {
             let beside = if transport == Transport::Rc { Some(expected) } else { mean(Transport::Rc, loss) };
@@ -223,17 +132,17 @@ fn outcome(
             spread.map(|s| s.mean).into(),
             spread.map(|s| s.deviation).into(),
             (spread.map_or(0, |s| s.seeds) as f64).into(),
-            (p.transport == Transport::Rc).then(|| formula(p.loss, ends.rate)).into(),
+            (p.transport == Transport::Rc).then(|| formula(p.loss, line)).into(),
         ]
     };
-    let path = Path { rate: ends.rate, rtt: RTT, mtu: MTU.bytes(), connections: 1 };
+    let path = Path { rate: line, rtt: RTT, mtu: MTU.bytes(), connections: 1 };
     let mut series = Vec::new();
     for (hue, &transport) in transports.iter().enumerate() {
         series.push(plot::measured(transport, hue, losses.iter().map(|&loss| (loss, spread(transport, loss)))));
         let expected = smooth(losses).into_iter().map(|loss| (loss, path.goodput_gbps(transport, loss)));
         series.extend(plot::theory(transport, hue, expected));
     }
-    let rate = ends.rate as f64 / 1e9;
+    let rate = line as f64 / 1e9;
     Outcome {
         what: format!(
             "Goodput in Gbit/s in real time on {}: a link of {rate} Gbit/s and a round trip of 40 ms, both emulated; MTU 1024, WRITEs of 64 KiB, as many outstanding as fit \
@@ -261,7 +170,7 @@ fn outcome(
         notes: vec![
             format!(
                 "A round trip holds {:.0} packets here, in the paper {:.0}: the same loss costs so much less. Real time: the figures differ from run to run.",
-                bdp(ends.rate),
+                bdp(line),
                 table::bdp(RTT)
             ),
             "What waits for one lost packet fills the queue, which holds no more than a round trip: sr sends nothing new meanwhile, and has less goodput here than with the long queue of the simulated runs.".into(),
@@ -269,22 +178,5 @@ fn outcome(
         runs,
         of,
         ..Outcome::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sr_on_a_wire_has_the_window_of_a_simulated_run_over_the_same_link() {
-        let simulated = |rate| Options { rate, rtt: RTT, ..Options::default() }.over_wide_sr().transport;
-        for rate in [50_000_000, 200_000_000, MAX_RATE] {
-            assert_eq!(on_link(Transport::SR, rate), simulated(rate));
-        }
-        assert_eq!(on_link(Transport::SR, 200_000_000), Transport::Sr { window: 4096 });
-        for asked in [Transport::Rc, Transport::Sr { window: 512 }, lowar(8, 1)] {
-            assert_eq!(on_link(asked, MAX_RATE), asked);
-        }
     }
 }

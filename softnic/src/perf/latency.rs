@@ -58,7 +58,7 @@ impl<'a> PingPong<'a> {
             Amount::Seconds(s) => Some(Duration::from_secs_f64(s)),
             _ => None,
         };
-        let whole = matches!(plan.op.verb(), Verb::Read | Verb::Atomic);
+        let whole = !plan.op.is_ping_pong();
         let mut times = Times::new(self.size);
         let mut begin = Instant::now();
         let mut meter = Meter::new(intervals, self.size, begin, self.side.sent_again());

@@ -24,6 +24,9 @@ pub(crate) enum Op {
     ReadLat,
     /// Latency of SEND, half a round trip
     SendLat,
+    /// Time from the post of an RDMA WRITE to its completion, of one at a time: for `softnic race`
+    #[value(skip)]
+    WriteFct,
     /// Latency of FETCH_ADD
     AtomicLat,
     /// What the wire carries without any protocol
@@ -45,7 +48,7 @@ pub(crate) enum Verb {
 impl Op {
     pub(crate) fn verb(self) -> Verb {
         match self {
-            Op::WriteBw | Op::WriteLat => Verb::Write,
+            Op::WriteBw | Op::WriteLat | Op::WriteFct => Verb::Write,
             Op::ReadBw | Op::ReadLat => Verb::Read,
             Op::SendBw | Op::SendLat => Verb::Send,
             Op::AtomicBw | Op::AtomicLat => Verb::Atomic,
@@ -54,7 +57,12 @@ impl Op {
     }
 
     pub(crate) fn is_latency(self) -> bool {
-        matches!(self, Op::WriteLat | Op::ReadLat | Op::SendLat | Op::AtomicLat | Op::RawLat)
+        matches!(self, Op::WriteLat | Op::WriteFct | Op::ReadLat | Op::SendLat | Op::AtomicLat | Op::RawLat)
+    }
+
+    /// Whether both ends send, one after the other.
+    pub(crate) fn is_ping_pong(self) -> bool {
+        matches!(self, Op::WriteLat | Op::SendLat | Op::RawLat)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -66,6 +74,7 @@ impl Op {
             Op::WriteLat => "write_lat",
             Op::ReadLat => "read_lat",
             Op::SendLat => "send_lat",
+            Op::WriteFct => "write_fct",
             Op::AtomicLat => "atomic_lat",
             Op::Raw => "raw",
             Op::RawLat => "raw_lat",

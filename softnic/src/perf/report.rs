@@ -94,6 +94,16 @@ impl Times {
         self.histogram.value_at_quantile(q).min(self.max) as f64 / 1e3
     }
 
+    /// In milliseconds.
+    pub(crate) fn mean_ms(&self) -> f64 {
+        self.histogram.mean() / 1e6
+    }
+
+    /// In milliseconds.
+    pub(crate) fn quantile_ms(&self, q: f64) -> f64 {
+        self.quantile(q) / 1e3
+    }
+
     pub(crate) fn typical(&self) -> f64 {
         self.quantile(0.5)
     }

@@ -42,7 +42,7 @@ fn serve_size(
         return Err(format!("the peer wants to send {size} bytes, and did not say so before"));
     }
     let op = side.plan.op;
-    if op.is_latency() && matches!(op.verb(), Verb::Write | Verb::Send) {
+    if op.is_ping_pong() {
         PingPong::clear(side, size);
         control.send(&Message::Ready)?;
         let mut meter = Meter::new(intervals, size, Instant::now(), side.sent_again());

@@ -81,9 +81,34 @@ pub(crate) fn server_address(all: &[IpAddr], client: IpAddr, description: &str) 
     like.ok_or_else(|| format!("{description} has no address of the same IP version as the peer's, {client}"))
 }
 
-/// Both ends in this process.
+/// Both ends in this process, on a wire in memory.
 pub(crate) fn in_memory(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell: &mut Tell<'_>) -> Result<(), String> {
-    let [ours, theirs] = End::open_pair(setup, plan.op.verb() == Verb::Raw)?;
+    let ends = End::open_pair(setup, plan.op.verb() == Verb::Raw)?;
+    between(ends, setup, plan, begin, tell)
+}
+
+/// Both ends in this process, on any device that can be opened twice; the faults are those of the client's end.
+pub(crate) fn in_process(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell: &mut Tell<'_>) -> Result<(), String> {
+    if setup.device == DeviceSpec::Mem {
+        return in_memory(setup, plan, begin, tell);
+    }
+    let mut ours = setup.clone();
+    ours.options.progress.get_or_insert(Progress::Inline);
+    let mut theirs = ours.clone();
+    (theirs.options.pcap, theirs.options.trace, theirs.options.fault) = (None, None, None);
+    let raw = plan.op.verb() == Verb::Raw;
+    let ends = [End::open(&ours, raw)?, End::open(&theirs, raw)?];
+    between(ends, setup, plan, begin, tell)
+}
+
+/// A client and a server, each in a thread.
+fn between(
+    [ours, theirs]: [End; 2],
+    setup: &Setup,
+    plan: &Plan,
+    begin: &mut Begin<'_>,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
     let (mut client, mut server) = Control::pair().map_err(|e| e.to_string())?;
     std::thread::scope(|s| {
         let other = s.spawn(move || {

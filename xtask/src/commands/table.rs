@@ -94,7 +94,6 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("cargo bench", "takes minutes"),
     ("cargo test", "a layer of its own, or one that takes minutes"),
     ("cargo build --release", "takes minutes"),
-    ("docs/experiments/*.json", "a pattern for the shell"),
     ("cargo build --profile dist", "takes minutes"),
     ("--example by_address", "a test of the crate runs it"),
     ("--example goodput_table", "a layer of its own"),
