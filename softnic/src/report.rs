@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Where the page goes, - for standard output; a page that is there is replaced
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: String,
+    /// Of each file, the first N packets: a browser needs about 150 bytes of memory for each
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    packets: usize,
 }
 
 /// What a file is, by its first bytes.
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let (mut sources, mut replays, mut captures) = (Vec::new(), Vec::new(), None);
     for name in &args.files {
         let shown = if name == "-" { "standard input" } else { name };
-        match read(name, shown, captures).map_err(|e| format!("{shown}: {e}"))? {
+        match read(name, shown, args.packets, captures).map_err(|e| format!("{shown}: {e}"))? {
             Content::Replay(replay) => replays.push(replay),
             Content::Source(source) => {
                 if source.summary.kind == "capture" {
@@ -77,6 +80,9 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         .iter()
         .filter_map(|s| Some(format!("{}: {}; the page shows what stood before", s.summary.name, s.fault.as_ref()?)))
         .collect();
+    for source in sources.iter().filter(|s| s.summary.cut) {
+        say!("softnic: {}: only its first {} packets are in the report (--packets)", source.summary.name, args.packets);
+    }
     let (packets, connections, verdicts) = sources.iter().fold((0, 0, 0), |(p, c, v), s: &Source| {
         (p + s.summary.packets, c + s.connections.len(), v + s.verdicts.len())
     });
@@ -109,7 +115,7 @@ fn is_same(input: &str, output: &str) -> bool {
     canonical(input).is_some_and(|input| canonical(output).is_some_and(|output| input == output))
 }
 
-fn read(name: &str, shown: &str, capture: Option<usize>) -> Result<Content, String> {
+fn read(name: &str, shown: &str, limit: usize, capture: Option<usize>) -> Result<Content, String> {
     let source: Box<dyn Read> = match name {
         "-" => Box::new(io::stdin()),
         // Its errors begin with the name.
@@ -121,21 +127,21 @@ fn read(name: &str, shown: &str, capture: Option<usize>) -> Result<Content, Stri
     let first = source.fill_buf().map_err(|e| e.to_string())?;
     match first.first() {
         None => Err("is empty".into()),
-        Some(0x1e | b'{') => json_content(shown, source, capture),
-        Some(_) => capture::read(shown, source).map(Content::Source).map_err(|e| {
+        Some(0x1e | b'{') => json_content(shown, source, limit, capture),
+        Some(_) => capture::read(shown, source, limit).map(Content::Source).map_err(|e| {
             format!("{e} (a report is made of captures, of traces, and of what `softnic replay --json` prints)")
         }),
     }
 }
 
 /// A trace, whose first record says so, or the outcome of a replay, which is one line.
-fn json_content(name: &str, mut source: impl BufRead, capture: Option<usize>) -> Result<Content, String> {
+fn json_content(name: &str, mut source: impl BufRead, limit: usize, capture: Option<usize>) -> Result<Content, String> {
     let mut line = String::new();
     source.read_line(&mut line).map_err(|e| e.to_string())?;
     let text = line.trim().trim_start_matches('\u{1e}');
     let header: Value = serde_json::from_str(text).unwrap_or_default();
     if header.get("file_schema").is_some() {
-        return qlog::read(name, io::Cursor::new(line).chain(source)).map(Content::Source);
+        return qlog::read(name, io::Cursor::new(line).chain(source), limit).map(Content::Source);
     }
     if header.get("differences").is_some() {
         return replay::read(name, text, capture).map(Content::Replay);

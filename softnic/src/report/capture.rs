@@ -19,10 +19,17 @@ use super::model::{Connection, FileSummary, Source, Verdict};
 use super::packet::{Packet, Target, cause_code, flag};
 
 /// Reads a capture to its end, or as far as it goes; the error is for one of which nothing can be read.
-pub(super) fn read(name: &str, from: impl Read) -> Result<Source, String> {
+///
+/// Reads no further than `limit` packets.
+pub(super) fn read(name: &str, from: impl Read, limit: usize) -> Result<Source, String> {
     let mut reader = Reader::new(from).map_err(|e| e.to_string())?;
     let mut taken = Taken::default();
+    let mut cut;
     let fault = loop {
+        cut = taken.packets.len() >= limit;
+        if cut {
+            break None;
+        }
         match reader.next_frame() {
             Ok(Some(frame)) => taken.frame(&frame),
             Ok(None) => break None,
@@ -31,7 +38,11 @@ pub(super) fn read(name: &str, from: impl Read) -> Result<Source, String> {
     };
     match fault {
         Some(fault) if taken.summary.frames == 0 => Err(fault),
-        fault => Ok(taken.finish(name, fault)),
+        fault => {
+            let mut source = taken.finish(name, fault);
+            source.summary.cut = cut;
+            Ok(source)
+        }
     }
 }
 
@@ -183,6 +194,7 @@ impl Taken {
                 start: softnic_pcaps::Timestamp::from_nanos(self.first.unwrap_or(0)).to_string(),
                 icrc_bad: self.summary.icrc_bad,
                 fault: fault.clone(),
+                cut: false,
             },
             connections: found.all,
             packets: self.packets,

@@ -153,8 +153,8 @@ impl Flow {
         let p = all.packets[i];
         let opcode = Opcode(p.opcode);
         let space = self.space_of(&p, opcode);
-        let sequence = match opcode.kind() {
-            Kind::CongestionNotification | Kind::Unknown => 0,
+        let sequence = match p.class() {
+            Class::Cnp | Class::Other => 0,
             _ => self.spaces[usize::from(space)].unwrapped(p.psn()),
         };
         (all.packets[i].space, all.packets[i].sequence) = (space, sequence);

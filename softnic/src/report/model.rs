@@ -38,6 +38,8 @@ pub(super) struct FileSummary {
     pub(super) icrc_bad: u64,
     /// The file ends before its end, or is damaged.
     pub(super) fault: Option<String>,
+    /// The file goes on behind the packets of the report.
+    pub(super) cut: bool,
 }
 
 /// Two queue pairs, and what went between them.

@@ -2,6 +2,7 @@
 
 use softnic_pcaps::analysis::Cause;
 use softnic_wire::aeth::Syndrome;
+use softnic_wire::lowar::RepairHeader;
 use softnic_wire::opcode::Kind;
 use softnic_wire::{Opcode, Psn};
 
@@ -101,7 +102,9 @@ impl Packet {
     pub(super) fn class(&self) -> Class {
         match (Opcode(self.opcode).kind(), self.syndrome.map(Syndrome::from_byte)) {
             (Kind::CongestionNotification, _) => Class::Cnp,
-            (Kind::Repair, _) => Class::Repair,
+            (Kind::Repair, _) if self.length as usize > RepairHeader::LEN => Class::Repair,
+            // What ends tell each other about repair packets.
+            (Kind::Repair, _) => Class::Other,
             (Kind::Unknown, _) => Class::Other,
             (Kind::Acknowledge, Some(Syndrome::Nak(_))) => Class::Nak,
             (Kind::Acknowledge, Some(Syndrome::RnrNak(_))) => Class::NotReady,

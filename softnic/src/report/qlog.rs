@@ -72,11 +72,16 @@ struct Data<'a> {
     rate: Option<u64>,
 }
 
-/// Reads a trace to its end, or as far as it goes.
-pub(super) fn read(name: &str, mut from: impl BufRead) -> Result<Source, String> {
+/// Reads a trace to its end, or as far as it goes, and no further than `limit` packets that were sent or received.
+pub(super) fn read(name: &str, mut from: impl BufRead, limit: usize) -> Result<Source, String> {
     let mut taken = Taken::default();
     let mut line = Vec::new();
+    let mut cut;
     let fault = loop {
+        cut = taken.packets.len() >= limit;
+        if cut {
+            break None;
+        }
         line.clear();
         match from.read_until(b'\n', &mut line) {
             Ok(0) => break None,
@@ -94,7 +99,9 @@ pub(super) fn read(name: &str, mut from: impl BufRead) -> Result<Source, String>
             Err(e) => break Some(format!("record {}: {e}", taken.records)),
         }
     };
-    Ok(taken.finish(name, fault))
+    let mut source = taken.finish(name, fault);
+    source.summary.cut = cut;
+    Ok(source)
 }
 
 #[derive(Default)]
@@ -253,6 +260,7 @@ impl Taken {
                 start: softnic_pcaps::Timestamp::from_nanos(self.first.unwrap_or(0)).to_string(),
                 icrc_bad: packets.iter().filter(|p| p.has(flag::DAMAGED)).count() as u64,
                 fault: fault.clone(),
+                cut: false,
             },
             paths: self.ends.paths(),
             connections,

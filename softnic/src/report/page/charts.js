@@ -42,10 +42,11 @@ function completions(own) {
 // --- PSN over time
 
 function psnScale() {
+  const { sequence: numbers } = packets;
   let low = Infinity, high = -Infinity;
   forPsns((i) => {
-    low = Math.min(low, packets.sequence[i]);
-    high = Math.max(high, packets.sequence[i]);
+    if (numbers[i] < low) low = numbers[i];
+    if (numbers[i] > high) high = numbers[i];
   });
   if (low > high) return null;
   const margin = Math.max((high - low) * 0.04, 1);
@@ -55,9 +56,10 @@ function psnScale() {
 
 function forPsns(each) {
   const [from, to] = visible(derived.longestTransit);
+  const { rows, space } = view, { space: spaces, class: classes } = packets;
   for (let k = from; k < to; k++) {
-    const i = view.rows[k];
-    if (packets.space[i] === view.space && packets.class[i] !== CNP && packets.class[i] !== OTHER) each(i);
+    const i = rows[k];
+    if (spaces[i] === space && classes[i] !== CNP && classes[i] !== OTHER) each(i);
   }
 }
 
@@ -151,9 +153,14 @@ function flightSamples(each) {
   for (let k = before - 1; k >= 0; k--) {
     if (concerns(view.rows[k])) { each(view.from - 1, packets.inFlight[view.rows[k]]); break; }
   }
-  const samples = [];
-  for (let k = before; k < to; k++) if (concerns(view.rows[k])) samples.push(view.rows[k]);
-  if (derived.longestTransit) samples.sort((a, b) => heard(a) - heard(b));
+  if (!derived.longestTransit) {
+    for (let k = before; k < to; k++) {
+      const i = view.rows[k];
+      if (concerns(i)) each(packets.time[i], packets.inFlight[i]);
+    }
+    return;
+  }
+  const samples = view.rows.slice(before, to).filter(concerns).sort((a, b) => heard(a) - heard(b));
   for (const i of samples) each(heard(i), packets.inFlight[i]);
 }
 
@@ -215,12 +222,13 @@ function throughputScale() {
   const count = Math.max(1, Math.floor(throughputPlot.inner / BIN)), width = (view.to - view.from) / count;
   bins = { width, all: new Float64Array(count), first: new Float64Array(count) };
   const [from, to] = visible();
+  const { all, first } = bins, { rows, from: begin } = view, { time, length, flags, class: classes } = packets;
   for (let k = from; k < to; k++) {
-    const i = view.rows[k];
-    if (packets.class[i] !== DATA || !concerns(i) || packets.flags[i] & MISSING) continue;
-    const bin = Math.min(count - 1, Math.floor((packets.time[i] - view.from) / width));
-    bins.all[bin] += packets.length[i];
-    if (!(packets.flags[i] & AGAIN)) bins.first[bin] += packets.length[i];
+    const i = rows[k];
+    if (classes[i] !== DATA || !concerns(i) || flags[i] & MISSING) continue;
+    const bin = Math.min(count - 1, Math.floor((time[i] - begin) / width));
+    all[bin] += length[i];
+    if (!(flags[i] & AGAIN)) first[bin] += length[i];
   }
   for (const series of [bins.all, bins.first]) series.forEach((bytes, b) => { series[b] = bytes * 8e9 / width; });
   const high = bins.all.reduce((a, b) => Math.max(a, b), 0);

@@ -8,15 +8,15 @@ const NOTE = 0, POSTED = 1, COMPLETED = 2, CONGESTION_WINDOW = 3, RATE = 4;
 // How a packet is drawn: what became of it goes before what it is. A higher place is drawn above a lower one.
 const KINDS = [
   { name: 'other', label: 'other' },
-  { name: 'ack', label: 'ACK' },
+  { name: 'ack', label: 'ACK', glyph: '▬' },
   { name: 'sent', label: 'sent', word: 'first' },
   { name: 'repair', label: 'repair packet' },
   { name: 'again', label: 'sent again' },
   { name: 'cnp', label: 'CNP' },
-  { name: 'repaired', label: 'lost, repaired by FEC' },
-  { name: 'lost', label: 'lost' },
-  { name: 'rnr', label: 'RNR NAK' },
-  { name: 'nak', label: 'NAK' },
+  { name: 'repaired', label: 'lost, repaired by FEC', glyph: '□' },
+  { name: 'lost', label: 'lost', glyph: '✕' },
+  { name: 'rnr', label: 'RNR NAK', glyph: '▼' },
+  { name: 'nak', label: 'NAK', glyph: '▼' },
 ];
 const KIND_OF_CLASS = new Uint8Array([2, 1, 9, 8, 5, 3, 0]);
 const CAUSES = ['', 'NAK', 'receiver not ready', 'selective ACK', 'implied NAK', 'timeout', 'copy', 'late'];
@@ -73,6 +73,8 @@ function indexBy(column, count, groups) {
 }
 
 let report, packets, events, packetsOf, eventsOf, kinds;
+let heardTimes;
+let transits; // how long a packet takes, for each connection and end; 0 where that is not known
 
 async function load() {
   report = JSON.parse(document.getElementById('report').textContent);
@@ -81,18 +83,25 @@ async function load() {
   packetsOf = indexBy(packets.connection, packets.count, report.connections.length);
   eventsOf = indexBy(events.connection, events.count, report.connections.length);
   kinds = new Uint8Array(packets.count);
+  transits = new Float64Array(2 * report.connections.length);
   for (let i = 0; i < packets.count; i++) {
-    const flags = packets.flags[i];
+    const flags = packets.flags[i], way = 2 * packets.connection[i] + packets.end[i];
+    if (packets.transit[i] && !transits[way]) transits[way] = packets.transit[i] - 1;
     kinds[i] = flags & LOST ? 7 : flags & REPAIRED ? 6 : flags & AGAIN && packets.class[i] === DATA ? 4
       : KIND_OF_CLASS[packets.class[i]];
   }
+  heardTimes = new Float64Array(packets.count);
+  for (let i = 0; i < packets.count; i++) heardTimes[i] = heardTime(i);
 }
 
-// When the end that a packet concerns knows of it: answers count from when they arrive.
-function heard(i) {
-  const isAnswer = packets.class[i] !== DATA || (packets.space[i] & 1) !== packets.end[i];
-  return packets.time[i] + (isAnswer && packets.transit[i] ? packets.transit[i] - 1 : 0);
+// When the end that a packet concerns knows of it: answers count from when they arrive, or would have.
+function heardTime(i) {
+  const kind = packets.class[i];
+  const isAnswer = kind === DATA ? (packets.space[i] & 1) !== packets.end[i] : kind >= ACK && kind <= NOT_READY;
+  if (!isAnswer) return packets.time[i];
+  return packets.time[i] + (packets.transit[i] ? packets.transit[i] - 1 : transits[2 * packets.connection[i] + packets.end[i]]);
 }
+const heard = (i) => heardTimes[i];
 
 // The packet with this number in its file, or the next behind it; -1 where there is none. One that is missing has the
 // number of the next.

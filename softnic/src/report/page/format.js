@@ -63,7 +63,8 @@ function packetLabel(i) {
   if (packets.flags[i] & MISSING) return `${psnOf(i)} missing`;
   const kind = packets.class[i];
   if (kind === CNP) return 'CNP';
-  const name = kind === NAK ? 'NAK' : kind === NOT_READY ? 'RNR NAK' : shortName(i);
+  if (kind === OTHER) return shortName(i);
+  const name = { [NAK]: 'NAK', [NOT_READY]: 'RNR NAK', [REPAIR]: 'REPAIR' }[kind] || shortName(i);
   return `${name} ${psnOf(i)}`;
 }
 

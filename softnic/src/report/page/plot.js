@@ -3,9 +3,8 @@
 const MARGIN = { left: 76, right: 10, top: 6, bottom: 22 };
 
 // A canvas in device pixels; the context draws in CSS pixels.
-function prepare(canvas) {
+function prepare(canvas, width = canvas.clientWidth, height = canvas.clientHeight) {
   const ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth, height = canvas.clientHeight;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
   const context = canvas.getContext('2d');
@@ -37,8 +36,30 @@ class Plot {
   timeAt(x) { return view.from + (x - MARGIN.left) / this.inner * (view.to - view.from); }
 
   draw() {
-    Object.assign(this, prepare(this.canvas));
-    if (view.connection < 0 || this.inner < 10) return;
+    const visible = prepare(this.canvas);
+    if (view.connection < 0 || visible.width < MARGIN.left + MARGIN.right + 10) return;
+    this.drawLayer();
+    const c = visible.context;
+    c.save();
+    c.setTransform(1, 0, 0, 1, 0, 0);
+    c.drawImage(this.layer, 0, 0);
+    c.restore();
+    c.beginPath();
+    c.rect(MARGIN.left, MARGIN.top, this.inner, this.depth);
+    c.clip();
+    this.band(c);
+    this.marks(c);
+  }
+
+  // Frame and data, which stay as they are while the sequence diagram is scrolled or a packet is chosen.
+  drawLayer() {
+    const { canvas } = this;
+    const key = [view.connection, view.path, view.space, view.from, view.to, canvas.width, canvas.height,
+      view.colours.background].join();
+    if (this.key === key) return;
+    this.key = key;
+    this.layer = this.layer || document.createElement('canvas');
+    Object.assign(this, prepare(this.layer, canvas.clientWidth, canvas.clientHeight));
     const scale = this.scale();
     this.low = scale ? scale.low : 0;
     this.high = scale && scale.high > scale.low ? scale.high : this.low + 1;
@@ -48,9 +69,7 @@ class Plot {
     c.beginPath();
     c.rect(MARGIN.left, MARGIN.top, this.inner, this.depth);
     c.clip();
-    this.band();
     if (scale) this.drawData(this);
-    this.marks();
     c.restore();
     if (!scale) {
       c.fillStyle = view.colours.muted;
@@ -92,17 +111,16 @@ class Plot {
   }
 
   // The time that the sequence diagram shows.
-  band() {
+  band(c) {
     const shown = sequenceSpan();
     if (!shown) return;
     const from = this.x(shown[0]), to = this.x(shown[1]);
-    this.context.fillStyle = view.colours.band;
-    this.context.fillRect(from - 1, MARGIN.top, Math.max(to - from, 0) + 2, this.depth);
+    c.fillStyle = view.colours.band;
+    c.fillRect(from - 1, MARGIN.top, Math.max(to - from, 0) + 2, this.depth);
   }
 
   // The selected packet, and the span that the mouse is about to choose.
-  marks() {
-    const c = this.context;
+  marks(c) {
     if (view.selected >= 0) {
       c.fillStyle = view.colours.accent;
       c.fillRect(Math.round(this.x(packets.time[view.selected])), MARGIN.top, 1, this.depth);
@@ -177,6 +195,11 @@ class Cloud {
   add(x, y, kind) {
     const left = Math.round(x * this.plot.ratio) - this.left - (this.size >> 1);
     const top = Math.round(y * this.plot.ratio) - this.top - (this.size >> 1);
+    // Of a million packets, most are where the one before them was.
+    if (left === this.lastLeft && top === this.lastTop && kind <= this.lastKind) return;
+    this.lastLeft = left;
+    this.lastTop = top;
+    this.lastKind = kind;
     for (let v = Math.max(top, 0); v < Math.min(top + this.size, this.height); v++) {
       for (let u = Math.max(left, 0); u < Math.min(left + this.size, this.width); u++) {
         const place = v * this.width + u;

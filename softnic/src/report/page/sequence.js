@@ -13,28 +13,45 @@ const sequence = {
 const ROW_HEIGHTS = [0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 7, 12, 15, 19, 24];
 const LABELLED = 12; // rows of this height have text
 const HEAD = 40;     // pixels above the rows
-const LIFELINES = { time: 128, labels: 150 };
+const LIFELINES = { time: 122, labels: 162 };
 
 const rowTime = (row) => (row >= 0 ? packets.time[row] : events.time[-1 - row]);
 
 function sequenceChanged() {
   const notes = [];
-  for (const e of eventsOf.of(view.connection)) if (events.kind[e] === NOTE) notes.push(-1 - e);
-  let rows;
-  if (!notes.length) {
-    rows = view.rows;
-  } else {
-    rows = new Int32Array(view.rows.length + notes.length);
-    let n = 0, at = 0;
-    for (const i of view.rows) {
-      while (n < notes.length && rowTime(notes[n]) <= packets.time[i]) rows[at++] = notes[n++];
-      rows[at++] = i;
-    }
-    while (n < notes.length) rows[at++] = notes[n++];
-  }
-  sequence.all = rows;
+  for (const e of eventsOf.of(view.connection)) if (events.kind[e] === NOTE) notes.push(e);
+  sequence.repeats = new Map();
+  sequence.all = notes.length ? withNotes(notes) : view.rows;
   sequence.top = 0;
   search(sequence.query);
+}
+
+// Packets and notes in the order of time. A note that an end repeats, and does nothing else in between, is one row.
+function withNotes(notes) {
+  const rows = new Int32Array(view.rows.length + notes.length);
+  const last = [-1, -1];
+  let n = 0, at = 0;
+  const add = (e) => {
+    const before = last[events.end[e]];
+    if (before >= 0 && events.text[before] === events.text[e]) {
+      sequence.repeats.set(before, (sequence.repeats.get(before) || 1) + 1);
+    } else {
+      last[events.end[e]] = e;
+      rows[at++] = -1 - e;
+    }
+  };
+  for (const i of view.rows) {
+    while (n < notes.length && events.time[notes[n]] <= packets.time[i]) add(notes[n++]);
+    last[packets.end[i]] = -1;
+    rows[at++] = i;
+  }
+  while (n < notes.length) add(notes[n++]);
+  return rows.subarray(0, at);
+}
+
+function noteText(e) {
+  const times = sequence.repeats.get(e);
+  return report.texts[events.text[e]] + (times ? `, ${grouped(times)} times` : '');
 }
 
 const rowsShown = () => Math.max(1, (byId('sequence').clientHeight - HEAD) / sequence.rowHeight);
@@ -151,8 +168,9 @@ function drawSequence() {
   c.lineWidth = 2;
   for (const x of lines) { c.beginPath(); c.moveTo(x, HEAD); c.lineTo(x, height); c.stroke(); }
   const from = Math.floor(top), to = Math.min(rows.length, Math.ceil(top + shown));
+  if (rowHeight >= LABELLED) for (let r = from; r < to; r++) highlight(c, width, r);
   if (rowHeight < 2) overview(c, lines, height, from, to);
-  else for (let r = from; r < to; r++) drawRow(c, lines, width, r, HEAD + (r - top + 0.5) * rowHeight);
+  else for (let r = from; r < to; r++) drawRow(c, lines, r, HEAD + (r - top + 0.5) * rowHeight);
   c.restore();
   c.fillStyle = view.colours.text;
   c.font = '600 12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
@@ -177,12 +195,16 @@ function head(c, name, x, end, width) {
   });
 }
 
-function drawRow(c, lines, width, r, y) {
+// The selected packet, and what was searched for.
+function highlight(c, width, r) {
+  const row = sequence.rows[r];
+  if (row !== view.selected && !sequence.isMatch(row)) return;
+  c.fillStyle = row === view.selected ? view.colours.select : view.colours.band;
+  c.fillRect(0, HEAD + (r - sequence.top) * sequence.rowHeight, width, sequence.rowHeight);
+}
+
+function drawRow(c, lines, r, y) {
   const row = sequence.rows[r], hasText = sequence.rowHeight >= LABELLED;
-  if (hasText && row >= 0 && (row === view.selected || sequence.isMatch(row))) {
-    c.fillStyle = row === view.selected ? view.colours.select : view.colours.band;
-    c.fillRect(0, y - sequence.rowHeight / 2, width, sequence.rowHeight);
-  }
   if (hasText) {
     c.textAlign = 'right';
     c.fillStyle = view.colours.muted;
@@ -234,7 +256,7 @@ function drawNote(c, lines, e, y, hasText) {
   c.fill();
   if (!hasText) return;
   c.textAlign = end === 0 ? 'left' : 'right';
-  c.fillText(report.texts[events.text[e]], x + (end === 0 ? 9 : -9), y, lines[1] - lines[0] - 18);
+  c.fillText(noteText(e), x + (end === 0 ? 9 : -9), y, lines[1] - lines[0] - 18);
 }
 
 // The number of a packet and its time; where nothing happened for long, how long.
@@ -298,7 +320,7 @@ function makeSequence() {
     }
     const row = event.offsetY < HEAD ? undefined : sequence.rows[rowAt(event)];
     if (row === undefined) return hideTooltip(sequence);
-    const text = row >= 0 ? packetDetails(row) : `${formatTime(rowTime(row))}\n${report.texts[events.text[-1 - row]]}`;
+    const text = row >= 0 ? packetDetails(row) : `${formatTime(rowTime(row))}\n${noteText(-1 - row)}`;
     showTooltip(sequence, event, text);
   });
   canvas.addEventListener('pointerup', (event) => {

@@ -36,7 +36,7 @@ function showFiles() {
     ['bytes', (f) => formatBytes(f.bytes) + (f.kind === 'trace' ? ' of payload' : ''), true],
     ['rate', (f) => (f.duration ? formatRate(f.bytes * 8e9 / f.duration) : ''), true],
     ['connections', (f) => grouped(f.connections), true], ['ICRC wrong', (f) => grouped(f.icrc_bad), true, true],
-    ['', (f) => (f.fault ? `cut off: ${f.fault}` : ''), false, true],
+    ['', (f) => (f.fault ? `cut off: ${f.fault}` : f.cut ? 'only the first packets: see --packets' : ''), false, true],
   ], report.files);
   const names = report.files.map((f) => f.name.split('/').pop());
   document.title = `${names.join(', ')}: softnic report`;
@@ -194,7 +194,7 @@ function showLegend() {
       step(1);
     });
     const name = kind.name === 'repaired' ? 'repair' : kind.name;
-    made.append(element('i', null, { style: `background: var(--${name})` }), kind.label);
+    made.append(element('i', kind.glyph || '■', { style: `color: var(--${name})` }), kind.label);
     return made;
   }));
 }
