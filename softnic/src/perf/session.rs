@@ -59,7 +59,7 @@ impl End {
         // Each end has a thread that polls; the capture shows the client's.
         let mut ours = setup.options.clone();
         ours.progress.get_or_insert(Progress::Inline);
-        let theirs = OpenOptions { pcap: None, trace: None, fault: None, ..ours.clone() };
+        let theirs = OpenOptions { pcap: None, trace: None, log: None, fault: None, ..ours.clone() };
         match raw {
             true => RawPort::open_pair(&ours).map(|ends| ends.map(|port| End::Raw(Box::new(port)))),
             false => Context::open_pair([&ours, &theirs]).map(|ends| ends.map(End::Nic)),
