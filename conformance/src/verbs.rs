@@ -2,6 +2,7 @@
 
 mod authenticated;
 mod c_tests;
+mod described;
 mod ends;
 mod fio;
 mod host;
@@ -89,6 +90,8 @@ enum Test {
     Recorded,
     /// What `softnic run --summary` counts.
     Summarised,
+    /// What `softnic devinfo` says of a device, and what a program sees of it.
+    Described,
     /// `softnic run --auth`, with a peer that has the key or not.
     Authenticated(authenticated::Client),
 }
@@ -106,6 +109,7 @@ impl Test {
             Test::Killed(victim) => format!("killed/{}", victim.name()),
             Test::Recorded => "recorded/ibv_rc_pingpong".into(),
             Test::Summarised => "summary/ibv_rc_pingpong".into(),
+            Test::Described => "devinfo/ibv_devinfo".into(),
             Test::Authenticated(client) => format!("auth/ibv_rc_pingpong/{}", client.name()),
         }
     }
@@ -114,7 +118,7 @@ impl Test {
     fn is_short(&self) -> bool {
         match self {
             Test::C(test) => !test.is_on_another_wire(),
-            Test::Killed(_) | Test::Recorded | Test::Summarised | Test::Authenticated(_) => true,
+            Test::Killed(_) | Test::Recorded | Test::Summarised | Test::Described | Test::Authenticated(_) => true,
             Test::Pair(case) | Test::Host(case) => case.short,
             Test::Rxe(case, _) | Test::Shared(case, _) => case.short,
             Test::Mpi(test) => test.short,
@@ -135,7 +139,7 @@ impl Test {
             [Test::Rxe(case, rxe::Softnic::Server), Test::Rxe(client, rxe::Softnic::Client)]
         };
         let authenticated = authenticated::Client::ALL.into_iter().map(Test::Authenticated);
-        let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised]).chain(authenticated);
+        let more = mpi.chain(killed).chain([Test::Recorded, Test::Summarised, Test::Described]).chain(authenticated);
         Ok(c.chain(pair).chain(host).chain(shared).chain(more).chain(tools::rxe().into_iter().flat_map(both)).collect())
     }
 }
@@ -269,6 +273,7 @@ fn run_tests(tests: &[Test], bench: &Bench) -> Result<Report, Error> {
             Test::Killed(victim) => pair.with(|| pair::Pair::new(bench), |pair| killed::run(*victim, pair)),
             Test::Recorded => pair.with(|| pair::Pair::new(bench), |pair| recorded::run(bench, pair)),
             Test::Summarised => summarised::run(bench),
+            Test::Described => described::run(bench),
             Test::Authenticated(client) => {
                 pair.with(|| pair::Pair::new(bench), |pair| authenticated::run(*client, bench, pair))
             }

@@ -174,7 +174,10 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     /// Records all frames of both directions from now on, as a pcap file; an earlier capture ends.
     pub fn record(&mut self, to: Box<dyn Write + Send>) -> Result<(), DriverError> {
         self.stop_recording()?;
-        self.shown().capture = Some(PcapWriter::new(to, LinkType::Ethernet).map_err(DriverError::Capture)?);
+        let mut capture = PcapWriter::new(to, LinkType::Ethernet).map_err(DriverError::Capture)?;
+        // A disk that is full is better told of now than in the middle of the work.
+        capture.flush().map_err(DriverError::Capture)?;
+        self.shown().capture = Some(capture);
         Ok(())
     }
 

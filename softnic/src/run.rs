@@ -250,11 +250,11 @@ impl Environment {
             all.push(("SOFTNIC_KEY_FILE", whole.into()));
         }
         if let Some(file) = pcap.filter(|file| !file.as_os_str().is_empty()) {
-            all.push(("SOFTNIC_PCAP", writable(&file)?.into()));
+            all.push(("SOFTNIC_PCAP", writable("capture", &file)?.into()));
         }
         let trace = args.trace.clone().or_else(|| std::env::var_os("SOFTNIC_TRACE").map(PathBuf::from));
         if let Some(file) = trace.filter(|file| !file.as_os_str().is_empty()) {
-            all.push(("SOFTNIC_TRACE", writable(&file)?.into()));
+            all.push(("SOFTNIC_TRACE", writable("trace", &file)?.into()));
         }
         // The library reads it itself.
         crate::log_level()?;
@@ -279,8 +279,8 @@ fn check_congestion_control(name: &str) -> Result<(), String> {
 }
 
 /// The whole name of a file that the library will write, wherever the program goes; nothing in it is touched.
-fn writable(file: &Path) -> Result<PathBuf, String> {
-    let failed = |e| format!("cannot write {}: {e}", file.display());
+fn writable(what: &str, file: &Path) -> Result<PathBuf, String> {
+    let failed = |e| format!("cannot write the {what} {}: {e}", file.display());
     let whole = std::path::absolute(file).map_err(failed)?;
     let is_new = !whole.exists();
     // As the library will open it.

@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use softnic_sim::CompletionTimes;
 use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, TopologyReport};
+use softnic_sim::{CompletionTimes, SimError};
 
 use crate::Common;
 use crate::perf::stop;
@@ -30,7 +30,7 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
     let path = capture.map(|(path, _)| path);
     let mut out = match capture {
         None => None,
-        Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| format!("{path}: {e}"))?),
+        Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| not_written(path, &e))?),
     };
     let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
     stop::install();
@@ -42,10 +42,12 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
         Hooks { progress: Some(&mut tell), stop: Some(&stop::requested), capture, ..Hooks::default() },
     );
     bar.finish_and_clear();
-    let report = report.map_err(|e| format!("{file}: {e}"))?;
-    if let Some(mut out) = out {
-        let path = path.unwrap_or_default();
-        out.flush().map_err(|e| format!("cannot write the capture {path}: {e}"))?;
+    let report = report.map_err(|e| match (e, path) {
+        (SimError::Capture(e), Some(path)) => not_written(path, &e),
+        (e, _) => format!("{file}: {e}"),
+    })?;
+    if let (Some(mut out), Some(path)) = (out, path) {
+        out.flush().map_err(|e| not_written(path, &e))?;
     }
     let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
     match printed {
@@ -63,6 +65,10 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
         }
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+fn not_written(path: &str, e: &io::Error) -> String {
+    format!("cannot write the capture {path}: {e}")
 }
 
 fn read(file: &str) -> Result<String, String> {

@@ -299,7 +299,10 @@ fn mistakes_are_told_before_the_program_starts() {
         (&["--dev", "mem", "--cc", "reno"], &["--cc", "'reno'", "dcqcn"]),
         (&["--dev", "mem", "--cpu", "0,x"], &["0,x", "numbers"]),
         (&["--dev", "mem", "--cpu", "99999"], &["core 99999"]),
-        (&["--dev", "mem", "--pcap", "no/such/folder/a.pcap"], &["a.pcap"]),
+        (
+            &["--dev", "mem", "--pcap", "no/such/folder/a.pcap"],
+            &["cannot write the capture no/such/folder/a.pcap: No such"],
+        ),
     ] {
         let (code, text) = place.refusal(&[options, &["--", "sh", "-c", "echo started"]].concat());
         assert_eq!(code, Some(125), "{text}");

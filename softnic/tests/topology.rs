@@ -146,3 +146,14 @@ fn what_is_wrong_gets_one_line_with_the_file() {
     assert!(out.status.code() == Some(2) && said.contains("cannot be used with"), "{said}");
     std::fs::remove_file(path).expect("removed");
 }
+
+#[test]
+fn a_capture_that_cannot_be_written_is_named() {
+    for (path, why) in [("/dev/full", "No space left"), ("/no/such/folder/x.pcapng", "No such file")] {
+        let out = sim(&["--topology", &example("dumbbell.toml"), "--pcap", path]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.starts_with(&format!("softnic: cannot write the capture {path}: {why}")), "{said}");
+        assert_eq!((said.lines().count(), out.stdout.len()), (1, 0), "{said}");
+    }
+}

@@ -334,3 +334,16 @@ fn an_event_that_was_for_nothing_is_named_and_an_interface_that_goes_ends_it() {
     let (code, _, err) = wire.end();
     assert_eq!((code, err.trim()), (Some(1), "softnic: the interface wa is gone"));
 }
+
+#[test]
+fn a_capture_that_cannot_be_written_ends_the_wire_and_is_named() {
+    let Some(row) = Row::new() else { return };
+    for (path, why) in [("/dev/full", "No space left"), ("/no/such/folder/x.pcap", "No such file")] {
+        let mut command = row.inside("m", SOFTNIC);
+        command.args(["wire", "--a", "wa", "--b", "wb", "--duration", "30", "--pcap", path]);
+        let out = command.output().expect("softnic runs");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with(&format!("softnic: cannot write the capture {path}: {why}")), "{said}");
+    }
+}

@@ -19,6 +19,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs it with the server's frames recorded, and looks at them.
 pub(super) fn run(bench: &Bench, pair: &mut Pair) -> Result<(), Error> {
+    refused(&bench.softnic).map_err(Error::Failed)?;
     let file = bench.scratch.0.join("recorded.pcap");
     pair.server.pcap = Some(file.clone());
     let ran = ends::run(&CASE, &mut pair.server, &mut pair.client, LIMIT);
@@ -28,6 +29,18 @@ pub(super) fn run(bench: &Bench, pair: &mut Pair) -> Result<(), Error> {
     // Whatever the file is worth, the next run begins with none.
     let _ = fs::remove_file(&file);
     judged.map_err(Error::Failed)
+}
+
+/// A capture on a full disk ends the program with the capture's own message.
+fn refused(softnic: &Path) -> Result<(), String> {
+    let mut command = Command::new(softnic);
+    let output = command.args(["run", "--dev", "mem", "--pcap", "/dev/full", "--", "ibv_devinfo"]).output();
+    let output = output.map_err(|e| format!("`softnic run` cannot be started: {e}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match !output.status.success() && said.contains("softnic: cannot write the capture /dev/full: No space left") {
+        true => Ok(()),
+        false => Err(format!("a full disk: exit code {:?}, {said}", output.status.code())),
+    }
 }
 
 /// What `softnic inspect --json` says of a capture: a value for each packet, and the summary behind them.

@@ -4,7 +4,7 @@ mod attend;
 mod follow;
 mod spec;
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use super::context::{Context, Inner};
 use super::events::{EventSink, Events};
 use super::path::{Network, Surroundings};
 use crate::afxdp::{self, AfXdp, AfXdpError, Device};
-use crate::capture_file;
+use crate::capture_file::{self, NamedFile};
 use crate::driver::{Driver, DriverError};
 use crate::engine::{Engine, Io, Mode, Watcher};
 use crate::host_network::{HostNetwork, HostNetworkError};
@@ -412,9 +412,9 @@ fn record(driver: &mut Driver<Nic, Io>, path: &Path, index: usize) -> Result<(),
         _ => PathBuf::from(format!("{}.{index}", path.display())),
     };
     let failed = |error| OpenError::Capture { path: path.clone(), error };
-    let file: Box<dyn Write + Send> = Box::new(BufWriter::new(capture_file::create(&path).map_err(failed)?));
-    driver.record(file).map_err(|e| match e {
-        DriverError::Capture(error) | DriverError::Io(error) => failed(error),
+    let file = NamedFile::create(&path).map_err(failed)?;
+    driver.record(Box::new(file)).map_err(|e| match e {
+        DriverError::Capture(error) | DriverError::Io(error) => failed(NamedFile::cause(error)),
         other => failed(io::Error::other(other.to_string())),
     })
 }

@@ -61,7 +61,8 @@ impl Recorder {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let writer =
             capture_file::create(&path).and_then(|file| PcapWriter::new(BufWriter::new(file), LinkType::Ethernet));
-        match writer {
+        // A disk that is full is better told of before frames pass.
+        match writer.and_then(|mut writer| writer.flush().map(|()| writer)) {
             Ok(writer) => Ok(Recorder { writer, path, epoch, failure: None }),
             Err(error) => Err(BumpError::Capture { path, error }),
         }

@@ -123,7 +123,10 @@ fn between(
             result
         });
         pin(setup, 0);
+        let recording = recording(&ours, setup, plan);
         let result = run_end(ours, setup, plan, &mut client, begin, tell);
+        let result = or_capture_failure(recording.as_ref(), result);
+        drop(recording);
         // The server's end goes when ours does.
         drop(client);
         let served = other.join().unwrap_or_else(|_| Err("the other end panicked".into()));
@@ -148,7 +151,8 @@ pub(crate) fn connect(
     let end = End::open(setup, plan.op.verb() == Verb::Raw)?;
     pin(setup, 0);
     let mut control = Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())?;
-    let result = run_end(end, setup, plan, &mut control, begin, tell);
+    let recording = recording(&end, setup, plan);
+    let result = or_capture_failure(recording.as_ref(), run_end(end, setup, plan, &mut control, begin, tell));
     if let Err(reason) = &result {
         tell_failure(&mut control, reason);
     }
@@ -240,8 +244,29 @@ fn greet(end: &End, control: &mut Control, agree: &dyn Fn(&Plan) -> Result<(), S
     Ok(peer)
 }
 
+/// The NIC that records a capture, if there is one.
+fn recording(end: &End, setup: &Setup, plan: &Plan) -> Option<Context> {
+    match end {
+        End::Nic(context) if setup.options.pcap.is_some() && plan.op.verb() != Verb::Raw => Some(context.clone()),
+        _ => None,
+    }
+}
+
+/// Where a capture could not be written, the NIC stopped for it: that is why whatever else went wrong.
+fn or_capture_failure(recording: Option<&Context>, result: Result<(), String>) -> Result<(), String> {
+    match recording.map_or(Ok(()), Context::flush_capture) {
+        Err(why) => Err(why.to_string()),
+        Ok(()) => result,
+    }
+}
+
 /// Serves whoever is at the other end of the stream and said hello.
-fn serve_client(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello) -> Result<(), String> {
+fn serve_client(end: End, setup: &Setup, control: &mut Control, peer: &Hello) -> Result<(), String> {
+    let recording = recording(&end, setup, &peer.plan);
+    or_capture_failure(recording.as_ref(), serve_end(end, setup, control, peer))
+}
+
+fn serve_end(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello) -> Result<(), String> {
     if matches!(end, End::Nic(_)) && peer.plan.op.verb() == Verb::Raw {
         // The device is free for the one only when the other is gone.
         drop(end);

@@ -337,3 +337,28 @@ fn a_run_with_intervals_prints_a_line_for_each_and_they_add_up() {
     let none = String::from_utf8(perf(&["write_bw", "--duration", "0.2"]).stdout).expect("UTF-8");
     assert!(!none.contains("interval"), "{none}");
 }
+
+#[test]
+fn a_capture_that_cannot_be_written_ends_the_run_and_is_named() {
+    for (path, why) in [("/dev/full", "No space left"), ("/no/such/folder/x.pcap", "No such file")] {
+        let out = softnic(&["perf", "write_bw", "--iters", "10", "--pcap", path]).output().expect("softnic runs");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.starts_with(&format!("softnic: cannot write the capture {path}: {why}")), "{said}");
+    }
+    // One that fails later, as on a disk that fills up: a pipe whose reader goes away after the head of the file.
+    let pipe = std::env::temp_dir().join(format!("softnic-perf-pipe-{}", std::process::id()));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let path = pipe.clone();
+    let reader = std::thread::spawn(move || {
+        let mut head = [0; 24];
+        std::io::Read::read_exact(&mut std::fs::File::open(path).expect("a pipe"), &mut head).expect("a head");
+    });
+    let name = pipe.to_str().expect("UTF-8");
+    let out = softnic(&["perf", "write_bw", "--duration", "60", "--pcap", name]).output().expect("softnic runs");
+    reader.join().expect("it read the head");
+    std::fs::remove_file(&pipe).expect("ours");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("softnic: the capture cannot be written: {name}: Broken pipe")), "{said}");
+}
