@@ -25,14 +25,14 @@ use replay::Replay;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   softnic report pcaps/corpus/loss_send_middle_nak.pcap -o report.html
-  softnic sim --size 64K --count 20 --fault loss=0.01 --pcap run.pcap && softnic report run.pcap -o report.html
-  softnic sim --transport lowar --size 64K --fault loss=0.01 --trace run.sqlog && softnic report run.sqlog -o report.html
-  softnic replay --json run.pcap > replay.json; softnic report run.pcap replay.json -o report.html
+  softnic sim --size 64K --count 20 --fault loss=0.01 --pcap run.pcap && softnic report run.pcap
+  softnic sim --transport lowar --count 20 --trace run.sqlog && softnic report run.sqlog
+  softnic replay --json capture.pcap > replay.json; softnic report capture.pcap replay.json
 
 The page is one file that needs no network: open it in a browser. docs/report.md describes it.
 
-Exit code: 0, or 1 where a file could not be read to its end (the page shows what stood before) or the page could not be
-written.")]
+Exit code: 0, or 1 where a file cannot be read to its end (the page then has what stood before), or where the page cannot
+be written.")]
 pub(crate) struct Args {
     /// Captures (pcap, pcapng), traces (qlog), plain or packed by gzip or zstd, - for standard input; and what
     /// `softnic replay --json` printed, behind the capture that it is of

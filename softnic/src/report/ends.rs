@@ -63,7 +63,11 @@ impl Ends {
         for group in self.groups.iter_mut().filter(|g| g.qp.is_none() && g.peer_qp == Some(Qpn::GSI.value())) {
             group.qp = group.peer_qp;
         }
+        let of_nic: Vec<Option<usize>> = (0..self.groups.len()).map(|i| self.only_queue_pair(i)).collect();
         for i in 0..self.groups.len() {
+            if of_nic[i].is_some() {
+                continue;
+            }
             if self.groups[i].partner.is_none()
                 && let Some(j) = self.partner_of(i)
             {
@@ -81,6 +85,22 @@ impl Ends {
             }
             self.connections.push([Some(i as u32), partner]);
         }
+        for (i, only) in of_nic.into_iter().enumerate() {
+            if let Some(only) = only {
+                self.groups[i].place = self.groups[only].place;
+            }
+        }
+    }
+
+    /// Of events that name a NIC and none of its queue pairs: the queue pair, if the NIC has no other.
+    fn only_queue_pair(&self, i: usize) -> Option<usize> {
+        let this = &self.groups[i];
+        if this.qp.is_some() || this.peer_qp.is_some() {
+            return None;
+        }
+        let is_of = |(_, g): &(usize, &Group)| g.qp.is_some_and(|qp| qp != Qpn::GSI.value()) && g.nic == this.nic;
+        let mut of: Vec<usize> = self.groups.iter().enumerate().filter(is_of).map(|(j, _)| j).collect();
+        of.pop().filter(|_| of.is_empty())
     }
 
     fn partner_of(&self, i: usize) -> Option<usize> {

@@ -62,6 +62,19 @@ fn a_trace_has_as_many_lost_packets_as_the_link_lost() {
     }
 }
 
+/// A timer belongs to no packet: the trace names the NIC alone.
+#[test]
+fn what_a_trace_says_of_a_nic_with_one_queue_pair_is_said_of_the_queue_pair() {
+    let folder = Folder::new("timeout");
+    let trace = folder.file("run.sqlog");
+    let arguments = ["--op", "send", "--size", "8K", "--count", "40", "--rate", "1Gbit", "--rtt", "50us"];
+    succeed(&[&["sim", "--fault", "loss=0.02", "--seed", "3", "--trace", &trace], &arguments[..]].concat());
+    let data = report(&[&trace]);
+    assert_eq!(data["connections"].as_array().unwrap().len(), 1, "{}", data["connections"]);
+    let texts = data["texts"].as_array().unwrap();
+    assert!(texts.contains(&"loss detected: ack timeout".into()), "{texts:?}");
+}
+
 #[test]
 fn differences_of_a_replay_belong_to_the_capture_before_it() {
     let folder = Folder::new("replay");

@@ -216,12 +216,14 @@ function atMouse(columns, plot, x, words) {
 
 // --- Throughput
 
-const BIN = 4; // pixels
+// Times over which bytes are added up: at least so many pixels, and so many packets on average, that they do not flicker.
+const BIN = 4, PACKETS_IN_BIN = 10;
 let bins = null;
 function throughputScale() {
-  const count = Math.max(1, Math.floor(throughputPlot.inner / BIN)), width = (view.to - view.from) / count;
-  bins = { width, all: new Float64Array(count), first: new Float64Array(count) };
   const [from, to] = visible();
+  const wanted = Math.min(throughputPlot.inner / BIN, Math.max((to - from) / PACKETS_IN_BIN, 16));
+  const count = Math.max(1, Math.floor(wanted)), width = (view.to - view.from) / count;
+  bins = { width, all: new Float64Array(count), first: new Float64Array(count) };
   const { all, first } = bins, { rows, from: begin } = view, { time, length, flags, class: classes } = packets;
   for (let k = from; k < to; k++) {
     const i = rows[k];
@@ -248,6 +250,21 @@ function drawThroughput(plot) {
     });
   });
   if (derived.limits.rate.length) curve(plot, columnsOf(plot, limitSamples(derived.limits.rate)), view.colours.limit);
+  drawNotifications(plot);
+}
+
+// CNPs to the sender, as ticks from above.
+function drawNotifications(plot) {
+  const [from, to] = visible();
+  plot.context.fillStyle = view.colours.cnp;
+  let last = -1;
+  for (let k = from; k < to; k++) {
+    const i = view.rows[k];
+    if (packets.class[i] !== CNP || packets.end[i] === requester()) continue;
+    const x = Math.round(plot.x(packets.time[i]));
+    if (x !== last) plot.context.fillRect(x, MARGIN.top, 2, 9);
+    last = x;
+  }
 }
 
 function throughputAt(plot, x) {
