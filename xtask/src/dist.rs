@@ -86,7 +86,9 @@ fn build(shipped: bool) -> Result<Built, String> {
             let mut flags = old.linker_arguments();
             flags.push(format!("--remap-path-prefix={}=.", root.display()));
             flags.extend(home.ok().map(|home| format!("--remap-path-prefix={home}=cargo")));
-            cargo.args(["--profile", "dist", "--features", "softnic/png"]).env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+            cargo
+                .args(["--profile", "dist", "--features", "softnic/png"])
+                .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
             cargo.env("CARGO_TARGET_DIR", root.join("target/dist-build"));
             cargo.env("CARGO_PROFILE_DIST_STRIP", "symbols").env("CARGO_PROFILE_DIST_DEBUG", "0");
             root.join("target/dist-build/dist")
