@@ -47,15 +47,27 @@ pub(super) fn lines(canvas: &mut Canvas, panel: &Panel, axes: &Axes<'_>) {
 /// A line is broken where a value cannot be shown, and where the x axis is.
 fn draw_line(canvas: &mut Canvas, series: &Series, axes: &Axes<'_>, width: f64, dashed: bool) {
     let gap = axes.x.break_at().is_some();
-    let place = |p: &Point| axes.at(p.x, p.y).filter(|_| !(gap && p.x <= 0.0));
-    let places: Vec<Option<(f64, f64)>> = series.points.iter().map(place).collect();
-    for piece in places.split(Option::is_none).filter(|piece| piece.len() > 1) {
-        let piece: Vec<(f64, f64)> = piece.iter().flatten().copied().collect();
-        canvas.polyline(&piece, colour(series.hue), width, dashed);
+    let mut pieces: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
+    for point in &series.points {
+        let place = axes.at(point.x, point.y);
+        let alone = gap && point.x <= 0.0;
+        if place.is_none() || alone {
+            pieces.push(Vec::new());
+        }
+        if let (Some(place), Some(piece)) = (place, pieces.last_mut()) {
+            piece.push(place);
+        }
+        if alone {
+            pieces.push(Vec::new());
+        }
     }
-    // A theory has no markers: beyond the break it is a stroke.
-    if let Some((x, y)) = series.points.iter().find(|p| gap && dashed && p.x <= 0.0).and_then(|p| axes.at(p.x, p.y)) {
-        canvas.line((x - 9.0, y), (x + 9.0, y), colour(series.hue), width);
+    for piece in pieces {
+        match piece[..] {
+            // A theory has no markers: at a single place it is a stroke.
+            [(x, y)] if dashed => canvas.line((x - 9.0, y), (x + 9.0, y), colour(series.hue), width),
+            [] | [_] => {}
+            _ => canvas.polyline(&piece, colour(series.hue), width, dashed),
+        }
     }
 }
 

@@ -343,6 +343,17 @@ mod tests {
     }
 
     #[test]
+    fn a_line_ends_at_the_break_and_a_theory_of_one_place_is_a_stroke() {
+        let mut both = panel(Scale::Log, Scale::Linear, &["rc"]);
+        let theory = [0.0, 1e-4].map(|x| Point::exact(x, 3.0)).to_vec();
+        both.series.push(Series::new("theory", Kind::Theory, 0, theory));
+        let text = chart(vec![both]);
+        // One line between the two losses above 0, and the two of the legend.
+        assert_eq!(count(&text, "<polyline"), 3);
+        assert_eq!(count(&text, "stroke=\"#0072b2\" stroke-width=\"1.5\"/>"), 2, "{text}");
+    }
+
+    #[test]
     fn nothing_lies_outside_of_the_picture() {
         for y in [Scale::Linear, Scale::Log] {
             let names: Vec<String> = (0..9).map(|i| format!("lowar:{i}28,16")).collect();

@@ -65,7 +65,7 @@ pub(super) fn run(setting: &Setting, ends: &Ends, rate: u64) -> Result<Outcome, 
         measured.push((point, Spread::of(values)));
     }
     drop(progress);
-    Ok(outcome(setting, &measured, &transports, losses, (ends, rate), seconds, runs, of))
+    Ok(outcome(setting, &measured, &transports, losses, (ends, rate), seconds, (runs, of)))
 }
 
 /// Packets that fit the emulated link's round trip.
@@ -106,8 +106,7 @@ fn outcome(
     losses: &[f64],
     (ends, line): (&Ends, u64),
     seconds: f64,
-    runs: usize,
-    of: usize,
+    (runs, of): (usize, usize),
 ) -> Outcome {
     let spread = |transport, loss| measured.iter().find(|(p, _)| *p == Point { transport, loss }).and_then(|(_, s)| *s);
     let mean = |transport, loss| spread(transport, loss).map(|s| s.mean);
