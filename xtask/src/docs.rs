@@ -102,3 +102,26 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     let below = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
     below.filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
 }
+
+/// Whoever reads a document in a terminal, or beside its code, reads it without wrapping. Tables and outputs are as wide as they are.
+#[test]
+fn lines_of_prose_have_at_most_120_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let documents =
+        [root.clone(), root.join("docs")].into_iter().flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    let documents =
+        documents.map(|entry| entry.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "md"));
+    let mut long = Vec::new();
+    for path in documents {
+        let text = fs::read_to_string(&path).expect("a document");
+        let mut fenced = false;
+        for (n, line) in text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            let prose = !fenced && !line.trim_start().starts_with('|') && !line.starts_with("    ");
+            if prose && line.chars().count() > 120 {
+                long.push(format!("{}:{}", path.file_name().unwrap_or_default().display(), n + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:?}");
+}
