@@ -64,10 +64,7 @@ impl Ends {
             group.qp = group.peer_qp;
         }
         let of_nic: Vec<Option<usize>> = (0..self.groups.len()).map(|i| self.only_queue_pair(i)).collect();
-        for i in 0..self.groups.len() {
-            if of_nic[i].is_some() {
-                continue;
-            }
+        for i in (0..self.groups.len()).filter(|&i| of_nic[i].is_none()) {
             if self.groups[i].partner.is_none()
                 && let Some(j) = self.partner_of(i)
             {

@@ -62,6 +62,21 @@ fn a_trace_has_as_many_lost_packets_as_the_link_lost() {
     }
 }
 
+#[test]
+fn a_packet_that_the_capture_skips_is_lost_all_the_same() {
+    let folder = Folder::new("missing");
+    let whole = std::fs::read(corpus("loss_send_middle_nak.pcap")).unwrap();
+    // Where records begin: behind the file's header, each as long as it says.
+    let next = |at: &usize| Some(at + 16 + u32::from_le_bytes(whole[at + 8..at + 12].try_into().unwrap()) as usize);
+    let begins: Vec<usize> = std::iter::successors(Some(24), next).take(5).collect();
+    // Packet 4 is the one that the NAK is about: this capture was taken behind its loss.
+    let skipping = folder.file("skipping.pcap");
+    std::fs::write(&skipping, [&whole[..begins[3]], &whole[begins[4]..]].concat()).unwrap();
+    let data = report(&[&skipping]);
+    assert_eq!((count(&data, "rc", "packets"), count(&data, "rc", "lost")), (24, 1));
+    assert_eq!(data["packets"]["count"], 25, "the one that is missing has a row, too");
+}
+
 /// A timer belongs to no packet: the trace names the NIC alone.
 #[test]
 fn what_a_trace_says_of_a_nic_with_one_queue_pair_is_said_of_the_queue_pair() {
