@@ -456,3 +456,13 @@ fn install_lays_down_all_names_and_spares_what_is_not_ours() {
     let mode = fs::metadata(theirs.join("libibverbs.so.1")).unwrap().permissions().mode();
     assert_eq!(mode & 0o400, 0o400);
 }
+
+#[test]
+fn a_level_of_the_log_that_there_is_not_is_refused_before_the_program_starts() {
+    let place = Place::new();
+    let mut command = place.softnic(&["run", "--dev", "mem", "--", "echo", "started"]);
+    let out = command.env("SOFTNIC_LOG", "loud").output().expect("softnic runs");
+    let said = String::from_utf8(out.stderr).expect("UTF-8");
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(125), 0), "{said}");
+    assert!(said.starts_with("softnic: SOFTNIC_LOG: `loud` is no level") && said.lines().count() == 1, "{said}");
+}
