@@ -132,7 +132,11 @@ impl Observer {
             let gone = self.queue_pairs.remove(&qpn);
             self.senders.retain(|_, sender| *sender != qpn);
             if let Some(gone) = gone {
-                trace.write(nanos, &gone.group, &Event::StateUpdated { old: Some("RESET".into()), new: None });
+                trace.write(
+                    nanos,
+                    &gone.group,
+                    &Event::StateUpdated { old: Some(gone.state.name().into()), new: None },
+                );
             }
         }
     }

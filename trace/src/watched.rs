@@ -14,7 +14,7 @@ use crate::event::Event;
 /// What was known of a queue pair when it was looked at last.
 pub(crate) struct Watched {
     pub(crate) group: String,
-    state: QpState,
+    pub(crate) state: QpState,
     is_connected: bool,
     choice: Option<Choice>,
     pub(crate) vitals: Vitals,
