@@ -91,10 +91,12 @@ fn peers_come_and_go_without_descriptors() {
     };
     let none_left = free();
     limit(none_left);
+    // A thread that still held a descriptor when the limit was drawn leaves a hole below it.
+    let _held: Vec<OwnedFd> = std::iter::from_fn(|| rustix::io::dup(&first.2).ok()).collect();
     assert_eq!(send(&mut a, &[&to_c, &to_b]), 2);
     assert_eq!((receive(&mut b, 1), a.lost()), (vec![to_b.clone()], 1), "the old one goes on");
-    assert!(a.directory.owner_of(service).is_err(), "that nobody listens would be a lie");
-    assert!(a.directory.claim(service).is_err());
+    assert_ne!(a.directory.owner_of(service).ok(), Some(None), "that nobody listens would be a lie");
+    assert_ne!(a.directory.claim(service).ok(), Some(true));
     bring(&first);
     for _ in 0..20 {
         send(&mut a, &[&to_b]);
