@@ -10,6 +10,7 @@ use crate::opcode::HeaderSet;
 use crate::sr::SrEth;
 #[cfg(feature = "timed")]
 use crate::timed::TimedEth;
+use crate::xp::{XpEth, XpFeedback};
 use crate::{Error, Opcode, Qpn};
 
 /// RDMA extended transport header: where a WRITE or READ goes (IBA 9.3.3).
@@ -162,6 +163,10 @@ pub struct ExtHeaders {
     /// Timed header.
     #[cfg(feature = "timed")]
     pub timed: Option<TimedEth>,
+    /// XP header.
+    pub xp: Option<XpEth>,
+    /// The body of XP feedback.
+    pub xp_feedback: Option<XpFeedback>,
     /// Datagram header, of UD.
     pub deth: Option<Deth>,
     /// XRC header, of XRC requests.
@@ -170,6 +175,8 @@ pub struct ExtHeaders {
     pub feth: Option<Feth>,
     /// RDMA header.
     pub reth: Option<Reth>,
+    /// Microseconds that are left to an XP READ.
+    pub xp_time: Option<u32>,
     /// Atomic request.
     pub atomic: Option<AtomicEth>,
     /// Acknowledgement.
@@ -249,6 +256,7 @@ impl ExtHeaders {
             HeaderSet::NONE => make(ExtHeaders::default()),
             HeaderSet::RETH => make(ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() }),
             HeaderSet::AETH => make(ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() }),
+            HeaderSet::XP => make(ExtHeaders { xp: c.take().map(XpEth::parse), ..ExtHeaders::default() }),
             set => make(ExtHeaders::parse_any(set, c)),
         }
     }
@@ -263,6 +271,12 @@ impl ExtHeaders {
         if h.contains(HeaderSet::TIMED) {
             ext.timed = c.take().map(TimedEth::parse);
         }
+        if h.contains(HeaderSet::XP) {
+            ext.xp = c.take().map(XpEth::parse);
+        }
+        if h.contains(HeaderSet::XP_FEEDBACK) {
+            ext.xp_feedback = c.take().map(XpFeedback::parse);
+        }
         if h.contains(HeaderSet::DETH) {
             ext.deth = c.take().map(Deth::parse);
         }
@@ -274,6 +288,9 @@ impl ExtHeaders {
         }
         if h.contains(HeaderSet::RETH) {
             ext.reth = c.take().map(Reth::parse);
+        }
+        if h.contains(HeaderSet::XP_TIME) {
+            ext.xp_time = c.take().map(|b| u32::from_be_bytes(*b));
         }
         if h.contains(HeaderSet::ATOMIC) {
             ext.atomic = c.take().map(AtomicEth::parse);
@@ -299,6 +316,9 @@ impl ExtHeaders {
             (self.sr.is_some(), HeaderSet::SR),
             #[cfg(feature = "timed")]
             (self.timed.is_some(), HeaderSet::TIMED),
+            (self.xp.is_some(), HeaderSet::XP),
+            (self.xp_feedback.is_some(), HeaderSet::XP_FEEDBACK),
+            (self.xp_time.is_some(), HeaderSet::XP_TIME),
             (self.deth.is_some(), HeaderSet::DETH),
             (self.xrceth.is_some(), HeaderSet::XRCETH),
             (self.feth.is_some(), HeaderSet::FETH),
@@ -324,6 +344,12 @@ impl ExtHeaders {
         if let Some(h) = &self.timed {
             h.emit(slots.take()?);
         }
+        if let Some(h) = &self.xp {
+            h.emit(slots.take()?);
+        }
+        if let Some(h) = &self.xp_feedback {
+            h.emit(slots.take()?);
+        }
         if let Some(h) = &self.deth {
             h.emit(slots.take()?);
         }
@@ -335,6 +361,9 @@ impl ExtHeaders {
         }
         if let Some(h) = &self.reth {
             h.emit(slots.take()?);
+        }
+        if let Some(v) = self.xp_time {
+            *slots.take()? = v.to_be_bytes();
         }
         if let Some(h) = &self.atomic {
             h.emit(slots.take()?);
@@ -371,6 +400,12 @@ impl fmt::Display for ExtHeaders {
         if let Some(h) = self.timed {
             part(f, format_args!("{h}"))?;
         }
+        if let Some(h) = self.xp {
+            part(f, format_args!("{h}"))?;
+        }
+        if let Some(h) = self.xp_feedback {
+            part(f, format_args!("{h}"))?;
+        }
         if let Some(h) = self.deth {
             part(f, format_args!("qkey {:#010x} src qp {}", h.qkey, h.src_qp))?;
         }
@@ -382,6 +417,9 @@ impl fmt::Display for ExtHeaders {
         }
         if let Some(h) = self.reth {
             part(f, format_args!("va {:#x} rkey {:#010x} dma len {}", h.va, h.rkey, h.len))?;
+        }
+        if let Some(v) = self.xp_time {
+            part(f, format_args!("{v} us left"))?;
         }
         if let Some(h) = self.atomic {
             part(

@@ -252,7 +252,7 @@ fn length(mtu: PathMtu, how: u8, any: [u8; 4]) -> u32 {
 fn cut(mtu: PathMtu, head: &[u8; 8]) {
     use MessageKind::*;
     use opcode::Service::*;
-    let service = [Rc, Uc, Rd, Ud, Cnp, Xrc, Vendor, Sr][usize::from(head[1]) % 8];
+    let service = [Rc, Uc, Rd, Ud, Cnp, Xrc, Xp, Sr][usize::from(head[1]) % 8];
     let kind = [Send, SendImm, SendInv, Write, WriteImm, ReadResponse][usize::from(head[2]) % 6];
     let len = length(mtu, head[3], [head[4], head[5], head[6], head[7]]);
     let psn = Psn::new(u32::from_be_bytes([0, head[5], head[6], head[7]]));

@@ -39,6 +39,7 @@ pub mod timed;
 pub mod transit;
 mod tx;
 pub mod udp;
+pub mod xp;
 
 pub use aeth::Aeth;
 pub use error::{Error, NotRoce};

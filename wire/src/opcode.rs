@@ -26,8 +26,8 @@ pub enum Service {
     /// The example of docs/adding-a-transport.md: 0x40 … 0x5f, in place of reliable datagrams.
     #[cfg(feature = "timed")]
     Timed,
-    /// Vendors' range: 0xe0 … 0xff.
-    Vendor,
+    /// softnic's XP: 0xe0 … 0xff, each packet one that can be placed by itself.
+    Xp,
 }
 
 /// What a packet does: its lower five bits, the same for every service.
@@ -46,6 +46,7 @@ pub enum Kind {
     AtomicWrite,
     CongestionNotification,
     Repair,
+    Feedback,
     Unknown,
 }
 
@@ -97,6 +98,12 @@ impl HeaderSet {
     /// Timed extended transport header.
     #[cfg(feature = "timed")]
     pub const TIMED: HeaderSet = HeaderSet(1 << 10);
+    /// XP extended transport header.
+    pub const XP: HeaderSet = HeaderSet(1 << 11);
+    /// The time that is left to an XP READ.
+    pub const XP_TIME: HeaderSet = HeaderSet(1 << 12);
+    /// The body of XP feedback.
+    pub const XP_FEEDBACK: HeaderSet = HeaderSet(1 << 13);
 
     /// Whether all of `other` is in `self`.
     #[inline]
@@ -113,7 +120,7 @@ impl HeaderSet {
     /// Bytes that the headers of the set take.
     pub const fn len(self) -> usize {
         let mut n = 0;
-        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8, 8];
+        let lens = [8, 4, 4, 16, 28, 4, 8, 4, 4, 8, 8, 16, 4, 20];
         let mut i = 0;
         while i < lens.len() {
             if self.0 & (1 << i) != 0 {
@@ -190,7 +197,8 @@ const fn row(op: u8) -> Row {
         Service::Sr => op & 0x1f <= 0x17,
         #[cfg(feature = "timed")]
         Service::Timed => op & 0x1f <= 0x0b,
-        Service::Cnp | Service::Rd | Service::Vendor => false,
+        Service::Xp => matches!(op & 0x1f, 0x04 | 0x05 | 0x0a | 0x0b | 0x0c | 0x10 | 0x11),
+        Service::Cnp | Service::Rd => false,
     };
     let (kind, position, h) = match service(op) {
         Service::Cnp if op == 0x81 => (K::CongestionNotification, P::Only, H::NONE),
@@ -203,6 +211,12 @@ const fn row(op: u8) -> Row {
         Service::Sr => (kind, position, of_selective_repeat(kind, h)),
         #[cfg(feature = "timed")]
         Service::Timed => (kind, position, h.with(H::TIMED)),
+        Service::Xp => match kind {
+            K::Acknowledge => (K::Feedback, position, H::XP_FEEDBACK),
+            K::ReadRequest => (kind, position, h.with(H::XP).with(H::XP_TIME)),
+            K::ReadResponse => (kind, position, H::XP),
+            _ => (kind, position, h.with(H::XP)),
+        },
         _ => (kind, position, h),
     };
     Row { headers: h, len: h.len() as u8, kind, position }
@@ -235,7 +249,7 @@ const fn service(op: u8) -> Service {
         4 => Service::Cnp,
         5 => Service::Xrc,
         6 => Service::Sr,
-        _ => Service::Vendor,
+        _ => Service::Xp,
     }
 }
 
@@ -260,6 +274,8 @@ impl Opcode {
     pub const RC_FETCH_ADD: Opcode = Opcode(0x14);
     /// The acknowledgement of Selective Repeat.
     pub const SR_ACKNOWLEDGE: Opcode = Opcode(0xd1);
+    /// Feedback of XP.
+    pub const XP_FEEDBACK: Opcode = Opcode(0xf1);
     /// What LoWAR adds to RC: a Repair Header follows the BTH ([`crate::lowar`]), which counts as payload here.
     pub const LOWAR: Opcode = Opcode(0x1f);
     /// A UD SEND.
@@ -318,7 +334,8 @@ impl Opcode {
     /// Whether a requester sends it.
     #[inline]
     pub fn is_request(self) -> bool {
-        !self.is_response() && !matches!(self.kind(), Kind::Unknown | Kind::CongestionNotification | Kind::Repair)
+        use Kind::{CongestionNotification, Feedback, Repair, Unknown};
+        !self.is_response() && !matches!(self.kind(), Unknown | CongestionNotification | Repair | Feedback)
     }
 
     /// Whether the packet is the first of its message (or the only one).
@@ -348,6 +365,13 @@ impl Opcode {
         }
         Some(match self.0 & 0x1f {
             _ if self == Opcode::CNP => "CNP",
+            // Every packet of XP stands for itself: it is neither the first nor the only one.
+            0x04 if self.service() == Service::Xp => "SEND",
+            0x05 if self.service() == Service::Xp => "SEND_WITH_IMMEDIATE",
+            0x0a if self.service() == Service::Xp => "RDMA_WRITE",
+            0x0b if self.service() == Service::Xp => "RDMA_WRITE_WITH_IMMEDIATE",
+            0x10 if self.service() == Service::Xp => "RDMA_READ_RESPONSE",
+            0x11 if self.service() == Service::Xp => "FEEDBACK",
             0x00 => "SEND_FIRST",
             0x01 => "SEND_MIDDLE",
             0x02 => "SEND_LAST",
@@ -403,7 +427,8 @@ impl fmt::Display for Opcode {
             Service::Sr => f.write_str("SR_")?,
             #[cfg(feature = "timed")]
             Service::Timed => f.write_str("TIMED_")?,
-            Service::Rd | Service::Cnp | Service::Vendor => {}
+            Service::Xp => f.write_str("XP_")?,
+            Service::Rd | Service::Cnp => {}
         }
         f.write_str(name)
     }
@@ -430,6 +455,7 @@ mod tests {
         assert_eq!(Opcode(0xdc).to_string(), "UNKNOWN_0xdc");
         assert_eq!(Opcode(0x2c).to_string(), "UNKNOWN_0x2c"); // UC has no READ
         assert_eq!(Opcode(0x44).to_string(), "UNKNOWN_0x44");
+        assert_eq!((Opcode(0xe4).to_string(), Opcode(0xf1).to_string()), ("XP_SEND".into(), "XP_FEEDBACK".into()));
         assert_eq!(Opcode(0xff).to_string(), "UNKNOWN_0xff");
     }
 
@@ -437,8 +463,8 @@ mod tests {
     fn every_known_opcode_has_a_name_and_the_count_is_right() {
         let known: Vec<_> = (0..=255).map(Opcode).filter(|o| o.is_known()).collect();
         assert!(known.iter().all(|o| !o.to_string().starts_with("UNKNOWN")));
-        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP, 23 of SR, LoWAR's.
-        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1 + 23 + 1);
+        // RC 21 + 2 invalidating + FLUSH + ATOMIC WRITE, as many of XRC, 12 of UC, 2 of UD, the CNP, 23 of SR, LoWAR's, 7 of XP.
+        assert_eq!(known.len(), 25 + 25 + 12 + 2 + 1 + 23 + 1 + 7);
     }
 
     #[test]
@@ -460,6 +486,8 @@ mod tests {
         assert_eq!((len(0xc1), len(0xc7), len(0xc9), len(0xcc), len(0xce)), (8, 16, 28, 16, 8));
         assert_eq!((len(0xd1), len(0xd2), len(0xd3), len(0xd7)), (12, 16, 28, 12));
         assert_eq!((len(0x65), len(0xaa), len(0xb1), len(0x1c)), (12, 20, 4, 20));
-        assert_eq!((len(0x81), len(0xe4)), (0, 0));
+        assert_eq!((len(0x81), len(0xf5)), (0, 0));
+        // Of XP: SEND, WRITE with immediate, READ request and response, feedback.
+        assert_eq!((len(0xe4), len(0xeb), len(0xec), len(0xf0), len(0xf1)), (16, 36, 36, 16, 20));
     }
 }

@@ -173,7 +173,8 @@ pub const fn opcode_of(service: Service, kind: MessageKind, position: Position) 
         Service::Sr => 0xc0,
         #[cfg(feature = "timed")]
         Service::Timed => 0x40,
-        Service::Rd | Service::Cnp | Service::Vendor => return None,
+        // Packets of XP have no position.
+        Service::Rd | Service::Cnp | Service::Xp => return None,
     };
     let low = match (kind, position) {
         (M::Send | M::SendImm | M::SendInv, P::First) => 0x00,

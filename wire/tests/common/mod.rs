@@ -7,6 +7,7 @@ use softnic_wire::ethernet::{VlanTag, ethertype};
 use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::opcode::HeaderSet;
 use softnic_wire::sr::SrEth;
+use softnic_wire::xp::{XpEth, XpFeedback};
 use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
 /// A queue pair's path and one packet on it.
@@ -113,13 +114,26 @@ prop_compose! {
 }
 
 prop_compose! {
+    pub(crate) fn any_xp()(flags: u8, wqe_seq in 0u32..1 << 24, offset: u32, len: u32, stride: u16, receive: u16) -> XpEth {
+        XpEth { flags, wqe_seq, offset, len, stride, receive }
+    }
+}
+
+prop_compose! {
+    pub(crate) fn any_feedback()(held: u32, marks: u32, bytes: u64, credit: u32) -> XpFeedback {
+        XpFeedback { held, marks, bytes, credit }
+    }
+}
+
+prop_compose! {
     /// Every header at once; [`only`] leaves those that an opcode has.
     pub(crate) fn all_headers()(
         deth in any_deth(), srq in 0u32..1 << 24, feth in any_feth(), reth in any_reth(), atomic in any_atomic(),
-        aeth in any_aeth(), (atomic_ack, imm, ieth) in any::<(u64, u32, u32)>(), sr in any_sr(),
+        aeth in any_aeth(), (atomic_ack, imm, ieth, time) in any::<(u64, u32, u32, u32)>(), sr in any_sr(), xp in any_xp(),
+        feedback in any_feedback(),
     ) -> ExtHeaders {
         ExtHeaders {
-            sr: Some(sr), deth: Some(deth), xrceth: Some(XrcEth { srq }), feth: Some(feth), reth: Some(reth), atomic: Some(atomic),
+            sr: Some(sr), xp: Some(xp), xp_feedback: Some(feedback), xp_time: Some(time), deth: Some(deth), xrceth: Some(XrcEth { srq }), feth: Some(feth), reth: Some(reth), atomic: Some(atomic),
             aeth: Some(aeth), atomic_ack: Some(atomic_ack), imm: Some(imm), ieth: Some(ieth),
         }
     }
@@ -130,6 +144,9 @@ pub(crate) fn only(opcode: Opcode, all: &ExtHeaders) -> ExtHeaders {
     let has = |h| opcode.headers().contains(h);
     ExtHeaders {
         sr: all.sr.filter(|_| has(HeaderSet::SR)),
+        xp: all.xp.filter(|_| has(HeaderSet::XP)),
+        xp_feedback: all.xp_feedback.filter(|_| has(HeaderSet::XP_FEEDBACK)),
+        xp_time: all.xp_time.filter(|_| has(HeaderSet::XP_TIME)),
         deth: all.deth.filter(|_| has(HeaderSet::DETH)),
         xrceth: all.xrceth.filter(|_| has(HeaderSet::XRCETH)),
         feth: all.feth.filter(|_| has(HeaderSet::FETH)),
