@@ -41,7 +41,7 @@ impl End {
         let op = SendOp::Write { remote_addr: peer.mr.addr(), rkey: peer.mr.rkey() };
         let sges = [self.mr.sge(0, LEN)];
         let (data, flags) = (Data::Gather(&sges), SendFlags::default());
-        self.qp.post_send(&SendWr { wr_id: 1, op, data, flags, deadline: None, to: None }).unwrap();
+        self.qp.post_send(&SendWr { wr_id: 1, op, data, flags, best_effort: None, to: None }).unwrap();
     }
 }
 

@@ -186,7 +186,7 @@ impl Pair {
                     op: SendOp::Write { remote_addr: self.b.buffer.addr() + offset, rkey: self.b.key },
                     data: Data::Gather(&sge),
                     flags: SendFlags { signaled: true, ..SendFlags::default() },
-                    deadline: None,
+                    best_effort: None,
                     to: None,
                 };
                 self.a.nic.write_send(qpn, &wr).expect("room in the queue");

@@ -178,7 +178,7 @@ mod tests {
         let mut cq = Cq::new(1);
         cq.arm(Notify::Solicited).unwrap();
         let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
-        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Superseded), ..whole };
+        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Preempted), ..whole };
         assert_eq!(cq.push(partial), Ok(false));
         assert_eq!(cq.poll(), Ok(Some(partial)));
     }

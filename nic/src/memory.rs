@@ -13,7 +13,7 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use softnic_transports::memory::AtomicOp;
+use softnic_transports::memory::{AtomicOp, Runs};
 use softnic_wire::icrc::Icrc;
 
 /// Memory of a program, at an address that the NIC knows it by.
@@ -146,6 +146,26 @@ impl Buffer {
         unsafe { placing::place(to, bytes) }
     }
 
+    /// Copies out runs of bytes, the first at `offset`, one behind the other.
+    pub(crate) fn read_runs(&self, offset: usize, runs: Runs, out: &mut [u8]) {
+        let from = self.raw(offset, runs.span() as usize);
+        let (run, step) = (runs.run as usize, runs.step as usize);
+        for (k, part) in out.chunks_exact_mut(run.max(1)).take(runs.count as usize).enumerate() {
+            // SAFETY: as in `read_at`; the run is inside the span that was checked.
+            unsafe { copy_run(from.wrapping_add(k * step), part.as_mut_ptr(), run) }
+        }
+    }
+
+    /// Places bytes in runs, the first at `offset`. Runs are short, and nobody polls for one: any order will do.
+    pub(crate) fn place_runs(&self, offset: usize, runs: Runs, bytes: &[u8]) {
+        let to = self.raw(offset, runs.span() as usize);
+        let (run, step) = (runs.run as usize, runs.step as usize);
+        for (k, part) in bytes.chunks_exact(run.max(1)).take(runs.count as usize).enumerate() {
+            // SAFETY: as in `write_at`; the run is inside the span that was checked.
+            unsafe { copy_run(part.as_ptr(), to.wrapping_add(k * step), run) }
+        }
+    }
+
     /// Changes the eight bytes at `offset` in one step; `None` where they are not aligned.
     pub(crate) fn atomic(&self, offset: usize, op: AtomicOp) -> Option<u64> {
         let word = self.raw(offset, 8).cast::<u64>();
@@ -161,6 +181,25 @@ impl Buffer {
                 word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|found| found)
             }
         })
+    }
+}
+
+/// Copies a run: of the lengths that are likely, without a call.
+///
+/// # Safety
+/// Both are valid for `len` bytes, and do not overlap.
+#[inline(always)]
+unsafe fn copy_run(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as our caller promises; a copy of constant length is one load and one store.
+    unsafe {
+        match len {
+            2 => std::ptr::copy_nonoverlapping(from, to, 2),
+            4 => std::ptr::copy_nonoverlapping(from, to, 4),
+            8 => std::ptr::copy_nonoverlapping(from, to, 8),
+            16 => std::ptr::copy_nonoverlapping(from, to, 16),
+            32 => std::ptr::copy_nonoverlapping(from, to, 32),
+            _ => std::ptr::copy_nonoverlapping(from, to, len),
+        }
     }
 }
 

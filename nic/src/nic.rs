@@ -16,7 +16,7 @@ pub(crate) use negotiation::mad_in;
 pub use negotiation::negotiated_qp;
 pub use objects::ObjectError;
 pub use queue_pairs::{MAX_INLINE, MAX_SGE, MAX_WR, next_key};
-use softnic_transports::memory::{AccessError, AtomicOp, Bind, Memory, PdId, Region};
+use softnic_transports::memory::{AccessError, AtomicOp, Bind, Memory, PdId, Region, Runs};
 use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::shim::ShimPools;
@@ -106,6 +106,16 @@ impl Memory for Shared {
     #[inline]
     fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError> {
         self.regions.write(region, bytes)
+    }
+
+    #[inline]
+    fn read_runs(&self, region: Region, runs: Runs, out: &mut [u8]) -> Result<(), AccessError> {
+        self.regions.read_runs(region, runs, out)
+    }
+
+    #[inline]
+    fn write_runs(&self, region: Region, runs: Runs, bytes: &[u8]) -> Result<(), AccessError> {
+        self.regions.write_runs(region, runs, bytes)
     }
 
     fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError> {

@@ -4,7 +4,7 @@ mod windows;
 
 use std::sync::Arc;
 
-use softnic_transports::memory::{Access, AccessError, AtomicOp, PdId, Region};
+use softnic_transports::memory::{Access, AccessError, AtomicOp, PdId, Region, Runs};
 use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Qpn;
 use softnic_wire::icrc::Icrc;
@@ -317,6 +317,25 @@ impl Regions {
         let (r, offset) = self.translate(region, bytes.len() as u64)?;
         if let Backing::Buffer(b) = &r.backing {
             b.place(offset as usize, bytes);
+        }
+        Ok(())
+    }
+
+    /// Runs of memory, one behind the other; `out` has room for all of them.
+    pub(crate) fn read_runs(&self, region: Region, runs: Runs, out: &mut [u8]) -> Result<(), AccessError> {
+        let (r, offset) = self.translate(region, runs.span())?;
+        match &r.backing {
+            Backing::Buffer(b) => b.read_runs(offset as usize, runs, out),
+            Backing::Null => out.fill(0),
+        }
+        Ok(())
+    }
+
+    /// Bytes into runs of memory.
+    pub(crate) fn write_runs(&self, region: Region, runs: Runs, bytes: &[u8]) -> Result<(), AccessError> {
+        let (r, offset) = self.translate(region, runs.span())?;
+        if let Backing::Buffer(b) = &r.backing {
+            b.place_runs(offset as usize, runs, bytes);
         }
         Ok(())
     }

@@ -224,7 +224,7 @@ impl Fuzz {
     fn post(&mut self) {
         let (id, at) = (self.next_id, RECEIVES.start + self.below(60_000) as usize);
         let sges = [self.w.sge(B, at, self.next_id as usize % 700)];
-        if self.w.post_recv(B, &RecvWr { wr_id: id, sges: &sges, deadline: None }).is_ok() {
+        if self.w.post_recv(B, &RecvWr { wr_id: id, sges: &sges, best_effort: None }).is_ok() {
             self.posted[1].push(id);
         }
         let op = if self.chance(50) { SendOp::Send } else { self.w.write_to(A, 0) };

@@ -161,7 +161,7 @@ fn a_receive_whose_key_is_bad_is_the_receivers_own_error() {
     each_psn(Options::default(), |mut w| {
         let good = w.sge(B, 0, 10);
         let bad = [good, Sge { lkey: good.lkey ^ 1, ..good }];
-        w.post_recv(B, &RecvWr { wr_id: 60, sges: &bad, deadline: None }).unwrap();
+        w.post_recv(B, &RecvWr { wr_id: 60, sges: &bad, best_effort: None }).unwrap();
         w.recv(B, 61, 0, 100);
         w.send(A, 1, SendOp::Send, 0, 20);
         w.run();
@@ -179,7 +179,7 @@ fn a_receive_into_memory_without_local_write_is_the_receivers_own_error() {
     let buffer = Buffer::new(0x90_0000, 4096);
     let lkey = b.nic.reg_mr(b.pd, &buffer, Access::NONE).unwrap();
     let sges = [Sge { addr: 0x90_0000, len: 100, lkey }];
-    w.post_recv(B, &RecvWr { wr_id: 60, sges: &sges, deadline: None }).unwrap();
+    w.post_recv(B, &RecvWr { wr_id: 60, sges: &sges, best_effort: None }).unwrap();
     w.send(A, 1, SendOp::Send, 0, 20);
     w.run();
     assert_eq!((w.received_status(B), w.sent_status(A)), (vec![(60, LocProtErr)], vec![(1, RemOpErr)]));
@@ -394,7 +394,7 @@ fn queues_hold_what_they_were_made_for() {
     for id in 0..3 {
         w.recv(A, id, 0, 1);
     }
-    assert_eq!(w.post_recv(A, &RecvWr { wr_id: 3, sges: &[], deadline: None }), Err(PostError::QueueFull));
+    assert_eq!(w.post_recv(A, &RecvWr { wr_id: 3, sges: &[], best_effort: None }), Err(PostError::QueueFull));
     for id in 0..5 {
         w.send(A, id, SendOp::Send, 0, 1);
     }

@@ -37,6 +37,7 @@ mod uc;
 mod ud;
 mod victims;
 mod windows;
+mod xp;
 
 /// A file that is not named above would be left out, and nobody would notice.
 #[test]

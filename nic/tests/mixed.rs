@@ -113,7 +113,7 @@ impl Mixed {
     fn receive(&mut self) {
         let sges = [self.w.sge(B, INTO, 700)];
         let id = self.next_id;
-        if self.w.post_recv(B, &RecvWr { wr_id: id, sges: &sges, deadline: None }).is_ok() {
+        if self.w.post_recv(B, &RecvWr { wr_id: id, sges: &sges, best_effort: None }).is_ok() {
             self.receives.push_back(id);
             self.next_id += 1;
         }

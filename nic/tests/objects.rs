@@ -176,7 +176,7 @@ fn a_null_region_reads_as_zeros_and_forgets() {
     w.post(A, &wr(1, op, Data::Gather(&sges))).unwrap();
     w.send(A, 2, SendOp::Write { remote_addr: 0xffff_0000_0000, rkey: null }, 0, 300);
     let into_null = [Sge { addr: 1, len: 100, lkey: null }, w.sge(B, 1000, 200)];
-    w.post_recv(B, &RecvWr { wr_id: 5, sges: &into_null, deadline: None }).unwrap();
+    w.post_recv(B, &RecvWr { wr_id: 5, sges: &into_null, best_effort: None }).unwrap();
     w.fill(A, 5000, &pattern(6, 300));
     w.send(A, 3, SendOp::Send, 5000, 300);
     w.run();

@@ -3,7 +3,7 @@
 use crate::common::*;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Event, PostError, RecvRules, RecvWr, SendOp, Sge, SrqId, Status, WcOpcode};
+use softnic_nic::transports::{BestEffort, Event, PostError, RecvRules, RecvWr, SendOp, Sge, SrqId, Status, WcOpcode};
 use softnic_nic::{ObjectError, QpInit, QpKind};
 use softnic_wire::Qpn;
 
@@ -196,9 +196,10 @@ fn receives_are_posted_to_the_shared_queue_alone() {
     let mut w = World::new(shared(QpKind::Rc));
     let (qpn, id) = (w.hosts[B].qpn, srq(&w));
     let sges = [w.sge(B, 0, 10)];
-    let wr = RecvWr { wr_id: 1, sges: &sges, deadline: None };
+    let wr = RecvWr { wr_id: 1, sges: &sges, best_effort: None };
     assert_eq!(w.hosts[B].nic.post_recv(qpn, &wr), Err(PostError::NoSuchOperation));
-    let late = RecvWr { deadline: Some(w.now), ..wr };
+    let work = BestEffort::until(w.now);
+    let late = RecvWr { best_effort: Some(&work), ..wr };
     assert_eq!(w.hosts[B].nic.post_srq_recv(id, &late), Err(PostError::NoDeadlines));
     assert_eq!(w.hosts[B].nic.post_srq_recv(SrqId(9), &wr), Err(PostError::State));
     let pd = w.hosts[B].pd;
@@ -223,7 +224,8 @@ fn a_shared_queue_with_deadlines_is_for_queue_pairs_that_keep_them() {
     }
     // What was refused left no trace: the number of QP1 is free.
     w.hosts[B].nic.create_qp(&QpInit::new(QpKind::Gsi, pd, send_cq, recv_cq, caps)).unwrap();
-    let wr = RecvWr { wr_id: 1, sges: &[], deadline: Some(w.now) };
+    let work = BestEffort::until(w.now);
+    let wr = RecvWr { wr_id: 1, sges: &[], best_effort: Some(&work) };
     assert_eq!(w.hosts[B].nic.post_srq_recv(srq, &wr), Ok(()));
 }
 
@@ -281,7 +283,7 @@ fn receives_are_of_the_shared_queues_domain_whatever_the_queue_pairs_is() {
             nic.reg_mr(other, buffer, LOCAL | Access::REMOTE_WRITE).unwrap()
         };
         let sges = [Sge { lkey: key, ..w.sge(B, 0, 100) }];
-        w.post_recv(B, &RecvWr { wr_id: 1, sges: &sges, deadline: None }).unwrap();
+        w.post_recv(B, &RecvWr { wr_id: 1, sges: &sges, best_effort: None }).unwrap();
         w.send_on(A, a, 2, SendOp::Send, 0, 50);
         w.run();
         assert_eq!(w.all_received(B), [(b, 1, Status::LocProtErr)], "{kind:?}");
@@ -367,7 +369,7 @@ fn a_ring_of_shared_receives_goes_round_in_order() {
     let mut posted = 0;
     for n in 0..50u64 {
         let sges = [w.sge(B, 0, 100)];
-        while w.post_recv(B, &RecvWr { wr_id: posted, sges: &sges, deadline: None }).is_ok() {
+        while w.post_recv(B, &RecvWr { wr_id: posted, sges: &sges, best_effort: None }).is_ok() {
             posted += 1;
         }
         let qpn = if n % 3 == 0 { w.hosts[A].qpn } else { pair[0] };

@@ -303,7 +303,7 @@ fn what_may_be_posted_in_each_state() {
     for state in STATES.into_iter().filter(|&s| s != SendQueueError) {
         let mut w = world_in(state);
         let send = w.post(A, &wr(1, SendOp::Send, Data::Inline(b"x")));
-        let recv = w.post_recv(A, &RecvWr { wr_id: 2, sges: &[], deadline: None });
+        let recv = w.post_recv(A, &RecvWr { wr_id: 2, sges: &[], best_effort: None });
         let send_ok = matches!(state, ReadyToSend | SendQueueDrain | Error);
         assert_eq!(send, if send_ok { Ok(()) } else { Err(PostError::State) }, "{state:?}");
         assert_eq!(recv, if state == Reset { Err(PostError::State) } else { Ok(()) }, "{state:?}");

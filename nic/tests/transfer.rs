@@ -4,7 +4,7 @@ use crate::common::*;
 use softnic_nic::Nic;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::{Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
+use softnic_nic::transports::{BestEffort, Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::opcode::Service;
 use softnic_wire::segment::{MessageKind, Segmentation};
 use softnic_wire::{Layout, MacAddr, Node, PathMtu, Psn, RoceHeaders, TxFrame};
@@ -43,6 +43,7 @@ fn assert_completed(w: &mut World, kind: MessageKind, len: usize, why: &str) {
         over_ipv6: false,
         qpn: w.hosts[A].qpn,
         solicited: false,
+        message_len: 0,
         partial: None,
     };
     assert_eq!(w.sent(A), [ok], "{why}");
@@ -124,7 +125,7 @@ fn sixteen_and_thirty_two_elements_are_gathered_and_scattered() {
                 places.push((at, len));
                 at += len + 13;
             }
-            w.post_recv(B, &RecvWr { wr_id: 8, sges: &scatter, deadline: None }).unwrap();
+            w.post_recv(B, &RecvWr { wr_id: 8, sges: &scatter, best_effort: None }).unwrap();
             let op = if send { SendOp::Send } else { w.write_to(B, AT) };
             w.post(A, &wr(7, op, Data::Gather(&gather))).unwrap();
             w.run();
@@ -149,12 +150,13 @@ fn more_elements_or_inline_data_than_the_queue_pair_was_made_for_are_refused() {
     let mut w = World::new(Options::default());
     let sges = vec![w.sge(A, 0, 1); 33];
     assert_eq!(w.post(A, &wr(1, SendOp::Send, Data::Gather(&sges))), Err(PostError::TooManySges));
-    let refused = w.post_recv(A, &RecvWr { wr_id: 1, sges: &sges, deadline: None });
+    let refused = w.post_recv(A, &RecvWr { wr_id: 1, sges: &sges, best_effort: None });
     assert_eq!(refused, Err(PostError::TooManySges));
     assert_eq!(w.post(A, &wr(1, SendOp::Send, Data::Inline(&[0; 257]))), Err(PostError::InlineTooLong));
     let huge = [Sge { addr: 0, len: 1 << 31, lkey: 1 }, Sge { addr: 0, len: 1, lkey: 1 }];
     assert_eq!(w.post(A, &wr(1, SendOp::Send, Data::Gather(&huge))), Err(PostError::MessageTooLong));
-    let late = SendWr { deadline: Some(w.now), ..wr(1, SendOp::Send, Data::Inline(&[])) };
+    let work = BestEffort::until(w.now);
+    let late = SendWr { best_effort: Some(&work), ..wr(1, SendOp::Send, Data::Inline(&[])) };
     assert_eq!(w.post(A, &late), Err(PostError::NoDeadlines));
     assert!(w.shown(A).is_empty() && w.sent(A).is_empty(), "what was refused leaves no trace");
 }

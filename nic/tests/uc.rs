@@ -5,7 +5,7 @@ use softnic_nic::Nic;
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, QpState};
-use softnic_nic::transports::{Data, Datagram, PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
+use softnic_nic::transports::{BestEffort, Data, Datagram, PostError, SendFlags, SendOp, SendWr, Status, WcOpcode};
 use softnic_wire::ext::Reth;
 use softnic_wire::{ExtHeaders, Node, PathMtu};
 
@@ -308,8 +308,8 @@ fn what_needs_an_answer_is_refused_when_it_is_posted() {
     }
     let to = Some(Datagram { ah: softnic_nic::transports::AhId(0), dest_qp: w.hosts[B].qpn, qkey: 1 });
     assert_eq!(w.post(A, &SendWr { to, ..wr(1, SendOp::Send, data) }), Err(PostError::Address));
-    let deadline = Some(w.now);
-    assert_eq!(w.post(A, &SendWr { deadline, ..wr(1, SendOp::Send, data) }), Err(PostError::NoDeadlines));
+    let work = BestEffort::until(w.now);
+    assert_eq!(w.post(A, &SendWr { best_effort: Some(&work), ..wr(1, SendOp::Send, data) }), Err(PostError::NoDeadlines));
     assert!(w.shown(A).is_empty());
 }
 

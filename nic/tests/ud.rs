@@ -81,7 +81,7 @@ fn the_header_and_the_message_are_scattered_as_one() {
     let to = w.datagram(A, B);
     w.fill(A, 0, &pattern(5, 60));
     let sges = [w.sge(B, 0, 30), w.sge(B, 1000, 30), w.sge(B, 2000, 100)];
-    w.post_recv(B, &softnic_nic::transports::RecvWr { wr_id: 9, sges: &sges, deadline: None }).unwrap();
+    w.post_recv(B, &softnic_nic::transports::RecvWr { wr_id: 9, sges: &sges, best_effort: None }).unwrap();
     w.send_to(A, 1, SendOp::Send, to, 0, 60);
     carry(&mut w);
     assert_eq!(w.received(B)[0].byte_len, 100);
@@ -216,7 +216,7 @@ fn the_ports_mtu_bounds_what_is_sent_and_what_is_taken() {
     }
     let key = small.reg_mr(pd, &w.hosts[B].buffer, LOCAL).unwrap();
     let sges = [softnic_nic::transports::Sge { lkey: key, ..w.sge(B, 0, 5000) }];
-    small.post_recv(qpn, &softnic_nic::transports::RecvWr { wr_id: 9, sges: &sges, deadline: None }).unwrap();
+    small.post_recv(qpn, &softnic_nic::transports::RecvWr { wr_id: 9, sges: &sges, best_effort: None }).unwrap();
     let to = Datagram { dest_qp: qpn, ..w.datagram(A, B) };
     for (len, taken) in [(1025, false), (1024, true)] {
         w.send_to(A, 1, SendOp::Send, to, 0, len);

@@ -337,7 +337,7 @@ fn a_window_is_no_local_key() {
         assert_eq!(w.sent_status(B), [(1, Status::LocProtErr)], "{kind:?}: to send from");
         let (mut w, lkey) = bound(kind, |_| {});
         let sges = [Sge { lkey, ..sge }];
-        let receive = RecvWr { wr_id: 9, sges: &sges, deadline: None };
+        let receive = RecvWr { wr_id: 9, sges: &sges, best_effort: None };
         w.post_recv(B, &receive).unwrap();
         w.send(A, 1, SendOp::Send, 0, 10);
         w.run();

@@ -185,7 +185,7 @@ impl Rig {
         let rkey = next_key(window);
         let op = SendOp::BindWindow(Bind { window, rkey, lkey, addr, len, access, zero_based: false });
         let wr =
-            SendWr { wr_id: 0, op, data: Data::Gather(&[]), flags: SendFlags::default(), deadline: None, to: None };
+            SendWr { wr_id: 0, op, data: Data::Gather(&[]), flags: SendFlags::default(), best_effort: None, to: None };
         self.nic.post_send(self.now, self.qpn, &wr).ok()?;
         // A local operation is carried out when the queue pair is asked for frames.
         self.poll();
@@ -195,7 +195,7 @@ impl Rig {
     /// Posts a receive for `len` bytes.
     pub(crate) fn post_receive(&mut self, len: u32) {
         let sges = [Sge { addr: 0, len, lkey: self.nowhere }];
-        let _ = self.nic.post_recv(self.qpn, &RecvWr { wr_id: 0, sges: &sges, deadline: None });
+        let _ = self.nic.post_recv(self.qpn, &RecvWr { wr_id: 0, sges: &sges, best_effort: None });
     }
 
     /// Posts a send work request; `source` is where its bytes are, `None` for those that come from the peer.
@@ -210,7 +210,7 @@ impl Rig {
         let (addr, lkey) = source.unwrap_or((0, self.nowhere));
         let sges = [Sge { addr, len, lkey }];
         let flags = SendFlags { signaled: false, solicited, fence: false };
-        let wr = SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, deadline: None, to };
+        let wr = SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, best_effort: None, to };
         self.nic.post_send(self.now, self.qpn, &wr).is_ok()
     }
 

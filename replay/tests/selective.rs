@@ -79,7 +79,7 @@ impl<'a> World<'a> {
     fn receive(&mut self, host: usize, n: usize) {
         let sges = [Sge { addr: 0x10_8000, len: 4096, lkey: self.keys[host] }];
         for _ in 0..n {
-            let wr = RecvWr { wr_id: 0, sges: &sges, deadline: None };
+            let wr = RecvWr { wr_id: 0, sges: &sges, best_effort: None };
             self.pair.sim.nic(host).post_recv(self.qpns[host], &wr).unwrap();
         }
     }
@@ -87,7 +87,7 @@ impl<'a> World<'a> {
     fn send(&mut self, host: usize, op: SendOp, len: u32) {
         let sges = [Sge { addr: 0x10_0000, len, lkey: self.keys[host] }];
         let flags = SendFlags { signaled: true, ..SendFlags::default() };
-        let wr = SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+        let wr = SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
         let (now, qpn) = (self.pair.sim.now().instant(), self.qpns[host]);
         self.pair.sim.nic(host).post_send(now, qpn, &wr).unwrap();
         self.pair.sim.touch(host);

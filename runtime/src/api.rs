@@ -39,7 +39,7 @@
 //! let sges = [from.sge(0, 1 << 16)];
 //! let op = SendOp::Write { remote_addr: to.addr(), rkey: to.rkey() };
 //! let (data, flags) = (Data::Gather(&sges), SendFlags::default());
-//! qp_a.post_send(&SendWr { wr_id: 7, op, data, flags, deadline: None, to: None })?;
+//! qp_a.post_send(&SendWr { wr_id: 7, op, data, flags, best_effort: None, to: None })?;
 //!
 //! let done = loop {
 //!     match cq_a.poll_one()? {
@@ -101,7 +101,7 @@ pub use softnic_trace::{Level as LogLevel, LevelError as LogLevelError, parse_le
 
 /// Work requests and completions.
 pub use softnic_nic::transports::{
-    Completion, Data, Datagram, PartialReason, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode,
+    BestEffort, Completion, Data, Datagram, PartialReason, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode,
 };
 
 /// Queue pairs and completion queues: attributes, states, limits, errors.

@@ -16,7 +16,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use softnic_nic::transports::qp::QpState;
-use softnic_nic::transports::{Completion, CqId, Event, SrqId};
+use softnic_nic::transports::{BestEffort, Completion, CqId, Event, SrqId};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
 use softnic_sync::cq_arm::Batch;
 use softnic_sync::doorbell::{Doorbells, Rung};
@@ -107,6 +107,11 @@ impl Engine {
     /// Its time, for programs: without the token.
     pub(crate) fn now(&self) -> Instant {
         Instant::ZERO + self.start.elapsed()
+    }
+
+    /// What a work request says, and a deadline so far from now.
+    pub(crate) fn within(&self, work: Option<&BestEffort>, limit: Duration) -> BestEffort {
+        BestEffort { deadline: Some(self.now() + limit), ..work.copied().unwrap_or_default() }
     }
 
     /// Makes progress if nobody else does right now; says whether there was anything to do.

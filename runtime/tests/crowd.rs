@@ -104,14 +104,14 @@ fn queue_pair(nic: &Context) -> (QueuePair, CompletionQueue, MemoryRegion) {
 }
 
 fn receive(qp: &QueuePair, memory: &MemoryRegion) {
-    qp.post_recv(&RecvWr { wr_id: 1, sges: &[memory.sge(0, LEN)], deadline: None }).unwrap();
+    qp.post_recv(&RecvWr { wr_id: 1, sges: &[memory.sge(0, LEN)], best_effort: None }).unwrap();
 }
 
 fn send(qp: &QueuePair, memory: &MemoryRegion) {
     let sges = [memory.sge(0, LEN)];
     let (data, flags) = (Data::Gather(&sges), SendFlags { signaled: true, ..SendFlags::default() });
     // One whose peer is gone fails, and says so by its completion.
-    let _ = qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, deadline: None, to: None });
+    let _ = qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, best_effort: None, to: None });
 }
 
 /// Whether the next completion comes, and is a good one. While nothing comes, the peer is asked for a sign of life: one that was killed has nothing to
@@ -127,7 +127,7 @@ fn completed(qp: &QueuePair, cq: &CompletionQueue) -> bool {
                 let (op, data) = (SendOp::Write { remote_addr: 0, rkey: 0 }, Data::Gather(&[]));
                 // As many as fit.
                 let flags = SendFlags::default();
-                let _ = qp.post_send(&SendWr { wr_id: SIGN, op, data, flags, deadline: None, to: None });
+                let _ = qp.post_send(&SendWr { wr_id: SIGN, op, data, flags, best_effort: None, to: None });
             }
         }
     }

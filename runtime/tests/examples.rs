@@ -111,13 +111,13 @@ fn connects_and_falls_silent() {
     let qp = pd.create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
     let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE).unwrap();
     qp.init(Access::LOCAL_WRITE).unwrap();
-    qp.post_recv(&RecvWr { wr_id: 0, sges: &[mr.sge(0, 4096)], deadline: None }).unwrap();
+    qp.post_recv(&RecvWr { wr_id: 0, sges: &[mr.sge(0, 4096)], best_effort: None }).unwrap();
     let connect = || CmConnection::connect(&manager, &qp, address.parse().unwrap(), b"a silent one", LIMIT);
     // The server may be about to listen.
     let _connection = std::iter::repeat_with(connect).find_map(Result::ok);
     let (sges, flags) = ([mr.sge(0, 1)], SendFlags::default());
     let data = Data::Gather(&sges);
-    qp.post_send(&SendWr { wr_id: 1, op: SendOp::Send, data, flags, deadline: None, to: None }).unwrap();
+    qp.post_send(&SendWr { wr_id: 1, op: SendOp::Send, data, flags, best_effort: None, to: None }).unwrap();
     // Sent, and answered: so the server knows that we are connected.
     for _ in 0..2 {
         while cq.poll_one().unwrap().is_none() {

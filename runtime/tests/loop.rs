@@ -124,7 +124,7 @@ fn write_and_read<I: PacketIo>(mut hosts: [Host<I>; 2], v6: bool) {
     for (op, at) in [(SendOp::Write { remote_addr, rkey }, 0), (SendOp::Read { remote_addr, rkey }, 32 << 10)] {
         let sge = Sge { addr: hosts[0].buffer.addr() + at, len: sent.len() as u32, lkey: hosts[0].key };
         let flags = SendFlags::default();
-        let wr = SendWr { wr_id: at, op, data: Data::Gather(&[sge]), flags, deadline: None, to: None };
+        let wr = SendWr { wr_id: at, op, data: Data::Gather(&[sge]), flags, best_effort: None, to: None };
         let (now, qpn, cq) = (hosts[0].driver.now(), hosts[0].qpn, hosts[0].cq);
         hosts[0].driver.node.post_send(now, qpn, &wr).unwrap();
         let mut completion = None;
@@ -152,7 +152,7 @@ fn a_queue_pair_connected_to_itself_needs_no_wire() {
     let op = SendOp::Write { remote_addr: host.buffer.addr() + 10_000, rkey: host.key };
     let sge = Sge { addr: host.buffer.addr(), len: 5000, lkey: host.key };
     let flags = SendFlags::default();
-    let wr = SendWr { wr_id: 3, op, data: Data::Gather(&[sge]), flags, deadline: None, to: None };
+    let wr = SendWr { wr_id: 3, op, data: Data::Gather(&[sge]), flags, best_effort: None, to: None };
     let (now, cq) = (host.driver.now(), host.cq);
     host.driver.node.post_send(now, qpn, &wr).unwrap();
     let mut done = None;

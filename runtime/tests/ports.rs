@@ -67,7 +67,7 @@ fn write(hosts: &mut [Host; 2], qp: usize, wr_id: u64) {
     let op = SendOp::Write { remote_addr: hosts[1].buffer.addr(), rkey: hosts[1].key };
     let sges = [Sge { addr: hosts[0].buffer.addr(), len: SIZE as u32, lkey: hosts[0].key }];
     let flags = SendFlags::default();
-    let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+    let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
     let (now, qpn) = (hosts[0].driver.now(), hosts[0].qpns[qp]);
     hosts[0].driver.node.post_send(now, qpn, &wr).unwrap();
 }

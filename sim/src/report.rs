@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use softnic_transports::Counters;
 
 use crate::link::LinkStats;
+use crate::workload::Delivered;
 
 /// Flow completion times: from posting a work request to its completion; for uc and ud, to its delivery.
 #[derive(Debug, Clone)]
@@ -60,6 +61,8 @@ pub struct Report {
     pub completion_times: CompletionTimes,
     /// Work requests completed well at the requester; for uc and ud, messages delivered at the receiver.
     pub completed: u64,
+    /// What came of messages of best effort, where the transport is one.
+    pub delivered: Option<Delivered>,
     /// Work requests that ended otherwise.
     pub failed: u64,
     /// Nothing more would ever have happened, though not all work was done: a lost packet and no timer, for example.

@@ -1,11 +1,14 @@
 //! `softnic sim`: one host keeps a number of work requests outstanding to the other until all are done.
 
+mod bounded;
 mod options;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bounded::Delivered;
+use bounded::Messages;
 use options::check;
 pub use options::{Cc, Op, Options, SimError, UNITS};
 pub(crate) use options::{Unsupported, unsupported};
@@ -45,6 +48,8 @@ struct Flow {
     to: Option<Datagram>,
     /// What was sent and has not arrived, where nobody acknowledges it.
     under_way: UnderWay,
+    /// Messages of best effort.
+    messages: Option<Messages>,
 }
 
 /// The state of a run.
@@ -60,6 +65,8 @@ struct Run<'a, 'p> {
     posted: u64,
     /// Work requests that completed at the requester.
     sent: u64,
+    /// What came of messages of best effort.
+    delivered: Delivered,
     /// The same for a reliable connection; without one, messages that arrived.
     done: u64,
     failed: u64,
@@ -133,13 +140,13 @@ impl<'a, 'p> Run<'a, 'p> {
             max_rd_atomic: 16,
             caps: Caps {
                 max_send_wr: o.depth,
-                max_recv_wr: o.depth * 2,
+                max_recv_wr: o.receives(),
                 max_send_sge: 1,
                 max_recv_sge: 1,
                 max_inline: 0,
             },
             limit_flight: o.cc == Cc::Window,
-            cq_capacity: o.depth as usize * 2 * o.qps as usize,
+            cq_capacity: o.receives() as usize * o.qps as usize,
             seed: o.seed,
             first_psn: None,
         });
@@ -185,6 +192,7 @@ impl<'a, 'p> Run<'a, 'p> {
             } else {
                 None
             };
+            let messages = Messages::new(o, i, &mut pair)?;
             flows.push(Flow {
                 qpns,
                 keys,
@@ -196,6 +204,7 @@ impl<'a, 'p> Run<'a, 'p> {
                 receives: 0,
                 to,
                 under_way: UnderWay::default(),
+                messages,
             });
         }
         Ok(Run {
@@ -207,6 +216,7 @@ impl<'a, 'p> Run<'a, 'p> {
             header,
             posted: 0,
             sent: 0,
+            delivered: Delivered::default(),
             done: 0,
             failed: 0,
             first_failure: None,
@@ -221,9 +231,9 @@ impl<'a, 'p> Run<'a, 'p> {
     fn drive(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), SimError> {
         let total = self.options.count;
         for i in 0..self.flows.len() {
-            for _ in 0..self.options.depth * 2 {
-                self.post_receive(i);
-            }
+            // With a deadline, a receive is posted when its message is.
+            let ahead = if self.options.deadline.is_some() { 0 } else { self.options.depth * 2 };
+            (0..ahead).for_each(|_| self.post_receive(i));
         }
         self.negotiate();
         self.post_sends();
@@ -235,7 +245,7 @@ impl<'a, 'p> Run<'a, 'p> {
                 break;
             };
             if node == A {
-                self.collect_sends();
+                self.collect_sends()?;
             } else {
                 self.collect_receives()?;
             }
@@ -286,7 +296,12 @@ impl<'a, 'p> Run<'a, 'p> {
     fn post_send(&mut self, i: usize) -> bool {
         let (size, now) = (self.options.size, self.pair.sim.now().instant());
         let reliable = self.is_reliable();
+        if self.options.deadline.is_some() {
+            self.post_receive(i);
+        }
         let flow = &mut self.flows[i];
+        let is_read = self.options.op == Op::Read;
+        let work = flow.messages.as_ref().map(|m| m.work(self.options, now, is_read));
         let offset = flow.posted % self.slots * u64::from(size);
         let sges = [Sge { addr: flow.base[A] + offset, len: size, lkey: flow.keys[A] }];
         let (remote_addr, rkey) = (flow.base[B] + offset, flow.keys[B]);
@@ -295,7 +310,7 @@ impl<'a, 'p> Run<'a, 'p> {
             op: self.options.op.request(reliable, remote_addr, rkey, flow.posted),
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
-            deadline: None,
+            best_effort: work.as_ref(),
             to: flow.to,
         };
         if self.pair.sim.nic(A).post_send(now, flow.qpns[A], &wr).is_err() {
@@ -303,8 +318,15 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         let at = (flow.posted % u64::from(self.options.depth)) as usize;
         flow.posted_at[at] = now.as_nanos();
-        if !reliable {
-            flow.under_way.post(now.as_nanos());
+        match &mut flow.messages {
+            Some(messages) => {
+                messages.on_send(now.as_nanos());
+                if is_read {
+                    messages.on_receive();
+                }
+            }
+            None if !reliable => flow.under_way.post(now.as_nanos()),
+            None => {}
         }
         flow.posted += 1;
         flow.outstanding += 1;
@@ -316,6 +338,7 @@ impl<'a, 'p> Run<'a, 'p> {
         if !self.options.op.uses_receives(self.is_reliable()) {
             return;
         }
+        let now = self.pair.sim.now().instant();
         let len = self.options.size + self.header as u32;
         let flow = &mut self.flows[i];
         let slot = flow.receives % self.slots;
@@ -324,35 +347,43 @@ impl<'a, 'p> Run<'a, 'p> {
         // What a WRITE brings goes elsewhere.
         let sges = [Sge { addr, len, lkey: flow.keys[B] }];
         let sges = if self.options.op == Op::Write { &[] } else { &sges[..] };
-        let wr = RecvWr { wr_id: ((i as u64) << 40) | slot, sges, deadline: None };
+        let work = flow.messages.as_ref().map(|m| m.work(self.options, now, true));
+        let wr = RecvWr { wr_id: ((i as u64) << 40) | slot, sges, best_effort: work.as_ref() };
         let qpn = flow.qpns[B];
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
         let _ = self.pair.sim.nic(B).post_recv(qpn, &wr);
+        if let Some(messages) = &mut flow.messages {
+            messages.on_receive();
+        }
     }
 
     /// Takes completions and posts as many again, until there are none: on a queue pair in error each post ends at once.
-    fn collect_sends(&mut self) {
+    fn collect_sends(&mut self) -> Result<(), SimError> {
         let cq = self.pair.sides[A].send_cq;
         let now = self.pair.sim.now().instant().as_nanos();
         while let Ok(Some(first)) = self.pair.sim.nic(A).poll_cq(cq) {
-            self.count_send(first, now);
+            self.count_send(first, now)?;
             while let Ok(Some(c)) = self.pair.sim.nic(A).poll_cq(cq) {
-                self.count_send(c, now);
+                self.count_send(c, now)?;
             }
             if self.posted < self.options.count {
                 self.post_sends();
             }
         }
+        Ok(())
     }
 
-    fn count_send(&mut self, c: Completion, now: u64) {
+    fn count_send(&mut self, c: Completion, now: u64) -> Result<(), SimError> {
         self.pair.sim.record(c.wr_id ^ (now << 20) ^ ((c.status as u64) << 60));
         let flow = &mut self.flows[(c.wr_id >> 40) as usize];
         flow.outstanding -= 1;
         if c.status == Status::Success {
             self.sent += 1;
-            if !self.options.transport.is_reliable() {
-                return; // done when it arrives
+            if !self.options.transport.is_reliable() && self.options.op != Op::Read {
+                return Ok(()); // done when it arrives
+            }
+            if flow.messages.is_some() {
+                return self.end_message(c);
             }
             self.done += 1;
             self.last_completion = now;
@@ -362,6 +393,7 @@ impl<'a, 'p> Run<'a, 'p> {
             self.last_completion = now;
             self.first_failure.get_or_insert(c.status);
         }
+        Ok(())
     }
 
     fn collect_receives(&mut self) -> Result<(), SimError> {
@@ -370,7 +402,7 @@ impl<'a, 'p> Run<'a, 'p> {
             if !self.is_reliable() {
                 self.count_delivery(c)?;
             }
-            if c.status == Status::Success {
+            if c.status == Status::Success && self.options.deadline.is_none() {
                 self.post_receive((c.wr_id >> 40) as usize);
             }
         }
@@ -385,6 +417,9 @@ impl<'a, 'p> Run<'a, 'p> {
         if c.status != Status::Success {
             return Ok(());
         }
+        if self.flows[qp].messages.is_some() {
+            return self.end_message(c);
+        }
         let flow = &mut self.flows[qp];
         let Some((number, posted_at)) = c.imm.and_then(|imm| flow.under_way.arrive(imm)) else { return Ok(()) };
         self.done += 1;
@@ -397,6 +432,25 @@ impl<'a, 'p> Run<'a, 'p> {
             // What lies in a slot of the sender never changes.
             Some(b) if !same_bytes(b, at[A], at[B], self.options.size as usize) => {
                 Err(SimError::Data { qp, slot: from as usize })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A message of best effort ended, at the side that gets its bytes.
+    fn end_message(&mut self, c: Completion) -> Result<(), SimError> {
+        let (qp, now) = ((c.wr_id >> 40) as usize, self.pair.sim.now().instant().as_nanos());
+        let (o, flow) = (self.options, &mut self.flows[qp]);
+        let ended = flow.messages.as_mut().and_then(|m| m.end(&c, o.size, &mut self.delivered));
+        let Some((number, posted_at)) = ended else { return Ok(()) };
+        self.done += 1;
+        self.last_completion = now;
+        self.times.record(now - posted_at);
+        // All of a message lies in one slot, on both sides.
+        let at = [A, B].map(|h| (number % self.slots * self.stride[h]) as usize);
+        match &flow.messages {
+            Some(m) if !m.is_right(o, number, &c, flow.buffers.as_ref(), at) => {
+                Err(SimError::Data { qp, slot: (number % self.slots) as usize })
             }
             _ => Ok(()),
         }
@@ -416,11 +470,14 @@ impl<'a, 'p> Run<'a, 'p> {
         let responder = *self.pair.sim.nic(B).counters();
         let mut applied_events = vec![0; o.faults.script.events.len()];
         self.pair.sim.count_applied(&mut applied_events);
+        let bounded = o.transport.is_bounded();
+        let bytes = if bounded { self.delivered.bytes as f64 } else { self.done as f64 * f64::from(o.size) };
         Ok(Report {
-            goodput_gbps: per_second(self.done as f64 * f64::from(o.size) * 8.0) / 1e9,
+            goodput_gbps: per_second(bytes * 8.0) / 1e9,
             link_utilization: per_second(sent.wire_bytes as f64 * 8.0) / o.rate as f64,
             completion_times: self.times.clone(),
             completed: self.done,
+            delivered: bounded.then_some(self.delivered),
             failed: self.failed,
             stalled: self.stalled,
             interrupted: self.interrupted,

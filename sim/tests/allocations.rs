@@ -355,7 +355,7 @@ impl Authenticated {
                 let sges = [Sge { addr, len: 60_000, lkey }];
                 let flags = SendFlags { signaled: true, ..SendFlags::default() };
                 let (op, data) = (SendOp::Write { remote_addr, rkey }, Data::Gather(&sges));
-                let wr = SendWr { wr_id: 1, op, data, flags, deadline: None, to: None };
+                let wr = SendWr { wr_id: 1, op, data, flags, best_effort: None, to: None };
                 self.nics[0].post_send(Instant::ZERO, self.qpn, &wr).unwrap();
                 let carried = self.run();
                 let done = self.nics[0].poll_cq(self.cq).unwrap().map(|c| c.status);

@@ -122,7 +122,7 @@ impl Layer for Receiver {
 }
 
 fn request(op: SendOp, sges: &[Sge]) -> SendWr<'_> {
-    SendWr { wr_id: 0, op, data: Data::Gather(sges), flags: SendFlags::default(), deadline: None, to: None }
+    SendWr { wr_id: 0, op, data: Data::Gather(sges), flags: SendFlags::default(), best_effort: None, to: None }
 }
 
 /// All messages over a link with such faults: how many were sent, the virtual time it took, and the digest of the run.

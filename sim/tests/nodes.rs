@@ -82,7 +82,7 @@ fn a_bump_in_the_wire_stands_between_two_hosts() {
     let sges = [Sge { addr: 0x1000, len: SIZE as u32, lkey: *lkey }];
     let op = SendOp::Write { remote_addr: 0x1000, rkey: hosts[1].3 };
     let flags = SendFlags { signaled: true, solicited: false, fence: false };
-    let wr = SendWr { wr_id: 7, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+    let wr = SendWr { wr_id: 7, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
     sim.nic(0).post_send(Instant::ZERO, *qpn, &wr).unwrap();
     sim.touch(0);
     while sim.step().is_some() {}

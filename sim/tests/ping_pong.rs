@@ -55,7 +55,7 @@ impl World {
         let sges = [Sge { addr: own.addr(), len: LEN as u32, lkey: self.keys[host] }];
         let op = SendOp::Write { remote_addr: peer.addr() + LEN as u64, rkey: self.keys[1 - host] };
         let flags = SendFlags { signaled: true, solicited: false, fence: false };
-        let wr = SendWr { wr_id: round.into(), op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+        let wr = SendWr { wr_id: round.into(), op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
         let now = self.pair.sim.now().instant();
         self.pair.sim.nic(host).post_send(now, self.qpns[host], &wr).unwrap();
         self.pair.sim.touch(host);

@@ -10,7 +10,7 @@ use softnic_nic::transports::negotiation::Agreed;
 use softnic_nic::transports::qp::ExpectedPsns;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::shim::{ReceivedFrame, Shim, ShimAction, ShimResources};
-use softnic_nic::transports::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
+use softnic_nic::transports::{BestEffort, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{Buffer, Nic};
 use softnic_sim::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig, timeout_code};
@@ -66,7 +66,7 @@ impl World {
         for wr_id in 0..u64::from(times) {
             let op = SendOp::Write { remote_addr: self.buffers[B].addr(), rkey: self.keys[B] };
             let flags = SendFlags { signaled: true, solicited: false, fence: false };
-            let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+            let wr = SendWr { wr_id, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
             self.a().post_send(now, qpn, &wr).unwrap();
         }
         self.pair.sim.touch(A);
@@ -378,9 +378,10 @@ fn a_paced_queue_pair_wakes_by_itself() {
 #[test]
 fn rc_takes_no_deadlines() {
     let mut w = World::new("");
-    let (qpn, deadline) = (w.qpns[A], Some(Instant::from_nanos(1)));
+    let (qpn, work) = (w.qpns[A], BestEffort::until(Instant::from_nanos(1)));
+    let best_effort = Some(&work);
     let flags = SendFlags::default();
-    let wr = SendWr { wr_id: 1, op: SendOp::Send, data: Data::Gather(&[]), flags, deadline, to: None };
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, data: Data::Gather(&[]), flags, best_effort, to: None };
     assert_eq!(w.a().write_send(qpn, &wr), Err(PostError::NoDeadlines));
-    assert_eq!(w.a().post_recv(qpn, &RecvWr { wr_id: 1, sges: &[], deadline }), Err(PostError::NoDeadlines));
+    assert_eq!(w.a().post_recv(qpn, &RecvWr { wr_id: 1, sges: &[], best_effort }), Err(PostError::NoDeadlines));
 }

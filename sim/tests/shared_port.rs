@@ -167,7 +167,7 @@ fn nics_behind_one_port_talk_to_each_other_and_nothing_leaves_by_the_wire() {
         let op = SendOp::Write { remote_addr: 0x1000, rkey: target.1 };
         let sges = [Sge { addr: 0x1000, len: 5000, lkey: source.1 }];
         let flags = SendFlags { signaled: true, ..SendFlags::default() };
-        let wr = SendWr { wr_id: n as u64, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+        let wr = SendWr { wr_id: n as u64, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
         pair.nic(from).write_send(ends[0].1, &wr).unwrap();
         let (qpn, now) = (ends[0].1, pair.sim.now().instant());
         pair.nic(from).ring_doorbell(now, qpn);

@@ -44,7 +44,7 @@ The same options and seed give the same run, event for event: compare the digest
 pub(crate) struct Args {
     #[arg(long, default_value = "rc", help = transport_help(), help_heading = "What is sent")]
     transport: Transport,
-    /// What the work requests do; uc has write and send, ud send [default: write; with ud: send]
+    /// What the work requests do; uc has write and send, ud send, xp no atomic [default: write; with ud: send]
     #[arg(long, value_enum, help_heading = "What is sent")]
     op: Option<OpArg>,
     /// Bytes of each work request [default: 1M; a datagram fills the MTU; an atomic is always of 8]
@@ -59,6 +59,12 @@ pub(crate) struct Args {
     /// Queue pairs
     #[arg(long, default_value_t = 1, help_heading = "What is sent")]
     qps: u32,
+    /// Time that each message has from when it is posted: xp completes it then, with what has come
+    #[arg(long, value_name = "T", value_parser = units::parse_time, help_heading = "What is sent")]
+    deadline: Option<Duration>,
+    /// Blocks that each packet of xp has a part of, a power of two: a lost packet costs each of them a little
+    #[arg(long, value_name = "S", default_value_t = 1, help_heading = "What is sent")]
+    stride: u16,
     /// Path MTU: 256, 512, 1024, 2048 or 4096
     #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "What is sent")]
     mtu: PathMtu,
@@ -75,7 +81,7 @@ pub(crate) struct Args {
     fault: Faults,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth"], help_heading = "Networks and captures")]
+        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
     topology: Option<String>,
     /// Write every frame that leaves a NIC to a capture, with - to stdout, and then the results to stderr; of a --topology, every frame of every link, as pcapng with an interface
     /// for each link
@@ -192,6 +198,8 @@ impl Args {
                 PayloadArg::Real => PayloadMode::Real,
                 PayloadArg::None => PayloadMode::Elided,
             },
+            deadline: self.deadline,
+            stride: self.stride,
             auth: self.auth,
             seed,
         }
@@ -332,6 +340,14 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         value["np_cnp_sent"] = json!(a.np_cnp_sent + b.np_cnp_sent);
         value["rp_cnp_handled"] = json!(a.rp_cnp_handled + b.rp_cnp_handled);
     }
+    if let Some(d) = &r.delivered {
+        value["delivered_bytes"] = json!(d.bytes);
+        value["missing_bytes"] = json!(d.missing_bytes);
+        value["partial"] = json!(d.partial);
+        value["preempted"] = json!(d.preempted);
+        value["expired"] = json!(d.expired);
+        value["late_packets"] = json!(a.xp_late_packets + b.xp_late_packets);
+    }
     // Of a run that was ended, nobody knows what is still on its way.
     if !args.transport.is_reliable() && !r.interrupted {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));
@@ -373,6 +389,15 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
         r.link_utilization * 100.0
     )?;
     writeln!(out, "completed         {:>12} work requests, {} failed", r.completed, r.failed)?;
+    if let Some(d) = &r.delivered {
+        let late = r.requester.xp_late_packets + r.responder.xp_late_packets;
+        writeln!(out, "delivered         {:>12} bytes, {} missing", d.bytes, d.missing_bytes)?;
+        writeln!(
+            out,
+            "in part           {:>12} of them: {} preempted, {} expired; {late} packets came late",
+            d.partial, d.preempted, d.expired
+        )?;
+    }
     if !args.transport.is_reliable() && !r.interrupted {
         writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;
     }

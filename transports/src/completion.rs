@@ -87,9 +87,11 @@ pub enum WcOpcode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PartialReason {
     /// Its deadline passed.
-    Deadline,
+    Expired,
     /// Packets of a later message took its place.
-    Superseded,
+    Preempted,
+    /// Its last fragment came, or the time after that which stragglers are given was over.
+    Last,
 }
 
 /// How one work request ended.
@@ -117,6 +119,8 @@ pub struct Completion {
     pub qpn: Qpn,
     /// The peer asked for an event.
     pub solicited: bool,
+    /// Bytes of the whole message, from transports of best effort and where a packet told it; else 0.
+    pub message_len: u32,
     /// Why not all of the message is there, from transports that complete it all the same.
     pub partial: Option<PartialReason>,
 }
@@ -136,6 +140,7 @@ impl Completion {
             over_ipv6: false,
             qpn,
             solicited: false,
+            message_len: 0,
             partial: None,
         }
     }
@@ -164,7 +169,7 @@ mod tests {
     #[test]
     fn a_completion_is_of_a_whole_message_unless_a_reason_says_otherwise() {
         let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
-        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Deadline), ..whole };
+        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Expired), ..whole };
         assert_eq!((whole.partial, partial.status), (None, Status::Success));
     }
 }

@@ -50,6 +50,11 @@ pub trait CongestionControl: Send {
     /// The next packet may leave at this time: pacing.
     fn next_send(&self) -> Instant;
 
+    /// Whether it wants to hear of packets that came, where nothing acknowledges them by itself.
+    fn wants_feedback(&self) -> bool {
+        self.window() != u64::MAX
+    }
+
     /// The rate that it sends at, in bits a second, where it has one: for whoever watches.
     fn rate(&self) -> Option<u64> {
         None

@@ -88,6 +88,26 @@ pub struct Counters {
     pub lowar_ring_overruns: u64,
     /// Repair packets that fit nothing: of other packets than came, or damaged by their sender.
     pub lowar_rejected: u64,
+    /// Messages and READs of XP that completed without all of their bytes.
+    pub xp_partial_messages: u64,
+    /// Those because a later message began.
+    pub xp_preempted_messages: u64,
+    /// Those because their time was over.
+    pub xp_expired_messages: u64,
+    /// Bytes that they lack, as far as a packet told their length.
+    pub xp_missing_bytes: u64,
+    /// Packets of XP messages that were over: dropped.
+    pub xp_late_packets: u64,
+    /// Packets of XP whose headers contradict themselves, or others of their message: dropped.
+    pub xp_rejected_packets: u64,
+    /// Sends of XP that did not leave whole before their deadline.
+    pub xp_expired_sends: u64,
+    /// READ requests of XP beyond those that may be outstanding: dropped.
+    pub xp_dropped_reads: u64,
+    /// Feedback packets of XP sent.
+    pub xp_feedback_sent: u64,
+    /// Feedback packets of XP that told something.
+    pub xp_feedback_received: u64,
 }
 
 /// Packets to one queue pair that somebody would send who guesses: the NIC keeps these for each.
@@ -157,6 +177,16 @@ macro_rules! all {
             lowar_unprotected_blocks
             lowar_ring_overruns
             lowar_rejected
+            xp_partial_messages
+            xp_preempted_messages
+            xp_expired_messages
+            xp_missing_bytes
+            xp_late_packets
+            xp_rejected_packets
+            xp_expired_sends
+            xp_dropped_reads
+            xp_feedback_sent
+            xp_feedback_received
         }
     };
 }

@@ -5,10 +5,10 @@
 //! [`Host`]: memory and a place for completions.
 
 mod auth;
+mod best_effort;
 mod completion;
 pub mod congestion;
 mod counters;
-mod deadlines;
 mod endpoint;
 mod event;
 mod host;
@@ -30,8 +30,6 @@ mod round_trip;
 mod send_queue;
 pub mod shim;
 pub mod sr;
-#[cfg(feature = "timed")]
-mod timed;
 mod timers;
 mod transport;
 mod uc;
@@ -39,6 +37,7 @@ mod ud;
 mod unreliable;
 mod vitals;
 mod wr;
+pub mod xp;
 
 pub use auth::{AuthError, Secret, SecretError};
 #[doc(hidden)]
@@ -59,4 +58,4 @@ pub use timers::ack_timeout;
 pub use transport::{Transport, TransportError};
 pub use ud::QKEY_GSI;
 pub use vitals::Vitals;
-pub use wr::{AhId, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use wr::{AhId, BestEffort, Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -120,6 +120,24 @@ pub enum AtomicOp {
     },
 }
 
+/// Stretches of memory of equal length, equally far apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Runs {
+    /// Bytes of each.
+    pub run: u32,
+    /// Bytes from the beginning of one to that of the next.
+    pub step: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Runs {
+    /// Bytes from the first to behind the last.
+    pub const fn span(&self) -> u64 {
+        (self.count as u64).saturating_sub(1) * self.step as u64 + self.run as u64
+    }
+}
+
 /// Registered memory: every access passes key, domain, bounds and rights.
 pub trait Memory {
     /// Whether `len` bytes may be accessed. No key is looked at when `len` is 0 (IBA 9.7.4.1.5: o9-49).
@@ -139,6 +157,12 @@ pub trait Memory {
 
     /// Copies into memory; the last byte is stored last, because programs poll for it.
     fn write(&self, region: Region, bytes: &[u8]) -> Result<(), AccessError>;
+
+    /// Copies runs out of memory, one behind the other; the region begins with the first.
+    fn read_runs(&self, region: Region, runs: Runs, out: &mut [u8]) -> Result<(), AccessError>;
+
+    /// Copies bytes into runs of memory, from the first to the last; the region begins with the first.
+    fn write_runs(&self, region: Region, runs: Runs, bytes: &[u8]) -> Result<(), AccessError>;
 
     /// Changes eight bytes in one step, also against the program's own atomics; what they were before.
     fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError>;

@@ -75,10 +75,6 @@ pub(crate) fn emit(
         let number = slot.sends.wrapping_sub(1) & 0x00ff_ffff;
         ext.sr = Some(SrEth { flags: 0, number, offset });
     }
-    #[cfg(feature = "timed")]
-    if service == Service::Timed {
-        ext.timed = Some(softnic_wire::timed::TimedEth { number: slot.first as u32, offset });
-    }
     match slot.op {
         SendOp::SendImm { imm } | SendOp::WriteImm { imm, .. } if last => ext.imm = Some(imm),
         SendOp::SendInv { rkey } if last => ext.ieth = Some(rkey),
@@ -94,7 +90,8 @@ pub(crate) fn emit(
         becn: false,
         payload_len: len as usize,
     };
-    let from = Gather { qpn: link.qpn, pd: link.pd, payload: link.payload, source, offset: u64::from(offset) };
+    let Link { qpn, pd, payload, .. } = *link;
+    let from = Gather { qpn, pd, payload, source, access: Access::NONE, offset: u64::from(offset) };
     write(tx, &link.template, &fields, &ext, &from, host)
 }
 
@@ -104,6 +101,8 @@ pub(crate) struct Gather<'a> {
     pub(crate) pd: PdId,
     pub(crate) payload: PayloadMode,
     pub(crate) source: &'a Source<'a>,
+    /// The right that is needed: none for a program's own memory.
+    pub(crate) access: Access,
     /// In the message.
     pub(crate) offset: u64,
 }
@@ -111,9 +110,9 @@ pub(crate) struct Gather<'a> {
 impl Gather<'_> {
     /// An element from its byte `skip` on.
     #[inline]
-    fn region(&self, sge: &Sge, skip: u64) -> Region {
+    pub(crate) fn region(&self, sge: &Sge, skip: u64) -> Region {
         let addr = sge.addr.wrapping_add(skip);
-        Region { qpn: self.qpn, pd: self.pd, key: sge.lkey, addr, access: Access::NONE }
+        Region { qpn: self.qpn, pd: self.pd, key: sge.lkey, addr, access: self.access }
     }
 }
 

@@ -105,6 +105,18 @@ bugs! {
     LowarUnitsKept = "lowar-units-not-given-back",
     /// LoWAR: what is given up stays in the reordering ring.
     LowarRingKept = "lowar-ring-not-emptied",
+    /// XP: a packet of a message that is over is placed.
+    XpLatePlaced = "xp-late-placed",
+    /// XP: now and then a message takes one receive too many.
+    XpReceiveSkipped = "xp-receive-skipped",
+    /// XP: a strided WRITE lands one run behind where it belongs.
+    XpStrideOffByARun = "xp-stride-off-by-a-run",
+    /// XP: a deadline ends the receive behind it, too.
+    XpDeadlineOfAnother = "xp-deadline-of-another",
+    /// XP: a packet that comes twice is counted twice, although there is a bitmap.
+    XpCountedTwice = "xp-counted-twice",
+    /// XP: message numbers do not count round.
+    XpWrap = "xp-number-wrap",
     /// Shared ports: a NIC is found by one bit too few of a queue pair's number.
     SharedPortBit = "shared-port-one-bit-short",
     /// Shared ports: what is negotiated goes to the first NIC, whichever has the queue pair.

@@ -5,13 +5,15 @@ use softnic_wire::segment::MAX_MESSAGE;
 
 use crate::qp::Caps;
 use crate::wr::Data;
-use crate::{PostError, RecvWr, SendOp, SendWr};
+use crate::{BestEffort, PostError, RecvWr, SendOp, SendWr};
 
 /// The operations that a transport has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operations {
     /// All of them.
     All,
+    /// Those of which a part may be missing: no atomic, and no SEND with invalidate, for a lost one would be a promise broken.
+    BestEffort,
     /// Those that nobody answers: no READ, no atomic, and no SEND with invalidate, which is for RC alone (IBA table 38).
     Unanswered,
     /// SENDs, each to the address in its work request.
@@ -55,18 +57,32 @@ impl SendRules {
         self.supported.deadlines
     }
 
+    #[cold]
+    fn check_best_effort(&self, work: &BestEffort, takes_data: bool) -> Result<(), PostError> {
+        if !self.supported.deadlines {
+            return Err(PostError::NoDeadlines);
+        }
+        if work.stride > BestEffort::MAX_STRIDE || work.stride > 0 && !work.stride.is_power_of_two() {
+            return Err(PostError::Stride);
+        }
+        if work.bitmap.is_some() && !takes_data { Err(PostError::Bitmap) } else { Ok(()) }
+    }
+
     /// Whether a work request keeps to the rules. That there is room for it, and a state that allows it, is another question.
     ///
     /// # Errors
     /// All of [`PostError`] but [`PostError::QueueFull`] and [`PostError::State`].
     #[inline]
     pub fn check(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() && !self.supported.deadlines {
-            return Err(PostError::NoDeadlines);
-        }
         let takes_data = wr.op.awaits_data();
+        if let Some(work) = wr.best_effort {
+            self.check_best_effort(work, takes_data)?;
+        }
         let exists = match self.supported.operations {
             Operations::All => true,
+            Operations::BestEffort => {
+                !matches!(wr.op, SendOp::SendInv { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
+            }
             Operations::Unanswered => !takes_data && !matches!(wr.op, SendOp::SendInv { .. }),
             Operations::Datagrams => matches!(wr.op, SendOp::Send | SendOp::SendImm { .. }),
         };
@@ -103,6 +119,9 @@ pub struct RecvRules {
 }
 
 impl RecvRules {
+    /// For no receive that has an element.
+    pub(crate) const NONE: RecvRules = RecvRules { max_sge: 0, deadlines: false };
+
     /// For receives of at most so many elements, without deadlines.
     pub fn new(max_sge: u32) -> RecvRules {
         RecvRules { max_sge: max_sge.min(u16::MAX.into()) as u16, deadlines: false }
@@ -116,11 +135,16 @@ impl RecvRules {
     /// Whether a work request keeps to the rules.
     ///
     /// # Errors
-    /// [`PostError::NoDeadlines`] and [`PostError::TooManySges`].
+    /// [`PostError::NoDeadlines`], [`PostError::Stride`] and [`PostError::TooManySges`].
     #[inline]
     pub fn check(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if wr.deadline.is_some() && !self.deadlines {
-            return Err(PostError::NoDeadlines);
+        if let Some(work) = wr.best_effort {
+            if !self.deadlines {
+                return Err(PostError::NoDeadlines);
+            }
+            if work.stride > 1 {
+                return Err(PostError::Stride);
+            }
         }
         if wr.sges.len() > usize::from(self.max_sge) {
             return Err(PostError::TooManySges);

@@ -16,10 +16,9 @@ use crate::qp::{
 use crate::rc::Rc;
 use crate::shim::{Shim, ShimPools};
 use crate::sr::{self, Sr};
-#[cfg(feature = "timed")]
-use crate::timed::{self, Timed};
 use crate::uc::Uc;
 use crate::ud::Ud;
+use crate::xp::{self, Xp};
 use crate::wr::AhId;
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Transport, Vitals};
 
@@ -29,13 +28,12 @@ pub enum AnyQp {
     Rc(Box<Rc>),
     /// Selective Repeat.
     Sr(Box<Sr>),
+    /// Best effort with deadlines.
+    Xp(Box<Xp>),
     /// Unreliable connection.
     Uc(Box<Uc>),
     /// Unreliable datagram, and QP1.
     Ud(Box<Ud>),
-    /// The example of docs/adding-a-transport.md.
-    #[cfg(feature = "timed")]
-    Timed(Box<Timed>),
 }
 
 /// Calls the same method on whichever transport it is.
@@ -44,10 +42,9 @@ macro_rules! each {
         match $any {
             AnyQp::Rc($qp) => $call,
             AnyQp::Sr($qp) => $call,
+            AnyQp::Xp($qp) => $call,
             AnyQp::Uc($qp) => $call,
             AnyQp::Ud($qp) => $call,
-            #[cfg(feature = "timed")]
-            AnyQp::Timed($qp) => $call,
         }
     };
 }
@@ -58,11 +55,10 @@ impl AnyQp {
         match transport {
             Transport::Rc | Transport::Lowar(_) => AnyQp::Rc(Box::new(Rc::new(config))),
             Transport::Sr { window } => AnyQp::Sr(Box::new(Sr::new(config, window))),
+            Transport::Xp(settings) => AnyQp::Xp(Box::new(Xp::new(config, settings))),
             Transport::Uc => AnyQp::Uc(Box::new(Uc::new(config))),
             Transport::Ud if kind == QpKind::Gsi => AnyQp::Ud(Box::new(Ud::gsi(config, mtu))),
             Transport::Ud => AnyQp::Ud(Box::new(Ud::new(config, mtu))),
-            #[cfg(feature = "timed")]
-            Transport::Timed => AnyQp::Timed(Box::new(Timed::new(config))),
         }
     }
 
@@ -98,9 +94,8 @@ pub(crate) fn offer(transport: Transport, mtu: PathMtu, props: &PathProps) -> Re
     match transport {
         Transport::Sr { window } => Ok(sr::offer(window)),
         Transport::Lowar(code) => lowar::offer(code, mtu, props),
+        Transport::Xp(_) => xp::offer(mtu, props),
         Transport::Rc | Transport::Uc | Transport::Ud => Ok(Offer::default()),
-        #[cfg(feature = "timed")]
-        Transport::Timed => Ok(timed::offer()),
     }
 }
 
@@ -292,6 +287,7 @@ mod tests {
     /// What a queue pair takes beside its queues; docs/performance.md has the figures of release builds.
     #[test]
     fn the_state_of_a_queue_pair_stays_small() {
+        println!("xp {} link {}", size_of::<Xp>(), size_of::<crate::message::Link>());
         let sizes = [size_of::<Rc>(), size_of::<Uc>(), size_of::<Ud>()];
         assert!(sizes.iter().zip([800, 472, 260]).all(|(&size, limit)| size <= limit), "{sizes:?}");
     }

@@ -71,14 +71,19 @@ impl Rc {
 
     /// A queue pair whose messages may come out of order: so many receives of a shared queue are taken ahead at most.
     pub(crate) fn with_receives_ahead(c: &Config, ahead: u32) -> Rc {
+        Rc::supporting(c, ahead, Self::SUPPORTED)
+    }
+
+    /// As the part of a transport that takes this of a program.
+    pub(crate) fn supporting(c: &Config, ahead: u32, supported: Supported) -> Rc {
         Rc {
             qpn: c.qpn,
             pd: c.pd,
             payload: c.payload,
             state: QpState::Reset,
             link: None,
-            requester: Requester::new(c, Self::SUPPORTED),
-            responder: Responder::new(c, ahead, Self::SUPPORTED),
+            requester: Requester::new(c, supported),
+            responder: Responder::new(c, ahead, supported),
             established: false,
             tell_drained: false,
             ack_passed: false,

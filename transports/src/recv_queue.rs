@@ -5,14 +5,14 @@ use softnic_wire::opcode::Kind;
 use softnic_wire::{Instant, Qpn};
 
 use crate::completion::CqId;
-use crate::deadlines::Deadlines;
+use crate::best_effort::Kept;
 use crate::invariants::{Tally, invariant};
 use crate::memory::{Access, AccessError, PdId, Region};
 use crate::planted::{Bug, planted};
-use crate::posting::{RecvRules, Supported};
+use crate::posting::{Operations, RecvRules, Supported};
 use crate::vitals::Vitals;
 use crate::wr::scatter;
-use crate::{Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
+use crate::{BestEffort, Completion, CqOverflow, Host, Inbound, Memory, PostError, RecvWr, Sge, Status, WcOpcode};
 
 /// Names a shared receive queue to the NIC that owns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ impl Whole {
 pub struct RecvQueue {
     slots: Box<[Receive]>,
     sges: Box<[Sge]>,
-    deadlines: Deadlines,
+    best_effort: Kept,
     max_wr: u32,
     rules: RecvRules,
     head: u32,
@@ -76,7 +76,7 @@ impl RecvQueue {
         RecvQueue {
             slots: vec![Receive { wr_id: 0, capacity: 0, sges: 0, at: 0 }; size].into(),
             sges: vec![Sge::default(); size * usize::from(rules.max_sge)].into(),
-            deadlines: Deadlines::new(rules.deadlines, size),
+            best_effort: Kept::new(rules.deadlines, size),
             max_wr,
             rules,
             head: 0,
@@ -91,6 +91,7 @@ impl RecvQueue {
 
     fn clear(&mut self) {
         (self.head, self.tail) = (0, 0);
+        self.best_effort.clear();
     }
 
     /// The limits of receives.
@@ -107,7 +108,8 @@ impl RecvQueue {
         invariant!(self.rules.check(wr).is_ok(), "nobody checked {wr:?}");
         let at = self.place(self.tail);
         self.sges[at * usize::from(self.rules.max_sge)..][..wr.sges.len()].copy_from_slice(wr.sges);
-        self.deadlines.set(at, wr.deadline);
+        self.best_effort.set(self.tail, wr.best_effort);
+        self.best_effort.enter(self.tail);
         let capacity = wr.sges.iter().map(|s| u64::from(s.len)).sum();
         self.slots[at] = Receive { wr_id: wr.wr_id, capacity, sges: wr.sges.len() as u8, at: at as u32 };
         self.tail = self.tail.wrapping_add(1);
@@ -129,8 +131,9 @@ impl RecvQueue {
     /// Moves the oldest receive to the end of another queue; `false` when there is none, or no room for it.
     pub fn move_oldest(&mut self, into: &mut RecvQueue) -> bool {
         let Some(receive) = self.head() else { return false };
-        let deadline = self.deadline(&receive);
-        let wr = RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), deadline };
+        let best_effort = self.best_effort(self.head);
+        let best_effort = self.rules.deadlines.then_some(&best_effort);
+        let wr = RecvWr { wr_id: receive.wr_id, sges: self.sges_of(&receive), best_effort };
         let moved = into.post(&wr).is_ok();
         if moved {
             self.pop();
@@ -148,7 +151,6 @@ impl RecvQueue {
         let at = into.place(into.head);
         let sges = self.sges_of(&receive);
         into.sges[at * usize::from(into.rules.max_sge)..][..sges.len()].copy_from_slice(sges);
-        into.deadlines.set(at, self.deadline(&receive));
         into.slots[at] = Receive { at: at as u32, ..receive };
         self.pop();
         true
@@ -172,13 +174,14 @@ impl RecvQueue {
         &self.sges[receive.at as usize * usize::from(self.rules.max_sge)..][..usize::from(receive.sges)]
     }
 
-    /// When a receive must be done at the latest.
-    pub(crate) fn deadline(&self, receive: &Receive) -> Option<Instant> {
-        self.deadlines.get(receive.at as usize)
+    /// What the receive at a position says of best effort.
+    fn best_effort(&self, position: u32) -> BestEffort {
+        self.best_effort.get(position)
     }
 
     fn pop(&mut self) -> Option<Receive> {
         let receive = self.head()?;
+        self.best_effort.drop_head(self.head);
         self.head = self.head.wrapping_add(1);
         Some(receive)
     }
@@ -205,7 +208,8 @@ impl Receives {
         let rules = |max_sge| RecvRules { deadlines: supported.deadlines, ..RecvRules::new(max_sge) };
         let (queue, pd) = match c.srq {
             None => (RecvQueue::new(c.caps.max_recv_wr, rules(c.caps.max_recv_sge)), c.pd),
-            Some(srq) => (RecvQueue::new(ahead, rules(srq.rules.max_sge.into())), srq.pd),
+            // Nobody watches the deadlines of a queue that several take from.
+            Some(srq) => (RecvQueue::new(ahead, RecvRules::new(srq.rules.max_sge.into())), srq.pd),
         };
         Receives {
             queue,
@@ -217,6 +221,13 @@ impl Receives {
             unlimited: c.srq.is_some() || c.recv_sink,
             tally: Tally::default(),
         }
+    }
+
+    /// No receives, and no room for any: in place of those that were moved elsewhere.
+    pub(crate) fn none(c: &crate::qp::Config) -> Receives {
+        let caps = crate::qp::Caps { max_recv_wr: 0, max_recv_sge: 0, ..c.caps };
+        let none = Supported { operations: Operations::Datagrams, deadlines: false };
+        Receives::new(&crate::qp::Config { caps, srq: None, ..*c }, 1, none)
     }
 
     /// How they stand, for whoever watches them.
@@ -293,10 +304,16 @@ impl Receives {
         self.queue.head()
     }
 
-    /// When the receive at the head must be done at the latest.
-    #[cfg(feature = "timed")]
-    pub(crate) fn head_deadline(&self) -> Option<Instant> {
-        self.queue.head().and_then(|receive| self.queue.deadline(&receive))
+    /// What the receive at the head says of best effort.
+    pub(crate) fn head_best_effort(&self) -> BestEffort {
+        self.queue.best_effort(self.queue.head)
+    }
+
+    /// The earliest deadline of all receives, and how many are done when it has come.
+    #[inline]
+    pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {
+        let (position, at) = self.queue.best_effort.first_deadline()?;
+        Some((position.wrapping_sub(self.queue.head) + 1, at))
     }
 
     /// The receive that the message after `ahead` others goes into; of a shared queue, those before it are taken too.
@@ -377,6 +394,33 @@ impl Receives {
         host.complete(self.cq, completion)
     }
 
+    /// The queue pair.
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The protection domain of the memory that receives name.
+    pub(crate) fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    /// The elements of a receive, and the domain of their memory.
+    #[inline]
+    pub(crate) fn target(&self, receive: &Receive) -> (PdId, &[Sge]) {
+        (self.pd, self.queue.sges_of(receive))
+    }
+
+    /// The receive at the head is used up by what is in it, or by nothing: its completion says which.
+    pub(crate) fn end_head(&mut self, completion: Completion, host: &mut impl Host) -> Result<(), CqOverflow> {
+        let Some(receive) = self.pop() else { return Ok(()) };
+        host.complete(self.cq, Completion { wr_id: receive.wr_id, ..completion })
+    }
+
+    /// Whether receives are posted here, so that a message of which nothing came uses one up.
+    pub(crate) fn are_own(&self) -> bool {
+        self.srq.is_none() && !self.in_sink
+    }
+
     /// Places bytes at `offset` of the message in a receive.
     #[inline]
     pub(crate) fn scatter(
@@ -413,10 +457,11 @@ mod tests {
         let rules = RecvRules::new(1).with_deadlines();
         let (mut shared, mut own) = (RecvQueue::new(2, rules), RecvQueue::new(1, rules));
         for deadline in [Some(Instant::from_nanos(7)), None] {
-            shared.post(&RecvWr { wr_id: 1, sges: &[], deadline }).unwrap();
+            let work = BestEffort { deadline, ..BestEffort::default() };
+            shared.post(&RecvWr { wr_id: 1, sges: &[], best_effort: Some(&work) }).unwrap();
             assert!(shared.move_oldest(&mut own));
-            let receive = own.pop().unwrap();
-            assert_eq!(own.deadline(&receive), deadline);
+            assert_eq!(own.best_effort.first_deadline().map(|(_, at)| at), deadline);
+            own.pop().unwrap();
         }
     }
 }

@@ -7,12 +7,12 @@ mod tests;
 pub(crate) use slot::{Slot, completion};
 use softnic_wire::{Instant, PathMtu};
 
-use crate::deadlines::Deadlines;
+use crate::best_effort::Kept;
 use crate::invariants::{Tally, invariant};
 use crate::posting::SendRules;
 use crate::prefetch::prefetch;
 use crate::wr::Data;
-use crate::{PostError, SendWr, Sge, Vitals};
+use crate::{BestEffort, PostError, SendWr, Sge, Vitals};
 
 /// Messages of one long packet that a queue pair sends in a turn, and the one before them.
 const TURN: u32 = 5;
@@ -39,7 +39,7 @@ pub(crate) struct SendQueue {
     slots: Box<[Slot]>,
     sges: Box<[Sge]>,
     inline: Box<[u8]>,
-    deadlines: Deadlines,
+    best_effort: Kept,
     max_wr: u32,
     rules: SendRules,
     head: u32,
@@ -67,7 +67,7 @@ impl SendQueue {
             slots: vec![Slot::EMPTY; size].into(),
             sges: vec![Sge::default(); size * usize::from(rules.max_sge)].into(),
             inline: vec![0; size * usize::from(rules.max_inline)].into(),
-            deadlines: Deadlines::new(rules.deadlines(), size),
+            best_effort: Kept::new(rules.deadlines(), size),
             max_wr,
             rules,
             head: 0,
@@ -99,13 +99,16 @@ impl SendQueue {
         usize::from(self.rules.max_inline)
     }
 
-    /// When the work request at `position` must be done at the latest.
-    #[cfg_attr(
-        not(any(test, feature = "timed")),
-        expect(dead_code, reason = "for transports that keep deadlines, of which there is none yet")
-    )]
-    pub(crate) fn deadline(&self, position: u32) -> Option<Instant> {
-        self.deadlines.get(self.place(position))
+    /// What the work request at `position` says of best effort.
+    #[inline]
+    pub(crate) fn best_effort(&self, position: u32) -> BestEffort {
+        self.best_effort.get(position)
+    }
+
+    /// The earliest deadline of all published work requests, and the position of the one that has it.
+    #[inline]
+    pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {
+        self.best_effort.first_deadline()
     }
 
     /// Empties the queue.
@@ -113,6 +116,7 @@ impl SendQueue {
         (self.head, self.published, self.tail, self.cached) = (0, 0, 0, 0);
         (self.end, self.end_bytes, self.end_answers) = (0, 0, 0);
         (self.next_send, self.locals, self.locals_from) = (0, 0, 0);
+        self.best_effort.clear();
         self.tally.forget();
     }
 
@@ -143,7 +147,7 @@ impl SendQueue {
                 (sges.len() as u8, false)
             }
         };
-        self.deadlines.set(at, wr.deadline);
+        self.best_effort.set(self.tail, wr.best_effort);
         self.slots[at] = Slot {
             wr_id: wr.wr_id,
             op: wr.op,
@@ -204,6 +208,7 @@ impl SendQueue {
             slot.bytes = self.end_bytes;
             self.end_bytes += if slot.awaits_data() || local { 0 } else { u64::from(slot.len) };
             self.end += u64::from(slot.packets);
+            self.best_effort.enter(self.published);
             self.published = self.published.wrapping_add(1);
         }
     }
@@ -215,6 +220,7 @@ impl SendQueue {
 
     /// Takes back published work requests, of which nothing was sent: they will be numbered anew.
     pub(crate) fn unpublish(&mut self) {
+        self.best_effort.clear();
         self.published = self.head;
         (self.end, self.end_bytes, self.end_answers) = (0, 0, 0);
         (self.next_send, self.locals) = (0, 0);
@@ -305,6 +311,7 @@ impl SendQueue {
     /// The oldest work request is done.
     #[inline]
     pub(crate) fn drop_head(&mut self) {
+        self.best_effort.drop_head(self.head);
         self.head = self.head.wrapping_add(1);
     }
 
@@ -331,6 +338,12 @@ impl SendQueue {
                 prefetch(sge);
             }
         }
+    }
+
+    /// The request at `position` left at this time.
+    pub(crate) fn set_left(&mut self, position: u32, now: Instant) {
+        let at = self.place(position);
+        self.slots[at].answers = now.as_nanos();
     }
 
     /// Whether a published local operation was not carried out yet.

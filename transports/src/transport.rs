@@ -8,11 +8,12 @@ use softnic_wire::mad::vendor::Extensions;
 use crate::lowar::{self, Code, CodeError};
 use crate::qp::QpKind;
 use crate::sr::{DEFAULT_WINDOW, MAX_WINDOW, MIN_WINDOW};
+use crate::xp::{self, XpSettings, XpSettingsError};
 
 /// The coding blocks of LoWAR where nobody says which: one repair packet behind 32 packets, three percent more on the wire.
 const DEFAULT_CODE: Code = Code::new(32, 1).unwrap();
 
-/// A transport with its settings. As text `rc`, `sr` or `sr:PACKETS`, `lowar` or `lowar:R,C`, `uc`, `ud`.
+/// A transport with its settings. As text `rc`, `sr` or `sr:PACKETS`, `lowar` or `lowar:R,C`, `xp` or `xp:SETTINGS`, `uc`, `ud`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {
     /// Reliable connection with the standard's Go-Back-N.
@@ -26,13 +27,12 @@ pub enum Transport {
     /// Reliable connection with LoWAR where the peer has it: repair packets behind each block of a message, and the standard for
     /// the losses that they do not repair. The link's MTU must be at least the path MTU and 120 more at both ends.
     Lowar(Code),
+    /// Best effort with deadlines (OptiNIC) where the peer has it, else the standard.
+    Xp(XpSettings),
     /// Unreliable connection.
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Unreliable connection with deadlines, the example of docs/adding-a-transport.md.
-    #[cfg(feature = "timed")]
-    Timed,
 }
 
 /// A transport as help texts show it.
@@ -46,10 +46,9 @@ const LIST: &[Listed] = &[
     Listed { name: "rc", syntax: "rc", about: "reliable connection (RC): Go-Back-N, standard" },
     Listed { name: "sr", syntax: "sr[:PACKETS]", about: "RC: Selective Repeat, window [default: 16384]" },
     Listed { name: "lowar", syntax: "lowar[:R,C]", about: "RC: C repair packets behind R [default: 32,1]" },
+    Listed { name: "xp", syntax: "xp[:K=V,..]", about: "best effort with deadlines, see docs/xp.md" },
     Listed { name: "uc", syntax: "uc", about: "unreliable connection" },
     Listed { name: "ud", syntax: "ud", about: "unreliable datagram" },
-    #[cfg(feature = "timed")]
-    Listed { name: "timed", syntax: "timed", about: "unreliable connection with deadlines" },
 ];
 
 impl Transport {
@@ -58,6 +57,9 @@ impl Transport {
 
     /// LoWAR with its default coding blocks.
     pub const LOWAR: Transport = Transport::Lowar(DEFAULT_CODE);
+
+    /// XP with its default settings.
+    pub const XP: Transport = Transport::Xp(XpSettings::DEFAULT);
 
     /// Every transport, with its default settings.
     pub fn all() -> impl Iterator<Item = Transport> {
@@ -86,10 +88,9 @@ impl Transport {
             Transport::Rc => 0,
             Transport::Sr { .. } => 1,
             Transport::Lowar(_) => 2,
-            Transport::Uc => 3,
-            Transport::Ud => 4,
-            #[cfg(feature = "timed")]
-            Transport::Timed => 5,
+            Transport::Xp(_) => 3,
+            Transport::Uc => 4,
+            Transport::Ud => 5,
         }
     }
 
@@ -106,16 +107,15 @@ impl Transport {
     pub const fn kind(self) -> QpKind {
         match self {
             Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_) => QpKind::Rc,
+            Transport::Xp(settings) => settings.kind(),
             Transport::Uc => QpKind::Uc,
-            #[cfg(feature = "timed")]
-            Transport::Timed => QpKind::Uc,
             Transport::Ud => QpKind::Ud,
         }
     }
 
     /// Whether it delivers every message or reports an error.
     pub const fn is_reliable(self) -> bool {
-        matches!(self.kind(), QpKind::Rc)
+        matches!(self, Transport::Rc | Transport::Sr { .. } | Transport::Lowar(_))
     }
 
     /// The extension that the peer has to agree to; [`Extensions::NONE`] for a transport of the standard.
@@ -123,9 +123,8 @@ impl Transport {
         match self {
             Transport::Sr { .. } => Extensions::SR,
             Transport::Lowar(_) => Extensions::LOWAR,
+            Transport::Xp(_) => Extensions::XP,
             Transport::Rc | Transport::Uc | Transport::Ud => Extensions::NONE,
-            #[cfg(feature = "timed")]
-            Transport::Timed => Extensions::TIMED,
         }
     }
 
@@ -134,9 +133,29 @@ impl Transport {
         self.kind().is_connected()
     }
 
-    /// Whether it has operations with a response: RDMA READ and atomics.
+    /// Whether it has RDMA READ.
     pub const fn has_read(self) -> bool {
+        matches!(self.kind(), QpKind::Rc)
+    }
+
+    /// Whether it has atomics.
+    pub const fn has_atomics(self) -> bool {
         self.is_reliable()
+    }
+
+    /// Whether work requests have deadlines, and may complete in part.
+    pub const fn is_bounded(self) -> bool {
+        matches!(self, Transport::Xp(_))
+    }
+
+    /// The same for a queue pair of this kind to its program, where there is one: XP is there for RC and UC.
+    pub const fn for_kind(self, kind: QpKind) -> Transport {
+        match (self, kind) {
+            (Transport::Xp(settings), QpKind::Rc) => Transport::Xp(settings.with_uc(false)),
+            (Transport::Xp(settings), QpKind::Uc) => Transport::Xp(settings.with_uc(true)),
+            (_, QpKind::Rc) if matches!(self.kind(), QpKind::Rc) => self,
+            _ => Transport::standard(kind),
+        }
     }
 
     /// Whether a congestion control decides how fast it sends.
@@ -147,9 +166,7 @@ impl Transport {
     /// Whether the last byte of a WRITE is in memory only when all bytes are.
     pub const fn places_in_order(self) -> bool {
         match self {
-            Transport::Sr { .. } => false,
-            #[cfg(feature = "timed")]
-            Transport::Timed => false,
+            Transport::Sr { .. } | Transport::Xp(_) => false,
             _ => true,
         }
     }
@@ -158,6 +175,7 @@ impl Transport {
     pub const fn link_mtu(self, path_mtu: u32) -> Option<u32> {
         match self {
             Transport::Lowar(_) => Some(lowar::link_mtu(path_mtu)),
+            Transport::Xp(_) => Some(xp::link_mtu(path_mtu)),
             _ => None,
         }
     }
@@ -179,9 +197,8 @@ impl Transport {
         let mut transports = Vec::new();
         let mut parts = text.split(',').map(str::trim).peekable();
         while let Some(part) = parts.next() {
-            // A part that begins with a digit belongs to the settings before it.
             let mut name = part.to_owned();
-            while let Some(more) = parts.next_if(|p| p.starts_with(|c: char| c.is_ascii_digit())) {
+            while let Some(more) = parts.next_if(|p| is_setting(p)) {
                 name = format!("{name},{more}");
             }
             let transport = name.parse()?;
@@ -192,6 +209,11 @@ impl Transport {
         }
         Ok(transports)
     }
+}
+
+/// Whether a part of a list belongs to the name before it: it begins with a digit, or is a setting of xp.
+fn is_setting(part: &str) -> bool {
+    part.starts_with(|c: char| c.is_ascii_digit()) || part.contains('=') && !part.contains(':')
 }
 
 fn listed(included: impl Fn(Transport) -> bool) -> impl Iterator<Item = &'static Listed> {
@@ -210,10 +232,13 @@ pub enum TransportError {
     /// The coding blocks of LoWAR are out of range.
     #[error(transparent)]
     Code(#[from] CodeError),
+    /// A setting of XP is none.
+    #[error(transparent)]
+    Xp(#[from] XpSettingsError),
     /// The transport is one of UC or UD queue pairs, where one of RC queue pairs is wanted.
     #[error(
         "{0} is no transport of RC queue pairs, and the program itself chooses between RC, UC and UD: choose from {choices}",
-        choices = Transport::choices(Transport::is_reliable)
+        choices = Transport::choices(|t| t.kind() == QpKind::Rc)
     )]
     NotRc(Transport),
     /// A list names a transport more than once.
@@ -232,10 +257,9 @@ impl FromStr for Transport {
                 "rc" | "gbn" => Ok(Transport::Rc),
                 "sr" => Ok(Transport::SR),
                 "lowar" => Ok(Transport::LOWAR),
+                "xp" => Ok(Transport::XP),
                 "uc" => Ok(Transport::Uc),
                 "ud" => Ok(Transport::Ud),
-                #[cfg(feature = "timed")]
-                "timed" => Ok(Transport::Timed),
                 _ => Err(TransportError::Unknown(text.into())),
             },
             Some(("sr", window)) => match window.parse() {
@@ -243,6 +267,7 @@ impl FromStr for Transport {
                 _ => Err(TransportError::Window(window.into())),
             },
             Some(("lowar", code)) => Ok(Transport::Lowar(code.parse()?)),
+            Some(("xp", settings)) => Ok(Transport::Xp(settings.parse()?)),
             Some(_) => Err(TransportError::Unknown(text.into())),
         }
     }
@@ -254,6 +279,7 @@ impl fmt::Display for Transport {
         match self {
             Transport::Sr { window } if *window != DEFAULT_WINDOW => write!(f, "sr:{window}"),
             Transport::Lowar(code) => write!(f, "lowar:{code}"),
+            Transport::Xp(settings) if *settings != XpSettings::DEFAULT => write!(f, "xp:{settings}"),
             _ => f.write_str(self.name()),
         }
     }
@@ -265,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_transport_is_read_back_from_its_text() {
-        for text in ["rc", "sr", "sr:64", "sr:2097152", "lowar:32,1", "lowar:1,1", "lowar:255,64", "uc", "ud"] {
+        for text in ["rc", "sr", "sr:64", "sr:2097152", "lowar:32,1", "lowar:1,1", "lowar:255,64", "xp", "xp:uc,tail=2", "uc", "ud"] {
             assert_eq!(text.parse::<Transport>().unwrap().to_string(), text);
         }
         assert_eq!("lowar".parse(), Ok(Transport::Lowar(Code::new(32, 1).unwrap())));
@@ -304,15 +330,15 @@ mod tests {
         assert_eq!(Transport::parse_rc("uc"), Err(TransportError::NotRc(Transport::Uc)));
         let error = Transport::parse_rc("ud").unwrap_err().to_string();
         assert!(error.starts_with("ud is no transport of RC queue pairs"), "{error}");
-        assert!(error.ends_with("choose from rc, sr[:PACKETS], lowar[:R,C]"), "{error}");
+        assert!(error.ends_with("choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..]"), "{error}");
     }
 
     #[test]
     fn a_text_that_names_no_transport_is_told_which_there_are() {
-        for wrong in ["", "rc:5", "gbn:1", "lowars", "xp", "uc:1"] {
+        for wrong in ["", "rc:5", "gbn:1", "lowars", "xq", "uc:1"] {
             let error = wrong.parse::<Transport>().unwrap_err();
             assert_eq!(error, TransportError::Unknown(wrong.into()));
-            assert!(error.to_string().ends_with("choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"), "{error}");
+            assert!(error.to_string().ends_with("choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..], uc, ud"), "{error}");
         }
         for wrong in ["", "0,1", "8,0", "8,9", "256,1", "255,65", "x", "8", "8,2,1", "-8,2"] {
             let error = format!("lowar:{wrong}").parse::<Transport>().unwrap_err();
@@ -328,9 +354,13 @@ mod tests {
         let lowar = |r, c| Transport::Lowar(Code::new(r, c).unwrap());
         let list = Transport::parse_list("rc,lowar:32,1, sr,lowar:64,8").unwrap();
         assert_eq!(list, [Transport::Rc, lowar(32, 1), Transport::SR, lowar(64, 8)]);
+        let list = Transport::parse_list("xp,xp:active=1ms,tail=2,uc").unwrap();
+        let xp = "xp:active=1ms,tail=2".parse().unwrap();
+        assert_eq!(list, [Transport::XP, xp, Transport::Uc]);
         for (wrong, why) in [
             ("", "there is no transport ``"),
-            ("rc,xp", "there is no transport `xp`"),
+            ("rc,xq", "there is no transport `xq`"),
+            ("xp:tail=0,rc", "from 1 to 16"),
             ("lowar:32", "`32` are no blocks of lowar"),
             ("lowar:32,sr", "`32` are no blocks of lowar"),
             ("rc,sr,rc", "rc is there twice"),

@@ -3,6 +3,7 @@
 use softnic_wire::ext::Deth;
 use softnic_wire::{ExtHeaders, Instant, MacAddr, Opcode, PacketFields, PathMtu, Qpn, TxFrame, grh};
 
+use crate::memory::Access;
 use crate::message::{self, Gather};
 use crate::posting::{Operations, RecvRules, SendRules, Supported};
 use crate::qp::{Config, PathProps, PayloadMode, ReceiveAttr, SendAttr, Update};
@@ -204,7 +205,7 @@ impl QueuePair for Ud {
                 payload_len: slot.len as usize,
             };
             let ext = ExtHeaders { deth: Some(Deth { qkey, src_qp }), imm, ..ExtHeaders::default() };
-            let from = Gather { qpn: src_qp, pd, payload, source: due.source, offset: 0 };
+            let from = Gather { qpn: src_qp, pd, payload, source: due.source, access: Access::NONE, offset: 0 };
             message::write(tx, &template, &fields, &ext, &from, host).map_err(|_| Status::LocProtErr)
         })
     }

@@ -153,6 +153,27 @@ impl Data<'_> {
     }
 }
 
+/// What a work request of a transport of best effort says beside others (XP).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BestEffort {
+    /// When it must be done at the latest, by the NIC's clock. It binds all work requests before it in its queue, too.
+    pub deadline: Option<Instant>,
+    /// Of a send: the blocks that each packet has a part of, a power of two; 0 and 1 are plain.
+    pub stride: u16,
+    /// Of a receive or READ: memory for a bit a packet, the lowest bit of a byte first. The NIC clears it when the message begins.
+    pub bitmap: Option<Sge>,
+}
+
+impl BestEffort {
+    /// The most blocks that a packet has a part of.
+    pub const MAX_STRIDE: u16 = 2048;
+
+    /// To be done at this time, and nothing more.
+    pub fn until(deadline: Instant) -> BestEffort {
+        BestEffort { deadline: Some(deadline), ..BestEffort::default() }
+    }
+}
+
 /// A send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWr<'a> {
@@ -164,8 +185,8 @@ pub struct SendWr<'a> {
     pub data: Data<'a>,
     /// How it is carried out.
     pub flags: SendFlags,
-    /// When it must be done at the latest, by the NIC's clock; for transports that keep deadlines.
-    pub deadline: Option<Instant>,
+    /// For transports of best effort.
+    pub best_effort: Option<&'a BestEffort>,
     /// Where it goes: for datagrams, and for nothing else.
     pub to: Option<Datagram>,
 }
@@ -177,8 +198,8 @@ pub struct RecvWr<'a> {
     pub wr_id: u64,
     /// Where the bytes go, in order.
     pub sges: &'a [Sge],
-    /// When it must be done at the latest, by the NIC's clock; for transports that keep deadlines.
-    pub deadline: Option<Instant>,
+    /// For transports of best effort.
+    pub best_effort: Option<&'a BestEffort>,
 }
 
 /// Why a work request was not taken.
@@ -211,9 +232,16 @@ pub enum PostError {
     /// The queue pair's state does not allow it.
     #[error("the queue pair's state does not allow it")]
     State,
-    /// The transport does not keep deadlines, or the shared receive queue was made without them.
+    /// The transport does not keep deadlines, strides or bitmaps, the peer did not agree to it, or the shared receive queue was made
+    /// without them.
     #[error("this transport does not take deadlines")]
     NoDeadlines,
+    /// A stride that is no power of two up to 2048.
+    #[error("a stride is a power of two up to 2048")]
+    Stride,
+    /// A bitmap of what neither receives nor reads.
+    #[error("only a receive or READ has a bitmap")]
+    Bitmap,
 }
 
 /// Splits bytes at `offset` of a message over scatter elements; `place` gets an element, the offset in it, and its part.

@@ -45,8 +45,9 @@ int softnicdv_set_qp_secret(struct ibv_qp *qp, const void *secret, size_t len);
 #define SOFTNICDV_WC_PARTIAL (1 << 30)
 
 enum softnicdv_partial_reason {
-	SOFTNICDV_PARTIAL_DEADLINE = 1,		/* its deadline passed */
-	SOFTNICDV_PARTIAL_SUPERSEDED = 2,	/* packets of a later message took its place */
+	SOFTNICDV_PARTIAL_EXPIRED = 1,		/* its deadline passed */
+	SOFTNICDV_PARTIAL_PREEMPTED = 2,	/* packets of a later message took its place */
+	SOFTNICDV_PARTIAL_LAST = 3,		/* its last fragment came before others, which were lost or late */
 };
 
 struct softnicdv_counter {

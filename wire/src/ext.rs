@@ -8,8 +8,6 @@ use crate::aeth::Aeth;
 use crate::bytes::{be24, be32, be64, put24, put32, put64};
 use crate::opcode::HeaderSet;
 use crate::sr::SrEth;
-#[cfg(feature = "timed")]
-use crate::timed::TimedEth;
 use crate::xp::{XpEth, XpFeedback};
 use crate::{Error, Opcode, Qpn};
 
@@ -160,9 +158,6 @@ impl Feth {
 pub struct ExtHeaders {
     /// Selective Repeat header.
     pub sr: Option<SrEth>,
-    /// Timed header.
-    #[cfg(feature = "timed")]
-    pub timed: Option<TimedEth>,
     /// XP header.
     pub xp: Option<XpEth>,
     /// The body of XP feedback.
@@ -267,10 +262,6 @@ impl ExtHeaders {
         if h.contains(HeaderSet::SR) {
             ext.sr = c.take().map(SrEth::parse);
         }
-        #[cfg(feature = "timed")]
-        if h.contains(HeaderSet::TIMED) {
-            ext.timed = c.take().map(TimedEth::parse);
-        }
         if h.contains(HeaderSet::XP) {
             ext.xp = c.take().map(XpEth::parse);
         }
@@ -314,8 +305,6 @@ impl ExtHeaders {
     pub fn set(&self) -> HeaderSet {
         [
             (self.sr.is_some(), HeaderSet::SR),
-            #[cfg(feature = "timed")]
-            (self.timed.is_some(), HeaderSet::TIMED),
             (self.xp.is_some(), HeaderSet::XP),
             (self.xp_feedback.is_some(), HeaderSet::XP_FEEDBACK),
             (self.xp_time.is_some(), HeaderSet::XP_TIME),
@@ -338,10 +327,6 @@ impl ExtHeaders {
     pub fn emit(&self, bytes: &mut [u8]) -> Result<usize, Error> {
         let mut slots = Slots { have: bytes.len(), rest: bytes, used: 0 };
         if let Some(h) = &self.sr {
-            h.emit(slots.take()?);
-        }
-        #[cfg(feature = "timed")]
-        if let Some(h) = &self.timed {
             h.emit(slots.take()?);
         }
         if let Some(h) = &self.xp {
@@ -394,10 +379,6 @@ impl fmt::Display for ExtHeaders {
             r
         };
         if let Some(h) = self.sr {
-            part(f, format_args!("{h}"))?;
-        }
-        #[cfg(feature = "timed")]
-        if let Some(h) = self.timed {
             part(f, format_args!("{h}"))?;
         }
         if let Some(h) = self.xp {

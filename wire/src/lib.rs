@@ -34,8 +34,6 @@ mod template;
 #[cfg(test)]
 pub(crate) mod tests;
 mod time;
-#[cfg(feature = "timed")]
-pub mod timed;
 pub mod transit;
 mod tx;
 pub mod udp;

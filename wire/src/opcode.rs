@@ -23,9 +23,6 @@ pub enum Service {
     Xrc,
     /// softnic's Selective Repeat: 0xc0 … 0xdf, the packets of RC that can come out of order.
     Sr,
-    /// The example of docs/adding-a-transport.md: 0x40 … 0x5f, in place of reliable datagrams.
-    #[cfg(feature = "timed")]
-    Timed,
     /// softnic's XP: 0xe0 … 0xff, each packet one that can be placed by itself.
     Xp,
 }
@@ -95,9 +92,6 @@ impl HeaderSet {
     pub const IETH: HeaderSet = HeaderSet(1 << 8);
     /// Selective Repeat extended transport header.
     pub const SR: HeaderSet = HeaderSet(1 << 9);
-    /// Timed extended transport header.
-    #[cfg(feature = "timed")]
-    pub const TIMED: HeaderSet = HeaderSet(1 << 10);
     /// XP extended transport header.
     pub const XP: HeaderSet = HeaderSet(1 << 11);
     /// The time that is left to an XP READ.
@@ -195,8 +189,6 @@ const fn row(op: u8) -> Row {
         Service::Ud => matches!(op & 0x1f, 0x04 | 0x05),
         Service::Xrc => true,
         Service::Sr => op & 0x1f <= 0x17,
-        #[cfg(feature = "timed")]
-        Service::Timed => op & 0x1f <= 0x0b,
         Service::Xp => matches!(op & 0x1f, 0x04 | 0x05 | 0x0a | 0x0b | 0x0c | 0x10 | 0x11),
         Service::Cnp | Service::Rd => false,
     };
@@ -209,8 +201,6 @@ const fn row(op: u8) -> Row {
             (kind, position, h.with(H::XRCETH))
         }
         Service::Sr => (kind, position, of_selective_repeat(kind, h)),
-        #[cfg(feature = "timed")]
-        Service::Timed => (kind, position, h.with(H::TIMED)),
         Service::Xp => match kind {
             K::Acknowledge => (K::Feedback, position, H::XP_FEEDBACK),
             K::ReadRequest => (kind, position, h.with(H::XP).with(H::XP_TIME)),
@@ -241,10 +231,7 @@ const fn service(op: u8) -> Service {
     match op >> 5 {
         0 => Service::Rc,
         1 => Service::Uc,
-        #[cfg(not(feature = "timed"))]
         2 => Service::Rd,
-        #[cfg(feature = "timed")]
-        2 => Service::Timed,
         3 => Service::Ud,
         4 => Service::Cnp,
         5 => Service::Xrc,
@@ -425,8 +412,6 @@ impl fmt::Display for Opcode {
             Service::Ud => f.write_str("UD_")?,
             Service::Xrc => f.write_str("XRC_")?,
             Service::Sr => f.write_str("SR_")?,
-            #[cfg(feature = "timed")]
-            Service::Timed => f.write_str("TIMED_")?,
             Service::Xp => f.write_str("XP_")?,
             Service::Rd | Service::Cnp => {}
         }

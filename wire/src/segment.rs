@@ -171,8 +171,6 @@ pub const fn opcode_of(service: Service, kind: MessageKind, position: Position) 
         Service::Ud => 0x60,
         Service::Xrc => 0xa0,
         Service::Sr => 0xc0,
-        #[cfg(feature = "timed")]
-        Service::Timed => 0x40,
         // Packets of XP have no position.
         Service::Rd | Service::Cnp | Service::Xp => return None,
     };

@@ -206,6 +206,16 @@ impl Template {
         t
     }
 
+    /// The same headers with a UDP source port so many ahead, among those that RoCE uses: for another way through the network.
+    pub fn with_src_port_ahead(&self, by: u16) -> Template {
+        const DYNAMIC: u16 = 0xc000;
+        let mut t = *self;
+        let at = usize::from(self.udp) + udp::field::SRC;
+        let port = u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
+        put16(&mut t.bytes, at, DYNAMIC | port.wrapping_add(by));
+        t
+    }
+
     /// The same headers with other DSCP and ECN bits: congestion notifications have a class of their own.
     pub fn with_traffic_class(&self, class: u8) -> Template {
         let mut t = *self;

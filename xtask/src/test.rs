@@ -25,7 +25,6 @@ const STEPS: &[Step] = &[
         // The captures of real hardware are a layer of their own below.
         cargo_test(&[&["cargo", "test"], &TESTED[..]].concat(), &[(CAPTURES_VARIABLE, "")])
     }),
-    Step::new("a transport by the book", example_transport),
     Step::new("wire without std", || {
         shell(&["cargo", "build", "-p", "softnic-wire", "--no-default-features", "--locked"])
     }),
@@ -83,15 +82,6 @@ pub(crate) fn run(all: bool, only: &[String]) -> Result<(), String> {
     match report.failed() {
         0 => Ok(()),
         n => Err(format!("{n} layers of tests failed")),
-    }
-}
-
-/// The transport of docs/adding-a-transport.md, in a build of its own: its feature is in nothing that is shipped.
-fn example_transport() -> Outcome {
-    let of = ["-p", "softnic", "--features", "timed", "--test", "timed", "--locked"];
-    match shell(&[&["cargo", "clippy"], &of[..], &["--", "-D", "warnings"]].concat()) {
-        Outcome::Passed(_) => cargo_test(&[&["cargo", "test"], &of[..]].concat(), &[]),
-        other => other,
     }
 }
 

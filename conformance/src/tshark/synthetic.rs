@@ -11,6 +11,7 @@ use softnic_wire::ext::{AtomicEth, Deth, Feth, Reth, XrcEth};
 use softnic_wire::icrc::{self, Icrc};
 use softnic_wire::opcode::{HeaderSet, Kind};
 use softnic_wire::sr::SrEth;
+use softnic_wire::xp::{XpEth, XpFeedback};
 use softnic_wire::{
     Addresses, ExtHeaders, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, lowar,
 };
@@ -120,6 +121,21 @@ fn headers(opcode: Opcode, payload_len: usize, v: &mut Values) -> ExtHeaders {
             number: v.bits(24) as u32,
             offset: offset(v),
         }),
+        xp: has(HeaderSet::XP).then(|| XpEth {
+            flags: (v.bits(2) as u8) << 6,
+            wqe_seq: v.bits(24) as u32,
+            offset: v.bits(31) as u32,
+            len: v.bits(31) as u32,
+            stride: 1 << v.bits(3),
+            receive: v.bits(16) as u16,
+        }),
+        xp_feedback: has(HeaderSet::XP_FEEDBACK).then(|| XpFeedback {
+            held: v.bits(32) as u32,
+            marks: v.bits(32) as u32,
+            bytes: v.bits(64),
+            credit: 0,
+        }),
+        xp_time: has(HeaderSet::XP_TIME).then(|| v.bits(32) as u32),
         deth: has(HeaderSet::DETH).then(|| Deth { qkey: v.bits(32) as u32, src_qp: Qpn::new(v.bits(24) as u32 | 2) }),
         xrceth: has(HeaderSet::XRCETH).then(|| XrcEth { srq: v.bits(24) as u32 }),
         feth: has(HeaderSet::FETH).then(|| Feth { placement: 1 + v.bits(1) as u8, selectivity: v.bits(1) as u8 }),

@@ -352,7 +352,7 @@ impl Nic {
         let (index, slot, shared) = self.slot(qpn).ok_or(PostError::State)?;
         slot.endpoint.qp.post_recv(wr, shared)?;
         // No packet need ever come that would arm the timer.
-        if wr.deadline.is_some() {
+        if wr.best_effort.is_some() {
             self.rearm(index);
         }
         Ok(())
@@ -370,7 +370,7 @@ impl Nic {
     ) -> Result<u32, PostError> {
         let rkey = next_key(bind.window);
         let op = SendOp::BindWindow(Bind { rkey, ..*bind });
-        self.post_send(now, qpn, &SendWr { wr_id, op, data: Data::Gather(&[]), flags, deadline: None, to: None })?;
+        self.post_send(now, qpn, &SendWr { wr_id, op, data: Data::Gather(&[]), flags, best_effort: None, to: None })?;
         Ok(rkey)
     }
 }

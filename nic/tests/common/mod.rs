@@ -209,7 +209,7 @@ pub fn wr<'a>(wr_id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
         op,
         data,
         flags: SendFlags { signaled: true, solicited: false, fence: false },
-        deadline: None,
+        best_effort: None,
         to: None,
     }
 }
@@ -335,7 +335,7 @@ impl World {
     /// Posts a receive of `len` bytes at `offset` of `h`'s buffer.
     pub fn recv(&mut self, h: usize, wr_id: u64, offset: usize, len: usize) {
         let sges = [self.sge(h, offset, len)];
-        self.post_recv(h, &RecvWr { wr_id, sges: &sges, deadline: None }).unwrap();
+        self.post_recv(h, &RecvWr { wr_id, sges: &sges, best_effort: None }).unwrap();
     }
 
     pub fn post_recv(&mut self, h: usize, wr: &RecvWr<'_>) -> Result<(), PostError> {

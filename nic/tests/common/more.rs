@@ -93,7 +93,7 @@ impl World {
     /// Posts a receive on a queue pair other than the first.
     pub fn recv_on(&mut self, h: usize, qpn: Qpn, wr_id: u64, offset: usize, len: usize) {
         let sges = [self.sge(h, offset, len)];
-        self.hosts[h].nic.post_recv(qpn, &RecvWr { wr_id, sges: &sges, deadline: None }).unwrap();
+        self.hosts[h].nic.post_recv(qpn, &RecvWr { wr_id, sges: &sges, best_effort: None }).unwrap();
     }
 
     /// Posts a send that says nothing when it goes well.

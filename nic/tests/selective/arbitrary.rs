@@ -92,7 +92,7 @@ impl Wire {
         let at = RECEIVES.start + self.below(RECEIVES.len() as u32 - LONGEST) as usize;
         let len = if self.chance(98) { LONGEST as usize } else { 50 };
         let sges = [self.w.sge(h, at, len)];
-        let wr = softnic_nic::transports::RecvWr { wr_id: self.next_id, sges: &sges, deadline: None };
+        let wr = softnic_nic::transports::RecvWr { wr_id: self.next_id, sges: &sges, best_effort: None };
         if self.w.post_recv(h, &wr).is_ok() {
             self.receives[h].push_back(self.next_id);
             self.next_id += 1;

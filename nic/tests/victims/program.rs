@@ -126,7 +126,7 @@ impl Fuzz {
         // In one piece, or in two.
         let cut = if self.chance(20) { self.below(len as u32 + 1) as usize } else { len };
         let sges = [self.w.sge(B, at, cut), self.w.sge(B, at + cut, len - cut)];
-        let receive = RecvWr { wr_id: id, sges: &sges[..1 + usize::from(cut < len)], deadline: None };
+        let receive = RecvWr { wr_id: id, sges: &sges[..1 + usize::from(cut < len)], best_effort: None };
         if shared {
             let srq = self.w.hosts[B].srq.unwrap();
             if self.w.hosts[B].nic.post_srq_recv(srq, &receive).is_ok() {
@@ -167,7 +167,7 @@ impl Fuzz {
             0 => Data::Inline(&[7; 40][..self.below(41) as usize]),
             _ => Data::Gather(&sges[..1 + usize::from(cut < len)]),
         };
-        let wr = SendWr { wr_id: id, op, data, flags, deadline: None, to };
+        let wr = SendWr { wr_id: id, op, data, flags, best_effort: None, to };
         if self.w.hosts[B].nic.post_send(self.w.now, qpn, &wr).is_ok() {
             self.victims[v].sends.push_back((id, signaled));
         }

@@ -52,12 +52,12 @@ impl End {
     /// Room for one message, where the one before was.
     fn post_recv(&self) -> Result<()> {
         let sges = [self.memory.sge(IN, LEN)];
-        Ok(self.qp.post_recv(&RecvWr { wr_id: 0, sges: &sges, deadline: None })?)
+        Ok(self.qp.post_recv(&RecvWr { wr_id: 0, sges: &sges, best_effort: None })?)
     }
 
     fn post_send(&mut self, op: SendOp, len: usize) -> Result<()> {
         let (sges, flags) = ([self.memory.sge(OUT, len)], SendFlags::default());
-        self.qp.post_send(&SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, deadline: None, to: None })?;
+        self.qp.post_send(&SendWr { wr_id: 0, op, data: Data::Gather(&sges), flags, best_effort: None, to: None })?;
         self.under_way += 1;
         Ok(())
     }

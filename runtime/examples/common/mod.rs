@@ -112,13 +112,13 @@ impl End {
     pub(crate) fn post(&self, op: SendOp, offset: usize, len: usize) -> Result<()> {
         let sge = [self.mr.sge(offset, len)];
         let (data, flags) = (Data::Gather(&sge), SendFlags::default());
-        Ok(self.qp.post_send(&SendWr { wr_id: offset as u64, op, data, flags, deadline: None, to: None })?)
+        Ok(self.qp.post_send(&SendWr { wr_id: offset as u64, op, data, flags, best_effort: None, to: None })?)
     }
 
     /// Posts a receive at `offset` of our memory.
     pub(crate) fn post_recv(&self, offset: usize, len: usize) -> Result<()> {
         let sges = [self.mr.sge(offset, len)];
-        Ok(self.qp.post_recv(&RecvWr { wr_id: offset as u64, sges: &sges, deadline: None })?)
+        Ok(self.qp.post_recv(&RecvWr { wr_id: offset as u64, sges: &sges, best_effort: None })?)
     }
 
     /// The next completion. Polls for a while, which is fast, and then sleeps, which leaves the core to others.

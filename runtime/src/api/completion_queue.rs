@@ -383,7 +383,7 @@ mod tests {
         let (mut engine, program) = ring(2);
         let mut rings = Rings { rings: vec![program], next: 0 };
         let whole = Completion::new(1, Status::Success, WcOpcode::Recv, Qpn::new(17));
-        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Deadline), ..whole };
+        let partial = Completion { byte_len: 24, partial: Some(PartialReason::Expired), ..whole };
         engine.push(partial).unwrap();
         let mut taken = Vec::new();
         assert_eq!(rings.take(2, |completion| taken.push(completion)), 1);

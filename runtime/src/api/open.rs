@@ -485,7 +485,7 @@ mod tests {
             let (pd, cq) = (context.alloc_pd(), context.create_cq(8).unwrap());
             let qp = pd.create_qp(&super::super::QpOptions::new(QpKind::Rc, &cq)).unwrap();
             qp.init(Access::NONE).unwrap();
-            let recv = |wr_id| qp.post_recv(&RecvWr { wr_id, sges: &[], deadline: None }).unwrap();
+            let recv = |wr_id| qp.post_recv(&RecvWr { wr_id, sges: &[], best_effort: None }).unwrap();
             recv(1);
             cut.store(true, std::sync::atomic::Ordering::Release);
             for wr_id in 1..=3 {

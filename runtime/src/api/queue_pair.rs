@@ -371,12 +371,12 @@ impl QueuePair {
         self.push(&self.0.sends, PostedSend::new(wr))
     }
 
-    /// [`QueuePair::post_send`], to be done within a time from now: for transports that keep deadlines. `wr.deadline` is not looked at.
+    /// [`QueuePair::post_send`], to be done within a time from now: for transports that keep deadlines. A deadline of the work request itself is not looked at.
     ///
     /// # Errors
     /// As [`QueuePair::post_send`]; [`PostError::NoDeadlines`] where the transport keeps none.
     pub fn post_send_within(&self, wr: &SendWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.post_send(&SendWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
+        self.post_send(&SendWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
     }
 
     /// [`QueuePair::write_send`], to be done within a time from now.
@@ -384,7 +384,7 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::post_send_within`].
     pub fn write_send_within(&self, wr: &SendWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.write_send(&SendWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
+        self.write_send(&SendWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
     }
 
     /// Puts a work request into its ring. Before a full ring is a full queue, the NIC takes over what it has room for.
@@ -413,7 +413,7 @@ impl QueuePair {
         let rkey = next_key(bind.window);
         let bind = Bind { rkey, ..*bind };
         let op = SendOp::BindWindow(bind);
-        self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, deadline: None, to: None })?;
+        self.post_send(&SendWr { wr_id, op, data: Data::Gather(&[]), flags, best_effort: None, to: None })?;
         // Nobody has the key before this returns; the old one is refused by other engines from now on, where this engine takes it until the
         // work request has its turn.
         self.0.pd.inner().bind_elsewhere(&self.0.engine, self.0.qpn, self.0.pd.id(), &bind);
@@ -479,12 +479,12 @@ impl QueuePair {
         self.push(&self.0.recvs, PostedRecv::new(wr))
     }
 
-    /// [`QueuePair::post_recv`], to be done within a time from now: for transports that keep deadlines. `wr.deadline` is not looked at.
+    /// [`QueuePair::post_recv`], to be done within a time from now: for transports that keep deadlines. A deadline of the work request itself is not looked at.
     ///
     /// # Errors
     /// As [`QueuePair::post_recv`]; [`PostError::NoDeadlines`] where the transport keeps none.
     pub fn post_recv_within(&self, wr: &RecvWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.post_recv(&RecvWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
+        self.post_recv(&RecvWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
     }
 }
 

@@ -117,12 +117,12 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// [`SharedReceiveQueue::post_recv`], to be done within a time from now. `wr.deadline` is not looked at.
+    /// [`SharedReceiveQueue::post_recv`], to be done within a time from now. A deadline of the work request itself is not looked at.
     ///
     /// # Errors
     /// As [`SharedReceiveQueue::post_recv`]; [`PostError::NoDeadlines`] where the queue was made without deadlines.
     pub fn post_recv_within(&self, wr: &RecvWr<'_>, limit: Duration) -> Result<(), PostError> {
-        self.post_recv(&RecvWr { deadline: Some(self.0.engine.now() + limit), ..*wr })
+        self.post_recv(&RecvWr { best_effort: Some(&self.0.engine.within(wr.best_effort, limit)), ..*wr })
     }
 
     /// How many receives it holds before it is full: those that the NIC has, as many as were asked for, and those on their way to it.

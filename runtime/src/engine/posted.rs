@@ -1,7 +1,6 @@
 //! Work requests between a program's thread and the engine, with their own copy of their elements.
 
-use softnic_nic::transports::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge};
-use softnic_wire::Instant;
+use softnic_nic::transports::{BestEffort, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
 /// Elements and bytes that lie in the ring itself; more are boxed.
 const SGES: usize = 2;
@@ -56,7 +55,7 @@ pub(crate) struct PostedSend {
     wr_id: u64,
     op: SendOp,
     flags: SendFlags,
-    deadline: Option<Instant>,
+    best_effort: Option<BestEffort>,
     to: Option<Datagram>,
     data: Posted,
 }
@@ -68,13 +67,14 @@ impl PostedSend {
             Data::Gather(sges) => Posted::sges(sges),
             Data::Inline(bytes) => Posted::inline(bytes),
         };
-        PostedSend { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, deadline: wr.deadline, to: wr.to, data }
+        PostedSend { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, best_effort: wr.best_effort.copied(), to: wr.to, data }
     }
 
     #[inline]
     pub(crate) fn wr(&self) -> SendWr<'_> {
-        let PostedSend { wr_id, op, flags, deadline, to, data } = self;
-        SendWr { wr_id: *wr_id, op: *op, data: data.data(), flags: *flags, deadline: *deadline, to: *to }
+        let PostedSend { wr_id, op, flags, best_effort, to, data } = self;
+        let (data, best_effort) = (data.data(), best_effort.as_ref());
+        SendWr { wr_id: *wr_id, op: *op, data, flags: *flags, best_effort, to: *to }
     }
 }
 
@@ -83,13 +83,13 @@ impl PostedSend {
 pub(crate) struct PostedRecv {
     wr_id: u64,
     sges: Posted,
-    deadline: Option<Instant>,
+    best_effort: Option<BestEffort>,
 }
 
 impl PostedRecv {
     #[inline]
     pub(crate) fn new(wr: &RecvWr<'_>) -> PostedRecv {
-        PostedRecv { wr_id: wr.wr_id, sges: Posted::sges(wr.sges), deadline: wr.deadline }
+        PostedRecv { wr_id: wr.wr_id, sges: Posted::sges(wr.sges), best_effort: wr.best_effort.copied() }
     }
 
     #[inline]
@@ -98,21 +98,24 @@ impl PostedRecv {
             Data::Gather(sges) => sges,
             Data::Inline(_) => &[],
         };
-        RecvWr { wr_id: self.wr_id, sges, deadline: self.deadline }
+        RecvWr { wr_id: self.wr_id, sges, best_effort: self.best_effort.as_ref() }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use softnic_wire::Instant;
+
     use super::*;
 
     #[test]
     fn work_keeps_its_deadline_on_its_way_to_the_engine() {
-        for deadline in [None, Some(Instant::from_nanos(7))] {
+        let until = BestEffort::until(Instant::from_nanos(7));
+        for best_effort in [None, Some(&until)] {
             let (op, data, flags) = (SendOp::Send, Data::Inline(b"abc"), SendFlags::default());
-            let send = SendWr { wr_id: 1, op, data, flags, deadline, to: None };
+            let send = SendWr { wr_id: 1, op, data, flags, best_effort, to: None };
             assert_eq!(PostedSend::new(&send).wr(), send);
-            let recv = RecvWr { wr_id: 2, sges: &[Sge::default()], deadline };
+            let recv = RecvWr { wr_id: 2, sges: &[Sge::default()], best_effort };
             assert_eq!(PostedRecv::new(&recv).wr(), recv);
         }
     }

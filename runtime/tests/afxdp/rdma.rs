@@ -102,7 +102,7 @@ fn writer(veth: &Veth, io: Io, mtu: PathMtu, (tell, ask): Ends) {
     let sge = Sge { addr: host.buffer.addr(), len: SIZE as u32, lkey: host.end.key };
     let op = SendOp::Write { remote_addr: theirs.addr, rkey: theirs.key };
     let flags = SendFlags::default();
-    let wr = SendWr { wr_id: 5, op, data: Data::Gather(&[sge]), flags, deadline: None, to: None };
+    let wr = SendWr { wr_id: 5, op, data: Data::Gather(&[sge]), flags, best_effort: None, to: None };
     let (now, cq) = (host.driver.now(), host.cq);
     host.driver.node.post_send(now, host.end.qpn, &wr).unwrap();
     let mut completion = None;

@@ -152,7 +152,7 @@ fn calls_that_wait_connect_and_say_why_they_do_not() {
         assert_eq!((request.peer().ip(), &request.private_data()[..9]), (a.addresses()[0], &b"it is me\0"[..]));
         let mut theirs = request.accept(&their_qp, b"come", LIMIT).unwrap();
         let ours = asked.join().unwrap();
-        their_qp.post_recv(&RecvWr { wr_id: 7, sges: &[their_mr.sge(0, 4096)], deadline: None }).unwrap();
+        their_qp.post_recv(&RecvWr { wr_id: 7, sges: &[their_mr.sge(0, 4096)], best_effort: None }).unwrap();
         assert!(!theirs.is_over());
         let ended = scope.spawn(move || ours.disconnect(LIMIT));
         while !theirs.is_over() {
@@ -202,11 +202,11 @@ fn a_datagram_leaves_though_its_handle_and_its_queue_pair_go_right_behind_it() {
     };
     let (pd, _cq, qp, mr) = open(&a);
     let (_, cq, to, room) = open(&b);
-    to.post_recv(&RecvWr { wr_id: 1, sges: &[room.sge(0, 4096)], deadline: None }).unwrap();
+    to.post_recv(&RecvWr { wr_id: 1, sges: &[room.sge(0, 4096)], best_effort: None }).unwrap();
     let ah = pd.create_ah(&a.path_to(b.addresses()[0], 0).unwrap()).unwrap();
     let (sges, flags) = ([mr.sge(0, 100)], SendFlags::default());
     let (data, to) = (Data::Gather(&sges), Some(ah.to(to.qpn(), QKEY)));
-    qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, deadline: None, to }).unwrap();
+    qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, best_effort: None, to }).unwrap();
     drop(ah);
     drop(qp);
     assert!(cq.wait(LIMIT).unwrap(), "it is lost");

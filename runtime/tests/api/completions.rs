@@ -79,7 +79,7 @@ fn what_came_before_the_arming_and_is_not_polled_raises_its_event_at_once() {
     let qp = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
     qp.init(softnic_nic::transports::memory::Access::NONE).unwrap();
     // Three receives are flushed, and nobody asked for an event.
-    (1..4).for_each(|wr_id| qp.post_recv(&RecvWr { wr_id, sges: &[], deadline: None }).unwrap());
+    (1..4).for_each(|wr_id| qp.post_recv(&RecvWr { wr_id, sges: &[], best_effort: None }).unwrap());
     let error = softnic_nic::transports::qp::QpState::Error;
     qp.modify(&softnic_nic::QpAttr { state: Some(error), ..Default::default() }).unwrap();
     assert_eq!(channel.next_event(), None);
@@ -94,7 +94,7 @@ fn what_came_before_the_arming_and_is_not_polled_raises_its_event_at_once() {
     a.cq.resize(100).unwrap();
     a.cq.arm(Notify::Next);
     assert_eq!(channel.next_event(), None);
-    qp.post_recv(&RecvWr { wr_id: 4, sges: &[], deadline: None }).unwrap();
+    qp.post_recv(&RecvWr { wr_id: 4, sges: &[], best_effort: None }).unwrap();
     assert!(readable(&channel, LIMIT), "the queue is armed still");
     assert_eq!(channel.next_event(), Some(7));
     assert_eq!(a.cq.poll(&mut Vec::new(), 9), Ok(4));
@@ -108,7 +108,7 @@ fn two_queues_at_one_channel_are_told_apart_and_one_that_is_gone_is_forgotten() 
     let other = a.context.create_cq_with(16, Some((&channel, 8)));
     let qp = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &other)).unwrap();
     qp.init(softnic_nic::transports::memory::Access::NONE).unwrap();
-    qp.post_recv(&RecvWr { wr_id: 1, sges: &[], deadline: None }).unwrap();
+    qp.post_recv(&RecvWr { wr_id: 1, sges: &[], best_effort: None }).unwrap();
     a.cq.arm(Notify::Next);
     other.arm(Notify::Next);
     write(&a, &b, 1, 8).unwrap();

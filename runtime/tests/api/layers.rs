@@ -38,7 +38,7 @@ impl Layer for Counting {
         for _ in std::mem::take(&mut numbers.0) {
             self.answers += 1;
             let (op, flags) = (SendOp::WriteImm { remote_addr, rkey, imm: self.answers }, SendFlags::default());
-            let wr = SendWr { wr_id: 0, op, data: Data::Gather(&[]), flags, deadline: None, to: None };
+            let wr = SendWr { wr_id: 0, op, data: Data::Gather(&[]), flags, best_effort: None, to: None };
             nic.post_send(now, self.qpn, &wr).unwrap();
         }
     }
@@ -65,7 +65,7 @@ fn a_layer_answers_in_the_engine_though_its_program_never_polls() {
     let layer = || Counting { qpn: b.qp.qpn(), sink: sink.id(), peer: (a.mr.addr(), a.mr.rkey()), answers: 0 };
     b.context.set_layers(|_| Some(Box::new(layer())));
     for round in 1..=50 {
-        a.qp.post_recv(&RecvWr { wr_id: 1, sges: &[], deadline: None }).unwrap();
+        a.qp.post_recv(&RecvWr { wr_id: 1, sges: &[], best_effort: None }).unwrap();
         let op = SendOp::WriteImm { remote_addr: b.mr.addr(), rkey: b.mr.rkey(), imm: 7 };
         post(&a.qp, op, &[a.mr.sge(0, 64)]).unwrap();
         let mut answer = completion(&a, || ());

@@ -172,7 +172,7 @@ fn a_datagram_to_a_group_reaches_members_behind_the_same_addresses() {
         let qp = pd.create_qp(&QpOptions::new(QpKind::Ud, &cq)).unwrap();
         qp.open_datagrams(QKEY).unwrap();
         let mr = pd.alloc_mr(4096, Access::LOCAL_WRITE).unwrap();
-        qp.post_recv(&RecvWr { wr_id: 1, sges: &[mr.sge(0, 4096)], deadline: None }).unwrap();
+        qp.post_recv(&RecvWr { wr_id: 1, sges: &[mr.sge(0, 4096)], best_effort: None }).unwrap();
         (nic, pd, cq, qp, mr)
     };
     let (nic, pd, own_cq, qp, mr) = open();
@@ -186,7 +186,7 @@ fn a_datagram_to_a_group_reaches_members_behind_the_same_addresses() {
     let sges = [mr.sge(0, 100)];
     let (data, to) = (Data::Gather(&sges), Some(ah.to(Qpn::MULTICAST, QKEY)));
     let flags = SendFlags::default();
-    qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, deadline: None, to }).unwrap();
+    qp.post_send(&SendWr { wr_id: 2, op: SendOp::Send, data, flags, best_effort: None, to }).unwrap();
     for cq in members.iter().map(|(_, _, cq, ..)| cq).chain([&own_cq]) {
         let done = std::iter::from_fn(|| {
             assert!(cq.wait(LIMIT).unwrap(), "it is lost");

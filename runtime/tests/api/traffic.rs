@@ -80,12 +80,12 @@ fn many_threads_post_to_one_queue_pair_and_every_work_request_completes() {
 #[test]
 fn receives_wait_for_messages() {
     let [a, b] = world([Progress::Inline; 2]);
-    b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+    b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], best_effort: None }).unwrap();
     a.mr.write_at(0, b"hello");
     let sge = [a.mr.sge(0, 5)];
     let flags = SendFlags::default();
     let wr =
-        SendWr { wr_id: 1, op: SendOp::SendImm { imm: 42 }, data: Data::Gather(&sge), flags, deadline: None, to: None };
+        SendWr { wr_id: 1, op: SendOp::SendImm { imm: 42 }, data: Data::Gather(&sge), flags, best_effort: None, to: None };
     a.qp.post_send(&wr).unwrap();
     let got = completion(&b, || {
         a.context.progress();
@@ -105,7 +105,7 @@ fn what_was_received_is_acknowledged_though_the_program_ends_its_queue_pair_at_o
                 assert_eq!(completion(from, || ()).status, Status::Success);
             }
         }
-        b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+        b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], best_effort: None }).unwrap();
         post(&a.qp, SendOp::Send, &[a.mr.sge(0, 5)]).unwrap();
         let got = completion(&b, || {
             a.context.progress();
@@ -126,7 +126,7 @@ fn the_last_message_of_a_ping_pong_is_acknowledged_though_no_answer_comes() {
     for _ in 0..20 {
         let [a, b] = world([Progress::Inline; 2]);
         for last in [false, false, false, false, false, true] {
-            b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+            b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], best_effort: None }).unwrap();
             post(&a.qp, SendOp::Send, &[a.mr.sge(0, 5)]).unwrap();
             let got = completion(&b, || {
                 a.context.progress();
@@ -163,7 +163,7 @@ fn a_receive_posted_before_a_message_is_there_when_it_comes() {
         }
         connect(&a, &b);
         for i in 0..5000 {
-            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 64)], best_effort: None }).unwrap();
             post(&a.qp, SendOp::Send, &[a.mr.sge(0, 8)]).unwrap();
             let got = completion(&b, || {
                 a.context.progress();
@@ -186,7 +186,7 @@ fn a_nic_whose_peer_is_gone_retries_and_then_says_so() {
 #[test]
 fn flushes_come_though_the_nics_own_thread_sleeps() {
     let [_a, b] = world([Progress::Dedicated; 2]);
-    b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], deadline: None }).unwrap();
+    b.qp.post_recv(&RecvWr { wr_id: 5, sges: &[b.mr.sge(0, 64)], best_effort: None }).unwrap();
     // Longer than the thread looks for work before it sleeps; a shorter sleep would only make this easier.
     std::thread::sleep(Duration::from_millis(60));
     b.qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }).unwrap();
@@ -220,10 +220,10 @@ fn mistakes_are_told_when_they_are_made() {
     use softnic_nic::transports::PostError;
     let [a, b] = world([Progress::Inline; 2]);
     let too_many = [a.mr.sge(0, 8), a.mr.sge(8, 8)];
-    let wr = |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), deadline: None, to: None };
+    let wr = |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), best_effort: None, to: None };
     assert_eq!(a.qp.post_send(&wr(Data::Gather(&too_many))), Err(PostError::TooManySges));
     assert_eq!(a.qp.post_send(&wr(Data::Inline(&[0; 8]))), Err(PostError::InlineTooLong));
-    let (soon, recv) = (Duration::from_millis(1), RecvWr { wr_id: 0, sges: &[], deadline: None });
+    let (soon, recv) = (Duration::from_millis(1), RecvWr { wr_id: 0, sges: &[], best_effort: None });
     assert_eq!(a.qp.post_send_within(&wr(Data::Gather(&[])), soon), Err(PostError::NoDeadlines));
     assert_eq!(a.qp.write_send_within(&wr(Data::Gather(&[])), soon), Err(PostError::NoDeadlines));
     assert_eq!(a.qp.post_recv_within(&recv, soon), Err(PostError::NoDeadlines));
@@ -234,7 +234,7 @@ fn mistakes_are_told_when_they_are_made() {
     assert_eq!(a.pd.create_qp(&on_it).unwrap_err(), ObjectError::WrongKind);
     let fresh = a.pd.create_qp(&QpOptions::new(QpKind::Rc, &a.cq)).unwrap();
     assert_eq!(fresh.post_send(&wr(Data::Gather(&[]))), Err(PostError::State));
-    assert_eq!(fresh.post_recv(&RecvWr { wr_id: 0, sges: &[], deadline: None }), Err(PostError::State));
+    assert_eq!(fresh.post_recv(&RecvWr { wr_id: 0, sges: &[], best_effort: None }), Err(PostError::State));
     let posted = (0..1000).take_while(|&i| write(&a, &b, i, 8).is_ok()).count();
     assert!((128..1000).contains(&posted), "a queue nobody runs is full at some time, {posted}");
 }

@@ -64,7 +64,7 @@ pub(crate) fn write(from: &Side, to: &Side, wr_id: u64, len: usize) -> Result<()
 }
 
 fn request(op: SendOp, sges: &[Sge]) -> SendWr<'_> {
-    SendWr { wr_id: 0, op, data: Data::Gather(sges), flags: SendFlags::default(), deadline: None, to: None }
+    SendWr { wr_id: 0, op, data: Data::Gather(sges), flags: SendFlags::default(), best_effort: None, to: None }
 }
 
 pub(crate) fn post(qp: &QueuePair, op: SendOp, sges: &[Sge]) -> Result<(), PostError> {
@@ -113,7 +113,7 @@ pub(crate) fn rounds(a: &Side, b: &Side, count: u8) {
         assert_eq!(completion(a, || ()).status, Status::Success);
         assert!(contents(a) == bytes, "READ in round {round}");
         for i in 0..100 {
-            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 5000)], deadline: None }).unwrap();
+            b.qp.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(0, 5000)], best_effort: None }).unwrap();
         }
         for i in 0..100 {
             post(&a.qp, SendOp::SendImm { imm: i }, &[a.mr.sge(0, 40 * i as usize)]).unwrap();

@@ -18,7 +18,7 @@ fn datagrams(end: &End) -> QueuePair {
 }
 
 fn receive(end: &End, qp: &QueuePair) {
-    qp.post_recv(&RecvWr { wr_id: 2, sges: &[end.mr.sge(HALF, HALF)], deadline: None }).unwrap();
+    qp.post_recv(&RecvWr { wr_id: 2, sges: &[end.mr.sge(HALF, HALF)], best_effort: None }).unwrap();
 }
 
 /// The length of the next datagram.
@@ -39,7 +39,7 @@ fn send(end: &End, qp: &QueuePair, group: IpAddr, len: usize) {
     let ah = end.pd.create_ah(&end.context.path_to(group, 1).unwrap()).unwrap();
     let (sges, to) = ([end.mr.sge(0, len)], Some(ah.to(Qpn::MULTICAST, 5)));
     let flags = SendFlags { signaled: true, ..SendFlags::default() };
-    let wr = SendWr { wr_id: 1, op: SendOp::Send, data: Data::Gather(&sges), flags, deadline: None, to };
+    let wr = SendWr { wr_id: 1, op: SendOp::Send, data: Data::Gather(&sges), flags, best_effort: None, to };
     qp.post_send(&wr).unwrap();
     let begin = Instant::now();
     while end.cq.poll_one().unwrap().is_none() {

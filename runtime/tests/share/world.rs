@@ -115,7 +115,7 @@ pub(crate) fn write(from: &End, to: &End, len: usize, seed: u8) -> Status {
     let sges = [from.mr.sge(0, len)];
     let op = SendOp::Write { remote_addr: to.mr.addr() + HALF as u64, rkey: to.mr.rkey() };
     let flags = SendFlags { signaled: true, ..SendFlags::default() };
-    let wr = SendWr { wr_id: seed.into(), op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+    let wr = SendWr { wr_id: seed.into(), op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
     from.qp.post_send(&wr).unwrap();
     let begin = Instant::now();
     loop {

@@ -172,12 +172,12 @@ impl Side {
 
     /// A receive of `len` bytes into the second half.
     pub(crate) fn post_recv(&self, qp: &QueuePair, wr_id: u64, len: usize) {
-        qp.post_recv(&RecvWr { wr_id, sges: &[self.mr.sge(HALF, len)], deadline: None }).unwrap();
+        qp.post_recv(&RecvWr { wr_id, sges: &[self.mr.sge(HALF, len)], best_effort: None }).unwrap();
     }
 }
 
 pub(crate) fn send_wr(wr_id: u64, op: SendOp, data: Data<'_>) -> SendWr<'_> {
-    SendWr { wr_id, op, data, flags: SendFlags::default(), deadline: None, to: None }
+    SendWr { wr_id, op, data, flags: SendFlags::default(), best_effort: None, to: None }
 }
 
 pub(crate) fn post(qp: &QueuePair, wr_id: u64, op: SendOp, data: Data<'_>) {

@@ -248,6 +248,7 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         return Err(match what {
             Unsupported::Cc => keys.error("cc", format!("{transport} has no congestion control")),
             Unsupported::Responses => keys.error("op", "uc has no READs and no atomics: \"write\" or \"send\""),
+            Unsupported::Atomics => keys.error("op", "xp has no atomics: \"write\", \"send\" or \"read\""),
             Unsupported::NotSend => keys.error("op", "ud has SENDs only: \"send\""),
             Unsupported::Length => {
                 keys.error("size", format!("a datagram is no longer than the path MTU, {}", topology.mtu.bytes()))

@@ -114,6 +114,11 @@ impl Running {
         self.flow.transport.is_reliable()
     }
 
+    /// Whether its messages end at the receiver: nobody acknowledges them.
+    fn ends_at_receiver(&self) -> bool {
+        !self.is_reliable() && self.flow.op != Op::Read
+    }
+
     /// Whether a message of this flow may still arrive although the requester has nothing more to do with it.
     pub(super) fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
@@ -136,14 +141,14 @@ impl Running {
             op: self.flow.op.request(self.is_reliable(), remote_addr, rkey, self.posted),
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
-            deadline: None,
+            best_effort: None,
             to: self.ends.datagram,
         };
         if nic.post_send(now, self.ends.qpns[0], &wr).is_err() {
             return false;
         }
         self.posted_at[slot as usize] = now.as_nanos();
-        if !self.is_reliable() {
+        if self.ends_at_receiver() {
             self.under_way.post(now.as_nanos());
         }
         self.posted += 1;
@@ -162,7 +167,7 @@ impl Running {
         let sges = [Sge { addr: self.base[1] + slot * self.stride[1], len, lkey: self.keys[1] }];
         // What a WRITE brings goes elsewhere.
         let sges = if self.flow.op == Op::Write { &[] } else { &sges[..] };
-        let wr = RecvWr { wr_id: (self.index as u64) << 40 | slot, sges, deadline: None };
+        let wr = RecvWr { wr_id: (self.index as u64) << 40 | slot, sges, best_effort: None };
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
         let _ = nic.post_recv(self.ends.qpns[1], &wr);
     }
@@ -177,7 +182,7 @@ impl Running {
             return None;
         }
         self.sent += 1;
-        if !self.is_reliable() {
+        if self.ends_at_receiver() {
             return None; // done when it arrives
         }
         let took = now - self.posted_at[(c.wr_id & 0xff_ffff_ffff) as usize];
@@ -190,6 +195,9 @@ impl Running {
         let arrived = c.imm.and_then(|imm| self.under_way.arrive(imm));
         let Some((number, posted_at)) = arrived else { return Ok(None) };
         self.finish(now, now - posted_at);
+        if c.partial.is_some() {
+            return Ok(Some(now - posted_at)); // in part
+        }
         let from = number % self.slots;
         let to = if self.flow.op == Op::Write { from } else { c.wr_id & 0xff_ffff_ffff };
         let at = [from * self.stride[0], to * self.stride[1] + self.header as u64].map(|n| n as usize);

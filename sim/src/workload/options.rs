@@ -9,7 +9,7 @@ pub use softnic_nic::transports::congestion::Cc;
 use softnic_nic::transports::congestion::Units;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
-use softnic_nic::transports::{SendOp, Transport};
+use softnic_nic::transports::{BestEffort, SendOp, Transport};
 use softnic_nic::{AddressError, ModifyError, MrError};
 use softnic_wire::PathMtu;
 
@@ -43,7 +43,7 @@ impl Op {
 
     /// Whether messages use up receives. Those that nobody acknowledges do, so that the receiver hears of them.
     pub(crate) fn uses_receives(self, reliable: bool) -> bool {
-        self == Op::Send || !reliable
+        self == Op::Send || self == Op::Write && !reliable
     }
 }
 
@@ -82,6 +82,10 @@ pub struct Options {
     pub faults: Spec,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,
+    /// The time that each message has from when it is posted, over a transport of best effort.
+    pub deadline: Option<Duration>,
+    /// Blocks that each packet has a part of, over such a transport; 1 is plain.
+    pub stride: u16,
     /// Whether both ends authenticate every packet of the other.
     pub auth: bool,
     /// Seed of everything random.
@@ -105,6 +109,8 @@ impl Default for Options {
             retry: 7,
             faults: Spec::default(),
             payload: PayloadMode::Real,
+            deadline: None,
+            stride: 1,
             auth: false,
             seed: 1,
         }
@@ -194,6 +200,10 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
     check_transport(o)?;
     wrong(o.auth && !o.transport.is_reliable(), "only rc, sr and lowar have authentication: leave --auth out")?;
     wrong(o.auth && !real, "a tag is made of whole packets: --auth needs --payload real")?;
+    let bounded = o.transport.is_bounded();
+    wrong(!bounded && o.deadline.is_some(), "only xp keeps deadlines: leave --deadline out")?;
+    wrong(!bounded && o.stride != 1, "only xp has strided packets: leave --stride out")?;
+    wrong(!o.stride.is_power_of_two() || o.stride > BestEffort::MAX_STRIDE, "a stride is a power of two up to 2048")?;
     wrong(o.op == Op::Atomic && o.size != 8, "an atomic is of 8 bytes")?;
     wrong(o.retry > 7, "the retry count must be from 0 to 7")?;
     wrong(o.timeout.is_some_and(|t| t > 31), "the timeout code must be from 0 to 31")
@@ -206,6 +216,8 @@ pub(crate) enum Unsupported {
     Cc,
     /// READs and atomics, where nobody answers.
     Responses,
+    /// Atomics, where a lost one would be a promise broken.
+    Atomics,
     /// Anything but SENDs, as a datagram.
     NotSend,
     /// Messages of more than one packet, as a datagram.
@@ -218,6 +230,7 @@ pub(crate) fn unsupported(transport: Transport, op: Op, size: u64, mtu: PathMtu,
         _ if cc != Cc::None && !transport.has_congestion_control() => Some(Unsupported::Cc),
         Op::Write | Op::Read | Op::Atomic if !transport.has_write() => Some(Unsupported::NotSend),
         Op::Read | Op::Atomic if !transport.has_read() => Some(Unsupported::Responses),
+        Op::Atomic if !transport.has_atomics() => Some(Unsupported::Atomics),
         _ if !transport.kind().is_connected() && size > u64::from(mtu.bytes()) => Some(Unsupported::Length),
         _ => None,
     }
@@ -227,8 +240,9 @@ fn check_transport(o: &Options) -> Result<(), SimError> {
     let Some(what) = unsupported(o.transport, o.op, o.size.into(), o.mtu, o.cc) else { return Ok(()) };
     let name = o.transport.name();
     Err(match what {
-        Unsupported::Cc => SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar and uc"),
+        Unsupported::Cc => SimError::Options("ud has no congestion control: --cc is for rc, sr, lowar, xp and uc"),
         Unsupported::Responses => SimError::NoRead(name),
+        Unsupported::Atomics => SimError::Options("xp has no atomics: choose --op write, --op send or --op read"),
         Unsupported::NotSend => SimError::SendOnly(name),
         Unsupported::Length => {
             SimError::Options("a datagram is no longer than the path MTU: choose a smaller --size or a larger --mtu")

@@ -171,7 +171,7 @@ impl World {
     /// B posts a receive for the SEND of the same number; receives must be posted in the order of the SENDs.
     pub(crate) fn receive(&mut self, id: u64, len: usize) -> &mut World {
         let sges = [Sge { addr: self.addr(B, id), len: len as u32, lkey: self.keys[B] }];
-        let wr = RecvWr { wr_id: id, sges: &sges, deadline: None };
+        let wr = RecvWr { wr_id: id, sges: &sges, best_effort: None };
         self.pair.sim.nic(B).post_recv(self.qpns[B], &wr).expect("posted");
         self.receives.push((id, len));
         self
@@ -180,7 +180,7 @@ impl World {
     fn post(&mut self, id: u64, kind: Kind, op: SendOp, len: usize) -> &mut World {
         let sges = [Sge { addr: self.addr(A, id), len: len as u32, lkey: self.keys[A] }];
         let flags = SendFlags { signaled: true, solicited: false, fence: false };
-        let wr = SendWr { wr_id: id, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+        let wr = SendWr { wr_id: id, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
         // Written only: all that a case posts leaves under one doorbell.
         self.pair.sim.nic(A).write_send(self.qpns[A], &wr).expect("posted");
         self.posted.push((id, kind, len));

@@ -174,8 +174,6 @@ fn ext(p: &Dissection<'_>) -> Value {
     } else {
         put(HeaderSet::SR, "sr", e.sr.map(|h| json!({ "flags": h.flags, "number": h.number, "offset": h.offset })));
     }
-    #[cfg(feature = "timed")]
-    put(HeaderSet::TIMED, "timed", e.timed.map(|h| json!({ "number": h.number, "offset": h.offset })));
     put(HeaderSet::DETH, "deth", e.deth.map(|h| json!({ "qkey": h.qkey, "src_qp": h.src_qp.value() })));
     put(HeaderSet::XRCETH, "xrceth", e.xrceth.map(|h| json!({ "srq": h.srq })));
     put(HeaderSet::FETH, "feth", e.feth.map(|h| json!({ "placement": h.placement, "selectivity": h.selectivity })));

@@ -247,7 +247,7 @@ impl Side {
     pub(crate) fn post_receive(&self, qp: usize, slot: u64) -> Result<(), String> {
         let sges = [self.mr.sge(self.in_at(qp, slot), self.plan.slot_len())];
         let wr_id = RECEIVE | (qp as u64) << QP_SHIFT | slot;
-        self.qps[qp].post_recv(&RecvWr { wr_id, sges: &sges, deadline: None }).map_err(|e| posting(&e))
+        self.qps[qp].post_recv(&RecvWr { wr_id, sges: &sges, best_effort: None }).map_err(|e| posting(&e))
     }
 
     /// Writes the work request of a message; nobody looks at it before the doorbell.
@@ -280,7 +280,7 @@ impl Side {
             op,
             data: Data::Gather(&sges),
             flags: SendFlags::default(),
-            deadline: None,
+            best_effort: None,
             to: peer.datagrams.get(qp).copied(),
         };
         self.qps[qp].write_send(&wr).map_err(|e| posting(&e))

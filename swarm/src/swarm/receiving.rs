@@ -95,7 +95,7 @@ impl Swarm {
         queue.next += 1;
         queue.posted.push_back((wr_id, area));
         let nic = self.pair.nic(queue.host);
-        let wr = RecvWr { wr_id, sges: &sges, deadline: None };
+        let wr = RecvWr { wr_id, sges: &sges, best_effort: None };
         let posted = match (queue.srq, queue.owner) {
             (Some(srq), _) => nic.post_srq_recv(srq, &wr),
             (None, owner) => nic.post_recv(owner.unwrap_or_default(), &wr),
@@ -276,7 +276,7 @@ impl Swarm {
         for queue in &self.queues {
             // A shared queue does not say what it holds, but it takes no more than it has room for.
             let lost = if let Some(srq) = queue.srq {
-                let wr = RecvWr { wr_id: 0, sges: &[], deadline: None };
+                let wr = RecvWr { wr_id: 0, sges: &[], best_effort: None };
                 let nic = self.pair.nic(queue.host);
                 std::iter::from_fn(|| nic.post_srq_recv(srq, &wr).ok()).count() != queue.free.len()
             } else {

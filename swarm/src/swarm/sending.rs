@@ -252,7 +252,7 @@ impl Swarm {
             op,
             data: if inline { Data::Inline(&data) } else { Data::Gather(&sges) },
             flags: SendFlags { signaled, solicited, fence: fence || r.chance(0.2) },
-            deadline: None,
+            best_effort: None,
             to: to_where,
         };
         let (host, qpn, peer, index) = (qp.host, qp.qpn, qp.peer, qp.messages.len());

@@ -55,6 +55,11 @@ impl CongestionPoint {
         (window, controller.and_then(|c| c.rate()))
     }
 
+    /// Whether the controller wants to hear of packets that came.
+    pub(crate) fn wants_feedback(&self) -> bool {
+        self.reaction.as_ref().is_some_and(|r| r.controller.wants_feedback())
+    }
+
     /// Whether a controller is in charge.
     #[inline]
     pub(crate) fn is_controlled(&self) -> bool {

@@ -3,15 +3,14 @@
 use softnic_wire::mad::vendor::{Extensions, Settings};
 
 use super::{Extension, Offer};
-use crate::{auth, lowar, sr};
+use crate::{auth, lowar, sr, xp};
 
 /// All of them.
 const EXTENSIONS: &[&Extension] = &[
     &sr::EXTENSION,
     &lowar::EXTENSION,
     &auth::EXTENSION,
-    #[cfg(feature = "timed")]
-    &crate::timed::EXTENSION,
+    &xp::EXTENSION,
 ];
 
 /// The settings of some extensions, without those of others.

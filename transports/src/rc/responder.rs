@@ -92,6 +92,11 @@ impl Responder {
         }
     }
 
+    /// Whether a message has begun and is not whole.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.message.received().is_some()
+    }
+
     /// The PSN of the next request.
     #[inline]
     pub(super) fn expected(&self) -> Psn {

@@ -33,7 +33,8 @@ pub(crate) struct Slot {
     pub(super) bytes: u64,
     /// How many messages that use up a receive of the peer were posted up to and including this one: what credits bound.
     pub(crate) sends: u32,
-    /// Selective Repeat: the number of the first packet that answers it, counted apart from requests.
+    /// Selective Repeat: the number of the first packet that answers it, counted apart from requests. XP: when the request of a READ
+    /// left, in nanoseconds.
     pub(crate) answers: u64,
 }
 

@@ -97,7 +97,7 @@ fn post(qp: &Qp, b: &Building) -> Result<(), Errno> {
             Source::Sges(range) => Data::Gather(&b.sges[range.clone()]),
             Source::Inline(range) => Data::Inline(&b.inline[range.clone()]),
         };
-        SendWr { wr_id: r.wr_id, op: r.op, data, flags: r.flags, deadline: None, to: r.to }
+        SendWr { wr_id: r.wr_id, op: r.op, data, flags: r.flags, best_effort: None, to: r.to }
     };
     for request in &b.requests {
         qp.ours.qp.check_send(&wr(request))?;

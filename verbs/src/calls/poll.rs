@@ -39,8 +39,9 @@ fn extras(c: &Completion) -> (c_uint, u32) {
 fn vendor_err(c: &Completion) -> u32 {
     match c.partial {
         None => 0,
-        Some(PartialReason::Deadline) => 1,
-        Some(PartialReason::Superseded) => 2,
+        Some(PartialReason::Expired) => 1,
+        Some(PartialReason::Preempted) => 2,
+        Some(PartialReason::Last) => 3,
     }
 }
 
@@ -199,7 +200,7 @@ mod tests {
         let whole = Completion::new(7, Status::Success, WcOpcode::Recv, Qpn::new(17));
         let wc = to_c(&Completion { byte_len: 40, ..whole });
         assert_eq!((wc.status, wc.byte_len, wc.wc_flags, wc.vendor_err), (0, 40, 0, 0));
-        for (reason, number) in [(PartialReason::Deadline, 1), (PartialReason::Superseded, 2)] {
+        for (reason, number) in [(PartialReason::Expired, 1), (PartialReason::Preempted, 2), (PartialReason::Last, 3)] {
             let wc = to_c(&Completion { byte_len: 24, imm: Some(5), partial: Some(reason), ..whole });
             assert_eq!((wc.status, wc.byte_len, wc.vendor_err), (0, 24, number));
             assert_eq!(wc.wc_flags, SOFTNICDV_WC_PARTIAL | IBV_WC_WITH_IMM);

@@ -75,7 +75,7 @@ pub(crate) extern "C" fn recv(qp: &Qp, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_
     let post = |wr: &ibv_recv_wr| {
         // SAFETY: the program has as many elements as it says.
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
-        qp.ours.qp.write_recv(&RecvWr { wr_id: wr.wr_id, sges, deadline: None })?;
+        qp.ours.qp.write_recv(&RecvWr { wr_id: wr.wr_id, sges, best_effort: None })?;
         written = true;
         Ok(())
     };
@@ -91,7 +91,7 @@ pub(crate) extern "C" fn srq_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mu
     let post = |wr: &ibv_recv_wr| {
         // SAFETY: the program has as many elements as it says.
         let sges = unsafe { sges(wr.sg_list, wr.num_sge) }?;
-        Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, deadline: None })?)
+        Ok(srq.ours.queue.post_recv(&RecvWr { wr_id: wr.wr_id, sges, best_effort: None })?)
     };
     post_list(srq.ours.made_in, wr, bad, |wr| wr.next, post)
 }
@@ -136,7 +136,7 @@ fn write(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
         }
     };
     let mut request =
-        SendWr { wr_id: wr.wr_id, op, data: Data::Gather(list), flags: flags_of(wr.send_flags), deadline: None, to };
+        SendWr { wr_id: wr.wr_id, op, data: Data::Gather(list), flags: flags_of(wr.send_flags), best_effort: None, to };
     if wr.send_flags & IBV_SEND_INLINE == 0 {
         return Ok(qp.ours.qp.write_send(&request)?);
     }
@@ -152,7 +152,7 @@ fn write_bind(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
     let bind = window::request_of(mw, &bind_info, rkey)?;
     let (op, flags) = (SendOp::BindWindow(bind), flags_of(wr.send_flags));
     let data = Data::Gather(&[]);
-    qp.ours.qp.write_send(&SendWr { wr_id: wr.wr_id, op, data, flags, deadline: None, to: None })?;
+    qp.ours.qp.write_send(&SendWr { wr_id: wr.wr_id, op, data, flags, best_effort: None, to: None })?;
     window::posted(mw, &bind);
     Ok(())
 }

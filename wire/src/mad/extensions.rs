@@ -25,8 +25,6 @@ const LIST: &[Listed] = &[
     Listed { bit: Extensions::XP, name: "xp", show: |_, _| Ok(()) },
     Listed { bit: Extensions::SDR, name: "sdr", show: |_, _| Ok(()) },
     Listed { bit: Extensions::AUTH, name: "auth", show: show::<AuthSettings> },
-    #[cfg(feature = "timed")]
-    Listed { bit: Extensions::TIMED, name: "timed", show: |_, _| Ok(()) },
 ];
 
 fn show<T: ExtensionSettings + fmt::Display>(settings: &Settings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,9 +44,6 @@ impl Extensions {
     pub const SDR: Extensions = Extensions(1 << 3);
     /// Authentication of every packet.
     pub const AUTH: Extensions = Extensions(1 << 4);
-    /// Timed, the example of docs/adding-a-transport.md.
-    #[cfg(feature = "timed")]
-    pub const TIMED: Extensions = Extensions(1 << 31);
 
     /// Whether all of `other` are in this set.
     pub const fn contains(self, other: Extensions) -> bool {

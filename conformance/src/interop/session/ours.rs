@@ -98,7 +98,7 @@ impl Session {
     pub(super) fn recv_ours(&mut self, recv: &RecvAt) -> Result<(), Error> {
         let sges = [self.sge(recv.offset, recv.len)?];
         let qpn = Qpn::new(self.end(Side::Softnic)?.qpns[recv.qp]);
-        let wr = RecvWr { wr_id: recv.wr_id, sges: &sges, deadline: None };
+        let wr = RecvWr { wr_id: recv.wr_id, sges: &sges, best_effort: None };
         let nic = &mut self.driver.node;
         let posted = match self.srq {
             Some(srq) => nic.post_srq_recv(srq, &wr),
@@ -114,7 +114,7 @@ impl Session {
         let qpn = Qpn::new(self.end(Side::Softnic)?.qpns[qp]);
         let dest_qp = Qpn::new(self.theirs.as_ref().map_or(0, |t| t.qpns[qp]));
         let to = self.ah.map(|ah| Datagram { ah, dest_qp, qkey: QKEY });
-        let wr = SendWr { wr_id, op, data: Data::Gather(sges), flags: SendFlags::default(), deadline: None, to };
+        let wr = SendWr { wr_id, op, data: Data::Gather(sges), flags: SendFlags::default(), best_effort: None, to };
         let now = self.driver.now();
         self.driver.node.post_send(now, qpn, &wr).map_err(refused)
     }

@@ -69,7 +69,7 @@ impl Gsi {
     fn receive(&self, place: usize) {
         let sges = [self.memory.sge(place * ROOM, ROOM)];
         // There is room: this place's receive has completed, or was never posted. A queue pair that failed takes none.
-        let _ = self.qp.post_recv(&RecvWr { wr_id: place as u64, sges: &sges, deadline: None });
+        let _ = self.qp.post_recv(&RecvWr { wr_id: place as u64, sges: &sges, best_effort: None });
     }
 
     /// Whether a MAD can be sent now.
@@ -93,7 +93,7 @@ impl Gsi {
             op: SendOp::Send,
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, ..SendFlags::default() },
-            deadline: None,
+            best_effort: None,
             to: Some(to.to(qpn, QKEY_GSI)),
         };
         match self.qp.post_send(&wr) {

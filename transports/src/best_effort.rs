@@ -1,0 +1,139 @@
+//! What work requests of best effort say beside others, by their place in a queue; and which deadline of a queue comes first.
+//!
+//! Work requests complete in order, and each must be done at its deadline. So a deadline binds all work requests before it in its
+//! queue, too: what comes first is the earliest deadline of all, wherever it stands.
+
+use softnic_wire::Instant;
+
+use crate::wr::BestEffort;
+
+/// Kept beside a queue's slots, behind one thin pointer, so that transports without any of it pay nothing for it.
+#[derive(Debug)]
+pub(crate) struct Kept(Option<Box<Places>>);
+
+#[derive(Debug)]
+struct Places {
+    places: Box<[BestEffort]>,
+    /// Positions whose deadline is earlier than all behind them, in order: a ring as long as the queue.
+    order: Box<[u32]>,
+    first: u32,
+    end: u32,
+}
+
+impl Kept {
+    /// For a queue with so many places, a power of two.
+    pub(crate) fn new(keeps: bool, places: usize) -> Kept {
+        let empty = || Places {
+            places: vec![BestEffort::default(); places].into(),
+            order: vec![0; places].into(),
+            first: 0,
+            end: 0,
+        };
+        Kept(keeps.then(|| Box::new(empty())))
+    }
+
+    /// The queue is empty.
+    pub(crate) fn clear(&mut self) {
+        if let Some(kept) = &mut self.0 {
+            (kept.first, kept.end) = (0, 0);
+        }
+    }
+
+    /// The work request at a position is another one now. Its deadline does not count yet.
+    #[inline]
+    pub(crate) fn set(&mut self, position: u32, work: Option<&BestEffort>) {
+        if let Some(kept) = &mut self.0 {
+            let at = kept.place(position);
+            kept.places[at] = work.copied().unwrap_or_default();
+        }
+    }
+
+    /// From now on the deadline of the work request at this position counts, and of those before it.
+    #[inline]
+    pub(crate) fn enter(&mut self, position: u32) {
+        if let Some(kept) = &mut self.0 {
+            kept.enter(position);
+        }
+    }
+
+    /// What the work request at a position says.
+    #[inline]
+    pub(crate) fn get(&self, position: u32) -> BestEffort {
+        self.0.as_ref().map_or_else(BestEffort::default, |kept| kept.places[kept.place(position)])
+    }
+
+    /// The earliest deadline in the queue, and the position of its work request.
+    #[inline]
+    pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {
+        let kept = self.0.as_ref().filter(|kept| kept.first != kept.end)?;
+        let position = kept.order[kept.place(kept.first)];
+        kept.places[kept.place(position)].deadline.map(|at| (position, at))
+    }
+
+    /// The oldest work request, at this position, left the queue.
+    #[inline]
+    pub(crate) fn drop_head(&mut self, position: u32) {
+        if let Some(kept) = &mut self.0
+            && kept.first != kept.end
+            && kept.order[kept.place(kept.first)] == position
+        {
+            kept.first = kept.first.wrapping_add(1);
+        }
+    }
+}
+
+impl Places {
+    #[inline]
+    fn place(&self, position: u32) -> usize {
+        position as usize & (self.places.len() - 1)
+    }
+
+    fn enter(&mut self, position: u32) {
+        let Some(deadline) = self.places[self.place(position)].deadline else { return };
+        // Later deadlines before this one come to nothing: whoever has them ends with it.
+        while self.first != self.end {
+            let before = self.order[self.place(self.end.wrapping_sub(1))];
+            if self.places[self.place(before)].deadline.is_some_and(|d| d < deadline) {
+                break;
+            }
+            self.end = self.end.wrapping_sub(1);
+        }
+        let at = self.place(self.end);
+        self.order[at] = position;
+        self.end = self.end.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(nanos: u64) -> BestEffort {
+        BestEffort { deadline: Some(Instant::from_nanos(nanos)), ..BestEffort::default() }
+    }
+
+    #[test]
+    fn the_earliest_deadline_comes_first_wherever_it_stands() {
+        let mut kept = Kept::new(true, 8);
+        let from = u32::MAX - 2; // positions count round
+        let work = [Some(50), None, Some(30), Some(30), Some(70), None, Some(60)];
+        for (i, nanos) in work.into_iter().enumerate() {
+            kept.set(from.wrapping_add(i as u32), nanos.map(within).as_ref());
+            kept.enter(from.wrapping_add(i as u32));
+        }
+        for head in 0..work.len() {
+            let rest = work[head..].iter().flatten().min().copied();
+            assert_eq!(kept.first_deadline().map(|(_, at)| at.as_nanos()), rest, "from {head} on");
+            kept.drop_head(from.wrapping_add(head as u32));
+        }
+        assert_eq!(kept.first_deadline(), None);
+    }
+
+    #[test]
+    fn a_queue_that_keeps_none_has_none() {
+        let mut kept = Kept::new(false, 4);
+        kept.set(0, Some(&within(5)));
+        kept.enter(0);
+        assert_eq!((kept.get(0), kept.first_deadline()), (BestEffort::default(), None));
+    }
+}

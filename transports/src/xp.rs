@@ -1,0 +1,442 @@
+//! XP, the transport of OptiNIC: connected, cut into packets by the NIC, congestion controlled; best effort, in no order, within a time.
+//!
+//! Every packet says by itself where its bytes go and is placed when it comes. A message is over when its last fragment comes, when a
+//! later one begins, or at its deadline, whatever is missing of it. With a peer that did not agree it is RC or UC as these are.
+
+mod bitmap;
+mod feedback;
+mod fragment;
+mod life;
+mod packet;
+mod reads;
+mod receiver;
+mod sender;
+mod settings;
+mod standard;
+
+use std::time::Duration;
+
+use feedback::Flight;
+pub use fragment::missing_ranges;
+use reads::Jobs;
+use receiver::Receiver;
+use sender::Sender;
+pub use settings::{XpSettings, XpSettingsError};
+use softnic_wire::mad::vendor::{Extensions, Settings};
+use softnic_wire::opcode::{Kind, Service};
+use softnic_wire::xp::XpFeedback;
+use softnic_wire::{ExtHeaders, Instant, PacketFields, PathMtu, Psn, Template, TxFrame};
+use standard::{Standard, either, supported};
+
+use crate::congestion::CongestionPoint;
+use crate::message::Link;
+use crate::negotiation::{Choice, Extension, FallbackReason, Offer};
+use crate::planted::{Bug, planted};
+use crate::posting::{Operations, SendRules, Supported};
+use crate::qp::{Config, PathProps, PayloadMode};
+use crate::recv_queue::Receives;
+use crate::{Event, Host, Inbound, QpState, QueuePair, Status};
+
+/// Opcodes.
+mod op {
+    use softnic_wire::Opcode;
+
+    pub(super) const SEND: Opcode = Opcode(0xe4);
+    pub(super) const SEND_IMM: Opcode = Opcode(0xe5);
+    pub(super) const WRITE: Opcode = Opcode(0xea);
+    pub(super) const WRITE_IMM: Opcode = Opcode(0xeb);
+    pub(super) const READ_REQUEST: Opcode = Opcode(0xec);
+    pub(super) const READ_RESPONSE: Opcode = Opcode(0xf0);
+}
+
+/// The work requests that an RC queue pair of XP takes.
+const SUPPORTED: Supported = Supported { operations: Operations::BestEffort, deadlines: true };
+
+/// Message numbers have 24 bits.
+const SEQ_MASK: u32 = 0x00ff_ffff;
+
+/// A time that does not come.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+/// How far message `a` is ahead of `b`; numbers count round.
+#[inline]
+fn ahead(a: u32, b: u32) -> i32 {
+    if planted(Bug::XpWrap) {
+        return a as i32 - b as i32;
+    }
+    (a.wrapping_sub(b) << 8) as i32 >> 8
+}
+
+/// There are no settings that the peer would have to know.
+pub(crate) const EXTENSION: Extension = Extension { bit: Extensions::XP, range: 0..0, is_usable: |_| true };
+
+/// The offer of every queue pair; or why it cannot be spoken on this link.
+pub(crate) fn offer(mtu: PathMtu, props: &PathProps) -> Result<Offer, FallbackReason> {
+    let needed = link_mtu(mtu.bytes());
+    match props.link_mtu {
+        Some(link) if link < needed => Err(FallbackReason::LinkMtu(needed)),
+        _ => Ok(Offer { extensions: Extensions::XP, settings: Settings::NONE }),
+    }
+}
+
+/// The MTU of a link that carries packets of this path MTU: IPv6, UDP, BTH, XP, RETH, immediate data and ICRC around the payload.
+pub(crate) const fn link_mtu(path_mtu: u32) -> u32 {
+    path_mtu + 40 + 8 + 12 + 16 + 16 + 4 + 4
+}
+
+/// The connection as a packet leaves by it.
+struct Way<'a> {
+    link: &'a Link,
+    /// With another source port, where packets take several ways.
+    sprayed: Option<Template>,
+}
+
+impl<'a> Way<'a> {
+    fn new(link: &'a Link, psn: Psn, spray: u8) -> Way<'a> {
+        let port = (psn.value() % u32::from(spray.max(1))) as u16;
+        Way { link, sprayed: (spray > 1).then(|| link.template.with_src_port_ahead(port)) }
+    }
+
+    #[inline]
+    fn template(&self) -> &Template {
+        self.sprayed.as_ref().unwrap_or(&self.link.template)
+    }
+
+    /// Writes a packet without payload; `None` when there is no room for it.
+    fn build(&self, tx: &mut TxFrame<'_>, fields: &PacketFields, ext: &ExtHeaders) -> Option<()> {
+        let built = match self.link.payload {
+            PayloadMode::Real => self.template().build(tx, fields, ext, &[]),
+            PayloadMode::Elided => self.template().build_elided(tx, fields, ext),
+        };
+        built.ok()
+    }
+}
+
+/// A queue pair of XP.
+pub struct Xp {
+    state: QpState,
+    /// A packet came since the queue pair is ready to receive.
+    established: bool,
+    /// The program waits to hear that the send queue is drained.
+    tell_drained: bool,
+    /// A READ response left last: the next packet is one of a request, if there is any.
+    requests_turn: bool,
+    sender: Sender,
+    receiver: Receiver,
+    /// Receives, from the first packet of XP on; before, the standard has them.
+    receives: Option<Receives>,
+    link: Option<Link>,
+    congestion: CongestionPoint,
+    /// When congestion control lets the next packet leave; else [`NEVER`].
+    paced: Instant,
+    rest: Box<Rest>,
+}
+
+/// What no packet of XP looks at, or few.
+struct Rest {
+    config: Config,
+    settings: XpSettings,
+    choice: Choice,
+    /// How the negotiation stands: the peer agreed, or this is why it is spoken to by the standard.
+    outcome: Option<Result<(), FallbackReason>>,
+    /// There is work whose deadline nobody keeps any more: the queue pair has to end.
+    unkept: bool,
+    standard: Option<Standard>,
+    jobs: Jobs,
+    flight: Option<Flight>,
+}
+
+impl Rest {
+    fn new(config: &Config, settings: XpSettings) -> Rest {
+        Rest {
+            config: *config,
+            settings,
+            choice: Choice::Waiting,
+            outcome: None,
+            unkept: false,
+            standard: Some(Standard::new(settings.kind(), config)),
+            jobs: Jobs::default(),
+            flight: None,
+        }
+    }
+}
+
+impl Xp {
+    /// In the reset state.
+    pub fn new(c: &Config, settings: XpSettings) -> Xp {
+        Xp {
+            state: QpState::Reset,
+            established: false,
+            tell_drained: false,
+            requests_turn: false,
+            sender: Sender::new(c, SendRules::new(&c.caps, supported(settings.kind()))),
+            receiver: Receiver::new(),
+            receives: None,
+            link: None,
+            congestion: CongestionPoint::default(),
+            paced: NEVER,
+            rest: Box::new(Rest::new(c, settings)),
+        }
+    }
+
+    /// Whether requests of this side are packets of XP, or will be.
+    fn sends_own(&self) -> bool {
+        !matches!(self.rest.choice, Choice::Standard(_))
+    }
+
+    // ---- packets that come ----
+
+    /// Takes a packet of XP.
+    fn handle_own(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
+        if self.receives.is_none() {
+            self.take_receives();
+        }
+        let (Some(link), Some(receives)) = (&self.link, &mut self.receives) else { return };
+        if packet.bth.ack_req {
+            self.receiver.asked = Some((packet.bth.psn, now));
+        }
+        self.receiver.marks = self.receiver.marks.wrapping_add(packet.ecn_ce.into());
+        self.receiver.bytes += u64::from(packet.payload_len);
+        let settings = &self.rest.settings;
+        match packet.bth.opcode.kind() {
+            Kind::Send | Kind::Write => {
+                let done = self.receiver.receive(now, packet, (link, receives, settings), host);
+                if let Err(failure) = done {
+                    self.on_receive_failure(failure, host);
+                }
+            }
+            Kind::ReadRequest => self.rest.jobs.request(now, packet, link, host),
+            Kind::ReadResponse if self.state.sends() => {
+                let done = self.sender.on_response(now, packet, link, settings, host);
+                if let Err(failure) = done {
+                    self.on_send_failure(failure, host);
+                }
+                self.check_drained(host);
+            }
+            Kind::Feedback => self.on_feedback(now, packet, host),
+            _ => {}
+        }
+    }
+
+    fn on_feedback(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) {
+        let (Some(flight), Some(feedback)) = (&mut self.rest.flight, &packet.ext.xp_feedback) else { return };
+        match flight.on_feedback(now, packet.bth.psn, feedback, &mut self.congestion) {
+            true => host.counters().xp_feedback_received += 1,
+            false => host.count_stale_answer(),
+        }
+    }
+
+    // ---- packets that leave ----
+
+    /// Writes the next packet of XP, if there is one to send now.
+    fn transmit_own(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.link else { return false };
+        if self.congestion.owes_notification() {
+            let link = Some(link).filter(|_| self.state.receives());
+            if self.congestion.transmit_notification(now, tx, link, host) {
+                return true;
+            }
+        }
+        if self.receiver.asked.is_some() && self.transmit_feedback(now, tx, host) {
+            return true;
+        }
+        let draining = self.state == QpState::SendQueueDrain;
+        let sends = self.state.sends() && self.rest.choice == Choice::Agreed;
+        let has_request = sends && self.sender.has_something(draining);
+        let has_answer = !self.rest.jobs.is_empty() && self.state.receives();
+        if !has_request && !has_answer || self.must_wait(now) {
+            return false;
+        }
+        let answers_first = has_answer && !(self.requests_turn && has_request);
+        self.requests_turn = false;
+        if answers_first && self.transmit_answer(now, tx, host) {
+            return true;
+        }
+        if has_request && self.transmit_request(now, tx, host) {
+            return true;
+        }
+        !answers_first && has_answer && self.transmit_answer(now, tx, host)
+    }
+
+    /// Whether congestion control lets nothing leave now; sets the time when it will.
+    fn must_wait(&mut self, now: Instant) -> bool {
+        self.paced = NEVER;
+        if !self.congestion.is_controlled() {
+            return false;
+        }
+        let mtu = self.link.map_or(0, |link| link.mtu.bytes());
+        let closed = self.rest.flight.as_ref().and_then(|flight| flight.closed_until(now, mtu, &self.congestion));
+        let until = self.congestion.pacing(now).max(closed);
+        self.paced = until.unwrap_or(NEVER);
+        until.is_some()
+    }
+
+    fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.link else { return false };
+        let Rest { settings, flight, .. } = &*self.rest;
+        let way = Way::new(link, self.sender.psn, settings.spray);
+        let ask = flight.as_ref().is_some_and(|flight| flight.asks(link.mtu.bytes(), &self.congestion));
+        let draining = self.state == QpState::SendQueueDrain;
+        match self.sender.transmit(now, tx, (&way, settings, draining, ask), host) {
+            Ok(sent) => {
+                if sent {
+                    self.on_sent(now, tx, ask);
+                }
+                self.check_drained(host);
+                sent
+            }
+            Err(failure) => {
+                self.on_send_failure(failure, host);
+                false
+            }
+        }
+    }
+
+    fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let Some(link) = &self.link else { return false };
+        let Rest { settings, flight, jobs, .. } = &mut *self.rest;
+        let way = Way::new(link, self.sender.psn, settings.spray);
+        let ask = flight.as_ref().is_some_and(|flight| flight.asks(link.mtu.bytes(), &self.congestion));
+        let sent = jobs.transmit(now, tx, (&way, settings, ask), &mut self.sender, host);
+        if sent {
+            self.on_sent(now, tx, ask);
+            self.requests_turn = true;
+        }
+        sent
+    }
+
+    /// A packet with this or that left: those behind it wait for their turn.
+    #[inline]
+    fn on_sent(&mut self, now: Instant, tx: &TxFrame<'_>, asked: bool) {
+        self.congestion.on_sent(now, tx);
+        if let Some(flight) = &mut self.rest.flight {
+            let headers = self.link.map_or(0, |link| link.template.headers_len());
+            let payload = tx.wire_len().saturating_sub(headers) as u32;
+            flight.on_sent(now, self.sender.psn.sub(1), payload, asked);
+        }
+    }
+
+    fn transmit_feedback(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let (Some((psn, at)), Some(link)) = (self.receiver.asked.take(), &self.link) else { return false };
+        if !self.state.receives() {
+            return false;
+        }
+        let held = now.saturating_since(at).as_nanos().min(u32::MAX.into()) as u32;
+        let Receiver { marks, bytes, .. } = self.receiver;
+        let feedback = XpFeedback { held, marks, bytes, credit: 0 };
+        let ext = ExtHeaders { xp_feedback: Some(feedback), ..ExtHeaders::default() };
+        let opcode = softnic_wire::Opcode::XP_FEEDBACK;
+        let fields = PacketFields { opcode, psn, ack_req: false, solicited: false, becn: false, payload_len: 0 };
+        let sent = Way::new(link, psn, 1).build(tx, &fields, &ext).is_some();
+        host.counters().xp_feedback_sent += u64::from(sent);
+        sent
+    }
+
+    // ---- time ----
+
+    /// Ends the work whose time is over.
+    fn expire(&mut self, now: Instant, host: &mut impl Host) {
+        if self.poll_work_timeout() > now {
+            return;
+        }
+        let mtu = self.link.map_or(0, |link| link.mtu.bytes());
+        if self.sends_own() && self.state != QpState::Error {
+            let (sender, settings) = (&mut self.sender, &self.rest.settings);
+            let done = sender.expire(now, mtu, host);
+            let done = done.and_then(|()| Ok(sender.expire_reads(now, settings, host)?));
+            if let Err(failure) = done {
+                self.on_send_failure(failure, host);
+            }
+            self.check_drained(host);
+        }
+        self.expire_receives(now, host);
+    }
+
+    fn expire_receives(&mut self, now: Instant, host: &mut impl Host) {
+        if self.state == QpState::Error {
+            return;
+        }
+        let receives = match (&mut self.receives, &mut self.rest.standard) {
+            (Some(receives), _) => receives,
+            (None, Some(standard)) => {
+                // In the middle of a message of the standard nobody knows what is missing.
+                let due = standard.receives().first_deadline().is_some_and(|(_, at)| at <= now);
+                if due && standard.is_receiving() {
+                    return self.fail(host);
+                }
+                standard.receives_mut()
+            }
+            (None, None) => return,
+        };
+        if let Err(failure) = self.receiver.expire(now, receives, host) {
+            self.on_receive_failure(failure, host);
+        }
+    }
+
+    /// When work ends by itself.
+    fn poll_work_timeout(&self) -> Instant {
+        let receives = self.receives.as_ref().or(self.rest.standard.as_ref().map(Standard::receives));
+        let receive = receives.map_or(NEVER, |receives| self.receiver.poll_timeout(receives));
+        let send = self.sender.queue.first_deadline().map_or(NEVER, |(_, at)| at);
+        receive.min(send).min(self.sender.poll_read_timeout(&self.rest.settings))
+    }
+
+    // ---- the end ----
+
+    fn on_receive_failure(&mut self, failure: receiver::Failure, host: &mut impl Host) {
+        match failure {
+            receiver::Failure::Receive(status) => self.stop(Some(status), None, host),
+            receiver::Failure::CqOverflow => self.stop_fatally(host),
+        }
+    }
+
+    fn on_send_failure(&mut self, failure: sender::Failure, host: &mut impl Host) {
+        match failure {
+            // What was received has nothing to do with what could not be sent (IBA 10.3.1.6).
+            sender::Failure::Work(position, status) if self.rest.settings.uc => {
+                self.state = QpState::SendQueueError;
+                self.sender.flush(Some((position, status)), host);
+            }
+            sender::Failure::Work(position, status) => self.stop(None, Some((position, status)), host),
+            sender::Failure::CqOverflow => self.stop_fatally(host),
+        }
+    }
+
+    /// A completion was lost: no program can rely on this queue pair any more.
+    fn stop_fatally(&mut self, host: &mut impl Host) {
+        host.notify(Event::QpFatal(self.sender.qpn));
+        self.stop(None, None, host);
+    }
+
+    /// To the error state: the receive in use and one send end with a status of their own, all others are flushed.
+    fn stop(&mut self, receive: Option<Status>, send: Option<(u32, Status)>, host: &mut impl Host) {
+        if self.state == QpState::Error {
+            return;
+        }
+        self.state = QpState::Error;
+        self.sender.flush(send, host);
+        self.receiver.stop();
+        self.rest.jobs.clear();
+        if let Some(receives) = &mut self.receives {
+            receives.flush(receive, host);
+            if receives.are_shared() {
+                host.notify(Event::LastWqeReached(self.sender.qpn));
+            }
+        }
+        if let Some(standard) = &mut self.rest.standard {
+            standard.fail(host);
+        }
+    }
+
+    fn check_drained(&mut self, host: &mut impl Host) {
+        if self.tell_drained && self.state == QpState::SendQueueDrain && self.sender.is_drained() {
+            self.tell_drained = false;
+            host.notify(Event::SqDrained(self.sender.qpn));
+        }
+    }
+
+    fn check_invariants(&self) {
+        self.sender.check_invariants();
+        self.receives.iter().for_each(Receives::check_invariants);
+    }
+}

@@ -1,0 +1,360 @@
+//! XP as the NIC sees it: its states, what the negotiation decides, and which half takes a call.
+
+use std::mem;
+
+use softnic_wire::Qpn;
+
+use super::*;
+use crate::congestion::CongestionControl;
+use crate::negotiation::NegotiationOutcome;
+use crate::posting::RecvRules;
+use crate::qp::{NoCongestionControl, ReceiveAttr, SendAttr, Update, earlier};
+use crate::send_queue::Numbering;
+use crate::{PostError, RecvWr, SendWr, Vitals};
+
+impl Xp {
+    /// Follows the outcome of the negotiation, as soon as there is one and requests can be sent.
+    fn decide(&mut self) {
+        let (Some(agreed), true, Some(link)) = (self.rest.outcome, self.state.sends(), &self.link) else { return };
+        let mtu = link.mtu;
+        let Rest { standard, choice, unkept, .. } = &mut *self.rest;
+        match (agreed, *choice, &mut *standard) {
+            (Ok(()), Choice::Waiting, _) => *choice = Choice::Agreed,
+            // An answer that came late; too late, where requests of the standard were sent.
+            (Ok(()), Choice::Standard(_), Some(below)) if below.is_untouched() => {
+                *choice = Choice::Agreed;
+                below.sends_mut().unpublish();
+                mem::swap(below.sends_mut(), &mut self.sender.queue);
+                mem::swap(below.congestion_mut(), &mut self.congestion);
+                self.sender.queue.publish(mtu, Numbering::Apart);
+            }
+            (Err(reason), Choice::Waiting, Some(below)) => {
+                *choice = Choice::Standard(reason);
+                // Work with a deadline would have none any more.
+                let bound = self.sender.queue.first_deadline().or(below.receives().first_deadline());
+                *unkept = bound.is_some();
+                self.sender.queue.unpublish();
+                mem::swap(below.sends_mut(), &mut self.sender.queue);
+                mem::swap(below.congestion_mut(), &mut self.congestion);
+                below.sends_mut().publish(mtu, Numbering::Standard);
+            }
+            (Err(reason), Choice::Standard(_), _) => *choice = Choice::Standard(reason),
+            _ => {}
+        }
+        self.drop_standard();
+    }
+
+    /// The first packet of XP came: receives are taken from the standard, which takes no more requests.
+    pub(super) fn take_receives(&mut self) {
+        let Rest { standard, config, .. } = &mut *self.rest;
+        let Some(standard) = standard else { return };
+        self.receives = Some(mem::replace(standard.receives_mut(), Receives::none(config)));
+        self.drop_standard();
+    }
+
+    /// The standard is gone when nothing is left for it.
+    fn drop_standard(&mut self) {
+        if self.receives.is_some() && self.rest.choice == Choice::Agreed {
+            self.rest.standard = None;
+        }
+    }
+
+    /// The standard did something, and may have stopped.
+    fn follow_standard(&mut self, host: &mut impl Host) {
+        let Some(standard) = &self.rest.standard else { return };
+        match either!(standard, qp => qp.state()) {
+            QpState::Error if self.state != QpState::Error => self.stop(None, None, host),
+            QpState::SendQueueError if self.state.sends() => self.state = QpState::SendQueueError,
+            _ => {}
+        }
+    }
+
+    /// The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
+    fn note_established(&mut self, host: &mut impl Host) {
+        if self.state == QpState::ReadyToReceive && !self.established {
+            self.established = true;
+            host.notify(Event::CommEst(self.sender.qpn));
+        }
+    }
+
+    /// Feedback is wanted from now on, or not.
+    fn follow_controller(&mut self) {
+        self.rest.flight = self.congestion.wants_feedback().then(Flight::new);
+    }
+}
+
+impl QueuePair for Xp {
+    fn send_rules(&self) -> &SendRules {
+        match (&self.rest.choice, &self.rest.standard) {
+            (Choice::Standard(_), Some(standard)) => either!(standard, qp => qp.send_rules()),
+            _ => self.sender.queue.rules(),
+        }
+    }
+
+    fn recv_rules(&self) -> &RecvRules {
+        match (&self.receives, &self.rest.standard) {
+            (None, Some(standard)) => standard.receives().rules(),
+            (Some(receives), _) => receives.rules(),
+            (None, None) => &RecvRules::NONE,
+        }
+    }
+
+    fn qpn(&self) -> Qpn {
+        self.sender.qpn
+    }
+
+    fn state(&self) -> QpState {
+        self.state
+    }
+
+    fn reset(&mut self) {
+        if let (Choice::Standard(_), Some(standard)) = (self.rest.choice, &mut self.rest.standard) {
+            mem::swap(standard.sends_mut(), &mut self.sender.queue);
+            mem::swap(standard.congestion_mut(), &mut self.congestion);
+        }
+        self.state = QpState::Reset;
+        (self.established, self.tell_drained, self.requests_turn) = (false, false, false);
+        self.sender.reset();
+        (self.receiver, self.receives, self.link, self.paced) = (Receiver::new(), None, None, NEVER);
+        self.congestion.reset();
+        *self.rest = Rest::new(&self.rest.config, self.rest.settings);
+        self.follow_controller();
+    }
+
+    fn init(&mut self) {
+        self.state = QpState::Init;
+        if let Some(standard) = &mut self.rest.standard {
+            either!(standard, qp => qp.init());
+        }
+    }
+
+    fn ready_to_receive(&mut self, connection: Option<&ReceiveAttr>, props: &PathProps) {
+        let Some(a) = connection else { return };
+        let Config { qpn, pd, payload, .. } = self.rest.config;
+        let template = Template::new(&a.path, a.dest_qp, a.pkey);
+        self.link = Some(Link { qpn, pd, template, mtu: a.mtu, access: a.access, payload });
+        self.rest.jobs = Jobs::new(a.max_dest_rd_atomic);
+        if let Some(standard) = &mut self.rest.standard {
+            either!(standard, qp => qp.ready_to_receive(connection, props));
+        }
+        self.state = QpState::ReadyToReceive;
+    }
+
+    fn ready_to_send(&mut self, a: &SendAttr) {
+        (self.sender.psn, self.sender.reads.max) = (a.sq_psn, a.max_rd_atomic);
+        if let Some(standard) = &mut self.rest.standard {
+            either!(standard, qp => qp.ready_to_send(a));
+        }
+        self.state = QpState::ReadyToSend;
+        self.decide();
+    }
+
+    fn drain(&mut self, notify: bool, host: &mut impl Host) {
+        self.state = QpState::SendQueueDrain;
+        if let (false, Some(standard)) = (self.sends_own(), &mut self.rest.standard) {
+            return either!(standard, qp => qp.drain(notify, host));
+        }
+        self.tell_drained = notify;
+        self.check_drained(host);
+    }
+
+    fn resume(&mut self) {
+        self.state = QpState::ReadyToSend;
+        if let (false, Some(standard)) = (self.sends_own(), &mut self.rest.standard) {
+            either!(standard, qp => qp.resume());
+        }
+        self.decide();
+    }
+
+    fn is_drained(&mut self) -> bool {
+        match (self.sends_own(), &mut self.rest.standard) {
+            (false, Some(standard)) => either!(standard, qp => qp.is_drained()),
+            _ => self.sender.is_drained(),
+        }
+    }
+
+    fn update(&mut self, u: &Update) {
+        if let Some(link) = &mut self.link {
+            link.access = u.access.unwrap_or(link.access);
+            link.template = u.template.unwrap_or(link.template);
+        }
+        if let Some(standard) = &mut self.rest.standard {
+            either!(standard, qp => qp.update(u));
+        }
+    }
+
+    fn fail(&mut self, host: &mut impl Host) {
+        self.stop(None, None, host);
+    }
+
+    fn write_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if matches!(self.state, QpState::Reset | QpState::Init | QpState::ReadyToReceive) {
+            return Err(PostError::State);
+        }
+        match (self.sends_own(), &mut self.rest.standard) {
+            // Never silently without a bound.
+            (false, _) if wr.best_effort.is_some() => Err(PostError::NoDeadlines),
+            (false, Some(standard)) => either!(standard, qp => qp.write_send(wr)),
+            _ => self.sender.queue.write(wr, self.sender.sig_all),
+        }
+    }
+
+    fn ring_doorbell(&mut self, now: Instant, host: &mut impl Host) {
+        if let (false, Some(standard)) = (self.sends_own(), &mut self.rest.standard) {
+            either!(standard, qp => qp.ring_doorbell(now, host));
+            return self.follow_standard(host);
+        }
+        match (self.state, &self.link) {
+            (QpState::Error | QpState::SendQueueError, _) => self.sender.flush(None, host),
+            (_, Some(link)) => {
+                self.sender.queue.publish(link.mtu, Numbering::Apart);
+                if self.sender.queue.has_locals() {
+                    // Those that wait for no packet are carried out also where none can leave.
+                    let draining = self.state == QpState::SendQueueDrain;
+                    if let Err(failure) = self.sender.advance(draining, host) {
+                        self.on_send_failure(failure, host);
+                    }
+                }
+                self.expire(now, host);
+            }
+            _ => {}
+        }
+    }
+
+    fn post_recv(&mut self, wr: &RecvWr<'_>, host: &mut impl Host) -> Result<(), PostError> {
+        if self.state == QpState::Reset {
+            return Err(PostError::State);
+        }
+        if wr.best_effort.is_some() && !self.sends_own() {
+            return Err(PostError::NoDeadlines);
+        }
+        let receives = match (&mut self.receives, &mut self.rest.standard) {
+            (Some(receives), _) => receives,
+            (None, Some(standard)) => standard.receives_mut(),
+            (None, None) => return Err(PostError::State),
+        };
+        receives.post(wr)?;
+        if self.state == QpState::Error {
+            receives.flush(None, host);
+        }
+        Ok(())
+    }
+
+    fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
+        let due = self.poll_timeout();
+        self.expire(now, host);
+        if !self.state.receives() {
+            return false;
+        }
+        let own = self.sends_own();
+        let opcode = packet.bth.opcode;
+        match opcode.service() {
+            Service::Xp => {
+                self.congestion.on_packet(now, packet, host);
+                self.note_established(host);
+                self.handle_own(now, packet, host);
+            }
+            Service::Cnp if own => {
+                self.congestion.on_packet(now, packet, host);
+            }
+            _ => {
+                // Of each kind of requests, and of their answers, one is spoken.
+                let other = if opcode.is_response() { own } else { self.receives.is_some() };
+                match &mut self.rest.standard {
+                    Some(standard) if !other || opcode.service() == Service::Cnp => {
+                        either!(standard, qp => qp.handle_packet(now, packet, host));
+                        self.follow_standard(host);
+                    }
+                    _ => host.counters().rx_malformed += 1,
+                }
+            }
+        }
+        self.check_invariants();
+        let answers = !self.rest.jobs.is_empty() || self.receiver.asked.is_some() || self.congestion.owes_notification();
+        answers || self.rest.standard.is_some() || self.congestion.is_controlled() || self.poll_timeout() != due
+            || self.sender.queue.get(self.sender.cursor).is_some()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        self.expire(now, host);
+        if let Some(standard) = &mut self.rest.standard {
+            let sent = either!(standard, qp => qp.poll_transmit(now, tx, host));
+            self.follow_standard(host);
+            if sent {
+                return true;
+            }
+        }
+        let sent = self.transmit_own(now, tx, host);
+        self.check_invariants();
+        sent
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        if self.rest.unkept && self.state != QpState::Error {
+            return Some(Instant::ZERO);
+        }
+        let own = Some(self.poll_work_timeout().min(self.paced)).filter(|&at| at != NEVER);
+        match &self.rest.standard {
+            None => own,
+            Some(standard) => earlier(own, either!(standard, qp => qp.poll_timeout())),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
+        if self.rest.unkept {
+            return self.stop(None, None, host);
+        }
+        self.expire(now, host);
+        if self.paced <= now {
+            self.paced = NEVER;
+        }
+        if let Some(standard) = &mut self.rest.standard {
+            either!(standard, qp => qp.handle_timeout(now, host));
+            self.follow_standard(host);
+        }
+    }
+
+    #[inline]
+    fn takes(&self, service: Service) -> bool {
+        service == Service::Xp
+    }
+
+    fn set_congestion_control(&mut self, cc: Option<Box<dyn CongestionControl>>) -> Result<(), NoCongestionControl> {
+        if let (false, Some(standard)) = (self.sends_own(), &mut self.rest.standard) {
+            return either!(standard, qp => qp.set_congestion_control(cc));
+        }
+        self.congestion.set_controller(cc);
+        self.follow_controller();
+        Ok(())
+    }
+
+    fn release_ack(&mut self) {
+        if let Some(standard) = &mut self.rest.standard {
+            either!(standard, qp => qp.release_ack());
+        }
+    }
+
+    fn on_negotiation(&mut self, outcome: Option<&NegotiationOutcome>, _: Option<Duration>) {
+        self.rest.outcome = outcome.map(|outcome| match outcome {
+            NegotiationOutcome::Agreed(_) => Ok(()),
+            NegotiationOutcome::Standard(reason) => Err(*reason),
+        });
+        self.decide();
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        Some(self.rest.choice)
+    }
+
+    fn vitals(&self) -> Vitals {
+        if let (false, Some(standard)) = (self.sends_own(), &self.rest.standard) {
+            return either!(standard, qp => qp.vitals());
+        }
+        let (congestion_window, rate) = self.congestion.limits();
+        let receives = self.receives.as_ref().or(self.rest.standard.as_ref().map(Standard::receives));
+        let base = self.sender.queue.vitals();
+        let base = receives.map_or(base, |receives| receives.vitals(base));
+        let requested = u64::from(self.sender.sent);
+        Vitals { requested, answered: self.receiver.taken(), congestion_window, rate, ..base }
+    }
+}

@@ -1,0 +1,400 @@
+//! The receiving half of XP: one active message, each packet of which is placed when it comes (OptiNIC §3.1.1, §3.1.2).
+
+use std::time::Duration;
+
+use softnic_wire::opcode::Kind;
+use softnic_wire::xp::XpEth;
+use softnic_wire::{Instant, Psn};
+
+use super::bitmap::{Bit, Bitmap};
+use super::fragment::Fragment;
+use super::{NEVER, SEQ_MASK, XpSettings, ahead, packet};
+use crate::memory::{Access, Region};
+use crate::message::Link;
+use crate::planted::{Bug, planted};
+use crate::recv_queue::Receives;
+use crate::{Completion, CqOverflow, Host, Inbound, PartialReason, Status, WcOpcode};
+
+/// Why the queue pair must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The receive in use ends with this status.
+    Receive(Status),
+    /// A completion was lost.
+    CqOverflow,
+}
+
+impl From<CqOverflow> for Failure {
+    fn from(_: CqOverflow) -> Failure {
+        Failure::CqOverflow
+    }
+}
+
+/// What becomes of the packets of the active message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Active {
+    /// There is none: the next message may begin.
+    None,
+    /// They are placed.
+    Open,
+    /// They are dropped: there was no receive for it.
+    Dropped,
+    /// They are dropped: its receive expired before the first of them came.
+    Late,
+}
+
+/// The state of a receiver.
+pub(super) struct Receiver {
+    active: Active,
+    /// It is a SEND.
+    is_send: bool,
+    /// It uses up a receive.
+    uses_receive: bool,
+    solicited: bool,
+    /// The last fragment of the active message came.
+    last_seen: bool,
+    /// Number of the receive of the next message that uses one up.
+    next_receive: u16,
+    /// Number of the active message; without one, messages with lower numbers are over.
+    seq: u32,
+    len: u32,
+    /// Bytes of it that were placed.
+    placed: u32,
+    imm: Option<u32>,
+    /// When the active message ends by its own age, or because stragglers had their time.
+    until: Instant,
+    /// Packets that were placed, 24 bits.
+    taken: u32,
+    /// Bytes of payload and marks of congestion that came, ever.
+    pub(super) bytes: u64,
+    pub(super) marks: u32,
+    /// The last packet that asked for feedback, and when it came.
+    pub(super) asked: Option<(Psn, Instant)>,
+}
+
+impl Receiver {
+    pub(super) fn new() -> Receiver {
+        Receiver {
+            active: Active::None,
+            is_send: false,
+            uses_receive: false,
+            solicited: false,
+            last_seen: false,
+            next_receive: 0,
+            seq: 0,
+            len: 0,
+            placed: 0,
+            imm: None,
+            until: NEVER,
+            taken: 0,
+            bytes: 0,
+            marks: 0,
+            asked: None,
+        }
+    }
+
+    /// Takes a packet of a SEND or WRITE.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        packet: &Inbound<'_>,
+        (link, receives, settings): (&Link, &mut Receives, &XpSettings),
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let Some(xp) = &packet.ext.xp else { return Ok(()) };
+        let fragment = Fragment { offset: xp.offset, len: packet.payload_len, stride: xp.stride };
+        let Some(index) = fragment.index(xp.len, link.mtu).filter(|_| is_consistent(packet, xp)) else {
+            host.counters().xp_rejected_packets += 1;
+            return Ok(());
+        };
+        let ahead = ahead(xp.wqe_seq, self.seq);
+        if ahead < 0 && !(planted(Bug::XpLatePlaced) && self.active == Active::Open) {
+            host.counters().xp_late_packets += 1;
+            return Ok(());
+        }
+        if ahead > 0 || self.active == Active::None {
+            if self.active == Active::Open {
+                self.end(Some(PartialReason::Preempted), receives, host)?;
+            }
+            self.begin(now, packet, xp, receives, settings, host)?;
+        } else if self.len != xp.len || self.uses_receive != xp.uses_receive() || self.imm != packet.ext.imm {
+            host.counters().xp_rejected_packets += 1;
+            return Ok(());
+        }
+        match self.active {
+            Active::Open => {}
+            Active::Late => {
+                host.counters().xp_late_packets += 1;
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
+        self.place(now, packet, xp, (&fragment, index), (link, receives, settings), host)
+    }
+
+    /// A packet of a message came, and none of it before.
+    fn begin(
+        &mut self,
+        now: Instant,
+        packet: &Inbound<'_>,
+        xp: &XpEth,
+        receives: &mut Receives,
+        settings: &XpSettings,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        self.seq = xp.wqe_seq;
+        self.is_send = packet.bth.opcode.kind() == Kind::Send;
+        self.uses_receive = xp.uses_receive();
+        self.solicited = packet.bth.solicited;
+        (self.last_seen, self.len, self.placed, self.imm) = (false, xp.len, 0, packet.ext.imm);
+        self.until = NEVER;
+        self.active = Active::Open;
+        let skipped = xp.receive.wrapping_sub(self.next_receive) as i16;
+        // Of these nothing came: they use up their receives all the same, so that receive n is always message n.
+        for _ in 0..skipped.max(0) {
+            if !receives.are_own() || !has_receive(receives, host) {
+                break;
+            }
+            self.end_unused(PartialReason::Preempted, receives, host)?;
+        }
+        if !self.uses_receive {
+            if skipped > 0 {
+                self.next_receive = xp.receive;
+            }
+            return Ok(());
+        }
+        if skipped < 0 && receives.are_own() {
+            self.active = Active::Late;
+            return Ok(());
+        }
+        self.next_receive = xp.receive.wrapping_add(1);
+        if planted(Bug::XpReceiveSkipped) && xp.receive % 64 == 63 {
+            let _ = receives.pop();
+        }
+        if receives.lacks_receive(self.is_send, host) {
+            host.counters().out_of_buffer += 1;
+            self.active = Active::Dropped;
+            return Ok(());
+        }
+        if let Some(active) = settings.active() {
+            self.until = now + active;
+        }
+        if let Some(bitmap) = self.bitmap(receives) {
+            bitmap.clear(&*host).map_err(|_| Failure::Receive(Status::LocProtErr))?;
+        }
+        Ok(())
+    }
+
+    /// The bitmap of the receive at the head, if it has one.
+    fn bitmap(&self, receives: &Receives) -> Option<Bitmap> {
+        let memory = receives.head_best_effort().bitmap?;
+        Some(Bitmap { qpn: receives.qpn(), pd: receives.pd(), memory })
+    }
+
+    fn place(
+        &mut self,
+        now: Instant,
+        packet: &Inbound<'_>,
+        xp: &XpEth,
+        (fragment, index): (&Fragment, u32),
+        (link, receives, settings): (&Link, &mut Receives, &XpSettings),
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        let local = |_| Failure::Receive(Status::LocProtErr);
+        let bitmap = if self.uses_receive { self.bitmap(receives) } else { None };
+        if let Some(bitmap) = &bitmap {
+            match bitmap.look(index, &*host).map_err(local)? {
+                Bit::New => {}
+                Bit::Known if planted(Bug::XpCountedTwice) => {}
+                Bit::Known => return Ok(()),
+                Bit::Outside => {
+                    host.counters().resp_local_length_error += 1;
+                    return Ok(());
+                }
+            }
+        }
+        if self.is_send {
+            let Some(receive) = receives.head(host) else { return Ok(()) };
+            if fragment.end(link.mtu) > receive.capacity {
+                host.counters().resp_local_length_error += 1;
+                return Ok(());
+            }
+            packet::place(fragment, link, receives.target(&receive), packet.payload, &*host).map_err(local)?;
+        } else if !self.write(packet, fragment, link, host) {
+            return Ok(());
+        }
+        if let Some(bitmap) = &bitmap {
+            bitmap.set(index, &*host).map_err(local)?;
+        }
+        self.taken = self.taken.wrapping_add(1) & SEQ_MASK;
+        // A copy of the last fragment says nothing new.
+        if !(xp.is_last() && self.last_seen) {
+            self.placed = self.placed.saturating_add(fragment.len).min(self.len);
+        }
+        self.last_seen |= xp.is_last();
+        if self.placed == self.len && self.is_whole(xp) {
+            return self.end(None, receives, host).map_err(Failure::from);
+        }
+        if xp.is_last() {
+            match settings.linger() {
+                Some(Duration::ZERO) => return Ok(self.end(Some(PartialReason::Last), receives, host)?),
+                Some(linger) => self.until = self.until.min(now + linger),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a message all of whose bytes came is whole: one without bytes is when its packet came.
+    fn is_whole(&self, xp: &XpEth) -> bool {
+        self.len > 0 || xp.is_last()
+    }
+
+    /// Writes the bytes of a WRITE; `false` when the peer may not.
+    fn write(&self, packet: &Inbound<'_>, fragment: &Fragment, link: &Link, host: &mut impl Host) -> bool {
+        let Some(reth) = packet.ext.reth else { return false };
+        if !link.access.allows(Access::REMOTE_WRITE) {
+            host.counters().resp_remote_invalid_request += 1;
+            return false;
+        }
+        let Link { qpn, pd, .. } = *link;
+        let region = Region { qpn, pd, key: reth.rkey, addr: reth.va, access: Access::REMOTE_WRITE };
+        let runs = fragment.runs(link.mtu);
+        let written = match (fragment.stride, packet.payload.len() as u32 == fragment.len) {
+            (1, _) => host.write(region, packet.payload),
+            (_, true) if planted(Bug::XpStrideOffByARun) => {
+                let addr = region.addr.wrapping_add(runs.run.into());
+                host.write_runs(Region { addr, ..region }, runs, packet.payload)
+            }
+            (_, true) => host.write_runs(region, runs, packet.payload),
+            // Elided: nobody looks at the bytes, but the peer must be allowed to write them.
+            (_, false) => host.check(region, runs.span()),
+        };
+        if written.is_err() {
+            host.count_access_error();
+        }
+        written.is_ok()
+    }
+
+    /// The active message is over: its receive completes, if it has one, whole or for this reason.
+    pub(super) fn end(
+        &mut self,
+        why: Option<PartialReason>,
+        receives: &mut Receives,
+        host: &mut impl Host,
+    ) -> Result<(), CqOverflow> {
+        (self.active, self.until) = (Active::None, NEVER);
+        self.seq = self.seq.wrapping_add(1) & SEQ_MASK;
+        let partial = why.filter(|_| self.placed < self.len || self.len == 0 && !self.last_seen);
+        count(partial, self.len - self.placed, host);
+        let counters = host.counters();
+        *(if self.is_send { &mut counters.rx_send_requests } else { &mut counters.rx_write_requests }) += 1;
+        if !self.uses_receive {
+            return Ok(());
+        }
+        let opcode = if self.is_send { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
+        let completion = Completion {
+            byte_len: self.placed,
+            message_len: self.len,
+            imm: self.imm,
+            solicited: self.solicited,
+            partial,
+            ..Completion::new(0, Status::Success, opcode, receives.qpn())
+        };
+        match self.is_send || !receives.are_in_sink() {
+            true => receives.end_head(completion, host),
+            false => host.complete(receives.cq, completion),
+        }
+    }
+
+    /// The receive at the head ends without a packet of its message.
+    fn end_unused(
+        &mut self,
+        why: PartialReason,
+        receives: &mut Receives,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        self.next_receive = self.next_receive.wrapping_add(1);
+        if let Some(bitmap) = self.bitmap(receives) {
+            bitmap.clear(&*host).map_err(|_| Failure::Receive(Status::LocProtErr))?;
+        }
+        count(Some(why), 0, host);
+        let none = Completion::new(0, Status::Success, WcOpcode::Recv, receives.qpn());
+        Ok(receives.end_head(Completion { partial: Some(why), ..none }, host)?)
+    }
+
+    /// When the active message or the first receive ends by itself.
+    #[inline]
+    pub(super) fn poll_timeout(&self, receives: &Receives) -> Instant {
+        receives.first_deadline().map_or(self.until, |(_, at)| at.min(self.until))
+    }
+
+    /// Ends what has come to its end by now.
+    pub(super) fn expire(
+        &mut self,
+        now: Instant,
+        receives: &mut Receives,
+        host: &mut impl Host,
+    ) -> Result<(), Failure> {
+        while let Some((count, at)) = receives.first_deadline()
+            && at <= now
+        {
+            let count = if planted(Bug::XpDeadlineOfAnother) { count + 1 } else { count };
+            for _ in 0..count {
+                if self.active == Active::Open && self.uses_receive {
+                    self.end(Some(PartialReason::Expired), receives, host)?;
+                } else if has_receive(receives, host) {
+                    self.end_unused(PartialReason::Expired, receives, host)?;
+                }
+            }
+        }
+        if self.until <= now && self.active == Active::Open {
+            let why = if self.last_seen { PartialReason::Last } else { PartialReason::Expired };
+            self.end(Some(why), receives, host)?;
+        }
+        Ok(())
+    }
+
+    /// Packets that were placed; counts round.
+    pub(super) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// The receive of the active message is flushed with the others.
+    pub(super) fn stop(&mut self) {
+        (self.active, self.until, self.asked) = (Active::None, NEVER, None);
+    }
+}
+
+/// Whether the headers of a SEND or WRITE agree with each other.
+#[inline]
+fn is_consistent(packet: &Inbound<'_>, xp: &XpEth) -> bool {
+    let uses = match packet.ext.reth {
+        None => true,
+        Some(reth) => {
+            if reth.len != packet.payload_len {
+                return false;
+            }
+            packet.ext.imm.is_some()
+        }
+    };
+    uses == xp.uses_receive() && xp.len <= softnic_wire::segment::MAX_MESSAGE
+}
+
+/// Whether a receive is there; one is taken of a shared queue if need be.
+fn has_receive(receives: &mut Receives, host: &mut impl Host) -> bool {
+    receives.head(host).is_some()
+}
+
+/// A message or READ ended without all of its bytes.
+pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Host) {
+    let Some(why) = why else { return };
+    let counters = host.counters();
+    counters.xp_partial_messages += 1;
+    counters.xp_missing_bytes += u64::from(missing);
+    match why {
+        PartialReason::Preempted => counters.xp_preempted_messages += 1,
+        PartialReason::Expired => counters.xp_expired_messages += 1,
+        PartialReason::Last => {}
+    }
+}

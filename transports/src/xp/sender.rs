@@ -1,0 +1,319 @@
+//! The sending half of XP: packets leave once, and a send is done when its last one has left, or at its deadline (OptiNIC §3.1.2).
+
+use softnic_wire::ext::Reth;
+use softnic_wire::xp::XpEth;
+use softnic_wire::{ExtHeaders, Instant, Opcode, PacketFields, Psn, Qpn, TxFrame};
+
+use super::bitmap::Bitmap;
+use super::fragment::Fragment;
+use super::packet::{self, From};
+use super::reads::Reads;
+use super::{SEQ_MASK, Way, XpSettings, op};
+use crate::completion::CqId;
+use crate::invariants::invariant;
+use crate::memory::{Access, PdId};
+use crate::posting::SendRules;
+use crate::qp::Config;
+use crate::send_queue::{SendQueue, Slot, completion};
+use crate::{Completion, CqOverflow, Host, PartialReason, SendOp, Status};
+
+/// Why sending must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The work request at this position ends with this status; all others are flushed.
+    Work(u32, Status),
+    /// A completion was lost.
+    CqOverflow,
+}
+
+impl std::convert::From<CqOverflow> for Failure {
+    fn from(_: CqOverflow) -> Failure {
+        Failure::CqOverflow
+    }
+}
+
+/// Work requests on their way out.
+pub(super) struct Sender {
+    pub(super) queue: SendQueue,
+    pub(super) qpn: Qpn,
+    pub(super) pd: PdId,
+    cq: CqId,
+    pub(super) sig_all: bool,
+    /// Of the next packet, whatever it is: a PSN for each packet of this direction.
+    pub(super) psn: Psn,
+    /// The work request whose packet leaves next, which packet of it that is, and how often the last one has left.
+    pub(super) cursor: u32,
+    index: u32,
+    copies: u8,
+    pub(super) reads: Reads,
+    /// Packets that left; counts round.
+    pub(super) sent: u32,
+}
+
+impl Sender {
+    pub(super) fn new(c: &Config, rules: SendRules) -> Sender {
+        Sender {
+            queue: SendQueue::new(c.caps.max_send_wr, rules),
+            qpn: c.qpn,
+            pd: c.pd,
+            cq: c.send_cq,
+            sig_all: c.sig_all,
+            psn: Psn::new(0),
+            cursor: 0,
+            index: 0,
+            copies: 0,
+            reads: Reads::default(),
+            sent: 0,
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.queue.clear();
+        (self.cursor, self.index, self.copies, self.reads) = (0, 0, 0, Reads::default());
+    }
+
+    /// Whether no message is half sent, and no READ unanswered.
+    pub(super) fn is_drained(&self) -> bool {
+        self.index == 0 && self.copies == 0 && self.reads.outstanding == 0
+    }
+
+    /// Whether there may be something to send, as far as the state allows it.
+    pub(super) fn has_something(&self, draining: bool) -> bool {
+        self.queue.get(self.cursor).is_some() && (!draining || self.index > 0 || self.copies > 0)
+    }
+
+    /// The PSN of the packet that leaves now.
+    pub(super) fn take_psn(&mut self) -> Psn {
+        let psn = self.psn;
+        self.psn = psn.next();
+        self.sent = self.sent.wrapping_add(1);
+        psn
+    }
+
+    /// Carries out the local operations at the cursor; whether a work request with packets is there then, and may begin.
+    pub(super) fn advance(&mut self, draining: bool, host: &mut impl Host) -> Result<bool, Failure> {
+        while let Some(&slot) = self.queue.get(self.cursor) {
+            let begins = self.index == 0 && self.copies == 0;
+            if begins && (draining || slot.fence && self.reads.outstanding > 0) {
+                return Ok(false);
+            }
+            if !slot.is_local() {
+                return Ok(!slot.awaits_data() || self.reads.has_room());
+            }
+            let done = slot.execute(self.qpn, self.pd, host);
+            done.map_err(|status| Failure::Work(self.cursor, status))?;
+            self.queue.set_executed(self.cursor);
+            self.cursor = self.cursor.wrapping_add(1);
+            self.complete_sent(host)?;
+        }
+        Ok(false)
+    }
+
+    /// Writes the next packet, if one is due.
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        tx: &mut TxFrame<'_>,
+        (way, settings, draining, ask): (&Way<'_>, &XpSettings, bool, bool),
+        host: &mut impl Host,
+    ) -> Result<bool, Failure> {
+        if !self.advance(draining, host)? {
+            return Ok(false);
+        }
+        let Some(&slot) = self.queue.get(self.cursor) else { return Ok(false) };
+        let failed = Failure::Work(self.cursor, Status::LocProtErr);
+        if slot.awaits_data() {
+            let until = self.read_deadline(self.cursor, now, settings);
+            self.request(now, until, tx, way, &slot, host).ok_or(failed)?;
+            return Ok(true);
+        }
+        let last = self.index + 1 == slot.packets;
+        self.emit(tx, way, &slot, last, ask, host).ok_or(failed)?;
+        host.counters().sent_requests += 1;
+        if !last {
+            self.index += 1;
+            return Ok(true);
+        }
+        self.copies += 1;
+        if self.copies >= settings.tail {
+            (self.cursor, self.index, self.copies) = (self.cursor.wrapping_add(1), 0, 0);
+            self.complete_sent(host)?;
+        }
+        Ok(true)
+    }
+
+    /// One packet of a SEND or WRITE; `None` when its memory may not be read.
+    fn emit(
+        &mut self,
+        tx: &mut TxFrame<'_>,
+        way: &Way<'_>,
+        slot: &Slot,
+        last: bool,
+        ask: bool,
+        host: &impl Host,
+    ) -> Option<()> {
+        let link = way.link;
+        let stride = self.queue.best_effort(self.cursor).stride;
+        let fragment = Fragment::of(self.index, slot.len, stride, link.mtu);
+        let (opcode, target, imm) = match slot.op {
+            SendOp::Send => (op::SEND, None, None),
+            SendOp::SendImm { imm } => (op::SEND_IMM, None, Some(imm)),
+            SendOp::Write { remote_addr, rkey } => (op::WRITE, Some((remote_addr, rkey)), None),
+            SendOp::WriteImm { remote_addr, rkey, imm } => (op::WRITE_IMM, Some((remote_addr, rkey)), Some(imm)),
+            _ => return None,
+        };
+        let uses = slot.uses_receive();
+        let xp = XpEth {
+            flags: if last { XpEth::LAST } else { 0 } | if uses { XpEth::RECEIVE } else { 0 },
+            wqe_seq: self.cursor & SEQ_MASK,
+            offset: fragment.offset,
+            len: slot.len,
+            stride: fragment.stride,
+            receive: slot.sends.wrapping_sub(u32::from(uses)) as u16,
+        };
+        let reth = target.map(|(addr, rkey)| Reth {
+            va: u64::wrapping_add(addr, fragment.offset.into()),
+            rkey,
+            len: fragment.len,
+        });
+        let ext = ExtHeaders { xp: Some(xp), reth, imm, ..ExtHeaders::default() };
+        let psn = self.take_psn();
+        let solicited = slot.solicited && uses;
+        let payload_len = fragment.len as usize;
+        let fields = PacketFields { opcode, psn, ack_req: ask, solicited, becn: false, payload_len };
+        let source = self.queue.source(self.cursor, slot);
+        let from = From { source: &source, access: Access::NONE };
+        packet::write(tx, (link, way.template()), &fields, &ext, &fragment, &from, host).ok()
+    }
+
+    /// The request of a READ, which is to be done at `until`; `None` when its bitmap may not be written.
+    fn request(
+        &mut self,
+        now: Instant,
+        until: Instant,
+        tx: &mut TxFrame<'_>,
+        way: &Way<'_>,
+        slot: &Slot,
+        host: &mut impl Host,
+    ) -> Option<()> {
+        let SendOp::Read { remote_addr, rkey } = slot.op else { return None };
+        let work = self.queue.best_effort(self.cursor);
+        if let Some(memory) = work.bitmap {
+            Bitmap { qpn: self.qpn, pd: self.pd, memory }.clear(&*host).ok()?;
+        }
+        let (wqe_seq, stride) = (self.cursor & SEQ_MASK, work.stride.max(1));
+        let xp = XpEth { flags: 0, wqe_seq, offset: 0, len: slot.len, stride, receive: slot.sends as u16 };
+        let left = until.saturating_since(now).as_nanos().div_ceil(1000).min(u32::MAX.into()) as u32;
+        let reth = Reth { va: remote_addr, rkey, len: slot.len };
+        let ext = ExtHeaders { xp: Some(xp), reth: Some(reth), xp_time: Some(left), ..ExtHeaders::default() };
+        let (opcode, psn) = (op::READ_REQUEST, self.take_psn());
+        let fields = PacketFields { opcode, psn, ack_req: false, solicited: false, becn: false, payload_len: 0 };
+        way.build(tx, &fields, &ext)?;
+        host.counters().sent_requests += 1;
+        self.queue.set_left(self.cursor, now);
+        self.reads.outstanding += 1;
+        self.cursor = self.cursor.wrapping_add(1);
+        Some(())
+    }
+
+    /// When the READ at `position` is to be done, if its request left at `left`.
+    pub(super) fn read_deadline(&self, position: u32, left: Instant, settings: &XpSettings) -> Instant {
+        let own = self.queue.best_effort(position).deadline.unwrap_or(left + settings.timeout());
+        // A deadline behind it binds it, too.
+        self.queue.first_deadline().map_or(own, |(_, first)| own.min(first))
+    }
+
+    /// Completes what has left, up to a READ that is not answered.
+    pub(super) fn complete_sent(&mut self, host: &mut impl Host) -> Result<(), CqOverflow> {
+        while self.queue.head_position() != self.cursor
+            && let Some(&slot) = self.queue.head()
+            && !slot.awaits_data()
+        {
+            self.end_head(&slot, completion(&slot, self.qpn, Status::Success), host)?;
+        }
+        Ok(())
+    }
+
+    /// The work request at the head is done, as the completion says.
+    pub(super) fn end_head(&mut self, slot: &Slot, done: Completion, host: &mut impl Host) -> Result<(), CqOverflow> {
+        self.queue.drop_head();
+        self.queue.note_end();
+        match slot.signaled {
+            true => host.complete(self.cq, done),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the work requests whose deadline has come, and those before them.
+    pub(super) fn expire(&mut self, now: Instant, mtu: u32, host: &mut impl Host) -> Result<(), Failure> {
+        while let Some((position, at)) = self.queue.first_deadline()
+            && at <= now
+        {
+            let count = position.wrapping_sub(self.queue.head_position()).wrapping_add(1);
+            for _ in 0..count {
+                self.expire_head(mtu, host)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn expire_head(&mut self, mtu: u32, host: &mut impl Host) -> Result<(), Failure> {
+        let position = self.queue.head_position();
+        let Some(&slot) = self.queue.head() else { return Ok(()) };
+        let whole = completion(&slot, self.qpn, Status::Success);
+        let has_left = position != self.cursor;
+        if slot.awaits_data() && has_left {
+            return Ok(self.end_read(Some(PartialReason::Expired), host)?);
+        }
+        if has_left {
+            return Ok(self.end_head(&slot, whole, host)?);
+        }
+        if slot.is_local() {
+            slot.execute(self.qpn, self.pd, host).map_err(|status| Failure::Work(position, status))?;
+            self.queue.set_executed(position);
+        } else if slot.awaits_data()
+            && let Some(memory) = self.queue.best_effort(position).bitmap
+        {
+            let cleared = Bitmap { qpn: self.qpn, pd: self.pd, memory }.clear(&*host);
+            cleared.map_err(|_| Failure::Work(position, Status::LocProtErr))?;
+        }
+        let all_left = slot.is_local() || self.copies > 0;
+        let left = (u64::from(self.index) * u64::from(mtu)).min(slot.len.into()) as u32;
+        (self.cursor, self.index, self.copies) = (position.wrapping_add(1), 0, 0);
+        if all_left {
+            return Ok(self.end_head(&slot, whole, host)?);
+        }
+        host.counters().xp_expired_sends += 1;
+        let partial = Some(PartialReason::Expired);
+        let done = Completion { byte_len: left, message_len: slot.len, partial, ..whole };
+        Ok(self.end_head(&slot, done, host)?)
+    }
+
+    /// Ends all sends: one with a status of its own, the others flushed.
+    pub(super) fn flush(&mut self, failed: Option<(u32, Status)>, host: &mut impl Host) {
+        loop {
+            let position = self.queue.head_position();
+            let Some(slot) = self.queue.pop_any() else { break };
+            let status = failed.filter(|(at, _)| *at == position).map_or(Status::WrFlushErr, |(_, status)| status);
+            host.counters().req_cqe_error += u64::from(status != Status::WrFlushErr);
+            let _ = host.complete(self.cq, completion(&slot, self.qpn, status));
+            self.queue.note_end();
+        }
+        self.cursor = self.queue.head_position();
+        (self.index, self.copies, self.reads.outstanding) = (0, 0, 0);
+    }
+
+    /// Checks what must hold between two calls.
+    pub(super) fn check_invariants(&self) {
+        self.queue.check_invariants();
+        let ahead = self.cursor.wrapping_sub(self.queue.head_position());
+        invariant!(ahead == 0 || self.queue.get(self.cursor.wrapping_sub(1)).is_some(), "more was sent than there is");
+        invariant!(u32::from(self.reads.outstanding) <= ahead, "more READs than requests are outstanding");
+    }
+}
+
+/// The packet of a READ response that answers the request of this number.
+pub(super) fn response_fields(psn: Psn, payload_len: u32, ask: bool) -> PacketFields {
+    let opcode: Opcode = op::READ_RESPONSE;
+    PacketFields { opcode, psn, ack_req: ask, solicited: false, becn: false, payload_len: payload_len as usize }
+}
