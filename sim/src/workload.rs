@@ -448,7 +448,7 @@ impl<'a, 'p> Run<'a, 'p> {
         self.times.record(now - posted_at);
         // All of a message lies in one slot, on both sides.
         let at = [A, B].map(|h| (number % self.slots * self.stride[h]) as usize);
-        match &flow.messages {
+        match &mut flow.messages {
             Some(m) if !m.is_right(o, number, &c, flow.buffers.as_ref(), at) => {
                 Err(SimError::Data { qp, slot: (number % self.slots) as usize })
             }

@@ -142,6 +142,27 @@ fn unreliable_connections_allocate_nothing_per_packet() {
 }
 
 #[test]
+fn best_effort_allocates_nothing_per_packet() {
+    let deadline = Some(Duration::from_millis(5));
+    for (op, stride, deadline) in
+        [(Op::Write, 1, None), (Op::Send, 1, deadline), (Op::Send, 4, None), (Op::Read, 1, deadline)]
+    {
+        packets_are_free(&Options {
+            transport: "xp:active=1ms,timeout=1ms".parse().expect("a transport"),
+            op,
+            stride,
+            deadline,
+            size: 5000,
+            count: 2000,
+            rtt: Duration::from_micros(10),
+            faults: "loss=0.01,dup=0.01,reorder=0.01:3".parse().expect("faults"),
+            qps: 4,
+            ..Options::default()
+        });
+    }
+}
+
+#[test]
 fn datagrams_allocate_nothing_each() {
     for faults in ["", "loss=0.01,dup=0.01,reorder=0.01:3"] {
         packets_are_free(&Options {

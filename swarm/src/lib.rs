@@ -2,6 +2,7 @@
 //! reviewed tables, and how fair congestion control is.
 #![forbid(unsafe_code)]
 
+pub mod best_effort;
 pub mod fairness;
 mod swarm;
 pub mod table;

@@ -57,6 +57,10 @@ impl SendRules {
         self.supported.deadlines
     }
 
+    pub(crate) fn set_deadlines(&mut self, keeps: bool) {
+        self.supported.deadlines = keeps;
+    }
+
     #[cold]
     fn check_best_effort(&self, work: &BestEffort, takes_data: bool) -> Result<(), PostError> {
         if !self.supported.deadlines {

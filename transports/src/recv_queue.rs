@@ -394,6 +394,11 @@ impl Receives {
         host.complete(self.cq, completion)
     }
 
+    /// Receives may have deadlines from now on, or not: where the queue was made for them.
+    pub(crate) fn keep_deadlines(&mut self, keeps: bool) {
+        self.queue.rules.deadlines = keeps && self.srq.is_none();
+    }
+
     /// The queue pair.
     pub(crate) fn qpn(&self) -> Qpn {
         self.qpn

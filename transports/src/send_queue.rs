@@ -126,6 +126,11 @@ impl SendQueue {
         &self.rules
     }
 
+    /// Work requests may have deadlines from now on, or not: where the queue was made for them.
+    pub(crate) fn keep_deadlines(&mut self, keeps: bool) {
+        self.rules.set_deadlines(keeps);
+    }
+
     /// Writes a work request that is not yet to be carried out, and that keeps to the rules.
     pub(crate) fn write(&mut self, wr: &SendWr<'_>, sig_all: bool) -> Result<(), PostError> {
         if self.tail.wrapping_sub(self.head) >= self.max_wr {

@@ -170,7 +170,7 @@ impl Xp {
             tell_drained: false,
             requests_turn: false,
             sender: Sender::new(c, SendRules::new(&c.caps, supported(settings.kind()))),
-            receiver: Receiver::new(),
+            receiver: Receiver::new(0),
             receives: None,
             link: None,
             congestion: CongestionPoint::default(),

@@ -9,6 +9,7 @@ pub(super) fn without_headers(opcode: Opcode) -> Option<&'static str> {
     match (opcode.service(), opcode.kind()) {
         (Service::Xrc, _) => Some("XRC: none of its opcodes is in the table; what follows the BTH is vendor data"),
         (Service::Sr, _) => Some("Selective Repeat: softnic's own; what follows the BTH is vendor data"),
+        (Service::Xp, _) => Some("XP: softnic's own; what follows the BTH is vendor data"),
         (_, Kind::Repair) => Some("LoWAR: its opcode is in no table; what follows the BTH is vendor data"),
         (_, Kind::Flush) => Some("FLUSH: younger than the table (IBA annex A19, 2021)"),
         (_, Kind::AtomicWrite) => Some("ATOMIC WRITE: younger than the table (IBA annex A19, 2021)"),

@@ -8,9 +8,11 @@ use softnic_wire::xp::XpFeedback;
 use super::*;
 
 const SEND: u8 = 0xe4;
+/// The number of the first message: the first PSN.
+const FIRST: u32 = 100;
 
 fn eth() -> XpEth {
-    XpEth { flags: XpEth::RECEIVE, wqe_seq: 0, offset: 256, len: 1024, stride: 1, receive: 0 }
+    XpEth { flags: XpEth::RECEIVE, wqe_seq: FIRST, offset: 256, len: 1024, stride: 1, receive: 0 }
 }
 
 /// Two receives are posted, one packet of message 0 has come, and then this; what B counted since.
@@ -50,7 +52,7 @@ fn headers_that_cannot_be_are_rejected() {
         (XpEth { stride: 4, ..eth() }, 256),               // beyond the message's end
         (eth(), 255),                                      // too short for its place
         (XpEth { flags: 0, ..eth() }, 256),                // a SEND that uses no receive
-        (XpEth { wqe_seq: 1, len: u32::MAX, ..eth() }, 256),
+        (XpEth { wqe_seq: FIRST + 1, len: u32::MAX, ..eth() }, 256),
     ] {
         assert_eq!(lie_in_send(xp, payload).xp_rejected_packets, 1, "{xp:?}");
     }
@@ -58,7 +60,7 @@ fn headers_that_cannot_be_are_rejected() {
 
 #[test]
 fn a_far_jump_of_a_messages_number_is_a_late_packet() {
-    for wqe_seq in [0x80_0000, 0xff_ffff] {
+    for wqe_seq in [FIRST + 0x80_0000, FIRST - 1] {
         assert_eq!(lie_in_send(XpEth { wqe_seq, ..eth() }, 256).xp_late_packets, 1);
     }
 }
@@ -67,7 +69,7 @@ fn a_far_jump_of_a_messages_number_is_a_late_packet() {
 #[test]
 fn message_numbers_count_round() {
     let mut w = world();
-    for (i, wqe_seq) in [0x40_0000, 0xbf_0000, 0xff_fffe, 0xff_ffff, 0, 1].into_iter().enumerate() {
+    for (i, wqe_seq) in [FIRST, 0x40_0000, 0xbf_0000, 0xff_fffe, 0xff_ffff, 0, 1].into_iter().enumerate() {
         w.recv(B, i as u64, 0, 16);
         let flags = XpEth::RECEIVE | XpEth::LAST;
         let xp = XpEth { flags, wqe_seq, offset: 0, len: 16, stride: 1, receive: i as u16 };
@@ -80,7 +82,7 @@ fn message_numbers_count_round() {
 #[test]
 fn a_write_that_contradicts_itself_is_rejected() {
     let reth = Reth { va: 0x20_0000 + 4096, rkey: 0, len: 256 };
-    let xp = XpEth { flags: 0, wqe_seq: 0, ..eth() };
+    let xp = XpEth { flags: 0, ..eth() };
     for (xp, reth) in [(xp, Reth { len: 257, ..reth }), (XpEth { flags: XpEth::RECEIVE, ..xp }, reth)] {
         let ext = ExtHeaders { xp: Some(xp), reth: Some(reth), ..ExtHeaders::default() };
         assert_eq!(lie(0xea, ext, 256).xp_rejected_packets, 1, "{xp:?} {reth:?}");
@@ -121,7 +123,7 @@ fn a_message_longer_than_its_receive_ends_with_what_fits() {
 #[test]
 fn a_read_response_that_nobody_asked_for_is_dropped() {
     let response = |xp| ExtHeaders { xp: Some(xp), ..ExtHeaders::default() };
-    let xp = XpEth { flags: 0, wqe_seq: 0, offset: 0, len: 256, stride: 1, receive: 0 };
+    let xp = XpEth { flags: 0, wqe_seq: FIRST, offset: 0, len: 256, stride: 1, receive: 0 };
     assert_eq!(lie(0xf0, response(xp), 256).xp_late_packets, 1);
     // And one to a READ that asked for something else.
     let mut w = world();

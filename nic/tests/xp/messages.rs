@@ -17,7 +17,7 @@ fn each_packet_of_a_send_says_where_it_belongs_and_has_the_immediate() {
         assert_eq!(w.show(&frames), [format!("{name} +0"), format!("{name} +1"), format!("{name} +2")]);
         let eth = |offset, last| XpEth {
             flags: XpEth::RECEIVE | if last { XpEth::LAST } else { 0 },
-            wqe_seq: 0,
+            wqe_seq: psn,
             offset,
             len: 700,
             stride: 1,

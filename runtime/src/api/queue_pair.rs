@@ -194,8 +194,8 @@ impl ProtectionDomain {
         let usual = QpInit::new(*kind, self.id(), send_cq.id(), recv_cq.id(), *caps);
         let transport = match *kind {
             QpKind::Rc if transport.kind() != QpKind::Rc => return Err(ObjectError::WrongTransport),
-            kind if transport.kind() == kind => *transport,
-            _ => usual.transport,
+            // One whose kind has other transports is what it is; XP is there for RC and UC.
+            kind => transport.for_kind(kind),
         };
         let init = QpInit {
             srq: srq.as_ref().map(SharedReceiveQueue::engine_id),
@@ -429,7 +429,17 @@ impl QueuePair {
         if self.0.posts.load(Ordering::Acquire) & SENDS == 0 {
             return Err(PostError::State);
         }
-        self.0.send_rules.check(wr)
+        self.0.send_rules.check(wr)?;
+        match wr.best_effort.is_some() && self.has_fallen_back() {
+            true => Err(PostError::NoDeadlines),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the peer did not agree to the transport: nobody keeps deadlines then.
+    #[cold]
+    fn has_fallen_back(&self) -> bool {
+        matches!(self.choice(), Some(Choice::Standard(_)))
     }
 
     /// Whether there is room for so many send work requests right now; the NIC takes over what it has room for before there is not.
@@ -476,6 +486,9 @@ impl QueuePair {
             return Err(PostError::State);
         }
         self.0.recv_rules.check(wr)?;
+        if wr.best_effort.is_some() && self.has_fallen_back() {
+            return Err(PostError::NoDeadlines);
+        }
         self.push(&self.0.recvs, PostedRecv::new(wr))
     }
 

@@ -40,6 +40,8 @@ pub(super) struct Messages {
     /// Bytes of a bitmap.
     len: u32,
     slots: u64,
+    /// Room for one bitmap.
+    bits: Vec<u8>,
     posted_at: VecDeque<u64>,
     posted: u64,
     ended: u64,
@@ -69,7 +71,8 @@ impl Messages {
         let bytes = slots * u64::from(len);
         let bitmaps = Buffer::new(ADDRESS + i * bytes, bytes as usize);
         let key = pair.sim.nic(host).reg_mr(pair.sides[host].pd, &bitmaps, Access::LOCAL_WRITE)?;
-        Ok(Some(Messages { bitmaps, key, len, slots, posted_at: VecDeque::new(), posted: 0, ended: 0 }))
+        let bits = vec![0; len as usize];
+        Ok(Some(Messages { bitmaps, key, len, slots, bits, posted_at: VecDeque::new(), posted: 0, ended: 0 }))
     }
 
     /// What the next message says; `receives` where it is its receive, or a READ.
@@ -104,19 +107,18 @@ impl Messages {
 
     /// Whether the bytes of message `number` that came, by its bitmap, are those that were sent, and as many as its completion says.
     pub(super) fn is_right(
-        &self,
+        &mut self,
         o: &Options,
         number: u64,
         c: &Completion,
         buffers: Option<&[Arc<Buffer>; 2]>,
         at: [usize; 2],
     ) -> bool {
-        let mut bits = vec![0; self.len as usize];
-        self.bitmaps.read_at((number % self.slots * u64::from(self.len)) as usize, &mut bits);
+        self.bitmaps.read_at((number % self.slots * u64::from(self.len)) as usize, &mut self.bits);
         // What would be missing if what came had not, and the other way round, came.
-        bits.iter_mut().for_each(|byte| *byte = !*byte);
+        self.bits.iter_mut().for_each(|byte| *byte = !*byte);
         let mut came = 0;
-        let right = missing_ranges(&bits, o.size, o.stride, o.mtu).all(|range| {
+        let right = missing_ranges(&self.bits, o.size, o.stride, o.mtu).all(|range| {
             came += range.len();
             let (from, to) = (at[A] + range.start as usize, at[B] + range.start as usize);
             buffers.is_none_or(|b| same_bytes(b, from, to, range.len()))

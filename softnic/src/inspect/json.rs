@@ -174,6 +174,22 @@ fn ext(p: &Dissection<'_>) -> Value {
     } else {
         put(HeaderSet::SR, "sr", e.sr.map(|h| json!({ "flags": h.flags, "number": h.number, "offset": h.offset })));
     }
+    put(
+        HeaderSet::XP,
+        "xp",
+        e.xp.map(|h| {
+            json!({
+                "wqe_seq": h.wqe_seq, "offset": h.offset, "length": h.len, "last": h.is_last(), "stride": h.stride,
+                "receive": h.uses_receive().then_some(h.receive),
+            })
+        }),
+    );
+    put(
+        HeaderSet::XP_FEEDBACK,
+        "xp_feedback",
+        e.xp_feedback.map(|h| json!({ "held_ns": h.held, "marks": h.marks, "bytes": h.bytes, "credit": h.credit })),
+    );
+    put(HeaderSet::XP_TIME, "xp_time_left_us", e.xp_time.map(|us| json!(us)));
     put(HeaderSet::DETH, "deth", e.deth.map(|h| json!({ "qkey": h.qkey, "src_qp": h.src_qp.value() })));
     put(HeaderSet::XRCETH, "xrceth", e.xrceth.map(|h| json!({ "srq": h.srq })));
     put(HeaderSet::FETH, "feth", e.feth.map(|h| json!({ "placement": h.placement, "selectivity": h.selectivity })));

@@ -182,11 +182,16 @@ impl Plan {
         let verb = self.op.verb();
         let exists = match verb {
             Verb::Write => self.transport.has_write(),
-            Verb::Read | Verb::Atomic => self.transport.has_read(),
+            Verb::Read => self.transport.has_read(),
+            Verb::Atomic => self.transport.has_atomics(),
             Verb::Send | Verb::Raw => true,
         };
         if !exists {
-            let has = if self.transport.has_write() { "write and send" } else { "send" };
+            let has = match self.transport.has_write() {
+                true if self.transport.has_read() => "write, read and send",
+                true => "write and send",
+                false => "send",
+            };
             return Err(format!("{} has no {}: only {has}", self.transport.name(), self.op.name()));
         }
         if let Some(cc) = &self.cc {

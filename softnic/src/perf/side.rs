@@ -59,6 +59,8 @@ pub(crate) struct Finished {
     pub(crate) received: bool,
     pub(crate) imm: Option<u32>,
     pub(crate) bytes: u32,
+    /// Not all of the message came.
+    pub(crate) partial: bool,
 }
 
 impl Side {
@@ -303,7 +305,7 @@ impl Side {
         if c.status != Status::Success {
             return Err(self.failure(c, qp, number, received));
         }
-        Ok(Finished { qp: qp as usize, number, received, imm: c.imm, bytes: c.byte_len })
+        Ok(Finished { qp: qp as usize, number, received, imm: c.imm, bytes: c.byte_len, partial: c.partial.is_some() })
     }
 
     #[cold]

@@ -24,6 +24,8 @@ impl Xp {
             (Ok(()), Choice::Standard(_), Some(below)) if below.is_untouched() => {
                 *choice = Choice::Agreed;
                 below.sends_mut().unpublish();
+                below.sends_mut().keep_deadlines(true);
+                below.receives_mut().keep_deadlines(true);
                 mem::swap(below.sends_mut(), &mut self.sender.queue);
                 mem::swap(below.congestion_mut(), &mut self.congestion);
                 self.sender.queue.publish(mtu, Numbering::Apart);
@@ -37,6 +39,8 @@ impl Xp {
                 mem::swap(below.sends_mut(), &mut self.sender.queue);
                 mem::swap(below.congestion_mut(), &mut self.congestion);
                 below.sends_mut().publish(mtu, Numbering::Standard);
+                below.sends_mut().keep_deadlines(false);
+                below.receives_mut().keep_deadlines(false);
             }
             (Err(reason), Choice::Standard(_), _) => *choice = Choice::Standard(reason),
             _ => {}
@@ -111,11 +115,12 @@ impl QueuePair for Xp {
         if let (Choice::Standard(_), Some(standard)) = (self.rest.choice, &mut self.rest.standard) {
             mem::swap(standard.sends_mut(), &mut self.sender.queue);
             mem::swap(standard.congestion_mut(), &mut self.congestion);
+            self.sender.queue.keep_deadlines(true);
         }
         self.state = QpState::Reset;
         (self.established, self.tell_drained, self.requests_turn) = (false, false, false);
         self.sender.reset();
-        (self.receiver, self.receives, self.link, self.paced) = (Receiver::new(), None, None, NEVER);
+        (self.receiver, self.receives, self.link, self.paced) = (Receiver::new(0), None, None, NEVER);
         self.congestion.reset();
         *self.rest = Rest::new(&self.rest.config, self.rest.settings);
         self.follow_controller();
@@ -134,6 +139,7 @@ impl QueuePair for Xp {
         let template = Template::new(&a.path, a.dest_qp, a.pkey);
         self.link = Some(Link { qpn, pd, template, mtu: a.mtu, access: a.access, payload });
         self.rest.jobs = Jobs::new(a.max_dest_rd_atomic);
+        self.receiver = Receiver::new(a.rq_psn.value());
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.ready_to_receive(connection, props));
         }
@@ -141,7 +147,7 @@ impl QueuePair for Xp {
     }
 
     fn ready_to_send(&mut self, a: &SendAttr) {
-        (self.sender.psn, self.sender.reads.max) = (a.sq_psn, a.max_rd_atomic);
+        self.sender.start(a.sq_psn, a.max_rd_atomic);
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.ready_to_send(a));
         }
@@ -192,9 +198,11 @@ impl QueuePair for Xp {
             return Err(PostError::State);
         }
         match (self.sends_own(), &mut self.rest.standard) {
-            // Never silently without a bound.
-            (false, _) if wr.best_effort.is_some() => Err(PostError::NoDeadlines),
-            (false, Some(standard)) => either!(standard, qp => qp.write_send(wr)),
+            (false, Some(standard)) => {
+                // Posted before it was known that nobody keeps it, and on its way since: never silently without a bound.
+                self.rest.unkept |= wr.best_effort.is_some();
+                either!(standard, qp => qp.write_send(&SendWr { best_effort: None, ..*wr }))
+            }
             _ => self.sender.queue.write(wr, self.sender.sig_all),
         }
     }
@@ -226,8 +234,10 @@ impl QueuePair for Xp {
             return Err(PostError::State);
         }
         if wr.best_effort.is_some() && !self.sends_own() {
-            return Err(PostError::NoDeadlines);
+            self.rest.unkept = true;
         }
+        let bound = wr.best_effort.filter(|_| self.sends_own());
+        let wr = &RecvWr { best_effort: bound, ..*wr };
         let receives = match (&mut self.receives, &mut self.rest.standard) {
             (Some(receives), _) => receives,
             (None, Some(standard)) => standard.receives_mut(),

@@ -9,7 +9,7 @@ use super::fragment::Fragment;
 use super::packet::{self, From};
 use super::receiver::count;
 use super::sender::{Failure, Sender, response_fields};
-use super::{NEVER, SEQ_MASK, Way, XpSettings, ahead};
+use super::{NEVER, Way, XpSettings, ahead};
 use crate::memory::{Access, Region};
 use crate::message::Link;
 use crate::send_queue::{Slot, Source, completion};
@@ -56,7 +56,7 @@ impl Sender {
     ) -> Result<(), Failure> {
         let Some(xp) = &packet.ext.xp else { return Ok(()) };
         let head = self.queue.head_position();
-        let distance = ahead(xp.wqe_seq, head & SEQ_MASK);
+        let distance = ahead(xp.wqe_seq, self.seq(head));
         let position = head.wrapping_add(distance as u32);
         // One that nobody asked for, or that is done.
         if distance < 0 || self.reads.outstanding == 0 || position.wrapping_sub(head) >= self.cursor.wrapping_sub(head) {

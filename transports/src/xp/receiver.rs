@@ -73,7 +73,8 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new() -> Receiver {
+    /// Whose first message has this number.
+    pub(super) fn new(seq: u32) -> Receiver {
         Receiver {
             active: Active::None,
             is_send: false,
@@ -81,7 +82,7 @@ impl Receiver {
             solicited: false,
             last_seen: false,
             next_receive: 0,
-            seq: 0,
+            seq,
             len: 0,
             placed: 0,
             imm: None,

@@ -41,6 +41,8 @@ pub(super) struct Sender {
     pub(super) sig_all: bool,
     /// Of the next packet, whatever it is: a PSN for each packet of this direction.
     pub(super) psn: Psn,
+    /// The number of the first message: the first PSN, which both ends know and nobody else can guess.
+    pub(super) first_seq: u32,
     /// The work request whose packet leaves next, which packet of it that is, and how often the last one has left.
     pub(super) cursor: u32,
     index: u32,
@@ -59,6 +61,7 @@ impl Sender {
             cq: c.send_cq,
             sig_all: c.sig_all,
             psn: Psn::new(0),
+            first_seq: 0,
             cursor: 0,
             index: 0,
             copies: 0,
@@ -70,6 +73,17 @@ impl Sender {
     pub(super) fn reset(&mut self) {
         self.queue.clear();
         (self.cursor, self.index, self.copies, self.reads) = (0, 0, 0, Reads::default());
+    }
+
+    /// Ready to send, from this PSN on.
+    pub(super) fn start(&mut self, psn: Psn, max_reads: u8) {
+        (self.psn, self.first_seq, self.reads.max) = (psn, psn.value(), max_reads);
+    }
+
+    /// The number of the message at a position.
+    #[inline]
+    pub(super) fn seq(&self, position: u32) -> u32 {
+        self.first_seq.wrapping_add(position) & SEQ_MASK
     }
 
     /// Whether no message is half sent, and no READ unanswered.
@@ -165,7 +179,7 @@ impl Sender {
         let uses = slot.uses_receive();
         let xp = XpEth {
             flags: if last { XpEth::LAST } else { 0 } | if uses { XpEth::RECEIVE } else { 0 },
-            wqe_seq: self.cursor & SEQ_MASK,
+            wqe_seq: self.seq(self.cursor),
             offset: fragment.offset,
             len: slot.len,
             stride: fragment.stride,
@@ -201,7 +215,7 @@ impl Sender {
         if let Some(memory) = work.bitmap {
             Bitmap { qpn: self.qpn, pd: self.pd, memory }.clear(&*host).ok()?;
         }
-        let (wqe_seq, stride) = (self.cursor & SEQ_MASK, work.stride.max(1));
+        let (wqe_seq, stride) = (self.seq(self.cursor), work.stride.max(1));
         let xp = XpEth { flags: 0, wqe_seq, offset: 0, len: slot.len, stride, receive: slot.sends as u16 };
         let left = until.saturating_since(now).as_nanos().div_ceil(1000).min(u32::MAX.into()) as u32;
         let reth = Reth { va: remote_addr, rkey, len: slot.len };
