@@ -4,7 +4,9 @@ use crate::common::*;
 use softnic_nic::Nic;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::{BestEffort, Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
+use softnic_nic::transports::{
+    BestEffort, Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode,
+};
 use softnic_wire::opcode::Service;
 use softnic_wire::segment::{MessageKind, Segmentation};
 use softnic_wire::{Layout, MacAddr, Node, PathMtu, Psn, RoceHeaders, TxFrame};

@@ -309,7 +309,10 @@ fn what_needs_an_answer_is_refused_when_it_is_posted() {
     let to = Some(Datagram { ah: softnic_nic::transports::AhId(0), dest_qp: w.hosts[B].qpn, qkey: 1 });
     assert_eq!(w.post(A, &SendWr { to, ..wr(1, SendOp::Send, data) }), Err(PostError::Address));
     let work = BestEffort::until(w.now);
-    assert_eq!(w.post(A, &SendWr { best_effort: Some(&work), ..wr(1, SendOp::Send, data) }), Err(PostError::NoDeadlines));
+    assert_eq!(
+        w.post(A, &SendWr { best_effort: Some(&work), ..wr(1, SendOp::Send, data) }),
+        Err(PostError::NoDeadlines)
+    );
     assert!(w.shown(A).is_empty());
 }
 

@@ -101,7 +101,8 @@ pub use softnic_trace::{Level as LogLevel, LevelError as LogLevelError, parse_le
 
 /// Work requests and completions.
 pub use softnic_nic::transports::{
-    BestEffort, Completion, Data, Datagram, PartialReason, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode,
+    BestEffort, Completion, Data, Datagram, PartialReason, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status,
+    WcOpcode,
 };
 
 /// Queue pairs and completion queues: attributes, states, limits, errors.

@@ -448,11 +448,10 @@ impl<'a, 'p> Run<'a, 'p> {
         self.times.record(now - posted_at);
         // All of a message lies in one slot, on both sides.
         let at = [A, B].map(|h| (number % self.slots * self.stride[h]) as usize);
-        match &mut flow.messages {
-            Some(m) if !m.is_right(o, number, &c, flow.buffers.as_ref(), at) => {
-                Err(SimError::Data { qp, slot: (number % self.slots) as usize })
-            }
-            _ => Ok(()),
+        let buffers = flow.buffers.as_ref();
+        match flow.messages.as_mut().is_none_or(|m| m.is_right(o, number, &c, buffers, at)) {
+            true => Ok(()),
+            false => Err(SimError::Data { qp, slot: (number % self.slots) as usize }),
         }
     }
 

@@ -97,7 +97,13 @@ fn dcqcn_and_a_window_slow_it_down_behind_a_bottleneck() {
     let faults = "ab.rate=5Gbit,ab.queue=256K,ab.ecn=5K:200K:0.01";
     let of = |cc: &str| {
         let cc = Cc::parse(cc, &UNITS).unwrap();
-        let r = report(&Options { cc, size: 64 << 10, count: 400, faults: faults.parse().unwrap(), ..options("xp", Op::Write) });
+        let r = report(&Options {
+            cc,
+            size: 64 << 10,
+            count: 400,
+            faults: faults.parse().unwrap(),
+            ..options("xp", Op::Write)
+        });
         (r.links[0].tail_dropped, r.requester, r.goodput_gbps)
     };
     let (dropped, _, _) = of("none");
@@ -112,7 +118,9 @@ fn dcqcn_and_a_window_slow_it_down_behind_a_bottleneck() {
 fn what_xp_has_not_is_refused() {
     let refused = |o: Options| run(&o, None, &mut |_| {}).unwrap_err().to_string();
     assert!(refused(Options { size: 8, ..options("xp", Op::Atomic) }).contains("no atomics"));
-    assert!(refused(Options { deadline: Some(Duration::from_millis(1)), ..options("rc", Op::Send) }).contains("--deadline"));
+    assert!(
+        refused(Options { deadline: Some(Duration::from_millis(1)), ..options("rc", Op::Send) }).contains("--deadline")
+    );
     assert!(refused(Options { stride: 2, ..options("uc", Op::Send) }).contains("--stride"));
     assert!(refused(Options { stride: 3, ..options("xp", Op::Send) }).contains("power of two"));
     assert_eq!("xp".parse::<Transport>(), Ok(Transport::XP));

@@ -8,14 +8,15 @@ mod program;
 
 use std::time::Duration;
 
-use program::Program;
+use program::{Notes, Program};
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode, QpState};
 use softnic_nic::{QpAttr, QpInit};
-use softnic_sim::{LinkConfig, Pair, PairConfig, Side, Time, timeout_code};
+use softnic_sim::pair::{Pair, PairConfig, Side, timeout_code};
+use softnic_sim::{LinkConfig, Time};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 /// What a seed came to.
@@ -61,7 +62,14 @@ impl World {
         let active = pick(&["", ",active=100us", ",active=3ms"]);
         let tail = pick(&["tail=1", "tail=1", "tail=2", "tail=4"]);
         let more = pick(&["", "", ",spray=4", ",uc", ",timeout=2ms"]);
-        let faults = pick(&["", "loss=0.05", "loss=0.3", "dup=0.1,reorder=0.1:4", "loss=0.02,jitter=30us", "corrupt=0.05,burst=1e-3:1:20"]);
+        let faults = pick(&[
+            "",
+            "loss=0.05",
+            "loss=0.3",
+            "dup=0.1,reorder=0.1:4",
+            "loss=0.02,jitter=30us",
+            "corrupt=0.05,burst=1e-3:1:20",
+        ]);
         let one_sided = r.chance(0.08);
         // With a peer that has no XP it is about falling back; RC has a swarm of its own.
         let faults = if one_sided { String::new() } else { faults };
@@ -125,13 +133,16 @@ fn run(world: &World) -> Result<Ended, String> {
         programs.push(Program::new(&mut pair, host, qpns[host], world.mtu, world.longest, world.seed)?);
     }
     Program::introduce(&mut programs);
+    let faultless = world.faults == Spec::default();
+    let ages = matches!(world.transport, Transport::Xp(settings) if settings.active().is_some());
+    let mut notes = Notes { faultless, ages, ..Notes::default() };
     pair.ready(kind, &[(0, qpns[0]), (1, qpns[1])]).map_err(|e| e.to_string())?;
     for life in 0..world.lives {
         if life > 0 {
             revive(world, &mut pair, qpns, &mut programs)?;
         }
         negotiate(&mut pair, qpns)?;
-        live(world, life, &mut pair, &mut programs, &mut ended)?;
+        live(world, life, &mut pair, &mut programs, &mut notes, &mut ended)?;
     }
     for program in &programs {
         program.check_memory()?;
@@ -155,18 +166,25 @@ fn negotiate(pair: &mut Pair<'static>, qpns: [Qpn; 2]) -> Result<(), String> {
 }
 
 /// One life of the two queue pairs: messages at random times, and then until nothing more happens.
-fn live(world: &World, life: u32, pair: &mut Pair<'static>, programs: &mut [Program], ended: &mut Ended) -> Result<(), String> {
+fn live(
+    world: &World,
+    life: u32,
+    pair: &mut Pair<'static>,
+    programs: &mut [Program],
+    notes: &mut Notes,
+    ended: &mut Ended,
+) -> Result<(), String> {
     let mut r = Random::stream(world.seed, 7100 + u64::from(life));
     let mut left = world.messages;
     let mut next = pair.sim.now();
     for _ in 0..MAX_EVENTS {
         for program in &mut *programs {
-            program.collect(pair, ended)?;
+            program.collect(pair, notes, ended)?;
         }
         if left > 0 && pair.sim.now() >= next {
             let from = r.below(2) as usize;
             for _ in 0..1 + r.below(6).min(u64::from(left) - 1) {
-                post(world, pair, programs, from, &mut r)?;
+                post(world, pair, (&mut *programs, &mut *notes), from, &mut r)?;
                 left -= 1;
             }
             if world.drains && r.chance(0.2) {
@@ -179,16 +197,22 @@ fn live(world: &World, life: u32, pair: &mut Pair<'static>, programs: &mut [Prog
             if programs.iter_mut().any(|p| p.resume(pair)) {
                 continue;
             }
-            return programs.iter_mut().try_for_each(Program::check_ended);
+            return programs.iter_mut().try_for_each(|program| program.check_ended(notes));
         }
     }
     Err("liveness: it did not end".into())
 }
 
 /// A message, and before it its receive where it takes one.
-fn post(world: &World, pair: &mut Pair<'static>, programs: &mut [Program], from: usize, r: &mut Random) -> Result<(), String> {
+fn post(
+    world: &World,
+    pair: &mut Pair<'static>,
+    (programs, notes): (&mut [Program], &mut Notes),
+    from: usize,
+    r: &mut Random,
+) -> Result<(), String> {
     let len = if r.chance(0.1) { 0 } else { 1 + r.below(world.longest) } as u32;
-    let message = Program::draft(len, world.transport.has_read(), r);
+    let message = Program::draft(len, world.transport.has_read(), notes, r);
     let when = (pair.sim.now().instant(), !world.one_sided);
     // The place that the bytes go to, at the one or the other.
     let gets = if message.is_sent() { 1 - from } else { from };
@@ -207,12 +231,7 @@ fn post(world: &World, pair: &mut Pair<'static>, programs: &mut [Program], from:
 }
 
 /// Both queue pairs begin anew: all that is left is flushed, and nothing of it comes into the next life.
-fn revive(
-    world: &World,
-    pair: &mut Pair<'static>,
-    qpns: [Qpn; 2],
-    programs: &mut [Program],
-) -> Result<(), String> {
+fn revive(world: &World, pair: &mut Pair<'static>, qpns: [Qpn; 2], programs: &mut [Program]) -> Result<(), String> {
     for (host, qpn) in qpns.into_iter().enumerate() {
         let to = |state| QpAttr { state: Some(state), ..QpAttr::default() };
         pair.nic(host).modify_qp(qpn, &to(QpState::Error)).map_err(|e| e.to_string())?;

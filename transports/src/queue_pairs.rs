@@ -18,8 +18,8 @@ use crate::shim::{Shim, ShimPools};
 use crate::sr::{self, Sr};
 use crate::uc::Uc;
 use crate::ud::Ud;
-use crate::xp::{self, Xp};
 use crate::wr::AhId;
+use crate::xp::{self, Xp};
 use crate::{Host, Inbound, PostError, QpState, QueuePair, RecvWr, SendWr, Transport, Vitals};
 
 /// A queue pair of any transport: an enum and no trait object, because the trait's methods are generic over the host.

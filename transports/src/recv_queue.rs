@@ -4,8 +4,8 @@ use softnic_wire::aeth::Credits;
 use softnic_wire::opcode::Kind;
 use softnic_wire::{Instant, Qpn};
 
-use crate::completion::CqId;
 use crate::best_effort::Kept;
+use crate::completion::CqId;
 use crate::invariants::{Tally, invariant};
 use crate::memory::{Access, AccessError, PdId, Region};
 use crate::planted::{Bug, planted};

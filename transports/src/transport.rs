@@ -291,7 +291,19 @@ mod tests {
 
     #[test]
     fn a_transport_is_read_back_from_its_text() {
-        for text in ["rc", "sr", "sr:64", "sr:2097152", "lowar:32,1", "lowar:1,1", "lowar:255,64", "xp", "xp:uc,tail=2", "uc", "ud"] {
+        for text in [
+            "rc",
+            "sr",
+            "sr:64",
+            "sr:2097152",
+            "lowar:32,1",
+            "lowar:1,1",
+            "lowar:255,64",
+            "xp",
+            "xp:uc,tail=2",
+            "uc",
+            "ud",
+        ] {
             assert_eq!(text.parse::<Transport>().unwrap().to_string(), text);
         }
         assert_eq!("lowar".parse(), Ok(Transport::Lowar(Code::new(32, 1).unwrap())));
@@ -338,7 +350,10 @@ mod tests {
         for wrong in ["", "rc:5", "gbn:1", "lowars", "xq", "uc:1"] {
             let error = wrong.parse::<Transport>().unwrap_err();
             assert_eq!(error, TransportError::Unknown(wrong.into()));
-            assert!(error.to_string().ends_with("choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..], uc, ud"), "{error}");
+            assert!(
+                error.to_string().ends_with("choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..], uc, ud"),
+                "{error}"
+            );
         }
         for wrong in ["", "0,1", "8,0", "8,9", "256,1", "255,65", "x", "8", "8,2,1", "-8,2"] {
             let error = format!("lowar:{wrong}").parse::<Transport>().unwrap_err();

@@ -109,6 +109,22 @@ fn a_deadline_in_the_past_ends_the_work_at_once_and_nothing_leaves() {
     assert_eq!(received(&mut w), [(9, 0, EXPIRED)]);
 }
 
+/// A READ that expires lets a SEND complete that left behind it: the count of what has to end must not go by that.
+#[test]
+fn a_read_that_expires_ends_no_send_that_has_time() {
+    let mut w = world();
+    let work = within(&w, 1000);
+    let op = w.read_from(B, 0);
+    send_with(&mut w, 1, op, (0, 100), &work);
+    w.send(A, 2, SendOp::Send, 0, 10);
+    let _lost = w.transmit(A);
+    w.send(A, 3, SendOp::Send, 0, 3 * MTU);
+    w.wait(1000);
+    assert_eq!(sent(&mut w), [(1, 0, EXPIRED), (2, 10, None)]);
+    let frames = w.transmit(A);
+    assert_eq!((frames.len(), sent(&mut w)), (3, vec![(3, 768, None)]));
+}
+
 #[test]
 fn a_send_stops_at_its_deadline() {
     let mut w = world();
@@ -120,7 +136,11 @@ fn a_send_stops_at_its_deadline() {
     w.wait(1000);
     assert_eq!((sent(&mut w), w.counters(A).xp_expired_sends), (vec![(1, 256, EXPIRED)], 1));
     let rest = w.transmit(A);
-    assert_eq!(headers(&w, &rest).iter().map(|h| h.wqe_seq).collect::<Vec<_>>(), [w.options.psn + 1], "only the next message");
+    assert_eq!(
+        headers(&w, &rest).iter().map(|h| h.wqe_seq).collect::<Vec<_>>(),
+        [w.options.psn + 1],
+        "only the next message"
+    );
     assert_eq!(sent(&mut w), [(2, 10, None)]);
     w.deliver(B, &first);
     w.recv(B, 2, 4096, 10);

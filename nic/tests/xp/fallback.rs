@@ -56,7 +56,9 @@ fn work_with_a_deadline_ends_with_the_queue_pair_when_the_peer_turns_out_to_have
         let (sges, work) = ([w.sge(A, 0, 10)], within(&w, 1_000_000_000));
         match recv {
             true => w.post_recv(A, &RecvWr { wr_id: 1, sges: &sges, best_effort: Some(&work) }).unwrap(),
-            false => w.post(A, &SendWr { best_effort: Some(&work), ..wr(1, SendOp::Send, Data::Gather(&sges)) }).unwrap(),
+            false => {
+                w.post(A, &SendWr { best_effort: Some(&work), ..wr(1, SendOp::Send, Data::Gather(&sges)) }).unwrap()
+            }
         }
         w.run();
         w.wait(1);

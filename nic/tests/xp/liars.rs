@@ -40,18 +40,18 @@ fn lie_in_send(xp: XpEth, payload: usize) -> Counters {
 #[test]
 fn headers_that_cannot_be_are_rejected() {
     for (xp, payload) in [
-        (XpEth { offset: 1024, ..eth() }, 256),            // beyond the message
-        (XpEth { offset: u32::MAX - 255, ..eth() }, 256),  // far beyond
-        (XpEth { offset: 100, ..eth() }, 256),             // between two packets
-        (XpEth { len: 1025, ..eth() }, 256),               // another length than before
-        (XpEth { len: u32::MAX, ..eth() }, 256),           // longer than a message can be
+        (XpEth { offset: 1024, ..eth() }, 256),           // beyond the message
+        (XpEth { offset: u32::MAX - 255, ..eth() }, 256), // far beyond
+        (XpEth { offset: 100, ..eth() }, 256),            // between two packets
+        (XpEth { len: 1025, ..eth() }, 256),              // another length than before
+        (XpEth { len: u32::MAX, ..eth() }, 256),          // longer than a message can be
         (XpEth { stride: 0, ..eth() }, 256),
-        (XpEth { stride: 3, ..eth() }, 256),               // no divisor
-        (XpEth { stride: 4096, ..eth() }, 256),            // too large
-        (XpEth { stride: 512, ..eth() }, 256),             // runs of less than a byte
-        (XpEth { stride: 4, ..eth() }, 256),               // beyond the message's end
-        (eth(), 255),                                      // too short for its place
-        (XpEth { flags: 0, ..eth() }, 256),                // a SEND that uses no receive
+        (XpEth { stride: 3, ..eth() }, 256),    // no divisor
+        (XpEth { stride: 4096, ..eth() }, 256), // too large
+        (XpEth { stride: 512, ..eth() }, 256),  // runs of less than a byte
+        (XpEth { stride: 4, ..eth() }, 256),    // beyond the message's end
+        (eth(), 255),                           // too short for its place
+        (XpEth { flags: 0, ..eth() }, 256),     // a SEND that uses no receive
         (XpEth { wqe_seq: FIRST + 1, len: u32::MAX, ..eth() }, 256),
     ] {
         assert_eq!(lie_in_send(xp, payload).xp_rejected_packets, 1, "{xp:?}");
@@ -59,17 +59,36 @@ fn headers_that_cannot_be_are_rejected() {
 }
 
 #[test]
-fn a_far_jump_of_a_messages_number_is_a_late_packet() {
-    for wqe_seq in [FIRST + 0x80_0000, FIRST - 1] {
-        assert_eq!(lie_in_send(XpEth { wqe_seq, ..eth() }, 256).xp_late_packets, 1);
+fn a_far_jump_of_a_messages_number_is_rejected_and_an_old_number_is_late() {
+    for wqe_seq in [FIRST + 1025, FIRST + 0x7f_ffff, FIRST + 0x80_0000, 0xff_0000] {
+        assert_eq!(lie_in_send(XpEth { wqe_seq, ..eth() }, 256).xp_rejected_packets, 1, "{wqe_seq:#x}");
+    }
+    assert_eq!(lie_in_send(XpEth { wqe_seq: FIRST - 1, ..eth() }, 256).xp_late_packets, 1);
+}
+
+/// A network that was away for more messages than can be told from a lie: what follows agrees on where it is.
+#[test]
+fn messages_are_found_again_wherever_they_are() {
+    for jump in [2000, 0x7f_0000, 0x90_0000, 0xff_0000] {
+        let mut w = world();
+        (0..40).for_each(|i| w.recv(B, i, 0, 16));
+        let mut came = 0;
+        for i in 0..40u32 {
+            let flags = XpEth::RECEIVE | XpEth::LAST;
+            let wqe_seq = (FIRST + jump + i) & 0xff_ffff;
+            let xp = XpEth { flags, wqe_seq, offset: 0, len: 16, stride: 1, receive: i as u16 };
+            let frame = w.forge(B, SEND, 0, false, ExtHeaders { xp: Some(xp), ..ExtHeaders::default() }, &[7; 16]);
+            w.deliver(B, &frame);
+            came += received(&mut w).iter().filter(|(_, bytes, _)| *bytes == 16).count();
+        }
+        assert_eq!((came, w.counters(B).xp_rejected_packets), (25, 15), "{jump:#x}");
     }
 }
 
-/// Half of all numbers are ahead, wherever they begin.
 #[test]
 fn message_numbers_count_round() {
-    let mut w = world();
-    for (i, wqe_seq) in [FIRST, 0x40_0000, 0xbf_0000, 0xff_fffe, 0xff_ffff, 0, 1].into_iter().enumerate() {
+    let mut w = agreed(Options { psn: 0xff_fffd, ..options("") });
+    for (i, wqe_seq) in [0xff_fffd, 0xff_ffff, 0, 1, 900, 901].into_iter().enumerate() {
         w.recv(B, i as u64, 0, 16);
         let flags = XpEth::RECEIVE | XpEth::LAST;
         let xp = XpEth { flags, wqe_seq, offset: 0, len: 16, stride: 1, receive: i as u16 };
@@ -131,7 +150,8 @@ fn a_read_response_that_nobody_asked_for_is_dropped() {
     w.send(A, 1, op, 0, 512);
     let request = w.transmit(A);
     w.deliver_all(B, &request);
-    for wrong in [XpEth { len: 513, ..xp }, XpEth { offset: 512, len: 512, ..xp }, XpEth { stride: 2, len: 512, ..xp }] {
+    for wrong in [XpEth { len: 513, ..xp }, XpEth { offset: 512, len: 512, ..xp }, XpEth { stride: 2, len: 512, ..xp }]
+    {
         let frame = w.forge(A, 0xf0, 0, false, response(wrong), &[9; 256]);
         w.deliver(A, &frame);
     }
@@ -145,7 +165,9 @@ fn a_read_response_that_nobody_asked_for_is_dropped() {
 fn a_read_request_that_cannot_be_is_rejected() {
     let xp = XpEth { flags: 0, wqe_seq: 9, offset: 0, len: 100, stride: 1, receive: 0 };
     let reth = Reth { va: 0x20_0000, rkey: 0, len: 100 };
-    for (xp, reth) in [(XpEth { stride: 3, ..xp }, reth), (xp, Reth { len: 99, ..reth }), (XpEth { stride: 0, ..xp }, reth)] {
+    for (xp, reth) in
+        [(XpEth { stride: 3, ..xp }, reth), (xp, Reth { len: 99, ..reth }), (XpEth { stride: 0, ..xp }, reth)]
+    {
         let ext = ExtHeaders { xp: Some(xp), reth: Some(reth), xp_time: Some(10), ..ExtHeaders::default() };
         assert_eq!(lie(0xec, ext, 0).xp_rejected_packets, 1);
     }

@@ -77,7 +77,11 @@ fn what_would_be_a_promise_broken_is_refused() {
     }
     let mut w = agreed(options("uc"));
     let read = w.read_from(B, 0);
-    assert_eq!(w.post(A, &wr(1, read, Data::Gather(&sges))), Err(PostError::NoSuchOperation), "it is UC to its program");
+    assert_eq!(
+        w.post(A, &wr(1, read, Data::Gather(&sges))),
+        Err(PostError::NoSuchOperation),
+        "it is UC to its program"
+    );
 }
 
 /// Bytes out of several pieces of memory and inline data, into several pieces.

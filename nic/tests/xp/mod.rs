@@ -25,7 +25,8 @@ const LAST: Option<PartialReason> = Some(PartialReason::Last);
 
 /// A world of two ends with these settings.
 fn options(settings: &str) -> Options {
-    let transport: Transport = if settings.is_empty() { "xp".into() } else { format!("xp:{settings}") }.parse().unwrap();
+    let transport: Transport =
+        if settings.is_empty() { "xp".into() } else { format!("xp:{settings}") }.parse().unwrap();
     Options { kind: transport.kind(), offers: [Some(transport); 2], ..Options::default() }
 }
 

@@ -41,7 +41,8 @@ fn permutations(items: &[usize]) -> Vec<Vec<usize>> {
     if items.len() <= 1 {
         return vec![items.to_vec()];
     }
-    let without = |i: usize| items.iter().enumerate().filter(move |&(j, _)| j != i).map(|(_, &p)| p).collect::<Vec<_>>();
+    let without =
+        |i: usize| items.iter().enumerate().filter(move |&(j, _)| j != i).map(|(_, &p)| p).collect::<Vec<_>>();
     (0..items.len())
         .flat_map(|i| permutations(&without(i)).into_iter().map(move |rest| [vec![items[i]], rest].concat()))
         .collect()
@@ -58,7 +59,8 @@ fn every_order_of_the_packets_of_two_messages() {
         assert_eq!(received(&mut w), ends, "{order:?}");
         for p in 0..6 {
             let (at, bytes) = (if p < 3 { p * MTU } else { 4096 + (p - 3) * MTU }, pattern(p as u32 / 3 + 1, 3 * MTU));
-            let expected = if placed.contains(&p) { bytes[p % 3 * MTU..][..MTU].to_vec() } else { vec![UNTOUCHED; MTU] };
+            let expected =
+                if placed.contains(&p) { bytes[p % 3 * MTU..][..MTU].to_vec() } else { vec![UNTOUCHED; MTU] };
             assert_eq!(w.read(B, at, MTU), expected, "packet {p} of {order:?}");
         }
         assert_eq!(w.counters(B).xp_late_packets as usize, 6 - placed.len(), "{order:?}");

@@ -15,7 +15,10 @@ fn a_read_brings_the_peers_bytes_whole_or_strided() {
         let work = BestEffort { stride, ..BestEffort::default() };
         posted(&mut w, 1, 11 * MTU + 5, &work);
         let request = w.transmit(A);
-        assert_eq!((w.show(&request), w.parse(&request[0]).ext.xp_time), (vec!["XP_RDMA_READ_REQUEST +0".into()], Some(1_000_000)));
+        assert_eq!(
+            (w.show(&request), w.parse(&request[0]).ext.xp_time),
+            (vec!["XP_RDMA_READ_REQUEST +0".into()], Some(1_000_000))
+        );
         w.deliver_all(B, &request);
         let responses = w.transmit(B);
         assert_eq!((responses.len(), w.show(&responses)[1].as_str()), (12, "XP_RDMA_READ_RESPONSE +1"));

@@ -67,7 +67,14 @@ impl PostedSend {
             Data::Gather(sges) => Posted::sges(sges),
             Data::Inline(bytes) => Posted::inline(bytes),
         };
-        PostedSend { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, best_effort: wr.best_effort.copied(), to: wr.to, data }
+        PostedSend {
+            wr_id: wr.wr_id,
+            op: wr.op,
+            flags: wr.flags,
+            best_effort: wr.best_effort.copied(),
+            to: wr.to,
+            data,
+        }
     }
 
     #[inline]

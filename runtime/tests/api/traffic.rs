@@ -84,8 +84,14 @@ fn receives_wait_for_messages() {
     a.mr.write_at(0, b"hello");
     let sge = [a.mr.sge(0, 5)];
     let flags = SendFlags::default();
-    let wr =
-        SendWr { wr_id: 1, op: SendOp::SendImm { imm: 42 }, data: Data::Gather(&sge), flags, best_effort: None, to: None };
+    let wr = SendWr {
+        wr_id: 1,
+        op: SendOp::SendImm { imm: 42 },
+        data: Data::Gather(&sge),
+        flags,
+        best_effort: None,
+        to: None,
+    };
     a.qp.post_send(&wr).unwrap();
     let got = completion(&b, || {
         a.context.progress();
@@ -220,7 +226,8 @@ fn mistakes_are_told_when_they_are_made() {
     use softnic_nic::transports::PostError;
     let [a, b] = world([Progress::Inline; 2]);
     let too_many = [a.mr.sge(0, 8), a.mr.sge(8, 8)];
-    let wr = |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), best_effort: None, to: None };
+    let wr =
+        |data| SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), best_effort: None, to: None };
     assert_eq!(a.qp.post_send(&wr(Data::Gather(&too_many))), Err(PostError::TooManySges));
     assert_eq!(a.qp.post_send(&wr(Data::Inline(&[0; 8]))), Err(PostError::InlineTooLong));
     let (soon, recv) = (Duration::from_millis(1), RecvWr { wr_id: 0, sges: &[], best_effort: None });

@@ -206,7 +206,8 @@ fn shared_receives(w: &World, addresses: [IpAddr; 2], mtu: PathMtu) {
         qps
     });
     for i in 0..4 {
-        srq.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(HALF + i as usize * LEN, LEN)], best_effort: None }).unwrap();
+        srq.post_recv(&RecvWr { wr_id: i, sges: &[b.mr.sge(HALF + i as usize * LEN, LEN)], best_effort: None })
+            .unwrap();
     }
     let data = a.fill(LEN, 41);
     for i in 0..4 {

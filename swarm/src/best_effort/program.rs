@@ -1,6 +1,6 @@
 //! The program of one host: what it posts, what it expects, and what it finds in its memory.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::xp::missing_ranges;
 use softnic_nic::transports::{
-    BestEffort, Completion, CqId, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status,
+    BestEffort, Completion, CqId, Data, PartialReason, RecvWr, SendFlags, SendOp, SendWr, Sge, Status,
 };
 use softnic_nic::{Buffer, QpAttr};
-use softnic_sim::Pair;
+use softnic_sim::pair::Pair;
 use softnic_wire::{Instant, PathMtu, Qpn};
 
 use super::Ended;
@@ -45,6 +45,8 @@ pub(super) struct Message {
     from: usize,
     imm: u32,
     stride: u16,
+    /// Its number among all of the world.
+    serial: u64,
 }
 
 impl Message {
@@ -73,6 +75,18 @@ struct Posted {
     deadline: Option<u64>,
 }
 
+/// What both ends of a world know.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Nothing goes wrong on the link.
+    pub(super) faultless: bool,
+    /// Messages may end by their age.
+    pub(super) ages: bool,
+    /// Sends that did not leave whole before their deadline.
+    pub(super) expired: HashSet<u64>,
+    pub(super) messages: u64,
+}
+
 pub(super) struct Program {
     host: usize,
     qpn: Qpn,
@@ -97,7 +111,14 @@ pub(super) struct Program {
 pub(super) type Target = (u64, u32);
 
 impl Program {
-    pub(super) fn new(pair: &mut Pair<'static>, host: usize, qpn: Qpn, mtu: PathMtu, longest: u64, seed: u64) -> Result<Program, String> {
+    pub(super) fn new(
+        pair: &mut Pair<'static>,
+        host: usize,
+        qpn: Qpn,
+        mtu: PathMtu,
+        longest: u64,
+        seed: u64,
+    ) -> Result<Program, String> {
         let mut r = Random::stream(seed, 7200 + host as u64);
         let base = 0x1_0000_0000 * (host as u64 + 1);
         let slot_len = longest as usize + 64;
@@ -140,12 +161,13 @@ impl Program {
         }
     }
 
-    pub(super) fn draft(len: u32, has_read: bool, r: &mut Random) -> Message {
+    pub(super) fn draft(len: u32, has_read: bool, notes: &mut Notes, r: &mut Random) -> Message {
         let kinds = [Kind::Send, Kind::SendImm, Kind::Write, Kind::WriteImm, Kind::Read];
         let kind = kinds[r.below(if has_read { 5 } else { 4 }) as usize];
         let from = r.below((SOURCE - len as usize) as u64) as usize;
         let stride = if r.chance(0.5) { 1 } else { 1 << r.below(9) };
-        Message { kind, len, from, imm: r.next_u32(), stride }
+        notes.messages += 1;
+        Message { kind, len, from, imm: r.next_u32(), stride, serial: notes.messages }
     }
 
     /// A place for a message, which is nobody's until now.
@@ -256,18 +278,30 @@ impl Program {
     }
 
     /// Takes completions, and holds them against what was posted.
-    pub(super) fn collect(&mut self, pair: &mut Pair<'static>, ended: &mut Ended) -> Result<(), String> {
+    pub(super) fn collect(
+        &mut self,
+        pair: &mut Pair<'static>,
+        notes: &mut Notes,
+        ended: &mut Ended,
+    ) -> Result<(), String> {
         for queue in 0..2 {
             while let Some(c) = pair.nic(self.host).poll_cq(self.cqs[queue]).map_err(|e| e.to_string())? {
                 let now = super::at(pair.sim.now());
-                let what = self.check(queue, &c, now, ended);
+                let what = self.check(queue, &c, now, notes, ended);
                 what.map_err(|what| format!("host {} at {now} ns: {what}: {c:?}", self.host))?;
             }
         }
         Ok(())
     }
 
-    fn check(&mut self, queue: usize, c: &Completion, now: u64, ended: &mut Ended) -> Result<(), String> {
+    fn check(
+        &mut self,
+        queue: usize,
+        c: &Completion,
+        now: u64,
+        notes: &mut Notes,
+        ended: &mut Ended,
+    ) -> Result<(), String> {
         let posted = self.posted[queue].pop_front().ok_or("nothing was outstanding")?;
         if posted.id != c.wr_id {
             return Err(format!("{} was the next to end", posted.id));
@@ -279,6 +313,7 @@ impl Program {
             return Err(format!("its deadline was at {:?}", posted.deadline));
         }
         let m = posted.message;
+        self.check_reason(queue, &posted, c, now, notes)?;
         ended.completed += 1;
         ended.partial += u64::from(c.partial.is_some());
         if c.partial.is_none() && c.byte_len != m.len {
@@ -296,6 +331,32 @@ impl Program {
         }
         self.release(slot);
         Ok(())
+    }
+
+    /// Whether there is a reason for what is missing.
+    fn check_reason(
+        &self,
+        queue: usize,
+        posted: &Posted,
+        c: &Completion,
+        now: u64,
+        notes: &mut Notes,
+    ) -> Result<(), String> {
+        let m = &posted.message;
+        // A deadline binds all before it.
+        let due = |p: &Posted| p.deadline.is_some_and(|deadline| deadline <= now);
+        let is_due = due(posted) || self.posted[queue].iter().any(due);
+        match c.partial {
+            Some(PartialReason::Expired) => {
+                if queue == 0 && m.is_sent() {
+                    notes.expired.insert(m.serial);
+                }
+                let by_age = notes.ages && queue == 1 && c.byte_len > 0 || !m.is_sent();
+                if is_due || by_age { Ok(()) } else { Err("no deadline had come".into()) }
+            }
+            Some(_) if notes.faultless && !notes.expired.contains(&m.serial) => Err("nothing was lost".into()),
+            _ => Ok(()),
+        }
     }
 
     fn bitmap_of(&self, queue: usize, id: u64) -> Vec<u8> {
@@ -319,7 +380,7 @@ impl Program {
             bitmap.map(|bits| missing_ranges(&bits, m.len, m.stride, self.mtu).map(|range| range.start).collect());
         let missing: Option<std::collections::HashSet<u32>> = missing.map(|all| all.into_iter().collect());
         let mut came = 0;
-        for range in missing_ranges(&[], m.len, m.stride, self.mtu) {
+        for range in missing_ranges(&[], m.len, m.stride, self.mtu).filter(|range| !range.is_empty()) {
             let (start, bytes) = (range.start, range.start as usize..range.end as usize);
             let there = here[bytes.clone()] == sent[bytes.clone()];
             let nobodys = here[bytes.clone()].iter().all(|&b| b == NOBODYS);
@@ -348,11 +409,12 @@ impl Program {
     }
 
     /// Nothing more happens: all sends are done, and all receives that had a deadline.
-    pub(super) fn check_ended(&mut self) -> Result<(), String> {
+    pub(super) fn check_ended(&mut self, notes: &Notes) -> Result<(), String> {
         if let Some(posted) = self.posted[0].front() {
             return Err(format!("liveness: host {}: {posted:?} never ended", self.host));
         }
-        if let Some(posted) = self.posted[1].iter().find(|posted| posted.deadline.is_some()) {
+        let owed = |p: &&Posted| p.deadline.is_some() || notes.faultless && !notes.expired.contains(&p.message.serial);
+        if let Some(posted) = self.posted[1].iter().find(owed) {
             return Err(format!("liveness: host {}: receive {posted:?} never ended", self.host));
         }
         for (slot, message) in std::mem::take(&mut self.written) {

@@ -6,12 +6,7 @@ use super::{Extension, Offer};
 use crate::{auth, lowar, sr, xp};
 
 /// All of them.
-const EXTENSIONS: &[&Extension] = &[
-    &sr::EXTENSION,
-    &lowar::EXTENSION,
-    &auth::EXTENSION,
-    &xp::EXTENSION,
-];
+const EXTENSIONS: &[&Extension] = &[&sr::EXTENSION, &lowar::EXTENSION, &auth::EXTENSION, &xp::EXTENSION];
 
 /// The settings of some extensions, without those of others.
 pub(super) fn settings_of(extensions: Extensions, settings: Settings) -> Settings {

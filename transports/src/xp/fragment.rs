@@ -141,8 +141,19 @@ mod tests {
         let index = |offset, len, stride| Fragment { offset, len, stride }.index(1100, mtu);
         assert_eq!((index(0, 256, 1), index(1024, 76, 1), index(64, 256, 4)), (Some(0), Some(4), Some(1)));
         let liars = [
-            (1, 256, 1), (0, 255, 1), (1024, 77, 1), (1280, 0, 1), (2048, 256, 1), (0, 256, 0), (0, 256, 3),
-            (0, 256, 4096), (0, 128, 2), (1, 256, 2), (1024, 256, 2), (u32::MAX, 256, 2), (256, 256, 4),
+            (1, 256, 1),
+            (0, 255, 1),
+            (1024, 77, 1),
+            (1280, 0, 1),
+            (2048, 256, 1),
+            (0, 256, 0),
+            (0, 256, 3),
+            (0, 256, 4096),
+            (0, 128, 2),
+            (1, 256, 2),
+            (1024, 256, 2),
+            (u32::MAX, 256, 2),
+            (256, 256, 4),
         ];
         for (offset, len, stride) in liars {
             assert_eq!(index(offset, len, stride), None, "{offset} {len} {stride}");

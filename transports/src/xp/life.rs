@@ -280,8 +280,12 @@ impl QueuePair for Xp {
             }
         }
         self.check_invariants();
-        let answers = !self.rest.jobs.is_empty() || self.receiver.asked.is_some() || self.congestion.owes_notification();
-        answers || self.rest.standard.is_some() || self.congestion.is_controlled() || self.poll_timeout() != due
+        let answers =
+            !self.rest.jobs.is_empty() || self.receiver.asked.is_some() || self.congestion.owes_notification();
+        answers
+            || self.rest.standard.is_some()
+            || self.congestion.is_controlled()
+            || self.poll_timeout() != due
             || self.sender.queue.get(self.sender.cursor).is_some()
     }
 

@@ -59,7 +59,8 @@ impl Sender {
         let distance = ahead(xp.wqe_seq, self.seq(head));
         let position = head.wrapping_add(distance as u32);
         // One that nobody asked for, or that is done.
-        if distance < 0 || self.reads.outstanding == 0 || position.wrapping_sub(head) >= self.cursor.wrapping_sub(head) {
+        if distance < 0 || self.reads.outstanding == 0 || position.wrapping_sub(head) >= self.cursor.wrapping_sub(head)
+        {
             host.counters().xp_late_packets += 1;
             return Ok(());
         }
@@ -208,7 +209,12 @@ impl Jobs {
         let (Some(xp), Some(reth), Some(time)) = (&packet.ext.xp, &packet.ext.reth, packet.ext.xp_time) else { return };
         let stride = xp.stride;
         let possible = stride.is_power_of_two() && stride <= crate::BestEffort::MAX_STRIDE;
-        if !possible || xp.len != reth.len || reth.len > MAX_MESSAGE || packet.payload_len != 0 || xp.flags & XpEth::LAST != 0 {
+        if !possible
+            || xp.len != reth.len
+            || reth.len > MAX_MESSAGE
+            || packet.payload_len != 0
+            || xp.flags & XpEth::LAST != 0
+        {
             host.counters().xp_rejected_packets += 1;
             return;
         }

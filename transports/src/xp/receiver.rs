@@ -30,6 +30,12 @@ impl From<CqOverflow> for Failure {
     }
 }
 
+/// Messages that the next packet may be ahead of the active one, or behind it. One packet that says more is of another life of the
+/// connection, or a lie: it would put all that follows into the past.
+const NEAR: i32 = 1024;
+/// So many packets in a row that agree on it are neither: the network was away for long.
+const RESYNC: u8 = 16;
+
 /// What becomes of the packets of the active message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Active {
@@ -63,6 +69,9 @@ pub(super) struct Receiver {
     imm: Option<u32>,
     /// When the active message ends by its own age, or because stragglers had their time.
     until: Instant,
+    /// The last packet that was far from the active message, and how many in a row were near it.
+    far: u32,
+    far_run: u8,
     /// Packets that were placed, 24 bits.
     taken: u32,
     /// Bytes of payload and marks of congestion that came, ever.
@@ -87,6 +96,8 @@ impl Receiver {
             placed: 0,
             imm: None,
             until: NEVER,
+            far: 0,
+            far_run: 0,
             taken: 0,
             bytes: 0,
             marks: 0,
@@ -109,11 +120,19 @@ impl Receiver {
             return Ok(());
         };
         let ahead = ahead(xp.wqe_seq, self.seq);
-        if ahead < 0 && !(planted(Bug::XpLatePlaced) && self.active == Active::Open) {
-            host.counters().xp_late_packets += 1;
+        if ahead.abs() > NEAR && !self.is_far_for_long(xp.wqe_seq) {
+            host.counters().xp_rejected_packets += 1;
             return Ok(());
         }
-        if ahead > 0 || self.active == Active::None {
+        if (-NEAR..0).contains(&ahead) {
+            host.counters().xp_late_packets += 1;
+            if planted(Bug::XpLatePlaced) {
+                self.write(packet, &fragment, link, host);
+            }
+            return Ok(());
+        }
+        self.far_run = 0;
+        if ahead != 0 || self.active == Active::None {
             if self.active == Active::Open {
                 self.end(Some(PartialReason::Preempted), receives, host)?;
             }
@@ -131,6 +150,15 @@ impl Receiver {
             _ => return Ok(()),
         }
         self.place(now, packet, xp, (&fragment, index), (link, receives, settings), host)
+    }
+
+    /// Whether the messages of the peer have been far from the active one for so long that it is ours which is wrong.
+    #[cold]
+    fn is_far_for_long(&mut self, seq: u32) -> bool {
+        let agrees = ahead(seq, self.far).abs() <= NEAR;
+        self.far_run = if agrees { self.far_run + 1 } else { 1 };
+        self.far = seq;
+        self.far_run >= RESYNC
     }
 
     /// A packet of a message came, and none of it before.
@@ -169,7 +197,7 @@ impl Receiver {
             return Ok(());
         }
         self.next_receive = xp.receive.wrapping_add(1);
-        if planted(Bug::XpReceiveSkipped) && xp.receive % 64 == 63 {
+        if planted(Bug::XpReceiveSkipped) && xp.receive % 16 == 7 {
             let _ = receives.pop();
         }
         if receives.lacks_receive(self.is_send, host) {
@@ -309,12 +337,7 @@ impl Receiver {
     }
 
     /// The receive at the head ends without a packet of its message.
-    fn end_unused(
-        &mut self,
-        why: PartialReason,
-        receives: &mut Receives,
-        host: &mut impl Host,
-    ) -> Result<(), Failure> {
+    fn end_unused(&mut self, why: PartialReason, receives: &mut Receives, host: &mut impl Host) -> Result<(), Failure> {
         self.next_receive = self.next_receive.wrapping_add(1);
         if let Some(bitmap) = self.bitmap(receives) {
             bitmap.clear(&*host).map_err(|_| Failure::Receive(Status::LocProtErr))?;

@@ -263,8 +263,8 @@ impl Sender {
         while let Some((position, at)) = self.queue.first_deadline()
             && at <= now
         {
-            let count = position.wrapping_sub(self.queue.head_position()).wrapping_add(1);
-            for _ in 0..count {
+            // The end of a READ ends what left behind it, too.
+            while position.wrapping_sub(self.queue.head_position()) as i32 >= 0 {
                 self.expire_head(mtu, host)?;
             }
         }
