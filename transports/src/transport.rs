@@ -165,10 +165,7 @@ impl Transport {
 
     /// Whether the last byte of a WRITE is in memory only when all bytes are.
     pub const fn places_in_order(self) -> bool {
-        match self {
-            Transport::Sr { .. } | Transport::Xp(_) => false,
-            _ => true,
-        }
+        !matches!(self, Transport::Sr { .. } | Transport::Xp(_))
     }
 
     /// The MTU that a link must have for this path MTU, where the transport's packets need more than those of the standard.
