@@ -52,6 +52,9 @@ struct Flow {
     messages: Option<Messages>,
 }
 
+/// Events between two looks at who runs it, where that is not to be slow.
+const NOW_AND_THEN: u64 = 1 << 16;
+
 /// The state of a run.
 struct Run<'a, 'p> {
     options: &'a Options,
@@ -119,11 +122,19 @@ pub fn run_traced(
             }
         }));
     }
-    let outcome = run.drive(&mut |done| go_on(done) && written.borrow().is_ok());
+    let outcome = run.drive(NOW_AND_THEN, &mut |done, _| go_on(done) && written.borrow().is_ok());
     let report = outcome.and_then(|()| run.report());
     drop(run);
     written.into_inner().map_err(SimError::Capture)?;
     report
+}
+
+/// Runs as long as `go_on` says so, which is told after every event how many work requests are done, and the virtual time since the first was posted.
+pub fn run_timed(options: &Options, go_on: &mut dyn FnMut(u64, Duration) -> bool) -> Result<Report, SimError> {
+    check(options)?;
+    let mut run = Run::new(options)?;
+    run.drive(1, go_on)?;
+    run.report()
 }
 
 impl<'a, 'p> Run<'a, 'p> {
@@ -228,7 +239,8 @@ impl<'a, 'p> Run<'a, 'p> {
         })
     }
 
-    fn drive(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), SimError> {
+    /// To the end, or until `go_on` says no, which is asked after so many events each.
+    fn drive(&mut self, each: u64, go_on: &mut dyn FnMut(u64, Duration) -> bool) -> Result<(), SimError> {
         let total = self.options.count;
         for i in 0..self.flows.len() {
             // With a deadline, a receive is posted when its message is.
@@ -250,13 +262,18 @@ impl<'a, 'p> Run<'a, 'p> {
                 self.collect_receives()?;
             }
             events += 1;
-            if events.is_multiple_of(1 << 16) && !go_on(self.sent + self.failed) {
+            if events.is_multiple_of(each) && !go_on(self.sent + self.failed, self.elapsed()) {
                 self.interrupted = true;
                 return Ok(());
             }
         }
-        go_on(self.sent + self.failed);
+        go_on(self.sent + self.failed, self.elapsed());
         Ok(())
+    }
+
+    /// Since the first work request was posted.
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.pair.sim.now().instant().as_nanos() - self.start)
     }
 
     /// Lets the queue pairs agree on how they speak.

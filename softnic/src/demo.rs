@@ -33,9 +33,12 @@ pub(crate) struct Args {
 const STEP: Duration = Duration::from_millis(550);
 const PICTURE: Duration = Duration::from_millis(60);
 const PAUSE: Duration = Duration::from_millis(1500);
-/// Pictures of a race, and the cells of a whole bar.
-const PICTURES: usize = 60;
+/// How long a race takes, in virtual time; its pictures, and the cells of a whole bar.
+const RACE: Duration = Duration::from_secs(1);
+const PICTURES: u32 = 160;
 const BAR: usize = 40;
+/// Bytes of a message of the race.
+const MESSAGE: u32 = 64 << 10;
 /// The packet that is lost.
 const LOST: usize = 3;
 
@@ -75,9 +78,8 @@ impl Stage {
             self.wait(STEP)?;
         }
         self.say("\nGo-Back-N sends again all that came after the loss. On a long link that is much:")?;
-        self.say("16 MiB over 40 ms of round trip, one packet of a thousand lost.\n")?;
+        self.say("a second at 1 Gbit/s, 40 ms of round trip, one packet of a thousand lost.\n")?;
         self.wait(PAUSE)?;
-        self.say(&format!("{:>49} {:>13} {:>8} {:>5}", "", "goodput", "time", "again"))?;
         self.race(&race(seed).map_err(Ended::Failed)?)?;
         self.wait(PAUSE)?;
         self.say("\nType next:")?;
@@ -86,15 +88,16 @@ impl Stage {
         self.say("  softnic sim --transport sr --rtt 40ms --fault loss=1e-3 --pcap run.pcap")
     }
 
-    /// Bars that grow to what each transport reached.
-    fn race(&self, results: &[Raced]) -> Result<(), Ended> {
-        let first = if self.live { 1 } else { PICTURES };
-        for picture in first..=PICTURES {
-            results.iter().try_for_each(|raced| self.say(&bar(raced, results, picture)))?;
-            if picture < PICTURES {
+    /// Bars that grow as virtual time passes.
+    fn race(&self, all: &[Raced]) -> Result<(), Ended> {
+        let first = if self.live { 0 } else { PICTURES };
+        for number in first..=PICTURES {
+            let lines = picture(all, RACE * number / PICTURES);
+            lines.iter().try_for_each(|line| self.say(line))?;
+            if number < PICTURES {
                 self.wait(PICTURE)?;
-                // Back over the bars.
-                write!(io::stdout(), "\x1b[{}A", results.len()).map_err(unread)?;
+                // Back over the picture.
+                write!(io::stdout(), "\x1b[{}A", lines.len()).map_err(unread)?;
             }
         }
         Ok(())
@@ -170,45 +173,62 @@ fn arrow(text: &str, to_b: bool, lost: bool) -> String {
     }
 }
 
-/// What a transport reached.
+/// How far a transport came.
 struct Raced {
     name: String,
-    gbps: f64,
-    milliseconds: f64,
+    /// When each message was done, in virtual time.
+    done: Vec<Duration>,
     again: u64,
+}
+
+impl Raced {
+    fn bytes(&self, at: Duration) -> u64 {
+        self.done.partition_point(|done| *done <= at) as u64 * u64::from(MESSAGE)
+    }
 }
 
 fn race(seed: u64) -> Result<Vec<Raced>, String> {
     let faults: Spec = "loss=1e-3".parse().map_err(|e| format!("{e}"))?;
     let one = |transport: Transport| {
-        let rtt = Duration::from_millis(40);
         let options = Options {
             transport,
-            size: 1 << 20,
-            count: 16,
-            depth: 16,
-            rtt,
+            size: MESSAGE,
+            count: u64::MAX,
+            // Twice what fits a round trip.
+            depth: 160,
+            rate: 1_000_000_000,
+            rtt: Duration::from_millis(40),
             faults: faults.clone(),
             payload: PayloadMode::Elided,
             seed,
             ..Options::default()
         };
-        let report = softnic_sim::run(&options, None, &mut |_| ()).map_err(|e| e.to_string())?;
-        let (name, gbps) = (transport.name().to_string(), report.goodput_gbps);
-        Ok(Raced { name, gbps, milliseconds: report.virtual_ms, again: report.retransmitted_packets })
+        let mut done = Vec::new();
+        let mut go_on = |count: u64, at: Duration| {
+            done.resize(count as usize, at);
+            at < RACE
+        };
+        let report = softnic_sim::run_timed(&options, &mut go_on).map_err(|e| e.to_string())?;
+        Ok(Raced { name: transport.name().to_string(), done, again: report.retransmitted_packets })
     };
     [Transport::Rc, Transport::SR, Transport::LOWAR].into_iter().map(one).collect()
 }
 
-/// The bar of one transport in a picture: as long as its part of the best goodput, when the race is over.
-fn bar(raced: &Raced, all: &[Raced], picture: usize) -> String {
-    let best = all.iter().map(|raced| raced.gbps).fold(f64::MIN_POSITIVE, f64::max);
-    let cells = ((raced.gbps / best * BAR as f64).ceil() as usize * picture / PICTURES).min(BAR);
-    let figures = match picture == PICTURES {
-        true => format!("{:>6.3} Gbit/s {:>5.0} ms {:>5}", raced.gbps, raced.milliseconds, raced.again),
-        false => String::new(),
-    };
-    format!("  {:<6}|{:<BAR$}|{figures}", raced.name, "#".repeat(cells))
+/// The clock, and a bar for each transport: what it has carried at this virtual time, as a part of the most that any carries in the whole race.
+fn picture(all: &[Raced], at: Duration) -> Vec<String> {
+    let most = all.iter().map(|raced| raced.bytes(RACE)).max().unwrap_or(0).max(1);
+    let clock = format!("virtual time {:>4} ms", at.as_millis());
+    let mut lines = vec![format!("  {clock:<48} {:>7} {:>13} {:>6}", "carried", "goodput", "again")];
+    lines.extend(all.iter().map(|raced| {
+        let bytes = raced.bytes(at);
+        let cells = "#".repeat((bytes * BAR as u64 / most) as usize);
+        let figures = match at == RACE {
+            true => format!(" {:>6.3} Gbit/s {:>6}", bytes as f64 * 8.0 / RACE.as_secs_f64() / 1e9, raced.again),
+            false => " ".repeat(21),
+        };
+        format!("  {:<6}|{cells:<BAR$}| {:>3} MiB{figures}", raced.name, bytes >> 20)
+    }));
+    lines
 }
 
 #[cfg(test)]
@@ -226,14 +246,33 @@ mod tests {
     }
 
     #[test]
-    fn go_back_n_loses_the_race_under_loss_and_bars_fit_a_terminal() {
+    fn bars_of_the_race_grow_with_virtual_time_and_go_back_n_falls_behind() {
         let all = race(1).unwrap();
         assert_eq!(all.iter().map(|raced| raced.name.as_str()).collect::<Vec<_>>(), ["rc", "sr", "lowar"]);
-        assert!(all[0].gbps < all[1].gbps && all[0].gbps < all[2].gbps);
-        assert!(all[0].again > all[1].again && all[0].again > 0);
-        for picture in [1, PICTURES / 2, PICTURES] {
-            assert!(all.iter().all(|raced| bar(raced, &all, picture).chars().count() <= 80));
+        let cells = |at: u64| {
+            let lines = picture(&all, Duration::from_millis(at));
+            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+            assert!(lines[0].contains(&format!("virtual time {at:>4} ms")), "{lines:#?}");
+            [1, 2, 3].map(|line| lines[line].matches('#').count())
+        };
+        // Nothing is done before a round trip has passed, and then all go on as time does.
+        assert_eq!(cells(39), [0; 3]);
+        let mut before = cells(0);
+        for at in (200..=1000).step_by(200) {
+            let now = cells(at);
+            assert!(now[0] < now[1] && now[0] < now[2], "{at} ms: {now:?}");
+            assert!(now.iter().zip(before).all(|(now, before)| *now > before), "{at} ms: {before:?}, then {now:?}");
+            before = now;
         }
-        assert!(all.iter().any(|raced| bar(raced, &all, PICTURES).contains(&"#".repeat(BAR))));
+        assert!(before.contains(&BAR));
+        // At half the time about half of what a transport that loses no time carries.
+        assert!((BAR * 4 / 10..=BAR / 2).contains(&cells(500)[1]), "{:?}", cells(500));
+        assert!(all[0].again > all[1].again && all[0].again > 0);
+    }
+
+    #[test]
+    fn a_demo_takes_about_twenty_seconds() {
+        let all = STEP * diagram(1).unwrap().len() as u32 + PAUSE * 2 + PICTURE * PICTURES;
+        assert!((18..=22).contains(&all.as_secs()), "{all:?}");
     }
 }

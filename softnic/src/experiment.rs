@@ -1,5 +1,6 @@
 //! `softnic experiment`: a paper's evaluation again, in virtual time.
 
+mod bulk;
 mod burst;
 mod device;
 mod fairness;

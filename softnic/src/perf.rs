@@ -335,7 +335,8 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             if let Some(op) = args.op {
                 args.plan(op)?;
             }
-            session::listen(&setup, raw, args.port, &|plan| args.agree(plan))
+            let announce = || say!("waiting for a client at TCP port {}", args.port);
+            session::listen(&setup, raw, args.port, &announce, &|plan| args.agree(plan))
         }
         None => table::run(&Setup { intervals: AskedIntervals::Never, ..setup }, args.duration, common.json),
         Some(op) => {

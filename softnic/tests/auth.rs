@@ -1,11 +1,15 @@
 //! `softnic perf --auth` as people and scripts use it: on a wire in memory, between namespaces, and with key files that are none.
 
+#[path = "common/namespaces.rs"]
+mod namespaces;
+
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use namespaces::Namespaces;
 use serde_json::Value;
 
 const SOFTNIC: &str = env!("CARGO_BIN_EXE_softnic");
@@ -85,54 +89,25 @@ fn a_key_file_that_is_none_gets_one_line() {
     }
 }
 
-/// Two namespaces and a veth pair between them, gone with the test.
-struct Namespaces(String);
+/// Two namespaces and a veth pair between them.
+struct Ends(Namespaces);
 
-impl Drop for Namespaces {
-    fn drop(&mut self) {
-        for side in ["a", "b"] {
-            // One that was not made cannot be removed.
-            let _ = ip(&format!("netns delete {}-{side}", self.0));
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
-impl Namespaces {
-    fn new() -> Option<Namespaces> {
-        let spaces = Namespaces(format!("sna-{}", std::process::id()));
-        match spaces.make() {
-            Ok(()) => Some(spaces),
-            Err(why) => {
-                let _ = writeln!(std::io::stderr(), "LEFT OUT: perf --auth between namespaces: {why}");
-                None
-            }
-        }
-    }
-
-    fn make(&self) -> Result<(), String> {
-        let n = &self.0;
-        ip(&format!("netns add {n}-a"))?;
-        ip(&format!("netns add {n}-b"))?;
-        ip(&format!("link add name e netns {n}-a type veth peer name e netns {n}-b"))?;
-        for (i, side) in ["a", "b"].into_iter().enumerate() {
-            ip(&format!("-n {n}-{side} address add 10.79.0.{}/24 dev e", i + 1))?;
-            ip(&format!("-n {n}-{side} link set e up"))?;
-        }
-        Ok(())
+impl Ends {
+    fn new() -> Option<Ends> {
+        let commands = [
+            "link add name e netns @a type veth peer name e netns @b",
+            "-n @a address add 10.79.0.1/24 dev e",
+            "-n @b address add 10.79.0.2/24 dev e",
+            "-n @a link set e up",
+            "-n @b link set e up",
+        ];
+        Namespaces::new(&["a", "b"], &commands).map(Ends)
     }
 
     /// `softnic perf` in one of them.
     fn perf(&self, side: &str, args: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}-{side}", self.0), SOFTNIC, "perf", "--dev", "afxdp:e"]).args(args);
+        let mut command = self.0.inside(side, SOFTNIC);
+        command.args(["perf", "--dev", "afxdp:e"]).args(args);
         command
     }
 
@@ -153,7 +128,7 @@ impl Namespaces {
 
 #[test]
 fn authenticated_runs_between_namespaces_need_the_same_key_at_both_ends() {
-    let Some(spaces) = Namespaces::new() else { return };
+    let Some(spaces) = Ends::new() else { return };
     let (key, other) = (Scratch::key("this", &[7; 32], 0o600), Scratch::key("other", &[8; 32], 0o600));
     for transport in ["rc", "sr", "lowar"] {
         let v = json(&spaces.between([&key, &key], transport));

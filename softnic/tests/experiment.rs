@@ -538,7 +538,7 @@ fn a_server_serves_all_runs_of_a_client_and_ends_with_ctrl_c() {
     let mut said = BufReader::new(server.stderr.take().expect("piped"));
     let mut line = String::new();
     said.read_line(&mut line).expect("a line");
-    assert!(line.contains("waiting for a client"), "{line}");
+    assert!(line.contains("waiting for clients"), "{line}");
     let client = ["--dev", &device(1), "--connect", "127.0.0.1", "--port", &port, "--rate", "20Mbit"];
     let _ = quick(&folder, "lowar-goodput", &[&client[..], &["--transports", "rc,sr"]].concat());
     assert_eq!(csv(&folder.read("lowar-goodput-wire-quick.csv")).len(), 4, "one run after the other");

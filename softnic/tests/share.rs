@@ -1,10 +1,14 @@
 //! `softnic share` as administrators and scripts use it. What needs root and `ip` says on stderr that it was left out without them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "common/namespaces.rs"]
+mod namespaces;
+
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::Duration;
 
+use namespaces::Namespaces;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -25,39 +29,35 @@ const NOBODY: [&str; 8] = [
 ];
 
 /// A namespace with an interface `e`, whose other end is `f`.
-struct Space(String);
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
+struct Space(Namespaces);
 
 impl Space {
-    fn new(name: &str) -> Option<Space> {
-        let space = Space(format!("sn-{}-{name}", std::process::id()));
-        match space.make() {
-            Ok(()) => Some(space),
-            Err(why) => {
-                let _ = writeln!(std::io::stderr(), "LEFT OUT: {name}: {why}");
-                None
+    fn new() -> Option<Space> {
+        let commands = [
+            "link add name e netns @n type veth peer name f netns @n",
+            "-n @n address add 10.78.1.1/24 dev e",
+            "-n @n link set lo up",
+            "-n @n link set e up",
+            "-n @n link set f up",
+        ];
+        Namespaces::new(&["n"], &commands).map(Space)
+    }
+
+    /// A program in the namespace, behind what its privileges are taken from.
+    fn program(&self, wrapper: &[&str], program: &str) -> Command {
+        match wrapper {
+            [] => self.0.inside("n", program),
+            [first, rest @ ..] => {
+                let mut command = self.0.inside("n", first);
+                command.args(rest).arg(program);
+                command
             }
         }
     }
 
-    fn make(&self) -> Result<(), String> {
-        let n = &self.0;
-        ip(&format!("netns add {n}"))?;
-        ip(&format!("link add name e netns {n} type veth peer name f netns {n}"))?;
-        ip(&format!("-n {n} address add 10.78.1.1/24 dev e"))?;
-        ["lo", "e", "f"].iter().try_for_each(|device| ip(&format!("-n {n} link set {device} up")))
-    }
-
     fn command(&self, wrapper: &[&str], arguments: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0]).args(wrapper).arg(SOFTNIC).args(arguments);
+        let mut command = self.program(wrapper, SOFTNIC);
+        command.args(arguments);
         command
     }
 
@@ -74,12 +74,6 @@ impl Space {
         let mut line = String::new();
         stderr.read_line(&mut line).expect("a line");
         (Running { child, stderr }, line)
-    }
-}
-
-impl Drop for Space {
-    fn drop(&mut self) {
-        let _ = ip(&format!("netns delete {}", self.0));
     }
 }
 
@@ -129,7 +123,7 @@ fn a_wrong_argument_is_told_apart_from_an_interface_that_is_not_there() {
 
 #[test]
 fn an_interface_is_shared_listed_found_by_run_and_given_back() {
-    let Some(space) = Space::new("share") else { return };
+    let Some(space) = Space::new() else { return };
     let refused = space.run(&NOBODY, &["share", "--dev", "afxdp:e"]);
     assert!(said(&refused).contains("not permitted to"), "{}", said(&refused));
     let folder = std::env::temp_dir().join(format!("softnic-notify-{}", std::process::id()));
@@ -160,9 +154,8 @@ fn an_interface_is_shared_listed_found_by_run_and_given_back() {
     let library = folder_of_program.join("libsoftnic_verbs.so");
     std::fs::write(library, "stands in for a library that reads SOFTNIC_DEV").expect("a file");
     let run = |wrapper: &[&str], words: &[&str]| {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &space.0]).args(wrapper).arg(&program).arg("run").args(words);
-        command.output().expect("softnic runs")
+        let program = program.to_str().expect("UTF-8");
+        space.program(wrapper, program).arg("run").args(words).output().expect("softnic runs")
     };
     let exclusive = run(&[], &["--dev", "afxdp:e", "--", "true"]);
     let run = run(&NOBODY, &["--", "sh", "-c", "echo $SOFTNIC_DEV"]);
@@ -186,10 +179,10 @@ fn an_interface_is_shared_listed_found_by_run_and_given_back() {
 
 #[test]
 fn an_interface_that_goes_ends_the_daemon_with_an_error() {
-    let Some(space) = Space::new("gone") else { return };
+    let Some(space) = Space::new() else { return };
     let (mut daemon, line) = space.share(&[], None);
     assert!(line.contains("sharing afxdp:e"), "{line}");
-    ip(&format!("-n {} link delete e", space.0)).expect("it was there");
+    space.0.ip("-n @n link delete e").expect("it was there");
     let mut rest = String::new();
     daemon.stderr.read_to_string(&mut rest).expect("text");
     assert_eq!(rest, "softnic: the interface e is gone\n");

@@ -1,11 +1,14 @@
 //! `softnic wire` as people and scripts use it. What needs root and `ip` says on stderr that it was left out without them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "common/namespaces.rs"]
+mod namespaces;
+
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use namespaces::Namespaces;
 use serde_json::Value;
 
 /// Long enough for the slowest machine; no test that passes waits for it.
@@ -13,65 +16,27 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 const SOFTNIC: &str = env!("CARGO_BIN_EXE_softnic");
 
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
 /// Three namespaces in a row: a, the middle with two interfaces `wa` and `wb`, and b.
-struct Row(String);
-
-impl Drop for Row {
-    fn drop(&mut self) {
-        for n in ["a", "m", "b"] {
-            // One that was not made cannot be removed.
-            let _ = ip(&format!("netns delete {}-{n}", self.0));
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
+struct Row(Namespaces);
 
 impl Row {
     fn new() -> Option<Row> {
-        let row = Row(format!("sn-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-        match row.make() {
-            Ok(()) => Some(row),
-            Err(why) => {
-                let test = std::thread::current().name().unwrap_or("a test").to_string();
-                let _ = writeln!(std::io::stderr(), "LEFT OUT: {test}: {why}");
-                None
-            }
-        }
-    }
-
-    fn make(&self) -> Result<(), String> {
-        let n = &self.0;
-        for side in ["a", "m", "b"] {
-            ip(&format!("netns add {n}-{side}"))?;
-        }
-        for (i, side) in ["a", "b"].into_iter().enumerate() {
-            ip(&format!("link add name e netns {n}-{side} type veth peer name w{side} netns {n}-m"))?;
-            ip(&format!("-n {n}-m link set w{side} up"))?;
-            ip(&format!("-n {n}-{side} address add 10.78.0.{}/24 dev e", i + 1))?;
-            ip(&format!("-n {n}-{side} link set e up"))?;
-        }
-        Ok(())
-    }
-
-    /// A command in one of the namespaces.
-    fn inside(&self, side: &str, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}-{side}", self.0), program]);
-        command
+        let commands = [
+            "link add name e netns @a type veth peer name wa netns @m",
+            "link add name e netns @b type veth peer name wb netns @m",
+            "-n @m link set wa up",
+            "-n @m link set wb up",
+            "-n @a address add 10.78.0.1/24 dev e",
+            "-n @b address add 10.78.0.2/24 dev e",
+            "-n @a link set e up",
+            "-n @b link set e up",
+        ];
+        Namespaces::new(&["a", "m", "b"], &commands).map(Row)
     }
 
     /// A wire in the middle, once it forwards.
     fn wire(&self, more: &[&str]) -> Running {
-        let mut command = self.inside("m", SOFTNIC);
+        let mut command = self.0.inside("m", SOFTNIC);
         command.args(["wire", "--a", "wa", "--b", "wb"]).args(more);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs");
         let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
@@ -83,14 +48,14 @@ impl Row {
 
     /// RDMA through it: what the client said.
     fn perf(&self, more: &[&str]) -> Value {
-        let mut server = self.inside("b", SOFTNIC);
+        let mut server = self.0.inside("b", SOFTNIC);
         let server = server.args(["perf", "--server", "--dev", "afxdp:e"]).stderr(Stdio::piped());
         let mut server = server.spawn().expect("softnic runs");
         let mut line = String::new();
         let mut stderr = BufReader::new(server.stderr.take().expect("piped"));
         stderr.read_line(&mut line).expect("a line");
         assert!(line.contains("waiting for a client"), "{line}");
-        let mut client = self.inside("a", SOFTNIC);
+        let mut client = self.0.inside("a", SOFTNIC);
         let out = client.args(["perf", "--dev", "afxdp:e", "--connect", "10.78.0.2", "--json"]).args(more).output();
         let out = out.expect("softnic runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -183,7 +148,7 @@ fn ctrl_c_prints_a_summary_in_which_everything_is_counted() {
     // Another process can ask for the same.
     let start = Instant::now();
     loop {
-        let mut ask = row.inside("m", SOFTNIC);
+        let mut ask = row.0.inside("m", SOFTNIC);
         let out = ask.args(["counters", &wire.child.id().to_string(), "--json"]).output().expect("softnic runs");
         let live: Value = serde_json::from_slice(&out.stdout).expect("an object");
         // They are shown ten times a second.
@@ -192,7 +157,7 @@ fn ctrl_c_prints_a_summary_in_which_everything_is_counted() {
         }
         assert!(start.elapsed() < LIMIT, "{live}");
     }
-    let out = row.inside("m", SOFTNIC).arg("counters").output().expect("softnic runs");
+    let out = row.0.inside("m", SOFTNIC).arg("counters").output().expect("softnic runs");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("wire: wa (") && text.contains("ab_roce_frames"), "{text}");
     wire.signal("-INT");
@@ -292,7 +257,7 @@ fn a_wire_takes_other_faults_while_it_runs() {
     let Some(row) = Row::new() else { return };
     let wire = row.wire(&["--fault", "ab.delay=1ms", "--json"]);
     let softnic = |args: &[&str]| {
-        let out = row.inside("m", SOFTNIC).arg("wire").args(args).output().expect("softnic runs");
+        let out = row.0.inside("m", SOFTNIC).arg("wire").args(args).output().expect("softnic runs");
         (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
     };
     let pid = wire.child.id();
@@ -330,7 +295,7 @@ fn an_event_that_was_for_nothing_is_named_and_an_interface_that_goes_ends_it() {
     assert_eq!((code, err.trim()), (Some(0), "softnic: event 1 of the script was for no packet"));
     std::fs::remove_file(script).expect("it is there");
     let wire = row.wire(&[]);
-    ip(&format!("-n {}-a link delete e", row.0)).expect("it is there");
+    row.0.ip("-n @a link delete e").expect("it is there");
     let (code, _, err) = wire.end();
     assert_eq!((code, err.trim()), (Some(1), "softnic: the interface wa is gone"));
 }
@@ -339,7 +304,7 @@ fn an_event_that_was_for_nothing_is_named_and_an_interface_that_goes_ends_it() {
 fn a_capture_that_cannot_be_written_ends_the_wire_and_is_named() {
     let Some(row) = Row::new() else { return };
     for (path, why) in [("/dev/full", "No space left"), ("/no/such/folder/x.pcap", "No such file")] {
-        let mut command = row.inside("m", SOFTNIC);
+        let mut command = row.0.inside("m", SOFTNIC);
         command.args(["wire", "--a", "wa", "--b", "wb", "--duration", "30", "--pcap", path]);
         let out = command.output().expect("softnic runs");
         let said = String::from_utf8_lossy(&out.stderr);

@@ -94,6 +94,15 @@ impl Event {
         }
     }
 
+    /// Why packets are sent again after it.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        match self {
+            Event::LossDetected { trigger } => Some(trigger),
+            Event::ReceiverNotReady {} => Some("receiver_not_ready"),
+            _ => None,
+        }
+    }
+
     /// What a counter of the NIC says that rose by `added`; `None` for those that only add up what packets show anyway.
     pub(crate) fn of_counter(counter: &'static str, added: u64) -> Option<Event> {
         Some(match counter {

@@ -68,6 +68,9 @@ impl Observer {
             && let Some(mut packet) = Packet::of(&d)
         {
             let qpn = self.sender(nic, &d);
+            if qpn.is_some_and(|qpn| !self.queue_pairs.contains_key(&qpn)) {
+                self.meet(nic);
+            }
             // What was posted comes before the packet that carries it.
             self.look(now, nic, qpn);
             let resent = qpn.and_then(|qpn| self.queue_pairs.get_mut(&qpn)).and_then(|known| known.resent(&d));
@@ -80,16 +83,7 @@ impl Observer {
     /// The NIC is done with all that was given to it.
     pub fn settled(&mut self, now: Instant, nic: &Nic) {
         self.look_at_touched(now, nic);
-        let new: Vec<Qpn> = nic.queue_pairs().filter(|qpn| !self.queue_pairs.contains_key(qpn)).collect();
-        for qpn in new {
-            self.queue_pairs.insert(qpn, Watched::new(&self.nic, qpn));
-        }
-        // One whose retries have risen is the one whose timer ran out.
-        let expired = self.queue_pairs.iter().find_map(|(&qpn, known)| {
-            let now = nic.vitals(qpn)?;
-            ((now.retries, now.rnr_retries) > (known.vitals.retries, known.vitals.rnr_retries)).then_some(qpn)
-        });
-        self.count(now, nic, expired);
+        self.meet(nic);
         let all: Vec<Qpn> = self.queue_pairs.keys().copied().collect();
         for qpn in all {
             self.look(now, nic, Some(qpn));
@@ -103,24 +97,49 @@ impl Observer {
         self.look(now, nic, touched);
     }
 
-    /// The counters that have risen, by what this queue pair did.
-    fn count(&mut self, now: Instant, nic: &Nic, qpn: Option<Qpn>) {
+    /// Queue pairs that are new.
+    fn meet(&mut self, nic: &Nic) {
+        let new: Vec<Qpn> = nic.queue_pairs().filter(|qpn| !self.queue_pairs.contains_key(qpn)).collect();
+        for qpn in new {
+            self.queue_pairs.insert(qpn, Watched::new(&self.nic, qpn));
+        }
+    }
+
+    /// The counters that have risen, by what this queue pair did; without one, by timers that ran out.
+    fn count(&mut self, now: Instant, nic: &Nic, touched: Option<Qpn>) {
         if *nic.counters() == self.counters {
             return;
         }
         let before = std::mem::replace(&mut self.counters, *nic.counters());
         for ((counter, is), (_, was)) in self.counters.iter().zip(before.iter()) {
             let Some(event) = (is > was).then(|| Event::of_counter(counter, is - was)).flatten() else { continue };
-            let reason = match event {
-                Event::LossDetected { trigger } => Some(trigger),
-                Event::ReceiverNotReady {} => Some("receiver_not_ready"),
-                _ => None,
+            let mut of: Vec<Option<Qpn>> = match event {
+                Event::LossDetected { .. } if touched.is_none() => self.expired(nic, |_| true),
+                Event::RetriesExhausted { .. } if touched.is_none() => self.expired(nic, |gave_up| gave_up),
+                _ => Vec::new(),
             };
-            if let (Some(reason), Some(known)) = (reason, qpn.and_then(|qpn| self.queue_pairs.get_mut(&qpn))) {
-                known.loss = Some(reason);
+            if of.is_empty() {
+                of.push(touched);
             }
-            self.tell(now, nic, qpn, &event);
+            for qpn in of {
+                if let (Some(reason), Some(known)) =
+                    (event.reason(), qpn.and_then(|qpn| self.queue_pairs.get_mut(&qpn)))
+                {
+                    known.loss = Some(reason);
+                }
+                self.tell(now, nic, qpn, &event);
+            }
         }
+    }
+
+    /// The queue pairs whose timers ran out since they were looked at, in order of their numbers, as far as `wanted` takes them by whether they gave up.
+    fn expired(&mut self, nic: &Nic, wanted: fn(bool) -> bool) -> Vec<Option<Qpn>> {
+        self.meet(nic);
+        let gave_up = |(&qpn, known): (&Qpn, &Watched)| known.expired(nic, qpn).map(|gave_up| (qpn, gave_up));
+        let expired = self.queue_pairs.iter().filter_map(gave_up).filter(|(_, gave_up)| wanted(*gave_up));
+        let mut expired: Vec<Option<Qpn>> = expired.map(|(qpn, _)| Some(qpn)).collect();
+        expired.sort_unstable();
+        expired
     }
 
     /// What has changed of a queue pair.

@@ -103,6 +103,15 @@ impl Watched {
         true
     }
 
+    /// Whether its timer ran out since it was looked at, and then whether it gave up: retries have risen, or there were no more of them.
+    pub(crate) fn expired(&self, nic: &Nic, qpn: Qpn) -> Option<bool> {
+        let now = nic.vitals(qpn)?;
+        let rose = (now.retries, now.rnr_retries) > (self.vitals.retries, self.vitals.rnr_retries);
+        let failed = self.state != QpState::Error && nic.qp_state(qpn) == Some(QpState::Error);
+        let gave_up = failed && nic.query_qp(qpn)?.1.retry_cnt == Some(self.vitals.retries);
+        (rose || gave_up).then_some(gave_up)
+    }
+
     fn connected(&mut self, nic: &Nic, qpn: Qpn) -> Option<Event> {
         let (init, attr) = nic.query_qp(qpn)?;
         self.mtu = attr.mtu;

@@ -6,14 +6,14 @@ use softnic_fault_injector::Spec;
 use softnic_sim::Options;
 use softnic_swarm::table;
 use softnic_transports::Transport;
-use softnic_transports::qp::PayloadMode;
 
+use super::bulk::{Bulk, DEPTH};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, shown, spread_shown};
 use super::paper;
 use super::plot::{self, measured};
 use super::race::{Race, lowest, race};
 use super::stats::{Spread, ratio};
-use super::{Setting, lowar, over};
+use super::{Setting, lowar};
 use crate::chart::{Axis, Chart, Panel, Scale};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::SR, lowar(64, 8)];
@@ -26,8 +26,6 @@ const HIGH: [f64; 2] = [0.3, 0.7];
 const ENTER: f64 = 1e-4;
 /// The text does not say which round trip; 40 ms is that of its other figures.
 const RTT: Duration = Duration::from_millis(40);
-const SIZE: u32 = 1 << 20;
-const DEPTH: u32 = 512;
 const ROUND_TRIPS: f64 = 40.0;
 const ROUND_TRIPS_QUICK: f64 = 5.0;
 const FEWEST: u64 = 64;
@@ -48,23 +46,13 @@ impl Point {
     }
 
     fn options(&self, round_trips: f64, seed: u64) -> Result<Options, String> {
-        let expected = if self.transport == Transport::Rc { self.formula() } else { table::go_back_n(0.0, RTT) };
-        let bytes = expected * 1e9 / 8.0 * RTT.as_secs_f64() * round_trips;
         let faults: Spec = match self.length {
             0 => Spec::default(),
             length => format!("burst={ENTER}:{}:{length}", self.high).parse().map_err(|e| format!("{e}"))?,
         };
-        let options = Options {
-            size: SIZE,
-            count: ((bytes / f64::from(SIZE)) as u64).max(FEWEST),
-            depth: DEPTH,
-            rtt: RTT,
-            faults,
-            payload: PayloadMode::Elided,
-            seed,
-            ..Options::default()
-        };
-        Ok(over(self.transport, options))
+        let (transport, go_back_n) = (self.transport, self.formula());
+        let bulk = Bulk { transport, connections: 1, rtt: RTT, go_back_n, fewest: FEWEST };
+        Ok(bulk.options(round_trips, faults, seed))
     }
 }
 

@@ -1,5 +1,6 @@
 //! One run in real time between two NICs on devices, over a link that the fault injector makes: rate, round trip and loss.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -65,8 +66,14 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
     }
     stop::install();
     let setup = setup(device, None, seed);
+    let said = Cell::new(false);
+    let announce = || {
+        if !said.replace(true) {
+            say!("waiting for clients at TCP port {port}, until Ctrl-C");
+        }
+    };
     while !stop::requested() {
-        match session::listen(&setup, false, port, &|_| Ok(())) {
+        match session::listen(&setup, false, port, &announce, &|_| Ok(())) {
             // What became of a run is the client's to tell.
             Err(e) if e.starts_with("the peer") => say!("softnic: {e}"),
             other => other?,

@@ -6,15 +6,15 @@ use softnic_fault_injector::{Fault, Spec};
 use softnic_sim::Options;
 use softnic_swarm::table;
 use softnic_transports::Transport;
-use softnic_transports::qp::PayloadMode;
 
+use super::bulk::{Bulk, DEPTH};
 use super::outcome::{Beside, Bound, Figures, Goal, Outcome, Table, percent, shown, spread_shown, stated, time_shown};
 use super::paper;
 use super::plot::{self, measured, stated_points};
 use super::race::{Race, highest, lowest, race};
 use super::stats::{Spread, ratio};
 use super::theory::Path;
-use super::{Setting, lowar, over};
+use super::{Setting, lowar};
 use crate::chart::{Axis, Panel, Scale, smooth};
 
 const TRANSPORTS: [Transport; 4] = [Transport::Rc, Transport::SR, lowar(32, 1), lowar(8, 1)];
@@ -24,11 +24,8 @@ const RTTS: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(80
 const LAN_LOSSES: [f64; 5] = [0.0, 1e-3, 5e-3, 1e-2, 5e-2];
 const LAN_RTT: Duration = Duration::from_micros(10);
 const CONNECTIONS: [u32; 2] = [1, 16];
-/// The paper does not say how long messages are: with 64 KiB its queue of 512 would hold three quarters of what fits a round trip of 40 ms.
-const SIZE: u32 = 1 << 20;
 const LINE_RATE: u64 = 10_000_000_000;
 const MTU: u32 = 1024;
-const DEPTH: u32 = 512;
 /// Round trips that a run takes, about: the last one, in which nothing new is sent, weighs a fortieth.
 const ROUND_TRIPS: f64 = 40.0;
 const ROUND_TRIPS_QUICK: f64 = 8.0;
@@ -55,27 +52,11 @@ impl Point {
         loss_free / (1.0 + self.loss * table::bdp(self.rtt) / f64::from(self.connections))
     }
 
-    /// As many messages as take about so many round trips.
-    fn count(&self, round_trips: f64) -> u64 {
-        let expected = if self.transport == Transport::Rc { self.formula() } else { table::go_back_n(0.0, self.rtt) };
-        let bytes = expected * 1e9 / 8.0 * self.rtt.as_secs_f64() * round_trips;
-        let fewest = if self.rtt == LAN_RTT { FEWEST_LAN } else { FEWEST };
-        ((bytes / f64::from(SIZE)) as u64).max(fewest)
-    }
-
-    fn options(&self, round_trips: f64, seed: u64) -> Result<Options, String> {
-        let options = Options {
-            size: SIZE,
-            count: self.count(round_trips),
-            depth: DEPTH,
-            qps: self.connections,
-            rtt: self.rtt,
-            faults: Spec { faults: vec![Fault::Loss(self.loss)], ..Spec::default() },
-            payload: PayloadMode::Elided,
-            seed,
-            ..Options::default()
-        };
-        Ok(over(self.transport, options))
+    fn options(&self, round_trips: f64, seed: u64) -> Options {
+        let Point { transport, connections, rtt, loss } = *self;
+        let fewest = if rtt == LAN_RTT { FEWEST_LAN } else { FEWEST };
+        let faults = Spec { faults: vec![Fault::Loss(loss)], ..Spec::default() };
+        Bulk { transport, connections, rtt, go_back_n: self.formula(), fewest }.options(round_trips, faults, seed)
     }
 }
 
@@ -120,7 +101,7 @@ pub(super) fn run(setting: &Setting) -> Result<Outcome, String> {
     let seeds = setting.seeds();
     // Nothing is random where nothing is lost.
     let seeds_of = |point: &Point| if point.loss == 0.0 { seeds[..1].to_vec() } else { seeds.clone() };
-    let options = |point: &Point, seed| point.options(round_trips, seed);
+    let options = |point: &Point, seed| Ok(point.options(round_trips, seed));
     let measured = Measured(race(setting, &points, seeds_of, options, |report| [report.goodput_gbps])?);
     let mut outcome = Outcome {
         what: format!(

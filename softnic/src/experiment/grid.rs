@@ -217,6 +217,10 @@ impl Place {
         self.rate as f64 / 8.0 * self.rtt.as_secs_f64()
     }
 
+    fn path(&self, mtu: PathMtu) -> Path {
+        Path { rate: self.rate, rtt: self.rtt, mtu: mtu.bytes(), connections: self.qps }
+    }
+
     fn title(&self) -> String {
         let plural = if self.qps == 1 { "" } else { "s" };
         let rate = self.rate as f64 / 1e9;
@@ -230,31 +234,32 @@ impl Place {
 }
 
 impl Point {
-    /// The part of the line rate that is left, about, where each loss costs what a connection sends in a round trip, as with Go-Back-N: a run that is
-    /// slow has fewer messages.
-    fn expected(&self) -> f64 {
-        match self.transport {
-            Transport::Sr { .. } => 1.0,
-            _ => 1.0 / (1.0 + self.loss * self.place.bandwidth_delay() / 1024.0 / f64::from(self.place.qps)),
-        }
+    /// The part of the goodput without loss that theory leaves to the transport: a run that is slow has fewer messages.
+    fn expected(&self, path: &Path) -> f64 {
+        path.goodput_gbps(self.transport, self.loss).map_or(1.0, |goodput| goodput / path.loss_free_gbps())
+    }
+
+    /// Messages of a run that measures goodput, as many as take about [`ROUND_TRIPS`].
+    fn messages(&self, mtu: PathMtu) -> u64 {
+        let Place { size, qps, .. } = self.place;
+        let path = self.place.path(mtu);
+        let bytes = self.place.bandwidth_delay() * ROUND_TRIPS * self.expected(&path);
+        ((bytes / f64::from(size)).clamp(self.fewest(&path), MOST) * f64::from(qps).sqrt()) as u64
     }
 
     /// As many messages as have some losses.
-    fn fewest(&self) -> f64 {
-        let packets = (f64::from(self.place.size) / 1024.0).max(1.0);
+    fn fewest(&self, path: &Path) -> f64 {
+        let packets = f64::from(self.place.size.div_ceil(path.mtu));
         let lossy = if self.loss > 0.0 { LOSSES / self.loss / packets } else { FEWEST };
         lossy.clamp(FEWEST, 256.0)
     }
 
     fn options(&self, args: &Args, seed: u64) -> Options {
         let Place { rtt, rate, size, qps } = self.place;
-        let of_size = |bytes: f64| bytes / f64::from(size);
         let (count, depth) = match args.metric {
             Metric::Goodput => {
-                let depth = (4.0 * of_size(self.place.bandwidth_delay()) / f64::from(qps)).ceil();
-                let count = of_size(self.place.bandwidth_delay() * ROUND_TRIPS * self.expected());
-                let count = count.clamp(self.fewest(), MOST) * f64::from(qps).sqrt();
-                (count as u64, depth.clamp(16.0, MAX_DEPTH) as u32)
+                let depth = (4.0 * self.place.bandwidth_delay() / f64::from(size) / f64::from(qps)).ceil();
+                (self.messages(args.mtu), depth.clamp(16.0, MAX_DEPTH) as u32)
             }
             Metric::FctMean | Metric::FctP99 => (FLOWS * u64::from(qps), 1),
         };
@@ -366,7 +371,7 @@ fn table(m: &Race<Point, FIGURES>, transports: &[Transport], &place: &Place, arg
 }
 
 fn panel(m: &Race<Point, FIGURES>, transports: &[Transport], &place: &Place, args: &Args) -> Panel {
-    let path = Path { rate: place.rate, rtt: place.rtt, mtu: args.mtu.bytes(), connections: place.qps };
+    let path = place.path(args.mtu);
     let theory = |transport, loss| match args.metric {
         // What else goes wrong is in no formula.
         _ if args.fault != Spec::default() => None,
@@ -451,6 +456,25 @@ mod tests {
         assert_eq!(shown("0,0.1%,2e-3..5e-3"), "0e0 1e-3 2e-3");
         for wrong in ["", "0..1e-3", "1e-2..1e-3", "2", "x"] {
             assert!(losses_arg(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn runs_of_every_transport_take_forty_round_trips_by_its_own_theory() {
+        let place = Place { rtt: Duration::from_millis(40), rate: 10_000_000_000, size: 1 << 20, qps: 1 };
+        for (transport, loss, mtu) in [
+            (Transport::Rc, 1e-4, PathMtu::B1024),
+            (lowar(32, 1), 1e-4, PathMtu::B1024),
+            (lowar(32, 1), 1e-3, PathMtu::B1024),
+            (lowar(8, 1), 1e-3, PathMtu::B4096),
+        ] {
+            let point = Point { transport, place, loss };
+            let path = place.path(mtu);
+            let bits = point.messages(mtu) as f64 * f64::from(place.size) * 8.0;
+            let seconds = bits / (path.goodput_gbps(transport, loss).unwrap() * 1e9);
+            // Of the line rate, of which headers take a part.
+            let round_trips = seconds / place.rtt.as_secs_f64() * path.loss_free_gbps() / 10.0;
+            assert!((39.5..40.5).contains(&round_trips), "{transport} {loss}: {round_trips}");
         }
     }
 }

@@ -30,7 +30,7 @@ impl Path {
         self.rtt.as_secs_f64() / self.packet_time()
     }
 
-    fn loss_free_gbps(&self) -> f64 {
+    pub(super) fn loss_free_gbps(&self) -> f64 {
         f64::from(self.mtu * 8) / self.packet_time() / 1e9
     }
 

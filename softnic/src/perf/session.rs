@@ -171,7 +171,7 @@ fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> 
                 Ok(stream) => return Ok(stream),
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
                     refused = true;
-                    last = format!("nobody listens at {address}: start `softnic perf --server --dev …` there first");
+                    last = format!("nobody listens at {address}: start the same command with --server there first");
                 }
                 Err(e) => last = format!("cannot connect to {address}: {e}"),
             }
@@ -188,6 +188,7 @@ pub(crate) fn listen(
     setup: &Setup,
     raw: bool,
     port: u16,
+    announce: &dyn Fn(),
     agree: &dyn Fn(&Plan) -> Result<(), String>,
 ) -> Result<(), String> {
     let end = End::open(setup, raw)?;
@@ -195,7 +196,7 @@ pub(crate) fn listen(
     let listener = TcpListener::bind(any).or_else(|_| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))));
     let listener = listener.map_err(|e| format!("cannot listen at TCP port {port}: {e}"))?;
     listener.set_nonblocking(true).map_err(|e| e.to_string())?;
-    say!("waiting for a client at TCP port {port}");
+    announce();
     let (mut control, peer) = loop {
         let Some(stream) = next_client(&listener)? else { return Ok(()) };
         let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;

@@ -1,7 +1,6 @@
 //! Metrics of a wire and of a shared interface, scraped while they run. What needs root and `ip` says on stderr that it was left out without them.
 
 use std::fs::File;
-use std::io::Write;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -9,46 +8,34 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::namespaces::Namespaces;
 use super::{get, serving, strict};
 
 /// Long enough for the slowest machine; no test that passes waits for it.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A namespace with interfaces `e` and `g`, each with an end of its own behind it.
-struct Space(String);
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
+struct Space(Namespaces);
 
 impl Space {
-    fn new(name: &str) -> Option<Space> {
-        let space = Space(format!("sn-m{}-{name}", std::process::id()));
-        let n = &space.0;
-        let make = || -> Result<(), String> {
-            ip(&format!("netns add {n}"))?;
-            ip(&format!("link add name e netns {n} type veth peer name behind-e netns {n}"))?;
-            ip(&format!("link add name g netns {n} type veth peer name behind-g netns {n}"))?;
-            ip(&format!("-n {n} address add 10.78.2.1/24 dev behind-e"))?;
-            ip(&format!("-n {n} address add 10.78.3.1/24 dev g"))?;
-            ["lo", "e", "g", "behind-e", "behind-g"].iter().try_for_each(|d| ip(&format!("-n {n} link set {d} up")))
-        };
-        match make() {
-            Ok(()) => Some(space),
-            Err(why) => {
-                let _ = writeln!(std::io::stderr(), "LEFT OUT: {name}: {why}");
-                None
-            }
-        }
+    fn new() -> Option<Space> {
+        let commands = [
+            "link add name e netns @n type veth peer name behind-e netns @n",
+            "link add name g netns @n type veth peer name behind-g netns @n",
+            "-n @n address add 10.78.2.1/24 dev behind-e",
+            "-n @n address add 10.78.3.1/24 dev g",
+            "-n @n link set lo up",
+            "-n @n link set e up",
+            "-n @n link set g up",
+            "-n @n link set behind-e up",
+            "-n @n link set behind-g up",
+        ];
+        Namespaces::new(&["n"], &commands).map(Space)
     }
 
     fn softnic(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_softnic")]).args(arguments);
+        let mut command = self.0.inside("n", env!("CARGO_BIN_EXE_softnic"));
+        command.args(arguments);
         command
     }
 
@@ -56,7 +43,7 @@ impl Space {
     fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let entered = scope.spawn(|| {
-                let file = File::open(format!("/run/netns/{}", self.0)).expect("a namespace");
+                let file = File::open(format!("/run/netns/{}", self.0.name("n"))).expect("a namespace");
                 move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root");
                 work()
             });
@@ -83,15 +70,9 @@ impl Space {
     }
 }
 
-impl Drop for Space {
-    fn drop(&mut self) {
-        let _ = ip(&format!("netns delete {}", self.0));
-    }
-}
-
 #[test]
 fn a_wire_that_runs_serves_its_counters_by_direction() {
-    let Some(space) = Space::new("wire") else { return };
+    let Some(space) = Space::new() else { return };
     let more = ["--fault", "ab.loss=1", "--all-traffic", "--metrics", "0"];
     let (_wire, address) = serving(space.softnic(&[&["wire", "--a", "e", "--b", "g"][..], &more].concat()));
     let direction = |name| [("a", "e"), ("b", "g"), ("direction", name)];
@@ -106,7 +87,7 @@ fn a_wire_that_runs_serves_its_counters_by_direction() {
 
 #[test]
 fn a_shared_interface_serves_the_counters_of_each_client() {
-    let Some(space) = Space::new("share") else { return };
+    let Some(space) = Space::new() else { return };
     let (_share, address) = serving(space.softnic(&["share", "--dev", "afxdp:g", "--metrics", "0"]));
     let interface = ("interface", "g");
     space.wait_for(&address, "softnic_share_clients", &[interface], 0.0);

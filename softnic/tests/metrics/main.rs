@@ -1,6 +1,8 @@
 //! `--metrics` as Prometheus uses it: what is served while something runs can be read by the format's rules.
 
 mod live;
+#[path = "../common/namespaces.rs"]
+mod namespaces;
 mod strict;
 
 use std::io::{BufRead, BufReader, Read, Write};
