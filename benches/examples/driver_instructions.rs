@@ -68,7 +68,7 @@ fn main() {
     let sges = [Sge { addr: a.buffer.addr(), len: LEN, lkey: a.key }];
     let op = SendOp::Write { remote_addr: b.buffer.addr(), rkey: b.key };
     let flags = SendFlags { signaled: true, ..SendFlags::default() };
-    let wr = SendWr { wr_id: 1, op, data: Data::Gather(&sges), flags, deadline: None, to: None };
+    let wr = SendWr { wr_id: 1, op, data: Data::Gather(&sges), flags, best_effort: None, to: None };
     let mut done = 0;
     for round in 1..=rounds {
         for _ in 0..DEPTH {

@@ -64,7 +64,7 @@ impl Unheard {
             let sges = [Sge { addr: 0x1000, len: 64, lkey }];
             let op = SendOp::Write { remote_addr: 0, rkey: 1 };
             let data = Data::Gather(&sges);
-            let wr = SendWr { wr_id: 1, op, data, flags: SendFlags::default(), deadline: None, to: None };
+            let wr = SendWr { wr_id: 1, op, data, flags: SendFlags::default(), best_effort: None, to: None };
             nic.post_send(now, qpn, &wr).unwrap();
             qpn
         });
