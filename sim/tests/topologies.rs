@@ -240,8 +240,8 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
         (format!("{star}{}", flow(0, 1, "start = \"20000s\"")), "flow 1: start: '20000s' is too long"),
         (format!("{star}{}", flow(0, 1, "count = 0")), "flow 1: count: a whole number from 1"),
         (
-            format!("{star}{}", flow(0, 1, "transport = \"xp\"")),
-            "flow 1: transport: there is no transport `xp`: choose from rc, sr",
+            format!("{star}{}", flow(0, 1, "transport = \"xq\"")),
+            "flow 1: transport: there is no transport `xq`: choose from rc, sr",
         ),
         (format!("{star}{}", flow(0, 1, "transport = \"lowar:9\"")), "flow 1: transport: `9` are no blocks of lowar"),
         (

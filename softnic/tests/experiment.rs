@@ -266,9 +266,9 @@ fn wrong_arguments_get_one_clear_line() {
     for (args, code, line) in [
         (&["lowar-fct", "--transports", "rc,ud"][..], 2, "ud is not reliable, and only reliable transports are raced"),
         (
-            &["lowar-fct", "--transports", "xp"],
+            &["lowar-fct", "--transports", "xq"],
             2,
-            "there is no transport `xp`: choose from rc, sr[:PACKETS], lowar[:R,C]",
+            "there is no transport `xq`: choose from rc, sr[:PACKETS], lowar[:R,C]",
         ),
         (&["lowar-fct", "--transports", "lowar:8"], 2, "`8` are no blocks of lowar"),
         (&["lowar-fct", "--transports", "rc,sr,rc"], 2, "rc is there twice"),

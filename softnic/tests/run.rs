@@ -288,8 +288,8 @@ fn mistakes_are_told_before_the_program_starts() {
         (&["--dev", "mem", "--fault", "rx.loss=0.1"], &["--fault", "rx."]),
         (&["--dev", "dgram:x,y,ip=10.0.0.1", "--fault", "ab.loss=0.1"], &["--fault", "ab."]),
         (
-            &["--dev", "mem", "--transport", "xp"],
-            &["--transport", "there is no transport `xp`", "rc, sr[:PACKETS], lowar[:R,C]"],
+            &["--dev", "mem", "--transport", "xq"],
+            &["--transport", "there is no transport `xq`", "rc, sr[:PACKETS], lowar[:R,C]"],
         ),
         (&["--dev", "mem", "--transport", "lowar:8,9"], &["`8,9` are no blocks of lowar", "32,1"]),
         (&["--dev", "mem", "--transport", "sr:3"], &["`3`", "from 64 to"]),

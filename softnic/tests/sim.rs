@@ -414,7 +414,10 @@ fn wrong_arguments_get_one_clear_line() {
         (&["--rtt", "40"], "is no time"),
         (&["--mtu", "1500"], "is no path MTU"),
         (&["--op", "flush"], "possible values: write, send, read, atomic"),
-        (&["--transport", "xp"], "there is no transport `xp`: choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"),
+        (
+            &["--transport", "xq"],
+            "there is no transport `xq`: choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..], uc, ud",
+        ),
         (&["--transport", "lowar:8,9"], "`8,9` are no blocks of lowar"),
         (&["--transport", "sr:many"], "`many` is no window of sr: it must be a number of packets from 64 to 2097152"),
         (&["--transport", "sr:3"], "`3` is no window of sr"),

@@ -16,7 +16,8 @@ fn softnic(args: &[&str]) -> Output {
 #[test]
 fn a_transport_that_cannot_be_is_refused_with_the_text_of_the_list() {
     for (transport, why) in [
-        ("xp", "there is no transport `xp`: choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"),
+        ("xq", "there is no transport `xq`: choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..], uc, ud"),
+        ("xp:tail=0", "`tail` of xp takes a number from 1 to 16"),
         ("sr:63", "`63` is no window of sr: it must be a number of packets from 64 to 2097152"),
         ("lowar:8,9", "`8,9` are no blocks of lowar"),
     ] {

@@ -117,9 +117,12 @@ impl Event {
             "lowar_failed_blocks" => Event::RecoveryFailed { blocks: added },
             "rp_cnp_handled" => Event::Congestion { signal: "cnp" },
             "np_ecn_marked_roce_packets" => Event::Congestion { signal: "ecn" },
-            "out_of_buffer" | "stale_acks" | "lowar_rejected" | "lowar_ring_overruns" => {
-                Event::PacketDropped { reason: counter, count: added }
-            }
+            "out_of_buffer"
+            | "stale_acks"
+            | "lowar_rejected"
+            | "lowar_ring_overruns"
+            | "xp_late_packets"
+            | "xp_rejected_packets" => Event::PacketDropped { reason: counter, count: added },
             // Requests are those that were carried out.
             rx if rx.starts_with("rx_") && !rx.ends_with("_requests") => {
                 Event::PacketDropped { reason: counter, count: added }

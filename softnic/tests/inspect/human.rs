@@ -204,9 +204,9 @@ fn congestion_marks_are_shown() {
 #[test]
 fn an_unknown_opcode_is_shown_by_its_number() {
     let mut all = frames("rc_atomic.pcap");
-    all[0][42] = 0xe4;
+    all[0][42] = 0xdf;
     let out = run_with_input(&[], &ethernet(&all[..1])).well();
-    assert!(out.stdout.contains(" UNKNOWN_0xe4 qp 0x00003d psn 10018850 [A] len 28, icrc BAD\n"), "{}", out.stdout);
+    assert!(out.stdout.contains(" UNKNOWN_0xdf qp 0x00003d psn 10018850 [A] len 28, icrc BAD\n"), "{}", out.stdout);
 }
 
 /// Retransmissions, NAKs and RNR NAKs as the index of the corpus tells the story of each file.

@@ -247,7 +247,7 @@ fn mistakes_get_one_line() {
         ("lowar:0,1", "`0,1` are no blocks of lowar: it must be R,C as in 32,1"),
         ("lowar:8,9", "`8,9` are no blocks of lowar"),
         ("lowar:x", "`x` are no blocks of lowar"),
-        ("lowr", "there is no transport `lowr`: choose from rc, sr[:PACKETS], lowar[:R,C], uc, ud"),
+        ("lowr", "there is no transport `lowr`: choose from rc, sr[:PACKETS], lowar[:R,C], xp[:K=V,..], uc, ud"),
         ("sr:3", "`3` is no window of sr"),
     ] {
         let (code, text) = refusal(&["write_bw", "--transport", transport]);
@@ -268,6 +268,7 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
         row("rc", writes, 65536),
         row("sr", writes, 65536),
         row("lowar", writes, 65536),
+        row("xp", writes, 65536),
         row("uc", writes, 65536),
         row("ud", ["send_bw", "send_lat"], 4096),
         row("raw", ["raw", "raw_lat"], 4096),
@@ -275,7 +276,7 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
     assert_eq!(cells, expected.concat());
     let text = perf(&["--duration", "50ms"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    for transport in ["rc", "sr", "lowar:32,1", "uc", "ud", "raw"] {
+    for transport in ["rc", "sr", "lowar:32,1", "xp", "uc", "ud", "raw"] {
         assert!(text.lines().any(|line| line.starts_with(transport) && line.contains("_lat 64)")), "{text}");
     }
 }

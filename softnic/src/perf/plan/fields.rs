@@ -58,6 +58,8 @@ mod tests {
             (r#""transport":"sr","window":512,"blocks":null"#, "sr:512"),
             (r#""transport":"lowar","window":null,"blocks":[8,2]"#, "lowar:8,2"),
             (r#""transport":"lowar","window":null,"blocks":[32,1]"#, "lowar:32,1"),
+            (r#""transport":"xp","window":null,"blocks":null"#, "xp"),
+            (r#""transport":"xp:active=5ms,tail=2","window":null,"blocks":null"#, "xp:active=5ms,tail=2"),
             (r#""transport":"uc","window":null,"blocks":null"#, "uc"),
             (r#""transport":"ud","window":null,"blocks":null"#, "ud"),
         ] {
@@ -72,7 +74,8 @@ mod tests {
     #[test]
     fn settings_that_the_transport_has_not_are_refused() {
         for fields in [
-            r#""transport":"xp""#,
+            r#""transport":"xq""#,
+            r#""transport":"xp:tail=0""#,
             r#""transport":"rc","window":512"#,
             r#""transport":"uc","blocks":[8,2]"#,
             r#""transport":"sr","window":3"#,
