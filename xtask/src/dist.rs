@@ -136,3 +136,32 @@ fn check_glibc(name: &str, content: &[u8]) -> Result<(), String> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of one table of the workspace's manifest.
+    fn table(manifest: &str, name: &str) -> Vec<String> {
+        let lines = manifest.lines().skip_while(|line| *line != format!("[{name}]")).skip(1);
+        let lines = lines.take_while(|line| !line.starts_with('['));
+        lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    /// `dist` inherits what `release` says of single crates: one that is optimized less there would be packaged so.
+    #[test]
+    fn every_crate_of_the_package_is_fully_optimized() {
+        let manifest = fs::read_to_string(project::root().join("Cargo.toml")).unwrap();
+        for profile in ["profile.dist", "profile.bench"] {
+            assert!(table(&manifest, profile).contains(&"opt-level = 3".to_owned()), "{profile}");
+        }
+        let crates = table(&manifest, "profile.release.package");
+        assert!(crates.iter().any(|line| line.starts_with("softnic-nic ")), "{crates:?}");
+        let raised = table(&manifest, "profile.dist.package");
+        for line in crates.into_iter().filter(|line| !line.ends_with(" = { opt-level = 3 }")) {
+            let (name, _) = line.split_once(' ').unwrap();
+            assert!(raised.contains(&format!("{name} = {{ opt-level = 3 }}")), "{line}");
+        }
+        assert!(!manifest.contains("[profile.release.package."), "one table for all of them");
+    }
+}
