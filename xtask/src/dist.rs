@@ -84,13 +84,15 @@ fn build(shipped: bool) -> Result<Built, String> {
             let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
             // The same bytes wherever it is built.
             let mut flags = old.linker_arguments();
+            // By the compiler's own flag: CARGO_PROFILE_DIST_STRIP left the symbols in.
+            flags.push("-Cstrip=symbols".into());
             flags.push(format!("--remap-path-prefix={}=.", root.display()));
             flags.extend(home.ok().map(|home| format!("--remap-path-prefix={home}=cargo")));
             cargo
                 .args(["--profile", "dist", "--features", "softnic/png"])
                 .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
             cargo.env("CARGO_TARGET_DIR", root.join("target/dist-build"));
-            cargo.env("CARGO_PROFILE_DIST_STRIP", "symbols").env("CARGO_PROFILE_DIST_DEBUG", "0");
+            cargo.env("CARGO_PROFILE_DIST_DEBUG", "0");
             root.join("target/dist-build/dist")
         }
     };
