@@ -84,13 +84,15 @@ fn build(shipped: bool) -> Result<Built, String> {
             let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"));
             // The same bytes wherever it is built.
             let mut flags = old.linker_arguments();
+            // By the compiler's own flag: CARGO_PROFILE_DIST_STRIP left the symbols in.
+            flags.push("-Cstrip=symbols".into());
             flags.push(format!("--remap-path-prefix={}=.", root.display()));
             flags.extend(home.ok().map(|home| format!("--remap-path-prefix={home}=cargo")));
             cargo
                 .args(["--profile", "dist", "--features", "softnic/png"])
                 .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
             cargo.env("CARGO_TARGET_DIR", root.join("target/dist-build"));
-            cargo.env("CARGO_PROFILE_DIST_STRIP", "symbols").env("CARGO_PROFILE_DIST_DEBUG", "0");
+            cargo.env("CARGO_PROFILE_DIST_DEBUG", "0");
             root.join("target/dist-build/dist")
         }
     };
@@ -134,5 +136,34 @@ fn check_glibc(name: &str, content: &[u8]) -> Result<(), String> {
             "{name} needs glibc {}.{}, and {}.{} must do: `objdump -T` shows which symbol",
             newest.0, newest.1, GLIBC.0, GLIBC.1
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of one table of the workspace's manifest.
+    fn table(manifest: &str, name: &str) -> Vec<String> {
+        let lines = manifest.lines().skip_while(|line| *line != format!("[{name}]")).skip(1);
+        let lines = lines.take_while(|line| !line.starts_with('['));
+        lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    /// `dist` inherits what `release` says of single crates: one that is optimized less there would be packaged so.
+    #[test]
+    fn every_crate_of_the_package_is_fully_optimized() {
+        let manifest = fs::read_to_string(project::root().join("Cargo.toml")).unwrap();
+        for profile in ["profile.dist", "profile.bench"] {
+            assert!(table(&manifest, profile).contains(&"opt-level = 3".to_owned()), "{profile}");
+        }
+        let crates = table(&manifest, "profile.release.package");
+        assert!(crates.iter().any(|line| line.starts_with("softnic-nic ")), "{crates:?}");
+        let raised = table(&manifest, "profile.dist.package");
+        for line in crates.into_iter().filter(|line| !line.ends_with(" = { opt-level = 3 }")) {
+            let (name, _) = line.split_once(' ').unwrap();
+            assert!(raised.contains(&format!("{name} = {{ opt-level = 3 }}")), "{line}");
+        }
+        assert!(!manifest.contains("[profile.release.package."), "one table for all of them");
     }
 }

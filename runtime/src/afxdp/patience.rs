@@ -4,9 +4,9 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The kernel takes up to some 30 ms to let go of a queue; a program stays attached while another thread starts a process,
-/// which has a copy of all file descriptors until it runs its own program.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// The kernel takes up to some 30 ms to let go of a queue, on a busy machine more than 100; a program stays attached while another
+/// thread starts a process, which has a copy of all file descriptors until it runs its own program.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Tries again as long as the system says EBUSY and patience lasts.
 pub(super) fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {

@@ -41,6 +41,10 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/softnic.fish"),
 ];
 const DOCUMENTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
+/// Captures that README and the tutorials read, by paths as in the repository.
+const CAPTURES: [&str; 3] = ["bad_rkey_write_softnic", "loss_rxe", "retry_exceeded_softnic"];
+/// Where all of these lie.
+const DOCUMENT_FOLDER: &str = "share/doc/softnic";
 /// Of all crates that are in the binaries.
 const LICENCES: &str = "share/doc/softnic/LICENSES";
 
@@ -59,8 +63,8 @@ pub(super) fn all(build: &Path) -> Result<Vec<Entry>, String> {
     for name in NAMES_OF_VERBS {
         entries.push(Entry { path: format!("{LIBRARIES}/{name}"), kind: Kind::Link { to: VERBS } });
     }
-    for name in DOCUMENTS {
-        entries.push(file(&format!("share/doc/softnic/{name}"), read(&root.join(name))?, false));
+    for name in documents(root)? {
+        entries.push(file(&format!("{DOCUMENT_FOLDER}/{name}"), read(&root.join(&name))?, false));
     }
     for (shell, path) in COMPLETIONS {
         entries.push(file(path, output(Command::new(&program).args(["completions", shell]))?, false));
@@ -82,12 +86,31 @@ pub(super) fn all(build: &Path) -> Result<Vec<Entry>, String> {
 /// Names that every package must have; pages and completions of commands come beside them.
 pub(super) fn expected() -> Vec<String> {
     let libraries = [VERBS, PRELOAD].into_iter().chain(NAMES_OF_VERBS).map(|name| format!("{LIBRARIES}/{name}"));
-    let documents = DOCUMENTS.map(|name| format!("share/doc/softnic/{name}"));
+    let tutorials = ["docs/README.md", "docs/tutorial-ci.md", "docs/tutorial-race.md", "docs/tutorial-debug.md"];
+    let names = DOCUMENTS.into_iter().chain(tutorials).map(str::to_owned).chain(captures());
+    let documents = names.map(|name| format!("{DOCUMENT_FOLDER}/{name}"));
     let pages =
         ["softnic", "softnic-run", "softnic-perf", "softnic-share"].map(|name| format!("share/man/man1/{name}.1.gz"));
     let others = [PROGRAM, HEADER, UNIT, LICENCES].map(str::to_owned);
     let completions = COMPLETIONS.map(|(_, path)| path.to_owned());
     libraries.chain(documents).chain(pages).chain(others).chain(completions).collect()
+}
+
+/// What there is to read, by its paths in the repository: links between documents lead where they lead there.
+fn documents(root: &Path) -> Result<Vec<String>, String> {
+    let mut names: Vec<String> = DOCUMENTS.into_iter().map(str::to_owned).chain(captures()).collect();
+    let folder = root.join("docs");
+    for document in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))? {
+        let path = document.map_err(|e| format!("{}: {e}", folder.display()))?.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            names.push(format!("docs/{}", path.file_name().unwrap_or_default().display()));
+        }
+    }
+    Ok(names)
+}
+
+fn captures() -> impl Iterator<Item = String> {
+    CAPTURES.into_iter().map(|name| format!("pcaps/corpus/interop_{name}.pcap"))
 }
 
 fn file(path: &str, content: Vec<u8>, executable: bool) -> Entry {
@@ -138,4 +161,28 @@ pub(super) fn control(entries: &[Entry]) -> String {
         version(),
         bytes.div_ceil(1024)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who has only the package follows README and the tutorials in it.
+    #[test]
+    fn documents_and_captures_that_tutorials_name_are_in_the_package() {
+        let root = project::root();
+        let there = documents(root).unwrap();
+        for page in ["README.md", "docs/tutorial-ci.md", "docs/tutorial-race.md", "docs/tutorial-debug.md"] {
+            let text = fs::read_to_string(root.join(page)).unwrap();
+            let folder = Path::new(page).parent().unwrap();
+            let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+            let links = links.filter(|link| link.ends_with(".md")).map(|link| folder.join(link).display().to_string());
+            let captures = text.split_whitespace().filter(|word| word.starts_with("pcaps/")).map(str::to_owned);
+            let named: Vec<String> = links.chain(captures).collect();
+            assert!(!named.is_empty(), "{page}");
+            for name in named.iter().filter(|name| *name != "CONTRIBUTING.md") {
+                assert!(there.contains(name), "{page}: {name}");
+            }
+        }
+    }
 }

@@ -3,27 +3,24 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::base::succeed;
+use super::base::Package;
 
-/// The packages, glibc 2.31, with their SHA-256.
-const PACKAGES: [(&str, &str); 3] = [
-    (
-        "pool/main/g/glibc/libc6_2.31-13+deb11u11_amd64.deb",
-        "05f7264da867b37f4c5ce49266b558ea1e81e05a9464f623152fca70f3550282",
-    ),
-    (
-        "pool/main/g/glibc/libc6-dev_2.31-13+deb11u11_amd64.deb",
-        "e7f7b45d9c5cfcf37609f0b6efd3c645272c812144703af89dfd32218fcb0fd3",
-    ),
-    (
-        "pool/main/g/gcc-10/libgcc-s1_10.2.1-6_amd64.deb",
-        "e478f2709d8474165bb664de42e16950c391f30eaa55bc9b3573281d83a29daf",
-    ),
+/// The packages, with glibc 2.31.
+const PACKAGES: [Package; 3] = [
+    Package {
+        path: "pool/main/g/glibc/libc6_2.31-13+deb11u11_amd64.deb",
+        sha256: "05f7264da867b37f4c5ce49266b558ea1e81e05a9464f623152fca70f3550282",
+    },
+    Package {
+        path: "pool/main/g/glibc/libc6-dev_2.31-13+deb11u11_amd64.deb",
+        sha256: "e7f7b45d9c5cfcf37609f0b6efd3c645272c812144703af89dfd32218fcb0fd3",
+    },
+    Package {
+        path: "pool/main/g/gcc-10/libgcc-s1_10.2.1-6_amd64.deb",
+        sha256: "e478f2709d8474165bb664de42e16950c391f30eaa55bc9b3573281d83a29daf",
+    },
 ];
-/// Where they are fetched from, unless `SOFTNIC_MIRROR` says otherwise.
-const MIRROR: &str = "http://deb.debian.org/debian";
 /// Where the libraries lie below the root.
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 
@@ -42,15 +39,8 @@ pub(super) fn make(folder: &Path) -> Result<Sysroot, String> {
         fs::remove_dir_all(folder).map_err(failed)?;
     }
     fs::create_dir_all(&root).map_err(failed)?;
-    let mirror = std::env::var("SOFTNIC_MIRROR").unwrap_or_else(|_| MIRROR.into());
-    for (path, sum) in PACKAGES {
-        let file = folder.join(Path::new(path).file_name().unwrap_or_default());
-        println!("fetching {mirror}/{path}");
-        // apt's own, because it knows the machine's proxies, and compares the sum.
-        let mut fetch = Command::new("/usr/lib/apt/apt-helper");
-        fetch.args(["-q", "-o", "APT::Sandbox::User=root", "download-file", &format!("{mirror}/{path}")]);
-        succeed(fetch.arg(&file).arg(format!("SHA256:{sum}")))?;
-        succeed(Command::new("dpkg-deb").arg("-x").arg(&file).arg(&root))?;
+    for package in &PACKAGES {
+        package.unpack(folder, &root)?;
     }
     move_links(&root, &root).map_err(failed)?;
     fs::write(done, "").map_err(failed)?;

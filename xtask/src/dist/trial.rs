@@ -7,7 +7,7 @@ use std::process::Command;
 use softnic_conformance::project;
 use softnic_conformance::setup::is_installed;
 
-use super::base::succeed;
+use super::base::{Package, succeed};
 
 /// A system to try in.
 struct System {
@@ -16,6 +16,8 @@ struct System {
     mirror: &'static str,
     components: &'static str,
     keyring: &'static str,
+    /// Where the keyring is from, if Debian 12 has it not.
+    keyring_package: Option<Package>,
 }
 
 const SYSTEMS: [System; 2] = [
@@ -25,6 +27,7 @@ const SYSTEMS: [System; 2] = [
         mirror: "http://deb.debian.org/debian",
         components: "main",
         keyring: "/usr/share/keyrings/debian-archive-keyring.gpg",
+        keyring_package: None,
     },
     // With the oldest glibc that the package is for.
     System {
@@ -33,6 +36,11 @@ const SYSTEMS: [System; 2] = [
         mirror: "http://archive.ubuntu.com/ubuntu",
         components: "main,universe",
         keyring: "/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+        // Of Debian 13.
+        keyring_package: Some(Package {
+            path: "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1-0.2_all.deb",
+            sha256: "b2e7ed48431bf9e7978ae810bbdaf253093570d6e3f864e575b7c13554b81174",
+        }),
     },
 ];
 
@@ -60,15 +68,6 @@ pub(super) fn run(deb: &Path) -> Result<(), String> {
     }
     for system in &SYSTEMS {
         println!("== {}", system.name);
-        let has_keyring = || Path::new(system.keyring).exists();
-        if !has_keyring() {
-            // Debian has had it under this name; where it is not to be had, nothing that is fetched could be trusted.
-            let _ = succeed(Command::new("apt-get").args(["-q", "-y", "install", "ubuntu-keyring"]));
-        }
-        if !has_keyring() {
-            println!("left out: there is no {}", system.keyring);
-            continue;
-        }
         let root = made(system)?;
         fs::copy(deb, root.join("softnic.deb")).map_err(|e| format!("{}: {e}", root.display()))?;
         in_namespace(
@@ -91,8 +90,16 @@ fn made(system: &System) -> Result<std::path::PathBuf, String> {
         fs::remove_dir_all(&root).map_err(|e| format!("{}: {e}", root.display()))?;
     }
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let keyring = match &system.keyring_package {
+        Some(package) if !Path::new(system.keyring).exists() => {
+            let unpacked = folder.join("keyring");
+            package.unpack(&folder, &unpacked)?;
+            unpacked.join(system.keyring.trim_start_matches('/')).display().to_string()
+        }
+        _ => system.keyring.to_owned(),
+    };
     // debootstrap mounts what its second stage needs.
-    let arguments = [system.components, system.keyring, system.suite, &root.display().to_string(), system.mirror];
+    let arguments = [system.components, &keyring, system.suite, &root.display().to_string(), system.mirror];
     in_namespace(
         "exec debootstrap --variant=minbase --include=ibverbs-utils --components=\"$1\" --keyring=\"$2\" \"$3\" \"$4\" \"$5\"",
         &arguments,
