@@ -105,6 +105,9 @@ pub use softnic_nic::transports::{
     WcOpcode,
 };
 
+/// What is missing of a message of best effort.
+pub use softnic_nic::transports::xp::missing_ranges;
+
 /// Queue pairs and completion queues: attributes, states, limits, errors.
 pub use softnic_nic::transports::negotiation::{Choice, FallbackReason};
 pub use softnic_nic::transports::qp::{Caps, QpState};

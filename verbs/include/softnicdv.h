@@ -18,7 +18,8 @@ bool softnicdv_is_supported(struct ibv_device *device);
 struct softnicdv_qp_init_attr {
 	uint64_t comp_mask;	/* 0 */
 	/* As the QP type says: "rc", "uc" or "ud"; for IBV_QPT_RC also, where the peer has it, "sr" or "sr:PACKETS", Selective Repeat with
-	 * that window, and "lowar:R,C", C repair packets behind R packets. NULL for the default. */
+	 * that window, and "lowar:R,C", C repair packets behind R packets; for IBV_QPT_RC and IBV_QPT_UC, "xp" or "xp:K=V,..", best
+	 * effort with deadlines. NULL for the default. */
 	const char *transport;
 };
 
@@ -29,7 +30,7 @@ struct ibv_qp *softnicdv_create_qp(struct ibv_context *context, struct ibv_qp_in
 
 struct softnicdv_qp_attr {
 	uint64_t comp_mask;
-	char transport[32];	/* the one in force: "sr" or "lowar" where the peer agreed; "" while it has not answered (from RTS on) */
+	char transport[32];	/* the one in force: "sr", "lowar" or "xp" where the peer agreed; "" while it has not answered (from RTS on) */
 };
 
 int softnicdv_query_qp(struct ibv_qp *qp, struct softnicdv_qp_attr *attr);
@@ -49,6 +50,34 @@ enum softnicdv_partial_reason {
 	SOFTNICDV_PARTIAL_PREEMPTED = 2,	/* packets of a later message took its place */
 	SOFTNICDV_PARTIAL_LAST = 3,		/* its last fragment came before others, which were lost or late */
 };
+
+/* What work of an "xp" queue pair may say beside the verb. */
+struct softnicdv_best_effort {
+	uint64_t comp_mask;		/* 0 */
+	uint64_t timeout_ns;		/* from now: it ends then at the latest, with what has come or left, and all before it; 0: no deadline */
+	const struct ibv_sge *bitmap;	/* of a receive or READ: memory for a bit a packet, the lowest bit of a byte first, which the NIC clears
+					 * when the message begins; NULL: none. Then the list has one work request */
+	uint32_t stride;		/* of a send or READ: blocks that each packet has a part of, a power of two up to 2048; 0 and 1: plain */
+	uint32_t reserved;		/* 0 */
+};
+
+/* ibv_post_send() and ibv_post_recv() of work that is bound so.
+ * EOPNOTSUPP: the queue pair is none of "xp", or the peer did not agree to it. */
+int softnicdv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, const struct softnicdv_best_effort *bound,
+			struct ibv_send_wr **bad_wr);
+int softnicdv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, const struct softnicdv_best_effort *bound,
+			struct ibv_recv_wr **bad_wr);
+
+struct softnicdv_range {
+	uint32_t offset;
+	uint32_t length;
+};
+
+/* What is missing of a message of message_len bytes that was sent with this stride, by the bitmap of its receive: at most max ranges are
+ * written, count says how many there are.
+ * EINVAL: the queue pair was not yet ready to receive, or there is no such stride. */
+int softnicdv_missing_ranges(struct ibv_qp *qp, const void *bitmap, size_t bitmap_len, uint32_t message_len, uint32_t stride,
+			     struct softnicdv_range *ranges, size_t max, size_t *count);
 
 struct softnicdv_counter {
 	char name[56];

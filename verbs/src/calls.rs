@@ -1,6 +1,7 @@
 //! Verbs over objects: devices listed and opened, attributes asked for, queues made with their tables of functions, work posted,
 //! completions and events taken.
 
+pub(crate) mod best_effort;
 pub(crate) mod builder;
 pub(crate) mod create_cq;
 pub(crate) mod create_qp;

@@ -86,6 +86,7 @@ impl From<PostError> for Errno {
     fn from(e: PostError) -> Errno {
         match e {
             PostError::QueueFull => Errno::ENOMEM,
+            PostError::NoDeadlines => Errno::EOPNOTSUPP,
             _ => Errno::EINVAL,
         }
     }

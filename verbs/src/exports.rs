@@ -8,8 +8,8 @@
 use std::arch::global_asm;
 
 use crate::calls::{
-    builder, create_cq, create_qp, device_list, events, files, open, qp_attributes, query, rates, strings, unsupported,
-    vendor,
+    best_effort, builder, create_cq, create_qp, device_list, events, files, open, qp_attributes, query, rates, strings,
+    unsupported, vendor,
 };
 use crate::objects::{
     address, completion_channel, completion_queue, context, device, domain, queue_pair, region, shared_receive,
@@ -216,6 +216,9 @@ export! {
         softnic_device_file => files::locate,
         softnicdv_create_qp => vendor::create_qp,
         softnicdv_is_supported => vendor::is_supported,
+        softnicdv_missing_ranges => best_effort::missing,
+        softnicdv_post_recv => best_effort::post_recv,
+        softnicdv_post_send => best_effort::post_send,
         softnicdv_query_counters => vendor::query_counters,
         softnicdv_query_qp => vendor::query_qp,
         softnicdv_set_qp_secret => vendor::set_qp_secret,

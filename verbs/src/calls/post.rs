@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use softnic_runtime::api::{Data, Datagram, MAX_INLINE, Qpn, RecvWr, SendOp, SendWr, Sge};
+use softnic_runtime::api::{Data, Datagram, MAX_INLINE, PostError, Qpn, RecvWr, SendOp, SendWr, Sge};
 
 use crate::abi::*;
 use crate::codes::flags_of;
@@ -37,7 +37,7 @@ pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a 
 
 /// Posts a list of work requests to a queue of the process `made_in` up to the first that is refused, which `bad` is set to.
 #[inline]
-fn post_list<W>(
+pub(crate) fn post_list<W>(
     made_in: Generation,
     mut wr: *mut W,
     bad: &mut *mut W,
@@ -99,6 +99,16 @@ pub(crate) extern "C" fn srq_recv(srq: &Srq, wr: *mut ibv_recv_wr, bad: &mut *mu
 /// Writes a send work request behind the others.
 #[inline]
 fn write(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
+    write_with(qp, wr, |request| qp.ours.qp.write_send(request))
+}
+
+/// Makes a work request of the program's, which `take` takes.
+#[inline(always)]
+pub(crate) fn write_with(
+    qp: &Qp,
+    wr: &ibv_send_wr,
+    take: impl FnOnce(&SendWr<'_>) -> Result<(), PostError>,
+) -> Result<(), Errno> {
     // SAFETY: the program has as many elements as it says.
     let list = unsafe { sges(wr.sg_list, wr.num_sge) }?;
     if wr.send_flags & IBV_SEND_IP_CSUM != 0 {
@@ -138,13 +148,13 @@ fn write(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {
     let mut request =
         SendWr { wr_id: wr.wr_id, op, data: Data::Gather(list), flags: flags_of(wr.send_flags), best_effort: None, to };
     if wr.send_flags & IBV_SEND_INLINE == 0 {
-        return Ok(qp.ours.qp.write_send(&request)?);
+        return Ok(take(&request)?);
     }
     let pieces = list.iter().map(|sge| (std::ptr::with_exposed_provenance(sge.addr as usize), sge.len as usize));
     let mut room = InlineRoom::new();
     // SAFETY: inline data is read now, at the addresses that the program gave.
     request.data = Data::Inline(unsafe { room.gather(pieces) }?);
-    Ok(qp.ours.qp.write_send(&request)?)
+    Ok(take(&request)?)
 }
 
 fn write_bind(qp: &Qp, wr: &ibv_send_wr) -> Result<(), Errno> {

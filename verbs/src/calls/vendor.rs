@@ -68,6 +68,7 @@ pub(crate) extern "C" fn create_qp(
 fn named_transport(qp_type: c_int, name: &str) -> Option<Transport> {
     match qp_type {
         IBV_QPT_RC => Transport::parse_rc(name).ok(),
+        IBV_QPT_UC if name.starts_with("xp") => name.parse().ok(),
         _ => (transport(qp_type)? == name).then_some(Transport::Rc),
     }
 }
