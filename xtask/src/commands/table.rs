@@ -68,7 +68,6 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("ibv_devinfo", "needs an installed program: rdma-core"),
     ("run -- ib_write_bw", "two terminals: the layer of verbs programs has it"),
     ("-- ib_send_bw -n 2000", "two terminals: the layer of verbs programs has it"),
-    ("run -- ./", "stands for a program of the reader's"),
     ("sudo softnic share", "needs root"),
     ("softnic wire list", "needs a wire that runs"),
     ("softnic wire set", "needs a wire that runs"),
