@@ -211,7 +211,7 @@ impl Analysis {
             None => {}
         }
         let (opcode, dest_qp) = (d.opcode?, d.dest_qp?);
-        if matches!(opcode.service(), Service::Ud | Service::Rd | Service::Xp) || !opcode.is_known() {
+        if matches!(opcode.service(), Service::Ud | Service::Rd) || !opcode.is_known() {
             return None;
         }
         let key = FlowKey { src: d.src, dst: d.dst, dest_qp };

@@ -7,6 +7,7 @@
 
 pub mod analysis;
 mod authenticated;
+pub mod best_effort;
 pub mod decode;
 mod error;
 #[doc(hidden)]

@@ -8,6 +8,7 @@ use softnic_wire::lowar::Type;
 use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::{Error, Opcode, PathMtu, Qpn};
 
+use crate::best_effort::BestEffort;
 use crate::decode::{Dissection, IcrcVerdict};
 use crate::sequence::{Order, Sequence, read_span};
 
@@ -45,6 +46,8 @@ pub struct Flow {
     pub ecn_ce: u64,
     /// Packets whose ICRC does not match.
     pub icrc_bad: u64,
+    /// Of a flow of XP.
+    pub xp: Option<Box<BestEffort>>,
     requests: Sequence,
     read_responses: Sequence,
     /// Known as soon as a FIRST or MIDDLE packet was seen.
@@ -196,6 +199,16 @@ impl Flow {
                     self.out_of_sequence += 1;
                     Order::Early
                 });
+            }
+            // Nothing is sent again there: what is behind others came late.
+            (Service::Xp, kind) => {
+                let flow = self.xp.get_or_insert_default();
+                let missing = flow.missing_packets;
+                flow.add(psn, kind, d.ext.xp.as_ref());
+                if flow.missing_packets <= missing {
+                    return None;
+                }
+                Order::Early
             }
             // Answers have PSNs of their own there, one after the other, and a READ request takes one as any other.
             (Service::Sr, Kind::ReadResponse | Kind::AtomicAcknowledge) => self.read_responses.follow(psn, 1, 1),

@@ -34,6 +34,8 @@ pub enum Skip {
     SelectiveRepeat,
     /// Notices and requests of LoWAR: they say R and C, which every repair packet says too.
     Lowar,
+    /// Of XP: what such a NIC sends depends on deadlines, which are in no packet.
+    BestEffort,
     /// An opcode of a service that our NIC does not have, or of none.
     Opcode,
     /// Answers to requests that are not in the capture.
@@ -56,6 +58,7 @@ impl Skip {
             Skip::Cnp => "cnp",
             Skip::SelectiveRepeat => "sr",
             Skip::Lowar => "lowar",
+            Skip::BestEffort => "xp",
             Skip::Opcode => "opcode",
             Skip::NoRequests => "no_requests",
             Skip::NoConnection => "no_connection",
@@ -78,6 +81,7 @@ impl fmt::Display for Skip {
                 "of Selective Repeat (sr), without the negotiation of their connections (see --begins)"
             }
             Skip::Lowar => "notices and requests of LoWAR (lowar), which every repair packet repeats",
+            Skip::BestEffort => "of best effort (xp), whose deadlines are in no packet",
             Skip::Opcode => "with an opcode that our NIC does not have",
             Skip::NoRequests => "answers without any request in the capture",
             Skip::NoConnection => "of no connection that can be rebuilt",
@@ -207,6 +211,9 @@ pub(crate) fn packet(number: u64, time: u64, frame: &[u8], d: &Dissection<'_>) -
     }
     if opcode == Opcode::CNP {
         return Err(Skip::Cnp);
+    }
+    if opcode.is_known() && opcode.service() == Service::Xp {
+        return Err(Skip::BestEffort);
     }
     if !opcode.is_known() || !matches!(opcode.service(), Service::Rc | Service::Uc | Service::Ud | Service::Sr) {
         return Err(Skip::Opcode);

@@ -134,6 +134,8 @@ const CORPUS: &[Row] = &[
     ("uc_write_mtu1024.pcap", 0, 14, 0, 0, 0, 0),
     ("ud_send.pcap", 0, 4, 0, 0, 0, 0),
     ("ud_send_ipv6.pcap", 0, 4, 0, 0, 0, 0),
+    ("xp_send_loss.pcap", 2, 0, 0, 0, 0, 0),
+    ("xp_write_stride.pcap", 2, 0, 0, 0, 0, 0),
 ];
 
 const HARDWARE: &[Row] = &[

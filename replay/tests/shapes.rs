@@ -134,7 +134,7 @@ fn a_file_that_is_cut_is_replayed_as_far_as_it_goes() {
     assert!(replay(&b"no capture"[..], &Options::default()).is_err());
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "loss_send_random10pct.pcap",
     "lowar_read_loss.pcap",
     "lowar_write_loss.pcap",
@@ -147,6 +147,7 @@ const NAMES: [&str; 12] = [
     "rc_access_err_nak.pcap",
     "cm_rping_ipv4.pcap",
     "ud_send.pcap",
+    "xp_write_stride.pcap",
 ];
 
 proptest! {

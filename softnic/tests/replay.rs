@@ -127,6 +127,20 @@ fn a_connection_of_selective_repeat_without_its_negotiation_is_not_replayed_behi
 }
 
 #[test]
+fn connections_of_best_effort_are_left_out_and_it_is_said() {
+    let xp = std::fs::read(corpus("xp_send_loss.pcap")).unwrap();
+    let rc = std::fs::read(corpus("rc_atomic.pcap")).unwrap();
+    let path = std::env::temp_dir().join(format!("softnic-replay-xp-{}.pcap", std::process::id()));
+    for (file, code) in [(xp.clone(), 2), ([&rc[..], &xp[24..]].concat(), 0)] {
+        std::fs::write(&path, file).unwrap();
+        let out = replay(&[path.to_str().unwrap()]);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(out.status.code(), Some(code), "{}", stdout(&out));
+        assert!(stdout(&out).contains("skipped: 26 of best effort (xp), whose deadlines are in no packet"));
+    }
+}
+
+#[test]
 fn repair_packets_of_lowar_are_compared_beside_what_they_protect() {
     let lowar = std::fs::read(corpus("lowar_write_loss.pcap")).unwrap();
     let rc = std::fs::read(corpus("rc_atomic.pcap")).unwrap();

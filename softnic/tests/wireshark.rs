@@ -53,7 +53,7 @@ fn has_tshark() -> bool {
 }
 
 /// Fields of ours, by the path of `ext` in JSON.
-const FIELDS: [(&str, &str); 42] = [
+const FIELDS: [(&str, &str); 57] = [
     ("sr.flags", "sr.flags"),
     ("sr.number", "sr.number"),
     ("sr.offset", "sr.offset"),
@@ -74,6 +74,21 @@ const FIELDS: [(&str, &str); 42] = [
     ("atomic_ack", "sr.atomic_ack"),
     ("imm", "sr.imm"),
     ("ieth", "sr.ieth"),
+    ("xp.wqe_seq", "xp.wqe_seq"),
+    ("xp.offset", "xp.offset"),
+    ("xp.length", "xp.length"),
+    ("xp.last", "xp.last"),
+    ("xp.stride", "xp.stride"),
+    ("xp.receive", "xp.receive"),
+    ("reth.va", "xp.reth.va"),
+    ("reth.rkey", "xp.reth.rkey"),
+    ("reth.len", "xp.reth.len"),
+    ("imm", "xp.imm"),
+    ("xp_time_left_us", "xp.time_left_us"),
+    ("xp_feedback.held_ns", "xp.feedback.held_ns"),
+    ("xp_feedback.marks", "xp.feedback.marks"),
+    ("xp_feedback.bytes", "xp.feedback.bytes"),
+    ("xp_feedback.credit", "xp.feedback.credit"),
     ("lowar.type", "lowar.type"),
     ("lowar.r", "lowar.r"),
     ("lowar.c", "lowar.c"),
@@ -97,10 +112,14 @@ const FIELDS: [(&str, &str); 42] = [
     ("auth.epoch", "auth.epoch"),
     ("auth.tag", "auth.tag"),
 ];
-/// Read by another way than as a field of their own name.
-const OPCODE: &str = "sr.opcode";
-const EXTENSIONS: [&str; 3] =
-    ["negotiation.extensions.sr", "negotiation.extensions.lowar", "negotiation.extensions.auth"];
+/// Read by another way than as a field of their own name: opcodes, by how their names begin, and extensions.
+const OPCODES: [(&str, &str); 2] = [("SR_", "sr.opcode"), ("XP_", "xp.opcode")];
+const EXTENSIONS: [(&str, &str); 4] = [
+    ("sr", "negotiation.extensions.sr"),
+    ("lowar", "negotiation.extensions.lowar"),
+    ("xp", "negotiation.extensions.xp"),
+    ("auth", "negotiation.extensions.auth"),
+];
 
 /// A number, a flag or a word of tshark's as one text.
 fn normal(text: &str) -> String {
@@ -113,9 +132,11 @@ fn normal(text: &str) -> String {
 }
 
 /// What is in JSON as tshark would say it: of packets that are no extension's, nothing.
-fn said(packet: &Value, path: &str) -> String {
-    let is_sr = packet["opcode"].as_str().is_some_and(|name| name.starts_with("SR_"));
-    let own = ["sr", "sack", "lowar", "negotiation", "auth"].contains(&path.split('.').next().unwrap());
+fn said(packet: &Value, path: &str, field: &str) -> String {
+    let opcode = packet["opcode"].as_str().unwrap_or_default();
+    let transport = field.split('.').next().unwrap().to_uppercase();
+    let is_of = opcode.strip_prefix(&transport).is_some_and(|rest| rest.starts_with('_'));
+    let own = ["sack", "lowar", "negotiation", "auth"].contains(&path.split('.').next().unwrap());
     let mut value = &packet["ext"];
     for name in path.split('.') {
         value = &value[name];
@@ -138,7 +159,7 @@ fn said(packet: &Value, path: &str) -> String {
         other => other.to_string(),
     };
     match value {
-        _ if !is_sr && !own => String::new(),
+        _ if !is_of && !own => String::new(),
         Value::Array(all) => all.iter().map(one).collect::<Vec<_>>().join(","),
         value => one(value),
     }
@@ -152,7 +173,11 @@ fn compare(plugin: &Path, capture: &Path) -> BTreeMap<&'static str, usize> {
     let mut command = Command::new("tshark");
     command.arg("-X").arg(format!("lua_script:{}", plugin.display())).arg("-r").arg(capture);
     command.args(["-T", "fields", "-E", "separator=/t", "-E", "aggregator=,", "-e", "frame.number"]);
-    let names = FIELDS.iter().map(|(_, field)| *field).chain([OPCODE]).chain(EXTENSIONS);
+    let names = FIELDS
+        .iter()
+        .map(|(_, field)| *field)
+        .chain(OPCODES.map(|(_, field)| field))
+        .chain(EXTENSIONS.map(|(_, field)| field));
     command.args(names.clone().flat_map(|name| ["-e".to_string(), format!("softnic.{name}")]));
     let out = command.output().unwrap();
     let complaints = String::from_utf8_lossy(&out.stderr);
@@ -172,17 +197,19 @@ fn compare(plugin: &Path, capture: &Path) -> BTreeMap<&'static str, usize> {
             let expected = match field {
                 // There is no flags' value in an acknowledgement's JSON.
                 "sr.flags" if packet["ext"]["sack"].is_object() => continue,
-                _ => said(packet, path),
+                _ => said(packet, path, field),
             };
             assert_eq!(shown[field], expected, "{field} of {packet}");
             *seen.entry(field).or_default() += usize::from(!expected.is_empty());
         }
-        let opcode = packet["opcode_hex"].as_str().filter(|_| !shown[OPCODE].is_empty()).map(normal);
-        assert_eq!(shown[OPCODE], opcode.unwrap_or_default(), "{packet}");
-        assert_eq!(packet["opcode"].as_str().unwrap().starts_with("SR_"), !shown[OPCODE].is_empty(), "{packet}");
+        for (prefix, field) in OPCODES {
+            let is_of = packet["opcode"].as_str().unwrap().starts_with(prefix);
+            let opcode = packet["opcode_hex"].as_str().filter(|_| is_of).map(normal);
+            assert_eq!(shown[field], opcode.unwrap_or_default(), "{packet}");
+        }
         if let Some(extensions) = packet["ext"]["negotiation"]["extensions"].as_str() {
             let lower = extensions.to_lowercase();
-            for (field, name) in EXTENSIONS.iter().zip(["sr", "lowar", "auth"]) {
+            for (name, field) in EXTENSIONS {
                 assert_eq!(shown[field] == "1", lower.contains(name), "{field} of {packet}");
             }
         }
@@ -191,22 +218,22 @@ fn compare(plugin: &Path, capture: &Path) -> BTreeMap<&'static str, usize> {
     seen
 }
 
-/// A packet of Selective Repeat with the opcode of every other one: its bytes are other headers then.
-fn all_opcodes(capture: &Path, out: &Path) -> PathBuf {
+/// The first packet with this opcode, with each of these low bits: its bytes are other headers then.
+fn all_opcodes(capture: &Path, opcode: u8, low: &[u8], out: &Path) -> PathBuf {
     const OPCODE_AT: usize = 14 + 20 + 8;
     let mut reader = Reader::new(fs::File::open(capture).unwrap()).unwrap();
     let mut writer = PcapWriter::new(fs::File::create(out).unwrap(), LinkType::Ethernet).unwrap();
     while let Some(frame) = reader.next_frame().unwrap() {
-        if frame.data[OPCODE_AT] == 0xc7 {
+        if frame.data[OPCODE_AT] == opcode {
             let mut data = frame.data.to_vec();
-            for low in (0x00..=0x14).chain([0x16, 0x17]) {
-                data[OPCODE_AT] = 0xc0 + low;
+            for low in low {
+                data[OPCODE_AT] = (opcode & 0xe0) + low;
                 writer.write(frame.time, &data, frame.original_len).unwrap();
             }
             return out.to_path_buf();
         }
     }
-    panic!("no SR_RDMA_WRITE_MIDDLE in {}", capture.display());
+    panic!("no packet {opcode:#x} in {}", capture.display());
 }
 
 #[test]
@@ -217,7 +244,15 @@ fn every_field_of_the_dissector_is_what_inspect_says() {
     let folder = Folder::new("fields");
     let plugin = folder.plugin();
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/corpus");
-    let names = ["sr_read_loss", "sr_write_loss", "lowar_read_loss", "lowar_send_loss_ipv6", "rc_mixed_mtu256"];
+    let names = [
+        "sr_read_loss",
+        "sr_write_loss",
+        "lowar_read_loss",
+        "lowar_send_loss_ipv6",
+        "rc_mixed_mtu256",
+        "xp_send_loss",
+        "xp_write_stride",
+    ];
     let mut captures: Vec<PathBuf> = names.iter().map(|name| corpus.join(format!("{name}.pcap"))).collect();
     for (name, options) in [
         ("send", &["--transport", "sr", "--op", "send"][..]),
@@ -231,7 +266,10 @@ fn every_field_of_the_dissector_is_what_inspect_says() {
         softnic(&[&["sim"], loss, options, &["--pcap", file.to_str().unwrap()]].concat());
         captures.push(file);
     }
-    captures.push(all_opcodes(&captures[1], &folder.0.join("opcodes.pcap")));
+    let sr: Vec<u8> = (0x00..=0x14).chain([0x16, 0x17]).collect();
+    captures.push(all_opcodes(&captures[1], 0xc7, &sr, &folder.0.join("opcodes-sr.pcap")));
+    let xp = [0x04, 0x05, 0x0a, 0x0b, 0x0c, 0x10, 0x11];
+    captures.push(all_opcodes(&captures[5], 0xe4, &xp, &folder.0.join("opcodes-xp.pcap")));
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for capture in &captures {
         compare(&plugin, capture).into_iter().for_each(|(field, n)| *seen.entry(field).or_default() += n);

@@ -130,7 +130,8 @@ impl Direction {
 
     fn request(&mut self, d: &Dissection<'_>, opcode: Opcode, psn: Psn, at: At, order: Option<Order>) -> Option<Cause> {
         self.requests += 1;
-        let by_data = opcode.kind().is_answered_by_data();
+        // An answer of XP names its READ by the number of the message, not by its PSN.
+        let by_data = opcode.kind().is_answered_by_data() && opcode.service() != Service::Xp;
         let reliable = matches!(opcode.service(), Service::Rc | Service::Xrc | Service::Sr);
         self.wants_answer += u64::from(reliable && (by_data || d.ack_req == Some(true)));
         let span = match (opcode.service(), opcode.kind(), d.ext.reth) {
@@ -210,6 +211,8 @@ impl Answer {
                 let header = d.ext.sr?;
                 return Some(Answer { says: Says::Data { first: header.offset == 0 }, psn: Psn::new(header.number) });
             }
+            Kind::ReadResponse if opcode.service() == Service::Xp => return None,
+            Kind::Feedback => Says::Ack,
             Kind::ReadResponse => Says::Data { first: opcode.begins_message() },
             Kind::AtomicAcknowledge => Says::Data { first: true },
             Kind::Acknowledge if sr && d.ext.sr?.flags & SrEth::RESPONSES != 0 => return None,

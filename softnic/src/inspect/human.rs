@@ -279,6 +279,20 @@ impl fmt::Display for Remarks<'_> {
                 write!(f, "  {n} {what}")?;
             }
         }
+        let Some(xp) = &self.0.xp else { return Ok(()) };
+        write!(f, "  {} messages", xp.messages())?;
+        let others = [
+            (xp.missing_packets, "packets missing"),
+            (xp.late_packets, "late"),
+            (xp.duplicates, "twice"),
+            (xp.without_last(), "without a last fragment"),
+            (xp.unseen_messages(), "not seen at all"),
+        ];
+        for (n, what) in others {
+            if n > 0 {
+                write!(f, ", {n} {what}")?;
+            }
+        }
         Ok(())
     }
 }

@@ -142,7 +142,7 @@ impl Printer {
 
 fn flow(key: &FlowKey, f: &Flow) -> Value {
     let naks: Map<String, Value> = f.naks.iter().map(|(&c, &n)| (NakCode(c).to_string(), n.into())).collect();
-    json!({
+    let mut flow = json!({
         "src": key.src.to_string(),
         "dst": key.dst.to_string(),
         "dest_qp": key.dest_qp.value(),
@@ -156,7 +156,19 @@ fn flow(key: &FlowKey, f: &Flow) -> Value {
         "cnps": f.cnps,
         "ecn_ce": f.ecn_ce,
         "icrc_bad": f.icrc_bad,
-    })
+    });
+    if let Some(xp) = &f.xp {
+        flow["xp"] = json!({
+            "messages": xp.messages(),
+            "without_last": xp.without_last(),
+            "unseen_messages": xp.unseen_messages(),
+            "missing_packets": xp.missing_packets,
+            "late_packets": xp.late_packets,
+            "duplicates": xp.duplicates,
+            "feedback": xp.feedback,
+        });
+    }
+    flow
 }
 
 /// The extension headers that the opcode has; one that was cut off is null.

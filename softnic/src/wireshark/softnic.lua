@@ -1,4 +1,4 @@
--- What softnic adds to RoCE: Selective Repeat, LoWAR, negotiation of extensions, authentication trailers.
+-- What softnic adds to RoCE: Selective Repeat, XP, LoWAR, negotiation of extensions, authentication trailers.
 -- Written by `softnic wireshark-plugin`. docs/wire-formats.md has every byte.
 
 local softnic = Proto("softnic", "softnic extensions of RoCE")
@@ -65,10 +65,31 @@ local SR_HEADERS = {
   [0x17] = { "sr", "ieth" },
 }
 
+-- The same of XP, whose messages have packets of one opcode each.
+local XP_HEADERS = {
+  [0x04] = { "xp" },
+  [0x05] = { "xp", "xp_imm" },
+  [0x0a] = { "xp", "xp_reth" },
+  [0x0b] = { "xp", "xp_reth", "xp_imm" },
+  [0x0c] = { "xp", "xp_reth", "xp_time" },
+  [0x10] = { "xp" },
+  [0x11] = { "xp_feedback" },
+}
+
 local OPCODES = {}
 for low, name in pairs(OPERATIONS) do
   OPCODES[0xc0 + low] = "SR_" .. name
 end
+
+local XP_OPCODES = {
+  [0xe4] = "XP_SEND",
+  [0xe5] = "XP_SEND_WITH_IMMEDIATE",
+  [0xea] = "XP_RDMA_WRITE",
+  [0xeb] = "XP_RDMA_WRITE_WITH_IMMEDIATE",
+  [0xec] = "XP_RDMA_READ_REQUEST",
+  [0xf0] = "XP_RDMA_READ_RESPONSE",
+  [0xf1] = "XP_FEEDBACK",
+}
 
 field("uint8", "sr.opcode", "Opcode", base.HEX, OPCODES)
 field("uint8", "sr.flags", "Flags", base.HEX)
@@ -94,6 +115,24 @@ field("uint64", "sr.atomic_ack", "Value before the atomic", base.DEC)
 field("uint32", "sr.imm", "Immediate data", base.HEX)
 field("uint32", "sr.ieth", "R_Key to invalidate", base.HEX)
 
+field("uint8", "xp.opcode", "Opcode", base.HEX, XP_OPCODES)
+field("bool", "xp.last", "Last fragment", 8, nil, 0x80)
+field("bool", "xp.uses_receive", "Uses up a receive", 8, nil, 0x40)
+field("uint24", "xp.wqe_seq", "Number of the message", base.DEC)
+field("uint32", "xp.offset", "Offset", base.DEC)
+field("uint32", "xp.length", "Length of the message", base.DEC)
+field("uint16", "xp.stride", "Stride", base.DEC)
+field("uint16", "xp.receive", "Number of the receive", base.DEC)
+field("uint64", "xp.reth.va", "Virtual address", base.HEX)
+field("uint32", "xp.reth.rkey", "R_Key", base.HEX)
+field("uint32", "xp.reth.len", "Length", base.DEC)
+field("uint32", "xp.imm", "Immediate data", base.HEX)
+field("uint32", "xp.time_left_us", "Time left, in microseconds", base.DEC)
+field("uint32", "xp.feedback.held_ns", "Held, in nanoseconds", base.DEC)
+field("uint32", "xp.feedback.marks", "Marks of congestion so far", base.DEC)
+field("uint64", "xp.feedback.bytes", "Bytes so far", base.DEC)
+field("uint32", "xp.feedback.credit", "Credit", base.DEC)
+
 field("uint8", "lowar.type", "Type", base.DEC, { [1] = "repair", [2] = "notice", [3] = "request" })
 field("bool", "lowar.has_first", "The block begins its message", 8, nil, 0x80)
 field("bool", "lowar.has_last", "The block ends its message", 8, nil, 0x40)
@@ -114,6 +153,7 @@ field("uint24", "negotiation.receiver_qpn", "Queue pair of the receiver", base.H
 field("uint32", "negotiation.extensions", "Extensions", base.HEX)
 field("bool", "negotiation.extensions.sr", "Selective Repeat", 32, nil, 0x01)
 field("bool", "negotiation.extensions.lowar", "LoWAR", 32, nil, 0x02)
+field("bool", "negotiation.extensions.xp", "XP", 32, nil, 0x04)
 field("bool", "negotiation.extensions.auth", "Authentication", 32, nil, 0x10)
 field("uint8", "negotiation.lowar_r", "LoWAR: R", base.DEC)
 field("uint8", "negotiation.lowar_c", "LoWAR: C", base.DEC)
@@ -242,6 +282,50 @@ local HEADERS = {
       tree:add(fields["sr.ieth"], b(0, 4))
     end,
   },
+  xp = {
+    16,
+    function(tree, b)
+      tree:add(fields["xp.last"], b(0, 1))
+      tree:add(fields["xp.uses_receive"], b(0, 1))
+      tree:add(fields["xp.wqe_seq"], b(1, 3))
+      tree:add(fields["xp.offset"], b(4, 4))
+      tree:add(fields["xp.length"], b(8, 4))
+      tree:add(fields["xp.stride"], b(12, 2))
+      -- Of a message that uses up none it is the last one's.
+      if b(0, 1):bitfield(1, 1) == 1 then
+        tree:add(fields["xp.receive"], b(14, 2))
+      end
+    end,
+  },
+  xp_reth = {
+    16,
+    function(tree, b)
+      tree:add(fields["xp.reth.va"], b(0, 8))
+      tree:add(fields["xp.reth.rkey"], b(8, 4))
+      tree:add(fields["xp.reth.len"], b(12, 4))
+    end,
+  },
+  xp_imm = {
+    4,
+    function(tree, b)
+      tree:add(fields["xp.imm"], b(0, 4))
+    end,
+  },
+  xp_time = {
+    4,
+    function(tree, b)
+      tree:add(fields["xp.time_left_us"], b(0, 4))
+    end,
+  },
+  xp_feedback = {
+    20,
+    function(tree, b)
+      tree:add(fields["xp.feedback.held_ns"], b(0, 4))
+      tree:add(fields["xp.feedback.marks"], b(4, 4))
+      tree:add(fields["xp.feedback.bytes"], b(8, 8))
+      tree:add(fields["xp.feedback.credit"], b(16, 4))
+    end,
+  },
 }
 
 -- `declared` is the length of the body by the length fields; `body` is what was captured of it.
@@ -268,6 +352,30 @@ local function selective_repeat(tree, pinfo, body, declared, opcode)
   if opcode == 0xd1 then
     bitmap(sub, body, at, declared - at - body(1, 1):bitfield(2, 2), body(9, 3):uint(), sr)
   end
+end
+
+local function best_effort(tree, pinfo, body, opcode)
+  local headers = XP_HEADERS[opcode - 0xe0]
+  if not headers then
+    return
+  end
+  local sub = tree:add(softnic, body, "softnic XP: " .. XP_OPCODES[opcode])
+  sub:add(fields["xp.opcode"], body(0, 1))
+  local info = XP_OPCODES[opcode] .. " qp 0x" .. tostring(body(5, 3):bytes()):lower() .. " psn " .. body(9, 3):uint()
+  local at = BTH
+  for _, name in ipairs(headers) do
+    local length, add = HEADERS[name][1], HEADERS[name][2]
+    if at + length > body:len() then
+      break
+    end
+    local b = body(at, length)
+    add(sub, b)
+    if name == "xp" then
+      info = info .. " message " .. b(1, 3):uint() .. " at " .. b(4, 4):uint() .. " of " .. b(8, 4):uint()
+    end
+    at = at + length
+  end
+  pinfo.cols.info = info
 end
 
 local function lowar(tree, pinfo, body)
@@ -322,6 +430,7 @@ local function negotiation(tree, pinfo, body)
   local extensions = sub:add(fields["negotiation.extensions"], mad(52, 4))
   extensions:add(fields["negotiation.extensions.sr"], mad(52, 4))
   extensions:add(fields["negotiation.extensions.lowar"], mad(52, 4))
+  extensions:add(fields["negotiation.extensions.xp"], mad(52, 4))
   extensions:add(fields["negotiation.extensions.auth"], mad(52, 4))
   sub:add(fields["negotiation.lowar_r"], mad(56, 1))
   sub:add(fields["negotiation.lowar_c"], mad(57, 1))
@@ -373,6 +482,8 @@ function softnic.dissector(tvb, pinfo, tree)
   local opcode = body(0, 1):uint()
   if opcode >= 0xc0 and opcode <= 0xdf then
     selective_repeat(tree, pinfo, body, declared, opcode)
+  elseif opcode >= 0xe0 then
+    best_effort(tree, pinfo, body, opcode)
   elseif opcode == 0x1f then
     lowar(tree, pinfo, body)
   elseif opcode == 0x64 then

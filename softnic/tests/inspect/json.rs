@@ -63,6 +63,11 @@ fn check_ext(name: &str, v: &Value) {
             assert!(v["tid"].is_u64() && v["extensions"].is_string() && v["sr_window"].is_u64(), "{v}");
             assert!(v["lowar_r"].is_u64() && v["lowar_c"].is_u64(), "{v}");
         }
+        "xp" => {
+            let numbers = ["wqe_seq", "offset", "length", "stride"].map(|name| v[name].is_u64());
+            assert!(numbers == [true; 4] && v["last"].is_boolean(), "{v}");
+            assert!(v["receive"].is_u64() || v["receive"].is_null(), "{v}");
+        }
         "cm" => {
             assert!(v["type"].is_string() && v["tid"].is_u64(), "{v}");
         }

@@ -5,7 +5,7 @@ use softnic_pcaps::LinkType;
 use softnic_wire::lowar::{RepairHeader, Type};
 use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
-use super::program::{corpus, ethernet, inspect, pcap, run, run_with_input};
+use super::program::{corpus, ethernet, inspect, objects, pcap, run, run_with_input};
 
 /// A packet with opcode 0x1f from 10.0.0.1 to 10.0.0.2 qp 0x11, and these bytes behind its BTH.
 fn frame(psn: u32, payload: &[u8]) -> Vec<u8> {
@@ -78,10 +78,6 @@ fn each_packet_in_words() {
     ] {
         assert!(out.lines().contains(&line), "{line}\n{}", out.stdout);
     }
-}
-
-fn objects(text: &str) -> Vec<Value> {
-    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
 #[test]

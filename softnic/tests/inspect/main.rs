@@ -10,3 +10,4 @@ mod live;
 mod lowar;
 mod program;
 mod sr;
+mod xp;

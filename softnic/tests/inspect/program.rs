@@ -115,3 +115,8 @@ pub(crate) fn scratch(name: &str, contents: &[u8]) -> PathBuf {
     fs::write(&path, contents).unwrap();
     path
 }
+
+/// Lines of JSON.
+pub(crate) fn objects(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
