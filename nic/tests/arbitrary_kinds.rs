@@ -45,6 +45,14 @@ fn no_frame_panics_hangs_or_writes_where_it_may_not_whatever_queue_pair_it_meets
             ("packets that LoWAR kept", c.lowar_held_packets),
             ("blocks that LoWAR gave up", c.lowar_failed_blocks),
             ("lies in Repair Headers", c.lowar_rejected),
+            ("messages that came in part", c.xp_partial_messages),
+            ("messages that a later one ended", c.xp_preempted_messages),
+            ("messages that ended in time", c.xp_expired_messages),
+            ("sends that ended in time", c.xp_expired_sends),
+            ("packets of messages that were over", c.xp_late_packets),
+            ("lies in headers of XP", c.xp_rejected_packets),
+            ("feedback sent", c.xp_feedback_sent),
+            ("feedback received", c.xp_feedback_received),
         ] {
             assert!(count > 10, "seed {seed}: {count} {name}\n{c:#?}");
         }

@@ -6,9 +6,11 @@ use softnic_wire::aeth::Syndrome;
 use softnic_wire::ext::{AtomicEth, Deth, Reth};
 use softnic_wire::lowar::{LowarSettings, RepairHeader, Type, digest};
 use softnic_wire::mad::MAD_LEN;
+use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{self, Extensions, Kind, Negotiation, Settings};
 use softnic_wire::opcode::HeaderSet as H;
 use softnic_wire::sr::{SrEth, SrSettings};
+use softnic_wire::xp::XpEth;
 use softnic_wire::{Aeth, ExtHeaders, Layout, MacAddr, Opcode, Qpn, Template, bth};
 
 use super::{Fuzz, Victim, WRITABLE, group};
@@ -51,6 +53,9 @@ impl Fuzz {
         if lowar && self.chance(25) {
             return self.repair(v);
         }
+        if self.victims[v].best_effort && self.chance(90) {
+            return self.best_effort_frame(v);
+        }
         let service = match kind {
             QpKind::Rc if selective => 0xc0,
             QpKind::Rc => 0x00,
@@ -92,6 +97,9 @@ impl Fuzz {
 
     /// What a reliable peer might answer to what the victim sent last, or before.
     pub(super) fn answer(&mut self, v: usize) -> Vec<u8> {
+        if self.victims[v].best_effort && self.chance(80) {
+            return self.best_effort_answer(v);
+        }
         let opcode = [0x11, 0x11, 0x11, 0x0d, 0x0e, 0x0f, 0x10, 0x12][self.below(8) as usize];
         let opcode = if self.victims[v].selective { 0xc0 | opcode } else { opcode };
         let psn = self.victims[v].sent - self.below(8) as i32;
@@ -105,8 +113,21 @@ impl Fuzz {
 
     /// A packet for a victim, with what its opcode has in it.
     fn packet(&mut self, v: usize, opcode: u8, psn: i32, len: u32, reth_len: u32) -> Vec<u8> {
+        self.packet_of(v, opcode, psn, (len, reth_len), XpEth { stride: 1, ..XpEth::default() })
+    }
+
+    /// The same with this header, where it is one of XP.
+    pub(super) fn packet_of(
+        &mut self,
+        v: usize,
+        opcode: u8,
+        psn: i32,
+        (len, reth_len): (u32, u32),
+        xp: XpEth,
+    ) -> Vec<u8> {
         let Victim { kind, qpn, looped, .. } = self.victims[v];
-        let (va, rkey) = self.target(reth_len);
+        // Parts of a packet with a stride are far apart.
+        let (va, rkey) = self.target(if xp.stride > 1 { 1024 } else { reth_len });
         let h = Opcode(opcode).headers();
         let qkey = match (self.below(10), kind) {
             (0, _) => self.numbers.any(),
@@ -118,6 +139,9 @@ impl Fuzz {
         let sr = self.sr_header(v, opcode, psn);
         let ext = ExtHeaders {
             sr: h.contains(H::SR).then_some(sr),
+            xp: h.contains(H::XP).then_some(xp),
+            xp_time: h.contains(H::XP_TIME).then(|| self.below(2000)),
+            xp_feedback: h.contains(H::XP_FEEDBACK).then(|| self.feedback()),
             reth: h.contains(H::RETH).then_some(Reth { va, rkey, len: reth_len }),
             aeth: h.contains(H::AETH).then_some(aeth),
             atomic_ack: h.contains(H::ATOMIC_ACK).then_some(5),
@@ -214,16 +238,26 @@ impl Fuzz {
         self.w.forge_with(&template, Opcode::LOWAR.0, psn, false, ExtHeaders::default(), &payload)
     }
 
-    /// The peer offers Selective Repeat, or LoWAR.
+    /// The peer agrees to all that a victim offers.
+    pub(super) fn consent_frame(&mut self, offer: &Negotiation) -> Vec<u8> {
+        let (kind, sender_qpn, receiver_qpn) = (Kind::Answer(Status::SUCCESS), offer.receiver_qpn, offer.sender_qpn);
+        self.mad_frame(&Negotiation { kind, sender_qpn, receiver_qpn, ..*offer })
+    }
+
+    /// The peer offers Selective Repeat, LoWAR or XP.
     pub(super) fn offer_frame(&mut self, v: usize) -> Vec<u8> {
-        let lowar = self.victims[v].lowar;
+        let Victim { lowar, best_effort, .. } = self.victims[v];
         let offer = Negotiation {
             transaction_id: u64::from(self.numbers.any()),
             kind: Kind::Offer,
             version: vendor::VERSION,
             sender_qpn: 0x1000 + v as u32,
             receiver_qpn: self.victims[v].qpn.value(),
-            extensions: if lowar { Extensions::LOWAR } else { Extensions::SR },
+            extensions: match (lowar, best_effort) {
+                (true, _) => Extensions::LOWAR,
+                (_, true) => Extensions::XP,
+                _ => Extensions::SR,
+            },
             settings: match lowar {
                 true => {
                     let r = [4, 8, 1, 0][self.below(4) as usize];
@@ -232,8 +266,12 @@ impl Fuzz {
                 false => Settings::NONE.with(SrSettings { window: self.below(300) }),
             },
         };
+        self.mad_frame(&offer)
+    }
+
+    fn mad_frame(&mut self, negotiation: &Negotiation) -> Vec<u8> {
         let mut mad = [0; MAD_LEN];
-        offer.emit(&mut mad);
+        negotiation.emit(&mut mad);
         let (ip, mac) = address(B);
         let path = self.w.hosts[A].nic.path_to(ip, mac, 5).unwrap();
         let ext = ExtHeaders { deth: Some(Deth { qkey: QKEY_GSI, src_qp: Qpn::GSI }), ..ExtHeaders::default() };

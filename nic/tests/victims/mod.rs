@@ -4,6 +4,7 @@
 //! Tests draw from a seed what happens, a fuzzer's input says it byte by byte ([`fuzz`]).
 #![allow(dead_code, unreachable_pub)] // the fuzz target uses its part of this, the tests theirs
 
+mod best_effort;
 mod check;
 mod frames;
 mod numbers;
@@ -16,9 +17,11 @@ use std::sync::Arc;
 
 use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::qp::{Caps, QpState};
+use softnic_nic::transports::xp::XpSettings;
 use softnic_nic::transports::{CqId, Transport};
 use softnic_nic::{Buffer, Nic, QpInit, QpKind};
 use softnic_wire::aeth::Syndrome;
+use softnic_wire::mad::vendor::{Kind, Negotiation};
 use softnic_wire::{Node, Opcode, Psn, Qpn};
 
 use crate::common::*;
@@ -40,8 +43,8 @@ pub const STATES: [QpState; 7] = [
     QpState::Error,
 ];
 /// The kind of each victim, whether its receives are shared, and whether its frames go back to its own NIC. The last ones offer
-/// Selective Repeat, then LoWAR.
-const VICTIMS: [(QpKind, bool, bool); 15] = [
+/// Selective Repeat, then LoWAR, then XP.
+const VICTIMS: [(QpKind, bool, bool); 19] = [
     (QpKind::Rc, false, false),
     (QpKind::Rc, true, false),
     (QpKind::Rc, false, true),
@@ -57,9 +60,14 @@ const VICTIMS: [(QpKind, bool, bool); 15] = [
     (QpKind::Rc, false, false),
     (QpKind::Rc, true, false),
     (QpKind::Rc, false, true),
+    (QpKind::Rc, false, false),
+    (QpKind::Rc, true, false),
+    (QpKind::Rc, false, true),
+    (QpKind::Uc, false, false),
 ];
 const FIRST_SELECTIVE: usize = 9;
 const FIRST_LOWAR: usize = 12;
+const FIRST_BEST_EFFORT: usize = 15;
 /// Coding units and places in the ring: few, so that they run out, and for a fuzzer's sake.
 const LOWAR_ROOM: (u16, u32) = (8, 8);
 const CAPS: Caps = Caps { max_send_wr: 8, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline: 32 };
@@ -74,6 +82,10 @@ pub struct Victim {
     selective: bool,
     /// It offers LoWAR.
     lowar: bool,
+    /// It offers XP.
+    best_effort: bool,
+    /// The message of XP that its peer is in, counted from the first.
+    message: i32,
     /// Receives that it completed since it was connected.
     used: u32,
     /// wr_ids whose completion is due, in order; a send that is not signaled may stay silent.
@@ -168,7 +180,9 @@ impl Fuzz {
                 shared,
                 looped,
                 selective: (FIRST_SELECTIVE..FIRST_LOWAR).contains(&v),
-                lowar: v >= FIRST_LOWAR,
+                lowar: (FIRST_LOWAR..FIRST_BEST_EFFORT).contains(&v),
+                best_effort: v >= FIRST_BEST_EFFORT,
+                message: 0,
                 used: 0,
                 sends,
                 receives,
@@ -185,11 +199,15 @@ impl Fuzz {
     fn make(&mut self, v: usize) -> Qpn {
         let (kind, shared, _) = VICTIMS[v];
         let Host { nic, pd, send_cq, recv_cq, srq, .. } = &mut self.w.hosts[B];
-        let selective = (FIRST_SELECTIVE..FIRST_LOWAR).contains(&v);
         let usual = QpInit::new(kind, *pd, *send_cq, *recv_cq, CAPS);
-        let transport = match Code::new(4, 2) {
-            Some(code) if v >= FIRST_LOWAR => Transport::Lowar(code),
-            _ if selective => Transport::Sr { window: 128 },
+        let transport = match v {
+            FIRST_BEST_EFFORT.. => {
+                let mut settings: XpSettings = "linger=20us,active=2ms,tail=2,spray=3".parse().unwrap();
+                settings.uc = kind == QpKind::Uc;
+                Transport::Xp(settings)
+            }
+            FIRST_LOWAR.. => Transport::Lowar(Code::new(4, 2).unwrap()),
+            FIRST_SELECTIVE.. => Transport::Sr { window: 128 },
             _ => usual.transport,
         };
         let init = QpInit { srq: srq.filter(|_| shared), transport, ..usual };
@@ -258,8 +276,13 @@ impl Fuzz {
     fn listen(&mut self) -> bool {
         let frames = self.w.transmit(B);
         let mut any = !frames.is_empty();
+        let mut answers = Vec::new();
         for frame in frames {
             let p = self.w.parse(&frame);
+            if p.bth.dest_qp == Qpn::GSI {
+                answers.extend(Negotiation::parse(&frame[p.payload.clone()]).ok());
+                continue;
+            }
             let v = p.bth.dest_qp.value().wrapping_sub(0x1000) as usize;
             let Some(victim) = self.victims.get_mut(v) else { continue };
             let psn = p.bth.psn.distance(Psn::new(self.w.options.psn));
@@ -269,6 +292,12 @@ impl Fuzz {
                 Some(Syndrome::Ack(_)) => victim.psn = psn + 1,
                 Some(_) => victim.psn = psn,
                 None => victim.sent = psn,
+            }
+        }
+        for offer in answers {
+            if offer.kind == Kind::Offer && self.chance(80) {
+                let mut frame = self.consent_frame(&offer);
+                self.w.hosts[B].nic.handle_frame(self.w.now, Nic::WIRE, &mut frame);
             }
         }
         for _ in 0..20 {

@@ -7,7 +7,7 @@ use softnic_nic::transports::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr}
 use softnic_nic::{AddressAttr, Nic, Notify, QpAttr, QpKind, WindowType};
 use softnic_wire::{MacAddr, Node, Qpn};
 
-use super::{Fuzz, RECEIVES, VICTIMS, Victim, WRITABLE, group};
+use super::{FIRST_SELECTIVE, Fuzz, RECEIVES, VICTIMS, Victim, WRITABLE, group};
 use crate::common::*;
 
 /// The longest receive.
@@ -32,7 +32,7 @@ impl Fuzz {
         let victim = &mut self.victims[v];
         victim.sends.clear();
         victim.receives.clear();
-        (victim.psn, victim.sent, victim.open, victim.used) = (0, -1, None, 0);
+        (victim.psn, victim.sent, victim.open, victim.used, victim.message) = (0, -1, None, 0, 0);
         let o = Options { kind, ..self.w.options };
         let (ip, mac) = address(if looped { B } else { A });
         let path = self.w.hosts[B].nic.path_to(ip, mac, 5).unwrap();
@@ -53,7 +53,7 @@ impl Fuzz {
     }
 
     fn offer(&mut self, v: usize) {
-        if (self.victims[v].selective || self.victims[v].lowar) && !self.victims[v].looped {
+        if v >= FIRST_SELECTIVE && !self.victims[v].looped {
             let mut frame = self.offer_frame(v);
             self.w.hosts[B].nic.handle_frame(self.w.now, Nic::WIRE, &mut frame);
         }
@@ -126,7 +126,9 @@ impl Fuzz {
         // In one piece, or in two.
         let cut = if self.chance(20) { self.below(len as u32 + 1) as usize } else { len };
         let sges = [self.w.sge(B, at, cut), self.w.sge(B, at + cut, len - cut)];
-        let receive = RecvWr { wr_id: id, sges: &sges[..1 + usize::from(cut < len)], best_effort: None };
+        let promises = self.promises(v);
+        let best_effort = promises.as_ref();
+        let receive = RecvWr { wr_id: id, sges: &sges[..1 + usize::from(cut < len)], best_effort };
         if shared {
             let srq = self.w.hosts[B].srq.unwrap();
             if self.w.hosts[B].nic.post_srq_recv(srq, &receive).is_ok() {
@@ -167,7 +169,8 @@ impl Fuzz {
             0 => Data::Inline(&[7; 40][..self.below(41) as usize]),
             _ => Data::Gather(&sges[..1 + usize::from(cut < len)]),
         };
-        let wr = SendWr { wr_id: id, op, data, flags, best_effort: None, to };
+        let promises = self.promises(v);
+        let wr = SendWr { wr_id: id, op, data, flags, best_effort: promises.as_ref(), to };
         if self.w.hosts[B].nic.post_send(self.w.now, qpn, &wr).is_ok() {
             self.victims[v].sends.push_back((id, signaled));
         }
