@@ -296,9 +296,15 @@ impl Receives {
     /// The receive that the message which begins now goes into, or the one under way.
     #[inline]
     pub(crate) fn head(&mut self, host: &mut impl Host) -> Option<Receive> {
-        if let (Some(srq), true) = (self.srq, self.queue.is_empty())
-            && host.take_shared(srq, &mut self.queue)
-        {
+        match self.queue.head() {
+            None => self.take_head(host),
+            head => head,
+        }
+    }
+
+    /// The head of an empty queue: one of the shared queue's, if it has any.
+    fn take_head(&mut self, host: &mut impl Host) -> Option<Receive> {
+        if host.take_shared(self.srq?, &mut self.queue) {
             self.tally.posted();
         }
         self.queue.head()
@@ -451,6 +457,13 @@ impl Receives {
             status = Status::WrFlushErr;
         }
     }
+}
+
+/// Bytes that a packet in the middle of a SEND reads here (XP).
+#[cfg(test)]
+pub(crate) fn touched() -> usize {
+    use crate::xp::footprint::of_fields;
+    of_fields!(Receives: pd) + of_fields!(RecvQueue: slots, sges, best_effort, head, tail)
 }
 
 #[cfg(test)]

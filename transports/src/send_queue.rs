@@ -1,6 +1,13 @@
 //! The send queue of a queue pair: work requests in a ring, each with the numbers its packets will have.
 
 mod slot;
+
+/// Bytes that a packet in the middle of a message reads here (XP).
+#[cfg(test)]
+pub(crate) fn touched() -> usize {
+    crate::xp::footprint::of_fields!(SendQueue: slots, sges, best_effort, head, published)
+}
+
 #[cfg(test)]
 mod tests;
 

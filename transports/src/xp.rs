@@ -5,6 +5,8 @@
 
 mod bitmap;
 mod feedback;
+#[cfg(test)]
+pub(crate) mod footprint;
 mod fragment;
 mod life;
 mod packet;
@@ -143,7 +145,7 @@ struct Rest {
     unkept: bool,
     standard: Option<Standard>,
     jobs: Jobs,
-    flight: Option<Flight>,
+    flight: Option<Box<Flight>>,
 }
 
 impl Rest {
@@ -159,6 +161,12 @@ impl Rest {
             flight: None,
         }
     }
+}
+
+/// Bytes that a queue pair keeps behind a pointer.
+#[cfg(test)]
+pub(crate) const fn kept_apart() -> usize {
+    size_of::<Rest>()
 }
 
 impl Xp {
@@ -260,7 +268,6 @@ impl Xp {
 
     /// Whether congestion control lets nothing leave now; sets the time when it will.
     fn must_wait(&mut self, now: Instant) -> bool {
-        self.paced = NEVER;
         if !self.congestion.is_controlled() {
             return false;
         }
@@ -271,11 +278,19 @@ impl Xp {
         until.is_some()
     }
 
+    /// Whether the packet that leaves now asks for feedback.
+    #[inline]
+    fn asks(&self) -> bool {
+        let mtu = || self.link.as_ref().map_or(0, |link| link.mtu.bytes());
+        self.congestion.is_controlled()
+            && self.rest.flight.as_ref().is_some_and(|flight| flight.asks(mtu(), &self.congestion))
+    }
+
     fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let ask = self.asks();
         let Some(link) = &self.link else { return false };
-        let Rest { settings, flight, .. } = &*self.rest;
+        let settings = &self.rest.settings;
         let way = Way::new(link, self.sender.psn, settings.spray);
-        let ask = flight.as_ref().is_some_and(|flight| flight.asks(link.mtu.bytes(), &self.congestion));
         let draining = self.state == QpState::SendQueueDrain;
         match self.sender.transmit(now, tx, (&way, settings, draining, ask), host) {
             Ok(sent) => {
@@ -293,10 +308,10 @@ impl Xp {
     }
 
     fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        let ask = self.asks();
         let Some(link) = &self.link else { return false };
-        let Rest { settings, flight, jobs, .. } = &mut *self.rest;
+        let Rest { settings, jobs, .. } = &mut *self.rest;
         let way = Way::new(link, self.sender.psn, settings.spray);
-        let ask = flight.as_ref().is_some_and(|flight| flight.asks(link.mtu.bytes(), &self.congestion));
         let sent = jobs.transmit(now, tx, (&way, settings, ask), &mut self.sender, host);
         if sent {
             self.on_sent(now, tx, ask);
@@ -308,6 +323,9 @@ impl Xp {
     /// A packet with this or that left: those behind it wait for their turn.
     #[inline]
     fn on_sent(&mut self, now: Instant, tx: &TxFrame<'_>, asked: bool) {
+        if !self.congestion.is_controlled() {
+            return;
+        }
         self.congestion.on_sent(now, tx);
         if let Some(flight) = &mut self.rest.flight {
             let headers = self.link.map_or(0, |link| link.template.headers_len());

@@ -83,7 +83,7 @@ impl Xp {
 
     /// Feedback is wanted from now on, or not.
     fn follow_controller(&mut self) {
-        self.rest.flight = self.congestion.wants_feedback().then(Flight::new);
+        self.rest.flight = self.congestion.wants_feedback().then(|| Box::new(Flight::new()));
     }
 }
 
@@ -338,6 +338,7 @@ impl QueuePair for Xp {
             return either!(standard, qp => qp.set_congestion_control(cc));
         }
         self.congestion.set_controller(cc);
+        self.paced = NEVER;
         self.follow_controller();
         Ok(())
     }
@@ -368,7 +369,7 @@ impl QueuePair for Xp {
         let receives = self.receives.as_ref().or(self.rest.standard.as_ref().map(Standard::receives));
         let base = self.sender.queue.vitals();
         let base = receives.map_or(base, |receives| receives.vitals(base));
-        let requested = u64::from(self.sender.sent);
+        let requested = u64::from(self.sender.sent());
         Vitals { requested, answered: self.receiver.taken(), congestion_window, rate, ..base }
     }
 }

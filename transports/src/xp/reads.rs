@@ -295,3 +295,11 @@ impl Jobs {
         self.len -= 1;
     }
 }
+
+#[cfg(test)]
+impl Jobs {
+    /// Bytes that a packet of a request reads here.
+    pub(super) fn touched() -> usize {
+        super::footprint::of_fields!(Jobs: len)
+    }
+}

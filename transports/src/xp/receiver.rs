@@ -422,3 +422,18 @@ pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Ho
         PartialReason::Last => {}
     }
 }
+
+/// Bytes that a packet in the middle of a message reads or writes here.
+#[cfg(test)]
+pub(super) fn touched() -> usize {
+    let message =
+        super::footprint::of_fields!(Receiver: active, is_send, uses_receive, last_seen, seq, len, placed, imm);
+    message + super::footprint::of_fields!(Receiver: until, far_run, taken, bytes, marks)
+}
+
+/// Bytes that a packet looks at here which leaves: whether somebody asked for feedback.
+#[cfg(test)]
+pub(super) fn touched_by_sending() -> usize {
+    // Of the PSN and the time only whether they are there.
+    size_of::<u64>()
+}

@@ -48,8 +48,6 @@ pub(super) struct Sender {
     index: u32,
     copies: u8,
     pub(super) reads: Reads,
-    /// Packets that left; counts round.
-    pub(super) sent: u32,
 }
 
 impl Sender {
@@ -66,7 +64,6 @@ impl Sender {
             index: 0,
             copies: 0,
             reads: Reads::default(),
-            sent: 0,
         }
     }
 
@@ -96,11 +93,15 @@ impl Sender {
         self.queue.get(self.cursor).is_some() && (!draining || self.index > 0 || self.copies > 0)
     }
 
+    /// Packets that left since the queue pair is ready to send; counts round.
+    pub(super) fn sent(&self) -> u32 {
+        self.psn.forward_from(Psn::new(self.first_seq))
+    }
+
     /// The PSN of the packet that leaves now.
     pub(super) fn take_psn(&mut self) -> Psn {
         let psn = self.psn;
         self.psn = psn.next();
-        self.sent = self.sent.wrapping_add(1);
         psn
     }
 
@@ -330,4 +331,10 @@ impl Sender {
 pub(super) fn response_fields(psn: Psn, payload_len: u32, ask: bool) -> PacketFields {
     let opcode: Opcode = op::READ_RESPONSE;
     PacketFields { opcode, psn, ack_req: ask, solicited: false, becn: false, payload_len: payload_len as usize }
+}
+
+/// Bytes that a packet in the middle of a message reads or writes here.
+#[cfg(test)]
+pub(super) fn touched() -> usize {
+    super::footprint::of_fields!(Sender: psn, first_seq, cursor, index, copies) + crate::send_queue::touched()
 }

@@ -21,6 +21,10 @@ pub struct XpSettings {
     pub uc: bool,
 }
 
+/// How long a receiver waits for stragglers, in microseconds, where packets take several ways and nobody said how long: as much as one queue on
+/// the way may be longer than another (docs/xp.md has what was measured).
+const SPRAYED_LINGER: u32 = 50;
+
 /// No end, and no limit.
 const FOREVER: u32 = u32::MAX;
 
@@ -45,6 +49,11 @@ impl XpSettings {
     #[inline]
     pub fn timeout(&self) -> Duration {
         Duration::from_micros(self.timeout.into())
+    }
+
+    /// The same with another `active`, in whole microseconds.
+    pub fn with_active(self, active: Duration) -> XpSettings {
+        XpSettings { active: u32::try_from(active.as_micros()).unwrap_or(FOREVER), ..self }
     }
 
     /// The same for a queue pair that is UC to its program, or RC.
@@ -88,6 +97,7 @@ impl FromStr for XpSettings {
 
     fn from_str(text: &str) -> Result<XpSettings, XpSettingsError> {
         let mut settings = XpSettings::DEFAULT;
+        let mut lingers = false;
         for part in text.split(',').map(str::trim) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let time = || time(value).ok_or_else(|| XpSettingsError::Time(name.into()));
@@ -96,8 +106,10 @@ impl FromStr for XpSettings {
                 _ => Err(XpSettingsError::Number(name.into(), most)),
             };
             match name {
-                "linger" if value == "inf" => settings.linger = FOREVER,
-                "linger" => settings.linger = time()?,
+                "linger" => {
+                    settings.linger = if value == "inf" { FOREVER } else { time()? };
+                    lingers = true;
+                }
                 "active" => settings.active = time()?,
                 "timeout" => settings.timeout = time()?,
                 "tail" => settings.tail = number(MAX_TAIL)?,
@@ -106,14 +118,25 @@ impl FromStr for XpSettings {
                 _ => return Err(XpSettingsError::Unknown(part.into())),
             }
         }
+        if !lingers {
+            settings.linger = usual_linger(settings.spray);
+        }
         Ok(settings)
     }
 }
 
+/// What `linger` is where nobody said it.
+const fn usual_linger(spray: u8) -> u32 {
+    if spray > 1 { SPRAYED_LINGER } else { XpSettings::DEFAULT.linger }
+}
+
 const UNITS: [(&str, u32); 3] = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
 
-/// A time as text in microseconds, up to an hour.
+/// A time as text in microseconds, up to an hour; 0 needs no unit.
 fn time(text: &str) -> Option<u32> {
+    if text == "0" {
+        return Some(0);
+    }
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(digits);
     let &(_, length) = UNITS.iter().find(|(name, _)| *name == unit)?;
@@ -134,7 +157,7 @@ impl fmt::Display for XpSettings {
         let linger = || if self.linger == FOREVER { "inf".into() } else { shown(self.linger) };
         let parts = [
             self.uc.then(|| "uc".to_owned()),
-            (self.linger != d.linger).then(|| format!("linger={}", linger())),
+            (self.linger != usual_linger(self.spray)).then(|| format!("linger={}", linger())),
             (self.active != d.active).then(|| format!("active={}", shown(self.active))),
             (self.timeout != d.timeout).then(|| format!("timeout={}", shown(self.timeout))),
             (self.tail != d.tail).then(|| format!("tail={}", self.tail)),
@@ -154,6 +177,11 @@ mod tests {
             assert_eq!(text.parse::<XpSettings>().unwrap().to_string(), text);
         }
         assert_eq!("linger=0s".parse(), Ok(XpSettings::DEFAULT));
+        assert_eq!("linger=0".parse(), Ok(XpSettings::DEFAULT));
+        let sprayed: XpSettings = "spray=4".parse().unwrap();
+        assert_eq!((sprayed.linger(), sprayed.to_string()), (Some(Duration::from_micros(50)), "spray=4".into()));
+        let at_once: XpSettings = "linger=0,spray=4".parse().unwrap();
+        assert_eq!((at_once.linger(), at_once.to_string()), (Some(Duration::ZERO), "linger=0s,spray=4".into()));
         assert_eq!("active=1.5ms".parse::<XpSettings>().unwrap().active(), Some(Duration::from_micros(1500)));
     }
 
