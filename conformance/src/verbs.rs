@@ -1,6 +1,7 @@
 //! `cargo xtask verbs`: unmodified verbs programs on softnic, with each other and with Linux Soft-RoCE, and C tests of our own.
 
 mod authenticated;
+mod best_effort;
 mod c_tests;
 mod described;
 mod ends;

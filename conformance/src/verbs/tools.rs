@@ -1,6 +1,6 @@
 //! The programs that are run at both ends, and what their output must be.
 
-use super::{fio, libfabric, qperf, ucx};
+use super::{best_effort, fio, libfabric, qperf, ucx};
 
 /// Where servers wait that do not listen by the connection manager.
 pub(super) const PORT: u16 = 18515;
@@ -239,6 +239,7 @@ pub(super) fn pair() -> Vec<Case> {
     }
     all.extend(selective());
     all.extend(repaired());
+    all.extend(best_effort::cases());
     all
 }
 

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use softnic_runtime::api::{self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, OpenError, OpenOptions};
+use softnic_runtime::api::{
+    self, DeviceSpec, Event, EventSink, FallbackReason, FirstData, OpenError, OpenOptions, QpKind, Transport,
+};
 use softnic_runtime::forked;
 
 use crate::abi::c_int;
@@ -42,6 +44,8 @@ impl Nic {
 pub(crate) struct Owners {
     contexts: Mutex<Vec<Arc<EventQueue>>>,
     objects: Mutex<HashMap<Subject, (Arc<EventQueue>, usize)>>,
+    /// What each queue pair asks its peer for.
+    transports: Mutex<HashMap<Subject, Transport>>,
     /// The connection manager, if there is one, wants to know of first data.
     first_data: OnceLock<FirstData>,
     /// The interface that the NIC is on, if it is on one.
@@ -66,8 +70,14 @@ impl Owners {
         lock(&self.objects).insert(subject, (Arc::clone(queue), element));
     }
 
+    /// This queue pair asks its peer for this transport.
+    pub(crate) fn note_transport(&self, subject: Subject, transport: Transport) {
+        lock(&self.transports).insert(subject, transport);
+    }
+
     /// No event about `subject` is told any more.
     pub(crate) fn remove(&self, subject: Subject) {
+        lock(&self.transports).remove(&subject);
         if let Some((queue, element)) = lock(&self.objects).remove(&subject) {
             queue.forget(element);
         }
@@ -83,8 +93,9 @@ impl Owners {
         if let (Event::CommEst(qpn), Some(manager)) = (event, self.first_data.get()) {
             manager.came(qpn);
         }
-        if let Event::FellBack(_, peer, why) = event {
-            self.say_once_that(peer, why);
+        if let Event::FellBack(qpn, peer, why) = event {
+            let transport = lock(&self.transports).get(&Subject::Qp(qpn.value())).copied();
+            self.say_once_that(peer, transport.unwrap_or_else(usual_transport), why);
         }
         if let Event::Unauthenticated(_, peer, why) = event {
             say_once_that_refused(peer, why);
@@ -112,25 +123,25 @@ impl Owners {
     }
 
     /// Tells whoever reads stderr that a peer is spoken to by the standard, at most once.
-    fn say_once_that(&self, peer: IpAddr, why: FallbackReason) {
+    fn say_once_that(&self, peer: IpAddr, transport: Transport, why: FallbackReason) {
         static SAID: PerProcess<Mutex<BTreeSet<IpAddr>>> = PerProcess::new();
         if !lock(SAID.get()).insert(peer) {
             return;
         }
-        let transport = usual_transport();
+        let standard = if transport.kind() == QpKind::Uc { "uc" } else { "rc" };
         match (why, &self.interface) {
             (FallbackReason::Refused | FallbackReason::NothingInCommon, _) => {
-                warn(format_args!("{peer} does not speak {transport}: rc is used"));
+                warn(format_args!("{peer} does not speak {transport}: {standard} is used"));
             }
             (FallbackReason::Silent | FallbackReason::KnownSilent | FallbackReason::Unauthenticated, _) => {
-                warn(format_args!("{peer} says nothing about {transport}: rc is used"));
+                warn(format_args!("{peer} says nothing about {transport}: {standard} is used"));
             }
             (FallbackReason::LinkMtu(mtu), Some(interface)) => warn(format_args!(
-                "{transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; rc is used"
+                "{transport} needs an MTU of {mtu} at both ends: `ip link set dev {interface} mtu {mtu}` here, or a smaller path MTU; {standard} is used"
             )),
             (FallbackReason::LinkMtu(mtu), None) => {
                 warn(format_args!(
-                    "{transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; rc is used"
+                    "{transport} needs a link that carries {mtu} bytes: choose a smaller path MTU; {standard} is used"
                 ));
             }
         }

@@ -241,6 +241,7 @@ pub(crate) fn make(request: Request<'_>, table: BuilderTable) -> Result<Box<Qp>,
     handle::add(&*qp);
     let context = pd.context();
     context.nic().owners.add(qp.subject(), &context.ours.events, (&raw const *qp).expose_provenance());
+    context.nic().owners.note_transport(qp.subject(), transport.for_kind(kind));
     context.add(Kind::QueuePair, &*qp);
     Ok(qp)
 }
