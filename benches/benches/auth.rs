@@ -6,6 +6,7 @@
 
 use softnic_benches::pair::{Memory, Pair, Setup};
 use softnic_benches::rounds::{round, undisturbed};
+use softnic_nic::transports::Transport;
 use softnic_wire::PathMtu;
 
 const TURNS: usize = 1001;
@@ -14,7 +15,10 @@ fn main() {
     println!("| bytes | path MTU | | requester, ns a packet | responder, ns a packet | both, against rc |");
     println!("|---|---|---|---|---|---|");
     for (size, mtu) in [(64, PathMtu::B1024), (64 << 10, PathMtu::B1024), (64 << 10, PathMtu::B4096)] {
-        let setup = |auth| Setup { active: 1, idle: 0, size, memory: Memory::Hot, mtu, lowar: None, auth };
+        let setup = |auth| {
+            let (memory, transport) = (Memory::Hot, Transport::Rc);
+            Setup { active: 1, idle: 0, size, memory, mtu, transport, stride: 1, auth }
+        };
         let mut pairs = [false, true].map(|auth| Pair::of(setup(auth)));
         let mut times: [[Vec<f64>; 3]; 2] = Default::default();
         for turn in 0..TURNS {

@@ -6,6 +6,7 @@
 
 use softnic_benches::pair::{Memory, Pair, Setup};
 use softnic_benches::rounds::{round, undisturbed};
+use softnic_nic::transports::Transport;
 use softnic_nic::transports::lowar::Code;
 use softnic_wire::PathMtu;
 
@@ -19,7 +20,10 @@ fn main() {
     println!("|---|---|---|---|---|---|---|");
     let codes = [None, Code::new(32, 1), Code::new(8, 1), Code::new(64, 8), Code::new(128, 16)];
     for (memory, code) in [Memory::Hot, Memory::Cold].into_iter().flat_map(|m| codes.map(|c| (m, c))) {
-        let setup = |lowar| Setup { active: 1, idle: 0, size: SIZE, memory, mtu: PathMtu::B1024, lowar, auth: false };
+        let setup = |code: Option<Code>| {
+            let transport = code.map_or(Transport::Rc, Transport::Lowar);
+            Setup { active: 1, idle: 0, size: SIZE, memory, mtu: PathMtu::B1024, transport, stride: 1, auth: false }
+        };
         let (mut plain, mut coded) = (Pair::of(setup(None)), Pair::of(setup(code)));
         let mut times: [Vec<f64>; 6] = Default::default();
         for turn in 0..TURNS {

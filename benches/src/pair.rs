@@ -1,14 +1,13 @@
-//! Two NICs with connected RC queue pairs and no wire: frames go from one to the other by hand.
+//! Two NICs with connected queue pairs and no wire: frames go from one to the other by hand.
 
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_nic::transports::lowar::Code;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{CqId, Data, Secret, SendFlags, SendOp, SendWr, Sge, Transport};
+use softnic_nic::transports::{BestEffort, CqId, Data, Secret, SendFlags, SendOp, SendWr, Sge, Transport};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Psn, Qpn, TxFrame};
 
@@ -52,8 +51,10 @@ pub struct Setup {
     pub memory: Memory,
     /// Path MTU.
     pub mtu: PathMtu,
-    /// LoWAR below the connections.
-    pub lowar: Option<Code>,
+    /// Of the connections.
+    pub transport: Transport,
+    /// Stride of the messages, where the transport has strides; 1 is plain.
+    pub stride: u16,
     /// Whether every packet is authenticated.
     pub auth: bool,
 }
@@ -95,8 +96,8 @@ fn side(host: u8, setup: &Setup) -> Side {
     }
     let key = nic.reg_mr(pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE).unwrap_or(0);
     let caps = Caps { max_send_wr: DEPTH as u32, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
-    let transport = setup.lowar.map_or(Transport::Rc, Transport::Lowar);
-    let init = QpInit { transport, ..QpInit::new(QpKind::Rc, pd, cq, cq, caps) };
+    let kind = if setup.transport == Transport::Uc { QpKind::Uc } else { QpKind::Rc };
+    let init = QpInit { transport: setup.transport, ..QpInit::new(kind, pd, cq, cq, caps) };
     let qpns: Vec<Qpn> = (0..qps).filter_map(|_| nic.create_qp(&init).ok()).collect();
     if setup.auth {
         let secret = Secret::new(&[7; 32]).expect("long enough");
@@ -130,7 +131,8 @@ impl Pair {
 
     /// The same with `idle` connections beside them that send nothing.
     pub fn with_idle(active: usize, idle: usize, size: usize, memory: Memory) -> Pair {
-        Pair::of(Setup { active, idle, size, memory, mtu: PathMtu::B4096, lowar: None, auth: false })
+        let (mtu, transport) = (PathMtu::B4096, Transport::Rc);
+        Pair::of(Setup { active, idle, size, memory, mtu, transport, stride: 1, auth: false })
     }
 
     /// Any pair. Where the two sides have something to agree on, they do.
@@ -150,7 +152,8 @@ impl Pair {
             }
         }
         let agreed = |side: &Side| side.qpns.iter().all(|&q| side.nic.choice(q) == Some(Choice::Agreed));
-        assert!(setup.lowar.is_none() && !setup.auth || agreed(&pair.a) && agreed(&pair.b), "the two agree");
+        let standard = matches!(setup.transport, Transport::Rc | Transport::Uc) && !setup.auth;
+        assert!(standard || agreed(&pair.a) && agreed(&pair.b), "the two agree");
         pair
     }
 
@@ -176,6 +179,8 @@ impl Pair {
     /// The requester posts as much as its queues hold: a WRITE each.
     #[inline(never)]
     pub fn post(&mut self) {
+        let strided = BestEffort { stride: self.setup.stride, ..BestEffort::default() };
+        let best_effort = (self.setup.stride > 1).then_some(&strided);
         for i in 0..self.setup.active {
             let qpn = self.a.qpns[i];
             for _ in 0..DEPTH {
@@ -186,7 +191,7 @@ impl Pair {
                     op: SendOp::Write { remote_addr: self.b.buffer.addr() + offset, rkey: self.b.key },
                     data: Data::Gather(&sge),
                     flags: SendFlags { signaled: true, ..SendFlags::default() },
-                    best_effort: None,
+                    best_effort,
                     to: None,
                 };
                 self.a.nic.write_send(qpn, &wr).expect("room in the queue");

@@ -4,6 +4,8 @@
 
 #[path = "../examples/by_address/main.rs"]
 mod by_address;
+#[path = "../examples/deadlines.rs"]
+mod deadlines;
 #[path = "../examples/file_copy.rs"]
 mod file_copy;
 #[path = "../examples/key_value.rs"]
@@ -29,6 +31,12 @@ use veth::{LIMIT, Veth};
 fn ping_pong_counts_its_round_trips() {
     let said = ping_pong::run(&[]).unwrap();
     assert!(said.starts_with("10000 round trips"), "{said}");
+}
+
+#[test]
+fn deadlines_end_receives_and_none_before_its_time() {
+    let said = deadlines::run(&["--count".into(), "200".into()]).unwrap();
+    assert!(said.lines().all(|line| line.starts_with("200 deadlines, the program ")), "{said}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
-use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendOp, SendWr, Status};
+use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendOp, SendWr, Status, Transport};
 use softnic_runtime::api::{CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, QpOptions, QueuePair};
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -42,14 +42,25 @@ pub(crate) fn run(
     server: impl FnOnce(End) -> Result<()> + Send,
     client: impl FnOnce(End) -> Result<String>,
 ) -> Result<String> {
+    run_over(Transport::Rc, args, memory, server, client)
+}
+
+/// The same over another transport.
+pub(crate) fn run_over(
+    transport: Transport,
+    args: &[String],
+    memory: usize,
+    server: impl FnOnce(End) -> Result<()> + Send,
+    client: impl FnOnce(End) -> Result<String>,
+) -> Result<String> {
     let value = |name: &str| args.iter().position(|a| a == name).and_then(|at| args.get(at + 1));
     let options = OpenOptions::default();
     let Some(device) = value("--dev") else {
         let [a, b] = Context::open_pair([&options, &options])?;
         let (control_a, control_b) = UnixStream::pair()?;
         return std::thread::scope(|scope| {
-            let server = scope.spawn(move || server(End::new(&a, memory, Box::new(control_a))?));
-            let result = client(End::new(&b, memory, Box::new(control_b))?)?;
+            let server = scope.spawn(move || server(End::new(&a, transport, memory, Box::new(control_a))?));
+            let result = client(End::new(&b, transport, memory, Box::new(control_b))?)?;
             server.join().map_err(|_| "the server panicked")??;
             Ok(result)
         });
@@ -59,11 +70,11 @@ pub(crate) fn run(
     match value("--connect") {
         Some(address) => {
             let control = TcpStream::connect((address.parse::<IpAddr>()?, PORT))?;
-            client(End::new(&context, memory, Box::new(control))?)
+            client(End::new(&context, transport, memory, Box::new(control))?)
         }
         None if args.iter().any(|a| a == "--server") => {
             let (control, from) = TcpListener::bind(("::", PORT))?.accept()?;
-            server(End::new(&context, memory, Box::new(control))?)?;
+            server(End::new(&context, transport, memory, Box::new(control))?)?;
             Ok(format!("served {from}"))
         }
         None => Err("with --dev, say --server or --connect ADDR".into()),
@@ -71,11 +82,11 @@ pub(crate) fn run(
 }
 
 impl End {
-    fn new(context: &Context, memory: usize, mut control: Box<dyn Control>) -> Result<End> {
+    fn new(context: &Context, transport: Transport, memory: usize, mut control: Box<dyn Control>) -> Result<End> {
         let pd = context.alloc_pd();
         let cq = context.create_cq(1024)?;
         let mr = pd.alloc_mr(memory, Access::LOCAL_WRITE | Access::REMOTE)?;
-        let qp = pd.create_qp(&QpOptions::new(QpKind::Rc, &cq))?;
+        let qp = pd.create_qp(&QpOptions { transport, ..QpOptions::new(QpKind::Rc, &cq) })?;
         // Receives can be posted from now on: before the peer knows of us.
         qp.init(Access::LOCAL_WRITE | Access::REMOTE)?;
         let address = *context.addresses().first().ok_or("the interface has no address")?;
