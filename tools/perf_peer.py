@@ -7,7 +7,7 @@
 Needs Python 3.7 and pyverbs (package python3-pyverbs, from rdma-core). As the server it lets the client work on its memory, so
 it has what needs no program at this end: write_bw, read_bw, atomic_bw, read_lat and atomic_lat, over rc, also with --verify. As the client
 it has write_bw and read_bw. Of messages below some 16K the client's rate is Python's, not the NIC's; the server has no such limit.
-docs/connectx.md says how to use it with a ConnectX. The protocol is that of softnic/src/perf/control.rs: lines of JSON over TCP.
+docs/connectx.md says how to use it with a ConnectX. The protocol is that of perf/src/control.rs: lines of JSON over TCP.
 """
 import argparse
 import ipaddress
@@ -38,7 +38,7 @@ ALL = (1 << 64) - 1
 
 
 def pattern(size, qp, number):
-    """The bytes of a message under --verify, as softnic/src/perf/pattern.rs has them."""
+    """The bytes of a message under --verify, as perf/src/pattern.rs has them."""
     word, words = ((number ^ qp << 40) + 1) * 0x9E3779B97F4A7C15 & ALL, []
     for _ in range((size + 7) // 8):
         word = (word * 6364136223846793005 + 1442695040888963407) & ALL

@@ -1,0 +1,213 @@
+//! `softnic sim --topology FILE`: flows between hosts of a network of switches, in virtual time.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use softnic_perf::stop;
+use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, TopologyReport};
+use softnic_sim::{CompletionTimes, SimError};
+
+use crate::Common;
+use crate::sim::progress_bar;
+
+/// Bytes that a topology may have: who names a capture or a device by mistake is told so at once.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Runs it; `capture` is the path of a capture, and the name of the link if it is to have one alone.
+pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Common) -> Result<ExitCode, String> {
+    let topology: Topology = read(file)?.parse().map_err(|e| format!("{file}: {e}"))?;
+    let link = match capture.and_then(|(_, link)| link) {
+        None => None,
+        Some(name) => Some(topology.find_link(name).ok_or_else(|| {
+            format!(
+                "{file}: there is no link '{name}': a link is named by its two ends, as in {}",
+                topology.link_name(0)
+            )
+        })?),
+    };
+    let path = capture.map(|(path, _)| path);
+    let mut out = match capture {
+        None => None,
+        Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| not_written(path, &e))?),
+    };
+    let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
+    stop::install();
+    let mut tell = |done| bar.set_position(done);
+    let capture = out.as_mut().map(|out| Capture { out, link });
+    let report = topology::run(
+        &topology,
+        common.seed,
+        Hooks { progress: Some(&mut tell), stop: Some(&stop::requested), capture, ..Hooks::default() },
+    );
+    bar.finish_and_clear();
+    let report = report.map_err(|e| match (e, path) {
+        (SimError::Capture(e), Some(path)) => not_written(path, &e),
+        (e, _) => format!("{file}: {e}"),
+    })?;
+    if let (Some(mut out), Some(path)) = (out, path) {
+        out.flush().map_err(|e| not_written(path, &e))?;
+    }
+    let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
+    match printed {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
+        _ => {}
+    }
+    if report.interrupted {
+        return Ok(ExitCode::from(stop::EXIT_CODE));
+    }
+    let failed: u64 = report.flows.iter().map(|f| f.failed).sum();
+    match report.flows.iter().find_map(|f| f.first_failure) {
+        Some(status) => Err(format!("{failed} work requests failed, the first of a flow with: {status}")),
+        None if report.stalled => {
+            Err("nothing more happens, and not all is done: something was lost, and nobody waits for it".into())
+        }
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn not_written(path: &str, e: &io::Error) -> String {
+    format!("cannot write the capture {path}: {e}")
+}
+
+fn read(file: &str) -> Result<String, String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|f| f.take(MAX_FILE + 1).read_to_string(&mut text));
+    match read {
+        Err(e) => Err(format!("{file}: {e}")),
+        Ok(n) if n as u64 > MAX_FILE => Err(format!("{file}: more than 1 MiB is no topology")),
+        Ok(_) => Ok(text),
+    }
+}
+
+fn fct(t: &CompletionTimes) -> Value {
+    json!({
+        "mean": t.mean_ms(), "p50": t.quantile_ms(0.5), "p99": t.quantile_ms(0.99),
+        "p999": t.quantile_ms(0.999), "max": t.max_ms(),
+    })
+}
+
+fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
+        let mut value = json!({
+            "flow": i + 1,
+            "from": t.hosts[flow.from],
+            "to": t.hosts[flow.to],
+            "transport": flow.transport.to_string(),
+            "cc": flow.cc.name(),
+            "goodput_gbps": f.goodput_gbps,
+            "fct_ms": fct(&f.completion_times),
+            "completed": f.completed,
+            "failed": f.failed,
+            "start_ms": flow.start.as_secs_f64() * 1e3,
+            "duration_ms": f.duration_ms,
+        });
+        if !flow.transport.is_reliable() {
+            value["sent"] = json!(f.sent);
+        }
+        writeln!(out, "{value}")?;
+    }
+    let ports = r.ports.iter().map(|p| {
+        json!({
+            "switch": p.switch,
+            "port": p.port,
+            "to": p.to,
+            "tx_packets": p.stats.sent,
+            "dropped": p.stats.dropped,
+            "marked": p.stats.marked,
+            "lost": p.lost,
+            "max_queue_bytes": p.stats.max_queue,
+            "link_utilization": p.utilization,
+        })
+    });
+    let mut value = json!({ "summary": {
+        "flows": r.flows.len(),
+        "goodput_gbps": r.goodput_gbps,
+        "fct_ms": fct(&r.completion_times),
+        "completed": r.flows.iter().map(|f| f.completed).sum::<u64>(),
+        "failed": r.flows.iter().map(|f| f.failed).sum::<u64>(),
+        "tx_packets": r.tx_packets,
+        "retransmitted_packets": r.retransmitted_packets,
+        "dropped": r.ports.iter().map(|p| p.stats.dropped).sum::<u64>(),
+        "marked": r.ports.iter().map(|p| p.stats.marked).sum::<u64>(),
+        "np_cnp_sent": r.cnps_sent,
+        "rp_cnp_handled": r.cnps_handled,
+        "lost": r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>(),
+        "discarded": r.discarded,
+        "ports": ports.collect::<Vec<_>>(),
+        "virtual_ms": r.virtual_ms,
+        "digest": format!("{:016x}", r.digest),
+    }});
+    if r.interrupted {
+        value["summary"]["interrupted"] = json!(true);
+    }
+    writeln!(out, "{value}")
+}
+
+fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if r.interrupted {
+        writeln!(out, "interrupted: what was done until then")?;
+    }
+    let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(6);
+    writeln!(
+        out,
+        "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8}  {:>9} {:>9} {:>9}",
+        "flow", "from", "to", "completed", "failed", "Gbit/s", "p50 ms", "p99 ms", "max ms"
+    )?;
+    for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
+        let times = &f.completion_times;
+        writeln!(
+            out,
+            "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8.3}  {:>9.3} {:>9.3} {:>9.3}",
+            i + 1,
+            t.hosts[flow.from],
+            t.hosts[flow.to],
+            f.completed,
+            f.failed,
+            f.goodput_gbps,
+            times.quantile_ms(0.5),
+            times.quantile_ms(0.99),
+            times.max_ms()
+        )?;
+    }
+    writeln!(
+        out,
+        "\n{:width$}  {:>4}  {:width$}  {:>10} {:>9} {:>9} {:>9}  {:>9}",
+        "switch", "port", "to", "frames", "dropped", "marked", "max queue", "link used"
+    )?;
+    for p in &r.ports {
+        writeln!(
+            out,
+            "{:width$}  {:>4}  {:width$}  {:>10} {:>9} {:>9} {:>9}  {:>7.1} %",
+            p.switch,
+            p.port,
+            p.to,
+            p.stats.sent,
+            p.stats.dropped,
+            p.stats.marked,
+            p.stats.max_queue,
+            p.utilization * 100.0
+        )?;
+    }
+    writeln!(out, "\ngoodput           {:>12.3} Gbit/s, all flows together", r.goodput_gbps)?;
+    let unreliable = || t.flows.iter().zip(&r.flows).filter(|(flow, _)| !flow.transport.is_reliable());
+    let sum = |of: fn(&FlowReport) -> u64| unreliable().map(|(_, f)| of(f)).sum::<u64>();
+    if unreliable().next().is_some() {
+        writeln!(out, "uc and ud         {:>12} messages sent, {} delivered", sum(|f| f.sent), sum(|f| f.completed))?;
+    }
+    writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
+    let lost = r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>();
+    if lost + r.discarded > 0 {
+        writeln!(out, "beside queues     {lost:>12} frames lost on links, {} discarded by switches", r.discarded)?;
+    }
+    if r.marks_received > 0 {
+        let (marks, sent, handled) = (r.marks_received, r.cnps_sent, r.cnps_handled);
+        writeln!(out, "congestion        {marks:>12} marks came, {sent} CNPs sent, {handled} heeded")?;
+    }
+    writeln!(out, "virtual time      {:>12.3} ms", r.virtual_ms)?;
+    writeln!(out, "digest            {:016x}", r.digest)
+}

@@ -1,0 +1,295 @@
+//! `softnic experiment`: a paper's evaluation again, in virtual time.
+
+mod bulk;
+mod burst;
+mod device;
+mod fairness;
+mod fct;
+mod goodput;
+pub mod grid;
+mod outcome;
+mod output;
+mod overhead;
+mod paper;
+mod plot;
+mod pool;
+mod race;
+mod small;
+mod stats;
+mod theory;
+mod wire;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+use softnic_fault_injector::units;
+use softnic_perf::stop;
+use softnic_runtime::api::DeviceSpec;
+use softnic_sim::{Options, Report};
+use softnic_transports::Transport;
+use softnic_transports::lowar::Code;
+
+use device::{EndArgs, Ends};
+use outcome::Outcome;
+use output::Destination;
+
+/// Make a paper's measurements again, in virtual time: tables, CSV, SVG, and the paper's own figures beside ours
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  softnic experiment                                       # which there are
+  softnic experiment lowar-goodput --quick                 # seconds; without --quick minutes
+  softnic experiment lowar-goodput --out results
+  softnic experiment lowar-fct --transports rc,sr,lowar:32,1,lowar:64,8 --seeds 10
+  softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
+  softnic experiment cc-fairness --quick                   # DCQCN: rates of flows over time
+  softnic experiment lowar-goodput --dev mem               # in real time, at 200 Mbit/s
+  softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
+  softnic experiment lowar-goodput --dev afxdp:eth0 --connect 192.0.2.7
+
+The table goes to stdout, NAME.csv (all figures), NAME-paper.csv (the paper's and ours), NAME.svg and NAME.json (for softnic plot) to
+the folder of --out. With --quick they are NAME-quick.csv and so on, and no goals are judged. The same options and seed give the
+same files, byte for byte, however many cores there are. Ctrl-C ends early, with what is done so far, in NAME-interrupted.csv and so on.")]
+pub struct Args {
+    /// Which; without it, a list
+    #[arg(value_parser = experiment_arg, value_name = "NAME")]
+    name: Option<&'static Experiment>,
+    /// Folder for CSV, SVG and JSON, made where it is not there
+    #[arg(long, default_value = "experiment-results", value_name = "DIR")]
+    out: PathBuf,
+    /// PNG as well as SVG
+    #[arg(long)]
+    png: bool,
+    /// Runs of each point, with seeds from --seed on [default: 5; with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// Fewer points and shorter runs: seconds
+    #[arg(long)]
+    quick: bool,
+    #[arg(long, value_name = "TRANSPORT,…", value_parser = transports_arg, help = transports_help())]
+    transports: Option<Transports>,
+    /// Simulations at a time [default: as many as there are cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Measure in real time instead, between two NICs, with the round trip and the loss emulated: mem or shm (both ends in this process),
+    /// afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]. For lowar-goodput
+    #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads", help_heading = "In real time")]
+    dev: Option<DeviceSpec>,
+    #[command(flatten)]
+    ends: EndArgs,
+    /// Rate of the emulated link on a device, at most 800Mbit
+    #[arg(long, requires = "dev", default_value = "200Mbit", value_parser = units::parse_rate, help_heading = "In real time")]
+    rate: u64,
+}
+
+impl Args {
+    /// The device and its other end, where there is one.
+    fn ends(&self, experiment: &Experiment) -> Result<Option<Ends>, String> {
+        let Some(device) = &self.dev else { return Ok(None) };
+        if experiment.name != ON_A_WIRE {
+            return Err(format!("{} is for virtual time: on a device there is {ON_A_WIRE}", experiment.name));
+        }
+        let ends = Ends::new(device, &self.ends)?;
+        if self.rate > wire::MAX_RATE {
+            return Err(
+                "--rate is at most 800Mbit: with a round trip of 40 ms a device's fault injector keeps no more frames"
+                    .into(),
+            );
+        }
+        Ok(Some(ends))
+    }
+}
+
+/// The experiment that can also be made in real time.
+const ON_A_WIRE: &str = "lowar-goodput";
+
+/// One of a paper's measurements.
+#[derive(Debug)]
+pub(crate) struct Experiment {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Setting) -> Result<Outcome, String>,
+}
+
+const EXPERIMENTS: [Experiment; 6] = [
+    Experiment {
+        name: "lowar-goodput",
+        about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
+        run: goodput::run,
+    },
+    Experiment {
+        name: "lowar-fct",
+        about: "completion times of flows of 1 MB by loss: mean and 99th percentile (LoWAR, figure 10)",
+        run: fct::run,
+    },
+    Experiment {
+        name: "lowar-burst",
+        about: "goodput by the length of bursts of loss (LoWAR, figure 11)",
+        run: burst::run,
+    },
+    Experiment {
+        name: "lowar-small",
+        about: "goodput of small messages at 0.1 % loss beside that without (LoWAR, figure 12)",
+        run: small::run,
+    },
+    Experiment {
+        name: "lowar-overhead",
+        about: "latency that repair packets and recovering add on a local network (LoWAR, figure 13)",
+        run: overhead::run,
+    },
+    Experiment {
+        name: "cc-fairness",
+        about: "two and four flows through one bottleneck, with DCQCN and without: rates, queue, fairness (DCQCN)",
+        run: fairness::run,
+    },
+];
+
+fn experiment_arg(s: &str) -> Result<&'static Experiment, String> {
+    let names = || EXPERIMENTS.iter().map(|e| e.name).collect::<Vec<_>>().join(", ");
+    EXPERIMENTS
+        .iter()
+        .find(|e| e.name == s)
+        .ok_or_else(|| format!("there is no experiment '{s}': choose one of {}", names()))
+}
+
+/// An alias because clap takes a `Vec` for an option that is given several times.
+type Transports = Vec<Transport>;
+
+fn transports_arg(s: &str) -> Result<Transports, String> {
+    let transports = Transport::parse_list(s).map_err(|e| e.to_string())?;
+    match transports.iter().find(|t| !t.is_reliable()) {
+        Some(lossy) => Err(format!(
+            "{lossy} is not reliable, and only reliable transports are raced: choose from {}",
+            Transport::choices(Transport::is_reliable)
+        )),
+        None => Ok(transports),
+    }
+}
+
+fn transports_help() -> String {
+    format!(
+        "What to race, with commas between [default: as in the paper]:\n{}\nHere sr without PACKETS has a window of four bandwidth-delay \
+         products, which never limits it",
+        Transport::help(Transport::is_reliable)
+    )
+}
+
+/// LoWAR with these coding blocks.
+const fn lowar(r: u8, c: u8) -> Transport {
+    Transport::Lowar(Code::new(r, c).unwrap())
+}
+
+/// The run over this transport; Selective Repeat has a window that never limits it, unless another one was asked for.
+fn over(transport: Transport, options: Options) -> Options {
+    match transport {
+        Transport::SR => options.over_wide_sr(),
+        _ => Options { transport, ..options },
+    }
+}
+
+/// What an experiment is told.
+struct Setting {
+    name: &'static str,
+    first_seed: u64,
+    seeds: Option<u64>,
+    quick: bool,
+    transports: Option<Vec<Transport>>,
+    threads: usize,
+}
+
+impl Setting {
+    fn seeds(&self) -> Vec<u64> {
+        let count = self.seeds.unwrap_or(if self.quick { 1 } else { 5 });
+        (0..count).map(|i| self.first_seed.wrapping_add(i)).collect()
+    }
+
+    /// What the figures are means of, in words.
+    fn means(&self) -> String {
+        match self.seeds()[..] {
+            [seed] => format!("seed {seed} alone"),
+            [first, .., last] => format!("means of seeds {first} to {last}, ± the standard deviation of a seed"),
+            [] => String::new(),
+        }
+    }
+
+    /// Those asked for, or the ones of the paper.
+    fn transports(&self, default: &[Transport]) -> Vec<Transport> {
+        self.transports.clone().unwrap_or_else(|| default.into())
+    }
+
+    /// Does `work` for each of `jobs`, on all cores; `None` for what Ctrl-C came before.
+    fn each<J, R>(
+        &self,
+        jobs: Vec<J>,
+        work: impl Fn(&J) -> Result<R, String> + Send + Sync + 'static,
+    ) -> Result<Vec<Option<R>>, String>
+    where
+        J: Send + Sync + 'static,
+        R: Send + 'static,
+    {
+        pool::run(self.name, jobs, self.threads, work)
+    }
+}
+
+/// A simulated transfer of which every work request must succeed.
+fn simulate(options: &Options) -> Result<Report, String> {
+    let report = softnic_sim::run(options, None, &mut |_| {}).map_err(|e| e.to_string())?;
+    match report.first_failure {
+        Some(status) => Err(format!("{} work requests failed, the first with: {status}", report.failed)),
+        None if report.stalled => Err("a run stood still: something was lost, and nobody waited for it".into()),
+        None => Ok(report),
+    }
+}
+
+/// Makes the experiment, or says which there are.
+pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
+    if let (true, Some(device)) = (args.ends.server, &args.dev) {
+        return device::serve(device, args.ends.port, seed).map(|()| ExitCode::SUCCESS);
+    }
+    let Some(experiment) = args.name else { return written(list(json)).map(|()| ExitCode::SUCCESS) };
+    let ends = args.ends(experiment)?;
+    let destination = Destination { folder: &args.out, png: args.png, json };
+    destination.prepare()?;
+    stop::install();
+    let cores = || std::thread::available_parallelism().map_or(1, Into::into);
+    let setting = Setting {
+        name: experiment.name,
+        first_seed: seed,
+        seeds: args.seeds,
+        quick: args.quick,
+        transports: args.transports.clone(),
+        threads: args.threads.map_or_else(cores, usize::from),
+    };
+    let began = Instant::now();
+    let (name, outcome) = match &ends {
+        None => (experiment.name.to_string(), (experiment.run)(&setting)?),
+        Some(ends) => (format!("{}-wire", experiment.name), wire::run(&setting, ends, args.rate)?),
+    };
+    let at_a_time = if ends.is_some() { 1 } else { setting.threads };
+    destination.take(&name, &setting, outcome, (began, at_a_time))
+}
+
+fn list(as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let width = EXPERIMENTS.iter().map(|e| e.name.len()).max().unwrap_or(0);
+    for Experiment { name, about, .. } in &EXPERIMENTS {
+        match as_json {
+            true => writeln!(out, "{}", json!({ "name": name, "about": about }))?,
+            false => writeln!(out, "{name:width$}  {about}")?,
+        }
+    }
+    if !as_json {
+        writeln!(out, "\nsoftnic experiment NAME runs one; --quick takes seconds, --help tells the rest")?;
+    }
+    Ok(())
+}
+
+/// Who closed the other end of a pipe has seen enough.
+fn written(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("cannot write the output: {e}")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,31 @@
+//! Measures bandwidth and latency between two NICs, in one process or in two: what `softnic perf` does, and experiments on devices.
+
+/// Says a line on stderr. Where nobody hears it, or the disk behind it is full, the work goes on.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
+mod bandwidth;
+mod client;
+mod control;
+mod interval;
+mod latency;
+pub mod options;
+mod pattern;
+mod plan;
+mod raw;
+mod report;
+mod serve;
+pub mod session;
+mod side;
+pub mod stop;
+pub mod table;
+
+pub use client::Tell;
+pub use interval::{AskedIntervals, Interval, Intervals};
+pub use plan::{Amount, MAX_DEPTH, MAX_QPS, Op, Plan, Verb};
+pub use report::{Measured, Rates, Times, columns, heading, print, written};

@@ -1,0 +1,276 @@
+//! What was measured, in perftest's columns and as JSON.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use softnic_runtime::api::Transport;
+
+use super::interval::Interval;
+use super::plan::{Op, Plan, Verb};
+
+/// The longest time that is told apart from longer ones.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// How fast messages of one size went.
+#[derive(Debug, Clone)]
+pub struct Rates {
+    pub(crate) size: u32,
+    /// Messages that completed.
+    pub count: u64,
+    pub(crate) elapsed: Duration,
+    /// Messages a second in the best stretch.
+    peak: f64,
+    /// What was transferred in each interval, where intervals are measured.
+    pub(crate) intervals: Vec<Interval>,
+}
+
+impl Rates {
+    pub(crate) fn new(size: u32) -> Rates {
+        Rates { size, count: 0, elapsed: Duration::ZERO, peak: 0.0, intervals: Vec::new() }
+    }
+
+    /// So many completed in a stretch of time.
+    pub(crate) fn window(&mut self, count: u64, time: Duration) {
+        self.peak = self.peak.max(count as f64 / time.as_secs_f64());
+    }
+
+    fn messages_per_second(&self) -> f64 {
+        match self.elapsed.as_secs_f64() {
+            0.0 => 0.0,
+            seconds => self.count as f64 / seconds,
+        }
+    }
+
+    fn gbps(&self, per_second: f64) -> f64 {
+        per_second * f64::from(self.size) * 8.0 / 1e9
+    }
+
+    /// Gbit/s over the whole time.
+    pub fn average_gbps(&self) -> f64 {
+        self.gbps(self.messages_per_second())
+    }
+
+    fn peak_gbps(&self) -> f64 {
+        self.gbps(self.peak.max(self.messages_per_second()))
+    }
+
+    /// Millions of messages a second.
+    pub fn mpps(&self) -> f64 {
+        self.messages_per_second() / 1e6
+    }
+}
+
+/// How long messages of one size took.
+#[derive(Debug, Clone)]
+pub struct Times {
+    pub(crate) size: u32,
+    /// From the first message to the last.
+    pub elapsed: Duration,
+    histogram: Histogram<u64>,
+    min: u64,
+    max: u64,
+    /// As [`Rates::intervals`].
+    pub(crate) intervals: Vec<Interval>,
+}
+
+impl Times {
+    pub(crate) fn new(size: u32) -> Times {
+        // Three digits; the bounds are constants that make sense.
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3).unwrap_or_else(|_| unreachable!());
+        Times { size, elapsed: Duration::ZERO, histogram, min: u64::MAX, max: 0, intervals: Vec::new() }
+    }
+
+    pub(crate) fn record(&mut self, time: Duration) {
+        let ns = time.as_nanos() as u64;
+        self.histogram.saturating_record(ns);
+        (self.min, self.max) = (self.min.min(ns), self.max.max(ns));
+    }
+
+    /// Messages that were timed.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    fn quantile(&self, q: f64) -> f64 {
+        // The histogram answers with the upper edge of a bucket, which may lie beyond everything that was seen.
+        self.histogram.value_at_quantile(q).min(self.max) as f64 / 1e3
+    }
+
+    /// In milliseconds.
+    pub fn mean_ms(&self) -> f64 {
+        self.histogram.mean() / 1e6
+    }
+
+    /// In milliseconds.
+    pub fn quantile_ms(&self, q: f64) -> f64 {
+        self.quantile(q) / 1e3
+    }
+
+    /// The median, in microseconds.
+    pub fn typical(&self) -> f64 {
+        self.quantile(0.5)
+    }
+}
+
+/// What was measured of one size.
+#[derive(Debug, Clone)]
+pub enum Measured {
+    /// How fast they went.
+    Bandwidth(Rates),
+    /// How long each took.
+    Latency(Times),
+}
+
+/// The line before the columns.
+pub fn heading(plan: &Plan, description: &str) -> String {
+    let mtu = plan.mtu.map_or(String::new(), |mtu| format!(", mtu {mtu}"));
+    if plan.op.verb() == Verb::Raw {
+        return format!("{}: {description}; frames without protocol", plan.op.name());
+    }
+    let plural = if plan.qps == 1 { "queue pair" } else { "queue pairs" };
+    let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
+    let verify = if plan.verify { ", data compared" } else { "" };
+    let cc = plan.cc.as_ref().map_or(String::new(), |cc| format!(" with {cc}"));
+    let auth = if plan.auth { ", authenticated" } else { "" };
+    let negotiated = match (&plan.negotiated, plan.needs_link_mtu) {
+        (Some(spoken), _) if spoken == plan.transport.name() => String::new(),
+        (Some(spoken), Some(mtu)) => format!(" (needs a link MTU of {mtu}: {spoken})"),
+        (Some(spoken), None) => format!(" (the peer has it not: {spoken})"),
+        (None, _) => String::new(),
+    };
+    format!(
+        "{}: {description}; {}{negotiated}{cc}{auth}{mtu}, depth {depth}, {} {plural}{verify}",
+        plan.op.name(),
+        plan.transport,
+        plan.qps
+    )
+}
+
+/// perftest's columns.
+pub fn columns(op: Op) -> &'static str {
+    match op.is_latency() {
+        true => {
+            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]"
+        }
+        false => " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
+    }
+}
+
+/// A line below the columns, or an object.
+pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>, as_json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json {
+        return writeln!(out, "{}", json(plan, measured, counters));
+    }
+    match measured {
+        Measured::Bandwidth(r) => writeln!(
+            out,
+            " {:<10} {:<14} {:<18.2} {:<20.2} {:<12.6}",
+            r.size,
+            r.count,
+            r.peak_gbps(),
+            r.average_gbps(),
+            r.mpps()
+        )?,
+        Measured::Latency(t) if t.count() == 0 => writeln!(out, " {:<7} 0", t.size)?,
+        Measured::Latency(t) => writeln!(
+            out,
+            " {:<7} {:<14} {:<14.2} {:<14.2} {:<16.2} {:<14.2} {:<16.2} {:<22.2} {:<22.2}",
+            t.size,
+            t.count(),
+            t.min as f64 / 1e3,
+            t.max as f64 / 1e3,
+            t.typical(),
+            t.histogram.mean() / 1e3,
+            t.histogram.stdev() / 1e3,
+            t.quantile(0.99),
+            t.quantile(0.999)
+        )?,
+    }
+    let trouble = [
+        "retransmitted_packets",
+        "lowar_recovered_packets",
+        "local_ack_timeout_err",
+        "lost_frames",
+        "lost_messages",
+        "rx_icrc_encapsulated",
+    ];
+    let trouble: Vec<String> =
+        trouble.iter().filter_map(|name| Some(format!("{name} {}", counters.get(*name)?))).collect();
+    if !trouble.is_empty() {
+        writeln!(out, "   {}", trouble.join(", "))?;
+    }
+    out.flush()
+}
+
+/// The object of a size: the fields are a contract.
+pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
+    let transport = if plan.op.verb() == Verb::Raw { "raw" } else { plan.transport.name() };
+    let mut value = json!({ "transport": transport, "op": plan.op.name() });
+    if let Transport::Lowar(code) = plan.transport {
+        value["code"] = json!(code.to_string());
+    }
+    if let Some(cc) = &plan.cc {
+        value["cc"] = json!(cc);
+    }
+    if plan.auth {
+        value["auth"] = json!(true);
+    }
+    if let Some(negotiated) = &plan.negotiated {
+        value["negotiated"] = json!(negotiated);
+    }
+    match measured {
+        Measured::Bandwidth(r) => {
+            value["bytes"] = json!(r.size);
+            value["iterations"] = json!(r.count);
+            value["bw_peak_gbps"] = json!(r.peak_gbps());
+            value["bw_avg_gbps"] = json!(r.average_gbps());
+            value["msg_rate_mpps"] = json!(r.mpps());
+        }
+        Measured::Latency(t) => {
+            value["bytes"] = json!(t.size);
+            value["iterations"] = json!(t.count());
+            value["lat_us"] = json!({
+                "min": if t.count() == 0 { 0.0 } else { t.min as f64 / 1e3 },
+                "typical": t.typical(),
+                "avg": t.histogram.mean() / 1e3,
+                "p99": t.quantile(0.99),
+                "p999": t.quantile(0.999),
+                "max": t.max as f64 / 1e3,
+                "stdev": t.histogram.stdev() / 1e3,
+            });
+        }
+    }
+    let intervals = match measured {
+        Measured::Bandwidth(r) => &r.intervals,
+        Measured::Latency(t) => &t.intervals,
+    };
+    if !intervals.is_empty() {
+        value["intervals"] = intervals.iter().map(Interval::json).collect();
+    }
+    value["counters"] = json!(counters);
+    value
+}
+
+/// Whoever reads the output may go; everything else is an error.
+pub fn written(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write the output: {e}")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_percentile_is_above_the_longest_time() {
+        let mut times = Times::new(8);
+        (0..100).for_each(|i| times.record(Duration::from_nanos(1_000_001 + i)));
+        assert!(times.quantile(0.999) <= times.max as f64 / 1e3, "{} > {}", times.quantile(0.999), times.max);
+    }
+}

@@ -1,0 +1,362 @@
+//! The two ends of a run finding each other: in one process, or over TCP.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use softnic_runtime::api::{Context, DeviceSpec, OpenOptions, Progress, RawPort, Secret};
+
+use super::client::{self, Tell};
+use super::control::{Control, Hello, Message, VERSION, unexpected};
+use super::interval::AskedIntervals;
+use super::plan::{Plan, Verb};
+use super::raw::{self, Raw};
+use super::serve::serve;
+use super::side::Side;
+use super::stop;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long after a refusal a server that will come is asked again.
+const AGAIN: Duration = Duration::from_millis(50);
+/// Makes the server's PSNs others than the client's.
+const SERVER: u64 = 1 << 32;
+
+/// How NICs are opened.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The device of this end, or of both.
+    pub device: DeviceSpec,
+    /// How it is opened.
+    pub options: OpenOptions,
+    /// The cores that the threads of the run are pinned to, where they make progress.
+    pub cpus: Vec<usize>,
+    /// Of what is random at this end.
+    pub seed: u64,
+    /// The secret of authenticated queue pairs.
+    pub secret: Option<Secret>,
+    /// What becomes of intervals.
+    pub intervals: AskedIntervals,
+}
+
+/// What is told when both ends are connected: the plan as agreed, and what the run is on.
+pub type Begin<'t> = dyn FnMut(&Plan, &str) -> Result<(), String> + 't;
+
+/// A device, opened for what the plan is about.
+enum End {
+    Nic(Context),
+    Raw(Box<RawPort>),
+}
+
+impl End {
+    fn open(setup: &Setup, raw: bool) -> Result<End, String> {
+        let (device, options) = (&setup.device, &setup.options);
+        match raw {
+            true => RawPort::open(device, options).map(|port| End::Raw(Box::new(port))),
+            false => Context::open(device, options).map(End::Nic),
+        }
+        .map_err(|e| e.to_string())
+    }
+
+    fn open_pair(setup: &Setup, raw: bool) -> Result<[End; 2], String> {
+        // Each end has a thread that polls; the capture shows the client's.
+        let mut ours = setup.options.clone();
+        ours.progress.get_or_insert(Progress::Inline);
+        let theirs = OpenOptions { pcap: None, trace: None, log: None, fault: None, ..ours.clone() };
+        match raw {
+            true => RawPort::open_pair(&ours).map(|ends| ends.map(|port| End::Raw(Box::new(port)))),
+            false => Context::open_pair([&ours, &theirs]).map(|ends| ends.map(End::Nic)),
+        }
+        .map_err(|e| e.to_string())
+    }
+}
+
+/// The address that the server gets: of the IP version by which it was reached, if there is one.
+pub(crate) fn client_address(all: &[IpAddr], server: Option<IpAddr>, description: &str) -> Result<IpAddr, String> {
+    let like = server.and_then(|server| all.iter().find(|a| a.is_ipv4() == server.is_ipv4()));
+    let address = like.or(all.first()).copied();
+    address.ok_or_else(|| format!("{description} has no IP address: give the interface one by `ip address add`"))
+}
+
+/// The address that the client gets: of the same IP version as its own.
+pub(crate) fn server_address(all: &[IpAddr], client: IpAddr, description: &str) -> Result<IpAddr, String> {
+    let like = all.iter().find(|a| a.is_ipv4() == client.is_ipv4()).copied();
+    like.ok_or_else(|| format!("{description} has no address of the same IP version as the peer's, {client}"))
+}
+
+/// Both ends in this process, on a wire in memory.
+pub fn in_memory(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell: &mut Tell<'_>) -> Result<(), String> {
+    let ends = End::open_pair(setup, plan.op.verb() == Verb::Raw)?;
+    between(ends, setup, plan, begin, tell)
+}
+
+/// Both ends in this process, on any device that can be opened twice; the faults are those of the client's end.
+pub fn in_process(setup: &Setup, plan: &Plan, begin: &mut Begin<'_>, tell: &mut Tell<'_>) -> Result<(), String> {
+    if setup.device == DeviceSpec::Mem {
+        return in_memory(setup, plan, begin, tell);
+    }
+    let mut ours = setup.clone();
+    ours.options.progress.get_or_insert(Progress::Inline);
+    let mut theirs = ours.clone();
+    (theirs.options.pcap, theirs.options.trace, theirs.options.fault) = (None, None, None);
+    let raw = plan.op.verb() == Verb::Raw;
+    let ends = [End::open(&ours, raw)?, End::open(&theirs, raw)?];
+    between(ends, setup, plan, begin, tell)
+}
+
+/// A client and a server, each in a thread.
+fn between(
+    [ours, theirs]: [End; 2],
+    setup: &Setup,
+    plan: &Plan,
+    begin: &mut Begin<'_>,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
+    let (mut client, mut server) = Control::pair().map_err(|e| e.to_string())?;
+    std::thread::scope(|s| {
+        let other = s.spawn(move || {
+            pin(setup, 1);
+            let peer = greet(&theirs, &mut server, &|_| Ok(()));
+            // The client's are enough.
+            let setup = &Setup { intervals: AskedIntervals::Never, ..setup.clone() };
+            let result = peer.and_then(|peer| serve_client(theirs, setup, &mut server, &peer));
+            if let Err(reason) = &result {
+                tell_failure(&mut server, reason);
+            }
+            result
+        });
+        pin(setup, 0);
+        let recording = recording(&ours, setup, plan);
+        let result = run_end(ours, setup, plan, &mut client, begin, tell);
+        let result = or_capture_failure(recording.as_ref(), result);
+        drop(recording);
+        // The server's end goes when ours does.
+        drop(client);
+        let served = other.join().unwrap_or_else(|_| Err("the other end panicked".into()));
+        match (result, served) {
+            // What the server knows first, the client only hears of.
+            (Err(ours), Err(theirs)) if ours.starts_with("the peer says") => Err(theirs),
+            (result, _) => result,
+        }
+    })
+}
+
+/// The client of a server elsewhere, which may take `patience` to be there.
+pub fn connect(
+    setup: &Setup,
+    plan: &Plan,
+    host: &str,
+    port: u16,
+    patience: Duration,
+    begin: &mut Begin<'_>,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
+    let end = End::open(setup, plan.op.verb() == Verb::Raw)?;
+    pin(setup, 0);
+    let mut control = Control::tcp(dial(host, port, patience)?).map_err(|e| e.to_string())?;
+    let recording = recording(&end, setup, plan);
+    let result = or_capture_failure(recording.as_ref(), run_end(end, setup, plan, &mut control, begin, tell));
+    if let Err(reason) = &result {
+        tell_failure(&mut control, reason);
+    }
+    result
+}
+
+fn dial(host: &str, port: u16, patience: Duration) -> Result<TcpStream, String> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(|e| format!("{host}: {e}"))?.collect();
+    let mut last = format!("{host} has no address");
+    let began = Instant::now();
+    loop {
+        let mut refused = false;
+        for address in &addresses {
+            match TcpStream::connect_timeout(address, CONNECT) {
+                Ok(stream) => return Ok(stream),
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                    refused = true;
+                    last = format!("nobody listens at {address}: start the same command with --server there first");
+                }
+                Err(e) => last = format!("cannot connect to {address}: {e}"),
+            }
+        }
+        if !refused || began.elapsed() >= patience || stop::requested() {
+            return Err(last);
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Serves one client.
+pub fn listen(
+    setup: &Setup,
+    raw: bool,
+    port: u16,
+    announce: &dyn Fn(),
+    agree: &dyn Fn(&Plan) -> Result<(), String>,
+) -> Result<(), String> {
+    let end = End::open(setup, raw)?;
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let listener = TcpListener::bind(any).or_else(|_| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))));
+    let listener = listener.map_err(|e| format!("cannot listen at TCP port {port}: {e}"))?;
+    listener.set_nonblocking(true).map_err(|e| e.to_string())?;
+    announce();
+    let (mut control, peer) = loop {
+        let Some(stream) = next_client(&listener)? else { return Ok(()) };
+        let mut control = Control::tcp(stream).map_err(|e| e.to_string())?;
+        let peer = greet(&end, &mut control, agree).inspect_err(|reason| tell_failure(&mut control, reason))?;
+        match peer.plan.check_memory() {
+            Ok(()) => break (control, peer),
+            // Another client may ask for less.
+            Err(reason) => {
+                say!("a client is refused: {reason}");
+                tell_failure(&mut control, &reason);
+            }
+        }
+    };
+    drop(listener);
+    pin(setup, 0);
+    let result = serve_client(end, setup, &mut control, &peer);
+    if let Err(reason) = &result {
+        tell_failure(&mut control, reason);
+    }
+    result
+}
+
+/// The next client; `None` when the server shall end.
+fn next_client(listener: &TcpListener) -> Result<Option<TcpStream>, String> {
+    while !stop::requested() {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(Some(stream)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
+            Err(e) => return Err(format!("cannot take a client: {e}")),
+        }
+    }
+    Ok(None)
+}
+
+/// Tells the peer why there will be no more; it may be gone already.
+fn tell_failure(control: &mut Control, reason: &str) {
+    let _ = control.send(&Message::Failed { reason: reason.into() });
+}
+
+/// The client's hello, if its plan is one that the server takes.
+fn greet(end: &End, control: &mut Control, agree: &dyn Fn(&Plan) -> Result<(), String>) -> Result<Hello, String> {
+    let context = if let End::Nic(context) = end { Some(context) } else { None };
+    let peer = hello_of(control, context)?;
+    peer.plan.check()?;
+    agree(&peer.plan)?;
+    Ok(peer)
+}
+
+/// The NIC that records a capture, if there is one.
+fn recording(end: &End, setup: &Setup, plan: &Plan) -> Option<Context> {
+    match end {
+        End::Nic(context) if setup.options.pcap.is_some() && plan.op.verb() != Verb::Raw => Some(context.clone()),
+        _ => None,
+    }
+}
+
+/// Where a capture could not be written, the NIC stopped for it: that is why whatever else went wrong.
+fn or_capture_failure(recording: Option<&Context>, result: Result<(), String>) -> Result<(), String> {
+    match recording.map_or(Ok(()), Context::flush_capture) {
+        Err(why) => Err(why.to_string()),
+        Ok(()) => result,
+    }
+}
+
+/// Serves whoever is at the other end of the stream and said hello.
+fn serve_client(end: End, setup: &Setup, control: &mut Control, peer: &Hello) -> Result<(), String> {
+    let recording = recording(&end, setup, &peer.plan);
+    or_capture_failure(recording.as_ref(), serve_end(end, setup, control, peer))
+}
+
+fn serve_end(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello) -> Result<(), String> {
+    if matches!(end, End::Nic(_)) && peer.plan.op.verb() == Verb::Raw {
+        // The device is free for the one only when the other is gone.
+        drop(end);
+        end = End::open(setup, true)?;
+    }
+    let intervals = setup.intervals.of(peer.plan.amount);
+    match end {
+        End::Nic(context) => {
+            let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER, setup.secret.as_ref())?;
+            let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
+            side.connect(peer)?;
+            control.send(&Message::Hello(Box::new(side.hello(address))))?;
+            serve(&side, control, intervals)
+        }
+        End::Raw(mut port) => {
+            let address = server_address(&port.port().addresses, peer.address, port.description())?;
+            control.send(&Message::Hello(Box::new(raw::hello(&port, &peer.plan, address))))?;
+            Raw { port: &mut port, control, plan: &peer.plan, peer, intervals }.serve()
+        }
+    }
+}
+
+/// The client's end.
+fn run_end(
+    end: End,
+    setup: &Setup,
+    plan: &Plan,
+    control: &mut Control,
+    begin: &mut Begin<'_>,
+    tell: &mut Tell<'_>,
+) -> Result<(), String> {
+    let intervals = setup.intervals.of(plan.amount);
+    match end {
+        End::Nic(context) => {
+            let address = client_address(&context.addresses(), control.peer, context.description())?;
+            let mut side = Side::new(context.clone(), plan, setup.seed, setup.secret.as_ref())?;
+            control.send(&Message::Hello(Box::new(side.hello(address))))?;
+            let peer = hello_of(control, Some(&context))?;
+            side.connect(&peer)?;
+            side.negotiate(&setup.device, &peer)?;
+            begin(&side.plan, side.context.description())?;
+            client::run(&mut side, control, intervals, tell)
+        }
+        End::Raw(mut port) => {
+            let address = client_address(&port.port().addresses, control.peer, port.description())?;
+            control.send(&Message::Hello(Box::new(raw::hello(&port, plan, address))))?;
+            let peer = hello_of(control, None)?;
+            begin(plan, port.description())?;
+            Raw { port: &mut port, control, plan, peer: &peer, intervals }.run(tell)
+        }
+    }
+}
+
+/// The peer's first line.
+fn hello_of(control: &mut Control, context: Option<&Context>) -> Result<Hello, String> {
+    match control.receive(|| context.is_some_and(Context::progress))? {
+        Message::Hello(hello) if hello.version == VERSION => Ok(*hello),
+        Message::Hello(hello) => Err(format!(
+            "the peer speaks version {} of this protocol, we {VERSION}: use the same softnic at both ends",
+            hello.version
+        )),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Pins this thread, if that was asked for and it is the one that makes progress.
+fn pin(setup: &Setup, n: usize) {
+    if !setup.cpus.is_empty() {
+        core_affinity::set_for_current(core_affinity::CoreId { id: setup.cpus[n % setup.cpus.len()] });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ip_version_of_the_run_is_that_of_the_servers_address() {
+        let all: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()];
+        let [v4, v6] = all;
+        assert_eq!(client_address(&all, Some(v6), ""), Ok(v6));
+        assert_eq!(client_address(&all, Some(v4), ""), Ok(v4));
+        assert_eq!(client_address(&all, None, ""), Ok(v4));
+        assert_eq!(client_address(&[v4], Some(v6), ""), Ok(v4), "the server may have both");
+        assert!(client_address(&[], None, "eth0").unwrap_err().contains("eth0 has no IP address"));
+        assert_eq!(server_address(&all, v6, ""), Ok(v6));
+        assert!(server_address(&[v4], v6, "eth0").is_err());
+    }
+}
