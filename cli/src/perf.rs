@@ -27,6 +27,7 @@ use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
   softnic perf write_bw --transport sr --fault loss=1e-2
   softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
   softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
+  softnic perf send_bw --transport xp --depth 8 --deadline 20ms --verify --fault loss=1e-2
   softnic perf write_bw --auth softnic.key
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
@@ -62,6 +63,13 @@ pub(crate) struct Args {
     /// Work requests outstanding on each queue pair [default: 128]
     #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DEPTH)), help_heading = "What is sent")]
     depth: Option<u32>,
+    /// Time that each message of xp has from when it is posted: it ends then, with what has come; at a receiver from its first packet on,
+    /// unless the transport says another active=T
+    #[arg(long, value_name = "T", value_parser = units::parse_time, help_heading = "What is sent")]
+    deadline: Option<Duration>,
+    /// Blocks that each packet of xp has a part of, a power of two: a lost packet costs each of them a little
+    #[arg(long, value_name = "S", default_value_t = 1, help_heading = "What is sent")]
+    stride: u16,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
     /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = |s: &str| mtu_arg(s).map(PathMtu::bytes), help_heading = "What is sent")]
@@ -168,7 +176,13 @@ fn interval_arg(s: &str) -> Result<Duration, String> {
 
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
-        let transport = self.transport.unwrap_or_default();
+        // A receive is posted long before its message comes: its own deadline would be over by then.
+        let transport = match (self.transport.unwrap_or_default(), self.deadline) {
+            (Transport::Xp(settings), Some(limit)) if settings.active().is_none() => {
+                Transport::Xp(settings.with_active(limit))
+            }
+            (transport, _) => transport,
+        };
         // What an Ethernet of 1500 bytes bears, where nobody knows better yet.
         let mtu =
             self.mtu.unwrap_or(if matches!(self.dev, DeviceSpec::Mem | DeviceSpec::Shm(_)) { 4096 } else { 1024 });
@@ -198,6 +212,8 @@ impl Args {
             tclass: self.tclass.unwrap_or(0),
             verify: self.verify,
             wait_completion: self.wait_completion,
+            deadline_ns: self.deadline.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
+            stride: self.stride,
         };
         plan.check()?;
         Ok(plan)
@@ -281,6 +297,7 @@ impl Args {
             return Err("raw frames pass by what records captures and traces: leave --pcap and --trace out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
+        let more = more || self.deadline.is_some() || self.stride != 1;
         let more = more
             || self.auth.is_some()
             || self.transport.is_some()

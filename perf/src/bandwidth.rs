@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use softnic_nic::transports::Completion;
 
+use super::best_effort::{self, Delivered};
 use super::control::Control;
 use super::interval::{Intervals, Meter};
 use super::pattern::Pattern;
 use super::plan::{Amount, Verb};
 use super::report::Rates;
-use super::side::Side;
+use super::side::{Finished, Side};
 use super::stop;
 
 /// The shortest stretch of time whose rate can be the peak.
@@ -36,23 +37,30 @@ pub(crate) struct Sender<'a> {
     posted: Vec<u64>,
     done: Vec<u64>,
     batch: Vec<Completion>,
+    /// Bytes that completions say came.
+    placed: u64,
 }
 
 impl<'a> Sender<'a> {
     pub(crate) fn new(side: &'a Side, control: &'a mut Control, size: u32) -> Sender<'a> {
         let zero = vec![0; side.qps.len()];
         let batch = Vec::with_capacity(64);
-        Sender { side, control, size, pattern: Pattern::new(), posted: zero.clone(), done: zero, batch }
+        Sender { side, control, size, pattern: Pattern::new(), posted: zero.clone(), done: zero, batch, placed: 0 }
     }
 
     /// Sends what the plan says; how fast that was, and how much was sent on each queue pair, warm-up included.
     pub(crate) fn run(mut self, intervals: Intervals) -> Result<(Rates, Vec<u64>), String> {
+        let before = self.side.context.counters();
         self.phase(Until::Count(self.side.plan.warm_up(self.size)), Intervals::None)?;
         let until = match (self.side.plan.iterations(self.size), self.side.plan.amount) {
             (_, Amount::Seconds(s)) => Until::Time(Duration::from_secs_f64(s)),
             (n, _) => Until::Count(n.unwrap_or(0)),
         };
-        let rates = self.phase(until, intervals)?;
+        let mut rates = self.phase(until, intervals)?;
+        if self.side.plan.is_best_effort() && self.side.plan.op.verb() == Verb::Read {
+            let asked = self.done.iter().sum::<u64>() * u64::from(self.size);
+            rates.delivered = Some(Delivered::since(&before, self.side, asked, self.placed));
+        }
         Ok((rates, self.done))
     }
 
@@ -140,8 +148,9 @@ impl<'a> Sender<'a> {
         self.side.poll(&mut batch)?;
         for completion in &batch {
             let finished = self.side.finished(completion)?;
+            self.placed += u64::from(finished.bytes);
             if self.side.plan.verify {
-                self.verify(finished.qp, finished.number)?;
+                self.verify(&finished)?;
             }
             self.done[finished.qp] += 1;
         }
@@ -151,12 +160,14 @@ impl<'a> Sender<'a> {
     }
 
     /// What came back: the peer's memory, or the count before.
-    fn verify(&mut self, q: usize, number: u64) -> Result<(), String> {
+    fn verify(&mut self, finished: &Finished) -> Result<(), String> {
+        let Finished { qp: q, number, .. } = *finished;
         let (side, at) = (self.side, self.side.in_at(q, number));
         match side.plan.op.verb() {
             Verb::Read => {
                 let slot = number % side.plan.slots() as u64;
-                self.pattern.compare(&side.mr, at, self.size as usize, q, slot)
+                let missing = if finished.partial { best_effort::missing(side, at, self.size) } else { Vec::new() };
+                self.pattern.compare_but(&side.mr, at, self.size as usize, (q, slot), &missing)
             }
             Verb::Atomic => {
                 let mut bytes = [0; 8];

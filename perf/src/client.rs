@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bandwidth::Sender;
+use super::best_effort::Delivered;
 use super::control::{Control, Message, unexpected};
 use super::interval::Intervals;
 use super::latency::PingPong;
@@ -37,7 +38,7 @@ pub(crate) fn run(
             (Measured::Bandwidth(rates), sent)
         };
         control.send(&Message::Done { sent })?;
-        let (received, seconds) = match outcome(side, control) {
+        let (received, seconds, delivered) = match outcome(side, control) {
             Ok(outcome) => outcome,
             // What was measured is worth telling.
             Err(_) if stop::requested() => {
@@ -54,7 +55,11 @@ pub(crate) fn run(
             if received < rates.count {
                 counters.insert("lost_messages".into(), rates.count - received);
             }
-            rates.count = rates.count.min(received);
+            rates.delivered = rates.delivered.or(delivered);
+            // The bytes of those that are lost are missing there already.
+            if rates.delivered.is_none() {
+                rates.count = rates.count.min(received);
+            }
             if side.plan.op.verb() == Verb::Send && seconds > 0.0 {
                 rates.elapsed = std::time::Duration::from_secs_f64(seconds);
             }
@@ -67,9 +72,9 @@ pub(crate) fn run(
     control.send(&Message::Bye)
 }
 
-fn outcome(side: &Side, control: &mut Control) -> Result<(u64, f64), String> {
+fn outcome(side: &Side, control: &mut Control) -> Result<(u64, f64, Option<Delivered>), String> {
     match next_line(control, &side.context)? {
-        Message::Outcome { received, seconds } => Ok((received, seconds)),
+        Message::Outcome { received, seconds, delivered } => Ok((received, seconds, delivered)),
         other => Err(unexpected(&other)),
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::best_effort::Delivered;
 use super::plan::Plan;
 use super::stop;
 
@@ -55,7 +56,13 @@ pub(crate) enum Message {
     /// The client sent so many on each queue pair.
     Done { sent: Vec<u64> },
     /// What became of it at the server: messages that came and count, and the time from the first of them to the last.
-    Outcome { received: u64, seconds: f64 },
+    Outcome {
+        received: u64,
+        seconds: f64,
+        /// Where messages may come in part.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delivered: Option<Delivered>,
+    },
     /// Something went wrong.
     Failed { reason: String },
     /// That was all.

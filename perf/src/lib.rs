@@ -10,6 +10,7 @@ macro_rules! say {
 }
 
 mod bandwidth;
+mod best_effort;
 mod client;
 mod control;
 mod interval;
@@ -25,6 +26,7 @@ mod side;
 pub mod stop;
 pub mod table;
 
+pub use best_effort::Delivered;
 pub use client::Tell;
 pub use interval::{AskedIntervals, Interval, Intervals};
 pub use plan::{Amount, MAX_DEPTH, MAX_QPS, Op, Plan, Verb};

@@ -1,5 +1,7 @@
 //! Bytes that differ from message to message, for `--verify`.
 
+use std::ops::Range;
+
 use softnic_runtime::api::MemoryRegion;
 
 /// The bytes of message `number` on queue pair `qp`; tools/perf_peer.py makes the same.
@@ -39,10 +41,26 @@ impl Pattern {
         qp: usize,
         number: u64,
     ) -> Result<(), String> {
+        self.compare_but(mr, offset, len, (qp, number), &[])
+    }
+
+    /// The same without these bytes of it, which did not come.
+    pub(crate) fn compare_but(
+        &mut self,
+        mr: &MemoryRegion,
+        offset: usize,
+        len: usize,
+        (qp, number): (usize, u64),
+        missing: &[Range<u32>],
+    ) -> Result<(), String> {
         self.expected.resize(len, 0);
         self.found.resize(len, 0);
         fill(&mut self.expected, qp, number);
         mr.read_at(offset, &mut self.found);
+        for range in missing {
+            let range = range.start as usize..range.end as usize;
+            self.found[range.clone()].copy_from_slice(&self.expected[range]);
+        }
         match self.expected.iter().zip(&self.found).position(|(a, b)| a != b) {
             None => Ok(()),
             Some(at) => Err(format!(

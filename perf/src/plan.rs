@@ -3,7 +3,9 @@
 mod fields;
 
 use serde::{Deserialize, Serialize};
+use softnic_nic::transports::BestEffort;
 use softnic_runtime::api::{Transport, parse_cc};
+use softnic_wire::PathMtu;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -144,6 +146,21 @@ pub struct Plan {
     /// Whether a ping-pong waits for the completion of its own message first.
     #[serde(default)]
     pub wait_completion: bool,
+    /// How long a message may take where the transport keeps deadlines, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<u64>,
+    /// Blocks that each packet has a part of, where the transport has strides.
+    #[serde(default = "plain", skip_serializing_if = "is_plain")]
+    pub stride: u16,
+}
+
+/// The stride of messages without one.
+fn plain() -> u16 {
+    1
+}
+
+fn is_plain(stride: &u16) -> bool {
+    *stride == 1
 }
 
 /// The most that a size moves when nobody said how much.
@@ -216,6 +233,12 @@ impl Plan {
             if verb == Verb::Raw || !self.transport.has_congestion_control() {
                 return Err("ud and raw frames have no congestion control: leave --cc out".into());
             }
+        }
+        if (self.deadline_ns.is_some() || self.stride != 1) && !self.is_best_effort() {
+            return Err("only xp has deadlines and strides: leave --deadline and --stride out".into());
+        }
+        if !self.stride.is_power_of_two() || self.stride > BestEffort::MAX_STRIDE {
+            return Err(format!("--stride is a power of two up to {}, not {}", BestEffort::MAX_STRIDE, self.stride));
         }
         if self.auth && (verb == Verb::Raw || !self.transport.is_reliable()) {
             return Err("only rc, sr and lowar have authentication: leave --auth out".into());
@@ -329,7 +352,31 @@ impl Plan {
 
     /// Bytes from one message to the next in memory.
     pub(crate) fn slot_len(&self) -> usize {
+        self.room_len() + self.bitmap_len()
+    }
+
+    /// Bytes of those that a message may fill.
+    pub(crate) fn room_len(&self) -> usize {
         (self.longest() + GRH).next_multiple_of(64)
+    }
+
+    /// Bytes of those for a bitmap of the packets that came: where messages that came in part are compared.
+    pub(crate) fn bitmap_len(&self) -> usize {
+        let compares = self.verify && matches!(self.op.verb(), Verb::Send | Verb::Read);
+        match compares && self.is_best_effort() {
+            true => self.longest().div_ceil(PathMtu::B256.bytes() as usize).div_ceil(8).next_multiple_of(64),
+            false => 0,
+        }
+    }
+
+    /// Whether messages may come in part.
+    pub(crate) fn is_best_effort(&self) -> bool {
+        matches!(self.transport, Transport::Xp(_)) && self.op.verb() != Verb::Raw
+    }
+
+    /// Whether work requests say something that only best effort can keep.
+    pub(crate) fn promises(&self) -> bool {
+        self.deadline_ns.is_some() || self.stride != 1 || self.bitmap_len() > 0
     }
 
     /// Messages of a queue pair that have memory of their own, each way. One is enough where nobody compares, or one is under way.
@@ -385,6 +432,8 @@ mod tests {
             tclass: 0,
             verify: false,
             wait_completion: false,
+            deadline_ns: None,
+            stride: 1,
         }
     }
 

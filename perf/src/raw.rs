@@ -78,7 +78,7 @@ impl Raw<'_> {
             };
             self.control.send(&Message::Done { sent: vec![sent] })?;
             let (received, seconds) = match self.control.receive(|| false)? {
-                Message::Outcome { received, seconds } => (received, seconds),
+                Message::Outcome { received, seconds, .. } => (received, seconds),
                 other => return Err(unexpected(&other)),
             };
             if let Measured::Bandwidth(rates) = &mut measured {
@@ -238,7 +238,7 @@ impl Raw<'_> {
         let (seconds, counted) = first.map_or((0.0, 0), |(at, n)| ((last - at).as_secs_f64(), received - n));
         let all = received.saturating_sub(warm_up);
         let seconds = if counted > 0 { seconds * all as f64 / counted as f64 } else { 0.0 };
-        Ok(Message::Outcome { received: all, seconds })
+        Ok(Message::Outcome { received: all, seconds, delivered: None })
     }
 
     /// Sends back what comes.
@@ -259,7 +259,7 @@ impl Raw<'_> {
                 self.port.flush().map_err(failed)?;
             }
             if idle.is_multiple_of(LOOK_EVERY) && self.done()? {
-                return Ok(Message::Outcome { received, seconds: 0.0 });
+                return Ok(Message::Outcome { received, seconds: 0.0, delivered: None });
             }
         }
     }

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use softnic_runtime::api::Transport;
 
+use super::best_effort::Delivered;
 use super::interval::Interval;
 use super::plan::{Op, Plan, Verb};
 
@@ -25,11 +26,13 @@ pub struct Rates {
     peak: f64,
     /// What was transferred in each interval, where intervals are measured.
     pub(crate) intervals: Vec<Interval>,
+    /// Where messages may come in part: what came of them.
+    pub delivered: Option<Delivered>,
 }
 
 impl Rates {
     pub(crate) fn new(size: u32) -> Rates {
-        Rates { size, count: 0, elapsed: Duration::ZERO, peak: 0.0, intervals: Vec::new() }
+        Rates { size, count: 0, elapsed: Duration::ZERO, peak: 0.0, intervals: Vec::new(), delivered: None }
     }
 
     /// So many completed in a stretch of time.
@@ -45,7 +48,9 @@ impl Rates {
     }
 
     fn gbps(&self, per_second: f64) -> f64 {
-        per_second * f64::from(self.size) * 8.0 / 1e9
+        // What did not come is no bandwidth.
+        let share = self.delivered.map_or(1.0, |delivered| delivered.share());
+        per_second * f64::from(self.size) * share * 8.0 / 1e9
     }
 
     /// Gbit/s over the whole time.
@@ -190,6 +195,18 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
             t.quantile(0.999)
         )?,
     }
+    if let Measured::Bandwidth(Rates { delivered: Some(d), .. }) = measured {
+        writeln!(
+            out,
+            "   {:.4} % of the bytes delivered, {} missing; {} messages in part: {} preempted, {} expired; {} packets late",
+            d.share() * 100.0,
+            d.missing_bytes,
+            d.partial,
+            d.preempted,
+            d.expired,
+            d.late_packets
+        )?;
+    }
     let trouble = [
         "retransmitted_packets",
         "lowar_recovered_packets",
@@ -229,6 +246,14 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
             value["bw_peak_gbps"] = json!(r.peak_gbps());
             value["bw_avg_gbps"] = json!(r.average_gbps());
             value["msg_rate_mpps"] = json!(r.mpps());
+            if let Some(d) = r.delivered {
+                value["delivered_bytes"] = json!(d.delivered_bytes);
+                value["missing_bytes"] = json!(d.missing_bytes);
+                value["partial"] = json!(d.partial);
+                value["preempted"] = json!(d.preempted);
+                value["expired"] = json!(d.expired);
+                value["late_packets"] = json!(d.late_packets);
+            }
         }
         Measured::Latency(t) => {
             value["bytes"] = json!(t.size);

@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use softnic_nic::transports::Completion;
+use softnic_nic::transports::{Completion, Counters};
 
+use super::best_effort::{self, Delivered};
 use super::control::{Control, Message, unexpected};
 use super::interval::{self, Intervals, Meter};
 use super::latency::PingPong;
 use super::pattern::Pattern;
 use super::plan::Verb;
-use super::side::{Side, next_line};
+use super::side::{Finished, Side, next_line};
 use super::stop;
 
 /// Rounds between looks at what the client says.
@@ -49,15 +50,16 @@ fn serve_size(
         let (line, received) = PingPong::new(side, control, size).answer(&mut meter)?;
         interval::tell_of_server(op.name(), size, meter.finish(Instant::now(), received, side.sent_again()), intervals);
         let Message::Done { .. } = line else { return Err(unexpected(&line)) };
-        return Ok(Message::Outcome { received, seconds: 0.0 });
+        return Ok(Message::Outcome { received, seconds: 0.0, delivered: None });
     }
     let mut receiver = Receiver::new(side, size, warm_up);
     receiver.prepare();
     control.send(&Message::Ready)?;
     let sent = receiver.until_done(control, intervals)?;
     let (received, seconds) = receiver.collect(&sent)?;
-    receiver.verify(&sent)?;
-    Ok(Message::Outcome { received, seconds })
+    let delivered = receiver.delivered(&sent);
+    receiver.verify(&sent, delivered.as_ref())?;
+    Ok(Message::Outcome { received, seconds, delivered })
 }
 
 /// What comes of one size.
@@ -70,14 +72,15 @@ struct Receiver<'a> {
     /// When the first message that counts, and the last one, came.
     first: Option<Instant>,
     last: Instant,
-    /// Messages that had come before, as the NIC counts them.
-    counted_before: u64,
+    /// What the NIC had counted before.
+    before: Counters,
+    /// Bytes of the messages that came into receives.
+    placed: u64,
     batch: Vec<Completion>,
 }
 
 impl<'a> Receiver<'a> {
     fn new(side: &'a Side, size: u32, warm_up: u64) -> Receiver<'a> {
-        let counted_before = counted(side);
         Receiver {
             side,
             size,
@@ -86,7 +89,8 @@ impl<'a> Receiver<'a> {
             received: 0,
             first: None,
             last: Instant::now(),
-            counted_before,
+            before: side.context.counters(),
+            placed: 0,
             batch: Vec::with_capacity(64),
         }
     }
@@ -144,8 +148,10 @@ impl<'a> Receiver<'a> {
         self.side.poll(&mut batch)?;
         for completion in &batch {
             let finished = self.side.finished(completion)?;
-            // Of a message that came in part, nobody here knows which part.
-            if self.side.plan.verify && !finished.partial {
+            self.placed += u64::from(finished.bytes);
+            if self.side.plan.verify && finished.partial {
+                self.compare_part(&finished)?;
+            } else if self.side.plan.verify {
                 let at = self.side.in_at(finished.qp, finished.number) + self.side.header_len();
                 let number = finished.imm.map_or(0, u64::from);
                 if finished.bytes as usize != self.size as usize + self.side.header_len() {
@@ -165,6 +171,36 @@ impl<'a> Receiver<'a> {
         }
         self.batch = batch;
         Ok(any)
+    }
+
+    /// Compares the bytes that came of a message that came in part.
+    fn compare_part(&mut self, finished: &Finished) -> Result<(), String> {
+        // Of one of which nothing came nobody knows which it was.
+        let Some(number) = finished.imm else { return Ok(()) };
+        let at = self.side.in_at(finished.qp, finished.number);
+        let missing = best_effort::missing(self.side, at, self.size);
+        let lost: u32 = missing.iter().map(|range| range.end - range.start).sum();
+        if self.size - lost != finished.bytes {
+            return Err(format!(
+                "of message {number} {} bytes came, and {lost} are missing by its bitmap",
+                finished.bytes
+            ));
+        }
+        let message = (finished.qp, u64::from(number));
+        self.pattern.compare_but(&self.side.mr, at, self.size as usize, message, &missing)
+    }
+
+    /// What came, where messages may come in part; of READs the client knows it.
+    fn delivered(&self, sent: &[u64]) -> Option<Delivered> {
+        let verb = self.side.plan.op.verb();
+        if !self.side.plan.is_best_effort() || verb == Verb::Read {
+            return None;
+        }
+        let size = u64::from(self.size);
+        let missing = self.side.context.counters().xp_missing_bytes - self.before.xp_missing_bytes;
+        let placed = if verb == Verb::Send { self.placed } else { (self.came() * size).saturating_sub(missing) };
+        let sent = sent.iter().fold(0, |all: u64, &one| all.saturating_add(one)).saturating_mul(size);
+        Some(Delivered::since(&self.before, self.side, sent, placed))
     }
 
     /// Waits for what is still under way; how many came that count, and how long they took.
@@ -197,12 +233,13 @@ impl<'a> Receiver<'a> {
     }
 
     /// Compares what lies in memory now: the last message of every slot, or the count of all atomics.
-    fn verify(&mut self, sent: &[u64]) -> Result<(), String> {
+    fn verify(&mut self, sent: &[u64], delivered: Option<&Delivered>) -> Result<(), String> {
         let side = self.side;
         if !side.plan.verify {
             return Ok(());
         }
         let lost = self.came() < sent.iter().fold(0, |all: u64, &one| all.saturating_add(one));
+        let lost = lost || delivered.is_some_and(|delivered| delivered.missing_bytes > 0);
         for (q, &sent) in sent.iter().enumerate() {
             match side.plan.op.verb() {
                 // A WRITE that was lost leaves what was there before.
@@ -239,15 +276,14 @@ impl<'a> Receiver<'a> {
     fn came(&self) -> u64 {
         match self.side.plan.op.verb() {
             Verb::Send => self.received,
-            _ => counted(self.side) - self.counted_before,
+            verb => counted(verb, &self.side.context.counters()) - counted(verb, &self.before),
         }
     }
 }
 
 /// Messages of the peer that need no receive, as the NIC counts them.
-fn counted(side: &Side) -> u64 {
-    let counters = side.context.counters();
-    match side.plan.op.verb() {
+fn counted(verb: Verb, counters: &Counters) -> u64 {
+    match verb {
         Verb::Read => counters.rx_read_requests,
         Verb::Atomic => counters.rx_atomic_requests,
         _ => counters.rx_write_requests,

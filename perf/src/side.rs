@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{
-    Completion, Counters, Data, Datagram, PostError, RecvWr, Secret, SendFlags, SendOp, SendWr, Status,
+    BestEffort, Completion, Counters, Data, Datagram, PostError, RecvWr, Secret, SendFlags, SendOp, SendWr, Sge, Status,
 };
 use softnic_runtime::api::{
     self, AddressHandle, CompletionQueue, Connection, Context, DeviceSpec, MemoryRegion, ProtectionDomain, QpOptions,
@@ -189,6 +190,11 @@ impl Side {
             return Ok(());
         }
         let wished = self.plan.transport.name();
+        if agreed < all && self.plan.promises() {
+            return Err(format!(
+                "the peer does not speak {wished}, or a link is too short for it: nobody keeps --deadline, --stride and --verify"
+            ));
+        }
         self.plan.negotiated = Some(match agreed {
             0 => "rc".into(),
             n if n == all => wished.into(),
@@ -247,9 +253,17 @@ impl Side {
 
     /// Posts the receive of a slot.
     pub(crate) fn post_receive(&self, qp: usize, slot: u64) -> Result<(), String> {
-        let sges = [self.mr.sge(self.in_at(qp, slot), self.plan.slot_len())];
+        let at = self.in_at(qp, slot);
+        let sges = [self.mr.sge(at, self.plan.room_len())];
         let wr_id = RECEIVE | (qp as u64) << QP_SHIFT | slot;
-        self.qps[qp].post_recv(&RecvWr { wr_id, sges: &sges, best_effort: None }).map_err(|e| posting(&e))
+        let work = self.bitmap(at).map(|bitmap| BestEffort { bitmap: Some(bitmap), ..BestEffort::default() });
+        self.qps[qp].post_recv(&RecvWr { wr_id, sges: &sges, best_effort: work.as_ref() }).map_err(|e| posting(&e))
+    }
+
+    /// Memory for a bit a packet of the message at this place, where those that came in part are compared.
+    fn bitmap(&self, at: usize) -> Option<Sge> {
+        let len = self.plan.bitmap_len();
+        (len > 0).then(|| self.mr.sge(at + self.plan.room_len(), len))
     }
 
     /// Writes the work request of a message; nobody looks at it before the doorbell.
@@ -285,7 +299,17 @@ impl Side {
             best_effort: None,
             to: peer.datagrams.get(qp).copied(),
         };
-        self.qps[qp].write_send(&wr).map_err(|e| posting(&e))
+        if !self.plan.promises() {
+            return self.qps[qp].write_send(&wr).map_err(|e| posting(&e));
+        }
+        let bitmap = if self.plan.op.verb() == Verb::Read { self.bitmap(local) } else { None };
+        let work = BestEffort { deadline: None, stride: self.plan.stride, bitmap };
+        let wr = SendWr { best_effort: Some(&work), ..wr };
+        let posted = match self.plan.deadline_ns {
+            Some(limit) => self.qps[qp].write_send_within(&wr, Duration::from_nanos(limit)),
+            None => self.qps[qp].write_send(&wr),
+        };
+        posted.map_err(|e| posting(&e))
     }
 
     /// Takes completions; makes progress where there are none.

@@ -72,6 +72,8 @@ pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), S
                 tclass: 0,
                 verify: false,
                 wait_completion: false,
+                deadline_ns: None,
+                stride: 1,
             };
             let mut tell = |plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
                 row.push(measured.clone());

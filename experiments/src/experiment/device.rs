@@ -170,6 +170,8 @@ pub(super) fn measure(ends: &Ends, link: &Link, load: &Load, seed: u64) -> Resul
         tclass: 0,
         verify: false,
         wait_completion: false,
+        deadline_ns: None,
+        stride: 1,
     };
     plan.check()?;
     let mut found = None;
