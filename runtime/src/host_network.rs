@@ -15,12 +15,12 @@ pub(crate) mod netlink;
 mod path;
 mod resolver;
 mod route;
+pub(crate) mod rtnetlink;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use netlink_packet_route::link::LinkMessage;
 use softnic_nic::Port;
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag};
 use softnic_wire::{Instant, MacAddr};
@@ -35,6 +35,7 @@ pub use route::{Hop, Route};
 use monitor::{Change, Monitor};
 use netlink::Netlink;
 use resolver::Resolver;
+use rtnetlink::link::LinkMessage;
 
 /// A change of the interface or its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

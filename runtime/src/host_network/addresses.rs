@@ -10,50 +10,42 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rustix::io::Errno;
 
 use super::netlink::Netlink;
+use super::rtnetlink::address::{
+    IFA_F_DADFAILED, IFA_F_DEPRECATED, IFA_F_OPTIMISTIC, IFA_F_SECONDARY, IFA_F_TENTATIVE, all_addresses,
+};
+use super::rtnetlink::{Message, RTM_GETADDR, Request};
 
 /// An address with what the kernel says of its use.
 #[derive(Debug, Clone, Copy)]
 struct Address {
     ip: IpAddr,
-    flags: AddressFlags,
+    /// `IFA_F_…`
+    flags: u32,
 }
 
 /// The addresses of the interface with this number, ordered.
 pub(super) fn read(netlink: &mut Netlink, index: u32) -> Result<Vec<IpAddr>, Errno> {
-    let answers = netlink.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    let answers = netlink.dump(&Request::new(RTM_GETADDR, all_addresses()))?;
     let addresses = answers.iter().filter_map(|answer| match answer {
-        RouteNetlinkMessage::NewAddress(message) if message.header.index == index => Address::from_message(message),
+        Message::Address(message) if message.index == index => Some(Address { ip: message.ip?, flags: message.flags }),
         _ => None,
     });
     Ok(order(addresses.collect()))
 }
 
 impl Address {
-    fn from_message(message: &AddressMessage) -> Option<Address> {
-        let (mut address, mut local) = (None, None);
-        let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
-        for attribute in &message.attributes {
-            match attribute {
-                AddressAttribute::Address(ip) => address = Some(*ip),
-                // On a link between two, the other one is the peer's.
-                AddressAttribute::Local(ip) => local = Some(*ip),
-                AddressAttribute::Flags(all) => flags = *all,
-                _ => {}
-            }
-        }
-        Some(Address { ip: local.or(address)?, flags })
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
     }
 
     fn is_usable(&self) -> bool {
-        let waiting = self.flags.contains(AddressFlags::Tentative) && !self.flags.contains(AddressFlags::Optimistic);
+        let waiting = self.has(IFA_F_TENTATIVE) && !self.has(IFA_F_OPTIMISTIC);
         // The same bit says "secondary" of an IPv4 address, which is as good as any.
-        let temporary = self.ip.is_ipv6() && self.flags.contains(AddressFlags::Secondary);
-        !waiting && !temporary && !self.flags.contains(AddressFlags::Dadfailed) && !self.ip.is_loopback()
+        let temporary = self.ip.is_ipv6() && self.has(IFA_F_SECONDARY);
+        !waiting && !temporary && !self.has(IFA_F_DADFAILED) && !self.ip.is_loopback()
     }
 
     fn rank(&self) -> (u8, bool) {
@@ -62,7 +54,7 @@ impl Address {
             IpAddr::V6(ip) if !ip.is_unicast_link_local() => 1,
             IpAddr::V6(_) => 2,
         };
-        (kind, self.flags.contains(AddressFlags::Deprecated))
+        (kind, self.has(IFA_F_DEPRECATED))
     }
 }
 
@@ -80,12 +72,13 @@ fn order(mut addresses: Vec<Address>) -> Vec<IpAddr> {
 mod tests {
     use super::*;
 
-    fn ordered(addresses: &[(&str, AddressFlags)]) -> Vec<String> {
+    fn ordered(addresses: &[(&str, u32)]) -> Vec<String> {
         let addresses = addresses.iter().map(|&(ip, flags)| Address { ip: ip.parse().unwrap(), flags });
         order(addresses.collect()).iter().map(IpAddr::to_string).collect()
     }
 
-    const PLAIN: AddressFlags = AddressFlags::Permanent;
+    /// Permanent.
+    const PLAIN: u32 = 0x80;
 
     #[test]
     fn ipv4_then_global_then_link_local_and_the_oldest_first() {
@@ -95,7 +88,7 @@ mod tests {
             ("fe80::2", PLAIN),
             ("fe80::1", PLAIN),
             ("10.0.0.1", PLAIN),
-            ("10.0.0.2", AddressFlags::Secondary),
+            ("10.0.0.2", IFA_F_SECONDARY),
         ];
         let wanted = ["10.0.0.1", "10.0.0.2", "2001:db8::1", "fd00::2", "fe80::1", "fe80::2"];
         assert_eq!(ordered(&kernel), wanted);
@@ -104,12 +97,12 @@ mod tests {
     #[test]
     fn what_is_not_ours_or_will_not_stay_is_left_out_and_what_is_deprecated_stands_behind() {
         let kernel = [
-            ("fd00::6", AddressFlags::Tentative | AddressFlags::Dadfailed),
-            ("fd00::5", AddressFlags::Tentative | AddressFlags::Optimistic),
-            ("fd00::4", AddressFlags::Secondary),
-            ("fd00::3", AddressFlags::Tentative),
+            ("fd00::6", IFA_F_TENTATIVE | IFA_F_DADFAILED),
+            ("fd00::5", IFA_F_TENTATIVE | IFA_F_OPTIMISTIC),
+            ("fd00::4", IFA_F_SECONDARY),
+            ("fd00::3", IFA_F_TENTATIVE),
             ("fd00::2", PLAIN),
-            ("fd00::1", AddressFlags::Deprecated),
+            ("fd00::1", IFA_F_DEPRECATED),
             ("::1", PLAIN),
             ("fe80::1", PLAIN),
         ];

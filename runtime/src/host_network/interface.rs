@@ -1,15 +1,16 @@
 //! An interface as the kernel knows it: names, MAC address, MTU, whether it is up, and the VLAN that it is.
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, VlanProtocol,
-};
 use rustix::io::Errno;
 use softnic_wire::MacAddr;
 use softnic_wire::ethernet::{MAX_TAGS, VlanTag, ethertype};
 
 use super::error::HostNetworkError;
 use super::netlink::Netlink;
+use super::rtnetlink::attributes::Attributes;
+use super::rtnetlink::link::{
+    ARPHRD_ETHER, IFF_LOWER_UP, IFF_RUNNING, IFF_UP, IFLA_IFNAME, LinkMessage, VlanInfo, of_link,
+};
+use super::rtnetlink::{Message, RTM_GETLINK, Request};
 
 /// An interface of this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,23 +62,19 @@ impl Interface {
     }
 
     pub(super) fn ask_name(netlink: &mut Netlink, name: &str) -> Result<Interface, HostNetworkError> {
-        let mut question = LinkMessage::default();
-        question.attributes.push(LinkAttribute::IfName(name.into()));
-        Interface::ask(netlink, question, name)
+        Interface::ask(netlink, of_link(0).with_text(IFLA_IFNAME, name), name)
     }
 
     pub(super) fn ask_index(netlink: &mut Netlink, index: u32) -> Result<Interface, HostNetworkError> {
-        let mut question = LinkMessage::default();
-        question.header.index = index;
-        Interface::ask(netlink, question, &index.to_string())
+        Interface::ask(netlink, of_link(index), &index.to_string())
     }
 
-    fn ask(netlink: &mut Netlink, question: LinkMessage, wanted: &str) -> Result<Interface, HostNetworkError> {
-        match netlink.ask(RouteNetlinkMessage::GetLink(question), 0) {
+    fn ask(netlink: &mut Netlink, question: Attributes, wanted: &str) -> Result<Interface, HostNetworkError> {
+        match netlink.ask(&Request::new(RTM_GETLINK, question), 0) {
             Ok(answers) => answers
                 .iter()
                 .find_map(|answer| match answer {
-                    RouteNetlinkMessage::NewLink(link) => Some(Interface::from_message(link)),
+                    Message::NewLink(link) => Some(Interface::from_message(link)),
                     _ => None,
                 })
                 .unwrap_or(Err(HostNetworkError::Netlink { what: "about an interface", error: Errno::BADMSG })),
@@ -90,35 +87,22 @@ impl Interface {
     }
 
     pub(super) fn from_message(message: &LinkMessage) -> Result<Interface, HostNetworkError> {
-        let flags = message.header.flags;
-        let mut interface = Interface {
-            index: message.header.index,
-            name: name_of(message).unwrap_or_default(),
-            mac: MacAddr([0; 6]),
-            mtu: 0,
-            admin_up: flags.contains(LinkFlags::Up),
-            carrier: flags.contains(LinkFlags::LowerUp),
-            up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running),
-            vlan: None,
+        let name = message.name.clone().unwrap_or_default();
+        let Some(mac) = message.mac.filter(|_| message.layer == ARPHRD_ETHER) else {
+            return Err(HostNetworkError::NotEthernet(name));
         };
-        let (mut tag, mut parent, mut elsewhere) = (None, None, false);
-        let mut mac = None;
-        for attribute in &message.attributes {
-            match attribute {
-                LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().ok().map(MacAddr),
-                LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
-                LinkAttribute::Link(index) => parent = Some(*index),
-                LinkAttribute::LinkNetNsId(_) => elsewhere = true,
-                LinkAttribute::LinkInfo(info) => tag = info.iter().find_map(vlan_tag),
-                _ => {}
-            }
-        }
-        match mac {
-            Some(mac) if message.header.link_layer_type == LinkLayerType::Ether => interface.mac = mac,
-            _ => return Err(HostNetworkError::NotEthernet(interface.name)),
-        }
-        interface.vlan = tag.map(|tag| Vlan { tag, parent: parent.filter(|_| !elsewhere) });
-        Ok(interface)
+        let has = |flags: u32| message.flags & flags == flags;
+        let parent = message.below.filter(|_| !message.below_is_elsewhere);
+        Ok(Interface {
+            index: message.index,
+            name,
+            mac,
+            mtu: message.mtu.unwrap_or(0),
+            admin_up: has(IFF_UP),
+            carrier: has(IFF_LOWER_UP),
+            up: has(IFF_UP | IFF_LOWER_UP | IFF_RUNNING),
+            vlan: message.vlan.and_then(vlan_tag).map(|tag| Vlan { tag, parent }),
+        })
     }
 
     /// The interface at the bottom of its VLANs, itself if it is none, and the tags of its frames from outside in.
@@ -141,25 +125,19 @@ impl Interface {
     }
 }
 
-fn vlan_tag(info: &LinkInfo) -> Option<VlanTag> {
-    let LinkInfo::Data(InfoData::Vlan(vlan)) = info else { return None };
-    let id = vlan.iter().find_map(|v| if let InfoVlan::Id(id) = v { Some(*id) } else { None })?;
-    let outer = vlan.iter().any(|v| matches!(v, InfoVlan::Protocol(VlanProtocol::Ieee8021Ad)));
-    let tag = VlanTag::new(id, 0);
+fn vlan_tag(vlan: VlanInfo) -> Option<VlanTag> {
+    let tag = VlanTag::new(vlan.id?, 0);
+    let outer = vlan.protocol == Some(ethertype::QINQ);
     Some(if outer { VlanTag { tpid: ethertype::QINQ, ..tag } } else { tag })
-}
-
-fn name_of(message: &LinkMessage) -> Option<String> {
-    message.attributes.iter().find_map(|a| if let LinkAttribute::IfName(name) = a { Some(name.clone()) } else { None })
 }
 
 /// The names of all interfaces.
 fn names(netlink: &mut Netlink) -> Result<Vec<String>, HostNetworkError> {
     let answers = netlink
-        .dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))
+        .dump(&Request::new(RTM_GETLINK, of_link(0)))
         .map_err(HostNetworkError::netlink("which interfaces there are"))?;
-    let names = answers.iter().filter_map(|answer| match answer {
-        RouteNetlinkMessage::NewLink(link) => name_of(link),
+    let names = answers.into_iter().filter_map(|answer| match answer {
+        Message::NewLink(link) => link.name,
         _ => None,
     });
     Ok(names.collect())
@@ -169,28 +147,26 @@ fn names(netlink: &mut Netlink) -> Result<Vec<String>, HostNetworkError> {
 mod tests {
     use super::*;
 
-    fn message(index: u32, name: &str, vlan: Option<(u16, VlanProtocol, u32)>) -> LinkMessage {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.link_layer_type = LinkLayerType::Ether;
-        message.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
-        message.attributes.push(LinkAttribute::IfName(name.into()));
-        message.attributes.push(LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1]));
-        if let Some((id, protocol, parent)) = vlan {
-            let data = InfoData::Vlan(vec![InfoVlan::Protocol(protocol), InfoVlan::Id(id)]);
-            message.attributes.push(LinkAttribute::Link(parent));
-            message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Data(data)]));
+    fn message(index: u32, name: &str, vlan: Option<(u16, u16, u32)>) -> LinkMessage {
+        LinkMessage {
+            index,
+            layer: ARPHRD_ETHER,
+            flags: IFF_UP | IFF_LOWER_UP,
+            name: Some(name.into()),
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
+            below: vlan.map(|(_, _, parent)| parent),
+            vlan: vlan.map(|(id, protocol, _)| VlanInfo { id: Some(id), protocol: Some(protocol) }),
+            ..LinkMessage::default()
         }
-        message
     }
 
     #[test]
     fn the_tags_of_stacked_vlans_stand_from_outside_in() {
         let all = [
             message(1, "eth0", None),
-            message(2, "outer", Some((20, VlanProtocol::Ieee8021Ad, 1))),
-            message(3, "inner", Some((30, VlanProtocol::Ieee8021Q, 2))),
-            message(4, "third", Some((40, VlanProtocol::Ieee8021Q, 3))),
+            message(2, "outer", Some((20, ethertype::QINQ, 1))),
+            message(3, "inner", Some((30, ethertype::VLAN, 2))),
+            message(4, "third", Some((40, ethertype::VLAN, 3))),
         ];
         let find = |index: u32| Interface::from_message(&all[index as usize - 1]);
         let bottom = |index| find(index).unwrap().bottom(find).map(|(bottom, tags)| (bottom.name, tags));
@@ -203,13 +179,13 @@ mod tests {
 
     #[test]
     fn a_parent_in_another_namespace_is_not_taken_for_one_here() {
-        let mut message = message(2, "v", Some((20, VlanProtocol::Ieee8021Q, 1)));
-        message.attributes.push(LinkAttribute::LinkNetNsId(0));
+        let mut message = message(2, "v", Some((20, ethertype::VLAN, 1)));
+        message.below_is_elsewhere = true;
         let interface = Interface::from_message(&message).unwrap();
         let error = interface.bottom(|_| unreachable!()).unwrap_err();
         assert_eq!(error, HostNetworkError::ParentElsewhere("v".into()));
         // The other end of a veth pair is told the same way, and is no parent.
-        message.attributes.retain(|a| !matches!(a, LinkAttribute::LinkInfo(_)));
+        message.vlan = None;
         assert_eq!(Interface::from_message(&message).unwrap().vlan, None);
     }
 
@@ -218,9 +194,9 @@ mod tests {
         let mut message = message(1, "eth0", None);
         let seen = Interface::from_message(&message).unwrap();
         assert!(seen.admin_up && seen.carrier && !seen.up, "as a port that waits for 802.1X");
-        message.header.flags |= LinkFlags::Running;
+        message.flags |= IFF_RUNNING;
         assert!(Interface::from_message(&message).unwrap().up);
-        message.header.link_layer_type = LinkLayerType::Loopback;
+        message.layer = 772;
         assert_eq!(Interface::from_message(&message), Err(HostNetworkError::NotEthernet("eth0".into())));
     }
 }

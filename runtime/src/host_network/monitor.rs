@@ -2,17 +2,16 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::link::LinkMessage;
-use netlink_packet_route::neighbour::NeighbourMessage;
-use netlink_packet_route::route::RouteFlags;
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 use softnic_wire::MacAddr;
 
 use super::netlink::Socket;
 use super::resolver;
+use super::rtnetlink::link::LinkMessage;
+use super::rtnetlink::neighbour::NeighbourMessage;
+use super::rtnetlink::route::RTM_F_CLONED;
+use super::rtnetlink::{AF_UNSPEC, Message, Payload};
 
 /// The groups of <linux/rtnetlink.h>: links, neighbours, and addresses, routes and rules of both IP versions.
 const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
@@ -57,9 +56,9 @@ impl Monitor {
             match self.socket.receive() {
                 Ok(messages) => {
                     changes.extend(messages.into_iter().filter_map(|message| match message.payload {
-                        Some(NetlinkPayload::InnerMessage(message)) => self.change(message),
-                        Some(_) => None,
-                        None => Some(Change::Lost),
+                        Payload::Message(message) => self.change(message),
+                        Payload::End(_) | Payload::Nothing => None,
+                        Payload::Unreadable => Some(Change::Lost),
                     }));
                 }
                 Err(Errno::INTR) => {}
@@ -83,28 +82,28 @@ impl Monitor {
     }
 
     /// `None` if it is not about our interface.
-    fn change(&self, message: RouteNetlinkMessage) -> Option<Change> {
-        use RouteNetlinkMessage as M;
+    fn change(&self, message: Message) -> Option<Change> {
+        use Message as M;
         match message {
             M::NewLink(link) if self.is_ours(&link) => Some(Change::Link(link)),
             M::DelLink(link) if self.is_ours(&link) => Some(Change::Gone),
-            M::NewAddress(a) | M::DelAddress(a) => (a.header.index == self.index).then_some(Change::Addresses),
+            M::Address(a) => (a.index == self.index).then_some(Change::Addresses),
             M::NewNeighbour(neighbour) => self.neighbour(&neighbour, resolver::mac(&neighbour)),
             M::DelNeighbour(neighbour) => self.neighbour(&neighbour, None),
             // A clone is what the kernel remembers of a path, not a route.
-            M::NewRoute(r) | M::DelRoute(r) => (!r.header.flags.contains(RouteFlags::Cloned)).then_some(Change::Routes),
-            M::NewRule(_) | M::DelRule(_) => Some(Change::Routes),
+            M::NewRoute(r) | M::DelRoute(r) => (r.flags & RTM_F_CLONED == 0).then_some(Change::Routes),
+            M::Rule => Some(Change::Routes),
             _ => None,
         }
     }
 
     /// Bridges talk about their ports too, in messages of their own family.
     fn is_ours(&self, link: &LinkMessage) -> bool {
-        link.header.index == self.index && link.header.interface_family == AddressFamily::Unspec
+        link.index == self.index && link.family == AF_UNSPEC
     }
 
     fn neighbour(&self, message: &NeighbourMessage, mac: Option<MacAddr>) -> Option<Change> {
-        let ip = resolver::address(message).filter(|_| message.header.ifindex == self.index)?;
+        let ip = message.ip.filter(|_| message.index == self.index)?;
         Some(Change::Neighbour(ip, mac))
     }
 }

@@ -3,14 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
-use netlink_packet_route::RouteNetlinkMessage;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use super::rtnetlink::{Incoming, Message, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, Payload, Request, split};
 
 /// Longer than any datagram of the kernel: dumps come in pieces of at most 32 KiB.
 const BUFFER: usize = 64 * 1024;
@@ -18,13 +16,6 @@ const BUFFER: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A dump during which something changed is asked for again, this often.
 const DUMP_TRIES: usize = 8;
-
-/// One message as it came: `None` where its contents are of a kind that the parser does not know.
-pub(super) struct Incoming {
-    flags: u16,
-    sequence: u32,
-    pub(super) payload: Option<NetlinkPayload<RouteNetlinkMessage>>,
-}
 
 /// A netlink socket with the buffer for what it receives.
 #[derive(Debug)]
@@ -56,21 +47,6 @@ impl Socket {
     }
 }
 
-fn split(mut datagram: &[u8]) -> Result<Vec<Incoming>, Errno> {
-    let mut messages = Vec::new();
-    while !datagram.is_empty() {
-        let head = NetlinkBuffer::new_checked(datagram).map_err(|_| Errno::BADMSG)?;
-        messages.push(Incoming {
-            flags: head.flags(),
-            sequence: head.sequence_number(),
-            payload: NetlinkMessage::deserialize(datagram).ok().map(|message| message.payload),
-        });
-        let len = (head.length() as usize).next_multiple_of(4);
-        datagram = datagram.get(len..).unwrap_or_default();
-    }
-    Ok(messages)
-}
-
 /// A socket for questions.
 #[derive(Debug)]
 pub(crate) struct Netlink {
@@ -90,14 +66,14 @@ impl Netlink {
     }
 
     /// Asks for one thing, or changes one; `flags` beyond the usual ones.
-    pub(crate) fn ask(&mut self, question: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, Errno> {
+    pub(crate) fn ask(&mut self, question: &Request, flags: u16) -> Result<Vec<Message>, Errno> {
         self.exchange(question, flags | NLM_F_ACK).map(|(answers, _)| answers)
     }
 
-    /// Asks for all things of a kind. Those that the parser does not understand are left out.
-    pub(crate) fn dump(&mut self, question: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, Errno> {
+    /// Asks for all things of a kind. Those that cannot be read are left out.
+    pub(crate) fn dump(&mut self, question: &Request) -> Result<Vec<Message>, Errno> {
         for _ in 0..DUMP_TRIES {
-            let (answers, interrupted) = self.exchange(question.clone(), NLM_F_DUMP)?;
+            let (answers, interrupted) = self.exchange(question, NLM_F_DUMP)?;
             if !interrupted {
                 return Ok(answers);
             }
@@ -105,19 +81,9 @@ impl Netlink {
         Err(Errno::INTR)
     }
 
-    fn exchange(
-        &mut self,
-        question: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<(Vec<RouteNetlinkMessage>, bool), Errno> {
+    fn exchange(&mut self, question: &Request, flags: u16) -> Result<(Vec<Message>, bool), Errno> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, question.into());
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
+        let bytes = question.bytes(flags, self.sequence);
         net::sendto(&self.socket.fd, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
 
         let (mut answers, mut interrupted) = (Vec::new(), false);
@@ -131,13 +97,9 @@ impl Netlink {
             for Incoming { flags, payload, .. } in messages.into_iter().filter(|m| m.sequence == self.sequence) {
                 interrupted |= flags & NLM_F_DUMP_INTR != 0;
                 match payload {
-                    Some(NetlinkPayload::InnerMessage(answer)) => answers.push(answer),
-                    Some(NetlinkPayload::Done(done)) => return result(done.code).map(|()| (answers, interrupted)),
-                    Some(NetlinkPayload::Error(error)) => {
-                        let code = error.code.map_or(0, |code| code.get());
-                        return result(code).map(|()| (answers, interrupted));
-                    }
-                    _ => {}
+                    Payload::Message(answer) => answers.push(answer),
+                    Payload::End(code) => return result(code).map(|()| (answers, interrupted)),
+                    Payload::Nothing | Payload::Unreadable => {}
                 }
             }
         }
@@ -148,6 +110,7 @@ impl Netlink {
 fn result(code: i32) -> Result<(), Errno> {
     match code {
         0.. => Ok(()),
-        code => Err(Errno::from_raw_os_error(-code)),
+        -4095..0 => Err(Errno::from_raw_os_error(-code)),
+        _ => Err(Errno::BADMSG),
     }
 }

@@ -9,17 +9,17 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourFlags, NeighbourMessage, NeighbourState,
-};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use softnic_nic::multicast_mac;
 use softnic_wire::{Instant, MacAddr};
 
 use super::error::HostNetworkError;
 use super::netlink::Netlink;
+use super::rtnetlink::neighbour::{
+    NTF_EXT_LEARNED, NTF_EXT_MANAGED, NTF_USE, NUD_DELAY, NUD_NOARP, NUD_PERMANENT, NUD_PROBE, NUD_REACHABLE,
+    NUD_STALE, NeighbourMessage, about,
+};
+use super::rtnetlink::{Message, NLM_F_CREATE, NLM_F_REPLACE, RTM_GETNEIGH, RTM_NEWNEIGH, Request};
 
 /// The discard port: a datagram to it is dropped on arrival (RFC 863).
 const DISCARD: u16 = 9;
@@ -199,11 +199,9 @@ impl Resolver {
 
     /// A neighbour's entry in the kernel's table.
     fn look_up(&self, netlink: &mut Netlink, ip: IpAddr) -> Result<Option<Found>, HostNetworkError> {
-        match netlink.ask(RouteNetlinkMessage::GetNeighbour(self.message(ip)), 0) {
+        match netlink.ask(&Request::new(RTM_GETNEIGH, about(self.index, ip, 0)), 0) {
             Ok(answers) => Ok(answers.iter().find_map(|answer| match answer {
-                RouteNetlinkMessage::NewNeighbour(message) => {
-                    mac(message).map(|mac| Found { mac, is_kept: is_kept(message) })
-                }
+                Message::NewNeighbour(message) => mac(message).map(|mac| Found { mac, is_kept: is_kept(message) }),
                 _ => None,
             })),
             Err(Errno::NOENT) => Ok(None),
@@ -214,9 +212,8 @@ impl Resolver {
     /// Tells the kernel that packets are sent to `ip`.
     fn tell(&mut self, netlink: &mut Netlink, ip: IpAddr) -> Result<(), HostNetworkError> {
         if !self.by_datagram {
-            let mut message = self.message(ip);
-            message.header.flags = NeighbourFlags::Use;
-            match netlink.ask(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE) {
+            let in_use = Request::new(RTM_NEWNEIGH, about(self.index, ip, NTF_USE));
+            match netlink.ask(&in_use, NLM_F_CREATE | NLM_F_REPLACE) {
                 Err(Errno::PERM) => self.by_datagram = true,
                 result => return result.map(drop).map_err(HostNetworkError::netlink("about a neighbour")),
             }
@@ -242,14 +239,6 @@ impl Resolver {
             _ => Ok(()),
         }
     }
-
-    fn message(&self, ip: IpAddr) -> NeighbourMessage {
-        let mut message = NeighbourMessage::default();
-        message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-        message.header.ifindex = self.index;
-        message.attributes.push(NeighbourAttribute::Destination(ip.into()));
-        message
-    }
 }
 
 impl Patience {
@@ -261,32 +250,13 @@ impl Patience {
 /// Whether an administrator, another program or the kernel keeps the entry as it is. Such an entry must be left alone:
 /// told that it is in use, the kernel takes these marks from it, and a permanent one is no longer permanent.
 fn is_kept(message: &NeighbourMessage) -> bool {
-    let managed = |attribute: &NeighbourAttribute| match attribute {
-        NeighbourAttribute::ExtFlags(flags) => flags.contains(NeighbourExtFlags::Managed),
-        _ => false,
-    };
-    matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp)
-        || message.header.flags.contains(NeighbourFlags::ExtLearned)
-        || message.attributes.iter().any(managed)
-}
-
-/// The neighbour that a message is about.
-pub(super) fn address(message: &NeighbourMessage) -> Option<IpAddr> {
-    message.attributes.iter().find_map(|a| match a {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some((*ip).into()),
-        NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some((*ip).into()),
-        _ => None,
-    })
+    matches!(message.state, NUD_PERMANENT | NUD_NOARP)
+        || message.flags & NTF_EXT_LEARNED != 0
+        || message.more_flags & NTF_EXT_MANAGED != 0
 }
 
 /// Its MAC address, if it is one to send to: also one that the kernel is just having confirmed.
 pub(super) fn mac(message: &NeighbourMessage) -> Option<MacAddr> {
-    use NeighbourState::{Delay, Noarp, Permanent, Probe, Reachable, Stale};
-    if !matches!(message.header.state, Reachable | Stale | Delay | Probe | Permanent | Noarp) {
-        return None;
-    }
-    message.attributes.iter().find_map(|a| match a {
-        NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok().map(MacAddr),
-        _ => None,
-    })
+    let usable = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
+    message.mac.filter(|_| message.state & usable != 0)
 }

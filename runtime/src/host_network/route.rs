@@ -2,15 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteType, RouteVia,
-};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 
 use super::error::HostNetworkError;
 use super::interface::Interface;
 use super::netlink::Netlink;
+use super::rtnetlink::route::{
+    RTA_DST, RTA_OIF, RTA_SRC, RTM_F_FIB_MATCH, RTN_BLACKHOLE, RTN_LOCAL, RTN_PROHIBIT, RTN_THROW, RTN_UNICAST,
+    RTN_UNREACHABLE, RouteMessage, question,
+};
+use super::rtnetlink::{AF_INET, AF_INET6, Message, RTM_GETROUTE, Request};
 
 /// Where packets to a destination go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +48,9 @@ pub(super) fn look_up(
 ) -> Result<Route, HostNetworkError> {
     // A link-local address is one on each link, so the question must name ours.
     if matches!(dst, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
-        return ask(netlink, dst, from, Some(interface.index), RouteFlags::empty()).map(|answer| answer.route);
+        return ask(netlink, dst, from, Some(interface.index), 0).map(|answer| answer.route);
     }
-    let first = ask(netlink, dst, from, None, RouteFlags::empty());
+    let first = ask(netlink, dst, from, None, 0);
     match &first {
         Ok(answer) if answer.route == Route::Local || answer.by == interface.index => return Ok(answer.route),
         Err(HostNetworkError::Unreachable { .. }) | Ok(_) => {}
@@ -74,13 +75,13 @@ fn by_interface(
     // Asked for IPv4 by an interface that no route uses, the kernel says "on the link". What is in its table is the
     // truth.
     if dst.is_ipv4() {
-        match ask(netlink, dst, from, Some(index), RouteFlags::FibMatch) {
+        match ask(netlink, dst, from, Some(index), RTM_F_FIB_MATCH) {
             Ok(_) => {}
             Err(HostNetworkError::Unreachable { .. }) => return Ok(None),
             Err(error) => return Err(error),
         }
     }
-    match ask(netlink, dst, from, Some(index), RouteFlags::empty()) {
+    match ask(netlink, dst, from, Some(index), 0) {
         Ok(answer) => Ok((answer.by == index).then_some(answer.route)),
         Err(HostNetworkError::Unreachable { .. }) => Ok(None),
         Err(error) => Err(error),
@@ -92,21 +93,20 @@ fn ask(
     dst: IpAddr,
     from: Option<IpAddr>,
     by: Option<u32>,
-    flags: RouteFlags,
+    flags: u32,
 ) -> Result<Answer, HostNetworkError> {
-    let (address_family, bits) = match dst {
-        IpAddr::V4(_) => (AddressFamily::Inet, Ipv4Addr::BITS as u8),
-        IpAddr::V6(_) => (AddressFamily::Inet6, Ipv6Addr::BITS as u8),
+    let (family, bits) = match dst {
+        IpAddr::V4(_) => (AF_INET, Ipv4Addr::BITS as u8),
+        IpAddr::V6(_) => (AF_INET6, Ipv6Addr::BITS as u8),
     };
-    let mut question = RouteMessage::default();
-    question.header = RouteHeader { address_family, destination_prefix_length: bits, flags, ..RouteHeader::default() };
-    question.attributes.push(RouteAttribute::Destination(route_address(dst)));
+    let mut attributes = question(family, bits, if from.is_some() { bits } else { 0 }, flags).with_ip(RTA_DST, dst);
     if let Some(from) = from {
-        question.header.source_prefix_length = bits;
-        question.attributes.push(RouteAttribute::Source(route_address(from)));
+        attributes = attributes.with_ip(RTA_SRC, from);
     }
-    question.attributes.extend(by.map(RouteAttribute::Oif));
-    let answers = netlink.ask(RouteNetlinkMessage::GetRoute(question), 0).map_err(|error| match error {
+    if let Some(by) = by {
+        attributes = attributes.with_u32(RTA_OIF, by);
+    }
+    let answers = netlink.ask(&Request::new(RTM_GETROUTE, attributes), 0).map_err(|error| match error {
         // What kinds of routes that lead nowhere are answered with.
         Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS | Errno::INVAL | Errno::NETDOWN => {
             HostNetworkError::Unreachable { dst, error }
@@ -114,50 +114,22 @@ fn ask(
         error => HostNetworkError::Netlink { what: "a route", error },
     })?;
     let answer = answers.iter().find_map(|answer| match answer {
-        RouteNetlinkMessage::NewRoute(route) => Some(read(route, dst)),
+        Message::NewRoute(route) => Some(read(route, dst)),
         _ => None,
     });
     answer.unwrap_or(Err(HostNetworkError::Netlink { what: "a route", error: Errno::BADMSG }))
 }
 
 fn read(message: &RouteMessage, dst: IpAddr) -> Result<Answer, HostNetworkError> {
-    let mut hop = Hop { gateway: None, source: None, mtu: None };
-    let mut by = 0;
-    for attribute in &message.attributes {
-        match attribute {
-            RouteAttribute::Oif(index) => by = *index,
-            RouteAttribute::Gateway(gateway) => hop.gateway = ip(gateway),
-            RouteAttribute::Via(RouteVia::Inet(gateway)) => hop.gateway = Some((*gateway).into()),
-            RouteAttribute::Via(RouteVia::Inet6(gateway)) => hop.gateway = Some((*gateway).into()),
-            RouteAttribute::PrefSource(source) => hop.source = ip(source),
-            RouteAttribute::Metrics(metrics) => {
-                hop.mtu = metrics.iter().find_map(|m| if let RouteMetric::Mtu(mtu) = m { Some(*mtu) } else { None });
-            }
-            _ => {}
-        }
-    }
-    match message.header.kind {
-        RouteType::Unicast => Ok(Answer { route: Route::Out(hop), by }),
-        RouteType::Local => Ok(Answer { route: Route::Local, by }),
-        RouteType::Prohibit => Err(HostNetworkError::Unreachable { dst, error: Errno::ACCESS }),
-        RouteType::BlackHole | RouteType::Unreachable | RouteType::Throw => {
+    let hop = Hop { gateway: message.gateway, source: message.source, mtu: message.mtu };
+    let by = message.by.unwrap_or(0);
+    match message.kind {
+        RTN_UNICAST => Ok(Answer { route: Route::Out(hop), by }),
+        RTN_LOCAL => Ok(Answer { route: Route::Local, by }),
+        RTN_PROHIBIT => Err(HostNetworkError::Unreachable { dst, error: Errno::ACCESS }),
+        RTN_BLACKHOLE | RTN_UNREACHABLE | RTN_THROW => {
             Err(HostNetworkError::Unreachable { dst, error: Errno::HOSTUNREACH })
         }
         _ => Err(HostNetworkError::NotAPeer(dst)),
-    }
-}
-
-fn route_address(ip: IpAddr) -> RouteAddress {
-    match ip {
-        IpAddr::V4(ip) => RouteAddress::Inet(ip),
-        IpAddr::V6(ip) => RouteAddress::Inet6(ip),
-    }
-}
-
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
-    match address {
-        RouteAddress::Inet(ip) => Some((*ip).into()),
-        RouteAddress::Inet6(ip) => Some((*ip).into()),
-        _ => None,
     }
 }

@@ -3,18 +3,22 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::RouteNetlinkMessage::{
-    self, DelLink, DelQueueDiscipline, DelTrafficFilter, GetLink, GetTrafficFilter, NewLink, NewQueueDiscipline,
-    NewTrafficFilter, SetLink,
-};
-use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp,
-};
-use netlink_packet_route::tc::{TcAttribute, TcBpfFlags, TcFilterBpfOption, TcMessage, TcOption};
 use rustix::io::Errno;
 
 use crate::host_network::netlink::Netlink;
+use crate::host_network::rtnetlink::attributes::Attributes;
+use crate::host_network::rtnetlink::filter::{
+    Place, TCA_BPF_FD, TCA_BPF_FLAG_ACT_DIRECT, TCA_BPF_FLAGS, TCA_BPF_NAME, TCA_KIND, TCA_OPTIONS,
+};
+use crate::host_network::rtnetlink::link::{
+    IFF_NOARP, IFF_UP, IFLA_AF_SPEC, IFLA_IFNAME, IFLA_INET6_ADDR_GEN_MODE, IFLA_INFO_DATA, IFLA_INFO_KIND,
+    IFLA_LINKINFO, IFLA_MTU, IFLA_NET_NS_FD, IFLA_NUM_RX_QUEUES, IFLA_NUM_TX_QUEUES, IFLA_XDP, IFLA_XDP_FD,
+    IFLA_XDP_FLAGS, IN6_ADDR_GEN_MODE_NONE, LinkMessage, VETH_INFO_PEER, of_link, with_flags,
+};
+use crate::host_network::rtnetlink::{
+    AF_INET6, Message, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RTM_DELLINK, RTM_DELQDISC, RTM_DELTFILTER, RTM_GETLINK,
+    RTM_GETTFILTER, RTM_NEWLINK, RTM_NEWQDISC, RTM_NEWTFILTER, RTM_SETLINK, Request,
+};
 
 /// The parent of what stands before and behind a device's own queues, and of its filters for what comes in.
 const CLSACT: u32 = 0xffff_fff1;
@@ -51,22 +55,20 @@ impl Links {
         Netlink::open().map(Links)
     }
 
-    fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
-        self.0.ask(message, flags).map(drop)
+    fn change(&mut self, kind: u16, what: Attributes, flags: u16) -> Result<(), Errno> {
+        self.0.ask(&Request::new(kind, what), flags).map(drop)
     }
 
-    fn get(&mut self, question: LinkMessage) -> Result<LinkMessage, Errno> {
-        let answers = self.0.ask(GetLink(question), 0)?;
-        let link = answers.into_iter().find_map(|answer| if let NewLink(link) = answer { Some(link) } else { None });
-        link.ok_or(Errno::BADMSG)
+    fn get(&mut self, question: Attributes) -> Result<LinkMessage, Errno> {
+        let answers = self.0.ask(&Request::new(RTM_GETLINK, question), 0)?;
+        let link = |answer| if let Message::NewLink(link) = answer { Some(link) } else { None };
+        answers.into_iter().find_map(link).ok_or(Errno::BADMSG)
     }
 
     /// The number of a device, if there is one of that name.
     pub(super) fn index(&mut self, name: &str) -> Result<Option<u32>, Errno> {
-        let mut question = LinkMessage::default();
-        question.attributes.push(LinkAttribute::IfName(name.into()));
-        match self.get(question) {
-            Ok(link) => Ok(Some(link.header.index)),
+        match self.get(of_link(0).with_text(IFLA_IFNAME, name)) {
+            Ok(link) => Ok(Some(link.index)),
             Err(Errno::NODEV) => Ok(None),
             Err(error) => Err(error),
         }
@@ -74,7 +76,7 @@ impl Links {
 
     /// Whether there is a device of that number.
     pub(super) fn exists(&mut self, index: u32) -> Result<bool, Errno> {
-        match self.get(of(index)) {
+        match self.get(of_link(index)) {
             Ok(_) => Ok(true),
             Err(Errno::NODEV) => Ok(false),
             Err(error) => Err(error),
@@ -84,45 +86,37 @@ impl Links {
     /// Makes a pair, the inner one here.
     pub(super) fn make_pair(&mut self, pair: Pair<'_>) -> Result<(), Errno> {
         let end = |name: &str, mtu| {
-            let mut link = LinkMessage::default();
-            link.attributes = vec![
-                LinkAttribute::IfName(name.into()),
-                LinkAttribute::Mtu(mtu),
-                LinkAttribute::NumTxQueues(pair.queues),
-                LinkAttribute::NumRxQueues(pair.queues),
-            ];
-            link
+            of_link(0)
+                .with_text(IFLA_IFNAME, name)
+                .with_u32(IFLA_MTU, mtu)
+                .with_u32(IFLA_NUM_TX_QUEUES, pair.queues)
+                .with_u32(IFLA_NUM_RX_QUEUES, pair.queues)
         };
-        let (mut inner, mut outer) = (end(pair.inner, INNER_MTU), end(pair.outer, pair.mtu));
-        outer.attributes.push(LinkAttribute::NetNsFd(pair.outside.as_raw_fd()));
-        let data = InfoData::Veth(InfoVeth::Peer(outer));
-        inner.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(data)]));
-        self.change(NewLink(inner), NLM_F_CREATE | NLM_F_EXCL)
+        let outer = end(pair.outer, pair.mtu).with(IFLA_NET_NS_FD, &pair.outside.as_raw_fd().to_ne_bytes());
+        let data = Attributes::default().with_nested(VETH_INFO_PEER, &outer);
+        let info = Attributes::default().with_text(IFLA_INFO_KIND, "veth").with_nested(IFLA_INFO_DATA, &data);
+        let inner = end(pair.inner, INNER_MTU).with_nested(IFLA_LINKINFO, &info);
+        self.change(RTM_NEWLINK, inner, NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Brings a device up, on which the kernel itself says nothing: it has no addresses, and asks nobody for theirs.
     pub(super) fn bring_up(&mut self, index: u32) -> Result<(), Errno> {
-        let mut silent = of(index);
-        let none = AfSpecInet6::AddrGenMode(netlink_packet_route::link::In6AddrGenMode::None);
-        silent.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![none])]));
+        let none = Attributes::default().with(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
+        let of_ipv6 = Attributes::default().with_nested(AF_INET6.into(), &none);
         // A kernel without IPv6 says nothing in it anyway.
-        let _ = self.change(SetLink(silent), 0);
-        let mut up = of(index);
-        up.header.flags = LinkFlags::Up | LinkFlags::Noarp;
-        up.header.change_mask = LinkFlags::Up | LinkFlags::Noarp;
-        self.change(SetLink(up), 0)
+        let _ = self.change(RTM_SETLINK, of_link(index).with_nested(IFLA_AF_SPEC, &of_ipv6), 0);
+        let flags = IFF_UP | IFF_NOARP;
+        self.change(RTM_SETLINK, with_flags(index, flags, flags), 0)
     }
 
     /// Changes the MTU of a device.
     pub(super) fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Errno> {
-        let mut link = of(index);
-        link.attributes.push(LinkAttribute::Mtu(mtu));
-        self.change(SetLink(link), 0)
+        self.change(RTM_SETLINK, of_link(index).with_u32(IFLA_MTU, mtu), 0)
     }
 
     /// Deletes a device, and the other end of its pair.
     pub(super) fn delete(&mut self, index: u32) -> Result<(), Errno> {
-        match self.change(DelLink(of(index)), 0) {
+        match self.change(RTM_DELLINK, of_link(index), 0) {
             Err(Errno::NODEV) => Ok(()),
             result => result,
         }
@@ -130,12 +124,7 @@ impl Links {
 
     /// The id of the XDP program on a device.
     pub(super) fn xdp_of(&mut self, index: u32) -> Result<Option<u32>, Errno> {
-        let id = |xdp: &LinkXdp| if let LinkXdp::ProgId(id) = xdp { Some(*id).filter(|&id| id != 0) } else { None };
-        let link = self.get(of(index))?;
-        Ok(link
-            .attributes
-            .iter()
-            .find_map(|a| if let LinkAttribute::Xdp(xdp) = a { xdp.iter().find_map(id) } else { None }))
+        Ok(self.get(of_link(index))?.xdp_program.filter(|&id| id != 0))
     }
 
     /// Puts an XDP program into the driver of a device that has none.
@@ -149,91 +138,74 @@ impl Links {
     }
 
     fn set_xdp(&mut self, index: u32, fd: i32, flags: u32) -> Result<(), Errno> {
-        let mut link = of(index);
-        link.attributes.push(LinkAttribute::Xdp(vec![LinkXdp::Fd(fd), LinkXdp::Flags(flags)]));
-        self.change(SetLink(link), 0)
+        let xdp = Attributes::default().with(IFLA_XDP_FD, &fd.to_ne_bytes()).with_u32(IFLA_XDP_FLAGS, flags);
+        self.change(RTM_SETLINK, of_link(index).with_nested(IFLA_XDP, &xdp), 0)
     }
 
     /// Has a program look at every frame that comes in by a device, in place of the one that we put there before.
     pub(super) fn filter(&mut self, index: u32, program: BorrowedFd<'_>) -> Result<(), Errno> {
-        match self.change(NewQueueDiscipline(clsact(index)), NLM_F_CREATE | NLM_F_EXCL) {
+        match self.change(RTM_NEWQDISC, clsact(index), NLM_F_CREATE | NLM_F_EXCL) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }
-        let mut filter = ours(index);
-        let options = [
-            TcFilterBpfOption::ProgFd(program.as_raw_fd() as u32),
-            TcFilterBpfOption::ProgName("softnic".into()),
-            TcFilterBpfOption::Flags(TcBpfFlags::DirectAction),
-        ];
-        filter.attributes.push(TcAttribute::Options(options.into_iter().map(TcOption::Bpf).collect()));
-        self.change(NewTrafficFilter(filter), NLM_F_CREATE | NLM_F_REPLACE)
+        let options = Attributes::default()
+            .with(TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes())
+            .with_text(TCA_BPF_NAME, "softnic")
+            .with_u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
+        let filter = our_filter(index).with_nested(TCA_OPTIONS, &options);
+        self.change(RTM_NEWTFILTER, filter, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// The filters of a device that stand at `parent`.
+    fn filters(&mut self, index: u32, parent: u32) -> Result<Vec<Message>, Errno> {
+        let place = Place { index, parent, ..Place::default() };
+        self.0.dump(&Request::new(RTM_GETTFILTER, place.attributes()))
     }
 
     /// The id of the program that we put there.
     pub(super) fn filter_of(&mut self, index: u32) -> Result<Option<u32>, Errno> {
-        let mut question = TcMessage::with_index(index as i32);
-        question.header.parent = INGRESS.into();
-        let filters = match self.0.dump(GetTrafficFilter(question)) {
+        let filters = match self.filters(index, INGRESS) {
             // Nothing to stand on.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(None),
             filters => filters?,
         };
-        let ours = ours(index).header;
-        let is_ours = |filter: &TcMessage| filter.header.info == ours.info && filter.header.handle == ours.handle;
-        let of_filter = |filter: &TcMessage| {
-            filter.attributes.iter().find_map(|a| match a {
-                TcAttribute::Options(options) => options.iter().find_map(|option| match option {
-                    TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => Some(*id),
-                    _ => None,
-                }),
-                _ => None,
-            })
-        };
+        let ours = our_place(index);
         Ok(filters.iter().find_map(|answer| match answer {
-            NewTrafficFilter(filter) if is_ours(filter) => of_filter(filter),
+            Message::NewFilter(filter) if (filter.place.info, filter.place.handle) == (ours.info, ours.handle) => {
+                filter.program
+            }
             _ => None,
         }))
     }
 
     /// Takes that program off again, and what it stood on if nothing else does.
     pub(super) fn unfilter(&mut self, index: u32) -> Result<(), Errno> {
-        match self.change(DelTrafficFilter(ours(index)), 0) {
+        match self.change(RTM_DELTFILTER, our_filter(index), 0) {
             Ok(()) | Err(Errno::NOENT | Errno::INVAL | Errno::NODEV) => {}
             Err(error) => return Err(error),
         }
         for parent in [INGRESS, INGRESS + 1] {
-            let mut question = TcMessage::with_index(index as i32);
-            question.header.parent = parent.into();
-            if !self.0.dump(GetTrafficFilter(question))?.is_empty() {
+            if !self.filters(index, parent)?.is_empty() {
                 return Ok(());
             }
         }
-        match self.change(DelQueueDiscipline(clsact(index)), 0) {
+        match self.change(RTM_DELQDISC, clsact(index), 0) {
             Err(Errno::NOENT | Errno::INVAL | Errno::NODEV) => Ok(()),
             result => result,
         }
     }
 }
 
-fn of(index: u32) -> LinkMessage {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    link
+fn clsact(index: u32) -> Attributes {
+    let place = Place { index, handle: CLSACT & 0xffff_0000, parent: CLSACT, info: 0 };
+    place.attributes().with_text(TCA_KIND, "clsact")
 }
 
-fn clsact(index: u32) -> TcMessage {
-    let mut qdisc = TcMessage::with_index(index as i32);
-    (qdisc.header.parent, qdisc.header.handle) = (CLSACT.into(), (CLSACT & 0xffff_0000).into());
-    qdisc.attributes.push(TcAttribute::Kind("clsact".into()));
-    qdisc
+/// Where our filter on a device stands.
+fn our_place(index: u32) -> Place {
+    Place { index, handle: HANDLE, parent: INGRESS, info: PREFERENCE << 16 | u32::from(ETH_P_ALL.to_be()) }
 }
 
-/// Our filter on a device.
-fn ours(index: u32) -> TcMessage {
-    let mut filter = TcMessage::with_index(index as i32);
-    (filter.header.parent, filter.header.handle) = (INGRESS.into(), HANDLE.into());
-    filter.header.info = PREFERENCE << 16 | u32::from(ETH_P_ALL.to_be());
-    filter.attributes.push(TcAttribute::Kind("bpf".into()));
-    filter
+fn our_filter(index: u32) -> Attributes {
+    our_place(index).attributes().with_text(TCA_KIND, "bpf")
 }
