@@ -28,7 +28,7 @@ pub struct QpInit {
     pub sig_all: bool,
     /// Nothing goes ahead of an acknowledgement, and none waits: for programs that sleep until an event comes.
     pub prompt_acks: bool,
-    /// Packets outstanding on a reliable connection with Go-Back-N are limited to what a receiver in software has room for.
+    /// Packets outstanding on a reliable connection with Go-Back-N, or on one of best effort, are limited to what a receiver in software has room for.
     pub limit_flight: bool,
     /// A reliable connection that runs out of retries halts, with its work in place, instead of flushing it ([`Event::QpHalted`]).
     ///

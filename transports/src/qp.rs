@@ -145,7 +145,7 @@ pub struct Config {
     pub sig_all: bool,
     /// Acknowledgements go at once, and before any request: for programs that sleep until an event comes.
     pub prompt_acks: bool,
-    /// Packets outstanding on a reliable connection with Go-Back-N are limited to what a receiver in software has room for.
+    /// Packets outstanding on a reliable connection with Go-Back-N, or on one of best effort, are limited to what a receiver in software has room for.
     pub limit_flight: bool,
     /// Whether frames carry their payload.
     pub payload: PayloadMode,

@@ -121,6 +121,8 @@ pub struct Xp {
     established: bool,
     /// The program waits to hear that the send queue is drained.
     tell_drained: bool,
+    /// Congestion control, or a limit of what is in flight, has a say in when packets leave.
+    limited: bool,
     /// A READ response left last: the next packet is one of a request, if there is any.
     requests_turn: bool,
     sender: Sender,
@@ -176,6 +178,7 @@ impl Xp {
             state: QpState::Reset,
             established: false,
             tell_drained: false,
+            limited: false,
             requests_turn: false,
             sender: Sender::new(c, SendRules::new(&c.caps, supported(settings.kind()))),
             receiver: Receiver::new(0),
@@ -268,11 +271,11 @@ impl Xp {
 
     /// Whether congestion control lets nothing leave now; sets the time when it will.
     fn must_wait(&mut self, now: Instant) -> bool {
-        if !self.congestion.is_controlled() {
+        if !self.limited {
             return false;
         }
         let mtu = self.link.map_or(0, |link| link.mtu.bytes());
-        let closed = self.rest.flight.as_ref().and_then(|flight| flight.closed_until(now, mtu, &self.congestion));
+        let closed = self.rest.flight.as_mut().and_then(|flight| flight.closed_until(now, mtu, &self.congestion));
         let until = self.congestion.pacing(now).max(closed);
         self.paced = until.unwrap_or(NEVER);
         until.is_some()
@@ -282,8 +285,7 @@ impl Xp {
     #[inline]
     fn asks(&self) -> bool {
         let mtu = || self.link.as_ref().map_or(0, |link| link.mtu.bytes());
-        self.congestion.is_controlled()
-            && self.rest.flight.as_ref().is_some_and(|flight| flight.asks(mtu(), &self.congestion))
+        self.limited && self.rest.flight.as_ref().is_some_and(|flight| flight.asks(mtu(), &self.congestion))
     }
 
     fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
@@ -323,7 +325,7 @@ impl Xp {
     /// A packet with this or that left: those behind it wait for their turn.
     #[inline]
     fn on_sent(&mut self, now: Instant, tx: &TxFrame<'_>, asked: bool) {
-        if !self.congestion.is_controlled() {
+        if !self.limited {
             return;
         }
         self.congestion.on_sent(now, tx);

@@ -164,6 +164,8 @@ struct Pair {
 
 const SENDS: u8 = 1;
 const RECEIVES: u8 = 2;
+/// The peer is known to have agreed to the transport, since the last change of state.
+const AGREED: u8 = 4;
 
 impl Drop for Pair {
     fn drop(&mut self) {
@@ -437,9 +439,19 @@ impl QueuePair {
     }
 
     /// Whether the peer did not agree to the transport: nobody keeps deadlines then.
-    #[cold]
+    #[inline]
     fn has_fallen_back(&self) -> bool {
-        matches!(self.choice(), Some(Choice::Standard(_)))
+        self.0.posts.load(Ordering::Relaxed) & AGREED == 0 && self.ask_whether_fallen_back()
+    }
+
+    /// The same, asked of the NIC; that the peer agreed is asked for once.
+    #[cold]
+    fn ask_whether_fallen_back(&self) -> bool {
+        let choice = self.choice();
+        if choice == Some(Choice::Agreed) {
+            self.0.posts.fetch_or(AGREED, Ordering::Relaxed);
+        }
+        matches!(choice, Some(Choice::Standard(_)))
     }
 
     /// Whether there is room for so many send work requests right now; the NIC takes over what it has room for before there is not.

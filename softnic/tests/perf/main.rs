@@ -363,3 +363,33 @@ fn a_capture_that_cannot_be_written_ends_the_run_and_is_named() {
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains(&format!("softnic: the capture cannot be written: {name}: Broken pipe")), "{said}");
 }
+
+#[test]
+fn over_xp_all_bytes_that_come_are_right_and_all_others_are_counted() {
+    const SIZE: u64 = 20_000;
+    for (op, stride) in [("send_bw", "1"), ("read_bw", "1"), ("write_bw", "1"), ("send_bw", "4"), ("read_bw", "4")] {
+        let what = ["--transport", "xp", "--size", "20000", "--mtu", "256", "--depth", "4", "--iters", "300"];
+        let within = ["--deadline", "50ms", "--stride", stride, "--verify", "--fault", "loss=0.02"];
+        let v = json(&[&[op], &what[..], &within].concat());
+        let of = |name: &str| v[name].as_u64().unwrap_or_else(|| panic!("{name} of {v}"));
+        // Those of the warm-up count, too.
+        assert_eq!(of("delivered_bytes") + of("missing_bytes"), (300 + 30) * SIZE, "{op}: {v}");
+        assert!(of("missing_bytes") > 0 && of("delivered_bytes") > of("missing_bytes"), "{op}: {v}");
+        assert!(of("partial") > 0 && of("preempted") + of("expired") <= of("partial"), "{op}: {v}");
+        assert!(of("late_packets") < u64::MAX && v["negotiated"] == "xp", "{op}: {v}");
+    }
+    let plain = json(&["send_bw", "--transport", "xp", "--iters", "100"]);
+    assert_eq!(plain["missing_bytes"], 0, "{plain}");
+    assert!(json(&["send_bw", "--iters", "100"]).get("missing_bytes").is_none(), "rc delivers all");
+}
+
+#[test]
+fn deadlines_and_strides_are_for_xp_alone() {
+    for args in [&["write_bw", "--deadline", "1ms"][..], &["send_bw", "--transport", "uc", "--stride", "4"]] {
+        let (code, said) = refusal(args);
+        assert_eq!(code, Some(1));
+        assert_eq!(said, "softnic: only xp has deadlines and strides: leave --deadline and --stride out\n");
+    }
+    let (_, said) = refusal(&["write_bw", "--transport", "xp", "--stride", "12"]);
+    assert_eq!(said, "softnic: --stride is a power of two up to 2048, not 12\n");
+}

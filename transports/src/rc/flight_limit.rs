@@ -46,9 +46,14 @@ impl FlightLimit {
         cut_before: 0,
     };
 
+    /// Packets that may be outstanding at first, by the path MTU.
+    pub(crate) fn usual(mtu: PathMtu) -> u32 {
+        (BYTES / mtu.bytes()).clamp(*PACKETS.start(), *PACKETS.end())
+    }
+
     /// A limit for this path MTU.
     pub(super) fn for_mtu(mtu: PathMtu) -> FlightLimit {
-        let usual = (BYTES / mtu.bytes()).clamp(*PACKETS.start(), *PACKETS.end());
+        let usual = FlightLimit::usual(mtu);
         FlightLimit { packets: usual, usual: Some(usual), ..FlightLimit::NONE }
     }
 

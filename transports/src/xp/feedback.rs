@@ -9,9 +9,10 @@ use softnic_wire::{Instant, Psn};
 use crate::congestion::{CongestionPoint, Feedback};
 
 /// Packets that asked and whose feedback may still count.
-const ASKED: usize = 16;
-/// A packet in so many asks.
+const ASKED: usize = 32;
+/// A packet in so many asks, or in an eighth of the window where that is more: feedback that nobody remembers to have asked for is useless.
 const ASK_EVERY: u32 = 16;
+const ASKS_PER_WINDOW: u64 = 8;
 /// A window that nothing opened for so long lets one packet pass, which asks: all that asked before may have been lost.
 const PROBE: Duration = Duration::from_millis(4);
 
@@ -23,6 +24,11 @@ struct Ask {
     sent: u64,
     at: Instant,
 }
+
+/// Round trips that are measured before a limit grows: the shortest of them is one without a queue.
+const SAMPLES: u32 = 4;
+/// What fills a path of 100 Gbit/s and 80 ms.
+const MAX_LIMIT: u64 = 1 << 30;
 
 /// What a sender knows of its packets in flight: kept only where its congestion control wants to know.
 #[derive(Debug)]
@@ -37,23 +43,77 @@ pub(super) struct Flight {
     passed: u64,
     /// When the window may be passed by.
     probe_at: Instant,
+    limit: Option<Limit>,
+}
+
+/// What is in flight at most where no controller decides it: as much as a receiver in software has room for, and more where the round trip
+/// shows that packets are under way and do not stand in a queue, as with Go-Back-N.
+#[derive(Debug)]
+pub(super) struct Limit {
+    first: u64,
+    bytes: u64,
+    /// A packet would have left, but for the limit.
+    reached: bool,
+    shortest: Duration,
+    samples: u32,
+    /// Bytes that had been sent when it was last looked at: that is done once a round trip.
+    looked_at: u64,
+}
+
+impl Limit {
+    /// This many bytes at first.
+    pub(super) fn new(bytes: u64) -> Limit {
+        let (reached, shortest) = (false, Duration::MAX);
+        Limit { first: bytes, bytes, reached, shortest, samples: 0, looked_at: 0 }
+    }
+
+    /// A packet that had left when `asked` bytes were sent came back after a round trip; `sent` is how many are by now.
+    fn on_round_trip(&mut self, rtt: Duration, asked: u64, sent: u64) {
+        (self.shortest, self.samples) = (self.shortest.min(rtt), self.samples.saturating_add(1));
+        if asked <= self.looked_at {
+            return;
+        }
+        self.looked_at = sent;
+        if self.reached && self.samples >= SAMPLES && rtt < 2 * self.shortest {
+            self.bytes = (2 * self.bytes).min(MAX_LIMIT);
+        } else if rtt > 4 * self.shortest {
+            self.bytes = (self.bytes - self.bytes / 8).max(self.first);
+        }
+        self.reached = false;
+    }
 }
 
 impl Flight {
-    pub(super) fn new() -> Flight {
-        Flight { asked: [None; ASKED], next: 0, since_ask: 0, last_ask: 0, sent: 0, passed: 0, probe_at: Instant::ZERO }
+    pub(super) fn new(limit: Option<Limit>) -> Flight {
+        let (asked, probe_at) = ([None; ASKED], Instant::ZERO);
+        Flight { asked, next: 0, since_ask: 0, last_ask: 0, sent: 0, passed: 0, probe_at, limit }
+    }
+
+    /// Bytes that may be in flight.
+    fn window(&self, congestion: &CongestionPoint) -> u64 {
+        let limit = self.limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
+        congestion.limits().0.map_or(limit, |window| limit.min(window))
+    }
+
+    fn fits(&self, in_flight: u64, congestion: &CongestionPoint) -> bool {
+        in_flight <= self.window(congestion)
     }
 
     /// Whether the next packet asks: one in so many, one at a time at least, and the one that closes the window.
     pub(super) fn asks(&self, payload: u32, congestion: &CongestionPoint) -> bool {
         let after_next = self.sent - self.passed + 2 * u64::from(payload);
-        self.since_ask + 1 >= ASK_EVERY || self.last_ask <= self.passed || !congestion.fits_window(after_next)
+        let enough = self.since_ask + 1 >= ASK_EVERY
+            && (self.sent - self.last_ask).saturating_mul(ASKS_PER_WINDOW) >= self.window(congestion);
+        enough || self.last_ask <= self.passed || !self.fits(after_next, congestion)
     }
 
     /// When the window that is closed now may be passed by; `None` while it is open.
-    pub(super) fn closed_until(&self, now: Instant, payload: u32, congestion: &CongestionPoint) -> Option<Instant> {
+    pub(super) fn closed_until(&mut self, now: Instant, payload: u32, congestion: &CongestionPoint) -> Option<Instant> {
         let in_flight = self.sent - self.passed;
-        let open = in_flight == 0 || congestion.fits_window(in_flight + u64::from(payload));
+        let open = in_flight == 0 || self.fits(in_flight + u64::from(payload), congestion);
+        if let (false, Some(limit)) = (open, &mut self.limit) {
+            limit.reached = true;
+        }
         (!open && now < self.probe_at).then_some(self.probe_at)
     }
 
@@ -83,6 +143,9 @@ impl Flight {
         self.passed = ask.sent;
         let held = Duration::from_nanos(feedback.held.into());
         let rtt = now.saturating_since(ask.at).checked_sub(held);
+        if let (Some(limit), Some(rtt)) = (&mut self.limit, rtt) {
+            limit.on_round_trip(rtt, ask.sent, self.sent);
+        }
         congestion.feed_back(now, Feedback::Acknowledged { bytes, rtt });
         true
     }
@@ -97,7 +160,7 @@ mod tests {
     fn in_flight_is_what_left_after_the_newest_packet_that_feedback_named() {
         let mut congestion = CongestionPoint::default();
         congestion.set_controller(Some(Box::new(Fixed::new(1_000_000_000, 4000))));
-        let (mut flight, at) = (Flight::new(), |us: u64| Instant::from_nanos(us * 1000));
+        let (mut flight, at) = (Flight::new(None), |us: u64| Instant::from_nanos(us * 1000));
         for n in 0..4 {
             assert_eq!(flight.closed_until(at(1), 1000, &congestion), None, "packet {n}");
             let asks = flight.asks(1000, &congestion);
@@ -114,5 +177,27 @@ mod tests {
         assert_eq!(flight.closed_until(at(9), 1000, &congestion), None, "the first of four is no more in flight");
         assert!(flight.on_feedback(at(9), Psn::new(3), &XpFeedback::default(), &mut congestion));
         assert_eq!(flight.sent, flight.passed, "nor are the two before it, whatever became of them");
+    }
+
+    #[test]
+    fn a_limit_that_is_reached_grows_on_a_long_path_and_shrinks_where_a_queue_grows() {
+        let us = |n| Duration::from_micros(n);
+        let mut limit = Limit::new(1000);
+        let mut sent = 0;
+        let mut after = |limit: &mut Limit, rtt, reached| {
+            limit.reached = reached;
+            sent += 1000;
+            limit.on_round_trip(us(rtt), sent, sent + 500);
+            sent += 500;
+            limit.bytes
+        };
+        assert_eq!([100, 90, 100].map(|rtt| after(&mut limit, rtt, true)), [1000; 3], "too little is known");
+        assert_eq!(after(&mut limit, 100, false), 1000, "it was not reached");
+        assert_eq!([100, 100].map(|rtt| after(&mut limit, rtt, true)), [2000, 4000]);
+        assert_eq!(after(&mut limit, 200, true), 4000, "some queue");
+        assert_eq!([400, 400].map(|rtt| after(&mut limit, rtt, true)), [3500, 3063]);
+        assert_eq!((0..20).map(|_| after(&mut limit, 400, true)).last(), Some(1000), "no less than at first");
+        limit.on_round_trip(us(90), 1, 2);
+        assert_eq!(limit.bytes, 1000, "once a round trip");
     }
 }

@@ -4,11 +4,13 @@ use std::mem;
 
 use softnic_wire::Qpn;
 
+use super::feedback::Limit;
 use super::*;
 use crate::congestion::CongestionControl;
 use crate::negotiation::NegotiationOutcome;
 use crate::posting::RecvRules;
 use crate::qp::{NoCongestionControl, ReceiveAttr, SendAttr, Update, earlier};
+use crate::rc::FlightLimit;
 use crate::send_queue::Numbering;
 use crate::{PostError, RecvWr, SendWr, Vitals};
 
@@ -83,7 +85,11 @@ impl Xp {
 
     /// Feedback is wanted from now on, or not.
     fn follow_controller(&mut self) {
-        self.rest.flight = self.congestion.wants_feedback().then(|| Box::new(Flight::new()));
+        let usual = |mtu| u64::from(FlightLimit::usual(mtu)) * u64::from(mtu.bytes());
+        let limit = self.link.filter(|_| self.rest.config.limit_flight).map(|link| Limit::new(usual(link.mtu)));
+        let wanted = limit.is_some() || self.congestion.wants_feedback();
+        self.rest.flight = wanted.then(|| Box::new(Flight::new(limit)));
+        self.limited = self.rest.flight.is_some() || self.congestion.is_controlled();
     }
 }
 
@@ -143,6 +149,7 @@ impl QueuePair for Xp {
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.ready_to_receive(connection, props));
         }
+        self.follow_controller();
         self.state = QpState::ReadyToReceive;
     }
 
@@ -284,7 +291,7 @@ impl QueuePair for Xp {
             !self.rest.jobs.is_empty() || self.receiver.asked.is_some() || self.congestion.owes_notification();
         answers
             || self.rest.standard.is_some()
-            || self.congestion.is_controlled()
+            || self.limited
             || self.poll_timeout() != due
             || self.sender.queue.get(self.sender.cursor).is_some()
     }
