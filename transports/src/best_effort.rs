@@ -62,6 +62,12 @@ impl Kept {
         self.0.as_ref().map_or_else(BestEffort::default, |kept| kept.places[kept.place(position)])
     }
 
+    /// The stride that the work request at a position says.
+    #[inline]
+    pub(crate) fn stride(&self, position: u32) -> u16 {
+        self.0.as_ref().map_or(1, |kept| kept.places[kept.place(position)].stride)
+    }
+
     /// The earliest deadline in the queue, and the position of its work request.
     #[inline]
     pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {

@@ -112,6 +112,12 @@ impl SendQueue {
         self.best_effort.get(position)
     }
 
+    /// The stride of the work request at a position.
+    #[inline]
+    pub(crate) fn stride(&self, position: u32) -> u16 {
+        self.best_effort.stride(position)
+    }
+
     /// The earliest deadline of all published work requests, and the position of the one that has it.
     #[inline]
     pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {

@@ -121,6 +121,8 @@ pub struct Xp {
     established: bool,
     /// The program waits to hear that the send queue is drained.
     tell_drained: bool,
+    /// The standard took a packet, which it may have to answer.
+    standard_took: bool,
     /// Congestion control, or a limit of what is in flight, has a say in when packets leave.
     limited: bool,
     /// A READ response left last: the next packet is one of a request, if there is any.
@@ -178,6 +180,7 @@ impl Xp {
             state: QpState::Reset,
             established: false,
             tell_drained: false,
+            standard_took: false,
             limited: false,
             requests_turn: false,
             sender: Sender::new(c, SendRules::new(&c.caps, supported(settings.kind()))),

@@ -20,7 +20,7 @@ pub(crate) use of_fields;
 
 /// Of a packet that leaves.
 fn sent() -> usize {
-    of_fields!(Xp: state, limited, requests_turn, tell_drained, congestion, rest)
+    of_fields!(Xp: state, limited, standard_took, requests_turn, tell_drained, congestion, rest)
         + super::receiver::touched_by_sending()
         + of_fields!(Rest: choice)
         + of_fields!(XpSettings: tail, spray)

@@ -124,7 +124,7 @@ impl QueuePair for Xp {
             self.sender.queue.keep_deadlines(true);
         }
         self.state = QpState::Reset;
-        (self.established, self.tell_drained, self.requests_turn) = (false, false, false);
+        (self.established, self.tell_drained, self.requests_turn, self.standard_took) = (false, false, false, false);
         self.sender.reset();
         (self.receiver, self.receives, self.link, self.paced) = (Receiver::new(0), None, None, NEVER);
         self.congestion.reset();
@@ -259,7 +259,9 @@ impl QueuePair for Xp {
 
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
         let due = self.poll_timeout();
-        self.expire(now, host);
+        if due.is_some_and(|at| at <= now) {
+            self.expire(now, host);
+        }
         if !self.state.receives() {
             return false;
         }
@@ -279,6 +281,7 @@ impl QueuePair for Xp {
                 let other = if opcode.is_response() { own } else { self.receives.is_some() };
                 match &mut self.rest.standard {
                     Some(standard) if !other || opcode.service() == Service::Cnp => {
+                        self.standard_took = true;
                         either!(standard, qp => qp.handle_packet(now, packet, host));
                         self.follow_standard(host);
                     }
@@ -298,7 +301,9 @@ impl QueuePair for Xp {
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         self.expire(now, host);
-        if let Some(standard) = &mut self.rest.standard {
+        // Where the peer agreed, the standard is there for what the peer sends by it, if it does.
+        let is_idle = self.rest.choice == Choice::Agreed && !self.standard_took;
+        if let (Some(standard), false) = (&mut self.rest.standard, is_idle) {
             let sent = either!(standard, qp => qp.poll_transmit(now, tx, host));
             self.follow_standard(host);
             if sent {

@@ -107,7 +107,7 @@ impl Sender {
 
     /// Carries out the local operations at the cursor; whether a work request with packets is there then, and may begin.
     pub(super) fn advance(&mut self, draining: bool, host: &mut impl Host) -> Result<bool, Failure> {
-        while let Some(&slot) = self.queue.get(self.cursor) {
+        while let Some(slot) = self.queue.get(self.cursor) {
             let begins = self.index == 0 && self.copies == 0;
             if begins && (draining || slot.fence && self.reads.outstanding > 0) {
                 return Ok(false);
@@ -115,6 +115,7 @@ impl Sender {
             if !slot.is_local() {
                 return Ok(!slot.awaits_data() || self.reads.has_room());
             }
+            let slot = *slot;
             let done = slot.execute(self.qpn, self.pd, host);
             done.map_err(|status| Failure::Work(self.cursor, status))?;
             self.queue.set_executed(self.cursor);
@@ -168,7 +169,7 @@ impl Sender {
         host: &impl Host,
     ) -> Option<()> {
         let link = way.link;
-        let stride = self.queue.best_effort(self.cursor).stride;
+        let stride = self.queue.stride(self.cursor);
         let fragment = Fragment::of(self.index, slot.len, stride, link.mtu);
         let (opcode, target, imm) = match slot.op {
             SendOp::Send => (op::SEND, None, None),
