@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn messages_without_an_end_are_counted_when_they_are_forgotten() {
-        let many: Vec<(u32, u32, bool)> = (0..1000).map(|n| (n, 0xffff00 + n & 0xffffff, n % 10 == 0)).collect();
+        let many: Vec<(u32, u32, bool)> = (0..1000).map(|n| (n, (0xffff00 + n) & 0xffffff, n % 10 == 0)).collect();
         let flow = sends(&many);
         assert_eq!((flow.messages(), flow.without_last(), flow.unseen_messages()), (1000, 900, 0));
     }
