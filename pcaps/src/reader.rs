@@ -3,11 +3,6 @@
 use std::io::Read;
 use std::ops::Range;
 
-use pcap_parser::nom::{self, IResult, Needed};
-use pcap_parser::{
-    LegacyPcapBlock, PcapError, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_frame_modified, parse_pcap_header,
-};
-
 use crate::MAX_CAPTURED;
 use crate::error::{Error, Place};
 use crate::link::LinkType;
@@ -67,7 +62,8 @@ pub struct Reader<R> {
 #[derive(Debug)]
 enum Format {
     Pcap {
-        parse: ParseRecord,
+        order: ByteOrder,
+        /// Bytes before the packet of each record: seconds, ticks, captured and original length, and in one variant more.
         header_len: usize,
         nanos_per_tick: u32,
         link: LinkType,
@@ -75,8 +71,6 @@ enum Format {
     /// `None` before the first section header.
     Pcapng(Option<Section>),
 }
-
-type ParseRecord = for<'a> fn(&'a [u8]) -> IResult<&'a [u8], LegacyPcapBlock<'a>, PcapError<&'a [u8]>>;
 
 /// A packet within the unread bytes.
 #[derive(Debug)]
@@ -147,23 +141,23 @@ impl<R: Read> Reader<R> {
 
     /// The next record of a pcap file.
     fn next_record(&mut self) -> Result<Option<Record>, Error> {
-        let Format::Pcap { parse, header_len, nanos_per_tick, link } = self.format else { return Ok(None) };
+        let Format::Pcap { order, header_len, nanos_per_tick, link } = self.format else { return Ok(None) };
         loop {
-            let have = self.source.data().len();
-            let need = match parse(self.source.data()) {
-                Ok((rest, b)) => {
-                    self.used = have - rest.len();
-                    // Some writers let the fraction exceed a second, hence no check of it.
-                    let nanos = i128::from(b.ts_usec) * i128::from(nanos_per_tick);
-                    let time = Timestamp::from_nanos(Timestamp::new(b.ts_sec.into(), 0).nanos() + nanos);
-                    let packet = header_len..header_len + b.data.len();
-                    return Ok(Some(Record { packet, time, link, original_len: b.origlen }));
-                }
-                Err(nom::Err::Incomplete(Needed::Size(more))) => have.saturating_add(more.get()),
-                Err(_) => return Err(self.place().damaged("a packet record is malformed")),
-            };
-            if need > header_len + MAX_CAPTURED {
-                return Err(self.place().unreasonable(need - header_len));
+            let data = self.source.data();
+            let field = |at| order.u32(data.get(..header_len)?, at);
+            let captured = field(8).map_or(0, |len| len as usize);
+            if captured > MAX_CAPTURED {
+                return Err(self.place().unreasonable(captured));
+            }
+            let need = header_len + captured;
+            if let (Some(seconds), Some(ticks), Some(original_len)) = (field(0), field(4), field(12))
+                && data.len() >= need
+            {
+                // Some writers let the fraction exceed a second, hence no check of it.
+                let nanos = i128::from(ticks) * i128::from(nanos_per_tick);
+                let time = Timestamp::from_nanos(Timestamp::new(seconds.into(), 0).nanos() + nanos);
+                self.used = need;
+                return Ok(Some(Record { packet: header_len..need, time, link, original_len }));
             }
             if !self.source.fill(need)? {
                 return if self.source.data().is_empty() { Ok(None) } else { Err(self.place().truncated()) };
@@ -236,23 +230,20 @@ const NO_SECTION: &str = "a block stands outside any section";
 
 /// The format that a pcap file header announces.
 fn pcap_format(data: &[u8], start: Place) -> Result<Format, Error> {
-    let Ok((_, header)) = parse_pcap_header(data) else {
-        return Err(start.damaged("the file header is malformed"));
-    };
-    let (major, minor) = (header.version_major, header.version_minor);
+    let malformed = || start.damaged("the file header is malformed");
+    let magic: [u8; 4] = *data.first_chunk().ok_or_else(malformed)?;
+    let order = if magic[0] == 0xa1 { ByteOrder::Big } else { ByteOrder::Little };
+    let version = |at| order.u16(data, at).ok_or_else(malformed);
+    let (major, minor) = (version(4)?, version(6)?);
     // Before 2.3 the two lengths of a record stood in the other order.
     if major != 2 || minor < 3 {
         return Err(Error::UnsupportedVersion { format: "pcap", major, minor });
     }
-    let (parse, header_len): (ParseRecord, usize) = if header.is_modified_format() {
-        (parse_pcap_frame_modified, 24)
-    } else if header.is_bigendian() {
-        (parse_pcap_frame_be, 16)
-    } else {
-        (parse_pcap_frame, 16)
-    };
-    let nanos_per_tick = if header.is_nanosecond_precision() { 1 } else { 1000 };
+    // Kuznetzov's: interface, protocol and direction of each packet follow its lengths.
+    let header_len = if magic == [0x34, 0xcd, 0xb2, 0xa1] { 24 } else { 16 };
+    let is_nanos = matches!(magic, [0x4d, 0x3c, 0xb2, 0xa1] | [0xa1, 0xb2, 0x3c, 0x4d]);
+    let nanos_per_tick = if is_nanos { 1 } else { 1000 };
     // The upper half of the field says whether frames end with a checksum; the link type is the lower.
-    let link = LinkType::from_value(header.network.0 as u16);
-    Ok(Format::Pcap { parse, header_len, nanos_per_tick, link })
+    let link = LinkType::from_value(order.u32(data, 20).ok_or_else(malformed)? as u16);
+    Ok(Format::Pcap { order, header_len, nanos_per_tick, link })
 }

@@ -6,10 +6,6 @@ use std::io::{self, Read};
 const INITIAL: usize = 64 << 10;
 
 /// A `Read` with a window of unread bytes.
-///
-/// The readers of `pcap-parser` have such a buffer too, but take the file header from the first read alone, so that a
-/// pipe which gives a few bytes at a time is refused, and drop the cause of a failed read. Its parsers serve us; its
-/// readers do not.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     inner: R,

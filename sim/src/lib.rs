@@ -5,6 +5,7 @@
 
 mod delivery;
 mod digest;
+pub mod fairness;
 mod link;
 pub mod node;
 pub mod pair;
@@ -12,6 +13,7 @@ mod report;
 pub mod shared_port;
 mod simulator;
 pub mod switch;
+pub mod table;
 pub mod topology;
 mod traced;
 mod workload;

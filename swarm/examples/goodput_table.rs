@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use softnic_swarm::table::{self, Run, flows, selective};
+use softnic_sim::table::{self, Run, flows, selective};
 
 /// How far a cell of `rc` may be from the formula.
 const TOLERANCE: f64 = 0.2;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use softnic_sim::fairness::{Fairness, Outcome, jain};
 use softnic_sim::{Cc, UNITS};
-use softnic_swarm::fairness::{Fairness, Outcome, jain};
 
 fn cc(name: &str) -> Cc {
     Cc::parse(name, &UNITS).unwrap()

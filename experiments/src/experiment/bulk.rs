@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::Spec;
 use softnic_sim::Options;
-use softnic_swarm::table;
+use softnic_sim::table;
 use softnic_transports::Transport;
 use softnic_transports::qp::PayloadMode;
 

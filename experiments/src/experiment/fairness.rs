@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use softnic_sim::fairness::{Fairness, Outcome as Shared};
 use softnic_sim::{Cc, UNITS};
-use softnic_swarm::fairness::{Fairness, Outcome as Shared};
 
 use super::Setting;
 use super::outcome::{Bound, Figure, Figures, Goal, Outcome, Table, shown, spread_shown};

@@ -79,7 +79,7 @@ fn given_up(code: Code, loss: f64) -> f64 {
 mod tests {
     use super::super::lowar;
     use super::*;
-    use softnic_swarm::table;
+    use softnic_sim::table;
 
     const PATH: Path = Path { rate: 10_000_000_000, rtt: Duration::from_millis(40), mtu: 1024, connections: 1 };
 

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{RATE, SIZE, each, show_loss};
 use softnic_fault_injector::{Fault, Spec};
-use softnic_sim::{Options, SimError};
 use softnic_transports::qp::PayloadMode;
+
+use super::{RATE, SIZE, each, show_loss};
+use crate::{Options, SimError};
 
 const LOSSES: [f64; 4] = [0.0, 1e-5, 1e-4, 1e-3];
 const RTT: Duration = Duration::from_millis(40);

@@ -6,9 +6,10 @@ use std::time::Duration;
 use softnic_fault_injector::{Policy, Red, Spec};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_sim::topology::{Flow, Hooks, Kind, Link, Topology, run};
-use softnic_sim::{Cc, Op, SimError};
 use softnic_wire::PathMtu;
+
+use crate::topology::{Flow, Hooks, Kind, Link, Topology, run};
+use crate::{Cc, Op, SimError};
 
 /// What is to be found out.
 #[derive(Debug, Clone)]

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use softnic_fault_injector::{Fault, Spec};
-use softnic_sim::{Options, Report, SimError, run};
 use softnic_transports::qp::PayloadMode;
+
+use crate::{Options, Report, SimError, run};
 
 /// Chances of loss, one a row.
 pub const LOSSES: [f64; 6] = [0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2];
