@@ -6,6 +6,7 @@ use softnic_transports::memory::PdId;
 use softnic_transports::qp::{Caps, QpKind};
 use softnic_transports::{CqId, Endpoint, Misfits, SrqId, Transport};
 use softnic_wire::bth;
+use softnic_wire::opcode::Service;
 
 /// The attributes of a new queue pair.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +72,8 @@ pub(crate) struct Slot {
     /// The port of the Node by which a connection's frames leave.
     pub(crate) port: usize,
     pub(crate) pkey: u16,
+    /// Of the packets that it takes as the standard has them.
+    pub(crate) service: Service,
     /// The port in whose list of those that may have something to send it waits.
     pub(crate) queued: Option<usize>,
     /// Bytes that it sent beyond its last turn.
@@ -90,6 +93,7 @@ impl Slot {
             local: None,
             port: 1,
             pkey: bth::DEFAULT_PKEY,
+            service: init.kind().service(),
             queued: None,
             debt: 0,
             misfits: [0; 2],

@@ -1,7 +1,7 @@
 //! XP in a capture: messages, packets that are missing between others, and messages whose last fragment was not seen.
 //!
 //! Nothing is sent again there, so a gap in the PSNs is a loss and a PSN behind others came late. How far back that is
-//! looked at is bounded: a packet that more than [`WINDOW`] others overtook counts as late, whatever it is.
+//! looked at is bounded: a packet that more than 128 others overtook counts as late, whatever it is.
 
 use softnic_wire::Psn;
 use softnic_wire::opcode::Kind;

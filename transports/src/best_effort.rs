@@ -7,6 +7,9 @@ use softnic_wire::Instant;
 
 use crate::wr::BestEffort;
 
+/// A time that does not come.
+pub(crate) const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
 /// Kept beside a queue's slots, behind one thin pointer, so that transports without any of it pay nothing for it.
 #[derive(Debug)]
 pub(crate) struct Kept(Option<Box<Places>>);
@@ -74,6 +77,15 @@ impl Kept {
         let kept = self.0.as_ref().filter(|kept| kept.first != kept.end)?;
         let position = kept.order[kept.place(kept.first)];
         kept.places[kept.place(position)].deadline.map(|at| (position, at))
+    }
+
+    /// The time of the earliest deadline; [`NEVER`] where there is none.
+    #[inline]
+    pub(crate) fn earliest(&self) -> Instant {
+        match &self.0 {
+            Some(kept) if kept.first != kept.end => self.first_deadline().map_or(NEVER, |(_, at)| at),
+            _ => NEVER,
+        }
     }
 
     /// The oldest work request, at this position, left the queue.

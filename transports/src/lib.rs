@@ -11,6 +11,8 @@ pub mod congestion;
 mod counters;
 mod endpoint;
 mod event;
+#[cfg(test)]
+mod footprint;
 mod host;
 mod invariants;
 pub mod lowar;

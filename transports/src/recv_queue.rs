@@ -315,6 +315,12 @@ impl Receives {
         self.queue.best_effort(self.queue.head)
     }
 
+    /// When the first receive has to be done; [`NEVER`](crate::best_effort::NEVER) where none has a deadline.
+    #[inline]
+    pub(crate) fn earliest_deadline(&self) -> Instant {
+        self.queue.best_effort.earliest()
+    }
+
     /// The earliest deadline of all receives, and how many are done when it has come.
     #[inline]
     pub(crate) fn first_deadline(&self) -> Option<(u32, Instant)> {
@@ -462,7 +468,7 @@ impl Receives {
 /// Bytes that a packet in the middle of a SEND reads here (XP).
 #[cfg(test)]
 pub(crate) fn touched() -> usize {
-    use crate::xp::footprint::of_fields;
+    use crate::footprint::of_fields;
     of_fields!(Receives: pd) + of_fields!(RecvQueue: slots, sges, best_effort, head, tail)
 }
 

@@ -5,7 +5,7 @@ mod slot;
 /// Bytes that a packet in the middle of a message reads here (XP).
 #[cfg(test)]
 pub(crate) fn touched() -> usize {
-    crate::xp::footprint::of_fields!(SendQueue: slots, sges, best_effort, head, published)
+    crate::footprint::of_fields!(SendQueue: slots, sges, best_effort, head, published)
 }
 
 #[cfg(test)]
@@ -116,6 +116,12 @@ impl SendQueue {
     #[inline]
     pub(crate) fn stride(&self, position: u32) -> u16 {
         self.best_effort.stride(position)
+    }
+
+    /// When that is; [`NEVER`](crate::best_effort::NEVER) where there is no deadline.
+    #[inline]
+    pub(crate) fn earliest_deadline(&self) -> Instant {
+        self.best_effort.earliest()
     }
 
     /// The earliest deadline of all published work requests, and the position of the one that has it.

@@ -6,7 +6,7 @@
 mod bitmap;
 mod feedback;
 #[cfg(test)]
-pub(crate) mod footprint;
+mod footprint;
 mod fragment;
 mod life;
 mod packet;
@@ -30,6 +30,7 @@ use softnic_wire::xp::XpFeedback;
 use softnic_wire::{ExtHeaders, Instant, PacketFields, PathMtu, Psn, Template, TxFrame};
 use standard::{Standard, either, supported};
 
+use crate::best_effort::NEVER;
 use crate::congestion::CongestionPoint;
 use crate::message::Link;
 use crate::negotiation::{Choice, Extension, FallbackReason, Offer};
@@ -56,9 +57,6 @@ const SUPPORTED: Supported = Supported { operations: Operations::BestEffort, dea
 
 /// Message numbers have 24 bits.
 const SEQ_MASK: u32 = 0x00ff_ffff;
-
-/// A time that does not come.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// How far message `a` is ahead of `b`; numbers count round.
 #[inline]
@@ -396,12 +394,25 @@ impl Xp {
         }
     }
 
-    /// When work ends by itself.
+    /// When work ends by itself. Asked for with every packet: mostly there are no deadlines.
+    #[inline]
     fn poll_work_timeout(&self) -> Instant {
-        let receives = self.receives.as_ref().or(self.rest.standard.as_ref().map(Standard::receives));
-        let receive = receives.map_or(NEVER, |receives| self.receiver.poll_timeout(receives));
-        let send = self.sender.queue.first_deadline().map_or(NEVER, |(_, at)| at);
-        receive.min(send).min(self.sender.poll_read_timeout(&self.rest.settings))
+        let mut due = self.receiver.until().min(self.sender.queue.earliest_deadline());
+        if let Some(receives) = &self.receives {
+            due = due.min(receives.earliest_deadline());
+        } else if let Some(standard) = &self.rest.standard {
+            due = due.min(standard.receives().earliest_deadline());
+        }
+        match self.sender.reads.outstanding {
+            0 => due,
+            _ => due.min(self.sender.poll_read_timeout(&self.rest.settings)),
+        }
+    }
+
+    /// Whether the standard has nothing to do: the peer agreed, and the standard is there for what the peer sends by it, if it does.
+    #[inline]
+    fn is_standard_idle(&self) -> bool {
+        self.rest.choice == Choice::Agreed && !self.standard_took
     }
 
     // ---- the end ----

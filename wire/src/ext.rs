@@ -245,13 +245,18 @@ impl ExtHeaders {
     /// waits until the pieces left the core.
     #[inline(always)]
     pub(crate) fn parse_with<R>(opcode: Opcode, bytes: &[u8], make: impl FnOnce(ExtHeaders) -> R) -> R {
-        // Most packets have one header or none: one comparison instead of nine.
+        // Most packets have one header or none, or are WRITEs of XP: one comparison instead of a dozen.
         let mut c = Cursor(bytes);
         match opcode.headers() {
             HeaderSet::NONE => make(ExtHeaders::default()),
             HeaderSet::RETH => make(ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() }),
             HeaderSet::AETH => make(ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() }),
             HeaderSet::XP => make(ExtHeaders { xp: c.take().map(XpEth::parse), ..ExtHeaders::default() }),
+            HeaderSet::XP_RETH => make(ExtHeaders {
+                xp: c.take().map(XpEth::parse),
+                reth: c.take().map(Reth::parse),
+                ..ExtHeaders::default()
+            }),
             set => make(ExtHeaders::parse_any(set, c)),
         }
     }

@@ -94,6 +94,8 @@ impl HeaderSet {
     pub const SR: HeaderSet = HeaderSet(1 << 9);
     /// XP extended transport header.
     pub const XP: HeaderSet = HeaderSet(1 << 11);
+    /// Those of a WRITE of XP.
+    pub(crate) const XP_RETH: HeaderSet = HeaderSet::XP.with(HeaderSet::RETH);
     /// The time that is left to an XP READ.
     pub const XP_TIME: HeaderSet = HeaderSet(1 << 12);
     /// The body of XP feedback.

@@ -167,7 +167,7 @@ impl Nic {
         }
         // Packets of another service, and of a header version nobody has defined, are dropped (IBA 9.6.1).
         let opcode = packet.bth.opcode;
-        let service = slot.init.kind().service();
+        let service = slot.service;
         let of_packet = opcode.service();
         let fits = of_packet == service || opcode == Opcode::CNP || slot.endpoint.qp.takes(of_packet);
         if !fits || packet.bth.tver != 0 {

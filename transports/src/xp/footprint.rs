@@ -5,18 +5,8 @@
 
 use super::reads::{Jobs, Reads};
 use super::{Rest, Xp, XpSettings};
+use crate::footprint::of_fields;
 use crate::message::Link;
-
-/// The size of a field.
-pub(crate) const fn of_field<T, F>(_: fn(&T) -> &F) -> usize {
-    size_of::<F>()
-}
-
-/// The sum of the sizes of fields of a type.
-macro_rules! of_fields {
-    ($of:ty: $($field:ident),+) => { 0 $(+ crate::xp::footprint::of_field(|it: &$of| &it.$field))+ };
-}
-pub(crate) use of_fields;
 
 /// Of a packet that leaves.
 fn sent() -> usize {

@@ -301,8 +301,7 @@ impl QueuePair for Xp {
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         self.expire(now, host);
-        // Where the peer agreed, the standard is there for what the peer sends by it, if it does.
-        let is_idle = self.rest.choice == Choice::Agreed && !self.standard_took;
+        let is_idle = self.is_standard_idle();
         if let (Some(standard), false) = (&mut self.rest.standard, is_idle) {
             let sent = either!(standard, qp => qp.poll_transmit(now, tx, host));
             self.follow_standard(host);
@@ -321,8 +320,8 @@ impl QueuePair for Xp {
         }
         let own = Some(self.poll_work_timeout().min(self.paced)).filter(|&at| at != NEVER);
         match &self.rest.standard {
-            None => own,
-            Some(standard) => earlier(own, either!(standard, qp => qp.poll_timeout())),
+            Some(standard) if !self.is_standard_idle() => earlier(own, either!(standard, qp => qp.poll_timeout())),
+            _ => own,
         }
     }
 

@@ -300,6 +300,6 @@ impl Jobs {
 impl Jobs {
     /// Bytes that a packet of a request reads here.
     pub(super) fn touched() -> usize {
-        super::footprint::of_fields!(Jobs: len)
+        crate::footprint::of_fields!(Jobs: len)
     }
 }

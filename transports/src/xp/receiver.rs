@@ -347,10 +347,10 @@ impl Receiver {
         Ok(receives.end_head(Completion { partial: Some(why), ..none }, host)?)
     }
 
-    /// When the active message or the first receive ends by itself.
+    /// When the active message ends by itself.
     #[inline]
-    pub(super) fn poll_timeout(&self, receives: &Receives) -> Instant {
-        receives.first_deadline().map_or(self.until, |(_, at)| at.min(self.until))
+    pub(super) fn until(&self) -> Instant {
+        self.until
     }
 
     /// Ends what has come to its end by now.
@@ -427,8 +427,8 @@ pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Ho
 #[cfg(test)]
 pub(super) fn touched() -> usize {
     let message =
-        super::footprint::of_fields!(Receiver: active, is_send, uses_receive, last_seen, seq, len, placed, imm);
-    message + super::footprint::of_fields!(Receiver: until, far_run, taken, bytes, marks)
+        crate::footprint::of_fields!(Receiver: active, is_send, uses_receive, last_seen, seq, len, placed, imm);
+    message + crate::footprint::of_fields!(Receiver: until, far_run, taken, bytes, marks)
 }
 
 /// Bytes that a packet looks at here which leaves: whether somebody asked for feedback.

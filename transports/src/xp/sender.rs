@@ -242,19 +242,25 @@ impl Sender {
     /// Completes what has left, up to a READ that is not answered.
     pub(super) fn complete_sent(&mut self, host: &mut impl Host) -> Result<(), CqOverflow> {
         while self.queue.head_position() != self.cursor
-            && let Some(&slot) = self.queue.head()
+            && let Some(slot) = self.queue.head()
             && !slot.awaits_data()
         {
-            self.end_head(&slot, completion(&slot, self.qpn, Status::Success), host)?;
+            let (done, signaled) = (completion(slot, self.qpn, Status::Success), slot.signaled);
+            self.drop_head(signaled, done, host)?;
         }
         Ok(())
     }
 
     /// The work request at the head is done, as the completion says.
     pub(super) fn end_head(&mut self, slot: &Slot, done: Completion, host: &mut impl Host) -> Result<(), CqOverflow> {
+        self.drop_head(slot.signaled, done, host)
+    }
+
+    #[inline]
+    fn drop_head(&mut self, signaled: bool, done: Completion, host: &mut impl Host) -> Result<(), CqOverflow> {
         self.queue.drop_head();
         self.queue.note_end();
-        match slot.signaled {
+        match signaled {
             true => host.complete(self.cq, done),
             false => Ok(()),
         }
@@ -337,5 +343,5 @@ pub(super) fn response_fields(psn: Psn, payload_len: u32, ask: bool) -> PacketFi
 /// Bytes that a packet in the middle of a message reads or writes here.
 #[cfg(test)]
 pub(super) fn touched() -> usize {
-    super::footprint::of_fields!(Sender: psn, first_seq, cursor, index, copies) + crate::send_queue::touched()
+    crate::footprint::of_fields!(Sender: psn, first_seq, cursor, index, copies) + crate::send_queue::touched()
 }

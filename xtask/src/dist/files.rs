@@ -87,7 +87,8 @@ pub(super) fn all(build: &Path) -> Result<Vec<Entry>, String> {
 pub(super) fn expected() -> Vec<String> {
     let libraries = [VERBS, PRELOAD].into_iter().chain(NAMES_OF_VERBS).map(|name| format!("{LIBRARIES}/{name}"));
     let tutorials = ["docs/README.md", "docs/tutorial-ci.md", "docs/tutorial-race.md", "docs/tutorial-debug.md"];
-    let names = DOCUMENTS.into_iter().chain(tutorials).map(str::to_owned).chain(captures());
+    let pictures = ["docs/demo.png", "docs/experiments/race.svg"];
+    let names = DOCUMENTS.into_iter().chain(tutorials).chain(pictures).map(str::to_owned).chain(captures());
     let documents = names.map(|name| format!("{DOCUMENT_FOLDER}/{name}"));
     let pages =
         ["softnic", "softnic-run", "softnic-perf", "softnic-share"].map(|name| format!("share/man/man1/{name}.1.gz"));
@@ -99,11 +100,15 @@ pub(super) fn expected() -> Vec<String> {
 /// What there is to read, by its paths in the repository: links between documents lead where they lead there.
 fn documents(root: &Path) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = DOCUMENTS.into_iter().map(str::to_owned).chain(captures()).collect();
-    let folder = root.join("docs");
-    for document in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))? {
-        let path = document.map_err(|e| format!("{}: {e}", folder.display()))?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            names.push(format!("docs/{}", path.file_name().unwrap_or_default().display()));
+    for folder in ["docs", "docs/experiments"] {
+        let path = root.join(folder);
+        for document in fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))? {
+            let document = document.map_err(|e| format!("{}: {e}", path.display()))?.path();
+            // With the pictures that they show.
+            if document.extension().is_some_and(|extension| ["md", "png", "svg"].iter().any(|kind| extension == *kind))
+            {
+                names.push(format!("{folder}/{}", document.file_name().unwrap_or_default().display()));
+            }
         }
     }
     Ok(names)
@@ -169,14 +174,15 @@ mod tests {
 
     /// Who has only the package follows README and the tutorials in it.
     #[test]
-    fn documents_and_captures_that_tutorials_name_are_in_the_package() {
+    fn documents_pictures_and_captures_that_tutorials_name_are_in_the_package() {
         let root = project::root();
         let there = documents(root).unwrap();
         for page in ["README.md", "docs/tutorial-ci.md", "docs/tutorial-race.md", "docs/tutorial-debug.md"] {
             let text = fs::read_to_string(root.join(page)).unwrap();
             let folder = Path::new(page).parent().unwrap();
             let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-            let links = links.filter(|link| link.ends_with(".md")).map(|link| folder.join(link).display().to_string());
+            let links = links.filter(|link| [".md", ".png", ".svg"].iter().any(|kind| link.ends_with(kind)));
+            let links = links.map(|link| folder.join(link).display().to_string());
             let captures = text.split_whitespace().filter(|word| word.starts_with("pcaps/")).map(str::to_owned);
             let named: Vec<String> = links.chain(captures).collect();
             assert!(!named.is_empty(), "{page}");
