@@ -1,13 +1,6 @@
 //! The send queue of a queue pair: work requests in a ring, each with the numbers its packets will have.
 
 mod slot;
-
-/// Bytes that a packet in the middle of a message reads here (XP).
-#[cfg(test)]
-pub(crate) fn touched() -> usize {
-    crate::footprint::of_fields!(SendQueue: slots, sges, best_effort, head, published)
-}
-
 #[cfg(test)]
 mod tests;
 
@@ -118,7 +111,7 @@ impl SendQueue {
         self.best_effort.stride(position)
     }
 
-    /// When that is; [`NEVER`](crate::best_effort::NEVER) where there is no deadline.
+    /// The time of the earliest deadline; [`NEVER`](crate::best_effort::NEVER) where there is none.
     #[inline]
     pub(crate) fn earliest_deadline(&self) -> Instant {
         self.best_effort.earliest()
@@ -438,4 +431,16 @@ impl SendQueue {
             Source::Gather(&self.sges[at * self.max_sge()..][..usize::from(slot.sges)])
         }
     }
+}
+
+/// Bytes that every packet of XP reads here: whether there is work, and whether some has a deadline.
+#[cfg(test)]
+pub(crate) fn looked_at() -> usize {
+    crate::footprint::of_fields!(SendQueue: best_effort, head, published)
+}
+
+/// Bytes that a packet which leaves in the middle of its message reads here beside.
+#[cfg(test)]
+pub(crate) fn read() -> usize {
+    crate::footprint::of_fields!(SendQueue: slots, sges)
 }

@@ -47,6 +47,12 @@ impl CongestionPoint {
         });
     }
 
+    /// Bytes of payload that may be in flight.
+    #[inline]
+    pub(crate) fn window(&self) -> u64 {
+        self.reaction.as_ref().map_or(u64::MAX, |r| r.controller.window())
+    }
+
     /// The window in bytes and the rate of the controller that is in charge.
     pub(crate) fn limits(&self) -> (Option<u64>, Option<u64>) {
         let controller = self.reaction.as_ref().map(|r| &r.controller);
@@ -160,7 +166,7 @@ impl CongestionPoint {
     /// Whether the window allows so many bytes of payload in flight.
     #[inline]
     pub(crate) fn fits_window(&self, in_flight: u64) -> bool {
-        self.reaction.as_ref().is_none_or(|r| in_flight <= r.controller.window())
+        in_flight <= self.window()
     }
 
     /// Of so many bytes that were ever sent, those that are not acknowledged; counted where there is a controller.

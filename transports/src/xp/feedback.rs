@@ -91,8 +91,7 @@ impl Flight {
 
     /// Bytes that may be in flight.
     fn window(&self, congestion: &CongestionPoint) -> u64 {
-        let limit = self.limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
-        congestion.limits().0.map_or(limit, |window| limit.min(window))
+        self.limit.as_ref().map_or(u64::MAX, |limit| limit.bytes).min(congestion.window())
     }
 
     fn fits(&self, in_flight: u64, congestion: &CongestionPoint) -> bool {

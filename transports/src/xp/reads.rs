@@ -298,8 +298,8 @@ impl Jobs {
 
 #[cfg(test)]
 impl Jobs {
-    /// Bytes that a packet of a request reads here.
-    pub(super) fn touched() -> usize {
+    /// Bytes that every packet reads here: whether READs are to be answered.
+    pub(super) fn looked_at() -> usize {
         crate::footprint::of_fields!(Jobs: len)
     }
 }

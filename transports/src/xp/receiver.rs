@@ -423,17 +423,17 @@ pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Ho
     }
 }
 
-/// Bytes that a packet in the middle of a message reads or writes here.
+/// Bytes that every packet reads here: when the active message ends, and whether somebody asked for feedback.
 #[cfg(test)]
-pub(super) fn touched() -> usize {
-    let message =
-        crate::footprint::of_fields!(Receiver: active, is_send, uses_receive, last_seen, seq, len, placed, imm);
-    message + crate::footprint::of_fields!(Receiver: until, far_run, taken, bytes, marks)
+pub(super) fn looked_at() -> usize {
+    // Of the PSN and the time of who asked only whether they are there.
+    crate::footprint::of_fields!(Receiver: until) + size_of::<u64>()
 }
 
-/// Bytes that a packet looks at here which leaves: whether somebody asked for feedback.
+/// Bytes that a packet which comes in the middle of its message reads or writes here beside.
 #[cfg(test)]
-pub(super) fn touched_by_sending() -> usize {
-    // Of the PSN and the time only whether they are there.
-    size_of::<u64>()
+pub(super) fn written() -> usize {
+    let message =
+        crate::footprint::of_fields!(Receiver: active, is_send, uses_receive, last_seen, seq, len, placed, imm);
+    message + crate::footprint::of_fields!(Receiver: far_run, taken, bytes, marks)
 }

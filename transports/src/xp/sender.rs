@@ -340,8 +340,16 @@ pub(super) fn response_fields(psn: Psn, payload_len: u32, ask: bool) -> PacketFi
     PacketFields { opcode, psn, ack_req: ask, solicited: false, becn: false, payload_len: payload_len as usize }
 }
 
-/// Bytes that a packet in the middle of a message reads or writes here.
+/// Bytes that every packet reads here: whether there is something to send, and a READ that may end.
 #[cfg(test)]
-pub(super) fn touched() -> usize {
-    crate::footprint::of_fields!(Sender: psn, first_seq, cursor, index, copies) + crate::send_queue::touched()
+pub(super) fn looked_at() -> usize {
+    crate::footprint::of_fields!(Sender: cursor)
+        + crate::footprint::of_fields!(Reads: outstanding)
+        + crate::send_queue::looked_at()
+}
+
+/// Bytes that a packet which leaves in the middle of its message reads or writes here beside.
+#[cfg(test)]
+pub(super) fn written() -> usize {
+    crate::footprint::of_fields!(Sender: psn, first_seq, index, copies) + crate::send_queue::read()
 }
