@@ -328,52 +328,53 @@ local HEADERS = {
   },
 }
 
+-- Shows those of these headers that were captured whole; where they end, and the bytes of each by its name.
+local function headers(tree, body, names)
+  local at, shown = BTH, {}
+  for _, name in ipairs(names) do
+    local length, add = HEADERS[name][1], HEADERS[name][2]
+    if at + length > body:len() then
+      return nil, shown
+    end
+    shown[name] = body(at, length)
+    add(tree, shown[name])
+    at = at + length
+  end
+  return at, shown
+end
+
+-- The beginning of a line about a packet.
+local function title(name, body)
+  return name .. " qp 0x" .. tostring(body(5, 3):bytes()):lower() .. " psn " .. body(9, 3):uint()
+end
+
 -- `declared` is the length of the body by the length fields; `body` is what was captured of it.
 local function selective_repeat(tree, pinfo, body, declared, opcode)
-  local headers = SR_HEADERS[opcode - 0xc0]
-  if not headers then
+  local names = SR_HEADERS[opcode - 0xc0]
+  if not names then
     return
   end
   local sub = tree:add(softnic, body, "softnic Selective Repeat: " .. OPCODES[opcode])
   sub:add(fields["sr.opcode"], body(0, 1))
-  pinfo.cols.info = OPCODES[opcode] .. " qp 0x" .. tostring(body(5, 3):bytes()):lower() .. " psn " .. body(9, 3):uint()
-  local at, sr = BTH, nil
-  for _, name in ipairs(headers) do
-    local length, add = HEADERS[name][1], HEADERS[name][2]
-    if at + length > body:len() then
-      return
-    end
-    add(sub, body(at, length))
-    if name == "sr" then
-      sr = body(at, length)
-    end
-    at = at + length
-  end
-  if opcode == 0xd1 then
-    bitmap(sub, body, at, declared - at - body(1, 1):bitfield(2, 2), body(9, 3):uint(), sr)
+  pinfo.cols.info = title(OPCODES[opcode], body)
+  local at, shown = headers(sub, body, names)
+  if at and opcode == 0xd1 then
+    bitmap(sub, body, at, declared - at - body(1, 1):bitfield(2, 2), body(9, 3):uint(), shown.sr)
   end
 end
 
 local function best_effort(tree, pinfo, body, opcode)
-  local headers = XP_HEADERS[opcode - 0xe0]
-  if not headers then
+  local names = XP_HEADERS[opcode - 0xe0]
+  if not names then
     return
   end
   local sub = tree:add(softnic, body, "softnic XP: " .. XP_OPCODES[opcode])
   sub:add(fields["xp.opcode"], body(0, 1))
-  local info = XP_OPCODES[opcode] .. " qp 0x" .. tostring(body(5, 3):bytes()):lower() .. " psn " .. body(9, 3):uint()
-  local at = BTH
-  for _, name in ipairs(headers) do
-    local length, add = HEADERS[name][1], HEADERS[name][2]
-    if at + length > body:len() then
-      break
-    end
-    local b = body(at, length)
-    add(sub, b)
-    if name == "xp" then
-      info = info .. " message " .. b(1, 3):uint() .. " at " .. b(4, 4):uint() .. " of " .. b(8, 4):uint()
-    end
-    at = at + length
+  local info = title(XP_OPCODES[opcode], body)
+  local _, shown = headers(sub, body, names)
+  local xp = shown.xp
+  if xp then
+    info = info .. " message " .. xp(1, 3):uint() .. " at " .. xp(4, 4):uint() .. " of " .. xp(8, 4):uint()
   end
   pinfo.cols.info = info
 end
