@@ -1,7 +1,7 @@
 //! What the kernels of both ends send to each other passes unharmed: ARP, NDP, TCP, UDP.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use softnic_runtime::bump::Options;
@@ -57,19 +57,30 @@ fn tcp_passes_unharmed_both_ways_whatever_the_roce_packets_suffer() {
     }
 }
 
-/// A datagram there and back: what came back, if anything.
-fn echo(veth: &Veth, [client, server]: [IpAddr; 2], message: &[u8], patience: Duration) -> Option<Vec<u8>> {
+/// Receives a datagram. A socket with a limit of time ends with EINTR when its process was stopped and goes on again,
+/// though no signal has a handler (signal(7)): that is not the wire's doing.
+fn receive(socket: &UdpSocket, room: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(room) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// A datagram there and back: what came back.
+fn echo(veth: &Veth, [client, server]: [IpAddr; 2], message: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
     let [there, here] =
         [(1, server), (0, client)].map(|(side, address)| veth.inside(side, || UdpSocket::bind((address, 0)).unwrap()));
     here.set_read_timeout(Some(patience)).unwrap();
     there.set_read_timeout(Some(patience)).unwrap();
     here.send_to(message, there.local_addr().unwrap()).unwrap();
     let mut room = vec![0; 65536];
-    let (len, from) = there.recv_from(&mut room).ok()?;
+    let (len, from) = receive(&there, &mut room)?;
     there.send_to(&room[..len], from).unwrap();
-    let len = here.recv(&mut room).ok()?;
+    let (len, _) = receive(&here, &mut room)?;
     room.truncate(len);
-    Some(room)
+    Ok(room)
 }
 
 #[test]
@@ -78,7 +89,8 @@ fn udp_passes_in_one_piece_and_in_fragments() {
     for pair in addresses(&veth) {
         for len in [0, 1, 100, 1452, 1472, 1473, 5000, 20_000] {
             let message: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
-            assert_eq!(echo(&veth, pair, &message, LIMIT).as_deref(), Some(&message[..]), "{len} bytes to {}", pair[1]);
+            let came = echo(&veth, pair, &message, LIMIT).unwrap_or_else(|e| panic!("{len} bytes to {}: {e}", pair[1]));
+            assert_eq!(came, message, "{len} bytes to {}", pair[1]);
         }
     }
     bump.stop().unwrap().counters.iter().for_each(adds_up);
@@ -89,13 +101,14 @@ fn faults_are_for_everything_where_that_is_asked_for() {
     let Some(veth) = Veth::with_middle(1, [1500; 2]) else { return };
     let bump = start(&veth, &Options { all_traffic: true, ..options("loss=1") }).unwrap();
     let pair = addresses(&veth)[0];
-    assert_eq!(echo(&veth, pair, b"hello", Duration::from_millis(100)), None);
+    let silence = echo(&veth, pair, b"hello", Duration::from_millis(100)).unwrap_err();
+    assert_eq!(silence.kind(), io::ErrorKind::WouldBlock, "{silence}");
     let summary = bump.stop().unwrap();
     let c = &summary.counters[0];
     assert!(c.fault_lost > 0 && c.tx_frames == 0, "the question for the address is lost: {c:?}");
     // A SPEC with nothing in it does nothing, to whatever it is for.
     let bump = start(&veth, &Options { all_traffic: true, ..options("dup=1") }).unwrap();
-    assert_eq!(echo(&veth, pair, b"hello", LIMIT).as_deref(), Some(&b"hello"[..]));
+    assert_eq!(echo(&veth, pair, b"hello", LIMIT).unwrap(), b"hello");
     let c = bump.stop().unwrap().counters[0];
     assert!(c.duplicated > 0 && c.tx_frames == 2 * c.duplicated, "{c:?}");
 }
