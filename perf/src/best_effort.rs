@@ -24,6 +24,8 @@ pub struct Delivered {
     pub expired: u64,
     /// Packets of messages that were over.
     pub late_packets: u64,
+    /// Messages that found no receive: their receiver was slower than they came.
+    pub no_receive: u64,
 }
 
 impl Delivered {
@@ -37,6 +39,7 @@ impl Delivered {
             preempted: now.xp_preempted_messages - before.xp_preempted_messages,
             expired: now.xp_expired_messages - before.xp_expired_messages,
             late_packets: now.xp_late_packets - before.xp_late_packets,
+            no_receive: now.out_of_buffer - before.out_of_buffer,
         }
     }
 

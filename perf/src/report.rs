@@ -206,6 +206,9 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
             d.expired,
             d.late_packets
         )?;
+        if d.no_receive > 0 {
+            writeln!(out, "   {} messages found no receive: their receiver was too slow", d.no_receive)?;
+        }
     }
     let trouble = [
         "retransmitted_packets",
@@ -213,6 +216,7 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
         "local_ack_timeout_err",
         "lost_frames",
         "lost_messages",
+        "xp_expired_sends",
         "rx_icrc_encapsulated",
     ];
     let trouble: Vec<String> =
@@ -253,6 +257,7 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
                 value["preempted"] = json!(d.preempted);
                 value["expired"] = json!(d.expired);
                 value["late_packets"] = json!(d.late_packets);
+                value["no_receive"] = json!(d.no_receive);
             }
         }
         Measured::Latency(t) => {

@@ -377,9 +377,11 @@ fn over_xp_all_bytes_that_come_are_right_and_all_others_are_counted() {
         assert!(of("missing_bytes") > 0 && of("delivered_bytes") > of("missing_bytes"), "{op}: {v}");
         assert!(of("partial") > 0 && of("preempted") + of("expired") <= of("partial"), "{op}: {v}");
         assert!(of("late_packets") < u64::MAX && v["negotiated"] == "xp", "{op}: {v}");
+        // A message is lost as a whole only where its receiver had no receive for it.
+        assert!(v["counters"]["lost_messages"].as_u64().unwrap_or(0) <= of("no_receive"), "{op}: {v}");
     }
     let plain = json(&["send_bw", "--transport", "xp", "--iters", "100"]);
-    assert_eq!(plain["missing_bytes"], 0, "{plain}");
+    assert_eq!(plain["missing_bytes"], plain["no_receive"].as_u64().expect("a count") * 65536, "{plain}");
     assert!(json(&["send_bw", "--iters", "100"]).get("missing_bytes").is_none(), "rc delivers all");
 }
 
