@@ -294,12 +294,17 @@ unsafe fn copy(crc: u32, head: &[u8], src: *const u8, dst: &mut [u8]) -> u32 {
     let n = dst.len() % BLOCK;
     let zero = _mm512_setzero_si512();
     let to = dst.as_mut_ptr();
-    // A payload of whole blocks: the headers are the short block in front of it.
-    if n == 0 && (4..=BLOCK).contains(&head.len()) {
-        let (here, _) = begin(!crc, head.len());
+    // A payload of whole blocks: the headers are the short block in front of it, or that and a whole one.
+    if n == 0 && (4..=2 * BLOCK).contains(&head.len()) {
+        let before = if head.len() > BLOCK { head.len() - BLOCK } else { head.len() };
+        let (here, behind) = begin(!crc, before);
         // SAFETY: the headers are there; the blocks are as our caller promises.
         unsafe {
-            let short = _mm512_xor_si512(load_short(head.as_ptr(), head.len()), here);
+            let mut short = _mm512_xor_si512(load_short(head.as_ptr(), before), here);
+            if head.len() > BLOCK {
+                let whole = _mm512_loadu_si512(head.as_ptr().wrapping_add(before).cast());
+                short = fold(short, constant(&BY_1), _mm512_xor_si512(whole, behind));
+            }
             return sum(Front { short, or: zero, xor: zero }, Blocks::<true> { src, dst: to }, dst.len() / BLOCK);
         }
     }

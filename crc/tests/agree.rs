@@ -72,7 +72,7 @@ fn every_length_behind_a_mask() {
 
 proptest! {
     #[test]
-    fn any_bytes_at_any_address(data in proptest::collection::vec(any::<u8>(), 0..5000), skip in 0usize..80, crc: u32, head in 0usize..90) {
+    fn any_bytes_at_any_address(data in proptest::collection::vec(any::<u8>(), 0..5000), skip in 0usize..80, crc: u32, head in 0usize..140) {
         let from = &data[skip.min(data.len())..];
         let (head, src) = from.split_at(head.min(from.len()));
         let mut room = vec![0; src.len()];

@@ -15,6 +15,8 @@ pub use notification::INTERVAL as CNP_INTERVAL;
 pub use spec::{Cc, CcError, Units};
 
 pub(crate) use point::CongestionPoint;
+#[cfg(test)]
+pub(crate) use point::looked_at;
 use softnic_wire::Instant;
 pub use token_bucket::TokenBucket;
 

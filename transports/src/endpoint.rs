@@ -22,7 +22,7 @@ pub struct Endpoint {
     shim: Option<Box<dyn Shim>>,
     /// The shim, or the negotiation, may have something to send.
     due: bool,
-    /// There is neither a shim nor a negotiation: one look for each packet, instead of two.
+    /// There is neither a shim nor a negotiation that goes on: one look for each packet, instead of two.
     bare: bool,
     /// There is a shim or authentication: the same.
     layered: bool,
@@ -95,7 +95,7 @@ impl Endpoint {
     /// A layer came or went.
     fn find_layers(&mut self) {
         self.layered = self.shim.is_some() || self.is_authenticated();
-        self.bare = self.shim.is_none() && self.terms.is_none();
+        self.bare = !self.layered && self.agreement().is_none_or(Agreement::is_over);
     }
 
     /// All attributes that were set since the reset state, and the state.
@@ -148,11 +148,11 @@ impl Endpoint {
         self.qp.reset();
         (self.attr, self.shim, self.due) = (QpAttr::default(), None, false);
         self.decline = Decline::default();
-        self.find_layers();
         if let Some(terms) = &mut self.terms {
             terms.agreement.reset();
             terms.auth.iter_mut().for_each(Auth::reset);
         }
+        self.find_layers();
     }
 
     fn ready_to_receive(&mut self, props: &PathProps) -> Result<(), ModifyError> {
@@ -264,7 +264,7 @@ impl Endpoint {
     fn follow_negotiation(&mut self) {
         let Some(negotiator) = self.agreement().and_then(|a| a.negotiator()) else { return };
         let (outcome, rtt) = (negotiator.outcome(), negotiator.rtt());
-        self.due = true;
+        (self.due, self.bare) = (true, false);
         if self.refusal().is_some() {
             return;
         }

@@ -366,23 +366,25 @@ impl Receives {
 
     /// A SEND or WRITE is whole with this packet, which lay at `offset` of it: counts it, and completes its receive if it has
     /// one.
+    #[inline(always)] // a WRITE is only counted
     pub(crate) fn end_message(
         &mut self,
         packet: &Inbound<'_>,
         offset: u32,
         host: &mut impl Host,
     ) -> Result<(), CqOverflow> {
-        let whole = Whole::with(packet, offset);
+        let is_send = packet.bth.opcode.kind() == Kind::Send;
         let counters = host.counters();
-        if whole.is_send {
-            counters.rx_send_requests += 1;
-        } else {
-            counters.rx_write_requests += 1;
-        }
-        match whole.is_send || whole.imm.is_some() {
-            true => self.complete(&whole, host),
+        *(if is_send { &mut counters.rx_send_requests } else { &mut counters.rx_write_requests }) += 1;
+        match is_send || packet.ext.imm.is_some() {
+            true => self.complete_with(packet, offset, host),
             false => Ok(()),
         }
+    }
+
+    #[inline(never)]
+    fn complete_with(&mut self, packet: &Inbound<'_>, offset: u32, host: &mut impl Host) -> Result<(), CqOverflow> {
+        self.complete(&Whole::with(packet, offset), host)
     }
 
     /// Completes the receive at the head with the message that is in it; a WRITE that completes in a sink leaves it there.
@@ -465,17 +467,19 @@ impl Receives {
     }
 }
 
-/// Bytes that every packet of XP reads here: whether a receive has a deadline.
+/// Bytes that every packet of XP reads here: whether receives are here, which a pointer tells.
 #[cfg(test)]
 pub(crate) fn looked_at() -> usize {
-    crate::footprint::of_fields!(RecvQueue: best_effort)
+    size_of::<usize>()
 }
 
-/// Bytes that a packet in the middle of a SEND reads here beside.
+/// Bytes that a packet in the middle of a SEND reads here, that pointer included.
 #[cfg(test)]
 pub(crate) fn read() -> usize {
     use crate::footprint::of_fields;
-    of_fields!(Receives: pd) + of_fields!(RecvQueue: slots, sges, head, tail)
+    of_fields!(Receives: pd)
+        + of_fields!(RecvQueue: slots, sges, best_effort, head, tail)
+        + of_fields!(RecvRules: max_sge)
 }
 
 #[cfg(test)]

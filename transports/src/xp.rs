@@ -32,6 +32,7 @@ use standard::{Standard, either, supported};
 
 use crate::best_effort::NEVER;
 use crate::congestion::CongestionPoint;
+use crate::invariants::invariant;
 use crate::message::Link;
 use crate::negotiation::{Choice, Extension, FallbackReason, Offer};
 use crate::planted::{Bug, planted};
@@ -92,9 +93,10 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
+    #[inline]
     fn new(link: &'a Link, psn: Psn, spray: u8) -> Way<'a> {
-        let port = (psn.value() % u32::from(spray.max(1))) as u16;
-        Way { link, sprayed: (spray > 1).then(|| link.template.with_src_port_ahead(port)) }
+        let port = || (psn.value() % u32::from(spray)) as u16;
+        Way { link, sprayed: (spray > 1).then(|| link.template.with_src_port_ahead(port())) }
     }
 
     #[inline]
@@ -125,6 +127,13 @@ pub struct Xp {
     limited: bool,
     /// A READ response left last: the next packet is one of a request, if there is any.
     requests_turn: bool,
+    /// READs of the peer are to be answered.
+    answers: bool,
+    /// The peer agreed, and nothing is left for the standard to do: all packets are XP's own.
+    settled: bool,
+    settings: XpSettings,
+    /// When work ends by itself, or the next packet may leave; else [`NEVER`]. Every packet asks for it.
+    due: Instant,
     sender: Sender,
     receiver: Receiver,
     /// Receives, from the first packet of XP on; before, the standard has them.
@@ -139,7 +148,6 @@ pub struct Xp {
 /// What no packet of XP looks at, or few.
 struct Rest {
     config: Config,
-    settings: XpSettings,
     choice: Choice,
     /// How the negotiation stands: the peer agreed, or this is why it is spoken to by the standard.
     outcome: Option<Result<(), FallbackReason>>,
@@ -151,10 +159,9 @@ struct Rest {
 }
 
 impl Rest {
-    fn new(config: &Config, settings: XpSettings) -> Rest {
+    fn new(config: &Config, settings: &XpSettings) -> Rest {
         Rest {
             config: *config,
-            settings,
             choice: Choice::Waiting,
             outcome: None,
             unkept: false,
@@ -181,13 +188,17 @@ impl Xp {
             standard_took: false,
             limited: false,
             requests_turn: false,
+            answers: false,
+            settled: false,
+            settings,
+            due: NEVER,
             sender: Sender::new(c, SendRules::new(&c.caps, supported(settings.kind()))),
             receiver: Receiver::new(0),
             receives: None,
             link: None,
             congestion: CongestionPoint::default(),
             paced: NEVER,
-            rest: Box::new(Rest::new(c, settings)),
+            rest: Box::new(Rest::new(c, &settings)),
         }
     }
 
@@ -207,9 +218,11 @@ impl Xp {
         if packet.bth.ack_req {
             self.receiver.asked = Some((packet.bth.psn, now));
         }
-        self.receiver.marks = self.receiver.marks.wrapping_add(packet.ecn_ce.into());
+        if packet.ecn_ce {
+            self.receiver.marks = self.receiver.marks.wrapping_add(1);
+        }
         self.receiver.bytes += u64::from(packet.payload_len);
-        let settings = &self.rest.settings;
+        let settings = &self.settings;
         match packet.bth.opcode.kind() {
             Kind::Send | Kind::Write => {
                 let done = self.receiver.receive(now, packet, (link, receives, settings), host);
@@ -217,7 +230,10 @@ impl Xp {
                     self.on_receive_failure(failure, host);
                 }
             }
-            Kind::ReadRequest => self.rest.jobs.request(now, packet, link, host),
+            Kind::ReadRequest => {
+                self.rest.jobs.request(now, packet, link, host);
+                self.answers = !self.rest.jobs.is_empty();
+            }
             Kind::ReadResponse if self.state.sends() => {
                 let done = self.sender.on_response(now, packet, link, settings, host);
                 if let Err(failure) = done {
@@ -253,9 +269,9 @@ impl Xp {
             return true;
         }
         let draining = self.state == QpState::SendQueueDrain;
-        let sends = self.state.sends() && self.rest.choice == Choice::Agreed;
+        let sends = self.state.sends() && (self.settled || self.rest.choice == Choice::Agreed);
         let has_request = sends && self.sender.has_something(draining);
-        let has_answer = !self.rest.jobs.is_empty() && self.state.receives();
+        let has_answer = self.answers && self.state.receives();
         if !has_request && !has_answer || self.must_wait(now) {
             return false;
         }
@@ -292,7 +308,7 @@ impl Xp {
     fn transmit_request(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let ask = self.asks();
         let Some(link) = &self.link else { return false };
-        let settings = &self.rest.settings;
+        let settings = &self.settings;
         let way = Way::new(link, self.sender.psn, settings.spray);
         let draining = self.state == QpState::SendQueueDrain;
         match self.sender.transmit(now, tx, (&way, settings, draining, ask), host) {
@@ -313,9 +329,10 @@ impl Xp {
     fn transmit_answer(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
         let ask = self.asks();
         let Some(link) = &self.link else { return false };
-        let Rest { settings, jobs, .. } = &mut *self.rest;
+        let (settings, jobs) = (&self.settings, &mut self.rest.jobs);
         let way = Way::new(link, self.sender.psn, settings.spray);
         let sent = jobs.transmit(now, tx, (&way, settings, ask), &mut self.sender, host);
+        self.answers = !jobs.is_empty();
         if sent {
             self.on_sent(now, tx, ask);
             self.requests_turn = true;
@@ -357,12 +374,9 @@ impl Xp {
 
     /// Ends the work whose time is over.
     fn expire(&mut self, now: Instant, host: &mut impl Host) {
-        if self.poll_work_timeout() > now {
-            return;
-        }
         let mtu = self.link.map_or(0, |link| link.mtu.bytes());
         if self.sends_own() && self.state != QpState::Error {
-            let (sender, settings) = (&mut self.sender, &self.rest.settings);
+            let (sender, settings) = (&mut self.sender, &self.settings);
             let done = sender.expire(now, mtu, host);
             let done = done.and_then(|()| Ok(sender.expire_reads(now, settings, host)?));
             if let Err(failure) = done {
@@ -371,6 +385,7 @@ impl Xp {
             self.check_drained(host);
         }
         self.expire_receives(now, host);
+        self.refresh();
     }
 
     fn expire_receives(&mut self, now: Instant, host: &mut impl Host) {
@@ -394,10 +409,9 @@ impl Xp {
         }
     }
 
-    /// When work ends by itself. Asked for with every packet: mostly there are no deadlines.
-    #[inline]
-    fn poll_work_timeout(&self) -> Instant {
-        let mut due = self.receiver.until().min(self.sender.queue.earliest_deadline());
+    /// When work ends by itself, or the next packet may leave.
+    fn find_due(&self) -> Instant {
+        let mut due = self.paced.min(self.receiver.until()).min(self.sender.queue.earliest_deadline());
         if let Some(receives) = &self.receives {
             due = due.min(receives.earliest_deadline());
         } else if let Some(standard) = &self.rest.standard {
@@ -405,8 +419,14 @@ impl Xp {
         }
         match self.sender.reads.outstanding {
             0 => due,
-            _ => due.min(self.sender.poll_read_timeout(&self.rest.settings)),
+            _ => due.min(self.sender.poll_read_timeout(&self.settings)),
         }
+    }
+
+    /// Something may have moved that packets ask for.
+    fn refresh(&mut self) {
+        self.due = self.find_due();
+        self.settled = self.is_standard_idle() && !self.rest.unkept;
     }
 
     /// Whether the standard has nothing to do: the peer agreed, and the standard is there for what the peer sends by it, if it does.
@@ -427,9 +447,10 @@ impl Xp {
     fn on_send_failure(&mut self, failure: sender::Failure, host: &mut impl Host) {
         match failure {
             // What was received has nothing to do with what could not be sent (IBA 10.3.1.6).
-            sender::Failure::Work(position, status) if self.rest.settings.uc => {
+            sender::Failure::Work(position, status) if self.settings.uc => {
                 self.state = QpState::SendQueueError;
                 self.sender.flush(Some((position, status)), host);
+                self.refresh();
             }
             sender::Failure::Work(position, status) => self.stop(None, Some((position, status)), host),
             sender::Failure::CqOverflow => self.stop_fatally(host),
@@ -451,6 +472,7 @@ impl Xp {
         self.sender.flush(send, host);
         self.receiver.stop();
         self.rest.jobs.clear();
+        self.answers = false;
         if let Some(receives) = &mut self.receives {
             receives.flush(receive, host);
             if receives.are_shared() {
@@ -460,6 +482,7 @@ impl Xp {
         if let Some(standard) = &mut self.rest.standard {
             standard.fail(host);
         }
+        self.refresh();
     }
 
     fn check_drained(&mut self, host: &mut impl Host) {
@@ -472,5 +495,9 @@ impl Xp {
     fn check_invariants(&self) {
         self.sender.check_invariants();
         self.receives.iter().for_each(Receives::check_invariants);
+        invariant!(self.receiver.is_bounded() == (self.receiver.until() != NEVER), "a flag is another one");
+        invariant!(self.due == self.find_due(), "it is due at {:?}, not at {:?}", self.find_due(), self.due);
+        let settled = self.is_standard_idle() && !self.rest.unkept;
+        invariant!(self.settled == settled && self.answers != self.rest.jobs.is_empty(), "a flag is another one");
     }
 }

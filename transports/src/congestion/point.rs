@@ -202,3 +202,9 @@ impl CongestionPoint {
         }
     }
 }
+
+/// Bytes that every packet of XP reads here, where nothing limits what is in flight: whether a notification is due.
+#[cfg(test)]
+pub(crate) fn looked_at() -> usize {
+    crate::footprint::of_fields!(CongestionPoint: notification)
+}

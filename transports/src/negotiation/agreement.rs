@@ -153,6 +153,11 @@ impl Agreement {
         negotiator.poll_transmit(now).is_some_and(|mad| write_signed(tx, template, &mad, sign))
     }
 
+    /// Whether there is nothing to send, and nothing to wait for, before another MAD comes.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.has_something() && self.poll_timeout().is_none()
+    }
+
     /// When [`Agreement::handle_timeout`] has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.negotiator.as_ref()?.poll_timeout()

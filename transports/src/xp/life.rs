@@ -48,6 +48,7 @@ impl Xp {
             _ => {}
         }
         self.drop_standard();
+        self.refresh();
     }
 
     /// The first packet of XP came: receives are taken from the standard, which takes no more requests.
@@ -73,6 +74,7 @@ impl Xp {
             QpState::SendQueueError if self.state.sends() => self.state = QpState::SendQueueError,
             _ => {}
         }
+        self.refresh();
     }
 
     /// The peer's first message can overtake the last one of the connection manager (IBA 12.9.6).
@@ -81,6 +83,28 @@ impl Xp {
             self.established = true;
             host.notify(Event::CommEst(self.sender.qpn));
         }
+    }
+
+    /// Writes the next packet of the standard, if it has one to send now.
+    #[cold]
+    fn transmit_standard(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
+        if self.is_standard_idle() {
+            return false;
+        }
+        let Some(standard) = &mut self.rest.standard else { return false };
+        let sent = either!(standard, qp => qp.poll_transmit(now, tx, host));
+        self.follow_standard(host);
+        sent
+    }
+
+    /// When something beside XP's own work has to be done.
+    #[cold]
+    fn poll_other_timeouts(&self) -> Option<Instant> {
+        if self.rest.unkept && self.state != QpState::Error {
+            return Some(Instant::ZERO);
+        }
+        let standard = self.rest.standard.as_ref().filter(|_| !self.is_standard_idle())?;
+        either!(standard, qp => qp.poll_timeout())
     }
 
     /// Feedback is wanted from now on, or not.
@@ -125,11 +149,13 @@ impl QueuePair for Xp {
         }
         self.state = QpState::Reset;
         (self.established, self.tell_drained, self.requests_turn, self.standard_took) = (false, false, false, false);
+        self.answers = false;
         self.sender.reset();
         (self.receiver, self.receives, self.link, self.paced) = (Receiver::new(0), None, None, NEVER);
         self.congestion.reset();
-        *self.rest = Rest::new(&self.rest.config, self.rest.settings);
+        *self.rest = Rest::new(&self.rest.config, &self.settings);
         self.follow_controller();
+        self.refresh();
     }
 
     fn init(&mut self) {
@@ -144,13 +170,14 @@ impl QueuePair for Xp {
         let Config { qpn, pd, payload, .. } = self.rest.config;
         let template = Template::new(&a.path, a.dest_qp, a.pkey);
         self.link = Some(Link { qpn, pd, template, mtu: a.mtu, access: a.access, payload });
-        self.rest.jobs = Jobs::new(a.max_dest_rd_atomic);
+        (self.rest.jobs, self.answers) = (Jobs::new(a.max_dest_rd_atomic), false);
         self.receiver = Receiver::new(a.rq_psn.value());
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.ready_to_receive(connection, props));
         }
         self.follow_controller();
         self.state = QpState::ReadyToReceive;
+        self.refresh();
     }
 
     fn ready_to_send(&mut self, a: &SendAttr) {
@@ -208,6 +235,7 @@ impl QueuePair for Xp {
             (false, Some(standard)) => {
                 // Posted before it was known that nobody keeps it, and on its way since: never silently without a bound.
                 self.rest.unkept |= wr.best_effort.is_some();
+                self.settled &= !self.rest.unkept;
                 either!(standard, qp => qp.write_send(&SendWr { best_effort: None, ..*wr }))
             }
             _ => self.sender.queue.write(wr, self.sender.sig_all),
@@ -220,7 +248,10 @@ impl QueuePair for Xp {
             return self.follow_standard(host);
         }
         match (self.state, &self.link) {
-            (QpState::Error | QpState::SendQueueError, _) => self.sender.flush(None, host),
+            (QpState::Error | QpState::SendQueueError, _) => {
+                self.sender.flush(None, host);
+                self.refresh();
+            }
             (_, Some(link)) => {
                 self.sender.queue.publish(link.mtu, Numbering::Apart);
                 if self.sender.queue.has_locals() {
@@ -230,7 +261,10 @@ impl QueuePair for Xp {
                         self.on_send_failure(failure, host);
                     }
                 }
-                self.expire(now, host);
+                self.refresh();
+                if self.due <= now {
+                    self.expire(now, host);
+                }
             }
             _ => {}
         }
@@ -254,29 +288,36 @@ impl QueuePair for Xp {
         if self.state == QpState::Error {
             receives.flush(None, host);
         }
+        self.refresh();
         Ok(())
     }
 
     fn handle_packet(&mut self, now: Instant, packet: &Inbound<'_>, host: &mut impl Host) -> bool {
-        let due = self.poll_timeout();
-        if due.is_some_and(|at| at <= now) {
+        let due = self.due;
+        if due <= now {
             self.expire(now, host);
         }
         if !self.state.receives() {
             return false;
         }
-        let own = self.sends_own();
         let opcode = packet.bth.opcode;
+        // A request of the peer moves none of ours.
+        let mut may_send = true;
         match opcode.service() {
             Service::Xp => {
                 self.congestion.on_packet(now, packet, host);
                 self.note_established(host);
                 self.handle_own(now, packet, host);
+                may_send = opcode.is_response();
+                if self.due != NEVER || self.receiver.is_bounded() {
+                    self.refresh();
+                }
             }
-            Service::Cnp if own => {
+            Service::Cnp if self.sends_own() => {
                 self.congestion.on_packet(now, packet, host);
             }
             _ => {
+                let own = self.sends_own();
                 // Of each kind of requests, and of their answers, one is spoken.
                 let other = if opcode.is_response() { own } else { self.receives.is_some() };
                 match &mut self.rest.standard {
@@ -290,49 +331,43 @@ impl QueuePair for Xp {
             }
         }
         self.check_invariants();
-        let answers =
-            !self.rest.jobs.is_empty() || self.receiver.asked.is_some() || self.congestion.owes_notification();
+        let answers = self.answers || self.receiver.asked.is_some() || self.congestion.owes_notification();
         answers
-            || self.rest.standard.is_some()
+            || !self.settled
             || self.limited
-            || self.poll_timeout() != due
-            || self.sender.queue.get(self.sender.cursor).is_some()
+            || self.due != due
+            || may_send && self.sender.queue.get(self.sender.cursor).is_some()
     }
 
     fn poll_transmit(&mut self, now: Instant, tx: &mut TxFrame<'_>, host: &mut impl Host) -> bool {
-        self.expire(now, host);
-        let is_idle = self.is_standard_idle();
-        if let (Some(standard), false) = (&mut self.rest.standard, is_idle) {
-            let sent = either!(standard, qp => qp.poll_transmit(now, tx, host));
-            self.follow_standard(host);
-            if sent {
-                return true;
-            }
+        if self.due <= now {
+            self.expire(now, host);
+        }
+        if !self.settled && self.transmit_standard(now, tx, host) {
+            return true;
         }
         let sent = self.transmit_own(now, tx, host);
+        // Where nothing ends by itself, only the request of a READ begins to.
+        if self.limited || self.due != NEVER || self.sender.reads.outstanding > 0 {
+            self.refresh();
+        }
         self.check_invariants();
         sent
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.rest.unkept && self.state != QpState::Error {
-            return Some(Instant::ZERO);
-        }
-        let own = Some(self.poll_work_timeout().min(self.paced)).filter(|&at| at != NEVER);
-        match &self.rest.standard {
-            Some(standard) if !self.is_standard_idle() => earlier(own, either!(standard, qp => qp.poll_timeout())),
-            _ => own,
-        }
+        let own = Some(self.due).filter(|&at| at != NEVER);
+        if self.settled { own } else { earlier(own, self.poll_other_timeouts()) }
     }
 
     fn handle_timeout(&mut self, now: Instant, host: &mut impl Host) {
         if self.rest.unkept {
             return self.stop(None, None, host);
         }
-        self.expire(now, host);
         if self.paced <= now {
             self.paced = NEVER;
         }
+        self.expire(now, host);
         if let Some(standard) = &mut self.rest.standard {
             either!(standard, qp => qp.handle_timeout(now, host));
             self.follow_standard(host);
@@ -351,6 +386,7 @@ impl QueuePair for Xp {
         self.congestion.set_controller(cc);
         self.paced = NEVER;
         self.follow_controller();
+        self.refresh();
         Ok(())
     }
 

@@ -16,7 +16,7 @@ pub(super) struct From<'a> {
 }
 
 /// Writes a packet: headers, bytes and ICRC.
-#[inline]
+#[inline(always)] // headers that the caller knows are never in memory as fields
 pub(super) fn write(
     tx: &mut TxFrame<'_>,
     (link, template): (&Link, &Template),
@@ -32,11 +32,24 @@ pub(super) fn write(
     if fragment.stride == 1 || payload == PayloadMode::Elided {
         return message::write(tx, template, fields, ext, &gather, host);
     }
+    write_strided(tx, (link.mtu, template), fields, ext, fragment, &gather, host)
+}
+
+#[inline(never)]
+fn write_strided(
+    tx: &mut TxFrame<'_>,
+    (mtu, template): (PathMtu, &Template),
+    fields: &PacketFields,
+    ext: &ExtHeaders,
+    fragment: &Fragment,
+    gather: &Gather<'_>,
+    host: &impl Memory,
+) -> Result<(), AccessError> {
     let started = template.start(tx, fields, ext).map_err(|_| AccessError::Bounds)?;
     let (a, b) = tx.slices_mut(started.payload, fields.payload_len);
     let in_first = a.len() as u32;
-    read_runs(fragment, link.mtu, 0, &gather, a, host)?;
-    read_runs(fragment, link.mtu, in_first, &gather, b, host)?;
+    read_runs(fragment, mtu, 0, gather, a, host)?;
+    read_runs(fragment, mtu, in_first, gather, b, host)?;
     template.finish(tx, started);
     Ok(())
 }

@@ -295,11 +295,3 @@ impl Jobs {
         self.len -= 1;
     }
 }
-
-#[cfg(test)]
-impl Jobs {
-    /// Bytes that every packet reads here: whether READs are to be answered.
-    pub(super) fn looked_at() -> usize {
-        crate::footprint::of_fields!(Jobs: len)
-    }
-}

@@ -59,6 +59,8 @@ pub(super) struct Receiver {
     solicited: bool,
     /// The last fragment of the active message came.
     last_seen: bool,
+    /// The active message ends by itself: `until` is a time. Every packet asks for it.
+    bounded: bool,
     /// Number of the receive of the next message that uses one up.
     next_receive: u16,
     /// Number of the active message; without one, messages with lower numbers are over.
@@ -90,6 +92,7 @@ impl Receiver {
             uses_receive: false,
             solicited: false,
             last_seen: false,
+            bounded: false,
             next_receive: 0,
             seq,
             len: 0,
@@ -176,7 +179,7 @@ impl Receiver {
         self.uses_receive = xp.uses_receive();
         self.solicited = packet.bth.solicited;
         (self.last_seen, self.len, self.placed, self.imm) = (false, xp.len, 0, packet.ext.imm);
-        self.until = NEVER;
+        (self.until, self.bounded) = (NEVER, false);
         self.active = Active::Open;
         let skipped = xp.receive.wrapping_sub(self.next_receive) as i16;
         // Of these nothing came: they use up their receives all the same, so that receive n is always message n.
@@ -206,7 +209,7 @@ impl Receiver {
             return Ok(());
         }
         if let Some(active) = settings.active() {
-            self.until = now + active;
+            (self.until, self.bounded) = (now + active, true);
         }
         if let Some(bitmap) = self.bitmap(receives) {
             bitmap.clear(&*host).map_err(|_| Failure::Receive(Status::LocProtErr))?;
@@ -267,7 +270,7 @@ impl Receiver {
         if xp.is_last() {
             match settings.linger() {
                 Some(Duration::ZERO) => return Ok(self.end(Some(PartialReason::Last), receives, host)?),
-                Some(linger) => self.until = self.until.min(now + linger),
+                Some(linger) => (self.until, self.bounded) = (self.until.min(now + linger), true),
                 None => {}
             }
         }
@@ -312,7 +315,7 @@ impl Receiver {
         receives: &mut Receives,
         host: &mut impl Host,
     ) -> Result<(), CqOverflow> {
-        (self.active, self.until) = (Active::None, NEVER);
+        (self.active, self.until, self.bounded) = (Active::None, NEVER, false);
         self.seq = self.seq.wrapping_add(1) & SEQ_MASK;
         let partial = why.filter(|_| self.placed < self.len || self.len == 0 && !self.last_seen);
         count(partial, self.len - self.placed, host);
@@ -347,10 +350,15 @@ impl Receiver {
         Ok(receives.end_head(Completion { partial: Some(why), ..none }, host)?)
     }
 
-    /// When the active message ends by itself.
-    #[inline]
+    /// When the active message ends by itself; else [`NEVER`].
     pub(super) fn until(&self) -> Instant {
         self.until
+    }
+
+    /// Whether the active message ends by itself.
+    #[inline]
+    pub(super) fn is_bounded(&self) -> bool {
+        self.bounded
     }
 
     /// Ends what has come to its end by now.
@@ -386,7 +394,7 @@ impl Receiver {
 
     /// The receive of the active message is flushed with the others.
     pub(super) fn stop(&mut self) {
-        (self.active, self.until, self.asked) = (Active::None, NEVER, None);
+        (self.active, self.until, self.bounded, self.asked) = (Active::None, NEVER, false, None);
     }
 }
 
@@ -423,17 +431,16 @@ pub(super) fn count(why: Option<PartialReason>, missing: u32, host: &mut impl Ho
     }
 }
 
-/// Bytes that every packet reads here: when the active message ends, and whether somebody asked for feedback.
+/// Bytes that every packet reads here: whether somebody asked for feedback, without who and when.
 #[cfg(test)]
 pub(super) fn looked_at() -> usize {
-    // Of the PSN and the time of who asked only whether they are there.
-    crate::footprint::of_fields!(Receiver: until) + size_of::<u64>()
+    size_of::<u64>()
 }
 
-/// Bytes that a packet which comes in the middle of its message reads or writes here beside.
+/// Bytes that a packet which comes in the middle of its message, without a mark of congestion, reads or writes here beside.
 #[cfg(test)]
 pub(super) fn written() -> usize {
     let message =
         crate::footprint::of_fields!(Receiver: active, is_send, uses_receive, last_seen, seq, len, placed, imm);
-    message + crate::footprint::of_fields!(Receiver: far_run, taken, bytes, marks)
+    message + crate::footprint::of_fields!(Receiver: bounded, far_run, taken, bytes)
 }

@@ -133,18 +133,20 @@ impl Sender {
         (way, settings, draining, ask): (&Way<'_>, &XpSettings, bool, bool),
         host: &mut impl Host,
     ) -> Result<bool, Failure> {
-        if !self.advance(draining, host)? {
+        // In the middle of a message nothing can hold it up.
+        if self.index == 0 && !self.advance(draining, host)? {
             return Ok(false);
         }
-        let Some(&slot) = self.queue.get(self.cursor) else { return Ok(false) };
+        let slot = self.queue.at(self.cursor);
         let failed = Failure::Work(self.cursor, Status::LocProtErr);
         if slot.awaits_data() {
-            let until = self.read_deadline(self.cursor, now, settings);
+            let (slot, until) = (*slot, self.read_deadline(self.cursor, now, settings));
             self.request(now, until, tx, way, &slot, host).ok_or(failed)?;
             return Ok(true);
         }
         let last = self.index + 1 == slot.packets;
-        self.emit(tx, way, &slot, last, ask, host).ok_or(failed)?;
+        self.emit(tx, way, slot, last, ask, host).ok_or(failed)?;
+        self.psn = self.psn.next();
         host.counters().sent_requests += 1;
         if !last {
             self.index += 1;
@@ -158,9 +160,10 @@ impl Sender {
         Ok(true)
     }
 
-    /// One packet of a SEND or WRITE; `None` when its memory may not be read.
+    /// The next packet of a SEND or WRITE; `None` when its memory may not be read.
+    #[inline]
     fn emit(
-        &mut self,
+        &self,
         tx: &mut TxFrame<'_>,
         way: &Way<'_>,
         slot: &Slot,
@@ -193,10 +196,9 @@ impl Sender {
             len: fragment.len,
         });
         let ext = ExtHeaders { xp: Some(xp), reth, imm, ..ExtHeaders::default() };
-        let psn = self.take_psn();
         let solicited = slot.solicited && uses;
         let payload_len = fragment.len as usize;
-        let fields = PacketFields { opcode, psn, ack_req: ask, solicited, becn: false, payload_len };
+        let fields = PacketFields { opcode, psn: self.psn, ack_req: ask, solicited, becn: false, payload_len };
         let source = self.queue.source(self.cursor, slot);
         let from = From { source: &source, access: Access::NONE };
         packet::write(tx, (link, way.template()), &fields, &ext, &fragment, &from, host).ok()
@@ -340,16 +342,10 @@ pub(super) fn response_fields(psn: Psn, payload_len: u32, ask: bool) -> PacketFi
     PacketFields { opcode, psn, ack_req: ask, solicited: false, becn: false, payload_len: payload_len as usize }
 }
 
-/// Bytes that every packet reads here: whether there is something to send, and a READ that may end.
-#[cfg(test)]
-pub(super) fn looked_at() -> usize {
-    crate::footprint::of_fields!(Sender: cursor)
-        + crate::footprint::of_fields!(Reads: outstanding)
-        + crate::send_queue::looked_at()
-}
-
 /// Bytes that a packet which leaves in the middle of its message reads or writes here beside.
 #[cfg(test)]
 pub(super) fn written() -> usize {
-    crate::footprint::of_fields!(Sender: psn, first_seq, index, copies) + crate::send_queue::read()
+    crate::footprint::of_fields!(Sender: cursor, psn, first_seq, index, copies)
+        + crate::footprint::of_fields!(Reads: outstanding)
+        + crate::send_queue::read()
 }
