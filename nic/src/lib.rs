@@ -27,7 +27,7 @@ pub use memory::Buffer;
 pub use nic::{MAX_INLINE, MAX_SGE, MAX_WR, Nic, NicConfig, ObjectError, Owner, negotiated_qp, next_key};
 pub use port::Port;
 pub use qp::QpInit;
-pub use regions::{MrError, WindowBinding, WindowType};
+pub use regions::{MrError, SlotTarget, WindowBinding, WindowType};
 pub use softnic_transports as transports;
 pub use softnic_transports::qp::{ModifyError, QpAttr, QpKind};
 pub use table::Generator;

@@ -1,5 +1,6 @@
-//! Memory regions and memory windows by key: what every access, local and remote, is checked against (IBA 10.6).
+//! Memory regions, memory windows and indirect keys by key: what every access, local and remote, is checked against (IBA 10.6).
 
+mod indirect;
 mod windows;
 
 use std::sync::Arc;
@@ -9,10 +10,13 @@ use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Qpn;
 use softnic_wire::icrc::Icrc;
 
+use indirect::Indirect;
+pub use indirect::SlotTarget;
+
 use crate::memory::Buffer;
 use crate::table::{Generator, RandomTable};
 
-/// The memory behind a region.
+/// The memory behind a region, or behind a slot of an indirect key.
 enum Backing {
     Buffer(Arc<Buffer>),
     /// Reads as zeros, forgets what is written (ibv_alloc_null_mr).
@@ -27,14 +31,14 @@ struct MemoryRegion {
     base: u64,
     len: u64,
     backing: Backing,
-    /// Windows bound to it: as long as there are any it cannot go.
-    windows: u32,
+    /// Windows bound to it, and slots of indirect keys that point into it: as long as there are any it cannot go.
+    users: u32,
 }
 
 impl MemoryRegion {
     /// All addresses, without any memory.
     fn null(pd: PdId, access: Access) -> MemoryRegion {
-        MemoryRegion { pd, access, base: 0, len: u64::MAX, backing: Backing::Null, windows: 0 }
+        MemoryRegion { pd, access, base: 0, len: u64::MAX, backing: Backing::Null, users: 0 }
     }
 }
 
@@ -79,6 +83,7 @@ struct Bound {
 enum Object {
     Region(MemoryRegion),
     Window(Window),
+    Indirect(Indirect),
 }
 
 /// The object of a key. The low eight bits of a window's key change with each binding, so they are not part of its place.
@@ -96,7 +101,7 @@ pub enum MrError {
     /// There is no such protection domain.
     #[error("no such protection domain")]
     NoSuchPd,
-    /// As many regions and windows as there are keys for.
+    /// As many regions, windows and indirect keys as there are keys for.
     #[error("no memory key is left")]
     NoKeys,
     /// There is no such region.
@@ -105,12 +110,24 @@ pub enum MrError {
     /// There is no such window.
     #[error("no such memory window")]
     NoSuchMw,
-    /// Memory windows are bound to the region (IBA 10.6.6.2).
-    #[error("memory windows are bound to the region")]
+    /// Memory windows are bound to the region (IBA 10.6.6.2), or slots of an indirect key point into it.
+    #[error("memory windows or indirect keys lie in the region")]
     Busy,
+    /// There is no such indirect key.
+    #[error("no such indirect key")]
+    NoSuchIndirect,
+    /// The slots of an indirect key have a length that is a power of two, and all of them together less than 2^63 bytes.
+    #[error("an indirect key has at least one slot, each as long as a power of two, and less than 2^63 bytes in all")]
+    SlotLength,
+    /// An indirect key has no such slot.
+    #[error("the indirect key has no such slot")]
+    NoSuchSlot,
+    /// What a slot is to point to is not inside the region, longer than the slot, or of another protection domain.
+    #[error("a slot points to memory inside a region of its protection domain, no longer than the slot")]
+    SlotBounds,
 }
 
-/// All regions and windows of a NIC.
+/// All regions, windows and indirect keys of a NIC.
 pub(crate) struct Regions {
     table: RandomTable<Entry>,
 }
@@ -134,7 +151,7 @@ impl Regions {
     ) -> Result<u32, MrError> {
         let base = if zero_based { 0 } else { buffer.addr() };
         let backing = Backing::Buffer(Arc::clone(buffer));
-        self.insert_region(MemoryRegion { pd, access, base, len: buffer.len() as u64, backing, windows: 0 }, random)
+        self.insert_region(MemoryRegion { pd, access, base, len: buffer.len() as u64, backing, users: 0 }, random)
     }
 
     /// Registers a buffer under a key that another NIC of the same device drew.
@@ -146,7 +163,7 @@ impl Regions {
         access: Access,
     ) -> Result<u32, MrError> {
         let backing = Backing::Buffer(Arc::clone(buffer));
-        let region = MemoryRegion { pd, access, base: buffer.addr(), len: buffer.len() as u64, backing, windows: 0 };
+        let region = MemoryRegion { pd, access, base: buffer.addr(), len: buffer.len() as u64, backing, users: 0 };
         self.insert_as(key, Object::Region(region))
     }
 
@@ -190,7 +207,7 @@ impl Regions {
     /// Whether a region may go, or change: no window is bound to it.
     pub(crate) fn check_unbound(&self, key: u32) -> Result<(), MrError> {
         match self.find(key) {
-            Some(Object::Region(r)) if r.windows > 0 => Err(MrError::Busy),
+            Some(Object::Region(r)) if r.users > 0 => Err(MrError::Busy),
             Some(Object::Region(_)) => Ok(()),
             _ => Err(MrError::NoSuchMr),
         }
@@ -227,6 +244,7 @@ impl Regions {
         self.table.values().any(|e| match &e.object {
             Object::Region(r) => r.pd == pd,
             Object::Window(w) => w.pd == pd,
+            Object::Indirect(i) => i.pd == pd,
         })
     }
 
@@ -239,20 +257,13 @@ impl Regions {
     fn region_mut(&mut self, place: u32) -> Option<&mut MemoryRegion> {
         match &mut self.table.get_mut(place)?.object {
             Object::Region(r) => Some(r),
-            Object::Window(_) => None,
+            Object::Window(_) | Object::Indirect(_) => None,
         }
     }
 
-    /// A window lies there no more.
-    fn release(&mut self, bound: Option<Bound>) {
-        if let Some(region) = bound.and_then(|b| self.region_mut(b.region)) {
-            region.windows -= 1;
-        }
-    }
-
-    /// The region and the offset in it, if all of the access is allowed.
+    /// The memory and the offset in it, if all of the access is allowed.
     #[inline]
-    fn translate(&self, r: Region, len: u64) -> Result<(&MemoryRegion, u64), AccessError> {
+    fn translate(&self, r: Region, len: u64) -> Result<(&Backing, u64), AccessError> {
         match self.find(r.key).ok_or(AccessError::Key)? {
             Object::Region(region) => {
                 if region.pd != r.pd && !planted(Bug::DomainUnchecked) {
@@ -261,9 +272,10 @@ impl Regions {
                 if !region.access.allows(r.access) && !planted(Bug::RightUnchecked) {
                     return Err(AccessError::Right);
                 }
-                Ok((region, inside(r.addr, region.base, len, region.len)?))
+                Ok((&region.backing, inside(r.addr, region.base, len, region.len)?))
             }
             Object::Window(window) => self.translate_window(window, r, len),
+            Object::Indirect(indirect) => indirect.translate(r, len),
         }
     }
 
@@ -280,8 +292,8 @@ impl Regions {
         if out.is_empty() {
             return Ok(());
         }
-        let (r, offset) = self.translate(region, out.len() as u64)?;
-        match &r.backing {
+        let (backing, offset) = self.translate(region, out.len() as u64)?;
+        match backing {
             Backing::Buffer(b) => b.read_at(offset as usize, out),
             Backing::Null => out.fill(0),
         }
@@ -297,8 +309,8 @@ impl Regions {
         out: &mut [u8],
     ) -> Result<Icrc, AccessError> {
         if !out.is_empty() {
-            let (r, offset) = self.translate(region, out.len() as u64)?;
-            match &r.backing {
+            let (backing, offset) = self.translate(region, out.len() as u64)?;
+            match backing {
                 Backing::Buffer(b) => return Ok(b.read_summed(offset as usize, crc, head, out)),
                 Backing::Null => out.fill(0),
             }
@@ -314,8 +326,8 @@ impl Regions {
         if bytes.is_empty() {
             return Ok(());
         }
-        let (r, offset) = self.translate(region, bytes.len() as u64)?;
-        if let Backing::Buffer(b) = &r.backing {
+        let (backing, offset) = self.translate(region, bytes.len() as u64)?;
+        if let Backing::Buffer(b) = backing {
             b.place(offset as usize, bytes);
         }
         Ok(())
@@ -323,8 +335,8 @@ impl Regions {
 
     /// Runs of memory, one behind the other; `out` has room for all of them.
     pub(crate) fn read_runs(&self, region: Region, runs: Runs, out: &mut [u8]) -> Result<(), AccessError> {
-        let (r, offset) = self.translate(region, runs.span())?;
-        match &r.backing {
+        let (backing, offset) = self.translate(region, runs.span())?;
+        match backing {
             Backing::Buffer(b) => b.read_runs(offset as usize, runs, out),
             Backing::Null => out.fill(0),
         }
@@ -333,8 +345,8 @@ impl Regions {
 
     /// Bytes into runs of memory.
     pub(crate) fn write_runs(&self, region: Region, runs: Runs, bytes: &[u8]) -> Result<(), AccessError> {
-        let (r, offset) = self.translate(region, runs.span())?;
-        if let Backing::Buffer(b) = &r.backing {
+        let (backing, offset) = self.translate(region, runs.span())?;
+        if let Backing::Buffer(b) = backing {
             b.place_runs(offset as usize, runs, bytes);
         }
         Ok(())
@@ -342,8 +354,8 @@ impl Regions {
 
     /// An atomic; on a null region it finds zero and changes nothing.
     pub(crate) fn atomic(&self, region: Region, op: AtomicOp) -> Result<u64, AccessError> {
-        let (r, offset) = self.translate(region, 8)?;
-        match &r.backing {
+        let (backing, offset) = self.translate(region, 8)?;
+        match backing {
             Backing::Buffer(b) => b.atomic(offset as usize, op).ok_or(AccessError::Bounds),
             Backing::Null => Ok(0),
         }

@@ -15,7 +15,7 @@ use crate::address::{AddressAttr, AddressError};
 use crate::address_handles::AddressHandle;
 use crate::cq::{Cq, CqError, Notify, Sink};
 use crate::memory::Buffer;
-use crate::regions::{MrError, WindowBinding, WindowType};
+use crate::regions::{MrError, SlotTarget, WindowBinding, WindowType};
 use crate::srq::Srq;
 
 /// Why an object was not made or destroyed.
@@ -202,6 +202,37 @@ impl Nic {
     /// Forgets a window, bound or not; its key is refused from now on.
     pub fn dealloc_mw(&mut self, key: u32) -> Result<(), MrError> {
         self.shared.regions.dealloc_window(key)
+    }
+
+    /// Makes an indirect key: zero-based, of `slots` slots of `slot_len` bytes, a power of two. All slots point nowhere, where what is
+    /// written is forgotten and completes all the same.
+    pub fn alloc_indirect_key(&mut self, pd: PdId, slot_len: u64, slots: u32, access: Access) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.alloc_indirect(pd, (slot_len, slots), access, &mut *self.random)
+    }
+
+    /// [`Nic::alloc_indirect_key`] under a key that another NIC of the same device drew.
+    pub fn alloc_indirect_key_as(
+        &mut self,
+        key: u32,
+        pd: PdId,
+        slot_len: u64,
+        slots: u32,
+        access: Access,
+    ) -> Result<u32, MrError> {
+        self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
+        self.shared.regions.alloc_indirect_as(key, pd, (slot_len, slots), access)
+    }
+
+    /// Lets a slot of an indirect key point into a region, or nowhere. From then on nothing is written to where it pointed before. A
+    /// region into which a slot points cannot go. After an error all is as it was.
+    pub fn set_indirect_slot(&mut self, key: u32, slot: u32, target: Option<SlotTarget>) -> Result<(), MrError> {
+        self.shared.regions.set_slot(key, slot, target)
+    }
+
+    /// Forgets an indirect key, wherever its slots point.
+    pub fn dealloc_indirect_key(&mut self, key: u32) -> Result<(), MrError> {
+        self.shared.regions.dealloc_indirect(key)
     }
 
     // ---- completion queues ----

@@ -4,9 +4,7 @@ use softnic_transports::memory::{Access, AccessError, Bind, PdId, Region};
 use softnic_transports::planted::{Bug, planted};
 use softnic_wire::Qpn;
 
-use super::{
-    Bound, Entry, MemoryRegion, MrError, Object, Regions, TAG_BITS, Window, WindowBinding, WindowType, inside,
-};
+use super::{Backing, Bound, Entry, MrError, Object, Regions, TAG_BITS, Window, WindowBinding, WindowType, inside};
 use crate::table::Generator;
 
 impl Regions {
@@ -48,7 +46,7 @@ impl Regions {
         let new = if b.len == 0 { None } else { Some(self.place_window(qpn, pd, kind, b)?) };
         self.release(old);
         if let Some(region) = new.and_then(|n| self.region_mut(n.region)) {
-            region.windows += 1;
+            region.users += 1;
         }
         if let Some(entry) = self.table.get_mut(b.window >> TAG_BITS) {
             // The low eight bits are the program's; in the others it may have passed anything.
@@ -62,7 +60,7 @@ impl Regions {
     pub(crate) fn binding(&self, key: u32) -> Option<WindowBinding> {
         match self.table.get(key >> TAG_BITS)? {
             Entry { tag, object: Object::Window(window) } => Some(WindowBinding { tag: *tag, bound: window.bound }),
-            Entry { object: Object::Region(_), .. } => None,
+            Entry { .. } => None,
         }
     }
 
@@ -73,7 +71,7 @@ impl Regions {
         let old = std::mem::replace(&mut window.bound, binding.bound);
         self.release(old);
         if let Some(region) = binding.bound.and_then(|bound| self.region_mut(bound.region)) {
-            region.windows += 1;
+            region.users += 1;
         }
     }
 
@@ -132,12 +130,7 @@ impl Regions {
     }
 
     /// A window is for the peer: it has no lkey.
-    pub(super) fn translate_window(
-        &self,
-        w: &Window,
-        r: Region,
-        len: u64,
-    ) -> Result<(&MemoryRegion, u64), AccessError> {
+    pub(super) fn translate_window(&self, w: &Window, r: Region, len: u64) -> Result<(&Backing, u64), AccessError> {
         let bound = w.bound.filter(|_| r.access.intersects(Access::REMOTE)).ok_or(AccessError::Key)?;
         if w.pd != r.pd || bound.qpn.is_some_and(|qpn| qpn != r.qpn && !planted(Bug::WindowOfAnother)) {
             return Err(AccessError::Domain);
@@ -147,7 +140,7 @@ impl Regions {
         }
         let offset = inside(r.addr, bound.base, len, bound.len)?;
         match self.table.get(bound.region) {
-            Some(Entry { object: Object::Region(region), .. }) => Ok((region, bound.start + offset)),
+            Some(Entry { object: Object::Region(region), .. }) => Ok((&region.backing, bound.start + offset)),
             _ => Err(AccessError::Key),
         }
     }
