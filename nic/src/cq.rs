@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use softnic_transports::planted::{Bug, planted};
-use softnic_transports::{Completion, CqOverflow, Status};
+use softnic_transports::{Arrival, Completion, CqOverflow, Status};
 use softnic_wire::Qpn;
 
 /// Why a completion queue cannot be used, changed or destroyed.
@@ -40,6 +40,13 @@ pub enum Notify {
 pub trait Sink: Send {
     /// A work request ended. Of a WRITE with immediate, which takes no receive here, `wr_id` is 0.
     fn on_completion(&mut self, completion: &Completion);
+
+    /// Whether a WRITE of one packet with immediate data may be placed, on an unreliable connection: else it is dropped, as if it had been
+    /// lost. One that is placed completes next.
+    fn admits(&mut self, arrival: &Arrival) -> bool {
+        let _ = arrival;
+        true
+    }
 
     /// The value itself, for the owner of the NIC.
     fn as_any_mut(&mut self) -> &mut dyn Any;

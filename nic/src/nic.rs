@@ -21,7 +21,7 @@ use softnic_transports::negotiation::{RoundTrips, SilentPeers};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::shim::ShimPools;
 use softnic_transports::{
-    AhId, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, Misfits, RecvQueue, SrqId,
+    AhId, Arrival, Completion, CompletionSink, Counters, CqId, CqOverflow, Event, Host, Misfits, RecvQueue, SrqId,
 };
 use softnic_wire::icrc::Icrc;
 use softnic_wire::{Qpn, Template};
@@ -142,6 +142,13 @@ impl CompletionSink for Shared {
             _ => {}
         }
         pushed.map(|_| ())
+    }
+
+    fn admits(&mut self, id: CqId, arrival: &Arrival) -> bool {
+        match self.cqs.get_mut(id.0 as usize) {
+            Some(Some(cq)) => cq.sink_mut().is_none_or(|sink| sink.admits(arrival)),
+            _ => true,
+        }
     }
 }
 

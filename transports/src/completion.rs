@@ -155,6 +155,24 @@ pub struct CqOverflow;
 pub trait CompletionSink {
     /// Takes a completion. An overflow loses it, which no program survives: the queue pair goes to the error state.
     fn complete(&mut self, cq: CqId, completion: Completion) -> Result<(), CqOverflow>;
+
+    /// Whether a message of one packet that will complete here, in a sink, may be placed; else it is dropped, as if it had been lost.
+    fn admits(&mut self, cq: CqId, arrival: &Arrival) -> bool;
+}
+
+/// A WRITE of one packet with immediate data on an unreliable connection, before its bytes are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// The queue pair that it came to.
+    pub qpn: Qpn,
+    /// Its immediate data.
+    pub imm: u32,
+    /// Where it is to be placed.
+    pub remote_addr: u64,
+    /// By which key.
+    pub rkey: u32,
+    /// Bytes.
+    pub byte_len: u32,
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub mod xp;
 pub use auth::{AuthError, Secret, SecretError};
 #[doc(hidden)]
 pub use auth::{Unsealed, fuzz_unseal};
-pub use completion::{Completion, CompletionSink, CqId, CqOverflow, PartialReason, Status, WcOpcode};
+pub use completion::{Arrival, Completion, CompletionSink, CqId, CqOverflow, PartialReason, Status, WcOpcode};
 pub use counters::{Counters, Misfits};
 pub use endpoint::Endpoint;
 pub use event::Event;

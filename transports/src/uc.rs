@@ -7,6 +7,7 @@ use softnic_wire::opcode::{Kind, Position, Service};
 use softnic_wire::segment::{MAX_MESSAGE, Reassembly};
 use softnic_wire::{Instant, PathMtu, Psn, Qpn, Template, TxFrame};
 
+use crate::completion::Arrival;
 use crate::congestion::{CongestionControl, CongestionPoint};
 use crate::memory::{Access, Region};
 use crate::message::{self, Link, Which};
@@ -127,6 +128,15 @@ impl Uc {
         if (is_send && place.offset == 0 || packet.ext.imm.is_some()) && receives.lacks_receive(is_send, host) {
             host.counters().out_of_buffer += 1;
             return Err(Refusal::Drop);
+        }
+        if receives.are_in_sink()
+            && let (Some(imm), Some(reth)) = (packet.ext.imm, packet.ext.reth)
+        {
+            let (qpn, byte_len) = (link.qpn, packet.payload_len);
+            let arrival = Arrival { qpn, imm, remote_addr: reth.va, rkey: reth.rkey, byte_len };
+            if !host.admits(receives.cq, &arrival) {
+                return Err(Refusal::Drop);
+            }
         }
         if is_send {
             let Some(receive) = receives.head(host) else { return Err(Refusal::Drop) };

@@ -1,0 +1,207 @@
+//! What one end tells the other out of band: the numbers and keys of its queue pairs, as bytes that are specified one by one
+//! (`docs/wire-formats.md`, SDR).
+
+use softnic_wire::{PathMtu, Psn, Qpn};
+
+use crate::attr::{self, MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS};
+use crate::split::Split;
+
+/// The version of these bytes.
+const VERSION: u8 = 1;
+/// Bytes before the generations.
+const HEAD: usize = 40;
+
+/// A queue pair of the other end, and the first PSN that it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contact {
+    /// Its number.
+    pub qpn: Qpn,
+    /// The first PSN that it sends.
+    pub psn: Psn,
+}
+
+/// One generation of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generation {
+    /// The root key of its receives.
+    pub key: u32,
+    /// Its queue pairs.
+    pub channels: Vec<Contact>,
+}
+
+/// What a peer must know to send to an SDR queue pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QpInfo {
+    /// Path MTU, the same at both ends.
+    pub mtu: PathMtu,
+    /// The division of immediates.
+    pub split: Split,
+    /// Receives that can be posted at a time: message n has slot n modulo this.
+    pub slots: u32,
+    /// Bytes of a slot of a root key, a power of two.
+    pub slot_len: u64,
+    /// Bytes of the longest message.
+    pub max_message: u64,
+    /// What control messages to here carry: nobody else can guess it.
+    pub token: u32,
+    /// The queue pair of control messages.
+    pub control: Contact,
+    /// The generations, all with as many channels.
+    pub generations: Vec<Generation>,
+}
+
+/// Why bytes are no such information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InfoError {
+    /// There are fewer bytes than they say, or more.
+    #[error("the information about the peer's queue pair has {0} bytes, not {1}")]
+    Length(usize, usize),
+    /// A peer of another version.
+    #[error("the information about the peer's queue pair is of version {0}, and this is version {VERSION}")]
+    Version(u8),
+    /// A field cannot be what it is.
+    #[error("the information about the peer's queue pair has an impossible {0}")]
+    Field(&'static str),
+}
+
+impl QpInfo {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let channels = self.generations.first().map_or(0, |g| g.channels.len());
+        let len = HEAD + self.generations.len() * (4 + 8 * channels);
+        let [message, packet, user] = self.split.bits();
+        let mut b = Vec::with_capacity(len);
+        b.extend([VERSION, self.mtu.code()]);
+        b.extend((len as u16).to_be_bytes());
+        b.extend([message, packet, user, self.slot_len.ilog2() as u8]);
+        b.extend([self.generations.len() as u8, channels as u8, 0, 0]);
+        b.extend(self.slots.to_be_bytes());
+        b.extend(self.max_message.to_be_bytes());
+        b.extend(self.token.to_be_bytes());
+        b.extend(self.control.bytes());
+        b.extend([0; 4]);
+        for generation in &self.generations {
+            b.extend(generation.key.to_be_bytes());
+            b.extend(generation.channels.iter().flat_map(Contact::bytes));
+        }
+        b
+    }
+
+    /// Reads the bytes, and checks all that a sender relies on.
+    pub fn decode(bytes: &[u8]) -> Result<QpInfo, InfoError> {
+        let Some(head) = bytes.first_chunk::<HEAD>() else { return Err(InfoError::Length(bytes.len(), HEAD)) };
+        if head[0] != VERSION {
+            return Err(InfoError::Version(head[0]));
+        }
+        let (generations, channels) = (head[8], head[9]);
+        let said = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let expected = HEAD + usize::from(generations) * (4 + 8 * usize::from(channels));
+        if said != expected || bytes.len() != expected {
+            return Err(InfoError::Length(bytes.len(), expected));
+        }
+        let possible = |what, is: bool| if is { Ok(()) } else { Err(InfoError::Field(what)) };
+        possible("number of generations", (1..=MAX_GENERATIONS).contains(&generations))?;
+        possible("number of channels", (1..=MAX_CHANNELS).contains(&channels))?;
+        let mtu = PathMtu::from_code(head[1]).ok_or(InfoError::Field("path MTU"))?;
+        let split = Split::new(head[4], head[5], head[6]).map_err(|_| InfoError::Field("division of immediates"))?;
+        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let slots = word(12);
+        let max_message = u64::from(word(16)) << 32 | u64::from(word(20));
+        possible("number of receives", (1..=MAX_SLOTS).contains(&slots) && u64::from(slots) <= split.messages())?;
+        possible("longest message", (1..=1 << 40).contains(&max_message))?;
+        let packets = attr::packets(max_message, mtu).max(split.pieces().into());
+        possible("longest message", packets <= split.packets())?;
+        let slot_len = 1u64.checked_shl(head[7].into()).unwrap_or(0);
+        possible("length of slots", slot_len >= packets * u64::from(mtu.bytes()) && slot_len <= 1 << 48)?;
+        let contact = |at: usize| {
+            let (qpn, psn) = (word(at), word(at + 4));
+            possible("number of a queue pair", (2..1 << 24).contains(&qpn) && psn < 1 << 24)?;
+            Ok(Contact { qpn: Qpn::new(qpn), psn: Psn::new(psn) })
+        };
+        let control = contact(28)?;
+        let generations = bytes[HEAD..].chunks_exact(4 + 8 * usize::from(channels)).enumerate().map(|(i, part)| {
+            let at = HEAD + i * part.len();
+            let channels = (0..usize::from(channels)).map(|c| contact(at + 4 + 8 * c)).collect::<Result<_, _>>()?;
+            Ok(Generation { key: word(at), channels })
+        });
+        let generations = generations.collect::<Result<_, _>>()?;
+        Ok(QpInfo { mtu, split, slots, slot_len, max_message, token: word(24), control, generations })
+    }
+}
+
+impl Contact {
+    fn bytes(&self) -> [u8; 8] {
+        let (qpn, psn) = (self.qpn.value().to_be_bytes(), self.psn.value().to_be_bytes());
+        [qpn[0], qpn[1], qpn[2], qpn[3], psn[0], psn[1], psn[2], psn[3]]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some() -> QpInfo {
+        let contact = |n: u32| Contact { qpn: Qpn::new(0x100 + n), psn: Psn::new(0xabc + n) };
+        let generation =
+            |g: u32| Generation { key: 0x1234_5600 + g, channels: (0..3).map(|c| contact(10 * g + c)).collect() };
+        QpInfo {
+            mtu: PathMtu::B4096,
+            split: Split::PAPER,
+            slots: 1000,
+            slot_len: 1 << 24,
+            max_message: (1 << 24) - 5,
+            token: 0xdead_beef,
+            control: contact(99),
+            generations: (0..4).map(generation).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_byte_for_byte() {
+        let bytes = some().encode();
+        assert_eq!(bytes.len(), 40 + 4 * 28);
+        assert_eq!(bytes[..16], [1, 5, 0, 152, 10, 18, 4, 24, 4, 3, 0, 0, 0, 0, 3, 232]);
+        assert_eq!(
+            bytes[16..40],
+            [0, 0, 0, 0, 0, 255, 255, 251, 0xde, 0xad, 0xbe, 0xef, 0, 0, 1, 99, 0, 0, 0x0b, 0x1f, 0, 0, 0, 0]
+        );
+        assert_eq!(QpInfo::decode(&bytes), Ok(some()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let good = some().encode();
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            QpInfo::decode(&bytes)
+        };
+        assert_eq!(with(0, 2), Err(InfoError::Version(2)));
+        assert_eq!(with(1, 0), Err(InfoError::Field("path MTU")));
+        assert_eq!(with(3, 0), Err(InfoError::Length(152, 152)));
+        assert_eq!(with(4, 9), Err(InfoError::Field("division of immediates")));
+        assert_eq!(with(7, 23), Err(InfoError::Field("length of slots")));
+        assert_eq!(with(7, 200), Err(InfoError::Field("length of slots")));
+        assert_eq!(with(8, 3), Err(InfoError::Length(152, 124)));
+        assert_eq!(with(13, 1), Err(InfoError::Field("number of receives")));
+        assert_eq!(with(20, 0x80), Err(InfoError::Field("longest message")));
+        assert_eq!(with(28, 1), Err(InfoError::Field("number of a queue pair")));
+        assert_eq!(QpInfo::decode(&good[..39]), Err(InfoError::Length(39, 40)));
+        assert_eq!(QpInfo::decode(&good[..40]), Err(InfoError::Length(40, 152)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_mean_what_they_say(bytes in prop::collection::vec(any::<u8>(), 0..200), keep in 0usize..152) {
+            let _ = QpInfo::decode(&bytes);
+            let mut mixed = some().encode();
+            mixed.iter_mut().zip(&bytes).skip(keep).for_each(|(b, other)| *b = *other);
+            if let Ok(info) = QpInfo::decode(&mixed) {
+                // But for reserved bytes, which say nothing.
+                prop_assert_eq!(QpInfo::decode(&info.encode()), Ok(info));
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! SDR-RDMA, the SDK: messages with a bitmap of what has come, over unreliable connections of the standard (Khalilov et al., §3).
+//!
+//! A message goes as WRITEs of one packet each, with immediate data, into slots of a root key; the receiver sets a bit for each, and a
+//! program sees a bit for each chunk. What a loss means is the program's to decide: send again, repair, or live with it.
+//!
+//! All of it is a state machine on a [`Nic`](softnic_nic::Nic), without IO, clock or thread: [`SdrQp`] is a queue pair, [`Sdr`] drives any
+//! number of them as the layer of a NIC, in virtual time or on a wire.
+
+mod arrivals;
+pub mod attr;
+mod bitmap;
+pub mod control;
+mod counters;
+mod error;
+pub mod info;
+mod layer;
+mod qp;
+mod receives;
+mod sends;
+mod split;
+
+pub use attr::{AttrError, QpAttr};
+pub use bitmap::Bitmap;
+pub use counters::Counters;
+pub use error::SdrError;
+pub use info::{InfoError, QpInfo};
+pub use layer::{QpId, Sdr};
+pub use qp::SdrQp;
+pub use receives::RecvHandle;
+pub use sends::SendHandle;
+pub use split::{Split, SplitError};
+
+/// Registered memory: of a send, or of a receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Local {
+    /// The key of its region.
+    pub key: u32,
+    /// Its first byte, by the addresses that the region has in work requests.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}

@@ -1,0 +1,489 @@
+//! An SDR queue pair: its queue pairs, keys and sinks on a NIC, and the messages between the two ends (SDR-RDMA §3.2).
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::qp::Caps;
+use softnic_nic::transports::{Completion, CqId, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
+use softnic_nic::{Buffer, Connection, Nic, QpInit, QpKind, Sink};
+use softnic_wire::{Instant, Path, Psn, Qpn};
+
+use crate::Local;
+use crate::arrivals::Arrivals;
+use crate::attr::QpAttr;
+use crate::bitmap::Bitmap;
+use crate::control::{self, Control, Kind};
+use crate::counters::Counters;
+use crate::error::SdrError;
+use crate::info::{Contact, Generation, QpInfo};
+use crate::receives::{Receives, RecvHandle};
+use crate::sends::{SendHandle, Sends};
+
+/// Receives for control messages, and control messages that may wait to leave.
+const CONTROLS: u32 = 16;
+/// The time after which a control message that led to nothing is sent again; each further time is twice as long.
+const AGAIN: Duration = Duration::from_millis(1);
+/// The longest such time.
+const LONGEST: Duration = Duration::from_millis(128);
+/// How often a receiver repeats unasked what it has posted: a sender that waits will ask.
+const REPEATS: u32 = 3;
+
+/// Sends that have left.
+#[derive(Default)]
+struct Left {
+    numbers: Vec<u64>,
+    /// How the first one ended that did not.
+    failed: Option<Status>,
+}
+
+impl Sink for Left {
+    fn on_completion(&mut self, completion: &Completion) {
+        match completion.status {
+            Status::Success => self.numbers.push(completion.wr_id),
+            status => _ = self.failed.get_or_insert(status),
+        }
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// A control message that is sent again until it had its effect.
+#[derive(Debug, Clone, Copy, Default)]
+struct Repeat {
+    at: Option<Instant>,
+    times: u32,
+}
+
+impl Repeat {
+    /// It left now: when to send it again.
+    fn left(&mut self, now: Instant) {
+        self.at = Some(now + (AGAIN * (1 << self.times.min(16))).min(LONGEST));
+    }
+
+    /// Whether it is time to send it again.
+    fn is_due(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at <= now)
+    }
+}
+
+/// A queue pair of SDR.
+pub struct SdrQp {
+    attr: QpAttr,
+    info: QpInfo,
+    peer: Option<QpInfo>,
+    /// The sink of what comes, of what has left, and the queue of control messages.
+    cqs: Vec<CqId>,
+    qps: Vec<Vec<Qpn>>,
+    receives: Receives,
+    sends: Sends,
+    left: Vec<u64>,
+    control: Option<Qpn>,
+    /// Where control messages come in.
+    room: Arc<Buffer>,
+    room_key: Option<u32>,
+    sequence: u32,
+    /// There are receives that the peer was not told of, or asked for.
+    cts_due: bool,
+    told: u64,
+    cts: Repeat,
+    ask: Repeat,
+    counters: Counters,
+    /// Why sending stopped, if it did.
+    failed: Option<SdrError>,
+}
+
+const DATA: usize = 0;
+const LEFT: usize = 1;
+const CONTROL: usize = 2;
+
+impl SdrQp {
+    /// Makes a queue pair on a NIC, in a protection domain; `random` gives PSNs and the token that nobody can guess.
+    pub fn create(nic: &mut Nic, pd: PdId, attr: &QpAttr, random: &mut dyn FnMut() -> u32) -> Result<SdrQp, SdrError> {
+        attr.check()?;
+        let contact = |qpn| Contact { qpn, psn: Psn::new(0) };
+        let info = QpInfo {
+            mtu: attr.mtu,
+            split: attr.split,
+            slots: attr.slots,
+            slot_len: attr.slot_len(),
+            max_message: attr.max_message,
+            token: random(),
+            control: contact(Qpn::new(0)),
+            generations: Vec::new(),
+        };
+        let mut this = SdrQp {
+            attr: *attr,
+            info,
+            peer: None,
+            cqs: Vec::new(),
+            qps: Vec::new(),
+            receives: Receives::new(attr),
+            sends: Sends::default(),
+            left: Vec::new(),
+            control: None,
+            room: Buffer::new(0, CONTROLS as usize * control::LEN),
+            room_key: None,
+            sequence: 0,
+            cts_due: false,
+            told: 0,
+            cts: Repeat::default(),
+            ask: Repeat::default(),
+            counters: Counters::default(),
+            failed: None,
+        };
+        match this.make(nic, pd, random) {
+            Ok(()) => Ok(this),
+            Err(error) => {
+                this.destroy(nic);
+                Err(error)
+            }
+        }
+    }
+
+    fn make(&mut self, nic: &mut Nic, pd: PdId, random: &mut dyn FnMut() -> u32) -> Result<(), SdrError> {
+        let attr = self.attr;
+        self.cqs.push(nic.create_cq_sink(Box::new(Arrivals::new(&attr))));
+        self.cqs.push(nic.create_cq_sink(Box::<Left>::default()));
+        self.cqs.push(nic.create_cq(2 * CONTROLS as usize));
+        let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let keys = if attr.key_per_generation { attr.generations } else { 1 };
+        for _ in 0..keys {
+            let key = nic.alloc_indirect_key(pd, attr.slot_len(), attr.slots, writes)?;
+            self.receives.keys.push(key);
+        }
+        let mut draw = || Psn::new(random() & 0x00ff_ffff);
+        for g in 0..attr.generations {
+            let key = self.receives.keys[usize::from(g) % self.receives.keys.len()];
+            self.info.generations.push(Generation { key, channels: Vec::new() });
+            self.qps.push(Vec::new());
+            for _ in 0..attr.channels {
+                let max_send_wr = attr.send_depth;
+                let caps = Caps { max_send_wr, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 0 };
+                let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.cqs[LEFT], self.cqs[DATA], caps))?;
+                self.qps[usize::from(g)].push(qpn);
+                self.info.generations[usize::from(g)].channels.push(Contact { qpn, psn: draw() });
+                if let Some(arrivals) = arrivals(nic, self.cqs[DATA]) {
+                    arrivals.add_queue_pair(qpn, g, key);
+                }
+            }
+        }
+        let room_key = nic.reg_mr(pd, &self.room, Access::LOCAL_WRITE)?;
+        self.room_key = Some(room_key);
+        let (wrs, max_inline) = (CONTROLS, control::LEN as u32);
+        let caps = Caps { max_send_wr: wrs, max_recv_wr: wrs, max_send_sge: 1, max_recv_sge: 1, max_inline };
+        let cq = self.cqs[CONTROL];
+        let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, cq, cq, caps))?;
+        (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: draw() });
+        Ok(())
+    }
+
+    /// Gives back all that it has of the NIC. What was posted is over: no byte of it is touched any more.
+    pub fn destroy(mut self: SdrQp, nic: &mut Nic) {
+        for qpn in self.qps.drain(..).flatten().chain(self.control.take()) {
+            let _ = nic.destroy_qp(qpn);
+        }
+        for key in self.receives.keys.drain(..) {
+            let _ = nic.dealloc_indirect_key(key);
+        }
+        if let Some(key) = self.room_key.take() {
+            let _ = nic.dereg_mr(key);
+        }
+        for cq in self.cqs.drain(..) {
+            let _ = nic.destroy_cq(cq);
+        }
+    }
+
+    /// What the peer must be told.
+    pub fn info(&self) -> &QpInfo {
+        &self.info
+    }
+
+    /// Its attributes.
+    pub fn attr(&self) -> &QpAttr {
+        &self.attr
+    }
+
+    /// What it counted.
+    pub fn counters(&self, nic: &mut Nic) -> Counters {
+        let came = arrivals(nic, self.cqs[DATA]).map(|arrivals| arrivals.counters).unwrap_or_default();
+        let Counters { cts_sent, cts_repeated, asks_sent, rejected, .. } = self.counters;
+        Counters { cts_sent, cts_repeated, asks_sent, rejected: came.rejected + rejected, ..came }
+    }
+
+    /// Why sending stopped, if it did: memory that may not be read, or a queue pair that is gone.
+    pub fn failure(&self) -> Option<SdrError> {
+        self.failed
+    }
+
+    /// Connects it with the queue pair that `info` is about, by `path` from our port of this number.
+    pub fn connect(&mut self, nic: &mut Nic, port: u8, path: &Path, info: &[u8]) -> Result<(), SdrError> {
+        if self.peer.is_some() {
+            return Err(SdrError::Connected);
+        }
+        let peer = QpInfo::decode(info)?;
+        let differs = |what, theirs: u64, ours: u64| match theirs == ours {
+            true => Ok(()),
+            false => Err(SdrError::Differs(what, theirs, ours)),
+        };
+        differs("path MTU", peer.mtu.bytes().into(), self.attr.mtu.bytes().into())?;
+        differs("number of generations", peer.generations.len() as u64, self.attr.generations.into())?;
+        let channels = peer.generations[0].channels.len();
+        differs("number of channels", channels as u64, self.attr.channels.into())?;
+        let connect = |nic: &mut Nic, ours: &Contact, theirs: &Contact, channel: u16| {
+            // Each channel has a source port of its own, so that each may take another way.
+            let src_port = 0xc000 | path.src_port.wrapping_add(channel) & 0x3fff;
+            nic.connect(
+                ours.qpn,
+                &Connection {
+                    port,
+                    path: Some(Path { src_port, ..*path }),
+                    dest_qp: theirs.qpn,
+                    mtu: self.attr.mtu,
+                    sq_psn: ours.psn,
+                    rq_psn: theirs.psn,
+                    access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+                    ..Connection::default()
+                },
+            )
+        };
+        for (ours, theirs) in self.info.generations.iter().zip(&peer.generations) {
+            for (c, (ours, theirs)) in ours.channels.iter().zip(&theirs.channels).enumerate() {
+                connect(nic, ours, theirs, c as u16)?;
+            }
+        }
+        connect(nic, &self.info.control, &peer.control, 0)?;
+        for i in 0..CONTROLS {
+            self.post_room(nic, i.into())?;
+        }
+        self.peer = Some(peer);
+        Ok(())
+    }
+
+    fn post_room(&self, nic: &mut Nic, i: u64) -> Result<(), SdrError> {
+        let (Some(lkey), Some(qpn)) = (self.room_key, self.control) else { return Ok(()) };
+        let sge = Sge { addr: self.room.addr() + i * control::LEN as u64, len: control::LEN as u32, lkey };
+        Ok(nic.post_recv(qpn, &RecvWr { wr_id: i, sges: &[sge], best_effort: None })?)
+    }
+
+    fn peer(&self) -> Result<&QpInfo, SdrError> {
+        self.peer.as_ref().ok_or(SdrError::NotConnected)
+    }
+
+    // ---- sends ----
+
+    /// Sends a message: all of it, once.
+    pub fn send_post(
+        &mut self,
+        now: Instant,
+        nic: &mut Nic,
+        memory: Local,
+        imm: Option<u32>,
+    ) -> Result<SendHandle, SdrError> {
+        let peer = self.peer.as_ref().ok_or(SdrError::NotConnected)?;
+        let handle = self.sends.start(peer, memory.len, imm)?;
+        self.sends.add(handle, peer, 0, memory)?;
+        self.sends.add_pieces(handle, peer)?;
+        self.sends.end(handle)?;
+        self.progress_sends(now, nic);
+        Ok(handle)
+    }
+
+    /// Starts a message of `len` bytes, of which nothing is sent yet but its immediate.
+    pub fn send_stream_start(
+        &mut self,
+        now: Instant,
+        nic: &mut Nic,
+        len: u64,
+        imm: Option<u32>,
+    ) -> Result<SendHandle, SdrError> {
+        let peer = self.peer.as_ref().ok_or(SdrError::NotConnected)?;
+        let handle = self.sends.start(peer, len, imm)?;
+        self.sends.add_pieces(handle, peer)?;
+        self.progress_sends(now, nic);
+        Ok(handle)
+    }
+
+    /// Sends a part of a message, from `offset` on: whole packets of it, whatever was sent of it before.
+    pub fn send_stream_continue(
+        &mut self,
+        now: Instant,
+        nic: &mut Nic,
+        handle: SendHandle,
+        offset: u64,
+        memory: Local,
+    ) -> Result<(), SdrError> {
+        let peer = self.peer.as_ref().ok_or(SdrError::NotConnected)?;
+        self.sends.add(handle, peer, offset, memory)?;
+        self.progress_sends(now, nic);
+        Ok(())
+    }
+
+    /// No more parts of a message follow.
+    pub fn send_stream_end(&mut self, handle: SendHandle) -> Result<(), SdrError> {
+        self.sends.end(handle)
+    }
+
+    /// Whether all of a message has left, and its memory may be used for something else.
+    pub fn send_poll(&mut self, handle: SendHandle) -> Result<bool, SdrError> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.sends.is_done(handle),
+        }
+    }
+
+    /// Whether all parts of a stream that were given so far have left.
+    pub fn send_stream_poll(&mut self, handle: SendHandle) -> Result<bool, SdrError> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.sends.is_idle(handle),
+        }
+    }
+
+    // ---- receives ----
+
+    /// Posts memory for the next message.
+    pub fn recv_post(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<RecvHandle, SdrError> {
+        let data = self.cqs[DATA];
+        let handle = self.receives.post(&self.attr, memory, nic, |nic| arrivals(nic, data))?;
+        self.cts_due = true;
+        self.progress_control(now, nic);
+        Ok(handle)
+    }
+
+    /// The bitmap of a receive.
+    pub fn recv_bitmap_get(&self, handle: RecvHandle) -> Result<&Bitmap, SdrError> {
+        self.receives.bitmap(handle)
+    }
+
+    /// The immediate of a receive; `None` until all of it is there.
+    pub fn recv_imm_get(&self, handle: RecvHandle) -> Result<Option<u32>, SdrError> {
+        Ok(self.receives.bitmap(handle)?.imm())
+    }
+
+    /// Completes a receive, whatever is missing: from now on nothing is written to its memory.
+    pub fn recv_complete(&mut self, nic: &mut Nic, handle: RecvHandle) -> Result<(), SdrError> {
+        let data = self.cqs[DATA];
+        self.receives.complete(handle, nic, |nic| arrivals(nic, data))
+    }
+
+    // ---- progress ----
+
+    /// Does what there is to do.
+    pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
+        self.take_left(nic);
+        self.take_control(nic);
+        self.progress_sends(now, nic);
+        self.progress_control(now, nic);
+    }
+
+    /// When [`SdrQp::progress`] wants to be called although nothing happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.cts.at, self.ask.at].into_iter().flatten().min()
+    }
+
+    fn take_left(&mut self, nic: &mut Nic) {
+        let sink = nic.sink_mut(self.cqs[LEFT]).and_then(|sink| sink.as_any_mut().downcast_mut::<Left>());
+        let Some(sink) = sink else { return };
+        self.failed = self.failed.or(sink.failed.map(SdrError::Send));
+        if sink.numbers.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut self.left, &mut sink.numbers);
+        self.left.drain(..).for_each(|number| self.sends.on_sent(number));
+        self.sends.drop_done();
+    }
+
+    fn progress_sends(&mut self, now: Instant, nic: &mut Nic) {
+        let Some(peer) = &self.peer else { return };
+        if let Err(error) = self.sends.pump(now, nic, &self.qps, peer) {
+            self.failed.get_or_insert(error);
+        }
+        match self.sends.is_blocked() {
+            false => self.ask = Repeat::default(),
+            true if self.ask.at.is_none() => self.ask.left(now),
+            true => {}
+        }
+    }
+
+    fn take_control(&mut self, nic: &mut Nic) {
+        while let Ok(Some(completion)) = nic.poll_cq(self.cqs[CONTROL]) {
+            let is_receive = completion.opcode == softnic_nic::transports::WcOpcode::Recv;
+            if completion.status != Status::Success || !is_receive {
+                continue;
+            }
+            let mut bytes = [0; control::LEN];
+            self.room.read_at(completion.wr_id as usize * control::LEN, &mut bytes);
+            let _ = self.post_room(nic, completion.wr_id);
+            let message = Control::decode(&bytes[..(completion.byte_len as usize).min(control::LEN)]);
+            match message.filter(|m| m.token == self.info.token) {
+                Some(message) => self.on_control(&message),
+                None => self.counters.rejected += 1,
+            }
+        }
+    }
+
+    fn on_control(&mut self, message: &Control) {
+        match message.kind {
+            Kind::Ask => self.cts_due |= self.receives.posted > message.count,
+            Kind::Cts if message.count <= self.sends.cleared => {}
+            Kind::Cts => {
+                // No receiver can be so far ahead: which message a slot is for could not be told any more.
+                let most = u64::from(self.attr.generations) * self.peer.as_ref().map_or(0, |p| u64::from(p.slots));
+                if message.count.saturating_sub(self.sends.started) > most {
+                    self.counters.rejected += 1;
+                    return;
+                }
+                (self.sends.cleared, self.ask) = (message.count, Repeat::default());
+            }
+        }
+    }
+
+    fn progress_control(&mut self, now: Instant, nic: &mut Nic) {
+        if self.peer().is_err() {
+            return;
+        }
+        if self.ask.is_due(now) && self.send_control(now, nic, Kind::Ask, self.sends.cleared) {
+            self.counters.asks_sent += 1;
+            self.ask.times += 1;
+            self.ask.left(now);
+        }
+        let posted = self.receives.posted;
+        if self.cts.is_due(now) {
+            let seen = arrivals(nic, self.cqs[DATA]).map_or(0, |arrivals| arrivals.seen);
+            let ends = seen >= posted || self.cts.times >= REPEATS;
+            if ends {
+                self.cts.at = None;
+            } else {
+                self.cts_due = true;
+            }
+        }
+        if self.cts_due && self.send_control(now, nic, Kind::Cts, posted) {
+            self.cts_due = false;
+            self.counters.cts_sent += 1;
+            self.counters.cts_repeated += u64::from(self.told == posted);
+            self.cts.times = if self.told == posted { self.cts.times + 1 } else { 0 };
+            self.told = posted;
+            self.cts.left(now);
+        }
+    }
+
+    /// Sends a control message; `false` when there is no room for it now.
+    fn send_control(&mut self, now: Instant, nic: &mut Nic, kind: Kind, count: u64) -> bool {
+        let (Some(qpn), Some(peer)) = (self.control, &self.peer) else { return false };
+        let message = Control { kind, token: peer.token, sequence: self.sequence, count }.encode();
+        let (op, flags) = (SendOp::Send, SendFlags::default());
+        let wr = SendWr { wr_id: 0, op, data: Data::Inline(&message), flags, best_effort: None, to: None };
+        let sent = nic.post_send(now, qpn, &wr).is_ok();
+        self.sequence = self.sequence.wrapping_add(u32::from(sent));
+        sent
+    }
+}
+
+/// The sink of what comes.
+fn arrivals(nic: &mut Nic, cq: CqId) -> Option<&mut Arrivals> {
+    nic.sink_mut(cq)?.as_any_mut().downcast_mut()
+}

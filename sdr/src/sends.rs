@@ -1,0 +1,219 @@
+//! Sends of an SDR queue pair: what of each is still to be posted, and what has not left yet (SDR-RDMA §3.1.2).
+
+use std::collections::VecDeque;
+
+use softnic_nic::Nic;
+use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Sge};
+use softnic_wire::{Instant, Qpn};
+
+use crate::Local;
+use crate::attr::packets;
+use crate::error::SdrError;
+use crate::info::QpInfo;
+use crate::receives::place;
+
+/// A send that was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SendHandle(pub(crate) u64);
+
+impl SendHandle {
+    /// Its number: it lands in the receive of the same number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Packets that are to be posted.
+struct Range {
+    next: u32,
+    end: u32,
+    /// Where packet 0 of the message would lie, and the key; without, the packets have no bytes.
+    memory: Option<(u64, u32)>,
+}
+
+/// A message.
+struct Send {
+    number: u64,
+    len: u64,
+    imm: Option<u32>,
+    ranges: VecDeque<Range>,
+    /// More parts may follow.
+    open: bool,
+    /// Signaled work requests that have not completed.
+    under_way: u32,
+}
+
+/// The sends.
+#[derive(Default)]
+pub(crate) struct Sends {
+    messages: VecDeque<Send>,
+    /// Sends that were started since the beginning.
+    pub(crate) started: u64,
+    /// Receives that the peer has posted, as far as it is known.
+    pub(crate) cleared: u64,
+}
+
+impl Sends {
+    /// Starts a message of so many bytes; its parts follow.
+    pub(crate) fn start(&mut self, peer: &QpInfo, len: u64, imm: Option<u32>) -> Result<SendHandle, SdrError> {
+        if len > peer.max_message {
+            return Err(SdrError::TooLong(len, peer.max_message));
+        }
+        let pieces = peer.split.pieces();
+        if imm.is_some() && pieces == 0 {
+            return Err(SdrError::NoImmediate);
+        }
+        let number = self.started;
+        self.started += 1;
+        self.messages.push_back(Send { number, len, imm, ranges: VecDeque::new(), open: true, under_way: 0 });
+        Ok(SendHandle(number))
+    }
+
+    fn find(&mut self, handle: SendHandle) -> Result<&mut Send, SdrError> {
+        let at = self.messages.binary_search_by_key(&handle.0, |send| send.number);
+        at.map(|at| &mut self.messages[at]).map_err(|_| SdrError::NoSuchMessage)
+    }
+
+    /// Adds a part of a message: whole packets of it, from `offset` on.
+    pub(crate) fn add(
+        &mut self,
+        handle: SendHandle,
+        peer: &QpInfo,
+        offset: u64,
+        memory: Local,
+    ) -> Result<(), SdrError> {
+        let mtu = u64::from(peer.mtu.bytes());
+        let send = self.find(handle)?;
+        if !send.open {
+            return Err(SdrError::Ended);
+        }
+        let end = offset.checked_add(memory.len).filter(|&end| end <= send.len);
+        let whole = |at: u64| at % mtu == 0;
+        let Some(end) = end.filter(|&end| whole(offset) && (whole(end) || end == send.len)) else {
+            return Err(SdrError::Part(memory.len, offset, send.len));
+        };
+        // One without bytes is a packet, too, if it is the whole message.
+        let last = if send.len == 0 { 1 } else { end.div_ceil(mtu) };
+        let range = Range {
+            next: (offset / mtu) as u32,
+            end: last as u32,
+            memory: (memory.len > 0).then_some((memory.addr.wrapping_sub(offset), memory.key)),
+        };
+        if range.next < range.end {
+            send.ranges.push_back(range);
+        }
+        Ok(())
+    }
+
+    /// Adds the pieces of a message's immediate that none of its packets has: one with fewer packets gets more of them, behind its end.
+    pub(crate) fn add_pieces(&mut self, handle: SendHandle, peer: &QpInfo) -> Result<(), SdrError> {
+        let send = self.find(handle)?;
+        let (next, end) = (packets(send.len, peer.mtu) as u32, peer.split.pieces());
+        if send.imm.is_some() && next < end {
+            send.ranges.push_back(Range { next, end, memory: None });
+        }
+        Ok(())
+    }
+
+    /// No more parts follow.
+    pub(crate) fn end(&mut self, handle: SendHandle) -> Result<(), SdrError> {
+        let send = self.find(handle)?;
+        if !send.open {
+            return Err(SdrError::Ended);
+        }
+        send.open = false;
+        self.drop_done();
+        Ok(())
+    }
+
+    /// Whether all of a message has left, and no part of it follows.
+    pub(crate) fn is_done(&mut self, handle: SendHandle) -> Result<bool, SdrError> {
+        if handle.0 >= self.started {
+            return Err(SdrError::NoSuchMessage);
+        }
+        Ok(self.find(handle).is_err())
+    }
+
+    /// Whether all parts of a message that were given have left.
+    pub(crate) fn is_idle(&mut self, handle: SendHandle) -> Result<bool, SdrError> {
+        let send = self.find(handle)?;
+        Ok(send.ranges.is_empty() && send.under_way == 0)
+    }
+
+    /// A signaled work request of a message completed.
+    pub(crate) fn on_sent(&mut self, number: u64) {
+        if let Ok(send) = self.find(SendHandle(number)) {
+            send.under_way = send.under_way.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn drop_done(&mut self) {
+        self.messages.retain(|send| send.open || !send.ranges.is_empty() || send.under_way > 0);
+    }
+
+    /// Whether something waits for the peer to post a receive.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.messages.iter().any(|send| send.number >= self.cleared && !send.ranges.is_empty())
+    }
+
+    /// Posts as much as there is room for: one WRITE with immediate for each packet.
+    pub(crate) fn pump(
+        &mut self,
+        now: Instant,
+        nic: &mut Nic,
+        qps: &[Vec<Qpn>],
+        peer: &QpInfo,
+    ) -> Result<(), SdrError> {
+        let cleared = self.cleared;
+        let mut result = Ok(());
+        let mut rung = 0u64;
+        for send in self.messages.iter_mut().take_while(|send| send.number < cleared) {
+            match send.pump(nic, qps, peer, &mut rung) {
+                Ok(()) => {}
+                // There is room when what was posted has left.
+                Err(PostError::QueueFull) => break,
+                Err(other) => {
+                    result = Err(other.into());
+                    break;
+                }
+            }
+        }
+        let touched = qps.iter().enumerate().filter(|(generation, _)| rung >> generation & 1 == 1);
+        touched.flat_map(|(_, channels)| channels).for_each(|&qpn| nic.ring_doorbell(now, qpn));
+        result
+    }
+}
+
+impl Send {
+    fn pump(&mut self, nic: &mut Nic, qps: &[Vec<Qpn>], peer: &QpInfo, rung: &mut u64) -> Result<(), PostError> {
+        let (slot, generation) = place(self.number, peer.slots, qps.len() as u8);
+        let channels = &qps[usize::from(generation)];
+        let rkey = peer.generations[usize::from(generation)].key;
+        let (mtu, base) = (u64::from(peer.mtu.bytes()), u64::from(slot) * peer.slot_len);
+        while let Some(range) = self.ranges.front_mut() {
+            while range.next < range.end {
+                let packet = range.next;
+                let offset = u64::from(packet) * mtu;
+                let len = mtu.min(self.len.saturating_sub(offset)) as u32;
+                let sge = range.memory.map(|(addr, lkey)| Sge { addr: addr.wrapping_add(offset), len, lkey });
+                let imm = peer.split.pack(slot, packet, peer.split.piece(self.imm.unwrap_or(0), packet));
+                // The last one on each channel tells when all have left.
+                let signaled = packet + channels.len() as u32 >= range.end;
+                let wr = SendWr {
+                    wr_id: self.number,
+                    op: SendOp::WriteImm { remote_addr: base + offset, rkey, imm },
+                    data: Data::Gather(sge.as_slice()),
+                    flags: SendFlags { signaled, ..SendFlags::default() },
+                    best_effort: None,
+                    to: None,
+                };
+                nic.write_send(channels[packet as usize % channels.len()], &wr)?;
+                *rung |= 1 << generation;
+                self.under_way += u32::from(signaled);
+                range.next += 1;
+            }
+            self.ranges.pop_front();
+        }
+        Ok(())
+    }
+}

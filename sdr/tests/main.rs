@@ -1,0 +1,9 @@
+//! The SDK on two NICs: frames handed over one by one, and over links with faults in virtual time.
+
+mod calls;
+mod figures;
+mod immediates;
+mod late;
+mod lies;
+mod simulated;
+mod world;
