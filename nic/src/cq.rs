@@ -48,6 +48,11 @@ pub trait Sink: Send {
         true
     }
 
+    /// A WRITE of one packet with immediate data was placed, on an unreliable connection: it is complete.
+    fn on_arrival(&mut self, arrival: &Arrival) {
+        self.on_completion(&arrival.completion());
+    }
+
     /// The value itself, for the owner of the NIC.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }

@@ -150,6 +150,14 @@ impl CompletionSink for Shared {
             _ => true,
         }
     }
+
+    fn arrived(&mut self, id: CqId, arrival: &Arrival) {
+        if let Some(Some(cq)) = self.cqs.get_mut(id.0 as usize)
+            && let Some(sink) = cq.sink_mut()
+        {
+            sink.on_arrival(arrival);
+        }
+    }
 }
 
 impl Host for Shared {

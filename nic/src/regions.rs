@@ -262,20 +262,31 @@ impl Regions {
     }
 
     /// The memory and the offset in it, if all of the access is allowed.
-    #[inline]
+    #[inline(always)] // most accesses are to regions, and need no call then
     fn translate(&self, r: Region, len: u64) -> Result<(&Backing, u64), AccessError> {
-        match self.find(r.key).ok_or(AccessError::Key)? {
-            Object::Region(region) => {
-                if region.pd != r.pd && !planted(Bug::DomainUnchecked) {
-                    return Err(AccessError::Domain);
-                }
-                if !region.access.allows(r.access) && !planted(Bug::RightUnchecked) {
-                    return Err(AccessError::Right);
-                }
-                Ok((&region.backing, inside(r.addr, region.base, len, region.len)?))
-            }
-            Object::Window(window) => self.translate_window(window, r, len),
+        let object = self.find(r.key).ok_or(AccessError::Key)?;
+        let Object::Region(region) = object else { return self.translate_other(object, r, len) };
+        if region.pd != r.pd && !planted(Bug::DomainUnchecked) {
+            return Err(AccessError::Domain);
+        }
+        if !region.access.allows(r.access) && !planted(Bug::RightUnchecked) {
+            return Err(AccessError::Right);
+        }
+        Ok((&region.backing, inside(r.addr, region.base, len, region.len)?))
+    }
+
+    /// [`Regions::translate`] where the key is none of a region.
+    #[inline(never)]
+    fn translate_other<'a>(
+        &'a self,
+        object: &'a Object,
+        r: Region,
+        len: u64,
+    ) -> Result<(&'a Backing, u64), AccessError> {
+        match object {
             Object::Indirect(indirect) => indirect.translate(r, len),
+            Object::Window(window) => self.translate_window(window, r, len),
+            Object::Region(_) => Err(AccessError::Key),
         }
     }
 

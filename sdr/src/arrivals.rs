@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use softnic_nic::Sink;
-use softnic_nic::transports::{Arrival, Completion, Status};
+use softnic_nic::transports::{Arrival, Completion};
 use softnic_wire::Qpn;
 
 use crate::attr::{QpAttr, packets};
@@ -12,10 +12,13 @@ use crate::counters::Counters;
 use crate::split::Split;
 
 /// A receive that is posted.
-pub(crate) struct Receive {
-    pub(crate) number: u64,
-    pub(crate) len: u64,
-    pub(crate) bitmap: Bitmap,
+pub struct Receive {
+    /// Its number.
+    pub number: u64,
+    /// Bytes of its memory.
+    pub len: u64,
+    /// What the program sees of it.
+    pub bitmap: Bitmap,
 }
 
 /// A receive as packets find it.
@@ -40,30 +43,28 @@ struct Message {
 enum Slot {
     /// Nothing was ever posted here.
     Unused,
-    Posted(Box<Message>),
+    Posted(Message),
     /// What was posted here is completed.
     Done {
         generation: u8,
     },
 }
 
-/// What becomes of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// A packet of the message in that slot.
-    Placed { slot: u32, packet: u32, piece: u32 },
-    /// Of a message that was completed: its slot points nowhere.
+/// Why a packet is none of what is posted.
+#[derive(Clone, Copy)]
+enum Miss {
+    /// Its message was completed: its slot points nowhere.
     IntoNull,
-    /// Of a message whose slot serves a later one.
+    /// The slot of its message serves a later one.
     OldGeneration,
     /// It came before.
     Duplicate,
-    /// It cannot be a packet of what is posted.
+    /// It cannot be.
     Rejected,
 }
 
 /// The sink of all data queue pairs of an SDR queue pair.
-pub(crate) struct Arrivals {
+pub struct Arrivals {
     split: Split,
     mtu: u32,
     chunk_packets: u32,
@@ -72,17 +73,16 @@ pub(crate) struct Arrivals {
     slots: Box<[Slot]>,
     /// The queue pairs, each with its generation and the key that it writes by.
     queue_pairs: Vec<(Qpn, u8, u32)>,
-    /// The packet that was let through, and completes next.
-    admitted: Option<Fate>,
     /// One more than the number of the newest message of which something came.
     pub(crate) seen: u64,
     pub(crate) counters: Counters,
     /// Memory of messages that are over, for the next ones.
-    spare: Vec<Box<Message>>,
+    spare: Vec<Message>,
 }
 
 impl Arrivals {
-    pub(crate) fn new(attr: &QpAttr) -> Arrivals {
+    /// Without queue pairs and receives.
+    pub fn new(attr: &QpAttr) -> Arrivals {
         Arrivals {
             split: attr.split,
             mtu: attr.mtu.bytes(),
@@ -91,7 +91,6 @@ impl Arrivals {
             screened: attr.screened,
             slots: (0..attr.slots).map(|_| Slot::Unused).collect(),
             queue_pairs: Vec::new(),
-            admitted: None,
             seen: 0,
             counters: Counters::default(),
             spare: Vec::new(),
@@ -99,18 +98,17 @@ impl Arrivals {
     }
 
     /// A queue pair of a generation, whose peer writes by this key.
-    pub(crate) fn add_queue_pair(&mut self, qpn: Qpn, generation: u8, key: u32) {
+    pub fn add_queue_pair(&mut self, qpn: Qpn, generation: u8, key: u32) {
         self.queue_pairs.push((qpn, generation, key));
     }
 
     /// A receive is posted in a slot that is free.
-    pub(crate) fn post(&mut self, slot: u32, generation: u8, receive: &Receive) {
+    pub fn post(&mut self, slot: u32, generation: u8, receive: &Receive) {
         let count = receive.len.div_ceil(self.mtu.into()).max(1) as u32;
         let chunks = count.div_ceil(self.chunk_packets);
         let mut message = self.spare.pop().unwrap_or_else(|| {
-            let (bitmap, none) = (receive.bitmap.clone(), Vec::new());
-            let (came, left) = (none, Vec::new());
-            Box::new(Message { number: 0, generation, packets: 0, last_len: 0, came, left, bitmap, imm: 0, pieces: 0 })
+            let (bitmap, came, left) = (receive.bitmap.clone(), Vec::new(), Vec::new());
+            Message { number: 0, generation, packets: 0, last_len: 0, came, left, bitmap, imm: 0, pieces: 0 }
         });
         message.came.clear();
         message.came.resize(count.div_ceil(64) as usize, 0);
@@ -129,7 +127,7 @@ impl Arrivals {
     }
 
     /// The receive in a slot is completed: nothing that comes for it counts any more.
-    pub(crate) fn complete(&mut self, slot: u32, nothing: &Bitmap) {
+    pub fn complete(&mut self, slot: u32, nothing: &Bitmap) {
         let place = &mut self.slots[slot as usize];
         let Slot::Posted(message) = place else { return };
         let done = Slot::Done { generation: message.generation };
@@ -139,57 +137,58 @@ impl Arrivals {
         }
     }
 
-    /// What becomes of a packet with this immediate and so many bytes, by this queue pair.
+    /// Whether this immediate says a packet of what is posted, with so many bytes, by this queue pair; `target` is where it goes, and by which
+    /// key, where that is known.
     #[inline]
-    fn fate(&self, qpn: Qpn, imm: u32, len: u32) -> Fate {
-        let (id, packet, piece) = self.split.unpack(imm);
-        let Some(&(_, generation, _)) = self.queue_pairs.iter().find(|(known, ..)| *known == qpn) else {
-            return Fate::Rejected;
-        };
+    fn find(&self, qpn: Qpn, imm: u32, len: u32, target: Option<(u64, u32)>) -> Result<(), Miss> {
+        let (id, packet, _) = self.split.unpack(imm);
+        let queue_pair = self.queue_pairs.iter().find(|(known, ..)| *known == qpn);
+        let Some(&(_, generation, key)) = queue_pair else { return Err(Miss::Rejected) };
         let message = match self.slots.get(id as usize) {
             Some(Slot::Posted(message)) => message,
-            Some(Slot::Done { generation: last }) if *last == generation => return Fate::IntoNull,
-            Some(Slot::Done { .. }) => return Fate::OldGeneration,
-            Some(Slot::Unused) | None => return Fate::Rejected,
+            Some(Slot::Done { generation: last }) if *last == generation => return Err(Miss::IntoNull),
+            Some(Slot::Done { .. }) => return Err(Miss::OldGeneration),
+            Some(Slot::Unused) | None => return Err(Miss::Rejected),
         };
         if message.generation != generation {
-            return Fate::OldGeneration;
+            return Err(Miss::OldGeneration);
         }
         if packet >= message.packets {
             // Behind the end, without a byte: a piece of the immediate.
-            let is_piece = packet < self.split.pieces() && len == 0;
-            return if is_piece { Fate::Placed { slot: id, packet, piece } } else { Fate::Rejected };
+            return if packet < self.split.pieces() && len == 0 { Ok(()) } else { Err(Miss::Rejected) };
         }
         let whole = if packet + 1 == message.packets { message.last_len } else { self.mtu };
         if len != whole {
-            return Fate::Rejected;
+            return Err(Miss::Rejected);
+        }
+        if let Some((addr, by)) = target.filter(|_| len > 0)
+            && (by != key || addr != u64::from(id) * self.slot_len + u64::from(packet) * u64::from(self.mtu))
+        {
+            return Err(Miss::Rejected);
         }
         if message.came[packet as usize / 64] >> (packet % 64) & 1 == 1 {
-            return Fate::Duplicate;
+            return Err(Miss::Duplicate);
         }
-        Fate::Placed { slot: id, packet, piece }
+        Ok(())
     }
 
-    /// Whether a packet goes where its immediate says, by the key of its generation.
-    fn goes_there(&self, arrival: &Arrival, slot: u32, packet: u32) -> bool {
-        let addr = u64::from(slot) * self.slot_len + u64::from(packet) * u64::from(self.mtu);
-        let key = self.queue_pairs.iter().find(|(qpn, ..)| *qpn == arrival.qpn).map(|&(.., key)| key);
-        arrival.byte_len == 0 || arrival.remote_addr == addr && Some(arrival.rkey) == key
+    #[cold]
+    fn count(&mut self, miss: Miss) {
+        let counters = &mut self.counters;
+        *match miss {
+            Miss::IntoNull => &mut counters.into_null,
+            Miss::OldGeneration => &mut counters.old_generation,
+            Miss::Duplicate => &mut counters.duplicates,
+            Miss::Rejected => &mut counters.rejected,
+        } += 1;
     }
 
-    fn count(&mut self, fate: Fate) {
-        match fate {
-            Fate::Placed { .. } => self.counters.packets += 1,
-            Fate::IntoNull => self.counters.into_null += 1,
-            Fate::OldGeneration => self.counters.old_generation += 1,
-            Fate::Duplicate => self.counters.duplicates += 1,
-            Fate::Rejected => self.counters.rejected += 1,
-        }
-    }
-
-    /// A packet is in place.
+    /// The packet of this immediate is in place. It is read from there anew: what two calls leave to each other in memory the second one
+    /// waits for.
     #[inline]
-    fn place(&mut self, slot: u32, packet: u32, piece: u32) {
+    fn place(&mut self, imm: u32) {
+        self.counters.packets += 1;
+        let (slot, packet, piece) = self.split.unpack(imm);
         let (chunk_packets, pieces, bits) = (self.chunk_packets, self.split.pieces(), self.split.bits()[2]);
         let Some(Slot::Posted(message)) = self.slots.get_mut(slot as usize) else { return };
         self.seen = self.seen.max(message.number + 1);
@@ -219,35 +218,28 @@ impl Arrivals {
 }
 
 impl Sink for Arrivals {
-    fn on_completion(&mut self, completion: &Completion) {
-        let (Status::Success, Some(imm)) = (completion.status, completion.imm) else { return };
-        let fate = match self.screened {
-            true => self.admitted.take(),
-            false => Some(self.fate(completion.qpn, imm, completion.byte_len)),
-        };
-        let Some(fate) = fate else { return };
-        self.count(fate);
-        if let Fate::Placed { slot, packet, piece } = fate {
-            self.place(slot, packet, piece);
+    /// Data comes as arrivals alone: nothing else sets a bit.
+    fn on_completion(&mut self, _: &Completion) {}
+
+    fn on_arrival(&mut self, arrival: &Arrival) {
+        if self.screened {
+            return self.place(arrival.imm);
+        }
+        match self.find(arrival.qpn, arrival.imm, arrival.byte_len, None) {
+            Ok(()) => self.place(arrival.imm),
+            Err(miss) => self.count(miss),
         }
     }
 
-    fn admits(&mut self, arrival: &Arrival) -> bool {
+    fn admits(&mut self, a: &Arrival) -> bool {
         if !self.screened {
             return true;
         }
-        let mut fate = self.fate(arrival.qpn, arrival.imm, arrival.byte_len);
-        if let Fate::Placed { slot, packet, .. } = fate
-            && !self.goes_there(arrival, slot, packet)
-        {
-            fate = Fate::Rejected;
+        let found = self.find(a.qpn, a.imm, a.byte_len, Some((a.remote_addr, a.rkey)));
+        if let Err(miss) = found {
+            self.count(miss);
         }
-        if let Fate::Placed { .. } = fate {
-            self.admitted = Some(fate);
-            return true;
-        }
-        self.count(fate);
-        false
+        found.is_ok()
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

@@ -84,7 +84,7 @@ impl QpAttr {
         range("the number of work requests", 1, 1 << 16, self.send_depth.into())?;
         range("the longest message", 1, 1 << 40, self.max_message)?;
         let mtu = self.mtu.bytes();
-        if self.chunk == 0 || self.chunk % mtu != 0 {
+        if self.chunk == 0 || !self.chunk.is_multiple_of(mtu) {
             let next = self.chunk.max(1).div_ceil(mtu).saturating_mul(mtu);
             return Err(AttrError::Chunk(self.chunk, mtu, next));
         }

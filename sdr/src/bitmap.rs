@@ -80,13 +80,13 @@ impl Bitmap {
 
 /// Bitmaps that are used again: as many as were in use at a time, each as long as the longest that it was.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub struct Pool {
     free: Vec<Arc<Shared>>,
 }
 
 impl Pool {
     /// An empty bitmap for so many chunks.
-    pub(crate) fn take(&mut self, chunks: u32) -> Bitmap {
+    pub fn take(&mut self, chunks: u32) -> Bitmap {
         let words = (chunks as usize).div_ceil(64);
         let fits = |shared: &Arc<Shared>| shared.words.len() >= words;
         let mut shared = match self.free.iter().rposition(fits) {
@@ -105,7 +105,7 @@ impl Pool {
     }
 
     /// The receive is over. What the program still looks at is left to it.
-    pub(crate) fn give_back(&mut self, bitmap: Bitmap) {
+    pub fn give_back(&mut self, bitmap: Bitmap) {
         let mut shared = bitmap.shared;
         if Arc::get_mut(&mut shared).is_some() {
             self.free.push(shared);

@@ -6,7 +6,7 @@
 //! All of it is a state machine on a [`Nic`](softnic_nic::Nic), without IO, clock or thread: [`SdrQp`] is a queue pair, [`Sdr`] drives any
 //! number of them as the layer of a NIC, in virtual time or on a wire.
 
-mod arrivals;
+pub mod arrivals;
 pub mod attr;
 mod bitmap;
 pub mod control;
@@ -20,7 +20,7 @@ mod sends;
 mod split;
 
 pub use attr::{AttrError, QpAttr};
-pub use bitmap::Bitmap;
+pub use bitmap::{Bitmap, Pool};
 pub use counters::Counters;
 pub use error::SdrError;
 pub use info::{InfoError, QpInfo};

@@ -88,7 +88,7 @@ impl Sends {
             return Err(SdrError::Ended);
         }
         let end = offset.checked_add(memory.len).filter(|&end| end <= send.len);
-        let whole = |at: u64| at % mtu == 0;
+        let whole = |at: u64| at.is_multiple_of(mtu);
         let Some(end) = end.filter(|&end| whole(offset) && (whole(end) || end == send.len)) else {
             return Err(SdrError::Part(memory.len, offset, send.len));
         };

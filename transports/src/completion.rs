@@ -158,9 +158,12 @@ pub trait CompletionSink {
 
     /// Whether a message of one packet that will complete here, in a sink, may be placed; else it is dropped, as if it had been lost.
     fn admits(&mut self, cq: CqId, arrival: &Arrival) -> bool;
+
+    /// That message was placed, and is complete.
+    fn arrived(&mut self, cq: CqId, arrival: &Arrival);
 }
 
-/// A WRITE of one packet with immediate data on an unreliable connection, before its bytes are placed.
+/// A WRITE of one packet with immediate data on an unreliable connection that completes in a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
     /// The queue pair that it came to.
@@ -173,6 +176,17 @@ pub struct Arrival {
     pub rkey: u32,
     /// Bytes.
     pub byte_len: u32,
+    /// Its sender asked for an event.
+    pub solicited: bool,
+}
+
+impl Arrival {
+    /// How it completes.
+    pub fn completion(&self) -> Completion {
+        let (byte_len, imm, solicited) = (self.byte_len, Some(self.imm), self.solicited);
+        let none = Completion::new(0, Status::Success, WcOpcode::RecvWriteImm, self.qpn);
+        Completion { byte_len, imm, solicited, ..none }
+    }
 }
 
 #[cfg(test)]

@@ -132,11 +132,16 @@ impl Uc {
         if receives.are_in_sink()
             && let (Some(imm), Some(reth)) = (packet.ext.imm, packet.ext.reth)
         {
-            let (qpn, byte_len) = (link.qpn, packet.payload_len);
-            let arrival = Arrival { qpn, imm, remote_addr: reth.va, rkey: reth.rkey, byte_len };
-            if !host.admits(receives.cq, &arrival) {
+            let (qpn, byte_len, solicited) = (link.qpn, packet.payload_len, packet.bth.solicited);
+            let arrival = Arrival { qpn, imm, remote_addr: reth.va, rkey: reth.rkey, byte_len, solicited };
+            let cq = receives.cq;
+            if !host.admits(cq, &arrival) {
                 return Err(Refusal::Drop);
             }
+            self.place_write(packet, place.offset, &link, host)?;
+            host.counters().rx_write_requests += 1;
+            host.arrived(cq, &arrival);
+            return Ok(());
         }
         if is_send {
             let Some(receive) = receives.head(host) else { return Err(Refusal::Drop) };
@@ -177,8 +182,9 @@ impl Uc {
                 return Err(Refusal::Drop);
             }
             self.target = (reth.va, reth.rkey);
-            // The whole range, before a byte of it is written.
-            if host.check(region(self.target, 0), u64::from(reth.len)).is_err() {
+            // The whole range, before a byte of it is written; where all of it is here, the write itself looks.
+            let is_all = reth.len as usize == packet.payload.len();
+            if !is_all && host.check(region(self.target, 0), u64::from(reth.len)).is_err() {
                 host.count_access_error();
                 return Err(Refusal::Drop);
             }

@@ -6,7 +6,7 @@ use core::fmt;
 
 use crate::aeth::Aeth;
 use crate::bytes::{be24, be32, be64, put24, put32, put64};
-use crate::opcode::HeaderSet;
+use crate::opcode::{HeaderSet, Shape};
 use crate::sr::SrEth;
 use crate::xp::{XpEth, XpFeedback};
 use crate::{Error, Opcode, Qpn};
@@ -245,19 +245,23 @@ impl ExtHeaders {
     /// waits until the pieces left the core.
     #[inline(always)]
     pub(crate) fn parse_with<R>(opcode: Opcode, bytes: &[u8], make: impl FnOnce(ExtHeaders) -> R) -> R {
-        // Most packets have one header or none, or are WRITEs of XP: one comparison instead of a dozen.
         let mut c = Cursor(bytes);
-        match opcode.headers() {
-            HeaderSet::NONE => make(ExtHeaders::default()),
-            HeaderSet::RETH => make(ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() }),
-            HeaderSet::AETH => make(ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() }),
-            HeaderSet::XP => make(ExtHeaders { xp: c.take().map(XpEth::parse), ..ExtHeaders::default() }),
-            HeaderSet::XP_RETH => make(ExtHeaders {
+        match opcode.shape() {
+            Shape::None => make(ExtHeaders::default()),
+            Shape::Reth => make(ExtHeaders { reth: c.take().map(Reth::parse), ..ExtHeaders::default() }),
+            Shape::RethImm => make(ExtHeaders {
+                reth: c.take().map(Reth::parse),
+                imm: c.take().map(|b| u32::from_be_bytes(*b)),
+                ..ExtHeaders::default()
+            }),
+            Shape::Aeth => make(ExtHeaders { aeth: c.take().map(Aeth::parse), ..ExtHeaders::default() }),
+            Shape::Xp => make(ExtHeaders { xp: c.take().map(XpEth::parse), ..ExtHeaders::default() }),
+            Shape::XpReth => make(ExtHeaders {
                 xp: c.take().map(XpEth::parse),
                 reth: c.take().map(Reth::parse),
                 ..ExtHeaders::default()
             }),
-            set => make(ExtHeaders::parse_any(set, c)),
+            Shape::Other => make(ExtHeaders::parse_any(opcode.headers(), c)),
         }
     }
 

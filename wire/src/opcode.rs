@@ -94,8 +94,6 @@ impl HeaderSet {
     pub const SR: HeaderSet = HeaderSet(1 << 9);
     /// XP extended transport header.
     pub const XP: HeaderSet = HeaderSet(1 << 11);
-    /// Those of a WRITE of XP.
-    pub(crate) const XP_RETH: HeaderSet = HeaderSet::XP.with(HeaderSet::RETH);
     /// The time that is left to an XP READ.
     pub const XP_TIME: HeaderSet = HeaderSet(1 << 12);
     /// The body of XP feedback.
@@ -133,17 +131,47 @@ impl HeaderSet {
     }
 }
 
+/// The sets of headers that most packets have, in a row, so that telling them apart is one jump.
+#[derive(Clone, Copy)]
+pub(crate) enum Shape {
+    None,
+    Reth,
+    RethImm,
+    Aeth,
+    Xp,
+    XpReth,
+    Other,
+}
+
+impl Shape {
+    const fn of(set: HeaderSet) -> Shape {
+        const RETH_IMM: u16 = HeaderSet::RETH.with(HeaderSet::IMM).0;
+        const XP_RETH: u16 = HeaderSet::XP.with(HeaderSet::RETH).0;
+        match set {
+            HeaderSet::NONE => Shape::None,
+            HeaderSet::RETH => Shape::Reth,
+            HeaderSet(RETH_IMM) => Shape::RethImm,
+            HeaderSet::AETH => Shape::Aeth,
+            HeaderSet::XP => Shape::Xp,
+            HeaderSet(XP_RETH) => Shape::XpReth,
+            _ => Shape::Other,
+        }
+    }
+}
+
 /// One row of the opcode table, packed so that all 256 take 1.5 KiB.
 #[derive(Clone, Copy)]
 struct Row {
     headers: HeaderSet,
+    shape: Shape,
     len: u8,
     kind: Kind,
     position: Position,
 }
 
 static TABLE: [Row; 256] = {
-    let mut t = [Row { headers: HeaderSet::NONE, len: 0, kind: Kind::Unknown, position: Position::Only }; 256];
+    let (headers, shape) = (HeaderSet::NONE, Shape::None);
+    let mut t = [Row { headers, shape, len: 0, kind: Kind::Unknown, position: Position::Only }; 256];
     let mut op = 0;
     while op < 256 {
         t[op] = row(op as u8);
@@ -211,7 +239,7 @@ const fn row(op: u8) -> Row {
         },
         _ => (kind, position, h),
     };
-    Row { headers: h, len: h.len() as u8, kind, position }
+    Row { headers: h, shape: Shape::of(h), len: h.len() as u8, kind, position }
 }
 
 /// The headers of a packet of Selective Repeat, where that of RC has `rc`: each says by itself where it belongs.
@@ -306,6 +334,12 @@ impl Opcode {
     #[inline]
     pub fn headers(self) -> HeaderSet {
         TABLE[usize::from(self.0)].headers
+    }
+
+    /// Which of the likely sets the extension headers are.
+    #[inline]
+    pub(crate) fn shape(self) -> Shape {
+        TABLE[usize::from(self.0)].shape
     }
 
     /// Bytes of the extension headers behind the BTH.

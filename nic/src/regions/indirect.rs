@@ -304,7 +304,7 @@ mod tests {
                         _ => in_slot,
                     };
                     prop_assert_eq!(done.is_ok(), fits, "{} bytes at {}", len, addr);
-                    if let (true, Some(Some((start, _)))) = (fits, slots.get(at_slot)) {
+                    if let (true, Some(Some((start, _)))) = (fits && len > 0, slots.get(at_slot)) {
                         memory[(start + offset) as usize..][..len as usize].fill(value);
                     }
                 }
