@@ -71,7 +71,7 @@ fn address(host: u8) -> (IpAddr, MacAddr) {
 fn side(host: u8, attr: &QpAttr) -> Side {
     let (ip, mac) = address(host);
     let mut n = u32::from(host) * 0x1234_5677;
-    let mut random = move || {
+    let random = move || {
         n = n.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
         n ^ n >> 13
     };
@@ -81,7 +81,7 @@ fn side(host: u8, attr: &QpAttr) -> Side {
     let buffer = Buffer::new(BASE, 2 << 20);
     (0..2 << 20).step_by(4096).for_each(|at| buffer.write_at(at, &[host]));
     let key = nic.reg_mr(pd, &buffer, Access::LOCAL_WRITE | Access::REMOTE).expect("a region");
-    let sdr = SdrQp::create(&mut nic, pd, attr, &mut random).expect("an SDR queue pair");
+    let sdr = SdrQp::create(&mut nic, pd, attr).expect("an SDR queue pair");
     let cq = nic.create_cq(256);
     let caps = Caps { max_send_wr: 64, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
     let uc = nic.create_qp(&QpInit::new(QpKind::Uc, pd, cq, cq, caps)).expect("a queue pair");

@@ -70,6 +70,7 @@ pub(crate) mod open;
 pub(crate) mod path;
 pub(crate) mod queue_pair;
 pub(crate) mod raw;
+pub mod sdr;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod status;
 mod sysfs_counters;

@@ -101,8 +101,8 @@ const LEFT: usize = 1;
 const CONTROL: usize = 2;
 
 impl SdrQp {
-    /// Makes a queue pair on a NIC, in a protection domain; `random` gives PSNs and the token that nobody can guess.
-    pub fn create(nic: &mut Nic, pd: PdId, attr: &QpAttr, random: &mut dyn FnMut() -> u32) -> Result<SdrQp, SdrError> {
+    /// Makes a queue pair on a NIC, in a protection domain.
+    pub fn create(nic: &mut Nic, pd: PdId, attr: &QpAttr) -> Result<SdrQp, SdrError> {
         attr.check()?;
         let contact = |qpn| Contact { qpn, psn: Psn::new(0) };
         let info = QpInfo {
@@ -111,7 +111,7 @@ impl SdrQp {
             slots: attr.slots,
             slot_len: attr.slot_len(),
             max_message: attr.max_message,
-            token: random(),
+            token: nic.draw(),
             control: contact(Qpn::new(0)),
             generations: Vec::new(),
         };
@@ -135,7 +135,7 @@ impl SdrQp {
             counters: Counters::default(),
             failed: None,
         };
-        match this.make(nic, pd, random) {
+        match this.make(nic, pd) {
             Ok(()) => Ok(this),
             Err(error) => {
                 this.destroy(nic);
@@ -144,7 +144,7 @@ impl SdrQp {
         }
     }
 
-    fn make(&mut self, nic: &mut Nic, pd: PdId, random: &mut dyn FnMut() -> u32) -> Result<(), SdrError> {
+    fn make(&mut self, nic: &mut Nic, pd: PdId) -> Result<(), SdrError> {
         let attr = self.attr;
         self.cqs.push(nic.create_cq_sink(Box::new(Arrivals::new(&attr))));
         self.cqs.push(nic.create_cq_sink(Box::<Left>::default()));
@@ -155,7 +155,7 @@ impl SdrQp {
             let key = nic.alloc_indirect_key(pd, attr.slot_len(), attr.slots, writes)?;
             self.receives.keys.push(key);
         }
-        let mut draw = || Psn::new(random() & 0x00ff_ffff);
+        let draw = |nic: &mut Nic| Psn::new(nic.draw() & 0x00ff_ffff);
         for g in 0..attr.generations {
             let key = self.receives.keys[usize::from(g) % self.receives.keys.len()];
             self.info.generations.push(Generation { key, channels: Vec::new() });
@@ -165,7 +165,7 @@ impl SdrQp {
                 let caps = Caps { max_send_wr, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 0 };
                 let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.cqs[LEFT], self.cqs[DATA], caps))?;
                 self.qps[usize::from(g)].push(qpn);
-                self.info.generations[usize::from(g)].channels.push(Contact { qpn, psn: draw() });
+                self.info.generations[usize::from(g)].channels.push(Contact { qpn, psn: draw(nic) });
                 if let Some(arrivals) = arrivals(nic, self.cqs[DATA]) {
                     arrivals.add_queue_pair(qpn, g, key);
                 }
@@ -177,7 +177,7 @@ impl SdrQp {
         let caps = Caps { max_send_wr: wrs, max_recv_wr: wrs, max_send_sge: 1, max_recv_sge: 1, max_inline };
         let cq = self.cqs[CONTROL];
         let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, cq, cq, caps))?;
-        (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: draw() });
+        (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: draw(nic) });
         Ok(())
     }
 
@@ -205,6 +205,11 @@ impl SdrQp {
     /// Its attributes.
     pub fn attr(&self) -> &QpAttr {
         &self.attr
+    }
+
+    /// Its completion queues on the NIC.
+    pub fn completion_queues(&self) -> &[CqId] {
+        &self.cqs
     }
 
     /// What it counted.

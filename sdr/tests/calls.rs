@@ -69,21 +69,20 @@ fn calls_that_cannot_be_are_refused_and_change_nothing() {
 #[test]
 fn ends_that_do_not_fit_are_not_connected() {
     let mut w = World::new(&attr());
-    let mut random = || 5;
-    let mut other = |attr: QpAttr| SdrQp::create(&mut w.nics[B], w.pds[B], &attr, &mut random).unwrap().info().encode();
+    let mut other = |attr: QpAttr| SdrQp::create(&mut w.nics[B], w.pds[B], &attr).unwrap().info().encode();
     let cases = [
         (other(QpAttr { channels: 2, ..attr() }), SdrError::Differs("number of channels", 2, 1)),
         (other(QpAttr { generations: 3, ..attr() }), SdrError::Differs("number of generations", 3, 4)),
     ];
     let path = path(&w.nics[A], B);
-    let mut fresh = SdrQp::create(&mut w.nics[A], w.pds[A], &attr(), &mut || 6).unwrap();
+    let mut fresh = SdrQp::create(&mut w.nics[A], w.pds[A], &attr()).unwrap();
     for (info, error) in cases {
         assert_eq!(fresh.connect(&mut w.nics[A], 1, &path, &info), Err(error));
     }
     let memory = w.local(A, 0, 1);
     let unconnected = fresh.send_post(w.now, &mut w.nics[A], memory, None);
     assert_eq!(unconnected, Err(SdrError::NotConnected));
-    let refused = SdrQp::create(&mut w.nics[A], w.pds[A], &QpAttr { chunk: 100, ..attr() }, &mut || 7);
+    let refused = SdrQp::create(&mut w.nics[A], w.pds[A], &QpAttr { chunk: 100, ..attr() });
     assert_eq!(refused.err(), Some(SdrError::Attr(AttrError::Chunk(100, 256, 256))));
 }
 

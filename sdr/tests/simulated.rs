@@ -45,16 +45,11 @@ impl World {
         });
         let memory = [A, B].map(|_| Buffer::new(0x10_0000, ROOM));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let mut n = seed as u32;
-        let mut random = move || {
-            n = n.wrapping_mul(0x9e37_79b1).wrapping_add(1);
-            n
-        };
         let mut keys = [0; 2];
         let mut made = [A, B].map(|host| {
             let pd = pair.sides[host].pd;
             keys[host] = pair.sim.nic(host).reg_mr(pd, &memory[host], access).unwrap();
-            SdrQp::create(pair.sim.nic(host), pd, attr, &mut random).unwrap()
+            SdrQp::create(pair.sim.nic(host), pd, attr).unwrap()
         });
         let infos = [A, B].map(|host| made[host].info().encode());
         for (host, qp) in made.iter_mut().enumerate() {

@@ -71,12 +71,7 @@ impl World {
         let memory = [A, B].map(|_| Buffer::new(BASE, ROOM));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let keys = [A, B].map(|side| nics[side].reg_mr(pds[side], &memory[side], access).expect("a region"));
-        let mut n = 1u32;
-        let mut random = move || {
-            n = n.wrapping_mul(0x9e37_79b1).wrapping_add(1);
-            n
-        };
-        let mut qps = [A, B].map(|side| SdrQp::create(&mut nics[side], pds[side], attr, &mut random).expect("made"));
+        let mut qps = [A, B].map(|side| SdrQp::create(&mut nics[side], pds[side], attr).expect("made"));
         let infos = [A, B].map(|side| qps[side].info().encode());
         for side in [A, B] {
             let path = path(&nics[side], 1 - side);

@@ -100,6 +100,11 @@ impl Nic {
         Ok(slot.endpoint.authenticate(secret, transaction_id)?)
     }
 
+    /// A number that nobody can guess, as keys are: for software on the NIC.
+    pub fn draw(&mut self) -> u32 {
+        self.random.next_u32()
+    }
+
     /// For one negotiation: nobody has drawn it before.
     fn draw_nonce(&mut self) -> [u8; 16] {
         let mut nonce = [0; 16];

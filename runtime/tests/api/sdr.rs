@@ -1,0 +1,139 @@
+//! SDR-RDMA on opened NICs: bits come while the program does something else, and everything ends with its handle.
+
+use std::time::Instant;
+
+use softnic_nic::transports::memory::Access;
+use softnic_runtime::api::sdr::{SdrAttr, SdrContext, SdrError, SdrQueuePair};
+use softnic_runtime::api::{Context, MemoryRegion, OpenOptions, PathMtu, Progress};
+
+use crate::world::LIMIT;
+
+const LEN: usize = 300_000;
+
+struct Side {
+    qp: SdrQueuePair,
+    mr: MemoryRegion,
+    sdr: SdrContext,
+}
+
+fn attr() -> SdrAttr {
+    SdrAttr { max_message: 1 << 20, chunk: 8192, slots: 4, mtu: PathMtu::B1024, channels: 2, ..SdrAttr::default() }
+}
+
+fn sides(progress: [Progress; 2], fault: Option<&str>) -> [Side; 2] {
+    let options = progress.map(|p| OpenOptions {
+        progress: Some(p),
+        fault: fault.map(|f| f.parse().unwrap()),
+        seed: 5,
+        ..OpenOptions::default()
+    });
+    let contexts = Context::open_pair([&options[0], &options[1]]).unwrap();
+    let addresses = [0, 1].map(|i: usize| contexts[i].addresses()[0]);
+    // Who asks for the way is answered by the other end.
+    let paths = [0, 1].map(|i: usize| {
+        std::thread::scope(|s| {
+            let path = s.spawn(|| contexts[i].path_to(addresses[1 - i], 7));
+            while !path.is_finished() {
+                contexts[1 - i].progress();
+                std::thread::yield_now();
+            }
+            path.join().unwrap().unwrap()
+        })
+    });
+    let made = contexts.map(|context| {
+        let sdr = SdrContext::new(&context);
+        let mr = sdr.pd().alloc_mr(1 << 20, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
+        let qp = sdr.create_qp(&attr()).unwrap();
+        Side { qp, mr, sdr }
+    });
+    for i in [0, 1] {
+        made[i].qp.connect(&paths[i], &made[1 - i].qp.info().unwrap()).unwrap();
+    }
+    made
+}
+
+fn bytes(seed: usize) -> Vec<u8> {
+    (0..LEN).map(|i| (i * 31 + seed * 7 + i / 1000) as u8).collect()
+}
+
+#[test]
+fn messages_come_into_their_receives_whoever_makes_progress() {
+    for progress in [[Progress::Inline; 2], [Progress::Dedicated; 2], [Progress::Inline, Progress::Dedicated]] {
+        let [a, b] = sides(progress, None);
+        for round in 0..10 {
+            a.mr.write_at(0, &bytes(round));
+            let receive = b.qp.recv_post(&b.mr, 100, LEN).unwrap();
+            let send = a.qp.send_post(&a.mr, 0, LEN, Some(round as u32)).unwrap();
+            assert_eq!((send.number(), receive.number()), (round as u64, round as u64));
+            let start = Instant::now();
+            while !(send.poll().unwrap() && receive.bitmap().is_full()) {
+                a.qp.progress();
+                assert!(start.elapsed() < LIMIT, "{:?}", b.qp.counters());
+                std::thread::yield_now();
+            }
+            assert_eq!(receive.imm(), Some(round as u32));
+            let mut found = vec![0; LEN];
+            receive.memory().read_at(100, &mut found);
+            assert!(found == bytes(round), "round {round}");
+            receive.complete().unwrap();
+        }
+        let counters = b.qp.counters().unwrap();
+        assert_eq!((counters.packets, counters.rejected), (10 * LEN.div_ceil(1024) as u64, 0));
+    }
+}
+
+#[test]
+fn through_loss_and_reordering_what_is_missing_is_sent_again() {
+    let [a, b] = sides([Progress::Inline; 2], Some("loss=0.05,dup=0.02"));
+    for round in 0..5 {
+        a.mr.write_at(0, &bytes(round));
+        let receive = b.qp.recv_post(&b.mr, 0, LEN).unwrap();
+        let mut stream = a.qp.send_stream_start(LEN, None).unwrap();
+        let start = Instant::now();
+        while !receive.bitmap().is_full() {
+            assert!(start.elapsed() < LIMIT, "{:?}", b.qp.counters());
+            let missing: Vec<u32> = receive.bitmap().missing().collect();
+            for chunk in missing {
+                let at = chunk as usize * 8192;
+                stream.send(at as u64, &a.mr, at, 8192.min(LEN - at)).unwrap();
+            }
+            while !stream.is_idle().unwrap() {
+                a.qp.progress();
+                b.qp.progress();
+            }
+            // What has left may still be on its way.
+            for _ in 0..100 {
+                b.qp.progress();
+            }
+        }
+        let mut found = vec![0; LEN];
+        b.mr.read_at(0, &mut found);
+        assert!(found == bytes(round), "round {round}");
+    }
+}
+
+#[test]
+fn handles_end_themselves_and_memory_comes_back() {
+    let [a, b] = sides([Progress::Inline; 2], None);
+    let receives: Vec<_> = (0..4).map(|_| b.qp.recv_post(&b.mr, 0, 1000).unwrap()).collect();
+    assert_eq!(b.qp.recv_post(&b.mr, 0, 1000).err(), Some(SdrError::Full(4)));
+    let (mr, _) = b.mr.clone().deregister().expect_err("receives point into it");
+    drop(receives);
+    let again = b.qp.recv_post(&b.mr, 0, 1000).unwrap();
+    assert_eq!(again.number(), 4);
+    drop(again);
+    mr.deregister().expect("nothing points into it any more");
+    // A stream that is dropped ends, and the next message has the next number.
+    drop(a.qp.send_stream_start(1000, None).unwrap());
+    assert_eq!(a.qp.send_stream_start(1000, None).unwrap().end().unwrap().number(), 1);
+    // Queue pairs come and go, with others beside them.
+    for _ in 0..50 {
+        let qp = a.sdr.create_qp(&attr()).unwrap();
+        assert!(qp.info().unwrap().len() > 40);
+        let cq = a.sdr.context().create_cq(4).unwrap();
+        drop(qp);
+        assert_eq!(cq.poll_one().unwrap(), None);
+    }
+    let none = a.sdr.create_qp(&SdrAttr { chunk: 1000, ..attr() });
+    assert_eq!(none.unwrap_err().to_string(), "a chunk of 1000 bytes is no multiple of the path MTU 1024: 1024 is");
+}
