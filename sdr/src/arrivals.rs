@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use softnic_nic::Sink;
+use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::{Arrival, Completion};
 use softnic_wire::Qpn;
 
@@ -150,7 +151,7 @@ impl Arrivals {
             Some(Slot::Done { .. }) => return Err(Miss::OldGeneration),
             Some(Slot::Unused) | None => return Err(Miss::Rejected),
         };
-        if message.generation != generation {
+        if message.generation != generation && !planted(Bug::SdrGenerationUnchecked) {
             return Err(Miss::OldGeneration);
         }
         if packet >= message.packets {
@@ -192,7 +193,8 @@ impl Arrivals {
         let (chunk_packets, pieces, bits) = (self.chunk_packets, self.split.pieces(), self.split.bits()[2]);
         let Some(Slot::Posted(message)) = self.slots.get_mut(slot as usize) else { return };
         self.seen = self.seen.max(message.number + 1);
-        if let Some(index) = packet.checked_rem(pieces)
+        let carried = if planted(Bug::SdrPieceMisplaced) { packet + 1 } else { packet };
+        if let Some(index) = carried.checked_rem(pieces)
             && message.pieces >> index & 1 == 0
         {
             message.imm |= piece.checked_shl(index * u32::from(bits)).unwrap_or(0);
@@ -211,7 +213,7 @@ impl Arrivals {
         let chunk = packet / chunk_packets;
         let left = &mut message.left[chunk as usize];
         *left -= 1;
-        if *left == 0 {
+        if *left == 0 || planted(Bug::SdrBitEarly) && *left == 1 {
             message.bitmap.set(chunk);
         }
     }

@@ -21,6 +21,17 @@ pub struct Counters {
     pub asks_sent: u64,
 }
 
+/// How far an SDR queue pair is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vitals {
+    /// Receives that were posted since the beginning.
+    pub posted: u64,
+    /// Sends that were started.
+    pub started: u64,
+    /// Receives that the peer has posted, as far as it is known here.
+    pub cleared: u64,
+}
+
 impl Counters {
     /// Late packets of all kinds.
     pub fn late(&self) -> u64 {

@@ -21,7 +21,7 @@ mod split;
 
 pub use attr::{AttrError, QpAttr};
 pub use bitmap::{Bitmap, Pool};
-pub use counters::Counters;
+pub use counters::{Counters, Vitals};
 pub use error::SdrError;
 pub use info::{InfoError, QpInfo};
 pub use layer::{QpId, Sdr};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::{Completion, CqId, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Connection, Nic, QpInit, QpKind, Sink};
@@ -15,7 +16,7 @@ use crate::arrivals::Arrivals;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
 use crate::control::{self, Control, Kind};
-use crate::counters::Counters;
+use crate::counters::{Counters, Vitals};
 use crate::error::SdrError;
 use crate::info::{Contact, Generation, QpInfo};
 use crate::receives::{Receives, RecvHandle};
@@ -150,7 +151,8 @@ impl SdrQp {
         self.cqs.push(nic.create_cq_sink(Box::<Left>::default()));
         self.cqs.push(nic.create_cq(2 * CONTROLS as usize));
         let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let keys = if attr.key_per_generation { attr.generations } else { 1 };
+        let shared = !attr.key_per_generation || planted(Bug::SdrSharedKey);
+        let keys = if shared { 1 } else { attr.generations };
         for _ in 0..keys {
             let key = nic.alloc_indirect_key(pd, attr.slot_len(), attr.slots, writes)?;
             self.receives.keys.push(key);
@@ -217,6 +219,11 @@ impl SdrQp {
         let came = arrivals(nic, self.cqs[DATA]).map(|arrivals| arrivals.counters).unwrap_or_default();
         let Counters { cts_sent, cts_repeated, asks_sent, rejected, .. } = self.counters;
         Counters { cts_sent, cts_repeated, asks_sent, rejected: came.rejected + rejected, ..came }
+    }
+
+    /// How far it is.
+    pub fn vitals(&self) -> Vitals {
+        Vitals { posted: self.receives.posted, started: self.sends.started, cleared: self.sends.cleared }
     }
 
     /// Why sending stopped, if it did: memory that may not be read, or a queue pair that is gone.
@@ -434,6 +441,7 @@ impl SdrQp {
     fn on_control(&mut self, message: &Control) {
         match message.kind {
             Kind::Ask => self.cts_due |= self.receives.posted > message.count,
+            Kind::Cts if planted(Bug::SdrCtsTwice) && message.count == self.sends.cleared => self.sends.cleared += 1,
             Kind::Cts if message.count <= self.sends.cleared => {}
             Kind::Cts => {
                 // No receiver can be so far ahead: which message a slot is for could not be told any more.

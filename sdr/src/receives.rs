@@ -1,5 +1,6 @@
 //! Receives of an SDR queue pair: which are posted, and in which slot and generation each is.
 
+use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::{Nic, SlotTarget};
 
 use crate::Local;
@@ -93,7 +94,9 @@ impl Receives {
     ) -> Result<(), SdrError> {
         self.find(handle)?;
         let (slot, generation) = self.place(handle.0);
-        nic.set_indirect_slot(self.key(generation), slot, None)?;
+        if !planted(Bug::SdrSlotEmptiedLate) {
+            nic.set_indirect_slot(self.key(generation), slot, None)?;
+        }
         if let Some(arrivals) = arrivals(nic) {
             arrivals.complete(slot, &self.nothing);
         }

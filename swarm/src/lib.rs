@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod best_effort;
+pub mod sdr;
 mod swarm;
 
 pub use swarm::{Broken, Passed, World, run_seed, run_seed_watched};

@@ -117,6 +117,18 @@ bugs! {
     XpCountedTwice = "xp-counted-twice",
     /// XP: message numbers do not count round.
     XpWrap = "xp-number-wrap",
+    /// SDR: the bit of a chunk is set one packet before the chunk is whole.
+    SdrBitEarly = "sdr-bit-before-payload",
+    /// SDR: all generations have one root key.
+    SdrSharedKey = "sdr-root-key-shared",
+    /// SDR: a packet counts whichever generation its queue pair is of.
+    SdrGenerationUnchecked = "sdr-generation-unchecked",
+    /// SDR: the slot of a receive that is completed is emptied when the next one is posted there.
+    SdrSlotEmptiedLate = "sdr-slot-emptied-too-late",
+    /// SDR: a CTS that comes again counts again.
+    SdrCtsTwice = "sdr-cts-counted-twice",
+    /// SDR: the pieces of an immediate are put together one place off.
+    SdrPieceMisplaced = "sdr-piece-in-the-wrong-place",
     /// Shared ports: a NIC is found by one bit too few of a queue pair's number.
     SharedPortBit = "shared-port-one-bit-short",
     /// Shared ports: what is negotiated goes to the first NIC, whichever has the queue pair.
