@@ -6,6 +6,7 @@ mod filter;
 mod human;
 mod json;
 mod mad;
+mod sdr;
 
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
 use softnic_pcaps::{Frame, LinkType, PacketNumber, Payload, Reader, Timestamp};
 use softnic_perf::say;
+use softnic_runtime::api::sdr::Split;
 use softnic_wire::{Error, Qpn};
 
 use crate::Common;
@@ -53,6 +55,10 @@ pub(crate) struct Args {
     /// Only packets of this time after the first packet, as in 10ms..1.5s, 2s.. or ..500us
     #[arg(long, value_name = "FROM..TO", value_parser = TimeSpan::parse)]
     time: Option<TimeSpan>,
+    /// Read immediates and control messages of SDR-RDMA, whose immediates are divided like that: bits of message, packet and user, as in
+    /// 10+18+4. Nothing in a packet tells them from others
+    #[arg(long, value_name = "BITS")]
+    sdr: Option<Split>,
     /// Only the packets that a verdict names; reads the capture twice, so not from standard input
     #[arg(long)]
     problems: bool,
@@ -101,9 +107,9 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let mut view = View {
         filter: Filter { qps: &args.qp, opcodes: &args.opcode, time: args.time, named: None },
         output: if common.json {
-            Output::Json(json::Printer { files: if several { args.files.clone() } else { Vec::new() } })
+            Output::Json(json::Printer { files: if several { args.files.clone() } else { Vec::new() }, sdr: args.sdr })
         } else {
-            Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal()), several))
+            Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal()), several, args.sdr))
         },
         followed: followed(),
         survey: None,

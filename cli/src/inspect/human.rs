@@ -9,11 +9,13 @@ use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, Summary};
 use softnic_pcaps::{PacketNumber, Timestamp};
+use softnic_runtime::api::sdr::Split;
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::{Carrier, Error, ExtHeaders, Opcode};
 
 use super::connections::DirectionLine;
 use super::mad::mad_line;
+use super::sdr::Sdr;
 use super::{Shown, rate};
 
 const RED: &str = "\x1b[31m";
@@ -28,6 +30,8 @@ pub(super) struct Printer {
     number_width: usize,
     /// Times are printed from the first packet on.
     start: Option<Timestamp>,
+    /// How immediates of SDR are divided, where there are some.
+    sdr: Option<Split>,
 }
 
 /// A value in a colour, or plain.
@@ -58,8 +62,8 @@ impl<T: fmt::Display> fmt::Display for Maybe<T> {
 }
 
 impl Printer {
-    pub(super) fn new(colour: bool, several_files: bool) -> Printer {
-        Printer { colour, number_width: if several_files { 7 } else { 5 }, start: None }
+    pub(super) fn new(colour: bool, several_files: bool, sdr: Option<Split>) -> Printer {
+        Printer { colour, number_width: if several_files { 7 } else { 5 }, start: None, sdr }
     }
 
     fn paint<T>(&self, colour: &'static str, value: T) -> Painted<T> {
@@ -108,6 +112,9 @@ impl Printer {
         }
         if let Some(header) = p.repair_header() {
             write!(out, ", {header}")?;
+        }
+        if let Some(sdr) = Sdr::of(p, self.sdr) {
+            write!(out, ", {sdr}")?;
         }
         if let Some(line) = mad_line(p) {
             write!(out, ", {line}")?;

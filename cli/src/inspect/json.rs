@@ -10,6 +10,7 @@ use softnic_pcaps::decode::Dissection;
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
+use softnic_runtime::api::sdr::Split;
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
 use softnic_wire::auth::AuthSettings;
 use softnic_wire::lowar::{LowarSettings, RepairHeader};
@@ -22,10 +23,13 @@ use softnic_wire::{Opcode, Psn, Qpn};
 use super::Shown;
 use super::connections::{connection, verdict};
 use super::mad::{cm_message, negotiation};
+use super::sdr::Sdr;
 
 pub(super) struct Printer {
     /// Names of the captures, where there are several.
     pub(super) files: Vec<String>,
+    /// How immediates of SDR are divided, where there are some.
+    pub(super) sdr: Option<Split>,
 }
 
 #[derive(Serialize)]
@@ -90,7 +94,7 @@ impl Printer {
             traffic_class: p.traffic_class,
             payload_len: p.payload_len,
             icrc: p.icrc.to_string(),
-            ext: ext(p),
+            ext: ext(p, self.sdr),
             retransmission: s.order == Some(Order::Again),
             out_of_sequence: s.order == Some(Order::Early),
             error: p.problem.map(|e| e.to_string()),
@@ -172,7 +176,7 @@ fn flow(key: &FlowKey, f: &Flow) -> Value {
 }
 
 /// The extension headers that the opcode has; one that was cut off is null.
-fn ext(p: &Dissection<'_>) -> Value {
+fn ext(p: &Dissection<'_>, sdr: Option<Split>) -> Value {
     let mut all = Map::new();
     let headers = p.opcode.map_or(HeaderSet::NONE, Opcode::headers);
     let e = &p.ext;
@@ -217,6 +221,9 @@ fn ext(p: &Dissection<'_>) -> Value {
     }
     if let Some(trailer) = p.trailer {
         all.insert("auth".into(), json!({ "epoch": trailer.epoch, "tag": hex(&trailer.tag) }));
+    }
+    if let Some((name, value)) = Sdr::of(p, sdr).map(|sdr| sdr.json()) {
+        all.insert(name.into(), value);
     }
     if let Some(n) = negotiation(p) {
         all.insert("negotiation".into(), offer_or_answer(&n, p.payload));

@@ -53,6 +53,7 @@ use super::context::{Context, ProtectionDomain};
 use super::memory::MemoryRegion;
 use super::path::PeerPath;
 
+pub use softnic_sdr::control::{Control, Kind as ControlKind};
 pub use softnic_sdr::{Bitmap, Counters as SdrCounters, QpAttr as SdrAttr, SdrError, Split, SplitError};
 
 /// The engine that has the SDR queue pairs of a NIC.

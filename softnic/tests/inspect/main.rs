@@ -9,5 +9,6 @@ mod links;
 mod live;
 mod lowar;
 mod program;
+mod sdr;
 mod sr;
 mod xp;
