@@ -40,6 +40,25 @@ struct Message {
     pieces: u32,
 }
 
+impl Message {
+    /// Bytes of a packet of it.
+    #[inline]
+    fn packet_len(&self, packet: u32, mtu: u32) -> Option<u32> {
+        match self.packets.checked_sub(packet)? {
+            0 => None,
+            1 => Some(self.last_len),
+            _ => Some(mtu),
+        }
+    }
+
+    /// Whether a packet without bytes stands for none of its own: it lies behind the end of what is sent, which may be shorter than the
+    /// receive, and has a piece of the immediate.
+    #[inline]
+    fn is_piece(&self, packet: u32, len: u32, mtu: u32) -> bool {
+        len == 0 && self.packet_len(packet, mtu) != Some(0)
+    }
+}
+
 /// A slot of the root key.
 enum Slot {
     /// Nothing was ever posted here.
@@ -154,12 +173,10 @@ impl Arrivals {
         if message.generation != generation && !planted(Bug::SdrGenerationUnchecked) {
             return Err(Miss::OldGeneration);
         }
-        if packet >= message.packets {
-            // Behind the end, without a byte: a piece of the immediate.
-            return if packet < self.split.pieces() && len == 0 { Ok(()) } else { Err(Miss::Rejected) };
+        if message.is_piece(packet, len, self.mtu) {
+            return if packet < self.split.pieces() { Ok(()) } else { Err(Miss::Rejected) };
         }
-        let whole = if packet + 1 == message.packets { message.last_len } else { self.mtu };
-        if len != whole {
+        if message.packet_len(packet, self.mtu) != Some(len) {
             return Err(Miss::Rejected);
         }
         if let Some((addr, by)) = target.filter(|_| len > 0)
@@ -184,13 +201,14 @@ impl Arrivals {
         } += 1;
     }
 
-    /// The packet of this immediate is in place. It is read from there anew: what two calls leave to each other in memory the second one
-    /// waits for.
+    /// The packet of this immediate, with so many bytes, is in place. It is read from there anew: what two calls leave to each other in memory
+    /// the second one waits for.
     #[inline]
-    fn place(&mut self, imm: u32) {
+    fn place(&mut self, imm: u32, len: u32) {
         self.counters.packets += 1;
         let (slot, packet, piece) = self.split.unpack(imm);
         let (chunk_packets, pieces, bits) = (self.chunk_packets, self.split.pieces(), self.split.bits()[2]);
+        let mtu = self.mtu;
         let Some(Slot::Posted(message)) = self.slots.get_mut(slot as usize) else { return };
         self.seen = self.seen.max(message.number + 1);
         let carried = if planted(Bug::SdrPieceMisplaced) { packet + 1 } else { packet };
@@ -203,7 +221,7 @@ impl Arrivals {
                 message.bitmap.set_imm(message.imm);
             }
         }
-        if packet >= message.packets {
+        if message.is_piece(packet, len, mtu) {
             return;
         }
         message.came[packet as usize / 64] |= 1 << (packet % 64);
@@ -225,10 +243,10 @@ impl Sink for Arrivals {
 
     fn on_arrival(&mut self, arrival: &Arrival) {
         if self.screened {
-            return self.place(arrival.imm);
+            return self.place(arrival.imm, arrival.byte_len);
         }
         match self.find(arrival.qpn, arrival.imm, arrival.byte_len, None) {
-            Ok(()) => self.place(arrival.imm),
+            Ok(()) => self.place(arrival.imm, arrival.byte_len),
             Err(miss) => self.count(miss),
         }
     }

@@ -4,7 +4,7 @@ use softnic_wire::PathMtu;
 
 use crate::split::Split;
 
-/// What an SDR queue pair is made with. Both ends have the same path MTU; all else is the receiver's to say.
+/// What an SDR queue pair is made with. Both ends have the same path MTU, generations and channels; all else is the receiver's to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpAttr {
     /// Bytes of the longest message that is received.

@@ -42,6 +42,9 @@ pub enum SdrError {
     /// A send that is no stream, or is ended.
     #[error("the message takes no more parts")]
     Ended,
+    /// The NIC has software on it already.
+    #[error("the NIC has software on it already")]
+    Layered,
     /// There is no such queue pair.
     #[error("no such queue pair")]
     NoSuchQp,

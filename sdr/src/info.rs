@@ -112,7 +112,8 @@ impl QpInfo {
         let packets = attr::packets(max_message, mtu).max(split.pieces().into());
         possible("longest message", packets <= split.packets())?;
         let slot_len = 1u64.checked_shl(head[7].into()).unwrap_or(0);
-        possible("length of slots", slot_len >= packets * u64::from(mtu.bytes()) && slot_len <= 1 << 48)?;
+        let all = slot_len.checked_mul(slots.into()).is_some_and(|all| all <= i64::MAX as u64);
+        possible("length of slots", slot_len >= packets * u64::from(mtu.bytes()) && all)?;
         let contact = |at: usize| {
             let (qpn, psn) = (word(at), word(at + 4));
             possible("number of a queue pair", (2..1 << 24).contains(&qpn) && psn < 1 << 24)?;

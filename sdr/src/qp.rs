@@ -444,13 +444,12 @@ impl SdrQp {
             Kind::Cts if planted(Bug::SdrCtsTwice) && message.count == self.sends.cleared => self.sends.cleared += 1,
             Kind::Cts if message.count <= self.sends.cleared => {}
             Kind::Cts => {
-                // No receiver can be so far ahead: which message a slot is for could not be told any more.
+                // Further ahead which message a slot is for could not be told any more. A receiver that gave up so many messages says so
+                // again when they were sent.
                 let most = u64::from(self.attr.generations) * self.peer.as_ref().map_or(0, |p| u64::from(p.slots));
-                if message.count.saturating_sub(self.sends.started) > most {
-                    self.counters.rejected += 1;
-                    return;
-                }
-                (self.sends.cleared, self.ask) = (message.count, Repeat::default());
+                let limit = self.sends.started.saturating_add(most);
+                self.counters.rejected += u64::from(message.count > limit);
+                (self.sends.cleared, self.ask) = (message.count.min(limit).max(self.sends.cleared), Repeat::default());
             }
         }
     }

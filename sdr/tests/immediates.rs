@@ -55,3 +55,14 @@ fn without_bits_for_it_there_is_none() {
     w.settle();
     assert_eq!((w.bits(receive), w.qps[B].recv_imm_get(receive)), (vec![true], Ok(None)));
 }
+
+#[test]
+fn a_message_that_is_shorter_than_its_receive_by_whole_packets_has_its_immediate() {
+    let mut w = World::new(&attr());
+    let receive = w.recv(0, 16 * MTU);
+    w.send(0, 2 * MTU, Some(0xfeed_beef));
+    w.settle();
+    assert_eq!(w.qps[B].recv_imm_get(receive), Ok(Some(0xfeed_beef)));
+    assert_eq!(w.bits(receive), [true, false, false, false, false, false, false, false]);
+    assert_eq!(w.counters(B).rejected, 0);
+}

@@ -42,7 +42,7 @@ fn packets_that_cannot_be_of_what_is_posted_set_no_bit() {
         ("a packet behind the end", 0, 4 * MTU as u64, key, mtu, imm(0, 4)),
         ("a packet far behind the end", 0, 0, key, mtu, imm(0, 0x3ffff)),
         ("a short packet in the middle", 0, MTU as u64, key, 100, imm(0, 1)),
-        ("an empty packet in the middle", 0, MTU as u64, key, 0, imm(0, 1)),
+        ("an empty packet in the middle, of no piece", 0, 9 * MTU as u64, key, 0, imm(0, 9)),
         ("a last packet that is too long", 0, 3 * MTU as u64, key, mtu, imm(0, 3)),
         ("a last packet that is too short", 0, 3 * MTU as u64, key, 9, imm(0, 3)),
         ("an address that does not fit", 0, MTU as u64, key, mtu, imm(0, 0)),
@@ -88,7 +88,7 @@ fn control_messages_that_cannot_be_are_counted_and_ignored() {
     let cts = |token, count| Control { kind: Kind::Cts, token, sequence: 0, count }.encode().to_vec();
     let mut other_version = cts(token, 1);
     other_version[0] = 9;
-    let lies = [cts(token ^ 1, 1), cts(token, 1 << 40), other_version, cts(token, 1)[..20].to_vec(), vec![]];
+    let lies = [cts(token ^ 1, 1), other_version, cts(token, 1)[..20].to_vec(), vec![]];
     for (i, bytes) in lies.into_iter().enumerate() {
         let data = Data::Inline(&bytes);
         let (op, flags) = (SendOp::Send, SendFlags::default());
@@ -101,4 +101,20 @@ fn control_messages_that_cannot_be_are_counted_and_ignored() {
     let receive = w.recv(0, MTU);
     w.settle();
     assert_eq!(w.bits(receive), [true]);
+}
+
+#[test]
+fn a_cts_for_more_than_can_be_told_apart_clears_no_more_than_that() {
+    let mut w = World::new(&attr());
+    let (control, token) = (w.qps[B].info().control.qpn, w.qps[A].info().token);
+    let bytes = Control { kind: Kind::Cts, token, sequence: 0, count: 1 << 40 }.encode();
+    let (op, flags) = (SendOp::Send, SendFlags::default());
+    let wr = SendWr { wr_id: 0, op, data: Data::Inline(&bytes), flags, best_effort: None, to: None };
+    w.nics[B].post_send(w.now, control, &wr).expect("posted");
+    w.clear();
+    assert_eq!((w.counters(A).rejected, w.qps[A].vitals().cleared), (1, 4 * 8));
+    // What is sent for it finds no receive.
+    w.send(0, MTU, None);
+    w.settle();
+    assert_eq!((w.counters(B).packets, w.counters(B).rejected), (0, 1));
 }

@@ -468,7 +468,7 @@ impl Xp {
         if self.state == QpState::Error {
             return;
         }
-        self.state = QpState::Error;
+        (self.state, self.paced) = (QpState::Error, NEVER);
         self.sender.flush(send, host);
         self.receiver.stop();
         self.rest.jobs.clear();

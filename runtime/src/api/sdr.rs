@@ -13,7 +13,7 @@
 //! let lossy = OpenOptions { fault: Some("loss=0.1".parse()?), seed: 1, ..OpenOptions::default() };
 //! let [a, b] = Context::open_pair([&lossy, &lossy])?;
 //! let (path_ab, path_ba) = (a.path_to(b.addresses()[0], 1)?, b.path_to(a.addresses()[0], 1)?);
-//! let (a, b) = (SdrContext::new(&a), SdrContext::new(&b));
+//! let (a, b) = (SdrContext::new(&a)?, SdrContext::new(&b)?);
 //! let attr = SdrAttr { chunk: 8192, mtu: path_ab.mtu, ..SdrAttr::default() };
 //! let (sender, receiver) = (a.create_qp(&attr)?, b.create_qp(&attr)?);
 //! sender.connect(&path_ab, &receiver.info()?)?;
@@ -43,12 +43,14 @@
 //! ```
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use softnic_nic::Nic;
+use softnic_nic::transports::CqId;
+use softnic_nic::{Nic, ObjectError};
 use softnic_sdr::{Local, QpId, RecvHandle, Sdr, SdrQp, SendHandle};
 use softnic_wire::Instant;
 
+use super::allowance::{Allowance, Permit};
 use super::context::{Context, ProtectionDomain};
 use super::memory::MemoryRegion;
 use super::path::PeerPath;
@@ -78,12 +80,20 @@ impl Drop for Inner {
 
 impl SdrContext {
     /// Puts the SDK on a NIC.
-    pub fn new(context: &Context) -> SdrContext {
+    ///
+    /// # Errors
+    /// When there is software on it already, also when that is another of these.
+    pub fn new(context: &Context) -> Result<SdrContext, SdrError> {
+        let _order = context.inner().mirrored();
+        if context.with_layer(ENGINE, |_, _| ()).is_some() {
+            return Err(SdrError::Layered);
+        }
         context.set_layers(|engine| match engine {
             ENGINE => Some(Box::<Sdr>::default()),
             _ => None,
         });
-        SdrContext(Arc::new(Inner { context: context.clone(), pd: context.alloc_pd() }))
+        drop(_order);
+        Ok(SdrContext(Arc::new(Inner { context: context.clone(), pd: context.alloc_pd() })))
     }
 
     /// The protection domain of its queue pairs: memory is registered there (`mr_reg`).
@@ -101,13 +111,22 @@ impl SdrContext {
     /// # Errors
     /// When attributes do not fit together, or the NIC has no more of what it takes.
     pub fn create_qp(&self, attr: &SdrAttr) -> Result<SdrQueuePair, SdrError> {
+        attr.check()?;
         let inner = self.0.context.inner();
+        let permits = self.permits(attr).ok_or(SdrError::Object(ObjectError::NoNumbers))?;
         let order = inner.mirrored();
         let mut engines = inner.control_all(&order);
-        let mut qp = Some(SdrQp::create(engines[ENGINE].nic(), self.0.pd.id(), attr)?);
         // What is made next at all engines shall have the same number at all of them.
-        let others = engines.iter_mut().enumerate().filter(|(i, _)| *i != ENGINE);
-        others.for_each(|(_, core)| (0..CQS).for_each(|_| _ = core.nic().create_cq(0)));
+        let placeholders: Vec<Vec<CqId>> = (engines.iter_mut().skip(ENGINE + 1))
+            .map(|core| (0..CQS).map(|_| core.nic().create_cq(0)).collect())
+            .collect();
+        let made = SdrQp::create(engines[ENGINE].nic(), self.0.pd.id(), attr);
+        if made.is_err() {
+            for (core, cqs) in engines.iter_mut().skip(ENGINE + 1).zip(placeholders) {
+                cqs.into_iter().for_each(|cq| _ = core.nic().destroy_cq(cq));
+            }
+        }
+        let mut qp = Some(made?);
         let id = engines[ENGINE].nic().with_layer(|layer, _| {
             let sdr = layer.as_any_mut().downcast_mut::<Sdr>()?;
             qp.take().map(|qp| sdr.add(qp))
@@ -115,7 +134,17 @@ impl SdrContext {
         drop(engines);
         drop(order);
         let id = id.flatten().ok_or(SdrError::NoSuchQp)?;
-        Ok(SdrQueuePair(Arc::new(Pair { context: self.clone(), id })))
+        Ok(SdrQueuePair(Arc::new(Pair { context: self.clone(), id, kept: Mutex::default(), _permits: permits })))
+    }
+
+    /// Room for all that a queue pair takes of the NIC.
+    fn permits(&self, attr: &SdrAttr) -> Option<Vec<Permit>> {
+        let inner = self.0.context.inner();
+        let (qps, keys) = (u32::from(attr.generations) * u32::from(attr.channels) + 1, u32::from(attr.generations) + 1);
+        let take = |of: &Arc<Allowance>, n: u32| (0..n).map(|_| of.take()).collect::<Option<Vec<_>>>();
+        let mut permits = take(&inner.queue_pairs, qps)?;
+        permits.append(&mut take(&inner.regions, keys)?);
+        Some(permits)
     }
 
     /// Lets a call work on a queue pair, with its engine to itself.
@@ -146,6 +175,9 @@ pub struct SdrQueuePair(Arc<Pair>);
 struct Pair {
     context: SdrContext,
     id: QpId,
+    /// The memory of messages that may be on their way, and that nobody has a handle of.
+    kept: Mutex<Vec<(SendHandle, Vec<MemoryRegion>)>>,
+    _permits: Vec<Permit>,
 }
 
 impl Drop for Pair {
@@ -172,6 +204,18 @@ impl Drop for Pair {
 impl SdrQueuePair {
     fn with<R>(&self, work: impl FnOnce(Instant, &mut SdrQp, &mut Nic) -> Result<R, SdrError>) -> Result<R, SdrError> {
         self.0.context.with(self.0.id, work)
+    }
+
+    /// Keeps the memory of a message until all of it has left.
+    fn keep(&self, handle: SendHandle, memory: Vec<MemoryRegion>) {
+        let lock = || self.0.kept.lock().unwrap_or_else(|p| p.into_inner());
+        lock().push((handle, memory));
+        let handles: Vec<SendHandle> = lock().iter().map(|(handle, _)| *handle).collect();
+        let is_under_way = |handle: &SendHandle| self.with(|_, qp, _| qp.send_poll(*handle)) == Ok(false);
+        let under_way: Vec<SendHandle> = handles.into_iter().filter(is_under_way).collect();
+        // Regions are deregistered when nobody has the lock.
+        let done: Vec<_> = lock().extract_if(.., |(handle, _)| !under_way.contains(handle)).collect();
+        drop(done);
     }
 
     /// What the peer must be told (`qp_info_get`).
@@ -220,7 +264,7 @@ impl SdrQueuePair {
     /// Posts `len` bytes from `offset` of the region on for the next message (`recv_post`).
     ///
     /// # Errors
-    /// When as many are posted as can be, or the memory is not the peer's to write.
+    /// When as many are posted as can be, or the memory is none of the context's protection domain.
     pub fn recv_post(&self, memory: &MemoryRegion, offset: usize, len: usize) -> Result<SdrReceive, SdrError> {
         let (handle, bitmap) = self.with(|now, qp, nic| {
             let handle = qp.recv_post(now, nic, local(memory, offset, len))?;
@@ -274,6 +318,12 @@ impl SdrSend {
     /// When it could not be sent.
     pub fn poll(&self) -> Result<bool, SdrError> {
         self.qp.with(|_, qp, _| qp.send_poll(self.handle))
+    }
+}
+
+impl Drop for SdrSend {
+    fn drop(&mut self) {
+        self.qp.keep(self.handle, std::mem::take(&mut self.memory));
     }
 }
 

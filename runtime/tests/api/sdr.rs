@@ -41,7 +41,7 @@ fn sides(progress: [Progress; 2], fault: Option<&str>) -> [Side; 2] {
         })
     });
     let made = contexts.map(|context| {
-        let sdr = SdrContext::new(&context);
+        let sdr = SdrContext::new(&context).unwrap();
         let mr = sdr.pd().alloc_mr(1 << 20, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
         let qp = sdr.create_qp(&attr()).unwrap();
         Side { qp, mr, sdr }
@@ -134,6 +134,7 @@ fn handles_end_themselves_and_memory_comes_back() {
         drop(qp);
         assert_eq!(cq.poll_one().unwrap(), None);
     }
+    assert_eq!(SdrContext::new(a.sdr.context()).err(), Some(SdrError::Layered));
     let none = a.sdr.create_qp(&SdrAttr { chunk: 1000, ..attr() });
     assert_eq!(none.unwrap_err().to_string(), "a chunk of 1000 bytes is no multiple of the path MTU 1024: 1024 is");
 }

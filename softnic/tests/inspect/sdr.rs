@@ -20,7 +20,7 @@ fn capture(name: &str) -> std::path::PathBuf {
             path.join().expect("it ended").expect("a path")
         })
     });
-    let sides = [&a, &b].map(SdrContext::new);
+    let sides = [&a, &b].map(|context| SdrContext::new(context).expect("nothing is on it"));
     let attr = SdrAttr { max_message: 1 << 16, chunk: 1024, mtu: PathMtu::B1024, ..SdrAttr::default() };
     let qps = [0, 1].map(|i: usize| sides[i].create_qp(&attr).expect("a queue pair"));
     for i in [0, 1] {

@@ -48,6 +48,10 @@ impl Xp {
             _ => {}
         }
         self.drop_standard();
+        // The controller may have moved with the sends.
+        if self.limited != (self.rest.flight.is_some() || self.congestion.is_controlled()) {
+            self.follow_controller();
+        }
         self.refresh();
     }
 
