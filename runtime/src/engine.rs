@@ -4,6 +4,7 @@
 //! Programs never wait for the token to post work or to take completions. These go by rings: a queue pair has one for work requests, whose
 //! doorbell tells the engine to look, and a completion queue has one from each engine.
 
+mod completions;
 mod posted;
 mod priority;
 mod watch;
@@ -18,19 +19,19 @@ use std::time::Duration;
 use softnic_nic::transports::qp::QpState;
 use softnic_nic::transports::{BestEffort, Completion, CqId, Event, SrqId};
 use softnic_nic::{Nic, Notify, Owner, QpAttr};
-use softnic_sync::cq_arm::Batch;
 use softnic_sync::doorbell::{Doorbells, Rung};
 use softnic_sync::ring::Producer;
 use softnic_sync::takeover::Takeover;
 use softnic_wire::{Instant, Qpn};
 
+pub(crate) use completions::CqOut;
 pub(crate) use posted::{PostedRecv, PostedSend};
 pub(crate) use watch::{Mode, Watcher};
 pub(crate) use work::{Target, WorkQueue};
 
+use completions::Completions;
 use work::Work;
 
-use crate::api::cq_shared::CqShared;
 use crate::api::events::Events;
 use crate::driver::{Driver, DriverError};
 use crate::io::PacketIo;
@@ -41,21 +42,11 @@ const MAX_QUEUES: usize = 1 << 16;
 
 pub(crate) type Io = Box<dyn PacketIo + Send>;
 
-/// The engine's end of a completion queue.
-pub(crate) struct CqOut {
-    pub(crate) ring: Producer<Completion>,
-    /// The number of this engine among those of its NIC.
-    pub(crate) engine: usize,
-    pub(crate) shared: Arc<CqShared>,
-}
-
 /// What the holder of the token has.
 pub(crate) struct Core {
     pub(crate) driver: Driver<Nic, Io>,
     work: Work,
-    cqs: Vec<Option<CqOut>>,
-    /// Completion queues whose ring had no room.
-    full: Vec<CqId>,
+    completions: Completions,
     events: Arc<Events>,
     owner: Owner,
 }
@@ -83,8 +74,8 @@ impl Engine {
         let readiness = driver.readiness()?;
         driver.node.set_owner(owner);
         let start = driver.start();
-        let (work, cqs, full) = (Work::default(), Vec::new(), Vec::new());
-        let core = Core { driver, work, cqs, full, events, owner };
+        let (work, completions) = (Work::default(), Completions::default());
+        let core = Core { driver, work, completions, events, owner };
         Ok(Engine {
             takeover: Takeover::new(core),
             start,
@@ -261,17 +252,19 @@ impl Core {
     /// Takes over the work of one queue, before its queue pair changes its state.
     pub(crate) fn take_work_of(&mut self, index: u32) {
         let now = self.driver.now();
-        self.work.take_of(index, &mut self.driver.node, now, &self.full);
+        let full = self.completions.still_full(&mut self.driver.node);
+        self.work.take_of(index, &mut self.driver.node, now, full);
     }
 
     /// One round of the driver, with the work of those that rang.
     #[inline]
     fn step(&mut self, doorbells: &Doorbells) -> Result<bool, DriverError> {
-        let Core { driver, work, full, .. } = self;
+        let Core { driver, work, completions, .. } = self;
         let posted = match work.is_waiting(doorbells) {
             false => None,
             true => {
                 let now = driver.now();
+                let full = completions.still_full(&mut driver.node);
                 work.take(&mut driver.node, now, full, doorbells).then_some(now)
             }
         };
@@ -279,6 +272,7 @@ impl Core {
         // older than the frames that are taken in at its end.
         let busy = driver.step_after(posted, &mut |nic, now| {
             if work.is_waiting(doorbells) {
+                let full = completions.still_full(nic);
                 work.take(nic, now, full, doorbells);
             }
         })?;
@@ -288,14 +282,16 @@ impl Core {
     /// Takes over the work of all queues that rang.
     fn take_work(&mut self, doorbells: &Doorbells) {
         let now = self.driver.now();
-        self.work.take(&mut self.driver.node, now, &self.full, doorbells);
+        let full = self.completions.still_full(&mut self.driver.node);
+        self.work.take(&mut self.driver.node, now, full, doorbells);
     }
 
     /// Puts all queue pairs into the error state: what was posted, and what will be, is flushed.
     fn end_queue_pairs(&mut self) {
         let error = QpAttr { state: Some(QpState::Error), ..QpAttr::default() };
         let now = self.driver.now();
-        self.work.take_all(&mut self.driver.node, now, &self.full);
+        let full = self.completions.still_full(&mut self.driver.node);
+        self.work.take_all(&mut self.driver.node, now, full);
         for qpn in self.work.queue_pairs() {
             // One that was never connected stays as it is.
             let _ = self.driver.node.modify_qp(qpn, &error);
@@ -303,39 +299,24 @@ impl Core {
     }
 
     pub(crate) fn add_cq(&mut self, id: CqId, out: CqOut) {
-        let at = id.0 as usize;
-        if at >= self.cqs.len() {
-            self.cqs.resize_with(at + 1, || None);
-        }
-        self.cqs[at] = Some(out);
+        self.completions.add(id, out);
         // The NIC tells of every queue that has something; asked for again whenever it was told.
         let _ = self.driver.node.req_notify_cq(id, Notify::Next);
     }
 
     /// Completions go into another ring from now on.
     pub(crate) fn replace_ring(&mut self, id: CqId, ring: Producer<Completion>) {
-        if let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) {
-            out.ring = ring;
-        }
+        self.completions.replace_ring(id, ring);
     }
 
     pub(crate) fn remove_cq(&mut self, id: CqId) {
-        if let Some(place) = self.cqs.get_mut(id.0 as usize) {
-            *place = None;
-        }
-        self.full.retain(|&full| full != id);
+        self.completions.remove(id);
     }
 
     /// Hands completions and events to the program: at the end of a round, and after a call that makes some.
     #[inline]
     pub(crate) fn hand_out(&mut self) {
-        for i in (0..self.full.len()).rev() {
-            let id = self.full.swap_remove(i);
-            self.hand_out_cq(id);
-        }
-        while let Some(id) = self.driver.node.poll_completion_event() {
-            self.hand_out_cq(id);
-        }
+        self.completions.hand_out(&mut self.driver.node);
         while let Some(event) = self.driver.node.poll_event() {
             match event {
                 // Whoever told the engines tells the program, once for all of them.
@@ -351,43 +332,9 @@ impl Core {
         SrqId(srq.0 << self.owner.bits | self.owner.index)
     }
 
-    fn hand_out_cq(&mut self, id: CqId) {
-        let nic = &mut self.driver.node;
-        let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) else { return };
-        let mut batch = Batch { first: out.ring.written(), solicited: None };
-        loop {
-            if out.ring.room() == 0 {
-                self.full.push(id);
-                break;
-            }
-            match nic.poll_cq(id) {
-                Ok(Some(completion)) => {
-                    let solicited =
-                        completion.solicited || completion.status != softnic_nic::transports::Status::Success;
-                    // There is room: just looked.
-                    let _ = out.ring.push(completion);
-                    if solicited {
-                        batch.solicited = Some(out.ring.written());
-                    }
-                }
-                Ok(None) => {
-                    let _ = nic.req_notify_cq(id, Notify::Next);
-                    break;
-                }
-                Err(_) => {
-                    out.shared.set_overflowed();
-                    break;
-                }
-            }
-        }
-        if out.ring.written() != batch.first {
-            out.shared.on_completions(out.engine, batch);
-        }
-    }
-
     /// After what time there is something to do although nothing comes in.
     fn due_in(&self) -> Option<Duration> {
-        match !self.work.has_stalled() && self.full.is_empty() {
+        match !self.work.has_stalled() && !self.completions.any_full() {
             true => self.driver.due_in(),
             false => Some(watch::LOOK_AGAIN),
         }

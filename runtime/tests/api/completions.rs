@@ -179,3 +179,24 @@ fn events_are_told_at_once_to_whoever_wants_that() {
     assert_eq!(told.recv_timeout(LIMIT).unwrap(), Event::QpAccessErr(b.qp.qpn()));
     assert_eq!(b.context.poll_event(), None);
 }
+
+#[test]
+fn a_receive_posted_behind_the_completion_that_filled_its_queue_is_there_for_the_next_message() {
+    let options = inline();
+    let [a, b] = Context::open_pair([&options; 2]).unwrap();
+    // One completion fills it, as it does a queue that rdma_create_qp makes for one receive.
+    let cq = b.create_cq(1).unwrap();
+    let mut sides = [side(a), side_with(b, cq)];
+    for side in &mut sides {
+        side.qp = side.pd.create_qp(&QpOptions::new(QpKind::Uc, &side.cq)).unwrap();
+    }
+    let [a, b] = sides;
+    connect(&a, &b);
+    for round in 0..100 {
+        b.qp.post_recv(&RecvWr { wr_id: round, sges: &[b.mr.sge(0, 64)], best_effort: None }).unwrap();
+        post(&a.qp, SendOp::Send, &[a.mr.sge(0, 64)]).unwrap();
+        assert_eq!(completion(&a, || ()).status, Status::Success);
+        // UC: what finds no receive is lost.
+        assert_eq!(completion(&b, || ()).wr_id, round);
+    }
+}

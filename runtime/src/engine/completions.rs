@@ -1,0 +1,107 @@
+//! Completion queues on the engine's side: the rings that programs poll, and handing completions over to them.
+
+use std::sync::Arc;
+
+use softnic_nic::transports::{Completion, CqId, Status};
+use softnic_nic::{Nic, Notify};
+use softnic_sync::cq_arm::Batch;
+use softnic_sync::ring::Producer;
+
+use crate::api::cq_shared::CqShared;
+
+/// The engine's end of a completion queue.
+pub(crate) struct CqOut {
+    pub(crate) ring: Producer<Completion>,
+    /// The number of this engine among those of its NIC.
+    pub(crate) engine: usize,
+    pub(crate) shared: Arc<CqShared>,
+}
+
+/// All completion queues of an engine.
+#[derive(Default)]
+pub(super) struct Completions {
+    cqs: Vec<Option<CqOut>>,
+    /// Completion queues whose ring had no room.
+    full: Vec<CqId>,
+}
+
+impl Completions {
+    pub(super) fn add(&mut self, id: CqId, out: CqOut) {
+        let at = id.0 as usize;
+        if at >= self.cqs.len() {
+            self.cqs.resize_with(at + 1, || None);
+        }
+        self.cqs[at] = Some(out);
+    }
+
+    /// Completions go into another ring from now on.
+    pub(super) fn replace_ring(&mut self, id: CqId, ring: Producer<Completion>) {
+        if let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) {
+            out.ring = ring;
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: CqId) {
+        if let Some(place) = self.cqs.get_mut(id.0 as usize) {
+            *place = None;
+        }
+        self.full.retain(|&full| full != id);
+    }
+
+    /// Whether completions had to wait.
+    pub(super) fn any_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
+    /// The queues that have no room now. A program that takes a completion and posts the next work request behind it is not kept waiting
+    /// by how full its queue was before: what comes in next may be for that work request.
+    #[inline]
+    pub(super) fn still_full(&mut self, nic: &mut Nic) -> &[CqId] {
+        for i in (0..self.full.len()).rev() {
+            let id = self.full.swap_remove(i);
+            self.hand_out_of(nic, id);
+        }
+        &self.full
+    }
+
+    /// Hands all completions to the program, as far as there is room.
+    #[inline]
+    pub(super) fn hand_out(&mut self, nic: &mut Nic) {
+        self.still_full(nic);
+        while let Some(id) = nic.poll_completion_event() {
+            self.hand_out_of(nic, id);
+        }
+    }
+
+    fn hand_out_of(&mut self, nic: &mut Nic, id: CqId) {
+        let Some(Some(out)) = self.cqs.get_mut(id.0 as usize) else { return };
+        let mut batch = Batch { first: out.ring.written(), solicited: None };
+        loop {
+            if out.ring.room() == 0 {
+                self.full.push(id);
+                break;
+            }
+            match nic.poll_cq(id) {
+                Ok(Some(completion)) => {
+                    let solicited = completion.solicited || completion.status != Status::Success;
+                    // There is room: just looked.
+                    let _ = out.ring.push(completion);
+                    if solicited {
+                        batch.solicited = Some(out.ring.written());
+                    }
+                }
+                Ok(None) => {
+                    let _ = nic.req_notify_cq(id, Notify::Next);
+                    break;
+                }
+                Err(_) => {
+                    out.shared.set_overflowed();
+                    break;
+                }
+            }
+        }
+        if out.ring.written() != batch.first {
+            out.shared.on_completions(out.engine, batch);
+        }
+    }
+}
