@@ -3,15 +3,17 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::{duration_arg, mtu_arg};
 use softnic_perf::session::{self, Setup};
 use softnic_perf::{
-    Amount, AskedIntervals, Intervals, MAX_DEPTH, MAX_QPS, Measured, Op, Plan, Verb, columns, heading, print, say,
-    stop, table, written,
+    Amount, AskedIntervals, Intervals, MAX_DEPTH, MAX_QPS, Measured, Op, Plan, SdrPlan, Verb, columns, heading, print,
+    say, stop, table, written,
 };
+use softnic_runtime::api::sdr::Split;
 use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Transport};
 use softnic_wire::PathMtu;
 
@@ -28,6 +30,7 @@ use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
   softnic perf write_bw --transport lowar:32,1 --fault loss=1e-3
   softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
   softnic perf send_bw --transport xp --depth 8 --deadline 20ms --verify --fault loss=1e-2
+  softnic perf write_bw --transport sdr --size 1M --chunk 16K --fault loss=1e-4
   softnic perf write_bw --auth softnic.key
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
@@ -40,7 +43,7 @@ pub(crate) struct Args {
     #[arg(value_enum)]
     op: Option<Op>,
     #[arg(long, help = transport_help(), help_heading = "What is sent")]
-    transport: Option<Transport>,
+    transport: Option<Spoken>,
     /// Bytes of a message [default: 64K; latency: 64; a datagram fills the MTU (on a device 1024); raw: 1024; an atomic has 8]
     #[arg(long, short = 's', value_parser = size_arg, help_heading = "What is sent")]
     size: Option<u32>,
@@ -60,7 +63,7 @@ pub(crate) struct Args {
     /// Queue pairs [default: 1]
     #[arg(long, short = 'q', value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)), help_heading = "What is sent")]
     qps: Option<u32>,
-    /// Work requests outstanding on each queue pair [default: 128]
+    /// Work requests outstanding on each queue pair [default: 128]; messages of sdr in flight [default: 16]
     #[arg(long, short = 't', value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_DEPTH)), help_heading = "What is sent")]
     depth: Option<u32>,
     /// Time that each message of xp has from when it is posted: it ends then, with what has come; at a receiver from its first packet on,
@@ -70,6 +73,18 @@ pub(crate) struct Args {
     /// Blocks that each packet of xp has a part of, a power of two: a lost packet costs each of them a little
     #[arg(long, value_name = "S", default_value_t = 1, help_heading = "What is sent")]
     stride: u16,
+    /// Bytes that a bit of an sdr message's bitmap stands for, a multiple of the path MTU [default: 64K]
+    #[arg(long, value_name = "BYTES", value_parser = size_arg, help_heading = "What is sent")]
+    chunk: Option<u32>,
+    /// Queue pairs that the packets of an sdr message go by in turn [default: 1]
+    #[arg(long, value_name = "N", help_heading = "What is sent")]
+    channels: Option<u8>,
+    /// How often the numbers of sdr messages may come round before a late packet can be taken for a later message's [default: 4]
+    #[arg(long, value_name = "N", help_heading = "What is sent")]
+    generations: Option<u8>,
+    /// Bits of sdr's immediates: message, packet, user [default: 10+18+4]
+    #[arg(long, value_name = "M+P+U", help_heading = "What is sent")]
+    split: Option<Split>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
     /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = |s: &str| mtu_arg(s).map(PathMtu::bytes), help_heading = "What is sent")]
@@ -153,9 +168,36 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
+/// What messages go by: a transport of queue pairs, or software on them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Spoken {
+    Transport(Transport),
+    Sdr,
+}
+
+impl Spoken {
+    fn name(self) -> &'static str {
+        match self {
+            Spoken::Transport(transport) => transport.name(),
+            Spoken::Sdr => "sdr",
+        }
+    }
+}
+
+impl FromStr for Spoken {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Spoken, String> {
+        match s {
+            "sdr" => Ok(Spoken::Sdr),
+            _ => s.parse().map(Spoken::Transport).map_err(|e| format!("{e}; or sdr")),
+        }
+    }
+}
+
 fn transport_help() -> String {
     format!(
-        "The transport of both ends [default: rc]:\n{}\nExtensions of the standard are negotiated: with a peer that has them not, rc is used",
+        "The transport of both ends [default: rc]:\n{}\n  sdr      messages with a bitmap of the chunks that came, over UC: write_bw alone, and nothing is sent again\nExtensions of the standard are negotiated: with a peer that has them not, rc is used",
         Transport::help(|_| true)
     )
 }
@@ -177,7 +219,12 @@ fn interval_arg(s: &str) -> Result<Duration, String> {
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
         // A receive is posted long before its message comes: its own deadline would be over by then.
-        let transport = match (self.transport.unwrap_or_default(), self.deadline) {
+        let (transport, sdr) = match self.transport {
+            Some(Spoken::Sdr) => (Transport::Rc, Some(self.sdr())),
+            Some(Spoken::Transport(transport)) => (transport, None),
+            None => (Transport::default(), None),
+        };
+        let transport = match (transport, self.deadline) {
             (Transport::Xp(settings), Some(limit)) if settings.active().is_none() => {
                 Transport::Xp(settings.with_active(limit))
             }
@@ -198,6 +245,7 @@ impl Args {
         let plan = Plan {
             op,
             transport,
+            sdr,
             cc: self.cc.clone().filter(|cc| cc != "window"),
             auth: self.auth.is_some(),
             negotiated: None,
@@ -206,7 +254,7 @@ impl Args {
             amount,
             qps: self.qps.unwrap_or(1),
             mtu: self.mtu,
-            depth: self.depth.unwrap_or(128),
+            depth: self.depth.unwrap_or(if sdr.is_some() { SdrPlan::DEPTH } else { 128 }),
             timeout: self.timeout.unwrap_or(14),
             retry: self.retry.unwrap_or(7),
             tclass: self.tclass.unwrap_or(0),
@@ -219,6 +267,17 @@ impl Args {
         Ok(plan)
     }
 
+    /// What the queue pairs of sdr are made with.
+    fn sdr(&self) -> SdrPlan {
+        let usual = SdrPlan::default();
+        SdrPlan {
+            chunk: self.chunk.unwrap_or(usual.chunk),
+            channels: self.channels.unwrap_or(usual.channels),
+            generations: self.generations.unwrap_or(usual.generations),
+            split: self.split.map_or(usual.split, Split::bits),
+        }
+    }
+
     /// Whether a client asks for what was given here.
     fn agree(&self, plan: &Plan) -> Result<(), String> {
         let differ = |what: &str, ours: String, theirs: String| {
@@ -227,8 +286,9 @@ impl Args {
         if let Some(op) = self.op.filter(|&op| op != plan.op) {
             return differ("operation", op.name().into(), plan.op.name().into());
         }
-        if let Some(t) = self.transport.filter(|t| t.name() != plan.transport.name()) {
-            return differ("transport", t.name().into(), plan.transport.name().into());
+        let theirs = if plan.sdr.is_some() { "sdr" } else { plan.transport.name() };
+        if let Some(t) = self.transport.filter(|t| t.name() != theirs) {
+            return differ("transport", t.name().into(), theirs.into());
         }
         let plain = |cc: &Option<String>| cc.clone().unwrap_or("window".into());
         if self.cc.is_some() && plain(&self.cc) != plain(&plan.cc) {
@@ -297,6 +357,11 @@ impl Args {
             return Err("raw frames pass by what records captures and traces: leave --pcap and --trace out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
+        let of_sdr =
+            self.chunk.is_some() || self.channels.is_some() || self.generations.is_some() || self.split.is_some();
+        if of_sdr && self.transport != Some(Spoken::Sdr) {
+            return Err("--chunk, --channels, --generations and --split are for --transport sdr".into());
+        }
         let more = more || self.deadline.is_some() || self.stride != 1;
         let more = more
             || self.auth.is_some()

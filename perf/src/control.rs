@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::best_effort::Delivered;
 use super::plan::Plan;
+use super::sdr::Chunks;
 use super::stop;
 
 /// Changes whenever an older end would misunderstand a newer one. tools/perf_peer.py speaks it too.
@@ -63,6 +64,10 @@ pub(crate) enum Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delivered: Option<Delivered>,
     },
+    /// The SDR queue pair of a size, as its peer must know it: the client's, then the server's.
+    Sdr { info: Vec<u8> },
+    /// What became of a size of an SDR run at the server.
+    Chunks(Chunks),
     /// Something went wrong.
     Failed { reason: String },
     /// That was all.

@@ -1,11 +1,14 @@
 //! What a run of `softnic perf` does: operation, transport, sizes and how much of each. Both ends agree on it before they start.
 
 mod fields;
+mod sdr;
 
 use serde::{Deserialize, Serialize};
 use softnic_nic::transports::BestEffort;
 use softnic_runtime::api::{Transport, parse_cc};
 use softnic_wire::PathMtu;
+
+pub use sdr::SdrPlan;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -112,6 +115,9 @@ pub struct Plan {
     /// The transport of both ends.
     #[serde(flatten, with = "fields")]
     pub transport: Transport,
+    /// Where messages go by SDR, over a queue pair of UC: what it is made with. The transport is of the answers then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sdr: Option<SdrPlan>,
     /// Congestion control at both ends, as `--cc` has it; `None` for what is usual.
     #[serde(default)]
     pub cc: Option<String>,
@@ -213,6 +219,7 @@ impl Plan {
     /// What is wrong with it, if anything: it may be another machine's.
     pub fn check(&self) -> Result<(), String> {
         self.check_limits()?;
+        self.check_sdr()?;
         let verb = self.op.verb();
         let exists = match verb {
             Verb::Write => self.transport.has_write(),
@@ -418,6 +425,7 @@ mod tests {
         Plan {
             op: Op::WriteBw,
             transport: Transport::Rc,
+            sdr: None,
             auth: false,
             cc: None,
             negotiated: None,
@@ -435,6 +443,23 @@ mod tests {
             deadline_ns: None,
             stride: 1,
         }
+    }
+
+    #[test]
+    fn a_run_of_sdr_is_refused_what_it_has_not() {
+        let sdr = Plan { sdr: Some(SdrPlan::default()), depth: SdrPlan::DEPTH, ..plan() };
+        assert_eq!(sdr.check(), Ok(()));
+        let said = |plan: Plan| plan.check().unwrap_err();
+        assert!(said(Plan { op: Op::WriteLat, ..sdr.clone() }).contains("only write_bw"));
+        assert!(said(Plan { qps: 2, ..sdr.clone() }).contains("--channels"));
+        assert!(said(Plan { cc: Some("dcqcn".into()), ..sdr.clone() }).contains("--cc"));
+        assert!(said(Plan { auth: true, ..sdr.clone() }).contains("--auth"));
+        assert!(said(Plan { deadline_ns: Some(1), ..sdr.clone() }).contains("--deadline"));
+        let made = |made: SdrPlan| Plan { sdr: Some(made), ..sdr.clone() };
+        assert!(said(made(SdrPlan { chunk: 1000, ..SdrPlan::default() })).contains("4096 is"));
+        assert!(said(made(SdrPlan { split: [10, 18, 5], ..SdrPlan::default() })).contains("add up to 32"));
+        assert!(said(made(SdrPlan { split: [3, 25, 4], ..SdrPlan::default() })).contains("16 receives need 4 bits"));
+        assert!(said(made(SdrPlan { channels: 0, ..SdrPlan::default() })).contains("channels"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use softnic_runtime::api::Transport;
 use super::best_effort::Delivered;
 use super::interval::Interval;
 use super::plan::{Op, Plan, Verb};
+use super::sdr::{self, Chunks};
 
 /// The longest time that is told apart from longer ones.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -28,11 +29,14 @@ pub struct Rates {
     pub(crate) intervals: Vec<Interval>,
     /// Where messages may come in part: what came of them.
     pub delivered: Option<Delivered>,
+    /// Of an SDR run: what came of its chunks.
+    pub chunks: Option<Chunks>,
 }
 
 impl Rates {
     pub(crate) fn new(size: u32) -> Rates {
-        Rates { size, count: 0, elapsed: Duration::ZERO, peak: 0.0, intervals: Vec::new(), delivered: None }
+        let (count, elapsed, peak, intervals) = (0, Duration::ZERO, 0.0, Vec::new());
+        Rates { size, count, elapsed, peak, intervals, delivered: None, chunks: None }
     }
 
     /// So many completed in a stretch of time.
@@ -49,7 +53,8 @@ impl Rates {
 
     fn gbps(&self, per_second: f64) -> f64 {
         // What did not come is no bandwidth.
-        let share = self.delivered.map_or(1.0, |delivered| delivered.share());
+        let of_bytes = self.delivered.map(|delivered| delivered.share());
+        let share = of_bytes.or(self.chunks.map(|chunks| chunks.share())).unwrap_or(1.0);
         per_second * f64::from(self.size) * share * 8.0 / 1e9
     }
 
@@ -146,10 +151,10 @@ pub fn heading(plan: &Plan, description: &str) -> String {
         (Some(spoken), None) => format!(" (the peer has it not: {spoken})"),
         (None, _) => String::new(),
     };
+    let spoken = plan.sdr.as_ref().map_or_else(|| plan.transport.to_string(), sdr::described);
     format!(
-        "{}: {description}; {}{negotiated}{cc}{auth}{mtu}, depth {depth}, {} {plural}{verify}",
+        "{}: {description}; {spoken}{negotiated}{cc}{auth}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
-        plan.transport,
         plan.qps
     )
 }
@@ -210,6 +215,13 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
             writeln!(out, "   {} messages found no receive: their receiver was too slow", d.no_receive)?;
         }
     }
+    if let Measured::Bandwidth(Rates { chunks: Some(c), .. }) = measured {
+        writeln!(
+            out,
+            "   {} of {} chunks missing, {} packets late; {} CTS; completing and posting a receive took {:.0} ns",
+            c.chunks_missing, c.chunks, c.late_packets, c.cts_sent, c.repost_ns
+        )?;
+    }
     let trouble = [
         "retransmitted_packets",
         "lowar_recovered_packets",
@@ -229,7 +241,11 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
 
 /// The object of a size: the fields are a contract.
 pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
-    let transport = if plan.op.verb() == Verb::Raw { "raw" } else { plan.transport.name() };
+    let transport = match plan.op.verb() {
+        Verb::Raw => "raw",
+        _ if plan.sdr.is_some() => "sdr",
+        _ => plan.transport.name(),
+    };
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
     if let Transport::Lowar(code) = plan.transport {
         value["code"] = json!(code.to_string());
@@ -258,6 +274,13 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
                 value["expired"] = json!(d.expired);
                 value["late_packets"] = json!(d.late_packets);
                 value["no_receive"] = json!(d.no_receive);
+            }
+            if let Some(c) = r.chunks {
+                value["chunks"] = json!(c.chunks);
+                value["chunks_missing"] = json!(c.chunks_missing);
+                value["late_packets"] = json!(c.late_packets);
+                value["cts_sent"] = json!(c.cts_sent);
+                value["repost_ns"] = json!(c.repost_ns);
             }
         }
         Measured::Latency(t) => {

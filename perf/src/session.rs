@@ -11,6 +11,7 @@ use super::control::{Control, Hello, Message, VERSION, unexpected};
 use super::interval::AskedIntervals;
 use super::plan::{Plan, Verb};
 use super::raw::{self, Raw};
+use super::sdr;
 use super::serve::serve;
 use super::side::Side;
 use super::stop;
@@ -278,6 +279,13 @@ fn serve_end(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello) -
     }
     let intervals = setup.intervals.of(peer.plan.amount);
     match end {
+        End::Nic(context) if peer.plan.sdr.is_some() => {
+            let mut end = sdr::End::new(context, &peer.plan, setup.seed ^ SERVER)?;
+            let address = server_address(&end.context().addresses(), peer.address, end.context().description())?;
+            end.connect(peer)?;
+            control.send(&Message::Hello(Box::new(end.hello(address))))?;
+            sdr::serve(&mut end, control)
+        }
         End::Nic(context) => {
             let mut side = Side::new(context, &peer.plan, setup.seed ^ SERVER, setup.secret.as_ref())?;
             let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
@@ -304,6 +312,15 @@ fn run_end(
 ) -> Result<(), String> {
     let intervals = setup.intervals.of(plan.amount);
     match end {
+        End::Nic(context) if plan.sdr.is_some() => {
+            let address = client_address(&context.addresses(), control.peer, context.description())?;
+            let mut end = sdr::End::new(context, plan, setup.seed)?;
+            control.send(&Message::Hello(Box::new(end.hello(address))))?;
+            let peer = hello_of(control, Some(end.context()))?;
+            end.connect(&peer)?;
+            begin(end.plan(), end.context().description())?;
+            sdr::run(&mut end, control, intervals, tell)
+        }
         End::Nic(context) => {
             let address = client_address(&context.addresses(), control.peer, context.description())?;
             let mut side = Side::new(context.clone(), plan, setup.seed, setup.secret.as_ref())?;

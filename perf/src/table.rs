@@ -58,6 +58,7 @@ pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), S
             let plan = Plan {
                 op,
                 transport,
+                sdr: None,
                 cc: None,
                 negotiated: None,
                 auth: false,

@@ -210,6 +210,12 @@ impl Engine {
         self.wake.wake();
     }
 
+    /// The same, if that thread sleeps until it is woken.
+    #[inline]
+    pub(crate) fn wake_sleeper(&self) {
+        self.wake.wake_sleeper();
+    }
+
     /// A program is about to sleep until a completion comes.
     pub(crate) fn program_sleeps(&self) {
         // Where one sleeps already the engine's thread knows.

@@ -156,6 +156,7 @@ pub(super) fn measure(ends: &Ends, link: &Link, load: &Load, seed: u64) -> Resul
     let plan = Plan {
         op: load.op,
         transport: on_link(load.transport, link.rate, link.rtt, load.mtu),
+        sdr: None,
         cc: load.cc.clone(),
         negotiated: None,
         auth: false,

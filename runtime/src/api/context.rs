@@ -222,7 +222,8 @@ impl Context {
     pub fn with_layer<R>(&self, engine: usize, talk: impl FnOnce(&mut dyn Layer, &mut Nic) -> R) -> Option<R> {
         let engine = self.0.engines.get(engine)?;
         let result = engine.control().nic().with_layer(talk);
-        engine.wake();
+        // A thread that only watches whether the program makes progress need not look.
+        engine.wake_sleeper();
         result
     }
 

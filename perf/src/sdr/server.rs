@@ -1,0 +1,176 @@
+//! The server of a run of SDR: it polls the bitmaps of its receives, in order, and answers for each that is over.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use softnic_runtime::api::sdr::{Bitmap, SdrQueuePair, SdrReceive};
+
+use super::{ANSWERS, Chunks, End, LEFT_AT, OVER_AT};
+use crate::control::{Control, Message, unexpected};
+use crate::pattern::Pattern;
+use crate::side::next_line;
+use crate::stop;
+
+/// Rounds without news between looks at what the client says, and at what is missing for good.
+const LOOK_EVERY: u32 = 1024;
+/// A message that is not whole when so many later ones are has lost something: what is behind comes later only if the wire reorders.
+const OVERTAKEN: usize = 2;
+/// So has one that left, where nothing came for this time.
+const SILENCE: Duration = Duration::from_millis(5);
+
+/// Serves one client that is connected, until it says that it is done.
+pub(crate) fn serve(end: &mut End, control: &mut Control) -> Result<(), String> {
+    loop {
+        match next_line(control, end.context())? {
+            Message::Go { size, .. } if end.plan.sizes.contains(&size) => {
+                let outcome = serve_size(end, control, size)?;
+                control.send(&Message::Chunks(outcome))?;
+            }
+            Message::Bye => return Ok(()),
+            other => return Err(unexpected(&other)),
+        }
+    }
+}
+
+fn serve_size(end: &End, control: &mut Control, size: u32) -> Result<Chunks, String> {
+    let qp = end.queue_pair(size)?;
+    end.meet(&qp, control)?;
+    match next_line(control, end.context())? {
+        Message::Ready => {}
+        other => return Err(unexpected(&other)),
+    }
+    end.clear_numbers();
+    let mut receiver = Receiver::new(end, &qp, size);
+    (0..end.plan.outstanding()).try_for_each(|_| receiver.post())?;
+    control.send(&Message::Ready)?;
+    receiver.until_done(control)?;
+    let counters = qp.counters().map_err(|e| e.to_string())?;
+    let Receiver { mut outcome, over, reposting, .. } = receiver;
+    (outcome.late_packets, outcome.cts_sent) = (counters.late(), counters.cts_sent);
+    outcome.repost_ns = reposting.as_nanos() as f64 / over.max(1) as f64;
+    Ok(outcome)
+}
+
+/// The server's end while it receives one size.
+struct Receiver<'a> {
+    end: &'a End,
+    qp: &'a SdrQueuePair,
+    size: u32,
+    pattern: Pattern,
+    receives: VecDeque<SdrReceive>,
+    posted: u64,
+    /// Messages that are over, and those that the client was told of.
+    over: u64,
+    answered: u64,
+    /// Answers whose completions are to come.
+    answers: u32,
+    /// Time that went by with completing receives and posting them.
+    reposting: Duration,
+    outcome: Chunks,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(end: &'a End, qp: &'a SdrQueuePair, size: u32) -> Receiver<'a> {
+        Receiver {
+            end,
+            qp,
+            size,
+            pattern: Pattern::new(),
+            receives: VecDeque::new(),
+            posted: 0,
+            over: 0,
+            answered: 0,
+            answers: 0,
+            reposting: Duration::ZERO,
+            outcome: Chunks::default(),
+        }
+    }
+
+    fn post(&mut self) -> Result<(), String> {
+        let receive = self.qp.recv_post(&self.end.memory, self.end.at(self.posted), self.size as usize);
+        self.receives.push_back(receive.map_err(|e| format!("cannot post receive {}: {e}", self.posted))?);
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Receives until the client says that it is done.
+    fn until_done(&mut self, control: &mut Control) -> Result<(), String> {
+        let mut completions = Vec::new();
+        let (mut idle, mut news_at, mut seen) = (0u32, Instant::now(), 0);
+        loop {
+            let before = self.over;
+            while self.receives.front().is_some_and(|head| head.bitmap().is_full()) {
+                self.end_first()?;
+            }
+            if self.answers > 0 {
+                self.answers -= self.end.take_completions(&mut completions)?;
+            }
+            self.answer()?;
+            idle = if self.over > before { 0 } else { idle + 1 };
+            stop::yield_if_idle(idle);
+            if !idle.is_multiple_of(LOOK_EVERY) || idle == 0 {
+                continue;
+            }
+            match control.try_receive()? {
+                None if control.interruptible && stop::requested() => return Err(stop::MESSAGE.into()),
+                None => {}
+                Some(Message::Done { .. }) => break,
+                Some(other) => return Err(unexpected(&other)),
+            }
+            // Chunks that came, of all receives: when none comes any more, none will.
+            let came = self.outcome.chunks + self.receives.iter().map(|r| u64::from(r.bitmap().count())).sum::<u64>();
+            if came != seen {
+                (seen, news_at) = (came, Instant::now());
+            }
+            let overtaken = self.receives.iter().skip(1).filter(|r| r.bitmap().is_full()).count() >= OVERTAKEN;
+            // Who has sent nothing has lost nothing.
+            let left = self.end.told(LEFT_AT) > self.over;
+            if overtaken || left && news_at.elapsed() > SILENCE {
+                self.end_first()?;
+                news_at = Instant::now();
+            }
+        }
+        // What is sent again would be taken for a number of the next size.
+        while self.answers > 0 && !stop::requested() {
+            self.answers -= self.end.take_completions(&mut completions)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the first receive, whatever is missing, and posts another.
+    fn end_first(&mut self) -> Result<(), String> {
+        let Some(receive) = self.receives.pop_front() else { return Ok(()) };
+        let missing = missing(receive.bitmap(), self.size, self.end.plan.sdr.unwrap_or_default().chunk);
+        self.outcome.chunks += u64::from(receive.bitmap().chunks());
+        self.outcome.bytes += u64::from(self.size);
+        self.outcome.chunks_missing += missing.len() as u64;
+        self.outcome.bytes_missing += missing.iter().map(|range| u64::from(range.end - range.start)).sum::<u64>();
+        if self.end.plan.verify {
+            let (at, len, message) = (self.end.at(self.over), self.size as usize, (0, self.over));
+            self.pattern.compare_but(&self.end.memory, at, len, message, &missing)?;
+        }
+        let begin = Instant::now();
+        receive.complete().map_err(|e| format!("cannot complete receive {}: {e}", self.over))?;
+        self.post()?;
+        self.reposting += begin.elapsed();
+        self.over += 1;
+        Ok(())
+    }
+
+    /// Tells the client how many messages are over, if it does not know and there is room.
+    fn answer(&mut self) -> Result<(), String> {
+        if self.answered == self.over || self.answers == ANSWERS {
+            return Ok(());
+        }
+        self.end.tell(OVER_AT, self.over)?;
+        (self.answered, self.answers) = (self.over, self.answers + 1);
+        Ok(())
+    }
+}
+
+/// The bytes of a message whose chunks did not come.
+fn missing(bitmap: &Bitmap, size: u32, chunk: u32) -> Vec<Range<u32>> {
+    let bytes = |n: u32| n.saturating_mul(chunk)..(n + 1).saturating_mul(chunk).min(size);
+    bitmap.missing().map(bytes).collect()
+}
