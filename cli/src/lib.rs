@@ -15,6 +15,7 @@ mod plain;
 mod replay;
 mod report;
 mod run;
+mod sdr;
 mod share;
 mod sim;
 mod terminal;

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use softnic_fault_injector::{Spec, units};
@@ -19,6 +18,7 @@ use softnic_wire::PathMtu;
 
 use crate::Common;
 use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
+use crate::sdr::{SdrArgs, Spoken};
 
 /// Measure bandwidth and latency, in this process or between two machines, in perftest's columns
 #[derive(Debug, clap::Args)]
@@ -73,18 +73,8 @@ pub(crate) struct Args {
     /// Blocks that each packet of xp has a part of, a power of two: a lost packet costs each of them a little
     #[arg(long, value_name = "S", default_value_t = 1, help_heading = "What is sent")]
     stride: u16,
-    /// Bytes that a bit of an sdr message's bitmap stands for, a multiple of the path MTU [default: 64K]
-    #[arg(long, value_name = "BYTES", value_parser = size_arg, help_heading = "What is sent")]
-    chunk: Option<u32>,
-    /// Queue pairs that the packets of an sdr message go by in turn [default: 1]
-    #[arg(long, value_name = "N", help_heading = "What is sent")]
-    channels: Option<u8>,
-    /// How often the numbers of sdr messages may come round before a late packet can be taken for a later message's [default: 4]
-    #[arg(long, value_name = "N", help_heading = "What is sent")]
-    generations: Option<u8>,
-    /// Bits of sdr's immediates: message, packet, user [default: 10+18+4]
-    #[arg(long, value_name = "M+P+U", help_heading = "What is sent")]
-    split: Option<Split>,
+    #[command(flatten)]
+    sdr: SdrArgs,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
     /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = |s: &str| mtu_arg(s).map(PathMtu::bytes), help_heading = "What is sent")]
@@ -168,37 +158,11 @@ fn size_arg(s: &str) -> Result<u32, String> {
     }
 }
 
-/// What messages go by: a transport of queue pairs, or software on them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Spoken {
-    Transport(Transport),
-    Sdr,
-}
-
-impl Spoken {
-    fn name(self) -> &'static str {
-        match self {
-            Spoken::Transport(transport) => transport.name(),
-            Spoken::Sdr => "sdr",
-        }
-    }
-}
-
-impl FromStr for Spoken {
-    type Err = String;
-
-    fn from_str(s: &str) -> Result<Spoken, String> {
-        match s {
-            "sdr" => Ok(Spoken::Sdr),
-            _ => s.parse().map(Spoken::Transport).map_err(|e| format!("{e}; or sdr")),
-        }
-    }
-}
-
 fn transport_help() -> String {
     format!(
-        "The transport of both ends [default: rc]:\n{}\n  sdr      messages with a bitmap of the chunks that came, over UC: write_bw alone, and nothing is sent again\nExtensions of the standard are negotiated: with a peer that has them not, rc is used",
-        Transport::help(|_| true)
+        "The transport of both ends [default: rc]:\n{}\nExtensions of the standard are negotiated: with a peer that has them not, rc is used. Of sdr there is \
+         write_bw",
+        Spoken::help()
     )
 }
 
@@ -220,7 +184,7 @@ impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
         // A receive is posted long before its message comes: its own deadline would be over by then.
         let (transport, sdr) = match self.transport {
-            Some(Spoken::Sdr) => (Transport::Rc, Some(self.sdr())),
+            Some(Spoken::Sdr) => (Transport::Rc, Some(self.sdr_plan())),
             Some(Spoken::Transport(transport)) => (transport, None),
             None => (Transport::default(), None),
         };
@@ -268,13 +232,13 @@ impl Args {
     }
 
     /// What the queue pairs of sdr are made with.
-    fn sdr(&self) -> SdrPlan {
+    fn sdr_plan(&self) -> SdrPlan {
         let usual = SdrPlan::default();
         SdrPlan {
-            chunk: self.chunk.unwrap_or(usual.chunk),
-            channels: self.channels.unwrap_or(usual.channels),
-            generations: self.generations.unwrap_or(usual.generations),
-            split: self.split.map_or(usual.split, Split::bits),
+            chunk: self.sdr.chunk.unwrap_or(usual.chunk),
+            channels: self.sdr.channels.unwrap_or(usual.channels),
+            generations: self.sdr.generations.unwrap_or(usual.generations),
+            split: self.sdr.split.map_or(usual.split, Split::bits),
         }
     }
 
@@ -357,11 +321,7 @@ impl Args {
             return Err("raw frames pass by what records captures and traces: leave --pcap and --trace out".into());
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
-        let of_sdr =
-            self.chunk.is_some() || self.channels.is_some() || self.generations.is_some() || self.split.is_some();
-        if of_sdr && self.transport != Some(Spoken::Sdr) {
-            return Err("--chunk, --channels, --generations and --split are for --transport sdr".into());
-        }
+        self.sdr.check(self.transport)?;
         let more = more || self.deadline.is_some() || self.stride != 1;
         let more = more
             || self.auth.is_some()

@@ -11,13 +11,14 @@ use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
 use softnic_perf::{say, stop};
-use softnic_sim::{Cc, Op, Options, Report, SimError, Transport, UNITS};
+use softnic_sim::{Cc, Op, Options, Report, SdrOptions, SimError, Transport, UNITS};
 use softnic_trace::{Log, Trace};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
+use crate::sdr::{SdrArgs, Spoken};
 
 /// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,7 @@ use crate::Common;
   softnic sim --op read --size 8K --count 1 --fault @lost-response.toml --pcap run.pcap
   softnic sim --rate 400Gbit --rtt 25ms --mtu 4096 --size 1G --count 8 --payload none
   softnic sim --size 64K --depth 2 --rtt 100us --fault rate=5Gbit,queue=200K,ecn=50K:150K:0.1,ba.loss=0.01
+  softnic sim --transport sdr --chunk 16K --rtt 25ms --fault loss=1e-3 --json
   softnic sim --auth --size 64K --fault loss=1e-3,dup=1e-3 --json
   softnic sim --cc dcqcn --qps 4 --depth 4 --rtt 20us --timeout 10 --fault ab.rate=5Gbit,ab.queue=2M,ab.ecn=5K:200K:0.01
   softnic sim --topology docs/topologies/dumbbell.toml
@@ -44,7 +46,7 @@ A script names packets and what happens to them; docs/faults.md has all keys. lo
 The same options and seed give the same run, event for event: compare the digests.")]
 pub(crate) struct Args {
     #[arg(long, default_value = "rc", help = transport_help(), help_heading = "What is sent")]
-    transport: Transport,
+    transport: Spoken,
     /// What the work requests do; uc has write and send, ud send, xp no atomic [default: write; with ud: send]
     #[arg(long, value_enum, help_heading = "What is sent")]
     op: Option<OpArg>,
@@ -66,6 +68,8 @@ pub(crate) struct Args {
     /// Blocks that each packet of xp has a part of, a power of two: a lost packet costs each of them a little
     #[arg(long, value_name = "S", default_value_t = 1, help_heading = "What is sent")]
     stride: u16,
+    #[command(flatten)]
+    sdr: SdrArgs,
     /// Path MTU: 256, 512, 1024, 2048 or 4096
     #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "What is sent")]
     mtu: PathMtu,
@@ -82,7 +86,7 @@ pub(crate) struct Args {
     fault: Faults,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "retry", "fault", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
+        "rate", "rtt", "timeout", "chunk", "channels", "generations", "split", "retry", "fault", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
     topology: Option<String>,
     /// Write every frame that leaves a NIC to a capture, with - to stdout, and then the results to stderr; of a --topology, every frame of every link, as pcapng with an interface
     /// for each link
@@ -147,7 +151,7 @@ fn transport_help() -> String {
     format!(
         "The transport of both ends:\n{}\nNobody acknowledges what uc and ud send: what completes there is what arrives, and each message \
          carries its number as immediate data, by which the receiver knows it",
-        Transport::help(|_| true)
+        Spoken::help()
     )
 }
 
@@ -163,8 +167,23 @@ fn cc_arg(s: &str) -> Result<Cc, String> {
 }
 
 impl Args {
+    /// What the queue pairs of sdr are made with.
+    fn sdr_options(&self) -> SdrOptions {
+        let (usual, SdrArgs { chunk, channels, generations, split }) = (SdrOptions::default(), self.sdr);
+        SdrOptions {
+            chunk,
+            channels: channels.unwrap_or(usual.channels),
+            generations: generations.unwrap_or(usual.generations),
+            split: split.unwrap_or(usual.split),
+        }
+    }
+
     fn options(&self, seed: u64) -> Options {
-        let datagrams = !self.transport.kind().is_connected();
+        let (transport, sdr) = match self.transport {
+            Spoken::Transport(transport) => (transport, None),
+            Spoken::Sdr => (Transport::Uc, Some(self.sdr_options())),
+        };
+        let datagrams = !transport.kind().is_connected();
         let op = match self.op {
             None if datagrams => Op::Send,
             None | Some(OpArg::Write) => Op::Write,
@@ -173,7 +192,7 @@ impl Args {
             Some(OpArg::Atomic) => Op::Atomic,
         };
         Options {
-            transport: self.transport,
+            transport,
             cc: self.cc,
             op,
             size: self.size.unwrap_or(match op {
@@ -196,6 +215,7 @@ impl Args {
             },
             deadline: self.deadline,
             stride: self.stride,
+            sdr,
             auth: self.auth,
             seed,
         }
@@ -203,6 +223,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
+    args.sdr.check(Some(args.transport))?;
     if let Some(file) = &args.topology {
         let capture = args.pcap.as_deref().map(|path| (path, args.pcap_link.as_deref()));
         return crate::topology::run(file, capture, common);
@@ -344,11 +365,22 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         value["expired"] = json!(d.expired);
         value["late_packets"] = json!(a.xp_late_packets + b.xp_late_packets);
     }
-    // Of a run that was ended, nobody knows what is still on its way.
-    if !args.transport.is_reliable() && !r.interrupted {
+    if let Some(c) = &r.chunks {
+        value["chunks"] = json!(c.chunks);
+        value["chunks_missing"] = json!(c.missing);
+        value["delivered_bytes"] = json!(c.bytes);
+        value["late_packets"] = json!(c.late_packets);
+        value["cts_sent"] = json!(c.cts_sent);
+    }
+    if tells_lost_datagrams(o, r) {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));
     }
     writeln!(out, "{value}")
+}
+
+/// Whether messages arrive or not, as a whole. Of a run that was ended, nobody knows what is still on its way.
+fn tells_lost_datagrams(o: &Options, r: &Report) -> bool {
+    !o.transport.is_reliable() && r.chunks.is_none() && !r.interrupted
 }
 
 /// Messages of uc and ud that were sent and did not arrive.
@@ -368,7 +400,7 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
     writeln!(
         out,
         "setting           {:>12}, {} Gbit/s, RTT {} ms, path MTU {}, seed {}, softnic {}",
-        args.transport,
+        args.transport.text(),
         o.rate as f64 / 1e9,
         o.rtt.as_secs_f64() * 1e3,
         o.mtu.bytes(),
@@ -394,7 +426,11 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
             d.partial, d.preempted, d.expired
         )?;
     }
-    if !args.transport.is_reliable() && !r.interrupted {
+    if let Some(c) = &r.chunks {
+        writeln!(out, "chunks            {:>12}, {} missing; {} bytes delivered", c.chunks, c.missing, c.bytes)?;
+        writeln!(out, "CTS               {:>12}; {} packets came late", c.cts_sent, c.late_packets)?;
+    }
+    if tells_lost_datagrams(o, r) {
         writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;
     }
     writeln!(
@@ -407,7 +443,7 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
         t.max_ms()
     )?;
     writeln!(out, "request packets   {:>12}, {} of them again", r.tx_packets, r.retransmitted_packets)?;
-    if matches!(args.transport, Transport::Lowar(_)) {
+    if matches!(o.transport, Transport::Lowar(_)) {
         let (a, b) = (&r.requester, &r.responder);
         writeln!(
             out,

@@ -23,4 +23,4 @@ pub use report::{CompletionTimes, Report};
 pub use simulator::Simulator;
 pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
-pub use workload::{Cc, Delivered, Op, Options, SimError, UNITS, run, run_timed, run_traced};
+pub use workload::{Cc, Chunks, Delivered, Op, Options, SdrOptions, SimError, UNITS, run, run_timed, run_traced};

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use softnic_transports::Counters;
 
 use crate::link::LinkStats;
-use crate::workload::Delivered;
+use crate::workload::{Chunks, Delivered};
 
 /// Flow completion times: from posting a work request to its completion; for uc and ud, to its delivery.
 #[derive(Debug, Clone)]
@@ -63,6 +63,8 @@ pub struct Report {
     pub completed: u64,
     /// What came of messages of best effort, where the transport is one.
     pub delivered: Option<Delivered>,
+    /// What came of the chunks of messages, where they went by SDR.
+    pub chunks: Option<Chunks>,
     /// Work requests that ended otherwise.
     pub failed: u64,
     /// Nothing more would ever have happened, though not all work was done: a lost packet and no timer, for example.

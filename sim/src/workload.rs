@@ -2,6 +2,8 @@
 
 mod bounded;
 mod options;
+mod recording;
+mod sdr;
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +14,13 @@ use bounded::Messages;
 use options::check;
 pub use options::{Cc, Op, Options, SimError, UNITS};
 pub(crate) use options::{Unsupported, unsupported};
+pub use sdr::{Chunks, SdrOptions};
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, Secret, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{AddressAttr, Buffer};
-use softnic_pcaps::{LinkType, PcapWriter, Timestamp};
 use softnic_trace::Trace;
 use softnic_wire::{Qpn, grh};
 
@@ -104,24 +106,13 @@ pub fn run_traced(
     trace: Option<&Trace>,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Report, SimError> {
+    if options.sdr.is_some() {
+        return sdr::run(options, capture, trace, go_on);
+    }
     check(options)?;
     let written = std::cell::RefCell::new(Ok(()));
     let mut run = Run::new(options)?;
-    if let Some(trace) = trace {
-        for (host, name) in [(A, "a"), (B, "b")] {
-            run.pair.sim.watch(host, trace.observer(name, 0));
-        }
-    }
-    if let Some(out) = capture {
-        let mut pcap = PcapWriter::new(out, LinkType::Ethernet).map_err(SimError::Capture)?;
-        let written = &written;
-        run.pair.sim.set_tap(Box::new(move |sent| {
-            if written.borrow().is_ok() {
-                let at = Timestamp::from_nanos(i128::from(sent.at.0 / 1000));
-                *written.borrow_mut() = pcap.write(at, sent.frame, sent.wire_len as u32);
-            }
-        }));
-    }
+    recording::begin(&mut run.pair, capture, trace, &written)?;
     let outcome = run.drive(NOW_AND_THEN, &mut |done, _| go_on(done) && written.borrow().is_ok());
     let report = outcome.and_then(|()| run.report());
     drop(run);
@@ -137,30 +128,29 @@ pub fn run_timed(options: &Options, go_on: &mut dyn FnMut(u64, Duration) -> bool
     run.report()
 }
 
+/// Two hosts on the link of a run.
+fn pair_of<'p>(o: &Options) -> Pair<'p> {
+    Pair::new(PairConfig {
+        transport: o.transport,
+        link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
+        payload: o.payload,
+        mtu: o.mtu,
+        timeout: o.timeout.unwrap_or_else(|| timeout_code(o.longest_round_trip() * 4)),
+        retry_cnt: o.retry,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        max_rd_atomic: 16,
+        caps: Caps { max_send_wr: o.depth, max_recv_wr: o.receives(), max_send_sge: 1, max_recv_sge: 1, max_inline: 0 },
+        limit_flight: o.cc == Cc::Window,
+        cq_capacity: o.receives() as usize * o.qps as usize,
+        seed: o.seed,
+        first_psn: None,
+    })
+}
+
 impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
-        let mut pair = Pair::new(PairConfig {
-            transport: o.transport,
-            link: LinkConfig { rate: o.rate, delay: o.rtt / 2, faults: o.faults.clone() },
-            payload: o.payload,
-            mtu: o.mtu,
-            timeout: o.timeout.unwrap_or_else(|| timeout_code(o.longest_round_trip() * 4)),
-            retry_cnt: o.retry,
-            rnr_retry: 7,
-            min_rnr_timer: 12,
-            max_rd_atomic: 16,
-            caps: Caps {
-                max_send_wr: o.depth,
-                max_recv_wr: o.receives(),
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline: 0,
-            },
-            limit_flight: o.cc == Cc::Window,
-            cq_capacity: o.receives() as usize * o.qps as usize,
-            seed: o.seed,
-            first_psn: None,
-        });
+        let mut pair = pair_of(o);
         if o.auth {
             let mut secret = Random::stream(o.seed, SECRET);
             let secret = Secret::new(&std::array::from_fn::<u8, 32, _>(|_| secret.next_u32() as u8));
@@ -494,6 +484,7 @@ impl<'a, 'p> Run<'a, 'p> {
             completion_times: self.times.clone(),
             completed: self.done,
             delivered: bounded.then_some(self.delivered),
+            chunks: None,
             failed: self.failed,
             stalled: self.stalled,
             interrupted: self.interrupted,

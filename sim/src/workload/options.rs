@@ -11,7 +11,10 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::transports::{BestEffort, SendOp, Transport};
 use softnic_nic::{AddressError, ModifyError, MrError};
+use softnic_sdr::SdrError;
 use softnic_wire::PathMtu;
+
+use super::sdr::{self, SdrOptions};
 
 /// What the work requests do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub struct Options {
     pub deadline: Option<Duration>,
     /// Blocks that each packet has a part of, over such a transport; 1 is plain.
     pub stride: u16,
+    /// Messages go by SDR, over UC, made with this.
+    pub sdr: Option<SdrOptions>,
     /// Whether both ends authenticate every packet of the other.
     pub auth: bool,
     /// Seed of everything random.
@@ -111,6 +116,7 @@ impl Default for Options {
             payload: PayloadMode::Real,
             deadline: None,
             stride: 1,
+            sdr: None,
             auth: false,
             seed: 1,
         }
@@ -167,6 +173,9 @@ pub enum SimError {
     /// The queue pairs could not be connected.
     #[error("cannot connect the queue pairs: {0}")]
     Connect(#[from] ModifyError),
+    /// An SDR queue pair could not be made or used.
+    #[error("sdr: {0}")]
+    Sdr(#[from] SdrError),
     /// There is no way from the one to the other.
     #[error("cannot make an address handle: {0}")]
     Address(#[from] AddressError),
@@ -197,6 +206,8 @@ pub(super) fn check(o: &Options) -> Result<(), SimError> {
         "queue pairs times size must be at most 4G: with --payload none there is no such bound",
     )?;
     wrong(o.size > softnic_wire::segment::MAX_MESSAGE, "a message is at most 2G")?;
+    wrong(o.sdr.is_some() && o.transport != Transport::Uc, "sdr goes over uc")?;
+    sdr::check_options(o).map_or(Ok(()), |why| Err(SimError::Options(why)))?;
     check_transport(o)?;
     wrong(o.auth && !o.transport.is_reliable(), "only rc, sr and lowar have authentication: leave --auth out")?;
     wrong(o.auth && !real, "a tag is made of whole packets: --auth needs --payload real")?;

@@ -1,0 +1,82 @@
+//! The options of SDR that several commands take, and `sdr` as a word for a transport.
+
+use std::str::FromStr;
+
+use softnic_fault_injector::units;
+use softnic_runtime::api::Transport;
+use softnic_runtime::api::sdr::Split;
+
+/// What messages go by: a transport of queue pairs, or software on them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Spoken {
+    Transport(Transport),
+    Sdr,
+}
+
+impl Spoken {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Spoken::Transport(transport) => transport.name(),
+            Spoken::Sdr => "sdr",
+        }
+    }
+
+    /// As it was given, with its settings.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Spoken::Transport(transport) => transport.to_string(),
+            Spoken::Sdr => "sdr".into(),
+        }
+    }
+
+    /// The help of `--transport`, as far as it says what there is.
+    pub(crate) fn help() -> String {
+        format!(
+            "{}\n  sdr           messages with a bitmap of what came, over uc",
+            Transport::help(|_| true)
+        )
+    }
+}
+
+impl FromStr for Spoken {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Spoken, String> {
+        match s {
+            "sdr" => Ok(Spoken::Sdr),
+            _ => s.parse().map(Spoken::Transport).map_err(|e| format!("{e}; or sdr")),
+        }
+    }
+}
+
+/// What an SDR queue pair is made with.
+#[derive(Debug, Clone, Copy, PartialEq, clap::Args)]
+pub(crate) struct SdrArgs {
+    /// Bytes that a bit of an sdr message's bitmap stands for, a multiple of the path MTU [default: 64K]
+    #[arg(long, value_name = "BYTES", value_parser = chunk_arg, help_heading = "What is sent")]
+    pub(crate) chunk: Option<u32>,
+    /// Queue pairs that the packets of an sdr message go by in turn [default: 1]
+    #[arg(long, value_name = "N", help_heading = "What is sent")]
+    pub(crate) channels: Option<u8>,
+    /// How often the numbers of sdr messages may come round before a late packet can be taken for a later message's [default: 4]
+    #[arg(long, value_name = "N", help_heading = "What is sent")]
+    pub(crate) generations: Option<u8>,
+    /// Bits of sdr's immediates: message, packet, user [default: 10+18+4]
+    #[arg(long, value_name = "M+P+U", help_heading = "What is sent")]
+    pub(crate) split: Option<Split>,
+}
+
+impl SdrArgs {
+    /// Refuses them where messages go by something else.
+    pub(crate) fn check(&self, transport: Option<Spoken>) -> Result<(), String> {
+        let any = self.chunk.is_some() || self.channels.is_some() || self.generations.is_some() || self.split.is_some();
+        match any && transport != Some(Spoken::Sdr) {
+            true => Err("--chunk, --channels, --generations and --split are for --transport sdr".into()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn chunk_arg(s: &str) -> Result<u32, String> {
+    u32::try_from(units::parse_size(s)?).map_err(|_| "a chunk has less than 4G".into())
+}

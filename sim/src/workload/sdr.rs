@@ -1,0 +1,321 @@
+//! Messages over SDR: the receiver ends each when all its chunks are there, or when nothing more of it can come; what is missing is not sent again.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use softnic_fault_injector::Time;
+use softnic_fault_injector::random::Random;
+use softnic_nic::transports::memory::Access;
+use softnic_nic::{Buffer, Nic};
+use softnic_sdr::{Local, QpAttr, QpId, RecvHandle, Sdr, SdrQp, SendHandle, Split};
+use softnic_trace::Trace;
+use softnic_wire::Instant;
+
+use super::options::{Op, Options, SimError, check};
+use super::{ADDRESS, MAX_BUFFER, NOW_AND_THEN, fill_randomly, pair_of, recording};
+use crate::delivery::same_bytes;
+use crate::pair::{A, B, Pair};
+use crate::report::{CompletionTimes, Report};
+
+/// What the queue pairs of a run over SDR are made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SdrOptions {
+    /// Bytes that a bit of the bitmap stands for; `None` for 64 KiB.
+    pub chunk: Option<u32>,
+    /// Queue pairs that the packets of a message go by in turn.
+    pub channels: u8,
+    /// How often numbers of messages come round before a late packet can be taken for a later message's.
+    pub generations: u8,
+    /// The division of immediates.
+    pub split: Split,
+}
+
+impl Default for SdrOptions {
+    fn default() -> SdrOptions {
+        let QpAttr { channels, generations, split, .. } = QpAttr::default();
+        SdrOptions { chunk: None, channels, generations, split }
+    }
+}
+
+/// What came of the chunks of all messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Chunks {
+    /// Chunks of the messages that were sent.
+    pub chunks: u64,
+    /// Those that did not come whole.
+    pub missing: u64,
+    /// Bytes of those that did.
+    pub bytes: u64,
+    /// Packets that came for messages that were over.
+    pub late_packets: u64,
+    /// Control messages that told the sender of receives.
+    pub cts_sent: u64,
+}
+
+/// A message that was sent.
+struct Sent {
+    handle: SendHandle,
+    posted_at: u64,
+}
+
+struct Run<'a, 'p> {
+    options: &'a Options,
+    attr: QpAttr,
+    pair: Pair<'p>,
+    qps: [QpId; 2],
+    keys: [u32; 2],
+    buffers: [Arc<Buffer>; 2],
+    /// Messages that have memory of their own.
+    slots: u64,
+    posted: u64,
+    /// Messages that are not over, the oldest first.
+    sends: VecDeque<Sent>,
+    receives: VecDeque<RecvHandle>,
+    /// When nothing more can come of those that have left, the oldest first.
+    over_at: VecDeque<Time>,
+    done: u64,
+    last: u64,
+    chunks: Chunks,
+    times: CompletionTimes,
+}
+
+/// Runs to the end, or until `go_on` says no.
+pub(super) fn run(
+    options: &Options,
+    capture: Option<&mut dyn io::Write>,
+    trace: Option<&Trace>,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<Report, SimError> {
+    check(options)?;
+    let written = RefCell::new(Ok(()));
+    let mut run = Run::new(options)?;
+    recording::begin(&mut run.pair, capture, trace, &written)?;
+    let outcome = run.drive(&mut |done| go_on(done) && written.borrow().is_ok());
+    let report = outcome.map(|interrupted| run.report(interrupted));
+    drop(run);
+    written.into_inner().map_err(SimError::Capture)?;
+    report
+}
+
+impl<'a, 'p> Run<'a, 'p> {
+    fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
+        let sdr = o.sdr.unwrap_or_default();
+        let attr = QpAttr {
+            max_message: o.size.max(1).into(),
+            chunk: sdr.chunk.unwrap_or(64 << 10),
+            split: sdr.split,
+            slots: o.depth,
+            generations: sdr.generations,
+            channels: sdr.channels,
+            mtu: o.mtu,
+            ..QpAttr::default()
+        };
+        attr.check().map_err(|e| SimError::Sdr(e.into()))?;
+        let mut pair = pair_of(o);
+        let size = u64::from(o.size).max(1);
+        let slots = (MAX_BUFFER / size).clamp(1, o.depth.into());
+        let buffers = [A, B].map(|host| Buffer::new(ADDRESS[host], (slots * size) as usize));
+        fill_randomly(&buffers[A], &mut Random::stream(o.seed, 4));
+        let (mut keys, mut made) = ([0; 2], Vec::new());
+        for host in [A, B] {
+            let (pd, nic) = (pair.sides[host].pd, pair.sim.nic(host));
+            keys[host] = nic.reg_mr(pd, &buffers[host], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+            made.push(SdrQp::create(nic, pd, &attr)?);
+        }
+        let infos = [A, B].map(|host| made[host].info().encode());
+        let mut qps = [QpId(0); 2];
+        for (host, mut qp) in made.into_iter().enumerate() {
+            let (ip, mac) = (pair.network.address(1 - host).0, pair.network.next_hop(host, 1 - host));
+            let nic = pair.sim.nic(host);
+            let path = nic.path_to(ip, mac, 0).ok_or(SimError::Options("the two hosts have no way to each other"))?;
+            qp.connect(nic, 1, &path, &infos[1 - host])?;
+            let mut sdr = Sdr::default();
+            qps[host] = sdr.add(qp);
+            nic.set_layer(Some(Box::new(sdr)));
+        }
+        Ok(Run {
+            options: o,
+            attr,
+            pair,
+            qps,
+            keys,
+            buffers,
+            slots,
+            posted: 0,
+            sends: VecDeque::new(),
+            receives: VecDeque::new(),
+            over_at: VecDeque::new(),
+            done: 0,
+            last: 0,
+            chunks: Chunks::default(),
+            times: CompletionTimes::default(),
+        })
+    }
+
+    /// To the end; whether somebody ended it before.
+    fn drive(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<bool, SimError> {
+        let ahead = self.options.count.min(self.options.depth.into());
+        (0..ahead).try_for_each(|n| self.post_receive(n))?;
+        self.post_sends()?;
+        let mut events = 0u64;
+        while self.done < self.options.count {
+            if self.pair.sim.step().is_none() {
+                return Err(SimError::Options("nothing more happens: the queue pairs lost each other"));
+            }
+            self.look_at_sends()?;
+            self.look_at_receives()?;
+            events += 1;
+            if events.is_multiple_of(NOW_AND_THEN) && !go_on(self.done) {
+                return Ok(true);
+            }
+        }
+        go_on(self.done);
+        Ok(false)
+    }
+
+    /// Lets a call work on the queue pair of a host.
+    fn with<R>(
+        &mut self,
+        host: usize,
+        call: impl FnOnce(Instant, &mut SdrQp, &mut Nic) -> Result<R, softnic_sdr::SdrError>,
+    ) -> Result<R, SimError> {
+        let (now, id) = (self.pair.sim.now().instant(), self.qps[host]);
+        let done = self.pair.sim.nic(host).with_layer(|layer, nic| {
+            let sdr = layer.as_any_mut().downcast_mut::<Sdr>().ok_or(softnic_sdr::SdrError::NoSuchQp)?;
+            call(now, sdr.qp(id)?, nic)
+        });
+        Ok(done.unwrap_or(Err(softnic_sdr::SdrError::NoSuchQp))?)
+    }
+
+    fn at(&self, number: u64) -> u64 {
+        number % self.slots * u64::from(self.options.size)
+    }
+
+    fn memory(&self, host: usize, number: u64) -> Local {
+        Local { key: self.keys[host], addr: ADDRESS[host] + self.at(number), len: self.options.size.into() }
+    }
+
+    fn post_receive(&mut self, number: u64) -> Result<(), SimError> {
+        let memory = self.memory(B, number);
+        let handle = self.with(B, |now, qp, nic| qp.recv_post(now, nic, memory))?;
+        self.receives.push_back(handle);
+        self.pair.touch(B);
+        Ok(())
+    }
+
+    fn post_sends(&mut self) -> Result<(), SimError> {
+        while self.posted < self.options.count && self.posted - self.done < self.options.depth.into() {
+            let memory = self.memory(A, self.posted);
+            let handle = self.with(A, |now, qp, nic| qp.send_post(now, nic, memory, None))?;
+            let posted_at = self.pair.sim.now().instant().as_nanos();
+            self.sends.push_back(Sent { handle, posted_at });
+            self.posted += 1;
+        }
+        self.pair.touch(A);
+        Ok(())
+    }
+
+    /// Of a message that has left all has come, or is lost, after the longest round trip; what still comes then is late.
+    fn look_at_sends(&mut self) -> Result<(), SimError> {
+        while let Some(handle) = self.sends.get(self.over_at.len()).map(|sent| sent.handle) {
+            if !self.with(A, |_, qp, _| qp.send_poll(handle))? {
+                break;
+            }
+            let at = self.pair.sim.now().after(self.options.longest_round_trip());
+            self.over_at.push_back(at);
+            self.pair.sim.wake_at(at, B);
+        }
+        Ok(())
+    }
+
+    fn look_at_receives(&mut self) -> Result<(), SimError> {
+        let before = self.done;
+        while let (Some(&handle), false) = (self.receives.front(), self.sends.is_empty()) {
+            let bitmap = self.with(B, |_, qp, _| qp.recv_bitmap_get(handle).cloned())?;
+            // One that came before its sender knows that it left waits for that: in virtual time the two are one.
+            let Some(&over_at) = self.over_at.front() else { break };
+            if !bitmap.is_full() && self.pair.sim.now() < over_at {
+                break;
+            }
+            self.end_first(handle, &bitmap)?;
+        }
+        if self.done > before { self.post_sends() } else { Ok(()) }
+    }
+
+    /// Ends the oldest receive, with the chunks that came, and posts another.
+    fn end_first(&mut self, handle: RecvHandle, bitmap: &softnic_sdr::Bitmap) -> Result<(), SimError> {
+        let (chunk, size, now) = (self.attr.chunk, self.options.size, self.pair.sim.now().instant().as_nanos());
+        let (number, base) = (self.done, self.at(self.done) as usize);
+        self.chunks.chunks += u64::from(bitmap.chunks());
+        for n in 0..bitmap.chunks() {
+            if !bitmap.is_set(n) {
+                self.chunks.missing += 1;
+                continue;
+            }
+            let from = n * chunk;
+            let len = chunk.min(size - from) as usize;
+            if !same_bytes(&self.buffers, base + from as usize, base + from as usize, len) {
+                return Err(SimError::Data { qp: 0, slot: (number % self.slots) as usize });
+            }
+            self.chunks.bytes += len as u64;
+        }
+        self.with(B, |_, qp, nic| qp.recv_complete(nic, handle))?;
+        self.receives.pop_front();
+        self.over_at.pop_front();
+        if let Some(sent) = self.sends.pop_front() {
+            self.times.record(now - sent.posted_at);
+        }
+        self.pair.sim.record(number ^ now << 20 ^ u64::from(bitmap.count()) << 48);
+        (self.done, self.last) = (self.done + 1, now);
+        let next = number + self.options.depth as u64;
+        if next < self.options.count { self.post_receive(next) } else { Ok(()) }
+    }
+
+    fn report(&mut self, interrupted: bool) -> Report {
+        let (o, seconds) = (self.options, self.last as f64 / 1e9);
+        let per_second = |bits: f64| if seconds > 0.0 { bits / seconds } else { 0.0 };
+        let links = self.pair.links.map(|l| self.pair.sim.link_stats(l));
+        let [requester, responder] = [A, B].map(|host| *self.pair.sim.nic(host).counters());
+        let mut applied_events = vec![0; o.faults.script.events.len()];
+        self.pair.sim.count_applied(&mut applied_events);
+        let counted = self.with(B, |_, qp, nic| Ok(qp.counters(nic))).unwrap_or_default();
+        let chunks = Chunks { late_packets: counted.late(), cts_sent: counted.cts_sent, ..self.chunks };
+        Report {
+            goodput_gbps: per_second(chunks.bytes as f64 * 8.0) / 1e9,
+            link_utilization: per_second(links[A].wire_bytes as f64 * 8.0) / o.rate as f64,
+            completion_times: self.times.clone(),
+            completed: self.done,
+            delivered: None,
+            chunks: Some(chunks),
+            failed: 0,
+            stalled: false,
+            interrupted,
+            first_failure: None,
+            tx_packets: requester.sent_requests,
+            retransmitted_packets: 0,
+            virtual_ms: self.last as f64 / 1e6,
+            digest: self.pair.sim.digest(),
+            requester,
+            responder,
+            applied_events,
+            links,
+        }
+    }
+}
+
+/// What a run over SDR cannot have.
+pub(super) fn check_options(o: &Options) -> Option<&'static str> {
+    o.sdr?;
+    if o.op != Op::Write {
+        return Some("sdr has messages that are written: leave --op out");
+    }
+    if o.qps != 1 {
+        return Some("a run of sdr has one queue pair, of several channels: --channels instead of --qps");
+    }
+    if o.payload != softnic_nic::transports::qp::PayloadMode::Real {
+        return Some("sdr places packets where their slot points to: it needs --payload real");
+    }
+    (o.cc != super::Cc::None).then_some("sdr has no congestion control: leave --cc out")
+}
