@@ -31,10 +31,7 @@ impl Spoken {
 
     /// The help of `--transport`, as far as it says what there is.
     pub(crate) fn help() -> String {
-        format!(
-            "{}\n  sdr           messages with a bitmap of what came, over uc",
-            Transport::help(|_| true)
-        )
+        format!("{}\n  sdr           messages with a bitmap of what came, over uc", Transport::help(|_| true))
     }
 }
 

@@ -316,6 +316,11 @@ impl Nic {
         &self.shared.counters
     }
 
+    /// The same, for a layer that counts among them what it did.
+    pub fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.shared.counters
+    }
+
     /// The next thing that happened beside all work requests.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()

@@ -122,7 +122,11 @@ impl Event {
             | "lowar_rejected"
             | "lowar_ring_overruns"
             | "xp_late_packets"
-            | "xp_rejected_packets" => Event::PacketDropped { reason: counter, count: added },
+            | "xp_rejected_packets"
+            | "sdr_into_null"
+            | "sdr_old_generation"
+            | "sdr_duplicates"
+            | "sdr_rejected" => Event::PacketDropped { reason: counter, count: added },
             // Requests are those that were carried out.
             rx if rx.starts_with("rx_") && !rx.ends_with("_requests") => {
                 Event::PacketDropped { reason: counter, count: added }

@@ -108,6 +108,22 @@ pub struct Counters {
     pub xp_feedback_sent: u64,
     /// Feedback packets of XP that told something.
     pub xp_feedback_received: u64,
+    /// Packets of SDR messages that were placed.
+    pub sdr_packets: u64,
+    /// Packets of SDR messages that were completed: late, and discarded.
+    pub sdr_into_null: u64,
+    /// Packets of SDR messages whose slot serves a later one: late, and discarded.
+    pub sdr_old_generation: u64,
+    /// Packets of SDR messages that had come before.
+    pub sdr_duplicates: u64,
+    /// Packets that cannot be of any SDR message that is posted, and control messages that say what cannot be: dropped.
+    pub sdr_rejected: u64,
+    /// Control messages that told an SDR sender of receives.
+    pub sdr_cts_sent: u64,
+    /// Those of them that said nothing new.
+    pub sdr_cts_repeated: u64,
+    /// Control messages by which an SDR sender asked for one.
+    pub sdr_asks_sent: u64,
 }
 
 /// Packets to one queue pair that somebody would send who guesses: the NIC keeps these for each.
@@ -187,6 +203,14 @@ macro_rules! all {
             xp_dropped_reads
             xp_feedback_sent
             xp_feedback_received
+            sdr_packets
+            sdr_into_null
+            sdr_old_generation
+            sdr_duplicates
+            sdr_rejected
+            sdr_cts_sent
+            sdr_cts_repeated
+            sdr_asks_sent
         }
     };
 }

@@ -14,10 +14,12 @@ use crate::stop;
 
 /// Rounds without news between looks at what the client says, and at what is missing for good.
 const LOOK_EVERY: u32 = 1024;
-/// A message that is not whole when so many later ones are has lost something: what is behind comes later only if the wire reorders.
+/// A message of one channel that is not whole when so many later ones are has lost something: what is behind comes later only if the wire
+/// reorders.
 const OVERTAKEN: usize = 2;
-/// So has one that left, where nothing came for this time.
+/// So has one that left, where nothing came for this time, and in so many looks: this thread may have slept all the time.
 const SILENCE: Duration = Duration::from_millis(5);
+const QUIET_LOOKS: u32 = 4;
 
 /// Serves one client that is connected, until it says that it is done.
 pub(crate) fn serve(end: &mut End, control: &mut Control) -> Result<(), String> {
@@ -97,7 +99,7 @@ impl<'a> Receiver<'a> {
     /// Receives until the client says that it is done.
     fn until_done(&mut self, control: &mut Control) -> Result<(), String> {
         let mut completions = Vec::new();
-        let (mut idle, mut news_at, mut seen) = (0u32, Instant::now(), 0);
+        let (mut idle, mut news_at, mut quiet, mut seen) = (0u32, Instant::now(), 0, 0);
         loop {
             let before = self.over;
             while self.receives.front().is_some_and(|head| head.bitmap().is_full()) {
@@ -121,14 +123,17 @@ impl<'a> Receiver<'a> {
             // Chunks that came, of all receives: when none comes any more, none will.
             let came = self.outcome.chunks + self.receives.iter().map(|r| u64::from(r.bitmap().count())).sum::<u64>();
             if came != seen {
-                (seen, news_at) = (came, Instant::now());
+                (seen, news_at, quiet) = (came, Instant::now(), 0);
             }
-            let overtaken = self.receives.iter().skip(1).filter(|r| r.bitmap().is_full()).count() >= OVERTAKEN;
+            quiet += 1;
+            let in_order = self.end.plan.sdr.is_none_or(|sdr| sdr.channels == 1);
+            let overtaken =
+                in_order && self.receives.iter().skip(1).filter(|r| r.bitmap().is_full()).count() >= OVERTAKEN;
             // Who has sent nothing has lost nothing.
             let left = self.end.told(LEFT_AT) > self.over;
-            if overtaken || left && news_at.elapsed() > SILENCE {
+            if overtaken || left && quiet > QUIET_LOOKS && news_at.elapsed() > SILENCE {
                 self.end_first()?;
-                news_at = Instant::now();
+                (news_at, quiet) = (Instant::now(), 0);
             }
         }
         // What is sent again would be taken for a number of the next size.

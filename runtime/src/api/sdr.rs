@@ -84,7 +84,7 @@ impl SdrContext {
     /// # Errors
     /// When there is software on it already, also when that is another of these.
     pub fn new(context: &Context) -> Result<SdrContext, SdrError> {
-        let _order = context.inner().mirrored();
+        let order = context.inner().mirrored();
         if context.with_layer(ENGINE, |_, _| ()).is_some() {
             return Err(SdrError::Layered);
         }
@@ -92,7 +92,7 @@ impl SdrContext {
             ENGINE => Some(Box::<Sdr>::default()),
             _ => None,
         });
-        drop(_order);
+        drop(order);
         Ok(SdrContext(Arc::new(Inner { context: context.clone(), pd: context.alloc_pd() })))
     }
 

@@ -395,3 +395,34 @@ fn deadlines_and_strides_are_for_xp_alone() {
     let (_, said) = refusal(&["write_bw", "--transport", "xp", "--stride", "12"]);
     assert_eq!(said, "softnic: --stride is a power of two up to 2048, not 12\n");
 }
+
+#[test]
+fn sdr_tells_of_chunks_and_compares_those_that_came() {
+    let what =
+        ["write_bw", "--transport", "sdr", "--size", "100000", "--chunk", "8K", "--mtu", "1024", "--iters", "300"];
+    let of = |v: &Value, name: &str| v[name].as_u64().unwrap_or_else(|| panic!("{name}: {v}"));
+    for channels in ["1", "3"] {
+        let whole = json(&[&what[..], &["--verify", "--channels", channels]].concat());
+        // 100,000 bytes are 13 chunks; 30 messages go before, and do not count otherwise.
+        assert_eq!((whole["transport"].as_str(), of(&whole, "iterations")), (Some("sdr"), 300));
+        assert_eq!((of(&whole, "chunks"), of(&whole, "chunks_missing")), (330 * 13, 0), "{whole}");
+        assert!(of(&whole, "cts_sent") > 0 && whole["repost_ns"].as_f64().unwrap() > 0.0, "{whole}");
+        let lossy = json(&[&what[..], &["--verify", "--channels", channels, "--fault", "loss=1e-3,dup=1e-3"]].concat());
+        assert_eq!((of(&lossy, "iterations"), of(&lossy, "chunks")), (300, 330 * 13), "{lossy}");
+        let missing = of(&lossy, "chunks_missing");
+        assert!(missing > 0 && missing < 330 * 13 / 2, "{lossy}");
+    }
+    // Of a message of one packet all comes, or nothing.
+    let short =
+        ["write_bw", "--transport", "sdr", "--size", "16", "--depth", "1", "--iters", "100", "--fault", "loss=0.05"];
+    assert_eq!(of(&json(&short), "iterations"), 100);
+    for (args, why) in [
+        (&["write_lat", "--transport", "sdr"][..], "only write_bw"),
+        (&["write_bw", "--transport", "sdr", "--qps", "2"], "--channels"),
+        (&["write_bw", "--transport", "sdr", "--chunk", "5000"], "8192 is"),
+        (&["write_bw", "--chunk", "4K"], "are for --transport sdr"),
+    ] {
+        let (_, said) = refusal(args);
+        assert!(said.contains(why), "{said}");
+    }
+}
