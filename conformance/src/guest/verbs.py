@@ -65,7 +65,7 @@ class End:
         init = QPInitAttr(qp_type=self.service, scq=self.cqs[0], rcq=self.cqs[1], srq=self.srq, sq_sig_all=1, cap=cap)
         self.qps = [QP(pd, init) for _ in range(m["qps"])]
         self.gid = gid_index(m["ip"])
-        self.ah = self.window = None
+        self.ah, self.windows = None, {}
 
     def info(self):
         return {"qpns": [qp.qp_num for qp in self.qps], "rkey": self.mr.rkey, "addr": self.mr.buf}
@@ -73,7 +73,7 @@ class End:
     def connect(self, m):
         route = GlobalRoute(dgid=GID(str(m["gid"])), sgid_index=self.gid, hop_limit=64)
         path = AHAttr(gr=route, is_global=1, port_num=1)
-        for qp, peer in zip(self.qps, m["qpns"]):
+        for qp, peer, psn in zip(self.qps, m["qpns"], m["psns"]):
             attr = QPAttr(port_num=1)
             attr.sq_psn = self.m["psn"]
             if self.service == e.IBV_QPT_UD:
@@ -84,7 +84,7 @@ class End:
                 continue
             attr.path_mtu = MTUS[self.m["mtu"]]
             attr.dest_qp_num = peer
-            attr.rq_psn = m["psn"]
+            attr.rq_psn = psn
             attr.ah_attr = path
             attr.qp_access_flags = access(self.m["qp_access"])
             attr.max_rd_atomic = attr.max_dest_rd_atomic = self.m["max_rd_atomic"]
@@ -124,11 +124,16 @@ class End:
 
     def bind(self, m):
         """A memory window of type 2 over part of the region; its key."""
-        self.window = MW(pd, e.IBV_MW_TYPE_2)
+        window = MW(pd, e.IBV_MW_TYPE_2)
+        rights = access(m["access"]) | (e.IBV_ACCESS_ZERO_BASED if m["zero_based"] else 0)
         wr = SendWR(wr_id=m["wr_id"], opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
-        wr.set_bind_wr(self.window, MWBindInfo(self.mr, self.mr.buf + m["offset"], m["len"], access(m["access"])))
-        self.qps[0].post_send(wr)
+        wr.set_bind_wr(window, MWBindInfo(self.mr, self.mr.buf + m["offset"], m["len"], rights))
+        self.qps[m["qp"]].post_send(wr)
+        self.windows[wr.rkey] = window
         return wr.rkey
+
+    def unbind(self, m):
+        self.windows.pop(m["rkey"]).close()
 
     def poll(self, m):
         """Up to `count` completions of the send (0) or receive (1) queue, waiting `ms` for them."""
@@ -149,8 +154,8 @@ class End:
     def close(self):
         if self.ah:
             self.ah.close()
-        if self.window:
-            self.window.close()
+        for window in self.windows.values():
+            window.close()
         for qp in self.qps:
             qp.close()
         if self.srq:
@@ -190,6 +195,7 @@ COMMANDS = {
     "recv": lambda m: end.recv(m),
     "send": lambda m: end.send(m),
     "bind": lambda m: end.bind(m),
+    "unbind": lambda m: end.unbind(m),
     "poll": lambda m: end.poll(m),
     "fill": fill,
     "read": read,

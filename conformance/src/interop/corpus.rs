@@ -31,7 +31,7 @@ pub(super) fn smaller(setup: Setup) -> Setup {
     let faults = match setup.faults {
         "" => "",
         f if f.contains(',') => "loss=0.03,reorder=0.03:2,dup=0.03,corrupt=0.03",
-        f if f.starts_with("loss=1") => f,
+        f if f.starts_with("loss=1") || f.starts_with("jitter") => f,
         f if f.starts_with("loss") => "loss=0.08",
         f if f.starts_with("reorder") => "reorder=0.08:2",
         f if f.starts_with("dup") => "dup=0.08",

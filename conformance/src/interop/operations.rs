@@ -4,6 +4,7 @@ mod datagrams;
 mod errors;
 mod lossy;
 mod many;
+mod sdr;
 mod windows;
 
 use std::time::{Duration, Instant};
@@ -116,6 +117,16 @@ pub(super) const OPERATIONS: &[Operation] = &[
     op("ud-send-imm", "the same with immediate data", |s| datagrams::all(s, Kind::SendImm)).with(UD),
     op("ud-no-receive", "a datagram that finds no receive is dropped, the next one arrives", datagrams::ud_no_receive)
         .with(UD),
+    op("sdr", "messages of SDR, a WRITE with immediate for each packet, and packets that are late", sdr::messages)
+        .with(sdr::setup),
+    op("sdr-reorder", "the same while each packet takes up to 2 ms longer than others", sdr::messages)
+        .with(|s| Setup { faults: "jitter=2ms", ..sdr::setup(s) }),
+    op(
+        "sdr-mixed",
+        "messages of SDR while packets are lost, late, damaged or come twice; what is missing is sent again",
+        sdr::messages,
+    )
+    .with(|s| Setup { faults: "loss=0.05,reorder=0.1:2,dup=0.1,corrupt=0.05", ..sdr::setup(s) }),
 ];
 
 const UC: fn(Setup) -> Setup = |s| Setup { service: QpKind::Uc, ..s };
@@ -185,12 +196,16 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 /// One completion of the requester, with this status and, where that is success, this opcode.
 fn expect_sent(s: &mut Session, wr_id: u64, status: Status, opcode: WcOpcode) -> Result<(), Error> {
-    let (from, _) = ends(s);
-    let found = s.poll(from, Queue::Send, 1, LIMIT)?;
+    expect_done(s, ends(s).0, wr_id, status, opcode)
+}
+
+/// The same of either end's work requests.
+fn expect_done(s: &mut Session, side: Side, wr_id: u64, status: Status, opcode: WcOpcode) -> Result<(), Error> {
+    let found = s.poll(side, Queue::Send, 1, LIMIT)?;
     let opcode = (status == Status::Success).then_some(opcode);
     match found[..] {
         [d] if (d.wr_id, d.status, d.opcode) == (wr_id, status, opcode) => Ok(()),
-        _ => fail(format!("{} should complete {wr_id} with {status}, but has {found:?}", from.name())),
+        _ => fail(format!("{} should complete {wr_id} with {status}, but has {found:?}", side.name())),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The two ends of a scenario: queue pairs of our NIC in this process, as many of rxe in the guest, and a wire between them.
 
 mod ours;
+mod sdr;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,6 +15,7 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::{AhId, CqId, SendOp, SrqId};
 use softnic_nic::{Buffer, Nic, NicConfig};
 use softnic_runtime::{Driver, DriverError, Faulty, Neighbours, OsRandom};
+use softnic_sdr::QpId;
 use softnic_wire::{MacAddr, PathMtu};
 
 use super::setup::{Done, MEMORY, Queue, RD_ATOMIC, Setup, Side};
@@ -24,10 +26,11 @@ use crate::guest::{Error, Guest, Image, failed};
 /// Of all queue pairs.
 const QKEY: u32 = 0x1122_3344;
 
-/// Where an end's memory is, and the numbers of its queue pairs.
+/// Where an end's memory is, and the numbers of its queue pairs, each with the first PSN that it sends.
 #[derive(Debug, Clone)]
 struct End {
     qpns: Vec<u32>,
+    psns: Vec<u32>,
     addr: u64,
     key: u32,
 }
@@ -51,6 +54,18 @@ pub(super) struct RecvAt {
     pub(super) len: usize,
 }
 
+/// A memory window of type 2 over a part of an end's memory, and the queue pair for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BindAt {
+    pub(super) qp: usize,
+    pub(super) wr_id: u64,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+    pub(super) access: Access,
+    /// Whether its addresses begin with 0.
+    pub(super) zero_based: bool,
+}
+
 /// Our NIC, the guest, and the connection of the current scenario.
 pub(super) struct Session {
     driver: Driver<Nic, Faulty<Io>>,
@@ -66,6 +81,8 @@ pub(super) struct Session {
     ah: Option<AhId>,
     srq: Option<SrqId>,
     window: Option<u32>,
+    /// Our end, where it is one of SDR.
+    sdr: Option<QpId>,
     /// The same faults with the same seed, as far as the guest does the same.
     seed: u64,
     /// Of the current connection.
@@ -100,8 +117,8 @@ impl Session {
         let guest = Guest::boot(image, folder, &machine, &mut || pump(&mut driver))?;
         let buffer = Buffer::new(0x7000_0000_0000, MEMORY);
         let setup = Setup::new(Side::Softnic, false, PathMtu::B1024);
-        let (ours, theirs, ah, srq, window) = (None, None, None, None, None);
-        Ok(Session { driver, network, guest, pd, cqs, buffer, ours, theirs, ah, srq, window, seed, setup, small })
+        let (ours, theirs, ah, srq, window, sdr) = (None, None, None, None, None, None);
+        Ok(Session { driver, network, guest, pd, cqs, buffer, ours, theirs, ah, srq, window, sdr, seed, setup, small })
     }
 
     /// The guest's kernel.
@@ -148,7 +165,8 @@ impl Session {
         let field = |name: &str| answer[name].as_u64().ok_or_else(unknown);
         let qpns = answer["qpns"].as_array().ok_or_else(unknown)?;
         let qpns = qpns.iter().filter_map(Value::as_u64).map(|q| q as u32).collect();
-        let theirs = End { qpns, addr: field("addr")?, key: field("rkey")? as u32 };
+        let psns = vec![setup.psn; setup.qps];
+        let theirs = End { qpns, psns, addr: field("addr")?, key: field("rkey")? as u32 };
         (self.ours, self.theirs) = (Some(ours.clone()), Some(theirs.clone()));
         let gid = match address(Side::Softnic, setup.ipv6) {
             IpAddr::V4(a) => a.to_ipv6_mapped(),
@@ -156,9 +174,11 @@ impl Session {
         };
         // pyverbs reads a GID only with all its digits.
         let gid = gid.segments().map(|s| format!("{s:04x}")).join(":");
-        self.call(&json!({"do": "connect", "gid": gid, "qpns": ours.qpns, "psn": setup.psn, "qkey": QKEY}))?;
+        self.call(&json!({"do": "connect", "gid": gid, "qpns": ours.qpns, "psns": ours.psns, "qkey": QKEY}))?;
         let mac = self.resolve(peer)?;
-        self.connect_ours(&ours, &theirs, peer, mac)?;
+        if setup.sdr.is_none() {
+            self.connect_ours(&ours, &theirs, peer, mac)?;
+        }
         let faults: Spec = setup.faults.parse().map_err(refused)?;
         self.driver.io_mut().set_faults(&faults, self.seed);
         Ok(())
@@ -210,9 +230,9 @@ impl Session {
         Ok((end.addr + offset as u64, end.key))
     }
 
-    /// The number of an end's first queue pair.
-    pub(super) fn qpn(&self, side: Side) -> Result<u32, Error> {
-        self.end(side).map(|e| e.qpns[0])
+    /// The numbers of an end's queue pairs.
+    pub(super) fn qpns(&self, side: Side) -> Result<&[u32], Error> {
+        self.end(side).map(|e| &e.qpns[..])
     }
 
     pub(super) fn fill(&mut self, side: Side, offset: usize, bytes: &[u8]) -> Result<(), Error> {
@@ -273,21 +293,23 @@ impl Session {
         self.call(&json!({"do": "batch", "commands": commands})).map(|_| ())
     }
 
-    /// Lays a memory window of type 2 over a part of an end's memory, as work request `wr_id`; the key that it gets.
-    pub(super) fn bind(
-        &mut self,
-        side: Side,
-        wr_id: u64,
-        offset: usize,
-        len: usize,
-        access: Access,
-    ) -> Result<u32, Error> {
+    /// Lays a memory window over a part of an end's memory; the key that it gets.
+    pub(super) fn bind(&mut self, side: Side, bind: &BindAt) -> Result<u32, Error> {
         if side == Side::Softnic {
-            return self.bind_ours(wr_id, offset, len, access);
+            return self.bind_ours(bind);
         }
-        let access = verbs::access(access);
-        let key = self.call(&json!({"do": "bind", "wr_id": wr_id, "offset": offset, "len": len, "access": access}))?;
+        let &BindAt { qp, wr_id, offset, len, zero_based, .. } = bind;
+        let access = verbs::access(bind.access);
+        let key = self.call(&json!({
+            "do": "bind", "qp": qp, "wr_id": wr_id, "offset": offset, "len": len, "access": access,
+            "zero_based": zero_based,
+        }))?;
         key.as_u64().map(|k| k as u32).ok_or_else(|| Error::Failed(format!("the agent's window has no key: {key}")))
+    }
+
+    /// Destroys a memory window of rxe.
+    pub(super) fn unbind_theirs(&mut self, rkey: u32) -> Result<(), Error> {
+        self.call(&json!({"do": "unbind", "rkey": rkey})).map(|_| ())
     }
 
     /// The next completions, at most `count`, waiting for them at most `limit`.

@@ -3,6 +3,7 @@
 use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{Status, WcOpcode};
+use softnic_sdr::QpAttr;
 use softnic_wire::PathMtu;
 
 /// Who does something.
@@ -76,6 +77,8 @@ pub(super) struct Setup {
     pub(super) srq: bool,
     /// Whether softnic offers Selective Repeat.
     pub(super) offers_sr: bool,
+    /// Our end is a queue pair of SDR; what that is made of is connected by the scenario.
+    pub(super) sdr: Option<QpAttr>,
 }
 
 /// Every right there is.
@@ -92,7 +95,7 @@ impl Setup {
         // 67 ms, and never 7 retries: rxe does not count those.
         let (timeout, retry_cnt) = (14, 6);
         let (min_rnr_timer, rnr_retry) = (14, 7); // 1 ms, for ever
-        let (service, psn, faults, qps, srq, offers_sr) = (QpKind::Rc, 100, "", 1, false, false);
+        let (service, psn, faults, qps, srq, offers_sr, sdr) = (QpKind::Rc, 100, "", 1, false, false, None);
         Setup {
             service,
             requester,
@@ -109,6 +112,7 @@ impl Setup {
             qps,
             srq,
             offers_sr,
+            sdr,
         }
     }
 

@@ -32,7 +32,7 @@ fn datagram(s: &mut Session, kind: Kind, n: u64, len: usize) -> Result<(), Error
     s.recv(to, n, TO, HEADER + len + MARGIN)?;
     s.send(from, n, kind.op(n, 0, 0), FROM, len)?;
     expect_sent(s, n, Status::Success, kind.completes_as())?;
-    let src_qp = Some(s.qpn(from)?);
+    let src_qp = Some(s.qpns(from)?[0]);
     expect_received(s, Done { src_qp, ..received(kind, n, HEADER + len) })?;
     let found = s.read(to, TO, HEADER + len + MARGIN)?;
     let addresses = [from, to].map(|side| match address(side, s.setup.ipv6) {

@@ -3,11 +3,13 @@
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{SendOp, Status, WcOpcode};
 
-use super::{FROM, Kind, LIMIT, MARGIN, TO, UNTOUCHED, clear, ends, expect_data, expect_received, expect_sent, fail};
+use super::{
+    FROM, Kind, MARGIN, TO, UNTOUCHED, clear, ends, expect_data, expect_done, expect_received, expect_sent, fail,
+};
 use super::{pattern, received};
 use crate::guest::Error;
-use crate::interop::session::Session;
-use crate::interop::setup::{Done, Queue, Side};
+use crate::interop::session::{BindAt, Session};
+use crate::interop::setup::{Done, Side};
 
 /// Bytes of a window.
 const LEN: usize = 2000;
@@ -15,19 +17,10 @@ const LEN: usize = 2000;
 /// The responder lays a window over the bytes at [`TO`]; the key.
 fn bind(s: &mut Session) -> Result<u32, Error> {
     let (_, to) = ends(s);
-    let rkey = s.bind(to, 90, TO, LEN, Access::REMOTE_WRITE | Access::REMOTE_READ)?;
-    local_done(s, 90, WcOpcode::BindWindow)?;
+    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let rkey = s.bind(to, &BindAt { qp: 0, wr_id: 90, offset: TO, len: LEN, access, zero_based: false })?;
+    expect_done(s, to, 90, Status::Success, WcOpcode::BindWindow)?;
     Ok(rkey)
-}
-
-/// A work request of the responder's, without a packet, is done.
-fn local_done(s: &mut Session, wr_id: u64, opcode: WcOpcode) -> Result<(), Error> {
-    let (_, to) = ends(s);
-    let found = s.poll(to, Queue::Send, 1, LIMIT)?;
-    match found[..] {
-        [d] if (d.wr_id, d.status, d.opcode) == (wr_id, Status::Success, Some(opcode)) => Ok(()),
-        _ => fail(format!("{} should complete {wr_id} as {opcode:?}, but has {found:?}", to.name())),
-    }
 }
 
 /// A WRITE by `rkey` ends like this.
@@ -61,7 +54,7 @@ pub(super) fn local_invalidate(s: &mut Session) -> Result<(), Error> {
     let (_, to) = ends(s);
     let rkey = use_window(s)?;
     s.send(to, 91, SendOp::LocalInv { rkey }, 0, 0)?;
-    local_done(s, 91, WcOpcode::LocalInv)?;
+    expect_done(s, to, 91, Status::Success, WcOpcode::LocalInv)?;
     write(s, 3, rkey, TO, LEN, Status::RemAccessErr)?;
     expect_data(s, to, &[UNTOUCHED; LEN])
 }

@@ -3,20 +3,23 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use softnic_nic::transports::memory::{Access, Bind};
+use softnic_nic::transports::memory::Bind;
 use softnic_nic::transports::negotiation::Choice;
 use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{AddressAttr, Nic, QpAttr, QpInit, QpKind, WindowType, next_key};
 use softnic_wire::{MacAddr, Psn, Qpn};
 
-use super::{End, QKEY, RecvAt, SendAt, Session, io, refused};
+use super::{BindAt, End, QKEY, RecvAt, SendAt, Session, io, refused};
 use crate::guest::Error;
 use crate::interop::setup::{Done, Queue, RD_ATOMIC, Setup, Side};
 
 impl Session {
     pub(super) fn open_ours(&mut self) -> Result<End, Error> {
         let setup = self.setup;
+        if let Some(attr) = &setup.sdr {
+            return self.open_sdr(attr);
+        }
         let nic = &mut self.driver.node;
         let caps = Caps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline: 0 };
         if setup.has_srq(Side::Softnic) {
@@ -29,7 +32,7 @@ impl Session {
         let qpns = (0..setup.qps).map(|_| nic.create_qp(&init).map(Qpn::value).map_err(refused));
         let qpns = qpns.collect::<Result<_, _>>()?;
         let key = nic.reg_mr(self.pd, &self.buffer, setup.access(Side::Softnic).1).map_err(refused)?;
-        Ok(End { qpns, addr: self.buffer.addr(), key })
+        Ok(End { qpns, psns: vec![setup.psn; setup.qps], addr: self.buffer.addr(), key })
     }
 
     pub(super) fn connect_ours(&mut self, ours: &End, theirs: &End, peer: IpAddr, mac: MacAddr) -> Result<(), Error> {
@@ -69,8 +72,9 @@ impl Session {
 
     pub(super) fn close_ours(&mut self) -> Result<(), Error> {
         let Some(end) = self.ours.take() else { return Ok(()) };
+        let is_sdr = self.close_sdr();
         let nic = &mut self.driver.node;
-        for qpn in end.qpns {
+        for &qpn in end.qpns.iter().filter(|_| !is_sdr) {
             nic.destroy_qp(Qpn::new(qpn)).map_err(refused)?;
         }
         if let Some(window) = self.window.take() {
@@ -119,14 +123,15 @@ impl Session {
         self.driver.node.post_send(now, qpn, &wr).map_err(refused)
     }
 
-    pub(super) fn bind_ours(&mut self, wr_id: u64, offset: usize, len: usize, access: Access) -> Result<u32, Error> {
+    pub(super) fn bind_ours(&mut self, at: &BindAt) -> Result<u32, Error> {
+        let &BindAt { qp, wr_id, offset, len, access, zero_based } = at;
         let window = self.driver.node.alloc_mw(self.pd, WindowType::Type2B).map_err(refused)?;
         self.window = Some(window);
         let rkey = next_key(window);
         let ours = self.end(Side::Softnic)?;
         let (lkey, addr) = (ours.key, ours.addr + offset as u64);
-        let bind = Bind { window, rkey, lkey, addr, len: len as u64, access, zero_based: false };
-        self.send_ours(&SendAt { qp: 0, wr_id, op: SendOp::BindWindow(bind), offset: 0, len: 0 })?;
+        let bind = Bind { window, rkey, lkey, addr, len: len as u64, access, zero_based };
+        self.send_ours(&SendAt { qp, wr_id, op: SendOp::BindWindow(bind), offset: 0, len: 0 })?;
         Ok(rkey)
     }
 
