@@ -15,10 +15,12 @@ use crate::run::library::{self, IBVERBS, OTHER_NAMES, PRELOAD};
 const MARK: &[u8] = b"SOFTNIC_DEV";
 
 /// What softnic has beyond verbs, for programs that are compiled for it.
-const HEADER: &str = include_str!("../../verbs/include/softnicdv.h");
+const HEADERS: [(&str, &str); 2] = [
+    ("softnicdv.h", include_str!("../../verbs/include/softnicdv.h")),
+    ("softnic_sdr.h", include_str!("../../verbs/include/softnic_sdr.h")),
+];
 /// Beside where rdma-core has the headers of its drivers.
 const HEADER_PLACE: &str = "include/infiniband";
-const HEADER_NAME: &str = "softnicdv.h";
 
 /// Lay down libibverbs.so.1 and librdmacm.so.1 in a folder, also without the version, for programs that are not started by `softnic run`
 #[derive(Debug, clap::Args)]
@@ -26,7 +28,7 @@ const HEADER_NAME: &str = "softnicdv.h";
   softnic install ~/softnic-lib
   eval $(softnic install ~/softnic-lib) && SOFTNIC_DEV=afxdp:eth0 ibv_devinfo
   SOFTNIC_DEV=afxdp:eth0 LD_PRELOAD=~/softnic-lib/libsoftnic_preload.so UCX_TLS=rc_v ucx_info -d     # UCX needs this one, too
-  cc -I ~/softnic-lib/include program.c -L ~/softnic-lib -l:libibverbs.so.1     # with <infiniband/softnicdv.h>
+  cc -I ~/softnic-lib/include program.c -L ~/softnic-lib -l:libibverbs.so.1     # with <infiniband/softnicdv.h> or <infiniband/softnic_sdr.h>
 
 The folder must not be where the system keeps its own: both libraries of rdma-core stay as they are unless --force is given. What
 programs find is set by SOFTNIC_DEV, SOFTNIC_FAULT, SOFTNIC_PCAP and so on: see `softnic run --help`.")]
@@ -60,16 +62,19 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         replace(to, |new| fs::copy(from, new).map(|_| ())).map_err(failed(to))?;
     }
     let preload = preload.map(|(_, to)| to);
-    let headers = folder.join(HEADER_PLACE);
-    fs::create_dir_all(&headers).map_err(failed(&headers))?;
-    let header = headers.join(HEADER_NAME);
-    replace(&header, |new| fs::write(new, HEADER)).map_err(failed(&header))?;
+    let place = folder.join(HEADER_PLACE);
+    fs::create_dir_all(&place).map_err(failed(&place))?;
+    let headers = HEADERS.map(|(name, _)| place.join(name));
+    for (header, (_, text)) in headers.iter().zip(HEADERS) {
+        replace(header, |new| fs::write(new, text)).map_err(failed(header))?;
+    }
     let line = format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(&folder));
     let printed = match common.json {
         true => writeln!(
             io::stdout(),
             "{}",
-            json!({ "libibverbs": ibverbs, "librdmacm": others[0], "preload": preload, "header": header, "export": line })
+            json!({ "libibverbs": ibverbs, "librdmacm": others[0], "preload": preload, "header": headers[0],
+                "sdr_header": headers[1], "export": line })
         ),
         false => writeln!(io::stdout(), "{line}"),
     };

@@ -80,6 +80,7 @@ pub struct Driver<N, I> {
     cut: bool,
     /// How many rounds need not look at the clock, as long as nothing comes in.
     short_rounds: u32,
+    /// The last time that frames were to leave, all did.
     drained: bool,
     /// Where a frame lies that does not go to the wire, or that the capture needs in one piece.
     scratch: Box<[u8]>,
@@ -128,7 +129,7 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
             shown: None,
             cut: false,
             short_rounds: 0,
-            drained: false,
+            drained: true,
             scratch: vec![0; MAX_FRAME].into(),
         }
     }
@@ -350,6 +351,11 @@ impl<N: Node, I: PacketIo> Driver<N, I> {
     pub fn due_in(&self) -> Option<Duration> {
         let next = self.next_timeout().map(|at| at.saturating_since(self.now()));
         [next, self.io_due_in()].into_iter().flatten().min()
+    }
+
+    /// Whether frames wait for room on a wire. Not every wire tells when there is some.
+    pub(crate) fn is_held_up(&self) -> bool {
+        !self.drained
     }
 
     /// The MAC address of a neighbour on the link of the first port, if it is known; asks for it if that was not done yet.

@@ -340,7 +340,7 @@ impl Core {
 
     /// After what time there is something to do although nothing comes in.
     fn due_in(&self) -> Option<Duration> {
-        match !self.work.has_stalled() && !self.completions.any_full() {
+        match !self.work.has_stalled() && !self.completions.any_full() && !self.driver.is_held_up() {
             true => self.driver.due_in(),
             false => Some(watch::LOOK_AGAIN),
         }

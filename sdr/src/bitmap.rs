@@ -43,6 +43,13 @@ impl Bitmap {
         (self.chunks as usize).div_ceil(64)
     }
 
+    /// The words themselves, for programs that read memory and call nobody: as many as [`Bitmap::words`], each as [`Bitmap::word`] has it.
+    /// The NIC's thread sets them, with release order, so they are read with acquire order, and never written. They are there as long as
+    /// this value is.
+    pub fn as_ptr(&self) -> *const u64 {
+        self.shared.words.as_ptr().cast()
+    }
+
     /// How many chunks have come.
     pub fn count(&self) -> u32 {
         (0..self.words()).map(|i| self.word(i).count_ones()).sum()

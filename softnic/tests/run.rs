@@ -439,8 +439,10 @@ fn install_lays_down_all_names_and_spares_what_is_not_ours() {
         assert_eq!(fs::read_link(folder.join(name)).unwrap().to_str(), Some("libibverbs.so.1"), "{name}");
     }
     assert!(fs::symlink_metadata(folder.join("libibverbs.so.1")).unwrap().is_file());
-    let header = fs::read_to_string(folder.join("include/infiniband/softnicdv.h")).unwrap();
-    assert!(header.contains("softnicdv_is_supported"));
+    for (name, call) in [("softnicdv.h", "softnicdv_is_supported"), ("softnic_sdr.h", "softnic_sdr_qp_create")] {
+        let header = fs::read_to_string(folder.join("include/infiniband").join(name)).unwrap();
+        assert!(header.contains(call), "{name}");
+    }
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 5, "nothing else is left there");
 
     let theirs = place.0.join("theirs");

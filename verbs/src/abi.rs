@@ -1,4 +1,5 @@
-//! The C types of `infiniband/verbs.h` and `rdma/rdma_cma.h`, as far as programs and this library share them: the same in rdma-core 44 to 65.
+//! The C types of `infiniband/verbs.h` and `rdma/rdma_cma.h`, as far as programs and this library share them: the same in rdma-core 44 to 65;
+//! and those of `softnic_sdr.h`.
 //!
 //! Names are those of the header, so that one can be read beside the other. Sizes and offsets are held against the numbers of the
 //! header when this is compiled, and against an installed header by `verbs/tests/c/offsets.c`.
@@ -9,6 +10,7 @@ mod context;
 mod layout;
 mod objects;
 mod rdmacm;
+mod sdr;
 mod work;
 
 pub(crate) use attributes::*;
@@ -16,6 +18,7 @@ pub(crate) use context::*;
 pub(crate) use layout::layout;
 pub(crate) use objects::*;
 pub(crate) use rdmacm::*;
+pub(crate) use sdr::*;
 pub(crate) use work::*;
 
 pub(crate) use std::ffi::{c_char, c_int, c_uint, c_void};

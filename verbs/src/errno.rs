@@ -1,6 +1,7 @@
 //! Errors as C knows them: an errno, and the errno of each error of the runtime.
 
 use libc::{EBUSY, EINVAL, ENOMEM, c_int};
+use softnic_runtime::api::sdr::SdrError;
 use softnic_runtime::api::{AddressError, CqError, ModifyError, MrError, ObjectError, PathError, PostError, cm};
 
 /// An errno.
@@ -99,6 +100,27 @@ impl From<cm::Error> for Errno {
             cm::Error::TooMany => Errno::ENOMEM,
             cm::Error::QpnInUse => Errno::EBUSY,
             _ => Errno::EINVAL,
+        }
+    }
+}
+
+impl From<SdrError> for Errno {
+    fn from(e: SdrError) -> Errno {
+        match e {
+            SdrError::Attr(_) | SdrError::Info(_) | SdrError::Differs(..) => Errno::EINVAL,
+            SdrError::Part(..) | SdrError::Ended => Errno::EINVAL,
+            SdrError::NotConnected => Errno(libc::ENOTCONN),
+            SdrError::Connected => Errno(libc::EISCONN),
+            SdrError::Full(_) => Errno::ENOMEM,
+            SdrError::TooLong(..) => Errno(libc::EMSGSIZE),
+            SdrError::NoImmediate => Errno::EOPNOTSUPP,
+            SdrError::NoSuchMessage => Errno(libc::ENOENT),
+            SdrError::Layered => Errno::EBUSY,
+            SdrError::NoSuchQp | SdrError::Send(_) => Errno(libc::EIO),
+            SdrError::Object(e) => e.into(),
+            SdrError::Key(e) => e.into(),
+            SdrError::Modify(e) => e.into(),
+            SdrError::Post(e) => e.into(),
         }
     }
 }

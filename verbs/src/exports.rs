@@ -8,11 +8,12 @@
 use std::arch::global_asm;
 
 use crate::calls::{
-    best_effort, builder, create_cq, create_qp, device_list, events, files, open, qp_attributes, query, rates, strings,
-    unsupported, vendor,
+    best_effort, builder, create_cq, create_qp, device_list, events, files, open, qp_attributes, query, rates, sdr,
+    sdr_receives, sdr_sends, strings, unsupported, vendor,
 };
 use crate::objects::{
-    address, completion_channel, completion_queue, context, device, domain, queue_pair, region, shared_receive,
+    address, completion_channel, completion_queue, context, device, domain, queue_pair, region, sdr_context,
+    sdr_queue_pair, sdr_region, shared_receive,
 };
 use crate::{fork, rdmacm};
 
@@ -214,6 +215,23 @@ export! {
     }
     "SOFTNICDV_1.0": {
         softnic_device_file => files::locate,
+        softnic_sdr_context_create => sdr_context::create,
+        softnic_sdr_context_destroy => sdr_context::destroy,
+        softnic_sdr_mr_dereg => sdr_region::dereg,
+        softnic_sdr_mr_reg => sdr_region::reg,
+        softnic_sdr_qp_connect => sdr::connect,
+        softnic_sdr_qp_create => sdr::create_qp,
+        softnic_sdr_qp_destroy => sdr_queue_pair::destroy,
+        softnic_sdr_qp_info_get => sdr::info,
+        softnic_sdr_recv_bitmap_get => sdr_receives::bitmap,
+        softnic_sdr_recv_complete => sdr_receives::complete,
+        softnic_sdr_recv_imm_get => sdr_receives::imm,
+        softnic_sdr_recv_post => sdr_receives::post,
+        softnic_sdr_send_poll => sdr_sends::poll,
+        softnic_sdr_send_post => sdr_sends::post,
+        softnic_sdr_send_stream_continue => sdr_sends::stream_continue,
+        softnic_sdr_send_stream_end => sdr_sends::stream_end,
+        softnic_sdr_send_stream_start => sdr_sends::stream_start,
         softnicdv_create_qp => vendor::create_qp,
         softnicdv_is_supported => vendor::is_supported,
         softnicdv_missing_ranges => best_effort::missing,

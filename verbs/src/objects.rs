@@ -41,3 +41,9 @@ pub(crate) mod queue_pair;
 pub(crate) mod window;
 
 pub(crate) mod address;
+
+pub(crate) mod sdr_context;
+
+pub(crate) mod sdr_region;
+
+pub(crate) mod sdr_queue_pair;

@@ -331,4 +331,20 @@ mod tests {
         engine.try_progress();
         assert!(!is_woken(&engine), "it wakes by itself in time");
     }
+
+    #[test]
+    fn a_thread_does_not_sleep_for_long_on_frames_that_wait_for_room() {
+        let (engine, mut wire) = engine();
+        let mut core = engine.control();
+        let mut junk = |tx: &mut softnic_wire::TxFrame<'_>| tx.put_frame(&[0; 60]).is_ok();
+        while core.driver.io_mut().transmit(1, &mut junk).unwrap() > 0 {}
+        // Somebody is asked for.
+        core.driver.mac_of([10, 0, 0, 2].into()).unwrap();
+        engine.progress(&mut core);
+        assert_eq!(engine.may_sleep(&mut core), LOOK_AGAIN, "nobody tells that there is room");
+        while wire.receive(1, &mut |_| ()).unwrap() > 0 {}
+        core.driver.refresh();
+        engine.progress(&mut core);
+        assert!(engine.may_sleep(&mut core) > LOOK_AGAIN, "it has left");
+    }
 }

@@ -49,8 +49,10 @@ pub(crate) trait Retire {
 /// Kinds of such objects, in the order in which they retire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
+    SdrQueuePair,
     QueuePair,
     Region,
+    SdrContext,
 }
 
 /// A pointer to `struct ibv_context`, which is the middle of a [`Context`].

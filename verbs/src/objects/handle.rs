@@ -25,6 +25,11 @@ pub(crate) enum ObjectKind {
     SharedReceive,
     QueuePair,
     Address,
+    SdrContext,
+    SdrRegion,
+    SdrQueuePair,
+    SdrSend,
+    SdrReceive,
 }
 
 /// An object that programs hold pointers to.
@@ -54,7 +59,7 @@ fn missing() -> Errno {
 
 /// A handle for a new object of a kind.
 pub(crate) fn next(kind: ObjectKind) -> u32 {
-    const KINDS: usize = ObjectKind::Address as usize + 1;
+    const KINDS: usize = ObjectKind::SdrReceive as usize + 1;
     static NEXT: [AtomicU32; KINDS] = [const { AtomicU32::new(1) }; KINDS];
     NEXT[kind as usize].fetch_add(1, Ordering::Relaxed)
 }

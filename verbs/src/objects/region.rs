@@ -1,7 +1,7 @@
 //! Memory regions: memory of the program that the NIC reads and writes.
 
 use std::cell::UnsafeCell;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use softnic_runtime::api::{Access, Buffer, MemoryRegion};
 
@@ -82,16 +82,20 @@ impl Retire for Mr {
 
 fn register(pd: Pointer<Pd>, addr: *mut c_void, length: usize, iova: u64, flags: c_uint) -> Result<Box<Mr>, Errno> {
     let (pd, access) = (pd.get()?, access_of(flags)?);
+    let iova = if flags & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
+    let region = pd.ours.domain.reg_mr(&buffer_of(addr, length, iova, access)?, access)?;
+    Ok(Mr::new(pd, region, access, addr, length))
+}
+
+/// Memory of the program, which work requests know by addresses from `iova` on.
+pub(crate) fn buffer_of(addr: *mut c_void, length: usize, iova: u64, access: Access) -> Result<Arc<Buffer>, Errno> {
     if addr.is_null() && length > 0 || addr.addr().checked_add(length).is_none() {
         return Err(Errno::EINVAL);
     }
     populate(addr, length, access)?;
-    let iova = if flags & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
     // SAFETY: the program leaves the memory in place until it deregisters it; that is what the verb asks of it. Our only access is by
     // raw copies and atomics.
-    let buffer = unsafe { Buffer::foreign(addr.cast(), length, iova) };
-    let region = pd.ours.domain.reg_mr(&buffer, access)?;
-    Ok(Mr::new(pd, region, access, addr, length))
+    Ok(unsafe { Buffer::foreign(addr.cast(), length, iova) })
 }
 
 /// Makes sure that the memory is there, and may be used as asked for: what hardware does when it pins the pages. From then on the NIC
@@ -234,7 +238,7 @@ pub(crate) extern "C" fn rereg(
         let old_memory = unsafe { ((*mr.base.get()).addr, (*mr.base.get()).length) };
         let (at, len) = if moves { (addr, length) } else { old_memory };
         populate(at, len, new_access.unwrap_or(state.access))?;
-        // SAFETY: as in `register`.
+        // SAFETY: as in `buffer_of`.
         let buffer = moves.then(|| unsafe { Buffer::foreign(addr.cast(), length, addr.addr() as u64) });
         let old = state.region.take().ok_or(Errno::EINVAL)?;
         let new = match old.reregister(new_pd.map(|pd| &pd.ours.domain), buffer.as_ref(), new_access) {

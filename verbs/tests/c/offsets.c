@@ -1,4 +1,4 @@
-// Prints where each field lies of the structures that programs share with libibverbs and librdmacm: `struct.field offset size`,
+// Prints where each field lies of the structures that programs share with libibverbs, librdmacm and softnic: `struct.field offset size`,
 // and `struct - size` for each as a whole. verbs_context grows at its front, so its fields have their distance from the end instead,
 // as a negative number.
 // run: none
@@ -9,6 +9,8 @@
 
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+
+#include "../../include/softnic_sdr.h"
 
 #define SIZE(s) printf(#s " - %zu\n", sizeof(struct s))
 #define FIELD(s, f) printf(#s "." #f " %zu %zu\n", offsetof(struct s, f), sizeof(((struct s *)0)->f))
@@ -235,6 +237,27 @@ static void rdma_cm_structures(void)
 	FIELD(rdma_cm_join_mc_attr_ex, join_flags); FIELD(rdma_cm_join_mc_attr_ex, addr);
 }
 
+static void sdr_structures(void)
+{
+	SIZE(softnic_sdr_context_attr); FIELD(softnic_sdr_context_attr, comp_mask);
+	SIZE(softnic_sdr_qp_attr); FIELD(softnic_sdr_qp_attr, comp_mask); FIELD(softnic_sdr_qp_attr, max_message);
+	FIELD(softnic_sdr_qp_attr, chunk); FIELD(softnic_sdr_qp_attr, slots); FIELD(softnic_sdr_qp_attr, generations);
+	FIELD(softnic_sdr_qp_attr, channels); FIELD(softnic_sdr_qp_attr, message_bits);
+	FIELD(softnic_sdr_qp_attr, packet_bits); FIELD(softnic_sdr_qp_attr, user_bits);
+	FIELD(softnic_sdr_qp_attr, reserved); FIELD(softnic_sdr_qp_attr, mtu); FIELD(softnic_sdr_qp_attr, send_depth);
+	FIELD(softnic_sdr_qp_attr, reserved2);
+	SIZE(softnic_sdr_start_wr); FIELD(softnic_sdr_start_wr, comp_mask); FIELD(softnic_sdr_start_wr, length);
+	FIELD(softnic_sdr_start_wr, imm); FIELD(softnic_sdr_start_wr, reserved);
+	SIZE(softnic_sdr_continue_wr); FIELD(softnic_sdr_continue_wr, comp_mask); FIELD(softnic_sdr_continue_wr, mr);
+	FIELD(softnic_sdr_continue_wr, addr); FIELD(softnic_sdr_continue_wr, length);
+	FIELD(softnic_sdr_continue_wr, offset);
+	SIZE(softnic_sdr_send_wr); FIELD(softnic_sdr_send_wr, comp_mask); FIELD(softnic_sdr_send_wr, mr);
+	FIELD(softnic_sdr_send_wr, addr); FIELD(softnic_sdr_send_wr, length); FIELD(softnic_sdr_send_wr, imm);
+	FIELD(softnic_sdr_send_wr, reserved);
+	SIZE(softnic_sdr_recv_wr); FIELD(softnic_sdr_recv_wr, comp_mask); FIELD(softnic_sdr_recv_wr, mr);
+	FIELD(softnic_sdr_recv_wr, addr); FIELD(softnic_sdr_recv_wr, length);
+}
+
 static void verbs_context_from_its_end(void)
 {
 	FROM_END(query_port); FROM_END(advise_mr); FROM_END(alloc_null_mr); FROM_END(read_counters);
@@ -253,6 +276,7 @@ int main(void)
 {
 	verbs_structures();
 	rdma_cm_structures();
+	sdr_structures();
 	verbs_context_from_its_end();
 	return 0;
 }

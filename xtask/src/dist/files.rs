@@ -33,7 +33,10 @@ const NAMES_OF_VERBS: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libibve
 const PRELOAD: &str = "libsoftnic_preload.so";
 
 const PROGRAM: &str = "bin/softnic";
-const HEADER: &str = "include/infiniband/softnicdv.h";
+const HEADERS: [(&str, &str); 2] = [
+    ("include/infiniband/softnicdv.h", "verbs/include/softnicdv.h"),
+    ("include/infiniband/softnic_sdr.h", "verbs/include/softnic_sdr.h"),
+];
 const UNIT: &str = "lib/systemd/system/softnic-share@.service";
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/softnic"),
@@ -56,10 +59,12 @@ pub(super) fn all(build: &Path) -> Result<Vec<Entry>, String> {
         file(PROGRAM, read(&program)?, true),
         file(&format!("{LIBRARIES}/{VERBS}"), read(&build.join(VERBS))?, false),
         file(&format!("{LIBRARIES}/{PRELOAD}"), read(&build.join(PRELOAD))?, false),
-        file(HEADER, read(&root.join("verbs/include/softnicdv.h"))?, false),
         file(UNIT, unit(&read(&root.join("tools/softnic-share@.service"))?)?, false),
         file(LICENCES, licences::text()?.into_bytes(), false),
     ];
+    for (path, source) in HEADERS {
+        entries.push(file(path, read(&root.join(source))?, false));
+    }
     for name in NAMES_OF_VERBS {
         entries.push(Entry { path: format!("{LIBRARIES}/{name}"), kind: Kind::Link { to: VERBS } });
     }
@@ -92,7 +97,7 @@ pub(super) fn expected() -> Vec<String> {
     let documents = names.map(|name| format!("{DOCUMENT_FOLDER}/{name}"));
     let pages =
         ["softnic", "softnic-run", "softnic-perf", "softnic-share"].map(|name| format!("share/man/man1/{name}.1.gz"));
-    let others = [PROGRAM, HEADER, UNIT, LICENCES].map(str::to_owned);
+    let others = [PROGRAM, UNIT, LICENCES].into_iter().chain(HEADERS.map(|(path, _)| path)).map(str::to_owned);
     let completions = COMPLETIONS.map(|(_, path)| path.to_owned());
     libraries.chain(documents).chain(pages).chain(others).chain(completions).collect()
 }

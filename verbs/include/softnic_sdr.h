@@ -1,0 +1,197 @@
+/* SDR-RDMA (Khalilov et al., Table 1): messages over unreliable connections, with a bitmap of what has come. What a loss means is the
+ * program's to decide. docs/sdr.md has the model and an example. Link with -libverbs; the library under that name must be softnic's.
+ *
+ * Calls that return a pointer return NULL with errno set when they fail; calls that return an int return 0 or an errno. All may be made
+ * from any thread, but an object must not be used while another thread ends it.
+ *
+ * Any call that takes an object: EINVAL: it is NULL, where that is not allowed. ENOENT: there is no such object, or not any more: it was
+ * destroyed, or its device was closed. EIO: it is an object of the parent, in the child of a fork. An address may serve a new object after
+ * the old one went, and then it is the new one.
+ * Any call that takes a comp_mask: EINVAL: it has bits that are not known here. Reserved fields are 0; else EINVAL. */
+#ifndef SOFTNIC_SDR_H
+#define SOFTNIC_SDR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct softnic_sdr_context;
+struct softnic_sdr_qp;
+struct softnic_sdr_mr;
+struct softnic_sdr_send;
+struct softnic_sdr_recv;
+
+/* ---- setting up ---- */
+
+struct softnic_sdr_context_attr {
+	uint64_t comp_mask;	/* 0 */
+};
+
+/* SDR-RDMA on an opened device; attr may be NULL. A NIC has one of these at a time. When the device is closed all that was made here goes,
+ * too.
+ * EBUSY: the NIC of the device has one already, perhaps by another ibv_context of this process. */
+struct softnic_sdr_context *softnic_sdr_context_create(struct ibv_context *context, const struct softnic_sdr_context_attr *attr);
+
+/* NULL is nothing to destroy. EBUSY: it has queue pairs or memory regions. */
+int softnic_sdr_context_destroy(struct softnic_sdr_context *sdr);
+
+/* 0 is the default everywhere. MTU, generations and channels are the same at both ends; the rest is how this end receives. */
+struct softnic_sdr_qp_attr {
+	uint64_t comp_mask;	/* 0 */
+	uint64_t max_message;	/* bytes of the longest message; 16 MiB */
+	uint32_t chunk;		/* bytes that a bit of the bitmap stands for, a multiple of the MTU; 64 KiB */
+	uint32_t slots;		/* receives that can be posted at a time; 64 */
+	uint32_t generations;	/* 1 to 16: how often slots come round before a late packet can be taken for one of a later message; 4 */
+	uint32_t channels;	/* 1 to 16 flows that the packets of a message go by in turn; 1 */
+	/* How the 32 bits of a packet's immediate are divided: they add up to 32, the first two at least 1. All three 0: 10, 18 and 4. */
+	uint8_t message_bits;	/* slots are at most two to this power */
+	uint8_t packet_bits;	/* packets of a message, too */
+	uint8_t user_bits;	/* of the program's immediate, in each packet; with 0 of 32 there is none */
+	uint8_t reserved;	/* 0 */
+	uint32_t mtu;		/* enum ibv_mtu; that of the port */
+	uint32_t send_depth;	/* packets that wait on each flow to leave, 1 to 65536; 256 */
+	uint32_t reserved2;	/* 0 */
+};
+
+/* A queue pair; attr may be NULL.
+ * EINVAL: the attributes do not fit together: a chunk is no multiple of the MTU, the bits do not add up or do not suffice for the slots or
+ * for the packets of the longest message, a number is out of its range. ENOMEM: there is no memory for it, or the NIC has no more of what
+ * it takes: generations * channels + 1 queue pairs, generations + 1 keys. */
+struct softnic_sdr_qp *softnic_sdr_qp_create(struct softnic_sdr_context *sdr, const struct softnic_sdr_qp_attr *attr);
+
+/* All that is sent and received by it ends, and all handles of that. NULL is nothing to destroy. */
+int softnic_sdr_qp_destroy(struct softnic_sdr_qp *qp);
+
+/* No information about a queue pair is longer. */
+#define SOFTNIC_SDR_QP_INFO_MAX 2152
+
+/* What the peer must be told, by whatever way the program has. *len is the room at buf before, and the number of bytes after the call.
+ * ERANGE: there is not room enough, or buf is NULL; *len says how much it takes. */
+int softnic_sdr_qp_info_get(struct softnic_sdr_qp *qp, void *buf, size_t *len);
+
+/* Connects it with the queue pair that the len bytes at info are about. The path is as for ibv_create_ah(): the peer's GID, the index of
+ * our own, is_global 1, port 1. Waits until the peer's MAC address is known.
+ * EINVAL: the bytes are no such information, MTU, generations or channels are not the same there, the MTU is larger than the port's, or the
+ * path cannot be. EISCONN: it is connected. EHOSTUNREACH: nobody answers for the GID, or there is no way to it. ENETDOWN: the device
+ * failed. */
+int softnic_sdr_qp_connect(struct softnic_sdr_qp *qp, const void *info, size_t len, const struct ibv_ah_attr *path);
+
+/* Registers memory for messages; access as for ibv_reg_mr(): none to send from, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE to receive
+ * in.
+ * EINVAL: the rights are unknown or cannot be granted together, or addr is NULL. EOPNOTSUPP: on-demand paging. EFAULT: the memory is not
+ * there, or not to be used so. ENOMEM: there are as many regions as can be. */
+struct softnic_sdr_mr *softnic_sdr_mr_reg(struct softnic_sdr_context *sdr, void *addr, size_t length, int access);
+
+/* From now on nobody touches the memory. What is still to be sent from it fails, and its queue pair. NULL is nothing to deregister.
+ * EBUSY: receives are posted in it. */
+int softnic_sdr_mr_dereg(struct softnic_sdr_mr *mr);
+
+/* ---- sending: the n-th message lands in the peer's n-th receive, and waits until that is posted ---- */
+
+/* In comp_mask: imm is given. It is a number, in the order of this machine's bytes. */
+#define SOFTNIC_SDR_WR_IMM (1ull << 0)
+
+struct softnic_sdr_send_wr {
+	uint64_t comp_mask;	/* SOFTNIC_SDR_WR_IMM, or 0 */
+	struct softnic_sdr_mr *mr;
+	const void *addr;	/* inside of mr; anything where there are no bytes */
+	size_t length;
+	uint32_t imm;
+	uint32_t reserved;	/* 0 */
+};
+
+/* Sends a message, once. The memory is the NIC's until softnic_sdr_send_poll() says 0. send may be NULL, where nobody wants to know.
+ * EINVAL: the bytes do not lie in mr, or mr is of another context. ENOTCONN: the queue pair is not connected. EMSGSIZE: the peer takes no
+ * message so long. EOPNOTSUPP: the peer's immediates have no bits for the program's. */
+int softnic_sdr_send_post(struct softnic_sdr_qp *qp, const struct softnic_sdr_send_wr *wr, struct softnic_sdr_send **send);
+
+struct softnic_sdr_start_wr {
+	uint64_t comp_mask;	/* SOFTNIC_SDR_WR_IMM, or 0 */
+	size_t length;		/* of the whole message */
+	uint32_t imm;
+	uint32_t reserved;	/* 0 */
+};
+
+/* Starts a message whose parts follow, in any order and as often as need be.
+ * ENOTCONN, EMSGSIZE, EOPNOTSUPP: as for softnic_sdr_send_post(). */
+int softnic_sdr_send_stream_start(struct softnic_sdr_qp *qp, const struct softnic_sdr_start_wr *wr, struct softnic_sdr_send **send);
+
+struct softnic_sdr_continue_wr {
+	uint64_t comp_mask;	/* 0 */
+	struct softnic_sdr_mr *mr;
+	const void *addr;	/* inside of mr */
+	size_t length;
+	uint64_t offset;	/* of these bytes in the message */
+};
+
+/* Sends a part of a message: whole packets of it, so offset is a multiple of the MTU, and length is one, too, or reaches to the end.
+ * EINVAL: they are not, or lie outside of the message; the bytes do not lie in mr; mr is of another context; the stream has ended. */
+int softnic_sdr_send_stream_continue(struct softnic_sdr_send *send, const struct softnic_sdr_continue_wr *wr);
+
+/* No more parts follow. The handle stays until softnic_sdr_send_poll() ends it.
+ * EINVAL: the stream has ended, or is none. */
+int softnic_sdr_send_stream_end(struct softnic_sdr_send *send);
+
+/* 0: all of it has left this machine (whether it came only the peer knows), and its memory is the program's again. EAGAIN: not yet. Of a
+ * stream that has not ended it says so of the parts so far. Any other message is over with any answer but EAGAIN, and its handle is gone.
+ * EIO: the queue pair cannot send any more, because memory was not to be read. */
+int softnic_sdr_send_poll(struct softnic_sdr_send *send);
+
+/* ---- receiving ---- */
+
+struct softnic_sdr_recv_wr {
+	uint64_t comp_mask;	/* 0 */
+	struct softnic_sdr_mr *mr;
+	void *addr;		/* inside of mr */
+	size_t length;		/* that of the message, or more by whole packets */
+};
+
+/* Posts memory for the next message, also before the queue pair is connected.
+ * EINVAL: the memory does not lie in mr, or mr is of another context. EACCES: mr may not be written by a peer. EMSGSIZE: it is longer than
+ * max_message. ENOMEM: as many receives are posted as there are slots, and the oldest is not completed. */
+int softnic_sdr_recv_post(struct softnic_sdr_qp *qp, const struct softnic_sdr_recv_wr *wr, struct softnic_sdr_recv **recv);
+
+/* The bitmap: a bit for each chunk, the first in the lowest bit of the first word, in words of 64; those behind the last chunk stay 0. Bits
+ * are set while the program looks on, after all bytes of their chunk are in place; who reads a word with acquire order, as the functions
+ * below do, and finds a bit set sees the bytes. The words are not to be written, and are there until softnic_sdr_recv_complete().
+ *
+ * One call suffices: no further one is needed for bits to be set. Where the program's calls move frames (docs/verbs.md, "Who moves frames")
+ * this is one of them, so a program that makes it again now and then need not wait until a thread of the NIC takes over. */
+int softnic_sdr_recv_bitmap_get(struct softnic_sdr_recv *recv, const uint64_t **bitmap, size_t *chunks);
+
+/* The sender's immediate, once all pieces of it have come. A sender that gives none sends zeros in the packets that it sends anyway, so a
+ * program asks only where it expects one.
+ * EAGAIN: not all of it is there yet. */
+int softnic_sdr_recv_imm_get(struct softnic_sdr_recv *recv, uint32_t *imm);
+
+/* Completes a receive, whatever is missing: from now on nothing is written to its memory. The handle and the bitmap are gone, whatever this
+ * returns.
+ * EIO: the NIC is none of SDR-RDMA any more. */
+int softnic_sdr_recv_complete(struct softnic_sdr_recv *recv);
+
+/* Whether a chunk has come. */
+static inline bool softnic_sdr_bitmap_is_set(const uint64_t *bitmap, size_t chunk)
+{
+	return __atomic_load_n(&bitmap[chunk / 64], __ATOMIC_ACQUIRE) >> (chunk % 64) & 1;
+}
+
+/* Whether all chunks have come. */
+static inline bool softnic_sdr_bitmap_is_full(const uint64_t *bitmap, size_t chunks)
+{
+	for (size_t i = 0; i < chunks / 64; i++)
+		if (__atomic_load_n(&bitmap[i], __ATOMIC_ACQUIRE) != UINT64_MAX)
+			return false;
+	return chunks % 64 == 0 || __atomic_load_n(&bitmap[chunks / 64], __ATOMIC_ACQUIRE) == (UINT64_C(1) << chunks % 64) - 1;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
