@@ -14,10 +14,10 @@ use crate::stop;
 
 /// Rounds without news between looks at what the client says, and at what is missing for good.
 const LOOK_EVERY: u32 = 1024;
-/// A message of one channel that is not whole when so many later ones are has lost something: what is behind comes later only if the wire
-/// reorders.
+/// A message that has left, or that so many later ones have overtaken, has lost something where nothing more of it came for this time, and in
+/// so many looks: this thread may have slept all the time. Overtaking alone says little, for generations and channels have queue pairs of
+/// their own.
 const OVERTAKEN: usize = 2;
-/// So has one that left, where nothing came for this time, and in so many looks: this thread may have slept all the time.
 const SILENCE: Duration = Duration::from_millis(5);
 const QUIET_LOOKS: u32 = 4;
 
@@ -99,7 +99,7 @@ impl<'a> Receiver<'a> {
     /// Receives until the client says that it is done.
     fn until_done(&mut self, control: &mut Control) -> Result<(), String> {
         let mut completions = Vec::new();
-        let (mut idle, mut news_at, mut quiet, mut seen) = (0u32, Instant::now(), 0, 0);
+        let (mut idle, mut news_at, mut quiet, mut seen) = (0u32, Instant::now(), 0, (0, None));
         loop {
             let before = self.over;
             while self.receives.front().is_some_and(|head| head.bitmap().is_full()) {
@@ -120,20 +120,19 @@ impl<'a> Receiver<'a> {
                 Some(Message::Done { .. }) => break,
                 Some(other) => return Err(unexpected(&other)),
             }
-            // Chunks that came, of all receives: when none comes any more, none will.
-            let came = self.outcome.chunks + self.receives.iter().map(|r| u64::from(r.bitmap().count())).sum::<u64>();
+            let came = (self.over, self.receives.front().map(|head| head.bitmap().count()));
             if came != seen {
                 (seen, news_at, quiet) = (came, Instant::now(), 0);
             }
             quiet += 1;
-            let in_order = self.end.plan.sdr.is_none_or(|sdr| sdr.channels == 1);
-            let overtaken =
-                in_order && self.receives.iter().skip(1).filter(|r| r.bitmap().is_full()).count() >= OVERTAKEN;
+            if quiet <= QUIET_LOOKS || news_at.elapsed() <= SILENCE {
+                continue;
+            }
+            let overtaken = self.receives.iter().skip(1).filter(|r| r.bitmap().is_full()).count() >= OVERTAKEN;
             // Who has sent nothing has lost nothing.
             let left = self.end.told(LEFT_AT) > self.over;
-            if overtaken || left && quiet > QUIET_LOOKS && news_at.elapsed() > SILENCE {
+            if overtaken || left {
                 self.end_first()?;
-                (news_at, quiet) = (Instant::now(), 0);
             }
         }
         // What is sent again would be taken for a number of the next size.
