@@ -8,13 +8,12 @@ use super::best_effort::{self, Delivered};
 use super::control::Control;
 use super::interval::{Intervals, Meter};
 use super::pattern::Pattern;
+use super::peak::Peak;
 use super::plan::{Amount, Verb};
 use super::report::Rates;
 use super::side::{Finished, Side};
 use super::stop;
 
-/// The shortest stretch of time whose rate can be the peak.
-const PEAK_WINDOW: Duration = Duration::from_millis(1);
 /// Rounds without a completion between looks at the clock and at the peer.
 const LOOK_EVERY: u32 = 4096;
 /// How long completions may take after Ctrl-C.
@@ -73,7 +72,7 @@ impl<'a> Sender<'a> {
         };
         let mut rates = Rates::new(self.size);
         let mut meter = Meter::new(intervals, self.size, start, self.side.sent_again());
-        let (mut window_start, mut window_count) = (start, 0u64);
+        let mut peak = Peak::new(start);
         let mut idle = 0u32;
         let mut stopped: Option<Instant> = None;
         let mut outstanding = 0u64;
@@ -91,7 +90,7 @@ impl<'a> Sender<'a> {
             let finished = self.take()?;
             outstanding -= finished;
             rates.count += finished;
-            window_count += finished;
+            peak.add(finished);
             idle = if finished == 0 { idle + 1 } else { 0 };
             if idle == LOOK_EVERY {
                 idle = 0;
@@ -101,10 +100,7 @@ impl<'a> Sender<'a> {
             stop::yield_if_idle(idle);
             if idle.is_multiple_of(64) {
                 let now = Instant::now();
-                if now - window_start >= PEAK_WINDOW {
-                    rates.window(window_count, now - window_start);
-                    (window_start, window_count) = (now, 0);
-                }
+                peak.look(now, &mut rates);
                 if meter.is_due(now) {
                     meter.close(now, rates.count, self.side.sent_again());
                 }

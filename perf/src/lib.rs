@@ -17,6 +17,7 @@ mod interval;
 mod latency;
 pub mod options;
 mod pattern;
+mod peak;
 mod plan;
 mod raw;
 mod report;

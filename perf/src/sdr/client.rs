@@ -11,13 +11,12 @@ use crate::client::Tell;
 use crate::control::{Control, Message, unexpected};
 use crate::interval::{Intervals, Meter};
 use crate::pattern::Pattern;
+use crate::peak::Peak;
 use crate::plan::Amount;
 use crate::report::{Measured, Rates};
 use crate::side::next_line;
 use crate::stop;
 
-/// The shortest stretch of time whose rate can be the peak.
-const PEAK_WINDOW: Duration = Duration::from_millis(1);
 /// Rounds without an answer between looks at what the peer says.
 const LOOK_EVERY: u32 = 2048;
 /// How long answers may take after Ctrl-C.
@@ -108,7 +107,7 @@ impl<'a> Sender<'a> {
         let (depth, start, mut left) = (self.end.plan.outstanding(), Instant::now(), count);
         let mut rates = Rates::new(self.size);
         let mut meter = Meter::new(intervals, self.size, start, 0);
-        let (mut window_start, mut window_count) = (start, 0u64);
+        let mut peak = Peak::new(start);
         let (mut idle, mut stopped) = (0u32, None);
         while left > 0 || self.answered < self.posted {
             while left > 0 && self.posted - self.answered < depth {
@@ -117,7 +116,7 @@ impl<'a> Sender<'a> {
             }
             let answered = self.look()?;
             rates.count += answered;
-            window_count += answered;
+            peak.add(answered);
             idle = if answered == 0 { idle + 1 } else { 0 };
             if idle == LOOK_EVERY {
                 idle = 0;
@@ -128,10 +127,7 @@ impl<'a> Sender<'a> {
             stop::yield_if_idle(idle);
             if idle.is_multiple_of(64) {
                 let now = Instant::now();
-                if now - window_start >= PEAK_WINDOW {
-                    rates.window(window_count, now - window_start);
-                    (window_start, window_count) = (now, 0);
-                }
+                peak.look(now, &mut rates);
                 if meter.is_due(now) {
                     meter.close(now, rates.count, 0);
                 }
