@@ -218,7 +218,7 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
     if let Measured::Bandwidth(Rates { chunks: Some(c), .. }) = measured {
         writeln!(
             out,
-            "   {} of {} chunks missing, {} packets late; {} CTS; completing and posting a receive took {:.0} ns",
+            "   {} of {} chunks missing, {} packets late; {} CTS; completing and posting a receive took {} ns",
             c.chunks_missing, c.chunks, c.late_packets, c.cts_sent, c.repost_ns
         )?;
     }

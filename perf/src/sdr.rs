@@ -32,13 +32,13 @@ const OVER_AT: usize = 0;
 const LEFT_AT: usize = 8;
 
 /// What came of the messages of a size, those before that do not count included.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Chunks {
     /// Chunks of all messages.
     pub chunks: u64,
     /// Those of them that did not come whole before their message was ended.
     pub chunks_missing: u64,
-    /// Bytes of all messages, and of the chunks that are missing.
+    /// Bytes of all messages.
     pub bytes: u64,
     /// Bytes of the chunks that are missing.
     pub bytes_missing: u64,
@@ -46,8 +46,8 @@ pub struct Chunks {
     pub late_packets: u64,
     /// Control messages that told the sender of receives.
     pub cts_sent: u64,
-    /// What `recv_complete` and `recv_post` took together, of a message on average.
-    pub repost_ns: f64,
+    /// What `recv_complete` and `recv_post` took together: the median, for a thread that is put to sleep in between says nothing of them.
+    pub repost_ns: u64,
 }
 
 impl Chunks {

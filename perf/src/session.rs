@@ -317,6 +317,9 @@ fn run_end(
             let mut end = sdr::End::new(context, plan, setup.seed)?;
             control.send(&Message::Hello(Box::new(end.hello(address))))?;
             let peer = hello_of(control, Some(end.context()))?;
+            if peer.plan.sdr != plan.sdr {
+                return Err("the softnic of the peer has no sdr: use the same at both ends".into());
+            }
             end.connect(&peer)?;
             begin(end.plan(), end.context().description())?;
             sdr::run(&mut end, control, intervals, tell)

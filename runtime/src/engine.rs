@@ -108,7 +108,11 @@ impl Engine {
     /// Makes progress if nobody else does right now; says whether there was anything to do.
     #[inline]
     pub(crate) fn try_progress(&self) -> bool {
-        let due = |core: &Core| core.driver.next_timeout().map(|at| at.as_nanos());
+        // What waits for room waits for another round, and this may be the program's last.
+        let due = |core: &Core| match core.waits_for_room() {
+            true => Some(0),
+            false => core.driver.next_timeout().map(|at| at.as_nanos()),
+        };
         self.takeover.try_run(|core| self.progress(core), due, &self.wake).unwrap_or(false)
     }
 
@@ -340,10 +344,16 @@ impl Core {
 
     /// After what time there is something to do although nothing comes in.
     fn due_in(&self) -> Option<Duration> {
-        match !self.work.has_stalled() && !self.completions.any_full() && !self.driver.is_held_up() {
-            true => self.driver.due_in(),
-            false => Some(watch::LOOK_AGAIN),
+        let due = self.driver.due_in();
+        match self.waits_for_room() {
+            true => Some(due.map_or(watch::LOOK_AGAIN, |due| due.min(watch::LOOK_AGAIN))),
+            false => due,
         }
+    }
+
+    /// Whether work, completions or frames wait for room, of which nobody tells.
+    fn waits_for_room(&self) -> bool {
+        self.work.has_stalled() || self.completions.any_full() || self.driver.is_held_up()
     }
 
     /// The NIC.

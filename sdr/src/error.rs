@@ -48,6 +48,9 @@ pub enum SdrError {
     /// There is no such queue pair.
     #[error("no such queue pair")]
     NoSuchQp,
+    /// The device of the NIC failed: nothing more leaves or comes.
+    #[error("the device failed")]
+    Device,
     /// A packet could not be sent.
     #[error("a message could not be sent: {0}")]
     Send(Status),

@@ -96,3 +96,13 @@ fn what_a_run_cannot_have_is_refused() {
     let odd = Some(SdrOptions { chunk: Some(1500), ..SdrOptions::default() });
     assert!(refused(Options { sdr: odd, ..options("") }).contains("2048 is"));
 }
+
+#[test]
+fn a_run_whose_sender_hears_nothing_stands_still() {
+    let report = outcome(&options("ba.loss=1"));
+    assert_eq!((report.completed, report.stalled), (0, true));
+    assert!(report.requester.sdr_asks_sent > 100, "it asked: {}", report.requester.sdr_asks_sent);
+    let lost = outcome(&options("ab.loss=1"));
+    let chunks = lost.chunks.unwrap();
+    assert_eq!((lost.completed, lost.stalled, chunks.missing), (200, false, chunks.chunks), "all is lost, and told");
+}

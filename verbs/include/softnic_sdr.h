@@ -84,7 +84,7 @@ int softnic_sdr_qp_connect(struct softnic_sdr_qp *qp, const void *info, size_t l
 
 /* Registers memory for messages; access as for ibv_reg_mr(): none to send from, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE to receive
  * in.
- * EINVAL: the rights are unknown or cannot be granted together, or addr is NULL. EOPNOTSUPP: on-demand paging. EFAULT: the memory is not
+ * EINVAL: the rights are unknown or cannot be granted together, or addr is NULL with a length. EOPNOTSUPP: on-demand paging. EFAULT: the memory is not
  * there, or not to be used so. ENOMEM: there are as many regions as can be. */
 struct softnic_sdr_mr *softnic_sdr_mr_reg(struct softnic_sdr_context *sdr, void *addr, size_t length, int access);
 
@@ -94,7 +94,7 @@ int softnic_sdr_mr_dereg(struct softnic_sdr_mr *mr);
 
 /* ---- sending: the n-th message lands in the peer's n-th receive, and waits until that is posted ---- */
 
-/* In comp_mask: imm is given. It is a number, in the order of this machine's bytes. */
+/* In comp_mask: imm is given. It is a number, in host byte order. */
 #define SOFTNIC_SDR_WR_IMM (1ull << 0)
 
 struct softnic_sdr_send_wr {
@@ -140,7 +140,8 @@ int softnic_sdr_send_stream_end(struct softnic_sdr_send *send);
 
 /* 0: all of it has left this machine (whether it came only the peer knows), and its memory is the program's again. EAGAIN: not yet. Of a
  * stream that has not ended it says so of the parts so far. Any other message is over with any answer but EAGAIN, and its handle is gone.
- * EIO: the queue pair cannot send any more, because memory was not to be read. */
+ * EIO: the queue pair cannot send any more, because memory was not to be read or the device failed. The memory is the program's again
+ * after softnic_sdr_mr_dereg() or softnic_sdr_qp_destroy(). */
 int softnic_sdr_send_poll(struct softnic_sdr_send *send);
 
 /* ---- receiving ---- */
@@ -172,7 +173,7 @@ int softnic_sdr_recv_imm_get(struct softnic_sdr_recv *recv, uint32_t *imm);
 
 /* Completes a receive, whatever is missing: from now on nothing is written to its memory. The handle and the bitmap are gone, whatever this
  * returns.
- * EIO: the NIC is none of SDR-RDMA any more. */
+ * EIO: SDR-RDMA is no longer on the NIC. */
 int softnic_sdr_recv_complete(struct softnic_sdr_recv *recv);
 
 /* Whether a chunk has come. */

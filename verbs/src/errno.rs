@@ -116,7 +116,7 @@ impl From<SdrError> for Errno {
             SdrError::NoImmediate => Errno::EOPNOTSUPP,
             SdrError::NoSuchMessage => Errno(libc::ENOENT),
             SdrError::Layered => Errno::EBUSY,
-            SdrError::NoSuchQp | SdrError::Send(_) => Errno(libc::EIO),
+            SdrError::NoSuchQp | SdrError::Device | SdrError::Send(_) => Errno(libc::EIO),
             SdrError::Object(e) => e.into(),
             SdrError::Key(e) => e.into(),
             SdrError::Modify(e) => e.into(),

@@ -11,7 +11,7 @@ struct Flaw {
 
 const FLAWS: [Flaw; 2] = [
     Flaw {
-        shows: &["the client exits with 139", "RDMA_CM_EVENT_REJECTED; error: 8."],
+        shows: &["the client exits with 139", "RDMA_CM_EVENT_REJECTED; error: 8.", "Failed to connect RDMA CM events."],
         what: "perftest's -R connects a second time at once, and where its server does not listen yet it tries again with ids that it has destroyed",
     },
     Flaw {
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn a_flaw_is_known_by_all_that_it_shows() {
-        let crash = "the client exits with 139\n  the client printed:\n    Event: RDMA_CM_EVENT_REJECTED; error: 8.\n";
+        let crash = "the client exits with 139\n  the client printed:\n    Event: RDMA_CM_EVENT_REJECTED; error: 8.\n    Failed to connect RDMA CM events.\n";
         assert!(shown_by(crash).is_some_and(|what| what.starts_with("perftest")));
         // A crash, and a refusal, that are somebody else's.
         assert_eq!(shown_by("the client exits with 139\n"), None);

@@ -19,6 +19,8 @@ use crate::stop;
 
 /// Rounds without an answer between looks at what the peer says.
 const LOOK_EVERY: u32 = 2048;
+/// How long no answer may come before the server is told anew what has left: where it cannot be reached, that fails.
+const SILENCE: Duration = Duration::from_secs(1);
 /// How long answers may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -57,8 +59,17 @@ pub(crate) fn run(
     control.send(&Message::Bye)
 }
 
+/// What came of a size, which the server says also after Ctrl-C.
 fn outcome(end: &End, control: &mut Control) -> Result<Chunks, String> {
-    match next_line(control, end.context())? {
+    let begin = Instant::now();
+    let line = loop {
+        match control.try_receive()? {
+            Some(line) => break line,
+            None if stop::requested() && begin.elapsed() < GRACE => _ = end.context().progress(),
+            None => break next_line(control, end.context())?,
+        }
+    };
+    match line {
         Message::Chunks(chunks) => Ok(chunks),
         other => Err(unexpected(&other)),
     }
@@ -78,6 +89,7 @@ struct Sender<'a> {
     /// What the server was told to have left, and whether that is on its way.
     told: u64,
     telling: bool,
+    told_at: Instant,
     completions: Vec<Completion>,
 }
 
@@ -85,7 +97,8 @@ impl<'a> Sender<'a> {
     fn new(end: &'a End, qp: &'a SdrQueuePair, control: &'a mut Control, size: u32) -> Sender<'a> {
         let (pattern, sends) = (Pattern::new(), VecDeque::new());
         let (posted, answered, told, telling, completions) = (0, 0, 0, false, Vec::new());
-        Sender { end, qp, control, size, pattern, sends, posted, answered, told, telling, completions }
+        let told_at = Instant::now();
+        Sender { end, qp, control, size, pattern, sends, posted, answered, told, telling, told_at, completions }
     }
 
     /// Sends what the plan says; how fast that was, and how much was sent, warm-up included.
@@ -168,9 +181,9 @@ impl<'a> Sender<'a> {
             }
             left += 1;
         }
-        if left > self.told && !self.telling {
+        if (left > self.told || self.told_at.elapsed() > SILENCE) && !self.telling {
             self.end.tell(LEFT_AT, left)?;
-            (self.told, self.telling) = (left, true);
+            (self.told, self.telling, self.told_at) = (left, true, Instant::now());
         }
         Ok(())
     }
@@ -179,10 +192,11 @@ impl<'a> Sender<'a> {
     fn look(&mut self) -> Result<u64, String> {
         self.end.context().progress();
         let answered = self.end.told(OVER_AT);
-        if answered > self.posted {
-            return Err(format!("the peer answers {answered} messages, and {} were sent", self.posted));
+        let (before, posted) = (self.answered, self.posted);
+        if !(before..=posted).contains(&answered) {
+            return Err(format!("the peer answers {answered} messages, after {before}, of {posted} that were sent"));
         }
-        let new = answered - self.answered;
+        let new = answered - before;
         self.sends.drain(..new as usize);
         self.answered = answered;
         match self.end.context().failure() {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use softnic_runtime::api::sdr::{Bitmap, SdrQueuePair, SdrReceive};
 
 use super::{ANSWERS, Chunks, End, LEFT_AT, OVER_AT};
@@ -14,12 +15,15 @@ use crate::stop;
 
 /// Rounds without news between looks at what the client says, and at what is missing for good.
 const LOOK_EVERY: u32 = 1024;
-/// A message that has left, or that so many later ones have overtaken, has lost something where nothing more of it came for this time, and in
-/// so many looks: this thread may have slept all the time. Overtaking alone says little, for generations and channels have queue pairs of
-/// their own.
+/// A message that so many later ones of its generation have overtaken has lost something: they go by one queue pair, if there is one channel.
 const OVERTAKEN: usize = 2;
+/// So has one that has left, or that others have overtaken, where no packet came for this time, and in so many looks: this thread may have
+/// slept all the time.
 const SILENCE: Duration = Duration::from_millis(5);
 const QUIET_LOOKS: u32 = 4;
+
+/// The longest time that is told apart from longer ones.
+const LONGEST_NS: u64 = 1_000_000_000;
 
 /// Serves one client that is connected, until it says that it is done.
 pub(crate) fn serve(end: &mut End, control: &mut Control) -> Result<(), String> {
@@ -48,9 +52,9 @@ fn serve_size(end: &End, control: &mut Control, size: u32) -> Result<Chunks, Str
     control.send(&Message::Ready)?;
     receiver.until_done(control)?;
     let counters = qp.counters().map_err(|e| e.to_string())?;
-    let Receiver { mut outcome, over, reposting, .. } = receiver;
+    let Receiver { mut outcome, reposting, .. } = receiver;
     (outcome.late_packets, outcome.cts_sent) = (counters.late(), counters.cts_sent);
-    outcome.repost_ns = reposting.as_nanos() as f64 / over.max(1) as f64;
+    outcome.repost_ns = reposting.value_at_quantile(0.5);
     Ok(outcome)
 }
 
@@ -67,8 +71,8 @@ struct Receiver<'a> {
     answered: u64,
     /// Answers whose completions are to come.
     answers: u32,
-    /// Time that went by with completing receives and posting them.
-    reposting: Duration,
+    /// Nanoseconds that completing a receive and posting the next took.
+    reposting: Histogram<u64>,
     outcome: Chunks,
 }
 
@@ -84,7 +88,8 @@ impl<'a> Receiver<'a> {
             over: 0,
             answered: 0,
             answers: 0,
-            reposting: Duration::ZERO,
+            // The bounds are constants that make sense.
+            reposting: Histogram::new_with_bounds(1, LONGEST_NS, 3).unwrap_or_else(|_| unreachable!()),
             outcome: Chunks::default(),
         }
     }
@@ -99,7 +104,7 @@ impl<'a> Receiver<'a> {
     /// Receives until the client says that it is done.
     fn until_done(&mut self, control: &mut Control) -> Result<(), String> {
         let mut completions = Vec::new();
-        let (mut idle, mut news_at, mut quiet, mut seen) = (0u32, Instant::now(), 0, (0, None));
+        let (mut rounds, mut idle, mut quiet) = (0u32, 0u32, Quiet::new());
         loop {
             let before = self.over;
             while self.receives.front().is_some_and(|head| head.bitmap().is_full()) {
@@ -109,9 +114,10 @@ impl<'a> Receiver<'a> {
                 self.answers -= self.end.take_completions(&mut completions)?;
             }
             self.answer()?;
-            idle = if self.over > before { 0 } else { idle + 1 };
+            idle = if self.over > before { 0 } else { idle.wrapping_add(1) };
             stop::yield_if_idle(idle);
-            if !idle.is_multiple_of(LOOK_EVERY) || idle == 0 {
+            rounds = rounds.wrapping_add(1);
+            if !rounds.is_multiple_of(LOOK_EVERY) {
                 continue;
             }
             match control.try_receive()? {
@@ -120,18 +126,22 @@ impl<'a> Receiver<'a> {
                 Some(Message::Done { .. }) => break,
                 Some(other) => return Err(unexpected(&other)),
             }
-            let came = (self.over, self.receives.front().map(|head| head.bitmap().count()));
-            if came != seen {
-                (seen, news_at, quiet) = (came, Instant::now(), 0);
+            if let Some(failure) = self.end.context().failure() {
+                return Err(format!("the device failed: {failure}"));
             }
-            quiet += 1;
-            if quiet <= QUIET_LOOKS || news_at.elapsed() <= SILENCE {
-                continue;
+            let packets = self.qp.counters().map_err(|e| e.to_string())?.packets;
+            if quiet.look((self.over, packets)) {
+                // Who has sent nothing has lost nothing.
+                let left = self.end.told(LEFT_AT) > self.over;
+                if left || self.overtakers(|_| true) >= OVERTAKEN {
+                    self.end_first()?;
+                }
             }
-            let overtaken = self.receives.iter().skip(1).filter(|r| r.bitmap().is_full()).count() >= OVERTAKEN;
-            // Who has sent nothing has lost nothing.
-            let left = self.end.told(LEFT_AT) > self.over;
-            if overtaken || left {
+            let slots = self.end.plan.outstanding();
+            let generation = self.over / slots;
+            if self.end.plan.sdr.is_none_or(|sdr| sdr.channels == 1)
+                && self.overtakers(|r| r.number() / slots == generation) >= OVERTAKEN
+            {
                 self.end_first()?;
             }
         }
@@ -140,6 +150,11 @@ impl<'a> Receiver<'a> {
             self.answers -= self.end.take_completions(&mut completions)?;
         }
         Ok(())
+    }
+
+    /// Messages behind the first that are whole, of those that count.
+    fn overtakers(&self, counts: impl Fn(&SdrReceive) -> bool) -> usize {
+        self.receives.iter().skip(1).filter(|r| counts(r) && r.bitmap().is_full()).count()
     }
 
     /// Ends the first receive, whatever is missing, and posts another.
@@ -157,7 +172,7 @@ impl<'a> Receiver<'a> {
         let begin = Instant::now();
         receive.complete().map_err(|e| format!("cannot complete receive {}: {e}", self.over))?;
         self.post()?;
-        self.reposting += begin.elapsed();
+        self.reposting.saturating_record(begin.elapsed().as_nanos() as u64);
         self.over += 1;
         Ok(())
     }
@@ -170,6 +185,28 @@ impl<'a> Receiver<'a> {
         self.end.tell(OVER_AT, self.over)?;
         (self.answered, self.answers) = (self.over, self.answers + 1);
         Ok(())
+    }
+}
+
+/// How long nothing came.
+struct Quiet {
+    seen: (u64, u64),
+    since: Instant,
+    looks: u32,
+}
+
+impl Quiet {
+    fn new() -> Quiet {
+        Quiet { seen: (0, 0), since: Instant::now(), looks: 0 }
+    }
+
+    /// Messages that are over, and packets that came so far: whether neither has changed for long.
+    fn look(&mut self, seen: (u64, u64)) -> bool {
+        if seen != self.seen {
+            *self = Quiet { seen, ..Quiet::new() };
+        }
+        self.looks += 1;
+        self.looks > QUIET_LOOKS && self.since.elapsed() > SILENCE
     }
 }
 

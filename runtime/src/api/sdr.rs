@@ -208,14 +208,22 @@ impl SdrQueuePair {
 
     /// Keeps the memory of a message until all of it has left.
     fn keep(&self, handle: SendHandle, memory: Vec<MemoryRegion>) {
-        let lock = || self.0.kept.lock().unwrap_or_else(|p| p.into_inner());
-        lock().push((handle, memory));
-        let handles: Vec<SendHandle> = lock().iter().map(|(handle, _)| *handle).collect();
-        let is_under_way = |handle: &SendHandle| self.with(|_, qp, _| qp.send_poll(*handle)) == Ok(false);
-        let under_way: Vec<SendHandle> = handles.into_iter().filter(is_under_way).collect();
-        // Regions are deregistered when nobody has the lock.
-        let done: Vec<_> = lock().extract_if(.., |(handle, _)| !under_way.contains(handle)).collect();
+        let mut kept = self.0.kept.lock().unwrap_or_else(|p| p.into_inner());
+        kept.push((handle, memory));
+        let is_done = |qp: &mut SdrQp, handle: SendHandle| qp.send_poll(handle) != Ok(false);
+        let done =
+            self.with(|_, qp, _| Ok(kept.extract_if(.., |(handle, _)| is_done(qp, *handle)).collect::<Vec<_>>()));
+        // Regions are deregistered when nobody has the lock, nor the engine.
+        drop(kept);
         drop(done);
+    }
+
+    /// Whether what was to be sent has left. Of a device that failed nothing does any more.
+    fn left(&self, poll: impl FnOnce(&mut SdrQp) -> Result<bool, SdrError>) -> Result<bool, SdrError> {
+        match self.with(|_, qp, _| poll(qp)) {
+            Ok(false) if self.0.context.0.context.failure().is_some() => Err(SdrError::Device),
+            polled => polled,
+        }
     }
 
     /// What the peer must be told (`qp_info_get`).
@@ -317,7 +325,7 @@ impl SdrSend {
     /// # Errors
     /// When it could not be sent.
     pub fn poll(&self) -> Result<bool, SdrError> {
-        self.qp.with(|_, qp, _| qp.send_poll(self.handle))
+        self.qp.left(|qp| qp.send_poll(self.handle))
     }
 }
 
@@ -353,7 +361,7 @@ impl SdrStream {
     /// When one could not be sent.
     pub fn is_idle(&self) -> Result<bool, SdrError> {
         let Some(send) = &self.0 else { return Ok(true) };
-        send.qp.with(|_, qp, _| qp.send_stream_poll(send.handle))
+        send.qp.left(|qp| qp.send_stream_poll(send.handle))
     }
 
     /// No more parts follow (`send_stream_end`); what is left of the message can be waited for.

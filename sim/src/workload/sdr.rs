@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use softnic_fault_injector::Time;
 use softnic_fault_injector::random::Random;
@@ -18,6 +19,9 @@ use super::{ADDRESS, MAX_BUFFER, NOW_AND_THEN, fill_randomly, pair_of, recording
 use crate::delivery::same_bytes;
 use crate::pair::{A, B, Pair};
 use crate::report::{CompletionTimes, Report};
+
+/// How long nothing may leave before the run stands still: a thousand questions of a sender.
+const PATIENCE: Duration = Duration::from_secs(128);
 
 /// What the queue pairs of a run over SDR are made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +71,8 @@ struct Run<'a, 'p> {
     qps: [QpId; 2],
     keys: [u32; 2],
     buffers: [Arc<Buffer>; 2],
+    /// What lies where a message will.
+    nothing: Vec<u8>,
     /// Messages that have memory of their own.
     slots: u64,
     posted: u64,
@@ -77,6 +83,7 @@ struct Run<'a, 'p> {
     over_at: VecDeque<Time>,
     done: u64,
     last: u64,
+    stalled: bool,
     chunks: Chunks,
     times: CompletionTimes,
 }
@@ -142,6 +149,7 @@ impl<'a, 'p> Run<'a, 'p> {
             qps,
             keys,
             buffers,
+            nothing: vec![0; o.size as usize],
             slots,
             posted: 0,
             sends: VecDeque::new(),
@@ -149,6 +157,7 @@ impl<'a, 'p> Run<'a, 'p> {
             over_at: VecDeque::new(),
             done: 0,
             last: 0,
+            stalled: false,
             chunks: Chunks::default(),
             times: CompletionTimes::default(),
         })
@@ -159,10 +168,17 @@ impl<'a, 'p> Run<'a, 'p> {
         let ahead = self.options.count.min(self.options.depth.into());
         (0..ahead).try_for_each(|n| self.post_receive(n))?;
         self.post_sends()?;
-        let mut events = 0u64;
+        let (mut events, mut seen, mut seen_at) = (0u64, (0, 0), self.pair.sim.now());
         while self.done < self.options.count {
-            if self.pair.sim.step().is_none() {
-                return Err(SimError::Options("nothing more happens: the queue pairs lost each other"));
+            // A sender that hears nothing asks for ever.
+            let progress = (self.done, self.data_packets());
+            if progress != seen {
+                (seen, seen_at) = (progress, self.pair.sim.now());
+            }
+            let patience = PATIENCE.max(self.options.longest_round_trip() * 100);
+            if self.pair.sim.now() > seen_at.after(patience) || self.pair.sim.step().is_none() {
+                self.stalled = true;
+                return Ok(false);
             }
             self.look_at_sends()?;
             self.look_at_receives()?;
@@ -173,6 +189,12 @@ impl<'a, 'p> Run<'a, 'p> {
         }
         go_on(self.done);
         Ok(false)
+    }
+
+    /// Packets of messages that left.
+    fn data_packets(&mut self) -> u64 {
+        let counters = self.pair.sim.nic(A).counters();
+        counters.sent_requests - counters.sdr_asks_sent
     }
 
     /// Lets a call work on the queue pair of a host.
@@ -199,6 +221,8 @@ impl<'a, 'p> Run<'a, 'p> {
 
     fn post_receive(&mut self, number: u64) -> Result<(), SimError> {
         let memory = self.memory(B, number);
+        // Lest bytes of an earlier message are taken for this one's.
+        self.buffers[B].write_at(self.at(number) as usize, &self.nothing);
         let handle = self.with(B, |now, qp, nic| qp.recv_post(now, nic, memory))?;
         self.receives.push_back(handle);
         self.pair.touch(B);
@@ -290,7 +314,7 @@ impl<'a, 'p> Run<'a, 'p> {
             delivered: None,
             chunks: Some(chunks),
             failed: 0,
-            stalled: false,
+            stalled: self.stalled,
             interrupted,
             first_failure: None,
             tx_packets: requester.sent_requests,

@@ -406,7 +406,7 @@ fn sdr_tells_of_chunks_and_compares_those_that_came() {
         // 100,000 bytes are 13 chunks; 30 messages go before, and do not count otherwise.
         assert_eq!((whole["transport"].as_str(), of(&whole, "iterations")), (Some("sdr"), 300));
         assert_eq!((of(&whole, "chunks"), of(&whole, "chunks_missing")), (330 * 13, 0), "{whole}");
-        assert!(of(&whole, "cts_sent") > 0 && whole["repost_ns"].as_f64().unwrap() > 0.0, "{whole}");
+        assert!(of(&whole, "cts_sent") > 0 && of(&whole, "repost_ns") > 0, "{whole}");
         let lossy = json(&[&what[..], &["--verify", "--channels", channels, "--fault", "loss=1e-3,dup=1e-3"]].concat());
         assert_eq!((of(&lossy, "iterations"), of(&lossy, "chunks")), (300, 330 * 13), "{lossy}");
         let missing = of(&lossy, "chunks_missing");
