@@ -19,8 +19,8 @@ mod traced;
 mod workload;
 
 pub use link::{End, LinkConfig};
-pub use report::{CompletionTimes, Report};
+pub use report::{Chunks, CompletionTimes, Delivered, Report};
 pub use simulator::Simulator;
 pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
-pub use workload::{Cc, Chunks, Delivered, Op, Options, SdrOptions, SimError, UNITS, run, run_timed, run_traced};
+pub use workload::{Cc, Op, Options, SdrOptions, SimError, UNITS, run, run_timed, run_traced};

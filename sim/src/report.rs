@@ -4,7 +4,6 @@ use hdrhistogram::Histogram;
 use softnic_transports::Counters;
 
 use crate::link::LinkStats;
-use crate::workload::{Chunks, Delivered};
 
 /// Flow completion times: from posting a work request to its completion; for uc and ud, to its delivery.
 #[derive(Debug, Clone)]
@@ -48,6 +47,36 @@ impl CompletionTimes {
     pub fn max_ms(&self) -> f64 {
         self.max as f64 / 1e6
     }
+}
+
+/// What a run delivered in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Delivered {
+    /// Bytes that were placed.
+    pub bytes: u64,
+    /// Bytes of completed messages that were not.
+    pub missing_bytes: u64,
+    /// Messages that completed without all of their bytes.
+    pub partial: u64,
+    /// Those that a later message ended.
+    pub preempted: u64,
+    /// Those that their deadline ended.
+    pub expired: u64,
+}
+
+/// What came of the chunks of all messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Chunks {
+    /// Chunks of the messages that were sent.
+    pub chunks: u64,
+    /// Those that did not come whole.
+    pub missing: u64,
+    /// Bytes of those that did.
+    pub bytes: u64,
+    /// Packets that came for messages that were over.
+    pub late_packets: u64,
+    /// Control messages that told the sender of receives.
+    pub cts_sent: u64,
 }
 
 /// The outcome of a simulated transfer.

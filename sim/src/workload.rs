@@ -9,12 +9,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use bounded::Delivered;
 use bounded::Messages;
 use options::check;
 pub use options::{Cc, Op, Options, SimError, UNITS};
 pub(crate) use options::{Unsupported, unsupported};
-pub use sdr::{Chunks, SdrOptions};
+pub use sdr::SdrOptions;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::negotiation::Choice;
@@ -27,7 +26,7 @@ use softnic_wire::{Qpn, grh};
 use crate::delivery::{UnderWay, same_bytes};
 use crate::link::LinkConfig;
 use crate::pair::{A, B, Pair, PairConfig, QKEY, timeout_code};
-use crate::report::{CompletionTimes, Report};
+use crate::report::{CompletionTimes, Delivered, Report};
 
 /// Where the payload of a run may lie on each side, at most; with larger windows messages share slots.
 const MAX_BUFFER: u64 = 8 << 20;

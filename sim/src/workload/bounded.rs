@@ -12,26 +12,12 @@ use softnic_wire::Instant;
 use super::{Op, Options};
 use crate::delivery::same_bytes;
 use crate::pair::{A, B, Pair};
+use crate::report::Delivered;
 
 /// Where bitmaps begin, on either side: behind all payload.
 const ADDRESS: u64 = 0x30_0000_0000;
 /// The most receives that a queue pair has posted.
 const MAX_RECEIVES: u128 = 1 << 16;
-
-/// What a run delivered in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Delivered {
-    /// Bytes that were placed.
-    pub bytes: u64,
-    /// Bytes of completed messages that were not.
-    pub missing_bytes: u64,
-    /// Messages that completed without all of their bytes.
-    pub partial: u64,
-    /// Those that a later message ended.
-    pub preempted: u64,
-    /// Those that their deadline ended.
-    pub expired: u64,
-}
 
 /// The bitmaps of one connection, one for each message that may be outstanding, and when those were posted.
 pub(super) struct Messages {

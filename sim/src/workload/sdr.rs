@@ -18,7 +18,7 @@ use super::options::{Op, Options, SimError, check};
 use super::{ADDRESS, MAX_BUFFER, NOW_AND_THEN, fill_randomly, pair_of, recording};
 use crate::delivery::same_bytes;
 use crate::pair::{A, B, Pair};
-use crate::report::{CompletionTimes, Report};
+use crate::report::{Chunks, CompletionTimes, Report};
 
 /// How long nothing may leave before the run stands still: a thousand questions of a sender.
 const PATIENCE: Duration = Duration::from_secs(128);
@@ -41,21 +41,6 @@ impl Default for SdrOptions {
         let QpAttr { channels, generations, split, .. } = QpAttr::default();
         SdrOptions { chunk: None, channels, generations, split }
     }
-}
-
-/// What came of the chunks of all messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Chunks {
-    /// Chunks of the messages that were sent.
-    pub chunks: u64,
-    /// Those that did not come whole.
-    pub missing: u64,
-    /// Bytes of those that did.
-    pub bytes: u64,
-    /// Packets that came for messages that were over.
-    pub late_packets: u64,
-    /// Control messages that told the sender of receives.
-    pub cts_sent: u64,
 }
 
 /// A message that was sent.
@@ -221,8 +206,10 @@ impl<'a, 'p> Run<'a, 'p> {
 
     fn post_receive(&mut self, number: u64) -> Result<(), SimError> {
         let memory = self.memory(B, number);
-        // Lest bytes of an earlier message are taken for this one's.
-        self.buffers[B].write_at(self.at(number) as usize, &self.nothing);
+        // Lest bytes of an earlier message are taken for this one's, where no other message is in the same place now.
+        if self.slots == u64::from(self.options.depth) {
+            self.buffers[B].write_at(self.at(number) as usize, &self.nothing);
+        }
         let handle = self.with(B, |now, qp, nic| qp.recv_post(now, nic, memory))?;
         self.receives.push_back(handle);
         self.pair.touch(B);
