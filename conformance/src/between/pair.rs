@@ -102,7 +102,7 @@ impl Pair {
             // pyverbs reads a GID only with all its digits.
             let gid = gid.segments().map(|s| format!("{s:04x}")).join(":");
             let peer = ends[1 - side].qpn;
-            self.call(side, json!({"do": "connect", "gid": gid, "qpns": [peer], "psn": PSN, "qkey": 0}))?;
+            self.call(side, json!({"do": "connect", "gid": gid, "qpns": [peer], "psns": [PSN], "qkey": 0}))?;
         }
         Ok(ends)
     }
