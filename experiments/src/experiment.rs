@@ -14,6 +14,7 @@ mod paper;
 mod plot;
 mod pool;
 mod race;
+mod sdr;
 mod small;
 mod stats;
 mod theory;
@@ -46,6 +47,7 @@ use output::Destination;
   softnic experiment lowar-burst --json | jq -c 'select(.transport == \"rc\")'
   softnic experiment cc-fairness --quick                   # DCQCN: rates of flows over time
   softnic experiment lowar-goodput --dev mem               # in real time, at 200 Mbit/s
+  softnic experiment sdr-throughput --quick                # SDR-RDMA beside rc and uc, in real time
   softnic experiment --server --dev afxdp:eth0             # the other end of a real wire
   softnic experiment lowar-goodput --dev afxdp:eth0 --connect 192.0.2.7
 
@@ -74,7 +76,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Measure in real time instead, between two NICs, with the round trip and the loss emulated: mem or shm (both ends in this process),
-    /// afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]. For lowar-goodput
+    /// afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]. For lowar-goodput, and without emulation for those of sdr, which are always in
+    /// real time [of these: mem]
     #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads", help_heading = "In real time")]
     dev: Option<DeviceSpec>,
     #[command(flatten)]
@@ -88,8 +91,10 @@ impl Args {
     /// The device and its other end, where there is one.
     fn ends(&self, experiment: &Experiment) -> Result<Option<Ends>, String> {
         let Some(device) = &self.dev else { return Ok(None) };
-        if experiment.name != ON_A_WIRE {
-            return Err(format!("{} is for virtual time: on a device there is {ON_A_WIRE}", experiment.name));
+        if let Run::Simulated(_) = experiment.run {
+            let others = EXPERIMENTS.iter().filter(|e| !matches!(e.run, Run::Simulated(_))).map(|e| e.name);
+            let others = others.collect::<Vec<_>>().join(", ");
+            return Err(format!("{} is for virtual time: on a device there are {others}", experiment.name));
         }
         let ends = Ends::new(device, &self.ends)?;
         if self.rate > wire::MAX_RATE {
@@ -102,47 +107,65 @@ impl Args {
     }
 }
 
-/// The experiment that can also be made in real time.
-const ON_A_WIRE: &str = "lowar-goodput";
+/// How an experiment is made.
+#[derive(Debug)]
+enum Run {
+    /// In virtual time.
+    Simulated(fn(&Setting) -> Result<Outcome, String>),
+    /// In virtual time, or in real time on a device, over an emulated link of this rate.
+    Both(fn(&Setting) -> Result<Outcome, String>, fn(&Setting, &Ends, u64) -> Result<Outcome, String>),
+    /// In real time, on a device or on a wire in memory.
+    Measured(fn(&Setting, &Ends) -> Result<Outcome, String>),
+}
 
 /// One of a paper's measurements.
 #[derive(Debug)]
 pub(crate) struct Experiment {
     name: &'static str,
     about: &'static str,
-    run: fn(&Setting) -> Result<Outcome, String>,
+    run: Run,
 }
 
-const EXPERIMENTS: [Experiment; 6] = [
+const EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
-        run: goodput::run,
+        run: Run::Both(goodput::run, wire::run),
     },
     Experiment {
         name: "lowar-fct",
         about: "completion times of flows of 1 MB by loss: mean and 99th percentile (LoWAR, figure 10)",
-        run: fct::run,
+        run: Run::Simulated(fct::run),
     },
     Experiment {
         name: "lowar-burst",
         about: "goodput by the length of bursts of loss (LoWAR, figure 11)",
-        run: burst::run,
+        run: Run::Simulated(burst::run),
     },
     Experiment {
         name: "lowar-small",
         about: "goodput of small messages at 0.1 % loss beside that without (LoWAR, figure 12)",
-        run: small::run,
+        run: Run::Simulated(small::run),
     },
     Experiment {
         name: "lowar-overhead",
         about: "latency that repair packets and recovering add on a local network (LoWAR, figure 13)",
-        run: overhead::run,
+        run: Run::Simulated(overhead::run),
     },
     Experiment {
         name: "cc-fairness",
         about: "two and four flows through one bottleneck, with DCQCN and without: rates, queue, fairness (DCQCN)",
-        run: fairness::run,
+        run: Run::Simulated(fairness::run),
+    },
+    Experiment {
+        name: "sdr-throughput",
+        about: "Gbit/s by the size of messages beside rc and uc, in real time (SDR-RDMA, figure 14)",
+        run: Run::Measured(sdr::throughput),
+    },
+    Experiment {
+        name: "sdr-chunk",
+        about: "packets a second by the length of chunks, in real time, and how often a chunk is lost (SDR-RDMA, figure 15)",
+        run: Run::Measured(sdr::chunk),
     },
 ];
 
@@ -263,11 +286,16 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
         threads: args.threads.map_or_else(cores, usize::from),
     };
     let began = Instant::now();
-    let (name, outcome) = match &ends {
-        None => (experiment.name.to_string(), (experiment.run)(&setting)?),
-        Some(ends) => (format!("{}-wire", experiment.name), wire::run(&setting, ends, args.rate)?),
+    let outcome = match (&experiment.run, &ends) {
+        (Run::Simulated(run) | Run::Both(run, _), None) => run(&setting)?,
+        (Run::Both(_, run), Some(ends)) => run(&setting, ends, args.rate)?,
+        (Run::Measured(run), None) => run(&setting, &Ends::in_memory())?,
+        (Run::Measured(run), Some(ends)) => run(&setting, ends)?,
+        (Run::Simulated(_), Some(_)) => return Err(format!("{} is for virtual time", experiment.name)),
     };
-    let at_a_time = if ends.is_some() { 1 } else { setting.threads };
+    let name = if ends.is_some() { format!("{}-wire", experiment.name) } else { experiment.name.into() };
+    let in_real_time = ends.is_some() || matches!(experiment.run, Run::Measured(_));
+    let at_a_time = if in_real_time { 1 } else { setting.threads };
     destination.take(&name, &setting, outcome, (began, at_a_time))
 }
 

@@ -11,7 +11,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-const NAMES: [&str; 6] = ["lowar-goodput", "lowar-fct", "lowar-burst", "lowar-small", "lowar-overhead", "cc-fairness"];
+const NAMES: [&str; 8] = [
+    "lowar-goodput",
+    "lowar-fct",
+    "lowar-burst",
+    "lowar-small",
+    "lowar-overhead",
+    "cc-fairness",
+    "sdr-throughput",
+    "sdr-chunk",
+];
 
 fn softnic(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
@@ -275,7 +284,12 @@ fn wrong_arguments_get_one_clear_line() {
         (&["lowar-fct", "--seeds", "0"], 2, "0 is not in 1..=1000"),
         (&["lowar-fct", "--threads", "0"], 2, "0 is not in 1..=1024"),
         (&["lowar-fct", "--connect", "::1"], 2, "--dev <DEVICE>"),
-        (&["lowar-fct", "--dev", "mem"], 1, "lowar-fct is for virtual time: on a device there is lowar-goodput"),
+        (
+            &["lowar-fct", "--dev", "mem"],
+            1,
+            "lowar-fct is for virtual time: on a device there are lowar-goodput, sdr-throughput, sdr-chunk",
+        ),
+        (&["sdr-chunk", "--transports", "rc"], 1, "sdr-chunk has its own contestants: leave --transports out"),
         (&["lowar-goodput", "--dev", "mem", "--connect", "::1"], 1, "mem is inside one process"),
         (&["--dev", "mem", "--server"], 1, "mem is inside one process"),
         (&["lowar-goodput", "--dev", "mem", "--rate", "1Gbit"], 1, "--rate is at most 800Mbit"),
@@ -551,4 +565,22 @@ fn help_shows_an_example() {
     let out = experiment(&["--help"]);
     let text = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success() && text.contains("softnic experiment lowar-goodput --quick"), "{text}");
+}
+
+#[test]
+fn sdr_is_measured_beside_rc_and_uc_and_its_chunks_are_lost_as_the_formula_says() {
+    let folder = Folder::new("sdr");
+    let text = quick(&folder, "sdr-throughput", &[]);
+    let rows = csv(&folder.read("sdr-throughput-quick.csv"));
+    assert_eq!(rows.len(), 6, "{text}");
+    for row in &rows {
+        assert!(number(row, "gbps") > 0.0 && number(row, "runs") == 1.0, "{row:?}");
+        assert_eq!(row["transport"] == "sdr", !row["repost_ns"].is_empty(), "{row:?}");
+    }
+    assert_well_formed(&folder.read("sdr-throughput-quick.svg"));
+    let text = quick(&folder, "sdr-chunk", &[]);
+    let rows = csv(&folder.read("sdr-chunk-quick.csv"));
+    assert_eq!(rows.iter().map(|row| number(row, "chunk")).collect::<Vec<_>>(), [256.0, 16384.0], "{text}");
+    // Of 64 packets at a loss of 1e-3.
+    assert!(text.contains("0.0620"), "{text}");
 }

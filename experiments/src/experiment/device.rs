@@ -42,6 +42,11 @@ pub(super) struct EndArgs {
 }
 
 impl Ends {
+    /// Both in this process, on a wire in memory.
+    pub(super) fn in_memory() -> Ends {
+        Ends { device: DeviceSpec::Mem, server: None }
+    }
+
     pub(super) fn new(device: &DeviceSpec, args: &EndArgs) -> Result<Ends, String> {
         let here = *device == DeviceSpec::Mem;
         match &args.connect {
@@ -152,41 +157,58 @@ pub(super) fn on_link(transport: Transport, rate: u64, rtt: Duration, mtu: PathM
 
 /// One run; `None` where Ctrl-C ended it.
 pub(super) fn measure(ends: &Ends, link: &Link, load: &Load, seed: u64) -> Result<Option<Run>, String> {
-    let setup = setup(&ends.device, Some(link.spec(&ends.device)?), seed);
+    let transport = on_link(load.transport, link.rate, link.rtt, load.mtu);
     let plan = Plan {
-        op: load.op,
-        transport: on_link(load.transport, link.rate, link.rtt, load.mtu),
-        sdr: None,
         cc: load.cc.clone(),
+        qps: load.qps,
+        depth: load.depth,
+        timeout: load.timeout,
+        ..usual_plan(load.op, transport, load.size, load.mtu, Amount::Seconds(load.seconds))
+    };
+    run_plan(ends, Some(link.spec(&ends.device)?), &plan, seed)
+}
+
+/// A plan with all that is usual.
+pub(super) fn usual_plan(op: Op, transport: Transport, size: u32, mtu: PathMtu, amount: Amount) -> Plan {
+    Plan {
+        op,
+        transport,
+        sdr: None,
+        cc: None,
         negotiated: None,
         auth: false,
         needs_link_mtu: None,
-        sizes: vec![load.size],
-        amount: Amount::Seconds(load.seconds),
-        qps: load.qps,
-        mtu: Some(load.mtu.bytes()),
-        depth: load.depth,
-        timeout: load.timeout,
+        sizes: vec![size],
+        amount,
+        qps: 1,
+        mtu: Some(mtu.bytes()),
+        depth: 128,
+        timeout: 14,
         retry: 7,
         tclass: 0,
         verify: false,
         wait_completion: false,
         deadline_ns: None,
         stride: 1,
-    };
+    }
+}
+
+/// A run of a plan, over a wire with these faults; `None` where Ctrl-C ended it.
+pub(super) fn run_plan(ends: &Ends, faults: Option<Spec>, plan: &Plan, seed: u64) -> Result<Option<Run>, String> {
+    let setup = setup(&ends.device, faults, seed);
     plan.check()?;
     let mut found = None;
-    let mut tell = |plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
-        if plan.negotiated.as_deref() == Some("rc") {
-            return Err(format!("the other end does not speak {}", load.transport));
+    let mut tell = |told: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
+        if told.negotiated.as_deref() == Some("rc") {
+            return Err(format!("the other end does not speak {}", plan.transport));
         }
         found = Some(Run { measured: measured.clone(), counters: counters.clone() });
         Ok(())
     };
     let mut begin = |_: &Plan, _: &str| Ok(());
     let result = match &ends.server {
-        None => session::in_process(&setup, &plan, &mut begin, &mut tell),
-        Some((host, port)) => session::connect(&setup, &plan, host, *port, BETWEEN, &mut begin, &mut tell),
+        None => session::in_process(&setup, plan, &mut begin, &mut tell),
+        Some((host, port)) => session::connect(&setup, plan, host, *port, BETWEEN, &mut begin, &mut tell),
     };
     match result {
         _ if stop::requested() => Ok(None),

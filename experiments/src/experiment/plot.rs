@@ -22,16 +22,12 @@ pub(super) fn loss_axis() -> Axis {
 }
 
 /// Means, with error bars from the lowest to the highest seed.
-pub(super) fn measured(
-    transport: Transport,
-    hue: usize,
-    points: impl Iterator<Item = (f64, Option<Spread>)>,
-) -> Series {
+pub(super) fn measured(name: impl ToString, hue: usize, points: impl Iterator<Item = (f64, Option<Spread>)>) -> Series {
     let point = |(x, spread): (f64, Option<Spread>)| {
         let Spread { mean, lowest, highest, .. } = spread?;
         Some(Point { x, y: mean, low: lowest, high: highest })
     };
-    Series::new(transport.to_string(), Kind::Measured, hue, points.filter_map(point).collect())
+    Series::new(name.to_string(), Kind::Measured, hue, points.filter_map(point).collect())
 }
 
 /// The theory of a transport, if there is any.
