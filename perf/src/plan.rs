@@ -194,6 +194,31 @@ const MAX_SIZES: usize = 64;
 const WORK_LEN: u64 = 1024;
 
 impl Plan {
+    /// One size on one queue pair, with everything else as it is where nobody says otherwise.
+    pub fn usual(op: Op, transport: Transport, size: u32, mtu: u32, amount: Amount) -> Plan {
+        Plan {
+            op,
+            transport,
+            sdr: None,
+            cc: None,
+            auth: false,
+            negotiated: None,
+            needs_link_mtu: None,
+            sizes: vec![size],
+            amount,
+            qps: 1,
+            mtu: Some(mtu),
+            depth: 128,
+            timeout: 14,
+            retry: 7,
+            tclass: 0,
+            verify: false,
+            wait_completion: false,
+            deadline_ns: None,
+            stride: plain(),
+        }
+    }
+
     /// All sizes of `-a`.
     pub fn all_sizes(op: Op, transport: Transport, mtu: u32) -> Vec<u32> {
         let longest = match op.verb() {
@@ -422,27 +447,7 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        Plan {
-            op: Op::WriteBw,
-            transport: Transport::Rc,
-            sdr: None,
-            auth: false,
-            cc: None,
-            negotiated: None,
-            needs_link_mtu: None,
-            sizes: vec![65536],
-            amount: Amount::Usual,
-            qps: 1,
-            mtu: None,
-            depth: 128,
-            timeout: 14,
-            retry: 7,
-            tclass: 0,
-            verify: false,
-            wait_completion: false,
-            deadline_ns: None,
-            stride: 1,
-        }
+        Plan { mtu: None, ..Plan::usual(Op::WriteBw, Transport::Rc, 65536, 4096, Amount::Usual) }
     }
 
     #[test]

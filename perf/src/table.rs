@@ -55,27 +55,8 @@ pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), S
         let mut row = Vec::new();
         for (op, size) in cells {
             bar.set_message(format!("{name} {}", op.name()));
-            let plan = Plan {
-                op,
-                transport,
-                sdr: None,
-                cc: None,
-                negotiated: None,
-                auth: false,
-                needs_link_mtu: None,
-                sizes: vec![size],
-                amount: Amount::Seconds(each.unwrap_or(EACH).as_secs_f64()),
-                qps: 1,
-                mtu: Some(4096),
-                depth: 128,
-                timeout: 14,
-                retry: 7,
-                tclass: 0,
-                verify: false,
-                wait_completion: false,
-                deadline_ns: None,
-                stride: 1,
-            };
+            let amount = Amount::Seconds(each.unwrap_or(EACH).as_secs_f64());
+            let plan = Plan::usual(op, transport, size, 4096, amount);
             let mut tell = |plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
                 row.push(measured.clone());
                 match as_json {

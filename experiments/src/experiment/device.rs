@@ -163,34 +163,9 @@ pub(super) fn measure(ends: &Ends, link: &Link, load: &Load, seed: u64) -> Resul
         qps: load.qps,
         depth: load.depth,
         timeout: load.timeout,
-        ..usual_plan(load.op, transport, load.size, load.mtu, Amount::Seconds(load.seconds))
+        ..Plan::usual(load.op, transport, load.size, load.mtu.bytes(), Amount::Seconds(load.seconds))
     };
     run_plan(ends, Some(link.spec(&ends.device)?), &plan, seed)
-}
-
-/// A plan with all that is usual.
-pub(super) fn usual_plan(op: Op, transport: Transport, size: u32, mtu: PathMtu, amount: Amount) -> Plan {
-    Plan {
-        op,
-        transport,
-        sdr: None,
-        cc: None,
-        negotiated: None,
-        auth: false,
-        needs_link_mtu: None,
-        sizes: vec![size],
-        amount,
-        qps: 1,
-        mtu: Some(mtu.bytes()),
-        depth: 128,
-        timeout: 14,
-        retry: 7,
-        tclass: 0,
-        verify: false,
-        wait_completion: false,
-        deadline_ns: None,
-        stride: 1,
-    }
 }
 
 /// A run of a plan, over a wire with these faults; `None` where Ctrl-C ended it.

@@ -1,11 +1,11 @@
 //! `sdr-throughput` and `sdr-chunk`: SDR-RDMA's own measurements (§5.4), in real time between two NICs.
 
-use softnic_perf::{Amount, Chunks, Measured, Op, SdrPlan, stop};
+use softnic_perf::{Amount, Chunks, Measured, Op, Plan, SdrPlan, stop};
 use softnic_sim::{Options, SdrOptions};
 use softnic_transports::Transport;
 use softnic_wire::PathMtu;
 
-use super::device::{Ends, run_plan, usual_plan};
+use super::device::{Ends, run_plan};
 use super::outcome::{Bound, Figure, Figures, Goal, Outcome, Table, shown, spread_shown};
 use super::pool::Progress;
 use super::stats::{Spread, ratio};
@@ -112,8 +112,9 @@ fn one(ends: &Ends, point: Point, repetitions: u64, seed: u64) -> Result<Option<
         By::Transport(transport) => (transport, None),
         By::Sdr => (Transport::Rc, Some(SdrPlan { chunk: point.chunk, ..SdrPlan::default() })),
     };
-    let mut plan = usual_plan(Op::WriteBw, transport, point.size, point.mtu, Amount::Iterations(repetitions));
-    (plan.depth, plan.sdr) = (DEPTH, sdr);
+    let amount = Amount::Iterations(repetitions);
+    let usual = Plan::usual(Op::WriteBw, transport, point.size, point.mtu.bytes(), amount);
+    let plan = Plan { depth: DEPTH, sdr, ..usual };
     let run = run_plan(ends, None, &plan, seed)?;
     Ok(run.and_then(|run| match run.measured {
         Measured::Bandwidth(rates) => {

@@ -19,7 +19,7 @@ use crate::stop;
 
 /// Rounds without an answer between looks at what the peer says.
 const LOOK_EVERY: u32 = 2048;
-/// How long no answer may come before the server is told anew what has left: where it cannot be reached, that fails.
+/// The server is told what has left anew after this time, where no answer comes: if it cannot be reached, that fails and ends the run.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How long answers may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);

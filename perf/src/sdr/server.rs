@@ -13,7 +13,7 @@ use crate::pattern::Pattern;
 use crate::side::next_line;
 use crate::stop;
 
-/// Rounds without news between looks at what the client says, and at what is missing for good.
+/// Rounds between looks at what the client says, and at what is missing for good.
 const LOOK_EVERY: u32 = 1024;
 /// A message that so many later ones of its generation have overtaken has lost something: they go by one queue pair, if there is one channel.
 const OVERTAKEN: usize = 2;
