@@ -30,7 +30,7 @@ fn sink(chunk_packets: u32) -> f64 {
     const MESSAGE: u64 = 16 << 20;
     let attr = QpAttr { chunk: chunk_packets * 4096, slots: 1024, max_message: MESSAGE, ..QpAttr::default() };
     let (mut arrivals, mut pool, qpn) = (Arrivals::new(&attr), Pool::default(), Qpn::new(77));
-    arrivals.add_queue_pair(qpn, 0, 5);
+    arrivals.add_queue_pair(qpn, 0, 0, 5);
     let packets = (MESSAGE / 4096) as u32;
     let bitmaps: Vec<_> = (0..attr.slots).map(|_| pool.take(packets.div_ceil(chunk_packets))).collect();
     let mut best = f64::MAX;

@@ -7,12 +7,14 @@ use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::{Arrival, Completion};
 use softnic_wire::Qpn;
 
-use crate::attr::{QpAttr, packets};
+use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
 use crate::counters::Counters;
 use crate::split::Split;
+use crate::turns::Turns;
 
 /// A receive that is posted.
+#[derive(Debug, Clone)]
 pub struct Receive {
     /// Its number.
     pub number: u64,
@@ -32,7 +34,7 @@ struct Message {
     last_len: u32,
     /// Packets that have come.
     came: Vec<u64>,
-    /// Packets of each chunk that have not.
+    /// Packets of each chunk that are to come to this engine, and have not.
     left: Vec<u32>,
     bitmap: Bitmap,
     imm: u32,
@@ -83,16 +85,25 @@ enum Miss {
     Rejected,
 }
 
-/// The sink of all data queue pairs of an SDR queue pair.
+/// A queue pair that data comes by.
+struct Source {
+    qpn: Qpn,
+    generation: u8,
+    channel: u32,
+    /// What its peer writes by.
+    key: u32,
+}
+
+/// The sink of the data queue pairs of an SDR queue pair, all of them or those of one engine.
 pub struct Arrivals {
     split: Split,
+    turns: Turns,
     mtu: u32,
     chunk_packets: u32,
     slot_len: u64,
     screened: bool,
     slots: Box<[Slot]>,
-    /// The queue pairs, each with its generation and the key that it writes by.
-    queue_pairs: Vec<(Qpn, u8, u32)>,
+    sources: Vec<Source>,
     /// One more than the number of the newest message of which something came.
     pub(crate) seen: u64,
     pub(crate) counters: Counters,
@@ -101,25 +112,31 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Without queue pairs and receives.
+    /// Of all queue pairs; these and receives are to follow.
     pub fn new(attr: &QpAttr) -> Arrivals {
+        Arrivals::of(attr, Turns::new(attr.channels, 1, 0))
+    }
+
+    /// Of the queue pairs at one engine.
+    pub(crate) fn of(attr: &QpAttr, turns: Turns) -> Arrivals {
         Arrivals {
             split: attr.split,
+            turns,
             mtu: attr.mtu.bytes(),
             chunk_packets: attr.chunk / attr.mtu.bytes(),
             slot_len: attr.slot_len(),
             screened: attr.screened,
             slots: (0..attr.slots).map(|_| Slot::Unused).collect(),
-            queue_pairs: Vec::new(),
+            sources: Vec::new(),
             seen: 0,
             counters: Counters::default(),
             spare: Vec::new(),
         }
     }
 
-    /// A queue pair of a generation, whose peer writes by this key.
-    pub fn add_queue_pair(&mut self, qpn: Qpn, generation: u8, key: u32) {
-        self.queue_pairs.push((qpn, generation, key));
+    /// A queue pair: a channel of a generation, whose peer writes by this key.
+    pub fn add_queue_pair(&mut self, qpn: Qpn, generation: u8, channel: u8, key: u32) {
+        self.sources.push(Source { qpn, generation, channel: channel.into(), key });
     }
 
     /// A receive is posted in a slot that is free.
@@ -134,10 +151,9 @@ impl Arrivals {
         message.came.resize(count.div_ceil(64) as usize, 0);
         message.left.clear();
         if self.chunk_packets > 1 {
-            message.left.resize(chunks as usize, self.chunk_packets);
-            if let Some(last) = message.left.last_mut() {
-                *last = count - (chunks - 1) * self.chunk_packets;
-            }
+            let (turns, whole) = (self.turns, self.chunk_packets);
+            let chunk = |i: u32| turns.count(i * whole, count.min((i + 1) * whole));
+            message.left.extend((0..chunks).map(chunk));
         }
         let last_len = (receive.len - u64::from(count - 1) * u64::from(self.mtu)) as u32;
         (message.number, message.generation, message.packets, message.last_len) =
@@ -162,8 +178,12 @@ impl Arrivals {
     #[inline]
     fn find(&self, qpn: Qpn, imm: u32, len: u32, target: Option<(u64, u32)>) -> Result<(), Miss> {
         let (id, packet, _) = self.split.unpack(imm);
-        let queue_pair = self.queue_pairs.iter().find(|(known, ..)| *known == qpn);
-        let Some(&(_, generation, key)) = queue_pair else { return Err(Miss::Rejected) };
+        let source = self.sources.iter().find(|source| source.qpn == qpn);
+        let Some(&Source { generation, channel, key, .. }) = source else { return Err(Miss::Rejected) };
+        // What comes by another channel than its own may have come before to another engine, and nobody would know.
+        if self.turns.channel(packet) != channel {
+            return Err(Miss::Rejected);
+        }
         let message = match self.slots.get(id as usize) {
             Some(Slot::Posted(message)) => message,
             Some(Slot::Done { generation: last }) if *last == generation => return Err(Miss::IntoNull),
@@ -207,32 +227,38 @@ impl Arrivals {
     fn place(&mut self, imm: u32, len: u32) {
         self.counters.packets += 1;
         let (slot, packet, piece) = self.split.unpack(imm);
-        let (chunk_packets, pieces, bits) = (self.chunk_packets, self.split.pieces(), self.split.bits()[2]);
-        let mtu = self.mtu;
+        let (chunk_packets, pieces, width) = (self.chunk_packets, self.split.pieces(), self.split.bits()[2]);
+        let (mtu, alone) = (self.mtu, self.turns.is_alone());
         let Some(Slot::Posted(message)) = self.slots.get_mut(slot as usize) else { return };
         self.seen = self.seen.max(message.number + 1);
         let carried = if planted(Bug::SdrPieceMisplaced) { packet + 1 } else { packet };
         if let Some(index) = carried.checked_rem(pieces)
             && message.pieces >> index & 1 == 0
         {
-            message.imm |= piece.checked_shl(index * u32::from(bits)).unwrap_or(0);
+            let piece = piece.checked_shl(index * u32::from(width)).unwrap_or(0);
+            message.imm |= piece;
             message.pieces |= 1 << index;
-            if message.pieces.count_ones() == pieces {
-                message.bitmap.set_imm(message.imm);
+            if !alone {
+                message.bitmap.bits().add_piece(1 << index, piece, u32::MAX >> (32 - pieces));
+            } else if message.pieces.count_ones() == pieces {
+                message.bitmap.bits().set_value(message.imm);
             }
         }
         if message.is_piece(packet, len, mtu) {
             return;
         }
         message.came[packet as usize / 64] |= 1 << (packet % 64);
+        let bits = message.bitmap.bits();
         if chunk_packets == 1 {
-            return message.bitmap.set(packet);
+            return if alone { bits.set_alone(packet as usize) } else { bits.set(packet as usize) };
         }
         let chunk = packet / chunk_packets;
         let left = &mut message.left[chunk as usize];
         *left -= 1;
-        if *left == 0 || planted(Bug::SdrBitEarly) && *left == 1 {
-            message.bitmap.set(chunk);
+        if *left == 0 && !alone {
+            bits.finish_part(chunk as usize);
+        } else if *left == 0 || planted(Bug::SdrBitEarly) && *left == 1 {
+            bits.set_alone(chunk as usize);
         }
     }
 }
@@ -265,9 +291,4 @@ impl Sink for Arrivals {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
-}
-
-/// Chunks of a receive of so many bytes.
-pub(crate) fn chunks(attr: &QpAttr, len: u64) -> u32 {
-    packets(len, attr.mtu).div_ceil(u64::from(attr.chunk / attr.mtu.bytes())) as u32
 }

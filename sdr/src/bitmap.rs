@@ -1,21 +1,15 @@
 //! What a program sees of a receive: a bit for each chunk that has come, and the immediate when all of it is there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Set by the NIC's thread, read by the program's.
-#[derive(Debug, Default)]
-struct Shared {
-    words: Box<[AtomicU64]>,
-    /// The user's immediate, and that it is whole.
-    imm: AtomicU32,
-    imm_whole: AtomicU32,
-}
+use softnic_sync::bits::Bits;
+
+use crate::turns::Turns;
 
 /// The chunks of a receive that have come. A bit is set after all bytes of its chunk are in place, and who sees it sees them.
 #[derive(Debug, Clone)]
 pub struct Bitmap {
-    shared: Arc<Shared>,
+    bits: Arc<Bits>,
     chunks: u32,
 }
 
@@ -34,7 +28,7 @@ impl Bitmap {
     /// Sixty-four chunks at a time, the first in the lowest bit; those that the receive does not have are never set.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
-        self.shared.words[..self.words()].get(index).map_or(0, |word| word.load(Ordering::Acquire))
+        if index < self.words() { self.bits.word(index) } else { 0 }
     }
 
     /// How many words there are.
@@ -44,10 +38,10 @@ impl Bitmap {
     }
 
     /// The words themselves, for programs that read memory and call nobody: as many as [`Bitmap::words`], each as [`Bitmap::word`] has it.
-    /// The NIC's thread sets them, with release order, so they are read with acquire order, and never written. They are there as long as
+    /// The NIC's threads set them, with release order, so they are read with acquire order, and never written. They are there as long as
     /// this value is.
     pub fn as_ptr(&self) -> *const u64 {
-        self.shared.words.as_ptr().cast()
+        self.bits.as_ptr()
     }
 
     /// How many chunks have come.
@@ -69,53 +63,58 @@ impl Bitmap {
 
     /// The sender's immediate, as soon as all pieces of it are there.
     pub fn imm(&self) -> Option<u32> {
-        (self.shared.imm_whole.load(Ordering::Acquire) == 1).then(|| self.shared.imm.load(Ordering::Relaxed))
+        self.bits.value()
     }
 
-    /// All bytes of a chunk are in place. Only the NIC's thread sets bits: nobody comes between reading the word and writing it.
+    /// What the NIC's threads set.
     #[inline]
-    pub(crate) fn set(&self, chunk: u32) {
-        let word = &self.shared.words[chunk as usize / 64];
-        word.store(word.load(Ordering::Relaxed) | 1 << (chunk % 64), Ordering::Release);
-    }
-
-    pub(crate) fn set_imm(&self, imm: u32) {
-        self.shared.imm.store(imm, Ordering::Relaxed);
-        self.shared.imm_whole.store(1, Ordering::Release);
+    pub(crate) fn bits(&self) -> &Bits {
+        &self.bits
     }
 }
 
 /// Bitmaps that are used again: as many as were in use at a time, each as long as the longest that it was.
 #[derive(Debug, Default)]
 pub struct Pool {
-    free: Vec<Arc<Shared>>,
+    free: Vec<Arc<Bits>>,
 }
 
 impl Pool {
-    /// An empty bitmap for so many chunks.
+    /// An empty bitmap for so many chunks, all of one engine.
     pub fn take(&mut self, chunks: u32) -> Bitmap {
-        let words = (chunks as usize).div_ceil(64);
-        let fits = |shared: &Arc<Shared>| shared.words.len() >= words;
-        let mut shared = match self.free.iter().rposition(fits) {
+        self.take_for(chunks, None)
+    }
+
+    /// The same; where several engines have packets of a chunk, how many do.
+    pub(crate) fn take_shared(&mut self, turns: &Turns, packets: u32, chunk_packets: u32) -> Bitmap {
+        let chunks = packets.div_ceil(chunk_packets);
+        match turns.is_alone() {
+            true => self.take_for(chunks, None),
+            false => self.take_for(chunks, Some(&|chunk| turns.parts(packets, chunk_packets, chunk as u32))),
+        }
+    }
+
+    fn take_for(&mut self, chunks: u32, parts: Option<&dyn Fn(usize) -> u8>) -> Bitmap {
+        let fits = |bits: &Arc<Bits>| bits.capacity() >= chunks as usize;
+        let mut bits = match self.free.iter().rposition(fits) {
             Some(at) => self.free.swap_remove(at),
             // A short one goes for the new one, lest there be ever more of them.
             None => {
                 self.free.pop();
-                Arc::new(Shared { words: (0..words).map(|_| AtomicU64::new(0)).collect(), ..Shared::default() })
+                Arc::new(Bits::new(chunks as usize))
             }
         };
-        if let Some(shared) = Arc::get_mut(&mut shared) {
-            shared.words[..words].iter_mut().for_each(|word| *word.get_mut() = 0);
-            (*shared.imm.get_mut(), *shared.imm_whole.get_mut()) = (0, 0);
+        if let Some(bits) = Arc::get_mut(&mut bits) {
+            bits.reset(chunks as usize, parts);
         }
-        Bitmap { shared, chunks }
+        Bitmap { bits, chunks }
     }
 
     /// The receive is over. What the program still looks at is left to it.
     pub fn give_back(&mut self, bitmap: Bitmap) {
-        let mut shared = bitmap.shared;
-        if Arc::get_mut(&mut shared).is_some() {
-            self.free.push(shared);
+        let mut bits = bitmap.bits;
+        if Arc::get_mut(&mut bits).is_some() {
+            self.free.push(bits);
         }
     }
 }
@@ -129,13 +128,13 @@ mod tests {
         let mut pool = Pool::default();
         let bitmap = pool.take(70);
         assert_eq!((bitmap.chunks(), bitmap.count(), bitmap.is_full(), bitmap.words()), (70, 0, false, 2));
-        (0..70).filter(|c| ![3, 64].contains(c)).for_each(|c| bitmap.set(c));
+        (0..70).filter(|c| ![3, 64].contains(c)).for_each(|c| bitmap.bits().set_alone(c as usize));
         assert_eq!((bitmap.count(), bitmap.missing().collect::<Vec<_>>()), (68, vec![3, 64]));
-        [3, 64].into_iter().for_each(|c| bitmap.set(c));
+        [3u32, 64].into_iter().for_each(|c| bitmap.bits().set_alone(c as usize));
         assert!(bitmap.is_full() && bitmap.is_set(69) && !bitmap.is_set(70));
         assert_eq!((bitmap.word(1), bitmap.word(2)), (0x3f, 0));
         assert_eq!(bitmap.imm(), None);
-        bitmap.set_imm(5);
+        bitmap.bits().set_value(5);
         assert_eq!(bitmap.imm(), Some(5));
     }
 
@@ -143,14 +142,14 @@ mod tests {
     fn a_bitmap_is_used_again_unless_somebody_still_looks_at_it() {
         let mut pool = Pool::default();
         let first = pool.take(100);
-        first.set(99);
-        first.set_imm(1);
-        let at = Arc::as_ptr(&first.shared);
+        first.bits().set_alone(99);
+        first.bits().set_value(1);
+        let at = Arc::as_ptr(&first.bits);
         pool.give_back(first);
         let second = pool.take(65);
-        assert_eq!((Arc::as_ptr(&second.shared), second.count(), second.imm()), (at, 0, None));
+        assert_eq!((Arc::as_ptr(&second.bits), second.count(), second.imm()), (at, 0, None));
         let held = second.clone();
-        second.set(1);
+        second.bits().set_alone(1);
         pool.give_back(second);
         let third = pool.take(65);
         assert_eq!((third.count(), held.count()), (0, 1), "what is held stays as it was");

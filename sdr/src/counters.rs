@@ -1,5 +1,7 @@
 //! What an SDR queue pair counts.
 
+use softnic_nic::transports::Counters as NicCounters;
+
 /// Counters of an SDR queue pair, since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -33,6 +35,30 @@ pub struct Vitals {
 }
 
 impl Counters {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Counters) {
+        self.packets += other.packets;
+        self.into_null += other.into_null;
+        self.old_generation += other.old_generation;
+        self.duplicates += other.duplicates;
+        self.rejected += other.rejected;
+        self.cts_sent += other.cts_sent;
+        self.cts_repeated += other.cts_repeated;
+        self.asks_sent += other.asks_sent;
+    }
+
+    /// Adds what was counted since `before` to the counters of a NIC.
+    pub(crate) fn add_since(&self, before: &Counters, all: &mut NicCounters) {
+        all.sdr_packets += self.packets - before.packets;
+        all.sdr_into_null += self.into_null - before.into_null;
+        all.sdr_old_generation += self.old_generation - before.old_generation;
+        all.sdr_duplicates += self.duplicates - before.duplicates;
+        all.sdr_rejected += self.rejected - before.rejected;
+        all.sdr_cts_sent += self.cts_sent - before.cts_sent;
+        all.sdr_cts_repeated += self.cts_repeated - before.cts_repeated;
+        all.sdr_asks_sent += self.asks_sent - before.asks_sent;
+    }
+
     /// Late packets of all kinds.
     pub fn late(&self) -> u64 {
         self.into_null + self.old_generation

@@ -1,10 +1,11 @@
-//! Any number of SDR queue pairs as the layer of a NIC.
+//! Any number of SDR queue pairs, or of their branches, as the layer of a NIC.
 
 use std::any::Any;
 
 use softnic_nic::{Layer, Nic};
 use softnic_wire::Instant;
 
+use crate::branch::Branch;
 use crate::error::SdrError;
 use crate::qp::SdrQp;
 
@@ -12,41 +13,83 @@ use crate::qp::SdrQp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(pub u32);
 
-/// The SDR queue pairs of a NIC.
+/// What the layer of one engine has of a queue pair.
+enum Part {
+    Whole(Box<SdrQp>),
+    /// Its channels here; the queue pair is at another engine.
+    Branch(Box<Branch>),
+}
+
+/// The SDR queue pairs of a NIC, or of one of its engines.
 #[derive(Default)]
 pub struct Sdr {
-    qps: Vec<Option<SdrQp>>,
+    parts: Vec<Option<Part>>,
 }
 
 impl Sdr {
     /// Takes over a queue pair of this NIC.
     pub fn add(&mut self, qp: SdrQp) -> QpId {
-        let at = self.qps.iter().position(Option::is_none).unwrap_or(self.qps.len());
-        if at == self.qps.len() {
-            self.qps.push(None);
+        let at = self.parts.iter().position(Option::is_none).unwrap_or(self.parts.len());
+        let id = QpId(at as u32);
+        self.put(id, Part::Whole(Box::new(qp)));
+        id
+    }
+
+    /// Takes over a branch of a queue pair that another engine has under this name.
+    pub fn add_branch(&mut self, id: QpId, branch: Branch) {
+        self.put(id, Part::Branch(Box::new(branch)));
+    }
+
+    fn put(&mut self, QpId(at): QpId, part: Part) {
+        let at = at as usize;
+        if at >= self.parts.len() {
+            self.parts.resize_with(at + 1, || None);
         }
-        self.qps[at] = Some(qp);
-        QpId(at as u32)
+        self.parts[at] = Some(part);
     }
 
     /// A queue pair.
     pub fn qp(&mut self, id: QpId) -> Result<&mut SdrQp, SdrError> {
-        self.qps.get_mut(id.0 as usize).and_then(Option::as_mut).ok_or(SdrError::NoSuchQp)
+        match self.parts.get_mut(id.0 as usize) {
+            Some(Some(Part::Whole(qp))) => Ok(qp),
+            _ => Err(SdrError::NoSuchQp),
+        }
     }
 
-    /// Takes a queue pair out; the caller destroys it.
-    pub fn remove(&mut self, id: QpId) -> Result<SdrQp, SdrError> {
-        self.qps.get_mut(id.0 as usize).and_then(Option::take).ok_or(SdrError::NoSuchQp)
+    /// The channels of a queue pair that are here.
+    pub fn branch(&mut self, id: QpId) -> Result<&mut Branch, SdrError> {
+        match self.parts.get_mut(id.0 as usize) {
+            Some(Some(Part::Whole(qp))) => Ok(qp.branch_mut()),
+            Some(Some(Part::Branch(branch))) => Ok(branch),
+            _ => Err(SdrError::NoSuchQp),
+        }
+    }
+
+    /// Takes out what is here of a queue pair, and gives back all that it has of the NIC.
+    pub fn destroy(&mut self, nic: &mut Nic, id: QpId) -> Result<(), SdrError> {
+        match self.parts.get_mut(id.0 as usize).and_then(Option::take) {
+            Some(Part::Whole(qp)) => qp.destroy(nic),
+            Some(Part::Branch(branch)) => branch.destroy(nic),
+            None => return Err(SdrError::NoSuchQp),
+        }
+        Ok(())
     }
 }
 
 impl Layer for Sdr {
     fn progress(&mut self, now: Instant, nic: &mut Nic) {
-        self.qps.iter_mut().flatten().for_each(|qp| qp.progress(now, nic));
+        self.parts.iter_mut().flatten().for_each(|part| match part {
+            Part::Whole(qp) => qp.progress(now, nic),
+            Part::Branch(branch) => branch.progress(now, nic),
+        });
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.qps.iter().flatten().filter_map(SdrQp::poll_timeout).min()
+        let timeout = |part: &Part| match part {
+            Part::Whole(qp) => qp.poll_timeout(),
+            Part::Branch(branch) => branch.poll_timeout(),
+        };
+        self.parts.iter().flatten().filter_map(timeout).min()
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

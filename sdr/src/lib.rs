@@ -9,6 +9,7 @@
 pub mod arrivals;
 pub mod attr;
 mod bitmap;
+mod branch;
 pub mod control;
 mod counters;
 mod error;
@@ -18,15 +19,17 @@ mod qp;
 mod receives;
 mod sends;
 mod split;
+mod turns;
 
 pub use attr::{AttrError, QpAttr};
 pub use bitmap::{Bitmap, Pool};
+pub use branch::{Branch, Link};
 pub use counters::{Counters, Vitals};
 pub use error::SdrError;
 pub use info::{InfoError, QpInfo};
 pub use layer::{QpId, Sdr};
 pub use qp::SdrQp;
-pub use receives::RecvHandle;
+pub use receives::{Posting, RecvHandle};
 pub use sends::SendHandle;
 pub use split::{Split, SplitError};
 

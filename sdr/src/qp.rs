@@ -3,40 +3,42 @@
 mod progress;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use softnic_nic::transports::memory::{Access, PdId};
-use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::qp::Caps;
 use softnic_nic::transports::{CqId, RecvWr, Sge};
-use softnic_nic::{Buffer, Connection, Nic, QpInit, QpKind};
+use softnic_nic::{Buffer, Nic, QpInit, QpKind};
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::Local;
-use crate::arrivals::Arrivals;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
+use crate::branch::{self, Branch, Common, Link};
 use crate::control;
 use crate::counters::{Counters, Vitals};
 use crate::error::SdrError;
 use crate::info::{Contact, Generation, QpInfo};
-use crate::receives::{Receives, RecvHandle};
-use crate::sends::{SendHandle, Sends};
-use progress::{Left, Repeat};
+use crate::receives::{Posting, Receives, RecvHandle};
+use crate::sends::SendHandle;
+use crate::turns::Turns;
+use progress::Repeat;
 
 /// Receives for control messages, and control messages that may wait to leave.
 const CONTROLS: u32 = 16;
+
+/// What wakes the other engines that have channels of a queue pair.
+type Wake = Box<dyn Fn() + Send>;
 
 /// A queue pair of SDR.
 pub struct SdrQp {
     attr: QpAttr,
     info: QpInfo,
-    peer: Option<QpInfo>,
-    /// The sink of what comes, of what has left, and the queue of control messages.
-    cqs: Vec<CqId>,
-    qps: Vec<Vec<Qpn>>,
+    link: Option<Arc<Link>>,
+    /// The channels that are at this engine: all of them, unless there are several.
+    branch: Branch,
     receives: Receives,
-    sends: Sends,
-    left: Vec<u64>,
+    control_cq: CqId,
     control: Option<Qpn>,
     /// Where control messages come in.
     room: Arc<Buffer>,
@@ -47,41 +49,44 @@ pub struct SdrQp {
     told: u64,
     cts: Repeat,
     ask: Repeat,
+    /// Of control messages.
     counters: Counters,
     /// What the NIC's own counters have of it.
     published: Counters,
-    /// Why sending stopped, if it did.
-    failed: Option<SdrError>,
+    wake: Option<Wake>,
 }
-
-const DATA: usize = 0;
-const LEFT: usize = 1;
-const CONTROL: usize = 2;
 
 impl SdrQp {
     /// Makes a queue pair on a NIC, in a protection domain.
     pub fn create(nic: &mut Nic, pd: PdId, attr: &QpAttr) -> Result<SdrQp, SdrError> {
+        SdrQp::create_among(nic, pd, attr, 1)
+    }
+
+    /// Makes a queue pair whose channels are at several engines of a NIC; this one is the first, and the others have branches
+    /// ([`SdrQp::branch_out`]). There are no more than it has channels.
+    pub fn create_among(nic: &mut Nic, pd: PdId, attr: &QpAttr, engines: u8) -> Result<SdrQp, SdrError> {
         attr.check()?;
-        let contact = |qpn| Contact { qpn, psn: Psn::new(0) };
-        let info = QpInfo {
+        let nobody = Contact { qpn: Qpn::new(0), psn: Psn::new(0) };
+        let generation = Generation { key: 0, channels: vec![nobody; attr.channels.into()] };
+        let mut info = QpInfo {
             mtu: attr.mtu,
             split: attr.split,
             slots: attr.slots,
             slot_len: attr.slot_len(),
             max_message: attr.max_message,
             token: nic.draw(),
-            control: contact(Qpn::new(0)),
-            generations: Vec::new(),
+            control: nobody,
+            generations: vec![generation; attr.generations.into()],
         };
+        let turns = Turns::new(attr.channels, engines, 0);
+        let branch = Branch::create(nic, pd, attr, turns, Arc::<Common>::default(), &mut info, None)?;
         let mut this = SdrQp {
             attr: *attr,
             info,
-            peer: None,
-            cqs: Vec::new(),
-            qps: Vec::new(),
+            link: None,
+            branch,
             receives: Receives::new(attr),
-            sends: Sends::default(),
-            left: Vec::new(),
+            control_cq: nic.create_cq(2 * CONTROLS as usize),
             control: None,
             room: Buffer::new(0, CONTROLS as usize * control::LEN),
             room_key: None,
@@ -92,9 +97,9 @@ impl SdrQp {
             ask: Repeat::default(),
             counters: Counters::default(),
             published: Counters::default(),
-            failed: None,
+            wake: None,
         };
-        match this.make(nic, pd) {
+        match this.make_control(nic, pd) {
             Ok(()) => Ok(this),
             Err(error) => {
                 this.destroy(nic);
@@ -103,59 +108,43 @@ impl SdrQp {
         }
     }
 
-    fn make(&mut self, nic: &mut Nic, pd: PdId) -> Result<(), SdrError> {
-        let attr = self.attr;
-        self.cqs.push(nic.create_cq_sink(Box::new(Arrivals::new(&attr))));
-        self.cqs.push(nic.create_cq_sink(Box::<Left>::default()));
-        self.cqs.push(nic.create_cq(2 * CONTROLS as usize));
-        let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let shared = !attr.key_per_generation || planted(Bug::SdrSharedKey);
-        let keys = if shared { 1 } else { attr.generations };
-        for _ in 0..keys {
-            let key = nic.alloc_indirect_key(pd, attr.slot_len(), attr.slots, writes)?;
-            self.receives.keys.push(key);
-        }
-        let draw = |nic: &mut Nic| Psn::new(nic.draw() & 0x00ff_ffff);
-        for g in 0..attr.generations {
-            let key = self.receives.keys[usize::from(g) % self.receives.keys.len()];
-            self.info.generations.push(Generation { key, channels: Vec::new() });
-            self.qps.push(Vec::new());
-            for _ in 0..attr.channels {
-                let max_send_wr = attr.send_depth;
-                let caps = Caps { max_send_wr, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline: 0 };
-                let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.cqs[LEFT], self.cqs[DATA], caps))?;
-                self.qps[usize::from(g)].push(qpn);
-                self.info.generations[usize::from(g)].channels.push(Contact { qpn, psn: draw(nic) });
-                if let Some(arrivals) = arrivals(nic, self.cqs[DATA]) {
-                    arrivals.add_queue_pair(qpn, g, key);
-                }
-            }
-        }
-        let room_key = nic.reg_mr(pd, &self.room, Access::LOCAL_WRITE)?;
-        self.room_key = Some(room_key);
+    fn make_control(&mut self, nic: &mut Nic, pd: PdId) -> Result<(), SdrError> {
+        self.room_key = Some(nic.reg_mr(pd, &self.room, Access::LOCAL_WRITE)?);
         let (wrs, max_inline) = (CONTROLS, control::LEN as u32);
         let caps = Caps { max_send_wr: wrs, max_recv_wr: wrs, max_send_sge: 1, max_recv_sge: 1, max_inline };
-        let cq = self.cqs[CONTROL];
-        let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, cq, cq, caps))?;
-        (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: draw(nic) });
+        let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.control_cq, self.control_cq, caps))?;
+        (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: Psn::new(nic.draw() & 0x00ff_ffff) });
         Ok(())
+    }
+
+    /// Makes the channels of another engine, the one of this number. Before the queue pair is connected, and before anybody is told its
+    /// information.
+    pub fn branch_out(&mut self, nic: &mut Nic, pd: PdId, engine: u8) -> Result<Branch, SdrError> {
+        let (turns, common) = (self.branch.turns.of_engine(engine), Arc::clone(&self.branch.common));
+        Branch::create(nic, pd, &self.attr, turns, common, &mut self.info, Some(&self.branch.keys))
+    }
+
+    /// What is called when other engines have something to do that came to this one.
+    pub fn set_wake(&mut self, wake: impl Fn() + Send + 'static) {
+        self.wake = Some(Box::new(wake));
+    }
+
+    /// The channels that are at this engine.
+    pub fn branch_mut(&mut self) -> &mut Branch {
+        &mut self.branch
     }
 
     /// Gives back all that it has of the NIC. What was posted is over: no byte of it is touched any more.
     pub fn destroy(mut self: SdrQp, nic: &mut Nic) {
         self.publish(nic);
-        for qpn in self.qps.drain(..).flatten().chain(self.control.take()) {
+        self.branch.destroy(nic);
+        if let Some(qpn) = self.control.take() {
             let _ = nic.destroy_qp(qpn);
-        }
-        for key in self.receives.keys.drain(..) {
-            let _ = nic.dealloc_indirect_key(key);
         }
         if let Some(key) = self.room_key.take() {
             let _ = nic.dereg_mr(key);
         }
-        for cq in self.cqs.drain(..) {
-            let _ = nic.destroy_cq(cq);
-        }
+        let _ = nic.destroy_cq(self.control_cq);
     }
 
     /// What the peer must be told.
@@ -168,31 +157,44 @@ impl SdrQp {
         &self.attr
     }
 
-    /// Its completion queues on the NIC.
-    pub fn completion_queues(&self) -> &[CqId] {
-        &self.cqs
+    /// Its completion queues on the NIC, in the order in which they were made: those of the branch, and that of control messages.
+    pub fn completion_queues(&self) -> [CqId; 3] {
+        let [data, left] = self.branch.completion_queues();
+        [data, left, self.control_cq]
     }
 
-    /// What it counted.
+    /// What it counted, without what other engines did.
     pub fn counters(&self, nic: &mut Nic) -> Counters {
-        let came = arrivals(nic, self.cqs[DATA]).map(|arrivals| arrivals.counters).unwrap_or_default();
-        let Counters { cts_sent, cts_repeated, asks_sent, rejected, .. } = self.counters;
-        Counters { cts_sent, cts_repeated, asks_sent, rejected: came.rejected + rejected, ..came }
+        let mut all = self.counters;
+        all.add(&self.branch.counters(nic));
+        all
     }
 
     /// How far it is.
     pub fn vitals(&self) -> Vitals {
-        Vitals { posted: self.receives.posted, started: self.sends.started, cleared: self.sends.cleared }
+        Vitals { posted: self.receives.posted, started: self.branch.sends.started, cleared: self.cleared() }
+    }
+
+    /// Receives that the peer has posted, as far as it is known.
+    fn cleared(&self) -> u64 {
+        self.branch.common.cleared.load(Ordering::Relaxed)
     }
 
     /// Why sending stopped, if it did: memory that may not be read, or a queue pair that is gone.
     pub fn failure(&self) -> Option<SdrError> {
-        self.failed
+        self.branch.failure()
     }
 
     /// Connects it with the queue pair that `info` is about, by `path` from our port of this number.
     pub fn connect(&mut self, nic: &mut Nic, port: u8, path: &Path, info: &[u8]) -> Result<(), SdrError> {
-        if self.peer.is_some() {
+        let link = self.link(info)?;
+        self.connect_link(nic, port, path, &link)
+    }
+
+    /// Reads the peer's information. Where there are branches, these are connected by it first, and the queue pair after them: then all
+    /// channels are there when the peer hears of receives.
+    pub fn link(&self, info: &[u8]) -> Result<Arc<Link>, SdrError> {
+        if self.link.is_some() {
             return Err(SdrError::Connected);
         }
         let peer = QpInfo::decode(info)?;
@@ -204,33 +206,17 @@ impl SdrQp {
         differs("number of generations", peer.generations.len() as u64, self.attr.generations.into())?;
         let channels = peer.generations[0].channels.len();
         differs("number of channels", channels as u64, self.attr.channels.into())?;
-        let connect = |nic: &mut Nic, ours: &Contact, theirs: &Contact, channel: u16| {
-            // Each channel has a source port of its own, so that each may take another way.
-            let src_port = 0xc000 | path.src_port.wrapping_add(channel) & 0x3fff;
-            nic.connect(
-                ours.qpn,
-                &Connection {
-                    port,
-                    path: Some(Path { src_port, ..*path }),
-                    dest_qp: theirs.qpn,
-                    mtu: self.attr.mtu,
-                    sq_psn: ours.psn,
-                    rq_psn: theirs.psn,
-                    access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                    ..Connection::default()
-                },
-            )
-        };
-        for (ours, theirs) in self.info.generations.iter().zip(&peer.generations) {
-            for (c, (ours, theirs)) in ours.channels.iter().zip(&theirs.channels).enumerate() {
-                connect(nic, ours, theirs, c as u16)?;
-            }
-        }
-        connect(nic, &self.info.control, &peer.control, 0)?;
+        Ok(Arc::new(Link { ours: self.info.clone(), peer }))
+    }
+
+    /// Connects what is at this engine.
+    pub fn connect_link(&mut self, nic: &mut Nic, port: u8, path: &Path, link: &Arc<Link>) -> Result<(), SdrError> {
+        self.branch.connect(nic, port, path, link)?;
+        branch::connect(nic, port, path, (&link.ours.control, &link.peer.control), 0, &self.attr)?;
         for i in 0..CONTROLS {
             self.post_room(nic, i.into())?;
         }
-        self.peer = Some(peer);
+        self.link = Some(Arc::clone(link));
         Ok(())
     }
 
@@ -240,11 +226,7 @@ impl SdrQp {
         Ok(nic.post_recv(qpn, &RecvWr { wr_id: i, sges: &[sge], best_effort: None })?)
     }
 
-    fn peer(&self) -> Result<&QpInfo, SdrError> {
-        self.peer.as_ref().ok_or(SdrError::NotConnected)
-    }
-
-    // ---- sends ----
+    // ---- sends: where there are several engines, each branch is told of them in the same order ----
 
     /// Sends a message: all of it, once.
     pub fn send_post(
@@ -254,12 +236,8 @@ impl SdrQp {
         memory: Local,
         imm: Option<u32>,
     ) -> Result<SendHandle, SdrError> {
-        let peer = self.peer.as_ref().ok_or(SdrError::NotConnected)?;
-        let handle = self.sends.start(peer, memory.len, imm)?;
-        self.sends.add(handle, peer, 0, memory)?;
-        self.sends.add_pieces(handle, peer)?;
-        self.sends.end(handle)?;
-        self.progress_sends(now, nic);
+        let handle = self.branch.send_post(now, nic, memory, imm)?;
+        self.watch_sends(now);
         Ok(handle)
     }
 
@@ -271,10 +249,8 @@ impl SdrQp {
         len: u64,
         imm: Option<u32>,
     ) -> Result<SendHandle, SdrError> {
-        let peer = self.peer.as_ref().ok_or(SdrError::NotConnected)?;
-        let handle = self.sends.start(peer, len, imm)?;
-        self.sends.add_pieces(handle, peer)?;
-        self.progress_sends(now, nic);
+        let handle = self.branch.send_stream_start(now, nic, len, imm)?;
+        self.watch_sends(now);
         Ok(handle)
     }
 
@@ -287,42 +263,52 @@ impl SdrQp {
         offset: u64,
         memory: Local,
     ) -> Result<(), SdrError> {
-        let peer = self.peer.as_ref().ok_or(SdrError::NotConnected)?;
-        self.sends.add(handle, peer, offset, memory)?;
-        self.progress_sends(now, nic);
+        self.branch.send_stream_continue(now, nic, handle, offset, memory)?;
+        self.watch_sends(now);
         Ok(())
     }
 
     /// No more parts of a message follow.
     pub fn send_stream_end(&mut self, handle: SendHandle) -> Result<(), SdrError> {
-        self.sends.end(handle)
+        self.branch.send_stream_end(handle)
     }
 
     /// Whether all of a message has left, and its memory may be used for something else.
     pub fn send_poll(&mut self, handle: SendHandle) -> Result<bool, SdrError> {
-        match self.failed {
-            Some(error) => Err(error),
-            None => self.sends.is_done(handle),
-        }
+        self.branch.send_poll(handle)
     }
 
     /// Whether all parts of a stream that were given so far have left.
     pub fn send_stream_poll(&mut self, handle: SendHandle) -> Result<bool, SdrError> {
-        match self.failed {
-            Some(error) => Err(error),
-            None => self.sends.is_idle(handle),
-        }
+        self.branch.send_stream_poll(handle)
     }
 
     // ---- receives ----
 
     /// Posts memory for the next message.
     pub fn recv_post(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<RecvHandle, SdrError> {
-        let data = self.cqs[DATA];
-        let handle = self.receives.post(&self.attr, memory, nic, |nic| arrivals(nic, data))?;
+        let posting = self.recv_prepare(nic, memory)?;
+        self.recv_announce(now, nic);
+        Ok(posting.handle())
+    }
+
+    /// Posts memory for the next message at this engine. The others are to follow ([`Branch::recv_post`]), and then the peer is told
+    /// ([`SdrQp::recv_announce`]).
+    pub fn recv_prepare(&mut self, nic: &mut Nic, memory: Local) -> Result<Posting, SdrError> {
+        let posting = self.receives.next(&self.attr, &self.branch.turns, memory)?;
+        match self.branch.recv_post(nic, &posting) {
+            Ok(()) => Ok(posting),
+            Err(error) => {
+                self.receives.take_back(posting);
+                Err(error)
+            }
+        }
+    }
+
+    /// All engines know what is posted: the peer is told.
+    pub fn recv_announce(&mut self, now: Instant, nic: &mut Nic) {
         self.cts_due = true;
         self.progress_control(now, nic);
-        Ok(handle)
     }
 
     /// The bitmap of a receive.
@@ -335,14 +321,12 @@ impl SdrQp {
         Ok(self.receives.bitmap(handle)?.imm())
     }
 
-    /// Completes a receive, whatever is missing: from now on nothing is written to its memory.
+    /// Completes a receive, whatever is missing: from now on nothing is written to its memory. Of several engines this is the last
+    /// ([`Branch::recv_complete`]).
     pub fn recv_complete(&mut self, nic: &mut Nic, handle: RecvHandle) -> Result<(), SdrError> {
-        let data = self.cqs[DATA];
-        self.receives.complete(handle, nic, |nic| arrivals(nic, data))
+        self.receives.bitmap(handle)?;
+        self.branch.recv_complete(nic, handle)?;
+        self.receives.remove(handle);
+        Ok(())
     }
-}
-
-/// The sink of what comes.
-fn arrivals(nic: &mut Nic, cq: CqId) -> Option<&mut Arrivals> {
-    nic.sink_mut(cq)?.as_any_mut().downcast_mut()
 }

@@ -1,13 +1,11 @@
 //! Receives of an SDR queue pair: which are posted, and in which slot and generation each is.
 
-use softnic_nic::transports::planted::{Bug, planted};
-use softnic_nic::{Nic, SlotTarget};
-
 use crate::Local;
-use crate::arrivals::{Arrivals, Receive, chunks};
-use crate::attr::QpAttr;
+use crate::arrivals::Receive;
+use crate::attr::{QpAttr, packets};
 use crate::bitmap::{Bitmap, Pool};
 use crate::error::SdrError;
+use crate::turns::Turns;
 
 /// A receive that was posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,64 +18,70 @@ impl RecvHandle {
     }
 }
 
+/// A receive that each engine is to know before the peer hears of it.
+#[derive(Debug, Clone)]
+pub struct Posting {
+    pub(crate) slot: u32,
+    pub(crate) generation: u8,
+    pub(crate) receive: Receive,
+    pub(crate) memory: Local,
+}
+
+impl Posting {
+    /// The receive.
+    pub fn handle(&self) -> RecvHandle {
+        RecvHandle(self.receive.number)
+    }
+
+    /// What the program sees of it.
+    pub fn bitmap(&self) -> &Bitmap {
+        &self.receive.bitmap
+    }
+}
+
 /// The receives.
 pub(crate) struct Receives {
     /// Receives that were posted since the beginning.
     pub(crate) posted: u64,
     slots: Box<[Option<Receive>]>,
     generations: u8,
-    /// The root key of each generation; one for all, where they share it.
-    pub(crate) keys: Vec<u32>,
     pool: Pool,
-    /// Of no receive.
-    nothing: Bitmap,
 }
 
 impl Receives {
     pub(crate) fn new(attr: &QpAttr) -> Receives {
-        let mut pool = Pool::default();
-        let nothing = pool.take(0);
         let slots = (0..attr.slots).map(|_| None).collect();
-        Receives { posted: 0, slots, generations: attr.generations, keys: Vec::new(), pool, nothing }
+        Receives { posted: 0, slots, generations: attr.generations, pool: Pool::default() }
     }
 
-    /// The slot and the generation of a message.
-    fn place(&self, number: u64) -> (u32, u8) {
-        place(number, self.slots.len() as u32, self.generations)
-    }
-
-    fn key(&self, generation: u8) -> u32 {
-        self.keys[usize::from(generation) % self.keys.len()]
-    }
-
-    /// Posts the next receive: from now on its packets find it.
-    pub(crate) fn post(
-        &mut self,
-        attr: &QpAttr,
-        memory: Local,
-        nic: &mut Nic,
-        arrivals: impl FnOnce(&mut Nic) -> Option<&mut Arrivals>,
-    ) -> Result<RecvHandle, SdrError> {
+    /// The next receive, which has its place from now on.
+    pub(crate) fn next(&mut self, attr: &QpAttr, turns: &Turns, memory: Local) -> Result<Posting, SdrError> {
         if memory.len > attr.max_message {
             return Err(SdrError::TooLong(memory.len, attr.max_message));
         }
-        let (number, (slot, generation)) = (self.posted, self.place(self.posted));
-        if self.slots[slot as usize].is_some() {
+        let number = self.posted;
+        let (slot, generation) = place(number, self.slots.len() as u32, self.generations);
+        let room = &mut self.slots[slot as usize];
+        if room.is_some() {
             return Err(SdrError::Full(self.slots.len() as u32));
         }
-        let Local { key, addr, len } = memory;
-        nic.set_indirect_slot(self.key(generation), slot, Some(SlotTarget { key, addr, len }))?;
-        let receive = Receive { number, len, bitmap: self.pool.take(chunks(attr, len)) };
-        if let Some(arrivals) = arrivals(nic) {
-            arrivals.post(slot, generation, &receive);
-        }
-        self.slots[slot as usize] = Some(receive);
+        let chunk_packets = attr.chunk / attr.mtu.bytes();
+        let bitmap = self.pool.take_shared(turns, packets(memory.len, attr.mtu) as u32, chunk_packets);
+        let receive = Receive { number, len: memory.len, bitmap };
+        *room = Some(receive.clone());
         self.posted += 1;
-        Ok(RecvHandle(number))
+        Ok(Posting { slot, generation, receive, memory })
+    }
+
+    /// The newest one could not be posted after all.
+    pub(crate) fn take_back(&mut self, posting: Posting) {
+        self.slots[posting.slot as usize] = None;
+        self.posted -= 1;
+        self.pool.give_back(posting.receive.bitmap);
     }
 
     fn find(&self, handle: RecvHandle) -> Result<&Receive, SdrError> {
-        let (slot, _) = self.place(handle.0);
+        let (slot, _) = place(handle.0, self.slots.len() as u32, self.generations);
         self.slots[slot as usize].as_ref().filter(|r| r.number == handle.0).ok_or(SdrError::NoSuchMessage)
     }
 
@@ -85,25 +89,12 @@ impl Receives {
         Ok(&self.find(handle)?.bitmap)
     }
 
-    /// Completes a receive: from now on nothing is written to its memory, and no bit of it is set.
-    pub(crate) fn complete(
-        &mut self,
-        handle: RecvHandle,
-        nic: &mut Nic,
-        arrivals: impl FnOnce(&mut Nic) -> Option<&mut Arrivals>,
-    ) -> Result<(), SdrError> {
-        self.find(handle)?;
-        let (slot, generation) = self.place(handle.0);
-        if !planted(Bug::SdrSlotEmptiedLate) {
-            nic.set_indirect_slot(self.key(generation), slot, None)?;
-        }
-        if let Some(arrivals) = arrivals(nic) {
-            arrivals.complete(slot, &self.nothing);
-        }
+    /// A receive is over, at all engines.
+    pub(crate) fn remove(&mut self, handle: RecvHandle) {
+        let (slot, _) = place(handle.0, self.slots.len() as u32, self.generations);
         if let Some(receive) = self.slots[slot as usize].take() {
             self.pool.give_back(receive.bitmap);
         }
-        Ok(())
     }
 }
 

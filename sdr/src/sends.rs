@@ -11,6 +11,10 @@ use crate::attr::packets;
 use crate::error::SdrError;
 use crate::info::QpInfo;
 use crate::receives::place;
+use crate::turns::Turns;
+
+/// Queues of parts that are kept for the next messages.
+const SPARE: usize = 1024;
 
 /// A send that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +51,8 @@ struct Send {
 #[derive(Default)]
 pub(crate) struct Sends {
     messages: VecDeque<Send>,
+    /// Of messages that are over, for the next ones.
+    spare: Vec<VecDeque<Range>>,
     /// Sends that were started since the beginning.
     pub(crate) started: u64,
     /// Receives that the peer has posted, as far as it is known.
@@ -65,7 +71,8 @@ impl Sends {
         }
         let number = self.started;
         self.started += 1;
-        self.messages.push_back(Send { number, len, imm, ranges: VecDeque::new(), open: true, under_way: 0 });
+        let ranges = self.spare.pop().unwrap_or_default();
+        self.messages.push_back(Send { number, len, imm, ranges, open: true, under_way: 0 });
         Ok(SendHandle(number))
     }
 
@@ -148,7 +155,14 @@ impl Sends {
     }
 
     pub(crate) fn drop_done(&mut self) {
-        self.messages.retain(|send| send.open || !send.ranges.is_empty() || send.under_way > 0);
+        let Sends { messages, spare, .. } = self;
+        messages.retain_mut(|send| {
+            let stays = send.open || !send.ranges.is_empty() || send.under_way > 0;
+            if !stays && spare.len() < SPARE {
+                spare.push(std::mem::take(&mut send.ranges));
+            }
+            stays
+        });
     }
 
     /// Whether something waits for the peer to post a receive.
@@ -162,13 +176,14 @@ impl Sends {
         now: Instant,
         nic: &mut Nic,
         qps: &[Vec<Qpn>],
+        turns: &Turns,
         peer: &QpInfo,
     ) -> Result<(), SdrError> {
         let cleared = self.cleared;
         let mut result = Ok(());
         let mut rung = 0u64;
         for send in self.messages.iter_mut().take_while(|send| send.number < cleared) {
-            match send.pump(nic, qps, peer, &mut rung) {
+            match send.pump(nic, qps, turns, peer, &mut rung) {
                 Ok(()) => {}
                 // There is room when what was posted has left.
                 Err(PostError::QueueFull) => break,
@@ -180,12 +195,23 @@ impl Sends {
         }
         let touched = qps.iter().enumerate().filter(|(generation, _)| rung >> generation & 1 == 1);
         touched.flat_map(|(_, channels)| channels).for_each(|&qpn| nic.ring_doorbell(now, qpn));
+        if !turns.is_alone() {
+            // Of some nothing is for this engine, so nothing of them will leave.
+            self.drop_done();
+        }
         result
     }
 }
 
 impl Send {
-    fn pump(&mut self, nic: &mut Nic, qps: &[Vec<Qpn>], peer: &QpInfo, rung: &mut u64) -> Result<(), PostError> {
+    fn pump(
+        &mut self,
+        nic: &mut Nic,
+        qps: &[Vec<Qpn>],
+        turns: &Turns,
+        peer: &QpInfo,
+        rung: &mut u64,
+    ) -> Result<(), PostError> {
         let (slot, generation) = place(self.number, peer.slots, qps.len() as u8);
         let channels = &qps[usize::from(generation)];
         let rkey = peer.generations[usize::from(generation)].key;
@@ -193,12 +219,17 @@ impl Send {
         while let Some(range) = self.ranges.front_mut() {
             while range.next < range.end {
                 let packet = range.next;
+                // The others are for other engines.
+                let Some(channel) = turns.place(packet) else {
+                    range.next += 1;
+                    continue;
+                };
                 let offset = u64::from(packet) * mtu;
                 let len = mtu.min(self.len.saturating_sub(offset)) as u32;
                 let sge = range.memory.map(|(addr, lkey)| Sge { addr: addr.wrapping_add(offset), len, lkey });
                 let imm = peer.split.pack(slot, packet, peer.split.piece(self.imm.unwrap_or(0), packet));
                 // The last one on each channel tells when all have left.
-                let signaled = packet + channels.len() as u32 >= range.end;
+                let signaled = packet + turns.all() >= range.end;
                 let wr = SendWr {
                     wr_id: self.number,
                     op: SendOp::WriteImm { remote_addr: base + offset, rkey, imm },
@@ -207,7 +238,7 @@ impl Send {
                     best_effort: None,
                     to: None,
                 };
-                nic.write_send(channels[packet as usize % channels.len()], &wr)?;
+                nic.write_send(channels[channel], &wr)?;
                 *rung |= 1 << generation;
                 self.under_way += u32::from(signaled);
                 range.next += 1;

@@ -41,7 +41,7 @@ pub(crate) const ROOM: usize = 1 << 16;
 /// Where memory begins, by the addresses of work requests.
 pub(crate) const BASE: u64 = 0x10_0000;
 
-fn nic(side: usize) -> Nic {
+pub(crate) fn nic(side: usize) -> Nic {
     let port = Port { mac: mac(side), addresses: vec![ip(side).into()], mtu: PathMtu::B256 };
     let mut n = 0x1357_9bdfu32.wrapping_mul(side as u32 + 3);
     let random = move || {

@@ -85,7 +85,7 @@ pub struct OpenOptions {
     pub trace: Option<PathBuf>,
     /// How much of it is said on stderr, in lines for people; by default nothing.
     pub log: Option<Level>,
-    /// The device's queues that are used; by default all. Frames that come in by others stay with the kernel.
+    /// The device's queues that are used; by default all, and of a wire in memory one. Frames that come in by others stay with the kernel.
     pub queues: Option<u32>,
     /// What becomes of packets while the device's link is down.
     pub link_down: LinkDown,
@@ -243,21 +243,27 @@ impl Parts {
         parts.with_faults(options)
     }
 
-    /// The two ends of a wire in memory, with faults for both directions on the first.
+    /// The two ends of a wire in memory, with faults for both directions on the first. A wire of several queues is several wires side by
+    /// side: what an engine sends comes in at the engine of the same number.
     pub(super) fn pair(options: &OpenOptions) -> Result<[Parts; 2], OpenError> {
-        let (a, b) = MemoryWire::pair()?;
-        let a: Io = match &options.fault {
-            Some(spec) => Box::new(Faulty::new(a, spec, options.seed)),
-            None => Box::new(a),
-        };
-        let one = |n: u8, io: Io| {
+        let mut ends: [Vec<Io>; 2] = Default::default();
+        for queue in 0..options.queues.unwrap_or(1).max(1) {
+            let (a, b) = MemoryWire::pair()?;
+            ends[0].push(match &options.fault {
+                Some(spec) => Box::new(Faulty::new(a, spec, options.seed.wrapping_add(queue.into()))),
+                None => Box::new(a),
+            });
+            ends[1].push(Box::new(b));
+        }
+        let one = |n: u8, ios: Vec<Io>| {
             let own = OwnAddresses::of_host(n);
             let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
-            let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(io.max_frame()));
+            let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(ios[0].max_frame()));
             let (neighbourhood, company) = (Neighbourhood::Own, None);
-            Parts { ios: vec![io], port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu }
+            Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu }
         };
-        Ok([one(1, a), one(2, Box::new(b))])
+        let [a, b] = ends;
+        Ok([one(1, a), one(2, b)])
     }
 
     fn shm(spec: &ShmSpec) -> Result<Parts, OpenError> {

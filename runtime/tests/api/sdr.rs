@@ -20,9 +20,10 @@ fn attr() -> SdrAttr {
     SdrAttr { max_message: 1 << 20, chunk: 8192, slots: 4, mtu: PathMtu::B1024, channels: 2, ..SdrAttr::default() }
 }
 
-fn sides(progress: [Progress; 2], fault: Option<&str>) -> [Side; 2] {
+fn sides(progress: [Progress; 2], engines: u32, fault: Option<&str>) -> [Side; 2] {
     let options = progress.map(|p| OpenOptions {
         progress: Some(p),
+        queues: Some(engines),
         fault: fault.map(|f| f.parse().unwrap()),
         seed: 5,
         ..OpenOptions::default()
@@ -44,6 +45,7 @@ fn sides(progress: [Progress; 2], fault: Option<&str>) -> [Side; 2] {
         let sdr = SdrContext::new(&context).unwrap();
         let mr = sdr.pd().alloc_mr(1 << 20, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
         let qp = sdr.create_qp(&attr()).unwrap();
+        assert_eq!((context.engines(), qp.engines()), (engines as usize, engines.min(2) as usize));
         Side { qp, mr, sdr }
     });
     for i in [0, 1] {
@@ -58,8 +60,10 @@ fn bytes(seed: usize) -> Vec<u8> {
 
 #[test]
 fn messages_come_into_their_receives_whoever_makes_progress() {
-    for progress in [[Progress::Inline; 2], [Progress::Dedicated; 2], [Progress::Inline, Progress::Dedicated]] {
-        let [a, b] = sides(progress, None);
+    let (inline, dedicated) = (Progress::Inline, Progress::Dedicated);
+    let ways = [([inline; 2], 1), ([dedicated; 2], 1), ([inline, dedicated], 1), ([inline; 2], 2), ([dedicated; 2], 3)];
+    for (progress, engines) in ways {
+        let [a, b] = sides(progress, engines, None);
         for round in 0..10 {
             a.mr.write_at(0, &bytes(round));
             let receive = b.qp.recv_post(&b.mr, 100, LEN).unwrap();
@@ -84,7 +88,13 @@ fn messages_come_into_their_receives_whoever_makes_progress() {
 
 #[test]
 fn through_loss_and_reordering_what_is_missing_is_sent_again() {
-    let [a, b] = sides([Progress::Inline; 2], Some("loss=0.05,dup=0.02"));
+    for engines in [1, 2] {
+        through_loss(engines);
+    }
+}
+
+fn through_loss(engines: u32) {
+    let [a, b] = sides([Progress::Inline; 2], engines, Some("loss=0.05,dup=0.02"));
     for round in 0..5 {
         a.mr.write_at(0, &bytes(round));
         let receive = b.qp.recv_post(&b.mr, 0, LEN).unwrap();
@@ -114,7 +124,13 @@ fn through_loss_and_reordering_what_is_missing_is_sent_again() {
 
 #[test]
 fn handles_end_themselves_and_memory_comes_back() {
-    let [a, b] = sides([Progress::Inline; 2], None);
+    for engines in [1, 2, 3] {
+        ends(engines);
+    }
+}
+
+fn ends(engines: u32) {
+    let [a, b] = sides([Progress::Inline; 2], engines, None);
     let receives: Vec<_> = (0..4).map(|_| b.qp.recv_post(&b.mr, 0, 1000).unwrap()).collect();
     assert_eq!(b.qp.recv_post(&b.mr, 0, 1000).err(), Some(SdrError::Full(4)));
     let (mr, _) = b.mr.clone().deregister().expect_err("receives point into it");
@@ -137,4 +153,67 @@ fn handles_end_themselves_and_memory_comes_back() {
     assert_eq!(SdrContext::new(a.sdr.context()).err(), Some(SdrError::Layered));
     let none = a.sdr.create_qp(&SdrAttr { chunk: 1000, ..attr() });
     assert_eq!(none.unwrap_err().to_string(), "a chunk of 1000 bytes is no multiple of the path MTU 1024: 1024 is");
+}
+
+/// A sender that waits has its frames ready at both engines; the clear to send comes to one of them, and the other one must hear of it although
+/// nothing comes in there, and nobody polls.
+#[test]
+fn an_engine_that_sleeps_hears_of_receives_that_were_told_to_another() {
+    let [a, b] = sides([Progress::Inline; 2], 2, None);
+    for round in 0..30 {
+        let send = a.qp.send_post(&a.mr, 0, LEN, None).unwrap();
+        if round % 2 == 0 {
+            // Long enough for the NIC's threads to sleep.
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+        let receive = b.qp.recv_post(&b.mr, 0, LEN).unwrap();
+        let start = Instant::now();
+        let bitmap = receive.bitmap().clone();
+        // Memory is read here, and nobody is called.
+        while !bitmap.is_full() {
+            assert!(start.elapsed() < LIMIT, "{:?}, {:?}", a.qp.counters(), b.qp.counters());
+            std::thread::yield_now();
+        }
+        drop((send, bitmap));
+        receive.complete().unwrap();
+    }
+}
+
+/// Threads that send on one queue pair at the same time: all engines hear of the same messages in the same order, whatever that is.
+#[test]
+fn messages_of_several_threads_keep_one_order_at_all_engines() {
+    let [a, b] = sides([Progress::Inline; 2], 2, None);
+    const EACH: usize = 40;
+    const LEN: usize = 5000;
+    std::thread::scope(|s| {
+        for thread in 0..3usize {
+            let a = &a;
+            s.spawn(move || {
+                for n in 0..EACH {
+                    let at = (thread * EACH + n) * LEN;
+                    a.mr.write_at(at, &[(thread * EACH + n) as u8 + 1; LEN]);
+                    let send = a.qp.send_post(&a.mr, at, LEN, Some((thread * EACH + n) as u32)).unwrap();
+                    while !send.poll().unwrap() {
+                        a.qp.progress();
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut seen = Vec::new();
+        for _ in 0..3 * EACH {
+            let receive = b.qp.recv_post(&b.mr, 0, LEN).unwrap();
+            let start = Instant::now();
+            while !receive.bitmap().is_full() || receive.imm().is_none() {
+                assert!(start.elapsed() < LIMIT, "{:?}, {:?}", a.qp.counters(), b.qp.counters());
+                std::thread::yield_now();
+            }
+            let (which, mut found) = (receive.imm().unwrap(), vec![0; LEN]);
+            b.mr.read_at(0, &mut found);
+            assert!(found.iter().all(|&byte| byte == which as u8 + 1), "all packets are of one message");
+            seen.push(which);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..3 * EACH as u32).collect::<Vec<_>>());
+    });
 }

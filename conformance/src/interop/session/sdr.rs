@@ -56,10 +56,7 @@ impl Session {
     pub(super) fn close_sdr(&mut self) -> bool {
         let Some(id) = self.sdr.take() else { return false };
         let nic = &mut self.driver.node;
-        nic.with_layer(|layer, nic| {
-            let qp = layer.as_any_mut().downcast_mut::<Sdr>().and_then(|sdr| sdr.remove(id).ok());
-            qp.map(|qp| qp.destroy(nic))
-        });
+        nic.with_layer(|layer, nic| layer.as_any_mut().downcast_mut::<Sdr>().map(|sdr| sdr.destroy(nic, id)));
         nic.set_layer(None);
         true
     }
