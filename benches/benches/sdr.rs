@@ -13,10 +13,10 @@ use std::time::Instant as Clock;
 use softnic_benches::rounds::undisturbed;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{Arrival, CqId, Data, SendFlags, SendOp, SendWr, Sge};
-use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind, Sink};
-use softnic_sdr::arrivals::{Arrivals, Receive};
-use softnic_sdr::{Local, Pool, QpAttr, SdrQp};
+use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge};
+use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
+use softnic_perf::sink_rate;
+use softnic_sdr::{Local, QpAttr, SdrQp};
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, Qpn, TxFrame};
 
 const FRAME: usize = 4096 + 256;
@@ -24,36 +24,6 @@ const BASE: u64 = 0x1000_0000;
 /// Packets of a message: as many frames as a driver takes at once.
 const PACKETS: usize = 16;
 const NOW: Instant = Instant::from_nanos(1);
-
-/// Millions of packets a second that the sink takes, in messages of 16 MiB whose bitmaps are in no near cache.
-fn sink(chunk_packets: u32) -> f64 {
-    const MESSAGE: u64 = 16 << 20;
-    let attr = QpAttr { chunk: chunk_packets * 4096, slots: 1024, max_message: MESSAGE, ..QpAttr::default() };
-    let (mut arrivals, mut pool, qpn) = (Arrivals::new(&attr), Pool::default(), Qpn::new(77));
-    arrivals.add_queue_pair(qpn, 0, 0, 5);
-    let packets = (MESSAGE / 4096) as u32;
-    let bitmaps: Vec<_> = (0..attr.slots).map(|_| pool.take(packets.div_ceil(chunk_packets))).collect();
-    let mut best = f64::MAX;
-    for _ in 0..5 {
-        for (slot, bitmap) in (0..).zip(&bitmaps) {
-            arrivals.post(slot, 0, &Receive { number: slot.into(), len: MESSAGE, bitmap: bitmap.clone() });
-        }
-        let start = Clock::now();
-        for slot in 0..attr.slots {
-            for packet in 0..packets {
-                let (imm, byte_len) = (attr.split.pack(slot, packet, 0), 4096);
-                let remote_addr = u64::from(slot) * MESSAGE + u64::from(packet) * 4096;
-                let arrival = Arrival { qpn, imm, remote_addr, rkey: 5, byte_len, solicited: false };
-                if arrivals.admits(&arrival) {
-                    arrivals.on_arrival(&arrival);
-                }
-            }
-        }
-        best = best.min(start.elapsed().as_secs_f64());
-        assert_eq!(bitmaps[7].count(), packets.div_ceil(chunk_packets));
-    }
-    f64::from(attr.slots) * f64::from(packets) / best / 1e6
-}
 
 struct Side {
     nic: Nic,
@@ -206,9 +176,12 @@ impl World {
 }
 
 fn main() {
-    println!("| chunk, packets | the sink alone, million packets a second |\n|---|---|");
+    println!(
+        "| chunk, packets | the sink alone, million packets a second | two engines on one message | |\n|---|---|---|---|"
+    );
     for chunk_packets in [1, 2, 4, 8, 16, 32, 64] {
-        println!("| {chunk_packets} | {:.1} |", sink(chunk_packets));
+        let [one, two] = [1, 2].map(|engines| sink_rate(engines, chunk_packets, 5));
+        println!("| {chunk_packets} | {one:.1} | {two:.1} | {:.2} |", two / one);
     }
     println!(
         "\n| bytes of a packet | | sender, ns a packet | receiver, ns a packet | against uc |\n|---|---|---|---|---|"

@@ -82,6 +82,9 @@ pub(crate) struct Args {
     /// The device: mem (both ends in this process), shm or shm:NAME (processes of this host), shared:INTERFACE (that `softnic share` serves), afxdp:INTERFACE, or dgram:OURS,PEERS,ip=ADDR/LEN[,mac=M]
     #[arg(long, short = 'd', default_value = "mem", value_name = "DEVICE", help_heading = "Devices")]
     dev: DeviceSpec,
+    /// Queues of the device that are used, each with an engine of its own [default: all; of mem 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Devices")]
+    queues: Option<u32>,
     /// Wait for one client at the TCP port and serve it. What is given here must be what the client asks for
     #[arg(long, conflicts_with = "connect", help_heading = "Devices")]
     server: bool,
@@ -293,7 +296,7 @@ impl Args {
             pcap: self.pcap.clone(),
             trace: self.trace.clone(),
             log: crate::log_level()?,
-            queues: None,
+            queues: self.queues,
             link_down: LinkDown::default(),
             on_event: None,
         };
@@ -329,7 +332,8 @@ impl Args {
             || self.cc.is_some()
             || self.pcap.is_some()
             || self.trace.is_some()
-            || self.fault.is_some();
+            || self.fault.is_some()
+            || self.queues.is_some();
         if !apart && self.op.is_none() && more {
             return Err("say what to measure, as in softnic perf write_bw --size 64K; without options, all is".into());
         }

@@ -80,6 +80,9 @@ pub struct Args {
     /// real time [of these: mem]
     #[arg(long, short = 'd', value_name = "DEVICE", conflicts_with = "threads", help_heading = "In real time")]
     dev: Option<DeviceSpec>,
+    /// Engines to try, with commas between, for sdr-scaling [default: 1, 2, 4, …, as many as there are cores]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=16), help_heading = "In real time")]
+    engines: Vec<u8>,
     #[command(flatten)]
     ends: EndArgs,
     /// Rate of the emulated link on a device, at most 800Mbit
@@ -126,7 +129,7 @@ pub(crate) struct Experiment {
     run: Run,
 }
 
-const EXPERIMENTS: [Experiment; 8] = [
+const EXPERIMENTS: [Experiment; 9] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
@@ -166,6 +169,11 @@ const EXPERIMENTS: [Experiment; 8] = [
         name: "sdr-chunk",
         about: "packets a second by the length of chunks, in real time, and how often a chunk is lost (SDR-RDMA, figure 15)",
         run: Run::Measured(sdr::chunk),
+    },
+    Experiment {
+        name: "sdr-scaling",
+        about: "packets a second by the number of engines, in real time (SDR-RDMA, figure 16)",
+        run: Run::Measured(sdr::scaling),
     },
 ];
 
@@ -220,6 +228,8 @@ struct Setting {
     quick: bool,
     transports: Option<Vec<Transport>>,
     threads: usize,
+    /// Numbers of engines to try, where the experiment is about them.
+    engines: Option<Vec<u8>>,
 }
 
 impl Setting {
@@ -273,6 +283,9 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     }
     let Some(experiment) = args.name else { return written(list(json)).map(|()| ExitCode::SUCCESS) };
     let ends = args.ends(experiment)?;
+    if !args.engines.is_empty() && experiment.name != "sdr-scaling" {
+        return Err(format!("{} is not about engines: --engines is for sdr-scaling", experiment.name));
+    }
     let destination = Destination { folder: &args.out, png: args.png, json };
     destination.prepare()?;
     stop::install();
@@ -284,6 +297,7 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
         quick: args.quick,
         transports: args.transports.clone(),
         threads: args.threads.map_or_else(cores, usize::from),
+        engines: (!args.engines.is_empty()).then(|| args.engines.clone()),
     };
     let began = Instant::now();
     let outcome = match (&experiment.run, &ends) {

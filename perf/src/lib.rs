@@ -33,4 +33,4 @@ pub use client::Tell;
 pub use interval::{AskedIntervals, Interval, Intervals};
 pub use plan::{Amount, MAX_DEPTH, MAX_QPS, Op, Plan, SdrPlan, Verb};
 pub use report::{Measured, Rates, Times, columns, heading, print, written};
-pub use sdr::Chunks;
+pub use sdr::{Chunks, sink_rate};

@@ -7,6 +7,7 @@
 
 mod client;
 mod server;
+mod sink;
 
 use std::net::IpAddr;
 
@@ -23,6 +24,7 @@ use super::side::{Side, next_line};
 
 pub(crate) use client::run;
 pub(crate) use server::serve;
+pub use sink::sink_rate;
 
 /// Answers that may be outstanding.
 const ANSWERS: u32 = 16;

@@ -117,7 +117,11 @@ impl Arrivals {
         Arrivals::of(attr, Turns::new(attr.channels, 1, 0))
     }
 
-    /// Of the queue pairs at one engine.
+    /// Of the queue pairs that one of several engines has.
+    pub fn at_engine(attr: &QpAttr, engines: u8, engine: u8) -> Arrivals {
+        Arrivals::of(attr, Turns::new(attr.channels, engines, engine))
+    }
+
     pub(crate) fn of(attr: &QpAttr, turns: Turns) -> Arrivals {
         Arrivals {
             split: attr.split,

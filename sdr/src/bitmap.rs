@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use softnic_sync::bits::Bits;
 
+use crate::attr::{QpAttr, packets};
 use crate::turns::Turns;
 
 /// The chunks of a receive that have come. A bit is set after all bytes of its chunk are in place, and who sees it sees them.
@@ -83,6 +84,12 @@ impl Pool {
     /// An empty bitmap for so many chunks, all of one engine.
     pub fn take(&mut self, chunks: u32) -> Bitmap {
         self.take_for(chunks, None)
+    }
+
+    /// An empty bitmap for a receive of so many bytes, whose packets come to so many engines.
+    pub fn take_among(&mut self, attr: &QpAttr, engines: u8, len: u64) -> Bitmap {
+        let turns = Turns::new(attr.channels, engines, 0);
+        self.take_shared(&turns, packets(len, attr.mtu) as u32, attr.chunk / attr.mtu.bytes())
     }
 
     /// The same; where several engines have packets of a chunk, how many do.

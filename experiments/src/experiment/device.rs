@@ -25,6 +25,8 @@ pub(super) struct Ends {
     pub(super) device: DeviceSpec,
     /// The server's address and port; none where both ends are in this process.
     pub(super) server: Option<(String, u16)>,
+    /// Queues of the device that are used here; by default all, and of mem one.
+    pub(super) queues: Option<u32>,
 }
 
 /// The options of a command that name the ends.
@@ -44,7 +46,7 @@ pub(super) struct EndArgs {
 impl Ends {
     /// Both in this process, on a wire in memory.
     pub(super) fn in_memory() -> Ends {
-        Ends { device: DeviceSpec::Mem, server: None }
+        Ends { device: DeviceSpec::Mem, server: None, queues: None }
     }
 
     pub(super) fn new(device: &DeviceSpec, args: &EndArgs) -> Result<Ends, String> {
@@ -56,7 +58,10 @@ impl Ends {
             None if !here && !matches!(device, DeviceSpec::Shm(_)) => {
                 Err(format!("{device} has another end: say --server there and --connect ADDR here"))
             }
-            host => Ok(Ends { device: device.clone(), server: host.clone().map(|host| (host, args.port)) }),
+            host => {
+                let server = host.clone().map(|host| (host, args.port));
+                Ok(Ends { device: device.clone(), server, queues: None })
+            }
         }
     }
 }
@@ -67,7 +72,7 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
         return Err("mem is inside one process: --server needs --dev shm, afxdp:INTERFACE or dgram:OURS,PEERS".into());
     }
     stop::install();
-    let setup = setup(device, None, seed);
+    let setup = setup(device, None, None, seed);
     let said = Cell::new(false);
     let announce = || {
         if !said.replace(true) {
@@ -84,7 +89,7 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
     Ok(())
 }
 
-fn setup(device: &DeviceSpec, fault: Option<Spec>, seed: u64) -> Setup {
+fn setup(device: &DeviceSpec, queues: Option<u32>, fault: Option<Spec>, seed: u64) -> Setup {
     let options = OpenOptions {
         progress: None,
         cpus: vec![],
@@ -93,7 +98,7 @@ fn setup(device: &DeviceSpec, fault: Option<Spec>, seed: u64) -> Setup {
         pcap: None,
         trace: None,
         log: None,
-        queues: None,
+        queues,
         link_down: LinkDown::default(),
         on_event: None,
     };
@@ -170,7 +175,7 @@ pub(super) fn measure(ends: &Ends, link: &Link, load: &Load, seed: u64) -> Resul
 
 /// A run of a plan, over a wire with these faults; `None` where Ctrl-C ended it.
 pub(super) fn run_plan(ends: &Ends, faults: Option<Spec>, plan: &Plan, seed: u64) -> Result<Option<Run>, String> {
-    let setup = setup(&ends.device, faults, seed);
+    let setup = setup(&ends.device, ends.queues, faults, seed);
     plan.check()?;
     let mut found = None;
     let mut tell = |told: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {

@@ -314,6 +314,7 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
         quick: false,
         transports: None,
         threads: args.threads.map_or_else(cores, usize::from),
+        engines: None,
     };
     let began = Instant::now();
     let measured = match &ends {

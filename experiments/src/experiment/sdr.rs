@@ -1,4 +1,6 @@
-//! `sdr-throughput` and `sdr-chunk`: SDR-RDMA's own measurements (§5.4), in real time between two NICs.
+//! `sdr-throughput`, `sdr-chunk` and `sdr-scaling`: SDR-RDMA's own measurements (§5.4), in real time between two NICs.
+
+mod scaling;
 
 use softnic_perf::{Amount, Chunks, Measured, Op, Plan, SdrPlan, stop};
 use softnic_sim::{Options, SdrOptions};
@@ -11,6 +13,8 @@ use super::pool::Progress;
 use super::stats::{Spread, ratio};
 use super::{Setting, plot, simulate};
 use crate::chart::{Axis, Chart, Panel, Scale, bytes};
+
+pub(super) use scaling::run as scaling;
 
 /// Messages in flight, as the paper has it.
 const DEPTH: u32 = SdrPlan::DEPTH;
@@ -52,6 +56,8 @@ struct Point {
     size: u32,
     chunk: u32,
     mtu: PathMtu,
+    /// Channels, and engines that have them.
+    engines: u8,
 }
 
 /// What a run came to.
@@ -110,12 +116,17 @@ fn measure(setting: &Setting, ends: &Ends, points: &[Point]) -> Result<Runs, Str
 fn one(ends: &Ends, point: Point, repetitions: u64, seed: u64) -> Result<Option<Run>, String> {
     let (transport, sdr) = match point.by {
         By::Transport(transport) => (transport, None),
-        By::Sdr => (Transport::Rc, Some(SdrPlan { chunk: point.chunk, ..SdrPlan::default() })),
+        By::Sdr => {
+            let sdr = SdrPlan { chunk: point.chunk, channels: point.engines, ..SdrPlan::default() };
+            (Transport::Rc, Some(sdr))
+        }
     };
     let amount = Amount::Iterations(repetitions);
     let usual = Plan::usual(Op::WriteBw, transport, point.size, point.mtu.bytes(), amount);
     let plan = Plan { depth: DEPTH, sdr, ..usual };
-    let run = run_plan(ends, None, &plan, seed)?;
+    // Of a device all queues are used, unless the point is about them.
+    let queues = (point.engines > 1).then_some(point.engines.into()).or(ends.queues);
+    let run = run_plan(&Ends { queues, ..ends.clone() }, None, &plan, seed)?;
     Ok(run.and_then(|run| match run.measured {
         Measured::Bandwidth(rates) => {
             let packets = f64::from(point.size.div_ceil(point.mtu.bytes()));
@@ -141,7 +152,7 @@ fn repost(run: &Run) -> Option<f64> {
 pub(super) fn throughput(setting: &Setting, ends: &Ends) -> Result<Outcome, String> {
     let sizes = if setting.quick { &SIZES_QUICK[..] } else { &SIZES[..] };
     let by = [By::Transport(Transport::Rc), By::Transport(Transport::Uc), By::Sdr];
-    let point = |by, size| Point { by, size, chunk: 64 << 10, mtu: PathMtu::B4096 };
+    let point = |by, size| Point { by, size, chunk: 64 << 10, mtu: PathMtu::B4096, engines: 1 };
     let points: Vec<Point> = sizes.iter().flat_map(|&size| by.map(|by| point(by, size))).collect();
     let runs = measure(setting, ends, &points)?;
     let of_rc = |size| ratio(runs.mean(point(By::Sdr, size), gbps), runs.mean(point(by[0], size), gbps));
@@ -221,7 +232,7 @@ fn counted(setting: &Setting, packets: u32) -> Result<f64, String> {
 /// `sdr-chunk`, figure 15.
 pub(super) fn chunk(setting: &Setting, ends: &Ends) -> Result<Outcome, String> {
     let packets = if setting.quick { &CHUNKS_QUICK[..] } else { &CHUNKS[..] };
-    let point = |n: u32| Point { by: By::Sdr, size: SMALL_MESSAGE, chunk: n * SMALL.bytes(), mtu: SMALL };
+    let point = |n: u32| Point { by: By::Sdr, size: SMALL_MESSAGE, chunk: n * SMALL.bytes(), mtu: SMALL, engines: 1 };
     let points: Vec<Point> = packets.iter().map(|&n| point(n)).collect();
     let runs = measure(setting, ends, &points)?;
     let mpps = |run: &Run| Some(run.mpps);
@@ -283,6 +294,7 @@ fn figures(runs: &Runs) -> Figures {
             f64::from(point.size).into(),
             f64::from(point.mtu.bytes()).into(),
             f64::from(point.chunk).into(),
+            f64::from(point.engines).into(),
             value(gbps),
             runs.spread(*point, gbps).map(|s| s.deviation).into(),
             value(|run| Some(run.mpps)),
@@ -297,6 +309,7 @@ fn figures(runs: &Runs) -> Figures {
             "bytes",
             "mtu",
             "chunk",
+            "engines",
             "gbps",
             "deviation_gbps",
             "mpps",
