@@ -10,7 +10,7 @@ use softnic_wire::Qpn;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
 use crate::counters::Counters;
-use crate::split::Split;
+use softnic_wire::sdr::Split;
 use crate::turns::Turns;
 
 /// A receive that is posted.

@@ -1,8 +1,9 @@
 //! The attributes of an SDR queue pair, and what must fit together.
 
 use softnic_wire::PathMtu;
+pub use softnic_wire::sdr::{MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS, packets};
 
-use crate::split::Split;
+use softnic_wire::sdr::Split;
 
 /// What an SDR queue pair is made with. Both ends have the same path MTU, generations and channels; all else is the receiver's to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,13 +47,6 @@ impl Default for QpAttr {
         }
     }
 }
-
-/// The most generations, and the most channels of each.
-pub const MAX_GENERATIONS: u8 = 16;
-/// The most queue pairs of a generation.
-pub const MAX_CHANNELS: u8 = 16;
-/// The most receives that can be posted at a time.
-pub const MAX_SLOTS: u32 = 1 << 20;
 
 /// What does not fit together, and what would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -105,11 +99,6 @@ impl QpAttr {
         let packets = packets(self.max_message, self.mtu).max(self.split.pieces().into());
         (packets * u64::from(self.mtu.bytes())).next_power_of_two()
     }
-}
-
-/// Packets of a message: one without bytes has one, too.
-pub fn packets(len: u64, mtu: PathMtu) -> u64 {
-    len.div_ceil(mtu.bytes().into()).max(1)
 }
 
 #[cfg(test)]

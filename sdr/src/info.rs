@@ -1,24 +1,11 @@
 //! What one end tells the other out of band: the numbers and keys of its queue pairs, as bytes that are specified one by one
 //! (`docs/wire-formats.md`, SDR).
 
-use softnic_wire::{PathMtu, Psn, Qpn};
+use softnic_wire::PathMtu;
+use softnic_wire::sdr::Info;
+pub use softnic_wire::sdr::{Contact, InfoError};
 
-use crate::attr::{self, MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS};
-use crate::split::Split;
-
-/// The version of these bytes.
-const VERSION: u8 = 1;
-/// Bytes before the generations.
-const HEAD: usize = 40;
-
-/// A queue pair of the other end, and the first PSN that it sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Contact {
-    /// Its number.
-    pub qpn: Qpn,
-    /// The first PSN that it sends.
-    pub psn: Psn,
-}
+use softnic_wire::sdr::Split;
 
 /// One generation of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,28 +37,14 @@ pub struct QpInfo {
     pub generations: Vec<Generation>,
 }
 
-/// Why bytes are no such information.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InfoError {
-    /// There are fewer bytes than they say, or more.
-    #[error("the information about the peer's queue pair has {0} bytes, not {1}")]
-    Length(usize, usize),
-    /// A peer of another version.
-    #[error("the information about the peer's queue pair is of version {0}, and this is version {VERSION}")]
-    Version(u8),
-    /// A field cannot be what it is.
-    #[error("the information about the peer's queue pair has an impossible {0}")]
-    Field(&'static str),
-}
-
 impl QpInfo {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let channels = self.generations.first().map_or(0, |g| g.channels.len());
-        let len = HEAD + self.generations.len() * (4 + 8 * channels);
+        let len = Info::len_of(self.generations.len() as u8, channels as u8);
         let [message, packet, user] = self.split.bits();
         let mut b = Vec::with_capacity(len);
-        b.extend([VERSION, self.mtu.code()]);
+        b.extend([Info::VERSION, self.mtu.code()]);
         b.extend((len as u16).to_be_bytes());
         b.extend([message, packet, user, self.slot_len.ilog2() as u8]);
         b.extend([self.generations.len() as u8, channels as u8, 0, 0]);
@@ -89,57 +62,17 @@ impl QpInfo {
 
     /// Reads the bytes, and checks all that a sender relies on.
     pub fn decode(bytes: &[u8]) -> Result<QpInfo, InfoError> {
-        let Some(head) = bytes.first_chunk::<HEAD>() else { return Err(InfoError::Length(bytes.len(), HEAD)) };
-        if head[0] != VERSION {
-            return Err(InfoError::Version(head[0]));
-        }
-        let (generations, channels) = (head[8], head[9]);
-        let said = usize::from(u16::from_be_bytes([head[2], head[3]]));
-        let expected = HEAD + usize::from(generations) * (4 + 8 * usize::from(channels));
-        if said != expected || bytes.len() != expected {
-            return Err(InfoError::Length(bytes.len(), expected));
-        }
-        let possible = |what, is: bool| if is { Ok(()) } else { Err(InfoError::Field(what)) };
-        possible("number of generations", (1..=MAX_GENERATIONS).contains(&generations))?;
-        possible("number of channels", (1..=MAX_CHANNELS).contains(&channels))?;
-        let mtu = PathMtu::from_code(head[1]).ok_or(InfoError::Field("path MTU"))?;
-        let split = Split::new(head[4], head[5], head[6]).map_err(|_| InfoError::Field("division of immediates"))?;
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let slots = word(12);
-        let max_message = u64::from(word(16)) << 32 | u64::from(word(20));
-        possible("number of receives", (1..=MAX_SLOTS).contains(&slots) && u64::from(slots) <= split.messages())?;
-        possible("longest message", (1..=1 << 40).contains(&max_message))?;
-        let packets = attr::packets(max_message, mtu).max(split.pieces().into());
-        possible("longest message", packets <= split.packets())?;
-        let slot_len = 1u64.checked_shl(head[7].into()).unwrap_or(0);
-        let all = slot_len.checked_mul(slots.into()).is_some_and(|all| all <= i64::MAX as u64);
-        possible("length of slots", slot_len >= packets * u64::from(mtu.bytes()) && all)?;
-        let contact = |at: usize| {
-            let (qpn, psn) = (word(at), word(at + 4));
-            possible("number of a queue pair", (2..1 << 24).contains(&qpn) && psn < 1 << 24)?;
-            Ok(Contact { qpn: Qpn::new(qpn), psn: Psn::new(psn) })
-        };
-        let control = contact(28)?;
-        let generations = bytes[HEAD..].chunks_exact(4 + 8 * usize::from(channels)).enumerate().map(|(i, part)| {
-            let at = HEAD + i * part.len();
-            let channels = (0..usize::from(channels)).map(|c| contact(at + 4 + 8 * c)).collect::<Result<_, _>>()?;
-            Ok(Generation { key: word(at), channels })
-        });
-        let generations = generations.collect::<Result<_, _>>()?;
-        Ok(QpInfo { mtu, split, slots, slot_len, max_message, token: word(24), control, generations })
-    }
-}
-
-impl Contact {
-    fn bytes(&self) -> [u8; 8] {
-        let (qpn, psn) = (self.qpn.value().to_be_bytes(), self.psn.value().to_be_bytes());
-        [qpn[0], qpn[1], qpn[2], qpn[3], psn[0], psn[1], psn[2], psn[3]]
+        let info = Info::parse(bytes)?;
+        let Info { mtu, split, slots, slot_len, max_message, token, control, .. } = info;
+        let generations = info.generations().map(|g| Generation { key: g.key, channels: g.channels().collect() });
+        Ok(QpInfo { mtu, split, slots, slot_len, max_message, token, control, generations: generations.collect() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use softnic_wire::{Psn, Qpn};
 
     use super::*;
 

@@ -10,7 +10,6 @@ pub mod arrivals;
 pub mod attr;
 mod bitmap;
 mod branch;
-pub mod control;
 mod counters;
 mod error;
 pub mod info;
@@ -18,7 +17,6 @@ mod layer;
 mod qp;
 mod receives;
 mod sends;
-mod split;
 mod turns;
 
 pub use attr::{AttrError, QpAttr};
@@ -31,7 +29,7 @@ pub use layer::{QpId, Sdr};
 pub use qp::SdrQp;
 pub use receives::{Posting, RecvHandle};
 pub use sends::SendHandle;
-pub use split::{Split, SplitError};
+pub use softnic_wire::sdr::{Split, SplitError, control};
 
 /// Registered memory: of a send, or of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

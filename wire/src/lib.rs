@@ -27,6 +27,7 @@ pub mod opcode;
 mod packet;
 mod psn;
 mod qpn;
+pub mod sdr;
 pub mod segment;
 mod settings;
 pub mod sr;

@@ -1,8 +1,8 @@
 //! How the 32 bits of a packet's immediate data are divided: number of the message, number of the packet in it, a piece of the program's
 //! own immediate (SDR-RDMA §3.2.4).
 
-use std::fmt;
-use std::str::FromStr;
+use core::fmt;
+use core::str::FromStr;
 
 /// Bits of the immediate, from the highest down: message, packet, user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,10 +84,9 @@ impl FromStr for Split {
     type Err = SplitError;
 
     fn from_str(text: &str) -> Result<Split, SplitError> {
-        let bits: Vec<u8> =
-            text.split('+').map(|n| n.trim().parse()).collect::<Result<_, _>>().map_err(|_| SplitError)?;
-        match bits[..] {
-            [message, packet, user] => Split::new(message, packet, user),
+        let mut bits = text.split('+').map(|n| n.trim().parse());
+        match (bits.next(), bits.next(), bits.next(), bits.next()) {
+            (Some(Ok(message)), Some(Ok(packet)), Some(Ok(user)), None) => Split::new(message, packet, user),
             _ => Err(SplitError),
         }
     }
