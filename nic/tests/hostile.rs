@@ -314,6 +314,7 @@ fn answers_of_the_negotiation_to_no_offer_decide_nothing_and_are_counted() {
             receiver_qpn: own,
             extensions: Extensions::SR,
             settings: Settings::NONE,
+            sdr: None,
         };
         let mut buffer = [0; 1000];
         let mut tx = TxFrame::new(&mut buffer);

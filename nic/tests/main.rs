@@ -26,6 +26,7 @@ mod ports;
 mod reads_again;
 mod reads_in_pieces;
 mod receiver_not_ready;
+mod sdr;
 mod selective;
 mod sharing;
 mod sinks;

@@ -111,7 +111,7 @@ proptest! {
                 // One who refuses sends back what he got.
                 receiver_qpn: if refused { sender } else { qpn },
                 extensions: Extensions::SR,
-                settings: Settings::NONE,
+                settings: Settings::NONE, sdr: None,
             };
             let mut bytes = [0; 4096];
             let mut tx = TxFrame::new(&mut bytes);

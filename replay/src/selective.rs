@@ -215,7 +215,11 @@ fn template_to(rig: &Rig, from: std::net::IpAddr) -> Option<Template> {
 
 /// The peer answers the offer of our queue pair: both agree on Selective Repeat.
 fn agree(rig: &mut Rig, template: &Template, peer: Qpn) {
-    let Some(asked) = rig.drain().iter().find_map(|sent| Negotiation::parse(sent.payload()).ok()) else { return };
+    let Some(asked) =
+        rig.drain().iter().find_map(|sent| Negotiation::parse(sent.payload()).ok().map(|mad| mad.without_info()))
+    else {
+        return;
+    };
     let answer = Negotiation {
         transaction_id: asked.transaction_id,
         kind: NegotiationKind::Answer(Status::SUCCESS),
@@ -224,6 +228,7 @@ fn agree(rig: &mut Rig, template: &Template, peer: Qpn) {
         receiver_qpn: rig.qpn.value(),
         extensions: Extensions::SR,
         settings: Settings::NONE.with(SrSettings { window: DEFAULT_WINDOW }),
+        sdr: None,
     };
     let mut buffer = [0; 512];
     let mut tx = TxFrame::new(&mut buffer);

@@ -257,6 +257,7 @@ mod tests {
             receiver_qpn: if refused { 0x00_0007 } else { qpn },
             extensions: Extensions::SR,
             settings: Settings::NONE.with(SrSettings { window: 64 }),
+            sdr: None,
         };
         let mut bytes = [0; MAX_FRAME];
         let mut tx = TxFrame::new(&mut bytes);

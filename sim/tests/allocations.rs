@@ -280,6 +280,7 @@ fn offers_to_a_queue_pair_that_offers_nothing_allocate_nothing_and_leave_one_ans
             receiver_qpn: qpn.value(),
             extensions: Extensions::SR,
             settings: Settings::NONE,
+            sdr: None,
         };
         let mut tx = TxFrame::new(&mut buffer);
         assert!(write(&mut tx, &template, &mad));

@@ -117,7 +117,7 @@ impl Auth {
     }
 
     /// A MAD of the peer has a right MAC and fits the negotiation: its packets may come from now on.
-    pub(crate) fn on_mad(&mut self, mad: &Negotiation) {
+    pub(crate) fn on_mad(&mut self, mad: &Negotiation<'_>) {
         let Some(ends) = self.ends.filter(|_| self.sealer.is_none()) else { return };
         let of_peer = (mad.sender_qpn, mad.receiver_qpn) == (ends.peer.1.value(), ends.local.1.value());
         let AuthSettings { nonce } = mad.settings.get();

@@ -1,14 +1,15 @@
 //! One end of a conversation as a NIC holds it: a queue pair of some transport, the shim below it, and what it negotiates with its peer.
 
+mod negotiation;
+
 use std::net::IpAddr;
 
-use softnic_wire::auth::AuthSettings;
 use softnic_wire::mad::MAD_LEN;
-use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation};
+use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{Instant, Layout, PathMtu, Qpn, Template, TxFrame, bth};
 
-use crate::auth::{self, Auth, AuthError, Exhausted, Secret, Unauthentic};
-use crate::negotiation::{self, Agreement, Choice, Decline, FallbackReason, NegotiationOutcome};
+use crate::auth::{self, Auth, Exhausted, Unauthentic};
+use crate::negotiation::{Agreement, Choice, Decline};
 use crate::qp::{Config, ModifyError, PathProps, QpAttr, QpKind, check_rules, earlier};
 use crate::queue_pairs::{self, AnyQp};
 use crate::shim::{ReceivedFrame, Shim, ShimAction, ShimPools, ShimResources};
@@ -59,20 +60,6 @@ impl Endpoint {
                 .then(|| Box::new(Terms { agreement: Agreement::new(config.qpn, transaction_id), auth: None })),
             decline: Decline::default(),
         }
-    }
-
-    /// Its packets, which carry their payload, are authenticated from now on. The negotiation has this transaction id.
-    pub fn authenticate(&mut self, secret: &Secret, transaction_id: u64) -> Result<(), AuthError> {
-        if self.kind != QpKind::Rc {
-            return Err(AuthError::Transport);
-        }
-        if !matches!(self.qp.state(), QpState::Reset | QpState::Init) {
-            return Err(AuthError::State);
-        }
-        let (agreement, auth) = (Agreement::new(self.qp.qpn(), transaction_id), Some(Auth::new(secret)?));
-        self.terms = Some(Box::new(Terms { agreement, auth }));
-        self.find_layers();
-        Ok(())
     }
 
     /// Whether its packets are authenticated.
@@ -168,24 +155,19 @@ impl Endpoint {
         };
         let peer = (connection.path.addresses.dst(), connection.dest_qp);
         let of_transport = |props: &PathProps| queue_pairs::offer(self.transport, connection.mtu, props);
-        let mut reason = None;
-        match auth {
-            None => match of_transport(props) {
-                Err(why) => {
-                    agreement.refuse(why, peer);
-                    reason = Some(why);
-                }
-                Ok(offer) => agreement.begin(offer, peer, props.known_silent, props.known_rtt),
-            },
-            Some(auth) => {
-                let offer = auth::offer_below(props, of_transport);
-                reason = offer.err();
-                auth.begin(&connection.path.addresses, (self.qp.qpn(), connection.dest_qp), props.nonce);
-                agreement.early(peer.0).iter().for_each(|mad| auth.on_mad(mad));
-                agreement.begin(auth.offer(offer.unwrap_or_default()), peer, props.known_silent, props.known_rtt);
-                agreement.set_refused(reason);
-            }
+        let offer = match auth {
+            None => of_transport(props),
+            Some(_) => auth::offer_below(props, of_transport),
+        };
+        let reason = offer.err();
+        let mut offer = offer.unwrap_or_default();
+        if let Some(auth) = auth {
+            auth.begin(&connection.path.addresses, (self.qp.qpn(), connection.dest_qp), props.nonce);
+            agreement.early(peer.0).iter().for_each(|mad| auth.on_mad(mad));
+            offer = auth.offer(offer);
         }
+        agreement.begin(offer, peer, props.known_silent, props.known_rtt);
+        agreement.set_refused(reason);
         if reason.is_none() {
             let template = Template::new(&connection.path, connection.dest_qp, connection.pkey);
             // From now on the peer may send what was offered.
@@ -206,101 +188,6 @@ impl Endpoint {
             shim.set_template(template);
         }
         self.qp.update(&a.update(template));
-    }
-
-    // ---- negotiation ----
-
-    /// The extensions that it offers its peer.
-    fn extensions(&self) -> Extensions {
-        let extension = self.transport.extension();
-        if self.is_authenticated() { extension.union(Extensions::AUTH) } else { extension }
-    }
-
-    /// Whether a MAD from one address to the other is the peer's, where that must be proven.
-    pub fn is_authentic(&mut self, mad: &[u8; MAD_LEN], from: IpAddr, to: IpAddr) -> bool {
-        self.auth_mut().is_none_or(|auth| auth.verify(mad, from, to))
-    }
-
-    /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
-    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) -> bool {
-        if !self.kind.is_connected() {
-            return false;
-        }
-        let is_offer = mad.kind == Kind::Offer;
-        if let Some(Terms { agreement, auth }) = self.terms.as_deref_mut() {
-            let fits = agreement.handle_mad(now, from, mad);
-            if let (Some(auth), true) = (auth, fits) {
-                auth.on_mad(mad);
-            }
-            self.follow_negotiation();
-            return fits;
-        }
-        if is_offer {
-            // A peer that offers something to a transport of the standard is told so at once, and need not wait.
-            self.decline.note(mad);
-            if let (Some(_), Some(dest_qp)) = (self.peer(), self.attr.dest_qp) {
-                self.check_declined(dest_qp);
-            }
-        }
-        is_offer
-    }
-
-    /// The peer is known: an offer of it is answered.
-    fn check_declined(&mut self, peer: Qpn) {
-        if self.decline.is_due_to(peer) {
-            (self.due, self.bare) = (true, false);
-        }
-    }
-
-    /// The peer does not know what was offered by this transaction id; `false` if nothing was.
-    pub fn handle_refusal(&mut self, now: Instant, transaction_id: u64) -> bool {
-        let Some(terms) = &mut self.terms else { return false };
-        let fits = terms.agreement.handle_refusal(now, transaction_id);
-        self.follow_negotiation();
-        fits
-    }
-
-    /// The negotiation may have moved: the queue pair and the shim follow it.
-    fn follow_negotiation(&mut self) {
-        let Some(negotiator) = self.agreement().and_then(|a| a.negotiator()) else { return };
-        let (outcome, rtt) = (negotiator.outcome(), negotiator.rtt());
-        (self.due, self.bare) = (true, false);
-        if self.refusal().is_some() {
-            return;
-        }
-        let mut of_transport = outcome;
-        if let Some(NegotiationOutcome::Agreed(agreed)) = &outcome {
-            if let Some(auth) = self.auth_mut() {
-                auth.on_agreement(agreed.settings.get::<AuthSettings>());
-            }
-            let extension = self.transport.extension();
-            if extension == Extensions::NONE || !agreed.extensions.contains(extension) {
-                of_transport = Some(NegotiationOutcome::Standard(FallbackReason::NothingInCommon));
-            } else if let Some(shim) = &mut self.shim {
-                shim.on_agreement(agreed);
-            }
-        }
-        self.qp.on_negotiation(of_transport.as_ref(), rtt);
-    }
-
-    /// Why the peer is refused, where it must be authenticated and is not: the queue pair has to end.
-    pub fn refusal(&self) -> Option<FallbackReason> {
-        let auth = self.auth()?;
-        self.agreement()?.unauthenticated().map(|reason| auth.refusal(reason))
-    }
-
-    /// What requests are sent by, where an extension is offered; `None` for others. A peer that is refused gets none.
-    pub fn choice(&self) -> Option<Choice> {
-        let agreement = self.agreement()?;
-        if let Some(reason) = self.refusal() {
-            return Some(Choice::Standard(reason));
-        }
-        Some(self.qp.choice().unwrap_or_else(|| agreement.choice(self.extensions())))
-    }
-
-    /// Why the standard is spoken, where an extension was offered.
-    pub fn fallback_reason(&self) -> Option<FallbackReason> {
-        self.agreement()?.fell_back(self.extensions())
     }
 
     // ---- frames ----
@@ -374,7 +261,7 @@ impl Endpoint {
             } else if let (Some(peer), true) = (self.attr.dest_qp, self.qp.state().receives())
                 && self.decline.is_due_to(peer)
             {
-                return negotiation::write(tx, &template(), &self.decline.take(self.qp.qpn()));
+                return crate::negotiation::write(tx, &template(), &self.decline.take(self.qp.qpn()));
             }
         }
         self.find_layers();

@@ -5,7 +5,8 @@
 //! drew, so nobody who does not see our packets can have sent it. The peer's offer is answered, and says that the peer is there. A
 //! peer that refuses, says nothing, or has nothing in common with us gets standard packets.
 //!
-//! What an extension is set to stands in bytes of its own ([`vendor::Settings`]), which nobody but the extension reads.
+//! What an extension is set to stands in bytes of its own ([`vendor::Settings`]), which nobody but the extension reads. What one end of
+//! SDR tells the other is longer: the [`Agreement`] puts it into MADs and keeps the peer's, and a negotiator sees only its bit.
 //!
 //! A [`Negotiator`] is one queue pair's part in it, from RTR on. Its caller sees to it that only MADs from the peer's address get
 //! here, keeps an offer that came before RTR, and remembers who never answers ([`SilentPeers`]).
@@ -185,7 +186,7 @@ impl Negotiator {
     }
 
     /// The next MAD that is due, an answer before an offer. An offer that goes out starts the clock.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Negotiation> {
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Negotiation<'static>> {
         if let Some(answer) = self.answer.take() {
             return Some(self.mad(Kind::Answer(Status::SUCCESS), answer.transaction_id, answer.extensions));
         }
@@ -214,7 +215,7 @@ impl Negotiator {
     /// The peer's offer (Get), also one that was kept from before RTR. Each one is answered: that the peer repeats it says that our answer
     /// got lost. It decides nothing: it carries no id of ours, so anybody could have sent it. But who offers is there, and will
     /// answer: where our offer was given up, or waits for longer than at first, it goes out at once, one time.
-    pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation) {
+    pub fn handle_offer(&mut self, _now: Instant, mad: &Negotiation<'_>) {
         if mad.kind != Kind::Offer || !self.is_between_us(mad) {
             return;
         }
@@ -233,7 +234,7 @@ impl Negotiator {
     /// too late for the caller to make use of it or not.
     ///
     /// Says whether it answers an offer of ours.
-    pub fn handle_answer(&mut self, now: Instant, mad: &Negotiation) -> bool {
+    pub fn handle_answer(&mut self, now: Instant, mad: &Negotiation<'_>) -> bool {
         match mad.kind {
             Kind::Answer(Status::SUCCESS) => {}
             Kind::Answer(_) => return self.handle_refusal(now, mad.transaction_id),
@@ -307,7 +308,7 @@ impl Negotiator {
         first.saturating_mul(1 << (self.tries - 1).min(16))
     }
 
-    fn mad(&self, kind: Kind, transaction_id: u64, extensions: Extensions) -> Negotiation {
+    fn mad(&self, kind: Kind, transaction_id: u64, extensions: Extensions) -> Negotiation<'static> {
         Negotiation {
             transaction_id,
             kind,
@@ -316,10 +317,11 @@ impl Negotiator {
             receiver_qpn: self.peer_qpn.value(),
             extensions,
             settings: extension::settings_of(extensions, self.offer.settings),
+            sdr: None,
         }
     }
 
-    fn is_between_us(&self, mad: &Negotiation) -> bool {
+    fn is_between_us(&self, mad: &Negotiation<'_>) -> bool {
         mad.sender_qpn == self.peer_qpn.value() && mad.receiver_qpn == self.qpn.value()
     }
 
@@ -338,9 +340,9 @@ impl Negotiator {
     }
 
     /// The extensions that we and a MAD of the peer have in common.
-    fn common(&self, mad: &Negotiation) -> Agreed {
+    fn common(&self, mad: &Negotiation<'_>) -> Agreed {
         let peer = extension::usable(Offer { extensions: mad.extensions, settings: mad.settings });
-        let extensions = self.offer.extensions.intersection(peer.extensions);
+        let extensions = extension::common(&self.offer, &peer);
         Agreed { extensions, settings: extension::settings_of(extensions, peer.settings) }
     }
 

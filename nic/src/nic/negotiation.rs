@@ -1,16 +1,34 @@
-//! MADs by which queue pairs agree on extensions: from QP1 to the queue pair that they are about.
+//! MADs by which queue pairs agree on extensions: from QP1 to the queue pair that they are about; and SDR, which is offered by software.
 
 use std::net::IpAddr;
 
 use softnic_transports::qp::{PayloadMode, QueuePair};
-use softnic_transports::{Event, QKEY_GSI};
+use softnic_transports::{Event, QKEY_GSI, SdrOutcome};
 use softnic_wire::mad::vendor::{self, Negotiation};
 use softnic_wire::mad::{self, MAD_LEN, Method, Status};
+use softnic_wire::sdr::SdrSettings;
 use softnic_wire::{Instant, Layout, Opcode, Qpn, RoceHeaders, icrc};
 
-use super::Nic;
+use super::{Nic, ObjectError};
 
 impl Nic {
+    /// A connected queue pair offers its peer SDR from the time on that it is ready to receive: this scheme on top of it, and `info`, which
+    /// the peer must know of our end. The queue pair itself sends and receives as ever and waits for nothing. The offer holds for all its
+    /// lives; another one takes its place.
+    ///
+    /// # Errors
+    /// When it has no connection, is connected already, or `info` is none or longer than a MAD has room for.
+    pub fn offer_sdr(&mut self, qpn: Qpn, settings: SdrSettings, info: &[u8]) -> Result<(), ObjectError> {
+        let transaction_id = self.draw_transaction_id(qpn);
+        let (_, slot, _) = self.slot(qpn).ok_or(ObjectError::NoSuchQp)?;
+        Ok(slot.endpoint.offer_sdr(settings, info, transaction_id)?)
+    }
+
+    /// How the offer of SDR on a queue pair stands; `None` where there was none.
+    pub fn sdr_agreed(&self, qpn: Qpn) -> Option<SdrOutcome<'_>> {
+        self.slot_of(qpn)?.endpoint.sdr()
+    }
+
     /// Takes a frame to QP1 if it is about extensions; else it is for whoever has QP1 (`false`).
     pub(super) fn receive_negotiation(
         &mut self,
@@ -86,16 +104,16 @@ pub fn negotiated_qp(frame: &[u8], layout: &Layout) -> Option<Qpn> {
 }
 
 /// A MAD of softnic's vendor class.
-struct NegotiationMad {
+struct NegotiationMad<'a> {
     /// The queue pair that it is for.
     qpn: Qpn,
     transaction_id: u64,
     /// An offer or an answer; `None` from a peer that refuses, because it knows nothing of the class.
-    negotiation: Option<Negotiation>,
+    negotiation: Option<Negotiation<'a>>,
 }
 
-impl NegotiationMad {
-    fn read(mad: &[u8]) -> Option<NegotiationMad> {
+impl<'a> NegotiationMad<'a> {
+    fn read(mad: &'a [u8]) -> Option<NegotiationMad<'a>> {
         let mad::Repr { method, status, transaction_id, .. } = mad::Repr::parse(mad).ok()?;
         if method == Method::GET_RESP && status != Status::SUCCESS {
             // A transaction id ends with the number of the queue pair that offered. One who refuses may send back anything else.

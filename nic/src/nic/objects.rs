@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use softnic_transports::memory::{Access, AccessError, Bind, PdId};
 use softnic_transports::qp::QpKind;
-use softnic_transports::{AhId, AuthError, Completion, CqId, Event, PostError, RecvRules, RecvWr, SrqId};
+use softnic_transports::{
+    AhId, AuthError, Completion, CqId, Event, PostError, RecvRules, RecvWr, SdrOfferError, SrqId,
+};
 use softnic_wire::{Qpn, Template, bth};
 
 use super::queue_pairs::{MAX_SGE, MAX_WR};
@@ -57,6 +59,9 @@ pub enum ObjectError {
     /// The queue pair has no authentication.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// The queue pair does not offer SDR.
+    #[error(transparent)]
+    Sdr(#[from] SdrOfferError),
 }
 
 /// Puts a value into the first free place of a list; its index.

@@ -120,7 +120,7 @@ impl Nic {
     }
 
     /// What ties an answer to the offers of a queue pair: nobody can guess it. The number is in it, so that an answer finds its queue pair.
-    fn draw_transaction_id(&mut self, qpn: Qpn) -> u64 {
+    pub(super) fn draw_transaction_id(&mut self, qpn: Qpn) -> u64 {
         let (high, low) = (self.random.next_u32(), self.random.next_u32());
         u64::from(high) << 32 | u64::from(low & 0xff) << 24 | u64::from(qpn.value())
     }
@@ -250,7 +250,7 @@ impl Nic {
         self.round_trips.note(peer, rtt);
     }
 
-    fn slot_of(&self, qpn: Qpn) -> Option<&Slot> {
+    pub(super) fn slot_of(&self, qpn: Qpn) -> Option<&Slot> {
         self.slots.get(self.index_of(qpn)? as usize)?.as_ref()
     }
 

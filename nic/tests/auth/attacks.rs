@@ -157,7 +157,7 @@ fn replayed_packets_have_no_effect_and_are_counted() {
     }
 }
 
-fn mad_frame(w: &World, to: usize, mad: &Negotiation, mac: u8) -> Vec<u8> {
+fn mad_frame(w: &World, to: usize, mad: &Negotiation<'_>, mac: u8) -> Vec<u8> {
     let template = Template::new(&w.path(1 - to), Qpn::GSI, bth::DEFAULT_PKEY);
     let mut buffer = [0; 1000];
     let mut tx = TxFrame::new(&mut buffer);
@@ -189,6 +189,7 @@ fn forged_mads_of_the_negotiation_have_no_effect_and_are_counted() {
             receiver_qpn: own,
             extensions: Extensions::NONE,
             settings: Settings::NONE,
+            sdr: None,
         };
         let all = genuine.extensions;
         let settings = genuine.settings.with(SrSettings { window: 64 });

@@ -239,7 +239,7 @@ impl Fuzz {
     }
 
     /// The peer agrees to all that a victim offers.
-    pub(super) fn consent_frame(&mut self, offer: &Negotiation) -> Vec<u8> {
+    pub(super) fn consent_frame(&mut self, offer: &Negotiation<'_>) -> Vec<u8> {
         let (kind, sender_qpn, receiver_qpn) = (Kind::Answer(Status::SUCCESS), offer.receiver_qpn, offer.sender_qpn);
         self.mad_frame(&Negotiation { kind, sender_qpn, receiver_qpn, ..*offer })
     }
@@ -265,11 +265,12 @@ impl Fuzz {
                 }
                 false => Settings::NONE.with(SrSettings { window: self.below(300) }),
             },
+            sdr: None,
         };
         self.mad_frame(&offer)
     }
 
-    fn mad_frame(&mut self, negotiation: &Negotiation) -> Vec<u8> {
+    fn mad_frame(&mut self, negotiation: &Negotiation<'_>) -> Vec<u8> {
         let mut mad = [0; MAD_LEN];
         negotiation.emit(&mut mad);
         let (ip, mac) = address(B);

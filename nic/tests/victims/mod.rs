@@ -280,7 +280,7 @@ impl Fuzz {
         for frame in frames {
             let p = self.w.parse(&frame);
             if p.bth.dest_qp == Qpn::GSI {
-                answers.extend(Negotiation::parse(&frame[p.payload.clone()]).ok());
+                answers.extend(Negotiation::parse(&frame[p.payload.clone()]).ok().map(|offer| offer.without_info()));
                 continue;
             }
             let v = p.bth.dest_qp.value().wrapping_sub(0x1000) as usize;

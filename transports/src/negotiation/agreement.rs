@@ -9,6 +9,7 @@ use softnic_wire::{Instant, Qpn, Template, TxFrame};
 
 use super::frame::write_signed;
 use super::{Agreed, Choice, FallbackReason, NegotiationOutcome, Negotiator, Offer};
+use crate::sdr::{SdrOutcome, SdrTerms};
 
 /// A queue pair's negotiations.
 #[derive(Debug, Clone)]
@@ -18,20 +19,33 @@ pub struct Agreement {
     /// From RTR on.
     negotiator: Option<Negotiator>,
     /// An offer that came before.
-    early: Option<(IpAddr, Negotiation)>,
+    early: Option<(IpAddr, Negotiation<'static>)>,
     /// Why nothing is offered.
     refused: Option<FallbackReason>,
+    /// SDR, where it is offered: too long for all those that do not.
+    sdr: Option<Box<SdrTerms>>,
 }
 
 impl Agreement {
     /// The agreement of the queue pair `qpn`, before RTR. Answers are known by the transaction id.
     pub fn new(qpn: Qpn, transaction_id: u64) -> Agreement {
-        Agreement { qpn, transaction_id, negotiator: None, early: None, refused: None }
+        Agreement { qpn, transaction_id, negotiator: None, early: None, refused: None, sdr: None }
     }
 
     /// To the reset state.
     pub fn reset(&mut self) {
         (self.negotiator, self.early, self.refused) = (None, None, None);
+        self.sdr.iter_mut().for_each(|sdr| sdr.reset());
+    }
+
+    /// SDR is offered from the next RTR on, beside what else is.
+    pub(crate) fn offer_sdr(&mut self, sdr: Option<Box<SdrTerms>>) {
+        self.sdr = sdr;
+    }
+
+    /// Gives up what is offered of SDR, for the agreement that takes the place of this one.
+    pub(crate) fn take_sdr(&mut self) -> Option<Box<SdrTerms>> {
+        self.sdr.take()
     }
 
     /// INIT to RTR: an offer goes to `peer`, unless it offers nothing; then the peer is told so if it asks. `known_silent`: its address
@@ -39,6 +53,7 @@ impl Agreement {
     pub fn begin(&mut self, offer: Offer, peer: (IpAddr, Qpn), known_silent: bool, known_rtt: Duration) {
         // Another one for each life of the queue pair; its number stays in the lower bits.
         self.transaction_id = self.transaction_id.wrapping_add(1 << 24);
+        let offer = self.sdr.as_ref().map_or(offer, |sdr| sdr.beside(offer));
         let mut negotiator =
             Negotiator::new(offer, (self.qpn, peer.1), self.transaction_id, known_silent).with_known_rtt(known_rtt);
         if let Some((from, mad)) = self.early.take()
@@ -49,28 +64,22 @@ impl Agreement {
         self.negotiator = Some(negotiator);
     }
 
-    /// INIT to RTR, where nothing can be offered: the peer is told so if it asks.
-    pub fn refuse(&mut self, reason: FallbackReason, peer: (IpAddr, Qpn)) {
-        self.begin(Offer::default(), peer, false, Duration::ZERO);
-        self.refused = Some(reason);
-    }
-
     /// The extension of the transport was not offered, for this reason; others were.
     pub(crate) fn set_refused(&mut self, reason: Option<FallbackReason>) {
         self.refused = reason;
     }
 
     /// The offer of a peer at this address that came before RTR.
-    pub(crate) fn early(&self, peer: IpAddr) -> Option<Negotiation> {
+    pub(crate) fn early(&self, peer: IpAddr) -> Option<Negotiation<'static>> {
         self.early.filter(|(from, _)| *from == peer).map(|(_, mad)| mad)
     }
 
     /// A MAD of the negotiation came, from this address; for this queue pair, as it says. An answer to no offer of ours is dropped (`false`).
-    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation) -> bool {
+    pub fn handle_mad(&mut self, now: Instant, from: IpAddr, mad: &Negotiation<'_>) -> bool {
         let Some(negotiator) = &mut self.negotiator else {
             let is_offer = mad.kind == Kind::Offer;
             if is_offer {
-                self.early = Some((from, *mad));
+                self.early = Some((from, mad.without_info()));
             }
             return is_offer;
         };
@@ -79,8 +88,24 @@ impl Agreement {
                 negotiator.handle_offer(now, mad);
                 true
             }
-            Kind::Answer(Status::SUCCESS) => negotiator.handle_answer(now, mad),
+            Kind::Answer(Status::SUCCESS) => {
+                let before = negotiator.outcome();
+                let fits = negotiator.handle_answer(now, mad);
+                if negotiator.outcome() != before {
+                    self.keep_info(mad);
+                }
+                fits
+            }
             Kind::Answer(_) => negotiator.handle_refusal(now, mad.transaction_id),
+        }
+    }
+
+    /// An answer decided: what it says of SDR is kept, where that was agreed on.
+    fn keep_info(&mut self, answer: &Negotiation<'_>) {
+        if self.agreed(Extensions::SDR).is_some()
+            && let (Some(sdr), Some(info)) = (&mut self.sdr, &answer.sdr)
+        {
+            sdr.on_agreement(info);
         }
     }
 
@@ -109,21 +134,36 @@ impl Agreement {
 
     /// Why the peer is spoken to without these extensions, as soon as that is known.
     pub fn fell_back(&self, extensions: Extensions) -> Option<FallbackReason> {
+        self.outcome()?;
+        self.refused.or_else(|| self.lacks(extensions))
+    }
+
+    /// Why there is no authentication although it was offered, as soon as that is known.
+    pub(crate) fn unauthenticated(&self) -> Option<FallbackReason> {
+        self.lacks(Extensions::AUTH)
+    }
+
+    /// Why these extensions, which were offered, are not agreed on, as soon as that is known.
+    fn lacks(&self, extensions: Extensions) -> Option<FallbackReason> {
         match self.outcome()? {
-            _ if self.refused.is_some() => self.refused,
             NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(extensions) => None,
             NegotiationOutcome::Agreed(_) => Some(FallbackReason::NothingInCommon),
             NegotiationOutcome::Standard(reason) => Some(reason),
         }
     }
 
-    /// Why there is no authentication although it was offered, as soon as that is known.
-    pub(crate) fn unauthenticated(&self) -> Option<FallbackReason> {
-        match self.outcome()? {
-            NegotiationOutcome::Agreed(agreed) if agreed.extensions.contains(Extensions::AUTH) => None,
-            NegotiationOutcome::Agreed(_) => Some(FallbackReason::NothingInCommon),
-            NegotiationOutcome::Standard(reason) => Some(reason),
-        }
+    /// How SDR stands, where it is offered.
+    pub fn sdr(&self) -> Option<SdrOutcome<'_>> {
+        let sdr = self.sdr.as_ref()?;
+        Some(match (self.outcome(), self.lacks(Extensions::SDR), sdr.of_peer()) {
+            (None, ..) => SdrOutcome::Open,
+            (_, Some(reason), _) => SdrOutcome::FellBack(reason),
+            (Some(NegotiationOutcome::Agreed(agreed)), None, Some(info)) => {
+                SdrOutcome::Agreed { settings: agreed.settings.get(), info }
+            }
+            // One who names SDR and tells nothing does not speak it; in a MAD that was parsed that does not happen.
+            (Some(_), None, _) => SdrOutcome::FellBack(FallbackReason::NothingInCommon),
+        })
     }
 
     /// The protocol that requests are sent by, where these extensions were offered.
@@ -150,7 +190,9 @@ impl Agreement {
         sign: impl FnOnce(&mut [u8; MAD_LEN]),
     ) -> bool {
         let Some(negotiator) = &mut self.negotiator else { return false };
-        negotiator.poll_transmit(now).is_some_and(|mad| write_signed(tx, template, &mad, sign))
+        let Some(mad) = negotiator.poll_transmit(now) else { return false };
+        let sdr = self.sdr.as_ref().filter(|_| mad.extensions.contains(Extensions::SDR)).and_then(|sdr| sdr.info());
+        write_signed(tx, template, &Negotiation { sdr, ..mad }, sign)
     }
 
     /// Whether there is nothing to send, and nothing to wait for, before another MAD comes.

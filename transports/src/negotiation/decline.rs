@@ -15,7 +15,7 @@ pub(crate) struct Decline {
 
 impl Decline {
     /// The peer offers something.
-    pub(crate) fn note(&mut self, mad: &Negotiation) {
+    pub(crate) fn note(&mut self, mad: &Negotiation<'_>) {
         *self = Decline { transaction_id: mad.transaction_id, sender: Qpn::new(mad.sender_qpn), is_due: true };
     }
 
@@ -26,7 +26,7 @@ impl Decline {
     }
 
     /// The answer of `qpn` to the offer, once.
-    pub(crate) fn take(&mut self, qpn: Qpn) -> Negotiation {
+    pub(crate) fn take(&mut self, qpn: Qpn) -> Negotiation<'static> {
         self.is_due = false;
         Negotiation {
             transaction_id: self.transaction_id,
@@ -36,6 +36,7 @@ impl Decline {
             receiver_qpn: self.sender.value(),
             extensions: Extensions::NONE,
             settings: Settings::NONE,
+            sdr: None,
         }
     }
 }

@@ -3,10 +3,11 @@
 use softnic_wire::mad::vendor::{Extensions, Settings};
 
 use super::{Extension, Offer};
-use crate::{auth, lowar, sr, xp};
+use crate::{auth, lowar, sdr, sr, xp};
 
 /// All of them.
-const EXTENSIONS: &[&Extension] = &[&sr::EXTENSION, &lowar::EXTENSION, &auth::EXTENSION, &xp::EXTENSION];
+const EXTENSIONS: &[&Extension] =
+    &[&sr::EXTENSION, &lowar::EXTENSION, &auth::EXTENSION, &xp::EXTENSION, &sdr::EXTENSION];
 
 /// The settings of some extensions, without those of others.
 pub(super) fn settings_of(extensions: Extensions, settings: Settings) -> Settings {
@@ -19,4 +20,10 @@ pub(super) fn usable(offer: Offer) -> Offer {
     let wrong = EXTENSIONS.iter().filter(|e| !(e.is_usable)(&offer.settings));
     let extensions = wrong.fold(offer.extensions, |extensions, e| extensions.without(e.bit));
     Offer { extensions, settings: settings_of(extensions, offer.settings) }
+}
+
+/// The extensions that both offer. SDR is one only with the same scheme on top of it: the others read their peer's settings, whatever ours are.
+pub(super) fn common(ours: &Offer, peers: &Offer) -> Extensions {
+    let both = ours.extensions.intersection(peers.extensions);
+    if sdr::is_same_scheme(&ours.settings, &peers.settings) { both } else { both.without(Extensions::SDR) }
 }

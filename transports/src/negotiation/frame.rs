@@ -8,7 +8,7 @@ use softnic_wire::{ExtHeaders, Opcode, PacketFields, Psn, Qpn, Template, TxFrame
 use crate::ud::QKEY_GSI;
 
 /// Writes the frame, on the path of a queue pair's own packets; `false` when there is no room. It is whole also where payload is elided.
-pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation) -> bool {
+pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation<'_>) -> bool {
     write_signed(tx, template, mad, |_| ())
 }
 
@@ -16,7 +16,7 @@ pub fn write(tx: &mut TxFrame<'_>, template: &Template, mad: &Negotiation) -> bo
 pub(crate) fn write_signed(
     tx: &mut TxFrame<'_>,
     template: &Template,
-    mad: &Negotiation,
+    mad: &Negotiation<'_>,
     sign: impl FnOnce(&mut [u8; MAD_LEN]),
 ) -> bool {
     let mut bytes = [0; MAD_LEN];

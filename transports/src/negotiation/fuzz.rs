@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use softnic_wire::lowar::LowarSettings;
 use softnic_wire::mad::Status;
+use softnic_wire::sdr::SdrSettings;
 use softnic_wire::sr::SrSettings;
 use softnic_wire::{Instant, Qpn};
 
@@ -36,6 +37,15 @@ impl Input<'_> {
         if self.one_in(8) { usual ^ 1 << (u32::from(self.byte()) % bits) } else { usual }
     }
 
+    /// The settings of SDR, if it is among these extensions: one of three schemes, with settings of its own.
+    fn sdr(&mut self, extensions: Extensions) -> SdrSettings {
+        if !extensions.contains(Extensions::SDR) {
+            return SdrSettings::SDK;
+        }
+        let byte = self.byte();
+        SdrSettings { scheme: byte % 3, parameters: [byte / 3, 0, 0] }
+    }
+
     fn window(&mut self) -> u32 {
         match self.byte() {
             255 => u32::MAX,
@@ -46,6 +56,10 @@ impl Input<'_> {
 
 fn window_of(settings: &Settings) -> u32 {
     settings.get::<SrSettings>().window
+}
+
+fn scheme_of(settings: &Settings) -> u8 {
+    settings.get::<SdrSettings>().scheme
 }
 
 fn code_of(settings: &Settings) -> Option<Code> {
@@ -62,12 +76,14 @@ struct World<'a> {
     now: Instant,
     /// Offers that went out.
     tries: u8,
-    /// Ids of the peer's offers since the last answer: it must carry the last one of them.
-    unanswered: Option<u64>,
+    /// The peer's last offer since the last answer, by its id, which that must carry; and its scheme of SDR, if it has one.
+    unanswered: Option<(u64, Option<u8>)>,
     /// All extensions that the peer ever offered.
     peer_offered: Extensions,
     /// All extensions that the peer ever accepted, and the largest window that it named then.
     peer_said: Offer,
+    /// The schemes of SDR that the peer ever accepted, a bit each.
+    peer_schemes: u8,
     /// Whether anything that counts came from the peer.
     heard: bool,
 }
@@ -77,11 +93,13 @@ struct World<'a> {
 #[doc(hidden)]
 pub fn fuzz_negotiation(data: &[u8]) -> NegotiationOutcome {
     let mut input = Input(data);
+    let extensions = Extensions(u32::from(input.byte() % 32));
     let offer = Offer {
-        extensions: Extensions(u32::from(input.byte() % 32)),
+        extensions,
         settings: Settings::NONE
             .with(SrSettings { window: input.window() })
-            .with(LowarSettings { r: input.byte() % 9, c: input.byte() % 9 }),
+            .with(LowarSettings { r: input.byte() % 9, c: input.byte() % 9 })
+            .with(input.sdr(extensions)),
     };
     let known_silent = input.one_in(4);
     let known_rtt = match input.byte() {
@@ -101,6 +119,7 @@ pub fn fuzz_negotiation(data: &[u8]) -> NegotiationOutcome {
         unanswered: None,
         peer_offered: Extensions::NONE,
         peer_said: Offer::default(),
+        peer_schemes: 0,
         heard: false,
     };
     world.check();
@@ -150,8 +169,8 @@ impl World<'_> {
         }
     }
 
-    fn mad(&mut self, kind: Kind) -> Negotiation {
-        Negotiation {
+    fn mad(&mut self, kind: Kind) -> Negotiation<'static> {
+        let mad = Negotiation {
             transaction_id: self.input.about(TRANSACTION as u32, 32).into(),
             kind,
             version: if self.input.one_in(4) { self.input.byte().max(1) } else { VERSION },
@@ -159,16 +178,19 @@ impl World<'_> {
             receiver_qpn: self.input.about(QPN, 24),
             extensions: Extensions(self.input.byte().into()),
             settings: Settings::NONE.with(SrSettings { window: self.input.window() }),
-        }
+            sdr: None,
+        };
+        Negotiation { settings: mad.settings.with(self.input.sdr(mad.extensions)), ..mad }
     }
 
     /// What the peer says with this, if it counts.
-    fn note(&mut self, mad: &Negotiation) {
+    fn note(&mut self, mad: &Negotiation<'_>) {
+        let scheme = mad.extensions.contains(Extensions::SDR).then(|| scheme_of(&mad.settings));
         let between_us = (mad.sender_qpn, mad.receiver_qpn) == (PEER, QPN);
         let known = mad.transaction_id == TRANSACTION && self.tries > 0;
         match mad.kind {
             Kind::Offer if between_us => {
-                self.unanswered = Some(mad.transaction_id);
+                self.unanswered = Some((mad.transaction_id, scheme));
                 // It decides nothing.
                 self.peer_offered = self.peer_offered.union(mad.extensions);
                 return;
@@ -181,6 +203,7 @@ impl World<'_> {
             _ => return,
         }
         self.heard = true;
+        self.peer_schemes |= scheme.map_or(0, |scheme| 1 << scheme);
         self.peer_said.extensions = self.peer_said.extensions.union(mad.extensions);
         let window = window_of(&self.peer_said.settings).max(window_of(&mad.settings));
         self.peer_said.settings = self.peer_said.settings.with(SrSettings { window });
@@ -196,10 +219,18 @@ impl World<'_> {
         match mad.kind {
             Kind::Offer => {
                 assert_eq!((self.unanswered, mad.transaction_id), (None, TRANSACTION));
+                let sdr = SdrSettings::default() != mad.settings.get();
+                assert!(!sdr || mad.extensions.contains(Extensions::SDR), "settings are those of what is offered");
                 self.tries += 1;
             }
             Kind::Answer(status) => {
-                assert_eq!((self.unanswered.take(), status), (Some(mad.transaction_id), Status::SUCCESS));
+                let (id, scheme) = self.unanswered.take().expect("an offer that is to be answered");
+                assert_eq!((id, status), (mad.transaction_id, Status::SUCCESS));
+                let accepts_sdr = mad.extensions.contains(Extensions::SDR);
+                assert!(
+                    !accepts_sdr || scheme == Some(scheme_of(&self.offer.settings)),
+                    "another scheme is not accepted"
+                );
                 assert!(self.peer_offered.contains(mad.extensions));
             }
         }
@@ -240,6 +271,11 @@ impl World<'_> {
                 let window = window_of(&agreed.settings);
                 assert_eq!(window > 0, sr, "a window is there for Selective Repeat");
                 assert!(window <= window_of(&self.peer_said.settings));
+                let scheme = scheme_of(&agreed.settings);
+                if agreed.extensions.contains(Extensions::SDR) {
+                    assert_eq!(scheme, scheme_of(&self.offer.settings), "both have the same scheme");
+                    assert!(self.peer_schemes & 1 << scheme != 0);
+                }
                 assert_eq!(code_of(&agreed.settings).is_some(), agreed.extensions.contains(Extensions::LOWAR));
             }
             Some(NegotiationOutcome::Standard(FallbackReason::Silent)) => {

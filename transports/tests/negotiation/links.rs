@@ -14,7 +14,7 @@ struct Side {
     known_silent: bool,
     negotiator: Option<Negotiator>,
     /// The offer that came before RTR.
-    kept: Option<Negotiation>,
+    kept: Option<Negotiation<'static>>,
     /// Verdicts in the order in which they came, and when.
     outcomes: Vec<(Instant, NegotiationOutcome)>,
     /// Answers of the peer that reached a negotiator.
@@ -26,10 +26,10 @@ impl Side {
         Side { ready_at, offer, known_silent, negotiator: None, kept: None, outcomes: vec![], heard: 0 }
     }
 
-    fn deliver(&mut self, now: Instant, mad: Negotiation) {
+    fn deliver(&mut self, now: Instant, mad: Negotiation<'_>) {
         let Some(n) = &mut self.negotiator else {
             if mad.kind == Kind::Offer {
-                self.kept = Some(mad);
+                self.kept = Some(mad.without_info());
             }
             return;
         };
@@ -50,7 +50,7 @@ impl Side {
     }
 
     /// Everything that is due at `now`; what goes out is returned.
-    fn run(&mut self, now: Instant, qpns: (Qpn, Qpn), transaction_id: u64) -> Vec<Negotiation> {
+    fn run(&mut self, now: Instant, qpns: (Qpn, Qpn), transaction_id: u64) -> Vec<Negotiation<'static>> {
         if self.negotiator.is_none() && self.ready_at <= now {
             self.negotiator = Some(Negotiator::new(self.offer, qpns, transaction_id, self.known_silent));
             if let Some(mad) = self.kept.take() {
@@ -81,8 +81,9 @@ impl Side {
 }
 
 /// Runs both to the end. `link` says when the copies of a MAD arrive that `from` sends at a time: none, one, or more.
-fn run(sides: &mut [Side; 2], mut link: impl FnMut(usize, Instant, &Negotiation) -> Vec<Instant>) {
+fn run(sides: &mut [Side; 2], mut link: impl FnMut(usize, Instant, &Negotiation<'_>) -> Vec<Instant>) {
     let qpns = [Qpn::new(0x11), Qpn::new(0x22)];
+    let info = some_info();
     let mut flying: Vec<(Instant, usize, [u8; MAD_LEN])> = vec![];
     while let Some(now) = sides.iter().filter_map(Side::next).chain(flying.iter().map(|f| f.0)).min() {
         while let Some(at) = flying.iter().position(|f| f.0 == now) {
@@ -92,7 +93,9 @@ fn run(sides: &mut [Side; 2], mut link: impl FnMut(usize, Instant, &Negotiation)
         for from in 0..2 {
             for mad in sides[from].run(now, (qpns[from], qpns[1 - from]), 100 + from as u64) {
                 let mut bytes = [0; MAD_LEN];
-                mad.emit(&mut bytes);
+                // As an agreement does: information goes with the bit of SDR.
+                let sdr = mad.extensions.contains(Extensions::SDR).then(|| Info::parse(&info).unwrap());
+                Negotiation { sdr, ..mad }.emit(&mut bytes);
                 flying.extend(link(from, now, &mad).into_iter().map(|at| (at.max(now), 1 - from, bytes)));
             }
         }
@@ -127,12 +130,14 @@ fn common(a: Offer, b: Offer) -> Agreed {
         let LowarSettings { r, c } = offer.settings.get();
         Code::new(r, c).is_some()
     };
+    let scheme = |offer: Offer| offer.settings.get::<SdrSettings>().scheme;
     let mut agreed = Agreed::default();
     for bit in 0..32 {
         let one = Extensions(1 << bit);
         let usable = match one {
             Extensions::SR => window_of(a) > 0 && window_of(b) > 0,
             Extensions::LOWAR => has_code(a) && has_code(b),
+            Extensions::SDR => scheme(a) == scheme(b),
             _ => true,
         };
         if usable && a.extensions.contains(one) && b.extensions.contains(one) {
@@ -145,6 +150,9 @@ fn common(a: Offer, b: Offer) -> Agreed {
     }
     if agreed.extensions.contains(Extensions::LOWAR) {
         agreed.settings = agreed.settings.with(b.settings.get::<LowarSettings>());
+    }
+    if agreed.extensions.contains(Extensions::SDR) {
+        agreed.settings = agreed.settings.with(b.settings.get::<SdrSettings>());
     }
     agreed
 }
@@ -214,7 +222,8 @@ fn whatever_the_links_do_nobody_agrees_to_what_the_other_did_not_offer() {
             let extensions = Extensions(random.below(16) as u32 & random.next_u32() | random.below(2) as u32);
             let extensions = if random.chance(0.1) { Extensions(extensions.0 | 0xe0) } else { extensions };
             let lowar = LowarSettings { r: random.below(70) as u8, c: random.below(70) as u8 };
-            let offer = Offer { extensions, settings: window(random.below(70) as u32).with(lowar) };
+            let sdr = SdrSettings { scheme: random.below(2) as u8, parameters: [random.below(3) as u8, 0, 9] };
+            let offer = Offer { extensions, settings: window(random.below(70) as u32).with(lowar).with(sdr) };
             let spread = 1 << random.below(19);
             let ready_at = ms(0) + Duration::from_micros(random.below(spread));
             Side::new(ready_at, offer, random.chance(0.2))

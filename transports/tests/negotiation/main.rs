@@ -2,12 +2,14 @@
 
 mod links;
 mod peers;
+mod sdr;
 
 use std::time::Duration;
 
 use softnic_transports::negotiation::vendor::{Extensions, Kind, Negotiation, Settings, VERSION};
 use softnic_transports::negotiation::{Agreed, FallbackReason, NegotiationOutcome, Negotiator, Offer};
 use softnic_wire::mad::Status;
+use softnic_wire::sdr::{Info, SdrSettings};
 use softnic_wire::sr::SrSettings;
 use softnic_wire::{Instant, Qpn};
 
@@ -49,7 +51,7 @@ fn asked() -> Negotiator {
 }
 
 /// What the peer says.
-fn says(kind: Kind, transaction_id: u64, extensions: Extensions, sr_window: u32) -> Negotiation {
+fn says(kind: Kind, transaction_id: u64, extensions: Extensions, sr_window: u32) -> Negotiation<'static> {
     Negotiation {
         transaction_id,
         kind,
@@ -58,14 +60,15 @@ fn says(kind: Kind, transaction_id: u64, extensions: Extensions, sr_window: u32)
         receiver_qpn: QPN.value(),
         extensions,
         settings: window(sr_window),
+        sdr: None,
     }
 }
 
-fn offers(transaction_id: u64, extensions: Extensions, sr_window: u32) -> Negotiation {
+fn offers(transaction_id: u64, extensions: Extensions, sr_window: u32) -> Negotiation<'static> {
     says(Kind::Offer, transaction_id, extensions, sr_window)
 }
 
-fn answers(extensions: Extensions, sr_window: u32) -> Negotiation {
+fn answers(extensions: Extensions, sr_window: u32) -> Negotiation<'static> {
     says(Kind::Answer(Status::SUCCESS), TRANSACTION, extensions, sr_window)
 }
 
@@ -81,6 +84,16 @@ fn run_alone(n: &mut Negotiator, from: Instant) -> (Vec<Instant>, Instant) {
         now = at;
         n.handle_timeout(now);
     }
+}
+
+/// What an end of SDR tells the other: one generation of one channel.
+fn some_info() -> Vec<u8> {
+    let mut info = vec![0; Info::len_of(1, 1)];
+    info[..16].copy_from_slice(&[1, 5, 0, 52, 10, 18, 4, 20, 1, 1, 0, 0, 0, 0, 0, 64]);
+    info[16..24].copy_from_slice(&(1_u64 << 20).to_be_bytes());
+    (info[31], info[47]) = (0x63, 0x64);
+    assert!(Info::parse(&info).is_ok());
+    info
 }
 
 fn micros(n: u64) -> Duration {

@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::auth::AuthSettings;
 use crate::lowar::LowarSettings;
+use crate::sdr::SdrSettings;
 use crate::settings::{ExtensionSettings, Settings};
 use crate::sr::SrSettings;
 
@@ -23,7 +24,7 @@ const LIST: &[Listed] = &[
     Listed { bit: Extensions::SR, name: "sr", show: show::<SrSettings> },
     Listed { bit: Extensions::LOWAR, name: "lowar", show: show::<LowarSettings> },
     Listed { bit: Extensions::XP, name: "xp", show: |_, _| Ok(()) },
-    Listed { bit: Extensions::SDR, name: "sdr", show: |_, _| Ok(()) },
+    Listed { bit: Extensions::SDR, name: "sdr", show: show::<SdrSettings> },
     Listed { bit: Extensions::AUTH, name: "auth", show: show::<AuthSettings> },
 ];
 

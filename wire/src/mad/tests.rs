@@ -5,9 +5,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use proptest::prelude::*;
 
 use super::ip_cm::{IpCm, ServiceId};
-use super::vendor::{self, Extensions, Kind, Negotiation, Oui, Settings};
+use super::vendor::{self, Extensions, Kind, Negotiation, Oui, SDR_INFO, Settings};
 use super::*;
 use crate::lowar::LowarSettings;
+use crate::sdr::{Info, SdrSettings};
 use crate::sr::SrSettings;
 
 /// Hex digits, white space ignored, as the front of `N` bytes that are zero behind them.
@@ -25,7 +26,7 @@ pub(super) fn mad(text: &str) -> [u8; MAD_LEN] {
     hex(text)
 }
 
-fn offer() -> Negotiation {
+fn offer() -> Negotiation<'static> {
     Negotiation {
         transaction_id: 0x0102_0304_0506_0708,
         kind: Kind::Offer,
@@ -34,6 +35,7 @@ fn offer() -> Negotiation {
         receiver_qpn: 0x21_2223,
         extensions: Extensions::SR.union(Extensions::LOWAR),
         settings: Settings::NONE.with(LowarSettings { r: 8, c: 2 }).with(SrSettings { window: 4096 }),
+        sdr: None,
     }
 }
 
@@ -108,6 +110,51 @@ fn a_later_negotiation_is_read_for_what_is_known() {
     assert_eq!(later.extensions.to_string(), "sr,0x80000000");
 }
 
+/// Information of SDR: 2 generations of 1 channel.
+const SDR: &str = "01030040 0a120418 02010000 00000400 00000000 00040000 deadbeef 00000163 00000b1f 00000000
+    11223344 00000100 00000abc 55667788 00000101 00000abd";
+
+#[test]
+fn information_of_sdr_stands_behind_the_mac_and_its_scheme_before() {
+    let info: [u8; 64] = hex(SDR);
+    let info = Info::parse(&info).unwrap();
+    let settings = Settings::NONE.with(SdrSettings { scheme: 2, parameters: [4, 5, 6] });
+    let offer = Negotiation { extensions: Extensions::SDR, settings, sdr: Some(info), ..offer() };
+    let mut bytes = [0xff; MAD_LEN];
+    offer.emit(&mut bytes);
+    assert_eq!(bytes[52..56], [0, 0, 0, 8]);
+    assert_eq!(bytes[56..80], [0; 24]);
+    assert_eq!(bytes[80..104], hex::<24>("02040506"));
+    assert_eq!((&bytes[104..168], &bytes[168..]), (info.as_bytes(), &[0; 88][..]));
+    assert_eq!(Negotiation::parse(&bytes), Ok(offer));
+    assert_eq!(
+        offer.to_string(),
+        "softnic offer tid 0x0102030405060708 qpn 0x111213 > 0x212223 ext sdr sdr scheme 2:4,5,6 \
+         split 10+18+4 mtu 1024 slots 1024 generations 2 channels 1 control 0x000163"
+    );
+}
+
+#[test]
+fn impossible_information_of_sdr_is_as_if_sdr_was_not_named() {
+    let info: [u8; 64] = hex(SDR);
+    let extensions = Extensions::SDR.union(Extensions::SR);
+    let mut good = [0; MAD_LEN];
+    Negotiation { extensions, sdr: Info::parse(&info).ok(), ..offer() }.emit(&mut good);
+    // Version, MTU, a length that is too long for the MAD, that is none, and that does not fit the numbers; the split; a queue pair.
+    for (at, value) in [(0, 2), (1, 9), (2, 1), (3, 0), (3, 63), (3, 152), (8, 3), (4, 11), (46, 0)] {
+        let mut bad = good;
+        bad[SDR_INFO][at] = value;
+        let read = Negotiation::parse(&bad).unwrap();
+        assert_eq!((read.extensions, read.sdr), (Extensions::SR, None), "byte {at} = {value}");
+        assert!(matches!(vendor::sdr_info(&bad), Some(Err(_))));
+    }
+    // Reserved bytes behind it mean nothing yet; and without the bit nobody looks.
+    good[168..].fill(0xff);
+    assert_eq!(Negotiation::parse(&good).unwrap().sdr.map(|info| info.as_bytes().len()), Some(64));
+    good[55] = 1;
+    assert_eq!((Negotiation::parse(&good).unwrap().sdr, vendor::sdr_info(&good)), (None, None));
+}
+
 #[test]
 fn what_is_no_negotiation() {
     let mut good = [0; MAD_LEN];
@@ -177,6 +224,26 @@ fn truncations_of_every_length_are_told() {
     }
 }
 
+/// Information of SDR that a MAD has room for: any keys, tokens and numbers that there are.
+fn some_info() -> impl Strategy<Value = Vec<u8>> {
+    let shape = prop::sample::select(vec![(1u8, 1u8), (1, 13), (2, 6), (4, 3), (4, 1), (9, 1)]);
+    (shape, any::<[u8; 152]>()).prop_map(|((generations, channels), drawn)| {
+        let mut b = [&hex::<40>(SDR)[..], &drawn[40..]].concat();
+        b.truncate(Info::len_of(generations, channels));
+        let len = b.len() as u16;
+        b[2..4].copy_from_slice(&len.to_be_bytes());
+        (b[8], b[9]) = (generations, channels);
+        b[24..28].copy_from_slice(&drawn[24..28]);
+        for generation in b[40..].chunks_exact_mut(4 + 8 * usize::from(channels)) {
+            for contact in generation[4..].chunks_exact_mut(8) {
+                (contact[0], contact[4]) = (0, 0);
+                contact[3] |= 2;
+            }
+        }
+        b
+    })
+}
+
 proptest! {
     #[test]
     fn any_bytes_of_any_length(data in prop::collection::vec(any::<u8>(), 0..600)) {
@@ -222,15 +289,24 @@ proptest! {
         extensions: u32,
         lowar: (u8, u8),
         window: u32,
+        sdr: (u8, [u8; 3]),
+        info in prop::option::of(some_info()),
     ) {
+        let sdr_settings = SdrSettings { scheme: sdr.0, parameters: sdr.1 };
+        let extensions = match info {
+            Some(_) => Extensions(extensions).union(Extensions::SDR),
+            None => Extensions(extensions).without(Extensions::SDR),
+        };
+        let settings = Settings::NONE.with(LowarSettings { r: lowar.0, c: lowar.1 }).with(SrSettings { window });
         let negotiation = Negotiation {
             transaction_id,
             kind: answer.map_or(Kind::Offer, |status| Kind::Answer(Status(status))),
             version,
             sender_qpn: qpns.0,
             receiver_qpn: qpns.1,
-            extensions: Extensions(extensions),
-            settings: Settings::NONE.with(LowarSettings { r: lowar.0, c: lowar.1 }).with(SrSettings { window }),
+            extensions,
+            settings: settings.with(sdr_settings),
+            sdr: info.as_ref().map(|bytes| Info::parse(bytes).unwrap()),
         };
         let mut bytes = [0xff; MAD_LEN];
         negotiation.emit(&mut bytes);

@@ -21,9 +21,13 @@
 //! | 58 | 2 | reserved |
 //! | 60 | 4 | SR: window in packets, the length of the receiver's bitmap |
 //! | 64 | 16 | AUTH: what the sender has drawn for this negotiation |
-//! | 80 | 8 | reserved: settings of extensions to come |
+//! | 80 | 1 | SDR: the scheme on top of it, 0 none |
+//! | 81 | 3 | SDR: settings of the scheme |
+//! | 84 | 4 | reserved: settings of extensions to come |
 //! | 88 | 16 | AUTH: MAC of the whole MAD ([`MAC`]); else zeros |
-//! | 104 | 152 | reserved |
+//! | 104 | 152 | SDR: the sender's [`Info`], which says how long it is, then zeros ([`SDR_INFO`]); else zeros |
+//!
+//! A MAD with bit 3 whose bytes from 104 on are no such information counts as one without bit 3.
 //!
 //! Reserved bytes are zero on send and ignored on receipt. A later format version only adds fields in reserved bytes
 //! and bits in the bitmap, so a receiver reads of it what it knows.
@@ -35,6 +39,7 @@ pub use super::extensions::Extensions;
 use super::{Attribute, BASE_VERSION, Class, HEADER_LEN, MAD_LEN, Method, Repr, Status};
 use crate::Error;
 use crate::bytes::{array, be24, be32, put24, put32};
+use crate::sdr::{Info, InfoError};
 pub use crate::settings::{ExtensionSettings, Settings};
 
 /// The vendor class that softnic negotiates in.
@@ -48,6 +53,9 @@ pub const VERSION: u8 = 1;
 
 /// The bytes of a MAD by which a sender with a shared secret authenticates it. In what they are computed of they are zeros.
 pub const MAC: Range<usize> = 88..104;
+
+/// The bytes of a MAD for what the sender's end of SDR tells the other. Longer information is not negotiated.
+pub const SDR_INFO: Range<usize> = 104..MAD_LEN;
 
 /// Bytes that a vendor class with OUI leaves to the vendor.
 pub const DATA_LEN: usize = 216;
@@ -81,6 +89,7 @@ mod field {
     pub(super) const RECEIVER_QPN: usize = 9;
     pub(super) const EXTENSIONS: usize = 12;
     pub(super) const SETTINGS: usize = 16;
+    pub(super) const SDR_INFO: usize = super::SDR_INFO.start - DATA.start;
 }
 
 /// A view of a MAD of a vendor class with OUI.
@@ -156,7 +165,7 @@ pub enum Kind {
 /// A peer that refuses may send back anything behind the MAD header, so look for an error status with
 /// [`mad::Repr`](Repr) and the transaction id before parsing this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Negotiation {
+pub struct Negotiation<'a> {
     /// What ties an answer to its offer.
     pub transaction_id: u64,
     /// Offer or answer.
@@ -171,11 +180,13 @@ pub struct Negotiation {
     pub extensions: Extensions,
     /// The settings of these extensions.
     pub settings: Settings,
+    /// What the sender's end of SDR tells the other; it is there when SDR is among the extensions, in what was parsed.
+    pub sdr: Option<Info<'a>>,
 }
 
-impl Negotiation {
+impl<'a> Negotiation<'a> {
     /// Reads a whole MAD.
-    pub fn parse(mad: &[u8]) -> Result<Negotiation, Error> {
+    pub fn parse(mad: &'a [u8]) -> Result<Negotiation<'a>, Error> {
         const WHAT: &str = "softnic negotiation MAD";
         let refuse = |why| Err(Error::Malformed { what: WHAT, why });
         let packet = Packet::new_checked(mad)?;
@@ -195,15 +206,26 @@ impl Negotiation {
         if data[field::VERSION] == 0 {
             return refuse("there is no format version 0");
         }
+        let named = Extensions(be32(data, field::EXTENSIONS));
+        let sdr = sdr_info(mad).and_then(Result::ok);
+        let extensions = if sdr.is_some() { named } else { named.without(Extensions::SDR) };
         Ok(Negotiation {
             transaction_id: header.transaction_id,
             kind,
             version: data[field::VERSION],
             sender_qpn: be24(data, field::SENDER_QPN),
             receiver_qpn: be24(data, field::RECEIVER_QPN),
-            extensions: Extensions(be32(data, field::EXTENSIONS)),
+            extensions,
             settings: Settings::from_bytes(array(data, field::SETTINGS)),
+            sdr,
         })
+    }
+
+    /// The same without the information of SDR, to be kept longer than the MAD.
+    pub const fn without_info(&self) -> Negotiation<'static> {
+        let Negotiation { transaction_id, kind, version, sender_qpn, receiver_qpn, extensions, settings, sdr: _ } =
+            *self;
+        Negotiation { transaction_id, kind, version, sender_qpn, receiver_qpn, extensions, settings, sdr: None }
     }
 
     /// Bytes that [`Negotiation::emit`] writes.
@@ -211,7 +233,7 @@ impl Negotiation {
         MAD_LEN
     }
 
-    /// Writes a whole MAD.
+    /// Writes a whole MAD. Information of SDR for which there is no room is left out.
     ///
     /// # Panics
     /// When `mad` is shorter than [`MAD_LEN`].
@@ -226,6 +248,9 @@ impl Negotiation {
         put24(data, field::RECEIVER_QPN, self.receiver_qpn);
         put32(data, field::EXTENSIONS, self.extensions.0);
         data[field::SETTINGS..][..Settings::LEN].copy_from_slice(self.settings.as_bytes());
+        if let Some(info) = self.sdr.map(|info| info.as_bytes()).filter(|info| info.len() <= SDR_INFO.len()) {
+            data[field::SDR_INFO..][..info.len()].copy_from_slice(info);
+        }
     }
 
     fn header(&self) -> Repr {
@@ -247,7 +272,15 @@ impl Negotiation {
     }
 }
 
-impl fmt::Display for Negotiation {
+/// What the sender's end of SDR tells the other in a whole MAD of ours that has the bit of SDR, or why it is none; `None` without the bit.
+pub fn sdr_info(mad: &[u8]) -> Option<Result<Info<'_>, InfoError>> {
+    let packet = Packet::new_checked(mad).ok()?;
+    let data = packet.data();
+    let named = Extensions(be32(data, field::EXTENSIONS));
+    named.contains(Extensions::SDR).then(|| Info::parse_front(&mad[SDR_INFO]))
+}
+
+impl fmt::Display for Negotiation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
             Kind::Offer => write!(f, "softnic offer tid {:#018x}", self.transaction_id)?,
@@ -255,6 +288,7 @@ impl fmt::Display for Negotiation {
             Kind::Answer(status) => write!(f, "softnic answer tid {:#018x} status {status}", self.transaction_id)?,
         }
         write!(f, " qpn {:#08x} > {:#08x} ext {}", self.sender_qpn, self.receiver_qpn, self.extensions)?;
-        self.extensions.show_settings(&self.settings, f)
+        self.extensions.show_settings(&self.settings, f)?;
+        self.sdr.map_or(Ok(()), |info| write!(f, " {info}"))
     }
 }

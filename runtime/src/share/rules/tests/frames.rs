@@ -144,6 +144,7 @@ pub(super) fn negotiation(sender: Qpn, receiver: Qpn, kind: Kind) -> [u8; MAD_LE
         receiver_qpn: receiver_qpn.value(),
         extensions: Extensions::SR,
         settings: Settings::NONE,
+        sdr: None,
     }
     .emit(&mut bytes);
     bytes

@@ -1,0 +1,153 @@
+//! SDR as two ends negotiate it: what ours tells the peer, and what the peer told us. The rest of SDR is software on a NIC, and speaks UC.
+
+use softnic_wire::mad::vendor::{ExtensionSettings, Extensions, SDR_INFO, Settings};
+use softnic_wire::sdr::{Info, InfoError, SdrSettings};
+
+use crate::negotiation::{Extension, FallbackReason, Offer};
+
+/// The settings that the negotiation exchanges.
+pub(crate) const EXTENSION: Extension =
+    Extension { bit: Extensions::SDR, range: SdrSettings::RANGE, is_usable: |_| true };
+
+/// Whether two ends have the same scheme on top of SDR: another one's messages mean nothing to them.
+pub(crate) fn is_same_scheme(ours: &Settings, peers: &Settings) -> bool {
+    ours.get::<SdrSettings>().scheme == peers.get::<SdrSettings>().scheme
+}
+
+/// Why a queue pair does not offer SDR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SdrOfferError {
+    /// It is none of a connection.
+    #[error("only queue pairs of rc and uc offer sdr")]
+    Transport,
+    /// It is connected, or was.
+    #[error("sdr is offered before a queue pair is ready to receive")]
+    State,
+    /// The bytes are no information about an SDR queue pair.
+    #[error(transparent)]
+    Info(#[from] InfoError),
+    /// A MAD has no room for it.
+    #[error(
+        "{generations} generations of {channels} channels take {len} bytes, and a MAD has room for {room}: {} generations of {} channels fit",
+        .fit.0, .fit.1, room = SDR_INFO.len()
+    )]
+    TooLong {
+        /// Generations of the information.
+        generations: u8,
+        /// Channels of each.
+        channels: u8,
+        /// Its bytes.
+        len: usize,
+        /// Generations and channels that there is room for.
+        fit: (u8, u8),
+    },
+}
+
+/// How the negotiation of SDR stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SdrOutcome<'a> {
+    /// The peer has not answered yet, or has not been asked.
+    Open,
+    /// Both ends speak SDR with each other. This does not change before the queue pair is reset.
+    Agreed {
+        /// The scheme on top of it, which is ours, with the peer's settings of it.
+        settings: SdrSettings,
+        /// What the peer told about its end: bytes that [`Info::parse`] takes.
+        info: &'a [u8],
+    },
+    /// The peer does not speak SDR, or not with us. An answer that comes late may still make an agreement of it.
+    FellBack(FallbackReason),
+}
+
+/// Information of SDR, as long as a MAD has room for.
+#[derive(Debug, Clone)]
+struct Kept {
+    len: u8,
+    bytes: [u8; SDR_INFO.end - SDR_INFO.start],
+}
+
+impl Kept {
+    fn new(info: &Info<'_>) -> Result<Kept, SdrOfferError> {
+        let from = info.as_bytes();
+        let mut kept = Kept { len: from.len() as u8, bytes: [0; _] };
+        let Some(to) = kept.bytes.get_mut(..from.len()) else {
+            let (generations, channels) = (info.generation_count(), info.channel_count());
+            let fit = what_fits(generations, channels);
+            return Err(SdrOfferError::TooLong { generations, channels, len: from.len(), fit });
+        };
+        to.copy_from_slice(from);
+        Ok(kept)
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+}
+
+/// As many of these generations as there is room for, and then as many of these channels.
+fn what_fits(generations: u8, channels: u8) -> (u8, u8) {
+    let fits = |g: u8, c: u8| Info::len_of(g, c) <= SDR_INFO.len();
+    let generations = (1..=generations).rev().find(|&g| fits(g, 1)).unwrap_or(1);
+    (generations, (1..=channels).rev().find(|&c| fits(generations, c)).unwrap_or(1))
+}
+
+/// What a queue pair offers of SDR, and what its peer said.
+#[derive(Debug, Clone)]
+pub(crate) struct SdrTerms {
+    settings: SdrSettings,
+    ours: Kept,
+    /// From the agreement on.
+    peers: Option<Kept>,
+}
+
+impl SdrTerms {
+    /// An offer of this scheme, and of bytes that are information about an SDR queue pair.
+    pub(crate) fn new(settings: SdrSettings, info: &[u8]) -> Result<SdrTerms, SdrOfferError> {
+        Ok(SdrTerms { settings, ours: Kept::new(&Info::parse(info)?)?, peers: None })
+    }
+
+    /// To the reset state: the offer stays.
+    pub(crate) fn reset(&mut self) {
+        self.peers = None;
+    }
+
+    /// An offer of others, and SDR.
+    pub(crate) fn beside(&self, offer: Offer) -> Offer {
+        Offer { extensions: offer.extensions.union(Extensions::SDR), settings: offer.settings.with(self.settings) }
+    }
+
+    /// What a MAD of ours says that has SDR among its extensions.
+    pub(crate) fn info(&self) -> Option<Info<'_>> {
+        Info::parse(self.ours.as_bytes()).ok()
+    }
+
+    /// The peer agreed, and told this.
+    pub(crate) fn on_agreement(&mut self, info: &Info<'_>) {
+        self.peers = Kept::new(info).ok();
+    }
+
+    /// What the peer told, from the agreement on.
+    pub(crate) fn of_peer(&self) -> Option<&[u8]> {
+        self.peers.as_ref().map(Kept::as_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_refused_with_what_would_fit() {
+        let fits = [(4, 3), (4, 1), (9, 1), (2, 6), (1, 13)];
+        assert!(fits.iter().all(|&(g, c)| Info::len_of(g, c) <= SDR_INFO.len() && what_fits(g, c) == (g, c)));
+        for ((g, c), best) in [((4, 4), (4, 3)), ((16, 1), (9, 1)), ((16, 16), (9, 1)), ((1, 16), (1, 13))] {
+            assert!(Info::len_of(g, c) > SDR_INFO.len());
+            assert_eq!(what_fits(g, c), best);
+        }
+        let error = SdrOfferError::TooLong { generations: 4, channels: 4, len: 184, fit: (4, 3) };
+        assert_eq!(
+            error.to_string(),
+            "4 generations of 4 channels take 184 bytes, and a MAD has room for 152: 4 generations of 3 channels fit"
+        );
+    }
+}
