@@ -76,7 +76,9 @@ pub(crate) mod status;
 mod sysfs_counters;
 
 pub use address_handle::AddressHandle;
-pub use cm::{CmConnection, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData};
+pub use cm::{
+    CmConnection, CmEnd, CmListener, CmOpenError, CmRequest, CmSink, ConnectError, ConnectionManager, FirstData,
+};
 pub use company::CompanyError;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;

@@ -10,8 +10,8 @@ use softnic_wire::Qpn;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
 use crate::counters::Counters;
-use softnic_wire::sdr::Split;
 use crate::turns::Turns;
+use softnic_wire::sdr::Split;
 
 /// A receive that is posted.
 #[derive(Debug, Clone)]

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::planted::{Bug, planted};
-use softnic_nic::transports::qp::Caps;
+use softnic_nic::transports::qp::{Caps, QpState};
 use softnic_nic::transports::{Completion, CqId, Status};
-use softnic_nic::{Connection, Nic, QpInit, QpKind, Sink, SlotTarget};
+use softnic_nic::{Connection, Nic, QpAttr as NicQpAttr, QpInit, QpKind, Sink, SlotTarget};
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::Local;
@@ -193,6 +193,13 @@ impl Branch {
         Ok(())
     }
 
+    /// Ends all that it sends and receives: no packet leaves or is taken any more.
+    pub fn fail(&mut self, nic: &mut Nic) {
+        self.qps.iter().flatten().for_each(|&qpn| fail(nic, qpn));
+        // Also what waits for a receive of the peer's, and was never posted.
+        self.failed.get_or_insert(SdrError::Send(Status::WrFlushErr));
+    }
+
     /// What it counted.
     pub fn counters(&self, nic: &mut Nic) -> Counters {
         self.arrivals(nic).map(|arrivals| arrivals.counters).unwrap_or_default()
@@ -347,6 +354,12 @@ impl Branch {
         let before = std::mem::replace(&mut self.published, now);
         now.add_since(&before, nic.counters_mut());
     }
+}
+
+/// Puts a queue pair into its error state.
+pub(crate) fn fail(nic: &mut Nic, qpn: Qpn) {
+    // From every state but RESET, in which it sends and takes nothing, there is a way to that.
+    let _ = nic.modify_qp(qpn, &NicQpAttr { state: Some(QpState::Error), ..NicQpAttr::default() });
 }
 
 /// Connects one of our queue pairs with one of the peer's. Each channel has a source port of its own, so that each may take another way.

@@ -1,5 +1,6 @@
 //! Why a call of the SDK fails.
 
+use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::{PostError, Status};
 use softnic_nic::{ModifyError, MrError, ObjectError};
 
@@ -24,6 +25,9 @@ pub enum SdrError {
     /// There is a peer already.
     #[error("the queue pair is connected")]
     Connected,
+    /// The peer was asked, and does not speak SDR, or has not answered.
+    #[error("the peer {}", why(.0))]
+    Declined(FallbackReason),
     /// As many receives are posted as can be: one must be completed before.
     #[error("all {0} receives are posted, and the oldest is not completed")]
     Full(u32),
@@ -66,4 +70,15 @@ pub enum SdrError {
     /// The NIC refused a work request.
     #[error(transparent)]
     Post(#[from] PostError),
+}
+
+/// Why a peer does not speak SDR.
+fn why(reason: &FallbackReason) -> &'static str {
+    match reason {
+        FallbackReason::Refused => "knows nothing of such negotiations",
+        FallbackReason::NothingInCommon => "does not offer SDR",
+        FallbackReason::Silent | FallbackReason::KnownSilent => "does not answer",
+        FallbackReason::LinkMtu(_) => "cannot be asked over this link",
+        FallbackReason::Unauthenticated => "has no secret, or another one",
+    }
 }

@@ -1,20 +1,21 @@
 //! An SDR queue pair: its queue pairs, keys and sinks on a NIC, and the messages between the two ends (SDR-RDMA §3.2).
 
+mod meeting;
 mod progress;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use softnic_nic::transports::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::Caps;
-use softnic_nic::transports::{CqId, RecvWr, Sge};
 use softnic_nic::{Buffer, Nic, QpInit, QpKind};
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::Local;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
-use crate::branch::{self, Branch, Common, Link};
+use crate::branch::{Branch, Common, Link};
 use crate::control;
 use crate::counters::{Counters, Vitals};
 use crate::error::SdrError;
@@ -35,6 +36,8 @@ pub struct SdrQp {
     attr: QpAttr,
     info: QpInfo,
     link: Option<Arc<Link>>,
+    /// Where its control queue pair finds out about the peer: our port, the path, and the peer's number.
+    meeting: Option<(u8, Path, Qpn)>,
     /// The channels that are at this engine: all of them, unless there are several.
     branch: Branch,
     receives: Receives,
@@ -84,6 +87,7 @@ impl SdrQp {
             attr: *attr,
             info,
             link: None,
+            meeting: None,
             branch,
             receives: Receives::new(attr),
             control_cq: nic.create_cq(2 * CONTROLS as usize),
@@ -183,47 +187,6 @@ impl SdrQp {
     /// Why sending stopped, if it did: memory that may not be read, or a queue pair that is gone.
     pub fn failure(&self) -> Option<SdrError> {
         self.branch.failure()
-    }
-
-    /// Connects it with the queue pair that `info` is about, by `path` from our port of this number.
-    pub fn connect(&mut self, nic: &mut Nic, port: u8, path: &Path, info: &[u8]) -> Result<(), SdrError> {
-        let link = self.link(info)?;
-        self.connect_link(nic, port, path, &link)
-    }
-
-    /// Reads the peer's information. Where there are branches, these are connected by it first, and the queue pair after them: then all
-    /// channels are there when the peer hears of receives.
-    pub fn link(&self, info: &[u8]) -> Result<Arc<Link>, SdrError> {
-        if self.link.is_some() {
-            return Err(SdrError::Connected);
-        }
-        let peer = QpInfo::decode(info)?;
-        let differs = |what, theirs: u64, ours: u64| match theirs == ours {
-            true => Ok(()),
-            false => Err(SdrError::Differs(what, theirs, ours)),
-        };
-        differs("path MTU", peer.mtu.bytes().into(), self.attr.mtu.bytes().into())?;
-        differs("number of generations", peer.generations.len() as u64, self.attr.generations.into())?;
-        let channels = peer.generations[0].channels.len();
-        differs("number of channels", channels as u64, self.attr.channels.into())?;
-        Ok(Arc::new(Link { ours: self.info.clone(), peer }))
-    }
-
-    /// Connects what is at this engine.
-    pub fn connect_link(&mut self, nic: &mut Nic, port: u8, path: &Path, link: &Arc<Link>) -> Result<(), SdrError> {
-        self.branch.connect(nic, port, path, link)?;
-        branch::connect(nic, port, path, (&link.ours.control, &link.peer.control), 0, &self.attr)?;
-        for i in 0..CONTROLS {
-            self.post_room(nic, i.into())?;
-        }
-        self.link = Some(Arc::clone(link));
-        Ok(())
-    }
-
-    fn post_room(&self, nic: &mut Nic, i: u64) -> Result<(), SdrError> {
-        let (Some(lkey), Some(qpn)) = (self.room_key, self.control) else { return Ok(()) };
-        let sge = Sge { addr: self.room.addr() + i * control::LEN as u64, len: control::LEN as u32, lkey };
-        Ok(nic.post_recv(qpn, &RecvWr { wr_id: i, sges: &[sge], best_effort: None })?)
     }
 
     // ---- sends: where there are several engines, each branch is told of them in the same order ----

@@ -111,6 +111,7 @@ impl From<SdrError> for Errno {
             SdrError::Part(..) | SdrError::Ended => Errno::EINVAL,
             SdrError::NotConnected => Errno(libc::ENOTCONN),
             SdrError::Connected => Errno(libc::EISCONN),
+            SdrError::Declined(_) => Errno(libc::ECONNREFUSED),
             SdrError::Full(_) => Errno::ENOMEM,
             SdrError::TooLong(..) => Errno(libc::EMSGSIZE),
             SdrError::NoImmediate => Errno::EOPNOTSUPP,

@@ -5,6 +5,7 @@
 //! for programs that would rather wait.
 
 mod connection;
+mod end;
 mod gsi;
 mod paths;
 mod service;
@@ -26,6 +27,7 @@ use crate::OsRandom;
 use crate::background::Background;
 use crate::wake::Wake;
 pub use connection::{CmConnection, CmListener, CmRequest, ConnectError};
+pub use end::CmEnd;
 
 /// Calls of the connection manager: parameters, events, errors.
 pub use softnic_cm::{Accept, CmId, Connect, Disconnect, Error, Event, Listen, ListenId};

@@ -50,7 +50,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use softnic_nic::ObjectError;
-use softnic_sdr::Sdr;
+use softnic_sdr::{Link, Sdr};
+use softnic_wire::{Path, Qpn};
 
 use super::allowance::{Allowance, Permit};
 use super::context::{Context, ProtectionDomain};
@@ -131,6 +132,14 @@ impl fmt::Debug for SdrContext {
     }
 }
 
+/// What became of a meeting.
+enum Met {
+    /// It was over before.
+    Done,
+    /// The peer told this, if anything: our port, the path, and what both ends know of each other.
+    Now(Option<(u8, Path, Arc<Link>)>),
+}
+
 /// An SDR queue pair.
 #[derive(Clone)]
 pub struct SdrQueuePair(Arc<Pair>);
@@ -163,6 +172,59 @@ impl SdrQueuePair {
         })?;
         self.0.at.others(|_, branch, nic| branch.connect(nic, 1, &path, &link))?;
         self.0.at.qp(|_, qp, nic| qp.connect_link(nic, 1, &path, &link))
+    }
+
+    /// The number that a peer finds it by ([`SdrQueuePair::meet`]): that of its control queue pair.
+    ///
+    /// # Errors
+    /// When the NIC has another layer by now.
+    pub fn number(&self) -> Result<Qpn, SdrError> {
+        self.0.at.qp(|_, qp, _| Ok(qp.info().control.qpn))
+    }
+
+    /// Begins to connect it with the queue pair of this number, by a path of this NIC: all else the two ends tell each other. Both must
+    /// do so; [`SdrQueuePair::is_met`] says when it is done.
+    ///
+    /// # Errors
+    /// When it has more channels than fit into what the ends tell each other.
+    pub fn meet(&self, path: &PeerPath, peer: Qpn) -> Result<(), SdrError> {
+        self.0.at.qp(|_, qp, nic| {
+            let path = path.attr.path(nic.port()).map_err(|_| SdrError::Modify(super::ModifyError::NotOurAddress))?;
+            qp.meet(nic, 1, &path, peer)
+        })
+    }
+
+    /// Whether it is connected, after [`SdrQueuePair::meet`]. Makes progress, where no thread of the NIC does.
+    ///
+    /// # Errors
+    /// [`SdrError::Declined`] when the peer does not speak SDR, or has not answered for more than a second; who waits for a peer that comes
+    /// later may ask again. When the two do not fit together.
+    pub fn is_met(&self) -> Result<bool, SdrError> {
+        self.progress();
+        let order = self.0.at.in_order();
+        let met = self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(Met::Done) } else { qp.met(nic).map(Met::Now) });
+        let (port, path, link) = match met? {
+            Met::Done => return Ok(true),
+            Met::Now(None) => return Ok(false),
+            Met::Now(Some(all)) => all,
+        };
+        self.0.at.others(|_, branch, nic| branch.connect(nic, port, &path, &link))?;
+        self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(()) } else { qp.connect_link(nic, port, &path, &link) })?;
+        drop(order);
+        Ok(true)
+    }
+
+    /// No packet of it leaves or is taken any more.
+    pub(crate) fn fail(&self) {
+        // Of a NIC with another layer by now there is nothing to end.
+        let _ = self.0.at.qp(|_, qp, nic| {
+            qp.fail(nic);
+            Ok(())
+        });
+        let _ = self.0.at.others(|_, branch, nic| {
+            branch.fail(nic);
+            Ok(())
+        });
     }
 
     /// Sends `len` bytes from `offset` of the region on, once (`send_post`).

@@ -4,7 +4,10 @@ use std::time::Instant;
 
 use softnic_nic::transports::memory::Access;
 use softnic_runtime::api::sdr::{SdrAttr, SdrContext, SdrError, SdrQueuePair};
-use softnic_runtime::api::{Context, MemoryRegion, OpenOptions, PathMtu, Progress};
+use softnic_runtime::api::{
+    CmConnection, CmListener, ConnectionManager, Context, MemoryRegion, OpenOptions, PathMtu, PeerPath, Progress,
+    QpKind, QpOptions,
+};
 
 use crate::world::LIMIT;
 
@@ -21,6 +24,15 @@ fn attr() -> SdrAttr {
 }
 
 fn sides(progress: [Progress; 2], engines: u32, fault: Option<&str>) -> [Side; 2] {
+    let (made, paths) = strangers(progress, engines, fault);
+    for i in [0, 1] {
+        made[i].qp.connect(&paths[i], &made[1 - i].qp.info().unwrap()).unwrap();
+    }
+    made
+}
+
+/// Two ends that are not connected, and the paths to each other.
+fn strangers(progress: [Progress; 2], engines: u32, fault: Option<&str>) -> ([Side; 2], [PeerPath; 2]) {
     let options = progress.map(|p| OpenOptions {
         progress: Some(p),
         queues: Some(engines),
@@ -48,10 +60,7 @@ fn sides(progress: [Progress; 2], engines: u32, fault: Option<&str>) -> [Side; 2
         assert_eq!((context.engines(), qp.engines()), (engines as usize, engines.min(2) as usize));
         Side { qp, mr, sdr }
     });
-    for i in [0, 1] {
-        made[i].qp.connect(&paths[i], &made[1 - i].qp.info().unwrap()).unwrap();
-    }
-    made
+    (made, paths)
 }
 
 fn bytes(seed: usize) -> Vec<u8> {
@@ -216,4 +225,119 @@ fn messages_of_several_threads_keep_one_order_at_all_engines() {
         seen.sort_unstable();
         assert_eq!(seen, (0..3 * EACH as u32).collect::<Vec<_>>());
     });
+}
+
+/// A message goes from one to the other.
+fn talk(a: &Side, b: &Side) {
+    a.mr.write_at(0, &bytes(3));
+    let receive = b.qp.recv_post(&b.mr, 0, LEN).unwrap();
+    let send = a.qp.send_post(&a.mr, 0, LEN, Some(9)).unwrap();
+    let start = Instant::now();
+    while !(send.poll().unwrap() && receive.bitmap().is_full()) {
+        a.qp.progress();
+        assert!(start.elapsed() < LIMIT, "{:?}", b.qp.counters());
+        std::thread::yield_now();
+    }
+    let mut found = vec![0; LEN];
+    b.mr.read_at(0, &mut found);
+    assert!(found == bytes(3) && receive.imm() == Some(9));
+}
+
+/// Waits until both know each other.
+fn until_met(sides: &[Side; 2]) {
+    let start = Instant::now();
+    while sides.iter().any(|side| !side.qp.is_met().unwrap()) {
+        assert!(start.elapsed() < LIMIT);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn ends_find_out_about_each_other_by_a_number_alone() {
+    for (engines, fault) in [(1, None), (2, None), (2, Some("loss=0.2"))] {
+        let (sides, paths) = strangers([Progress::Inline; 2], engines, fault);
+        assert_eq!(sides[0].qp.is_met().err(), Some(SdrError::NotConnected));
+        for i in [0, 1] {
+            sides[i].qp.meet(&paths[i], sides[1 - i].qp.number().unwrap()).unwrap();
+            assert_eq!(sides[i].qp.meet(&paths[i], sides[1 - i].qp.number().unwrap()).err(), Some(SdrError::Connected));
+        }
+        until_met(&sides);
+        if fault.is_none() {
+            talk(&sides[0], &sides[1]);
+            talk(&sides[1], &sides[0]);
+        }
+    }
+}
+
+#[test]
+fn a_receive_that_is_posted_before_the_ends_know_each_other_is_told_when_they_do() {
+    let (sides, paths) = strangers([Progress::Inline; 2], 2, None);
+    let receive = sides[1].qp.recv_post(&sides[1].mr, 0, 1000).unwrap();
+    for i in [0, 1] {
+        sides[i].qp.meet(&paths[i], sides[1 - i].qp.number().unwrap()).unwrap();
+    }
+    until_met(&sides);
+    let _send = sides[0].qp.send_post(&sides[0].mr, 0, 1000, None).unwrap();
+    let start = Instant::now();
+    while !receive.bitmap().is_full() {
+        sides[0].qp.progress();
+        assert!(start.elapsed() < LIMIT);
+    }
+}
+
+#[test]
+fn a_peer_that_speaks_no_sdr_declines() {
+    let (sides, paths) = strangers([Progress::Inline; 2], 1, None);
+    let cq = sides[1].sdr.context().create_cq(4).unwrap();
+    let plain = sides[1].sdr.pd().create_qp(&QpOptions::new(QpKind::Uc, &cq)).unwrap();
+    let connection = softnic_runtime::api::Connection::new(
+        paths[1].clone(),
+        sides[0].qp.number().unwrap(),
+        softnic_wire::Psn::new(1),
+        softnic_wire::Psn::new(1),
+    );
+    plain.connect(&connection).unwrap();
+    sides[0].qp.meet(&paths[0], plain.qpn()).unwrap();
+    let start = Instant::now();
+    let why = loop {
+        match sides[0].qp.is_met() {
+            Ok(false) => assert!(start.elapsed() < LIMIT),
+            other => break other,
+        }
+        sides[1].qp.progress();
+    };
+    assert_eq!(why.unwrap_err().to_string(), "the peer does not offer SDR");
+}
+
+#[test]
+fn more_channels_than_the_ends_can_tell_each_other_are_refused_with_what_fits() {
+    let (sides, paths) = strangers([Progress::Inline; 2], 1, None);
+    let many = sides[0].sdr.create_qp(&SdrAttr { channels: 4, ..attr() }).unwrap();
+    let why = many.meet(&paths[0], sides[1].qp.number().unwrap()).unwrap_err().to_string();
+    assert!(why.contains("4 generations of 3 channels fit"), "{why}");
+}
+
+#[test]
+fn the_connection_manager_brings_two_ends_together() {
+    let (sides, _) = strangers([Progress::Dedicated; 2], 2, None);
+    let managers = [0, 1].map(|i: usize| ConnectionManager::new(sides[i].sdr.context()).unwrap());
+    let address = (sides[1].sdr.context().addresses()[0], 7471).into();
+    let listener = CmListener::bind(&managers[1], address).unwrap();
+    std::thread::scope(|s| {
+        let asks = s.spawn(|| CmConnection::connect(&managers[0], &sides[0].qp, address, b"sdr", LIMIT).unwrap());
+        let request = listener.next(LIMIT).expect("a request");
+        assert_eq!(&request.private_data()[..3], b"sdr");
+        let mut accepted = request.accept(&sides[1].qp, b"", LIMIT).unwrap();
+        let asked = asks.join().unwrap();
+        until_met(&sides);
+        talk(&sides[0], &sides[1]);
+        let ends = s.spawn(|| asked.disconnect(LIMIT));
+        while !accepted.is_over() {
+            std::thread::yield_now();
+        }
+        assert!(ends.join().unwrap());
+    });
+    // It is over: what is sent now fails.
+    let send = sides[0].qp.send_post(&sides[0].mr, 0, 100, None);
+    assert!(send.is_err() || send.unwrap().poll().is_err());
 }

@@ -41,7 +41,10 @@ impl SdrQp {
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
         self.branch.take_left(nic);
-        self.take_control(nic);
+        // What comes before the peer is known waits: nobody could say whether it is the peer's.
+        if self.link.is_some() {
+            self.take_control(nic);
+        }
         self.branch.pump(now, nic);
         self.watch_sends(now);
         self.progress_control(now, nic);

@@ -7,16 +7,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use softnic_cm::{Accept, CmId, Connect, Disconnect, Error, Event, Listen, ListenId, PortSpace, Route};
-use softnic_nic::transports::qp::QpState;
-use softnic_nic::{Generator, ModifyError, QpAttr};
+use softnic_nic::{Generator, ModifyError};
 use softnic_wire::mad::cm::{PathMtu as PathMtuCode, Rej, RejReason, Req};
 use softnic_wire::mad::ip_cm::IpCm;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
+use super::end::CmEnd;
 use super::{CmSink, ConnectionManager};
 use crate::OsRandom;
 use crate::api::path::PathError;
-use crate::api::queue_pair::{Connection, QueuePair};
+use crate::api::queue_pair::Connection;
+use crate::api::sdr::SdrError;
 
 /// READs and atomics at a time, each way, where the peer can as many.
 const RD_ATOMIC: u8 = 16;
@@ -76,6 +77,9 @@ pub enum ConnectError {
     /// The queue pair cannot be connected.
     #[error("the queue pair cannot be connected: {0}")]
     QueuePair(#[from] ModifyError),
+    /// The SDR queue pair cannot be connected.
+    #[error("the queue pair cannot be connected: {0}")]
+    Sdr(#[from] SdrError),
     /// The system gives no random numbers.
     #[error(transparent)]
     System(#[from] std::io::Error),
@@ -205,17 +209,19 @@ impl<'a> CmRequest<'a> {
         Ok(self.held.manager.reject(self.held.id, RejReason::CONSUMER_DEFINED, private_data)?)
     }
 
-    /// Accepts with a queue pair that is in RESET or INIT, and tells the peer up to 196 bytes; for at most `limit` this waits until the
+    /// Accepts with a queue pair that is in RESET or INIT, or with one of SDR that is not connected, and tells the peer up to 196 bytes; for at most `limit` this waits until the
     /// peer is ready too. A receive that it shall find must be posted before.
     ///
     /// # Errors
     /// When there is no way back, the queue pair or the peer do not like it, or the peer falls silent.
     pub fn accept(
         self,
-        qp: &QueuePair,
+        qp: impl Into<CmEnd>,
         private_data: &[u8],
         limit: Duration,
     ) -> Result<CmConnection<'a>, ConnectError> {
+        let qp = qp.into();
+        let qpn = qp.qpn()?;
         let (deadline, peer, request) = (Instant::now() + limit, self.peer(), &self.request);
         let manager = self.held.manager;
         let no_path = |why| ConnectError::NoPath { peer: peer.ip(), why };
@@ -223,7 +229,7 @@ impl<'a> CmRequest<'a> {
         // Our address is the one that it was asked by; only one that was taken away meanwhile is not there.
         let no_address = || no_path(PathError::NoAddress(peer.ip()));
         let index = index.ok_or_else(no_address)?;
-        let entropy = qp.qpn().value();
+        let entropy = qpn.value();
         // A peer that nobody knows yet may never answer for its address: nobody waits for that.
         let path = match self.route.mac {
             Some(mac) => manager.context.path_answering(index, peer.ip(), mac, entropy),
@@ -252,12 +258,12 @@ impl<'a> CmRequest<'a> {
             responder_resources: connection.max_dest_rd_atomic,
             initiator_depth: connection.max_rd_atomic,
             private_data,
-            ..Accept::new(qp.qpn(), psn)
+            ..Accept::new(qpn, psn)
         };
         manager.accept(self.held.id, &accept)?;
         while !matches!(self.held.next(peer, deadline)?, Event::Established { .. }) {}
         let private_data = self.private_data().into();
-        Ok(CmConnection { held: self.held, qp: qp.clone(), peer, private_data, ended: None })
+        Ok(CmConnection { held: self.held, qp, peer, private_data, ended: None })
     }
 }
 
@@ -300,36 +306,39 @@ impl<'a> CmRequest<'a> {
 /// ```
 pub struct CmConnection<'a> {
     held: Held<'a>,
-    qp: QueuePair,
+    qp: CmEnd,
     peer: SocketAddr,
     private_data: Box<[u8]>,
     ended: Option<Disconnect>,
 }
 
 impl<'a> CmConnection<'a> {
-    /// Connects a queue pair that is in RESET or INIT to the listener there, with up to 56 bytes of private data. For at most `limit` this
+    /// Connects a queue pair that is in RESET or INIT, or one of SDR that is not connected, to the listener there, with up to 56 bytes of private data. For at most `limit` this
     /// waits for its answer; finding the way there can take some seconds more where nobody answers for the address.
     ///
     /// # Errors
     /// When there is no way, or the peer refuses or does not answer.
     pub fn connect(
         manager: &'a ConnectionManager,
-        qp: &QueuePair,
+        qp: impl Into<CmEnd>,
         peer: SocketAddr,
         private_data: &[u8],
         limit: Duration,
     ) -> Result<CmConnection<'a>, ConnectError> {
         let no_path = |why| ConnectError::NoPath { peer: peer.ip(), why };
-        let path = manager.context.path_to(peer.ip(), qp.qpn().value()).map_err(no_path)?;
+        let qp = qp.into();
+        let qpn = qp.qpn()?;
+        let path = manager.context.path_to(peer.ip(), qpn.value()).map_err(no_path)?;
         let ours = manager.context.addresses();
         let &from = ours.get(path.attr.sgid_index).ok_or(no_path(PathError::NoAddress(peer.ip())))?;
         let port = FIRST_EPHEMERAL + (OsRandom::new()?.next_u32() % u32::from(u16::MAX - FIRST_EPHEMERAL)) as u16;
         let psn = random_psn()?;
-        let usual = Connect::ip((from, port).into(), peer, qp.qpn(), psn)?;
+        let usual = Connect::ip((from, port).into(), peer, qpn, psn)?;
         let ask = Connect {
             responder_resources: RD_ATOMIC,
             initiator_depth: RD_ATOMIC,
             path_mtu: PathMtuCode::new(path.mtu.code()),
+            transport: qp.service(),
             private_data,
             ..usual
         };
@@ -350,7 +359,7 @@ impl<'a> CmConnection<'a> {
             ..Connection::new(path, Qpn::new(reply.local_qpn), psn, reply.starting_psn)
         })?;
         manager.establish(held.id)?;
-        Ok(CmConnection { held, qp: qp.clone(), peer, private_data: reply.private_data.into(), ended: None })
+        Ok(CmConnection { held, qp, peer, private_data: reply.private_data.into(), ended: None })
     }
 
     /// The peer's address.
@@ -407,8 +416,7 @@ impl<'a> CmConnection<'a> {
 
     /// No packet of it may leave or be taken any more.
     fn fail(&self) {
-        // From every state but RESET, in which it does neither, there is a way to the error state.
-        let _ = self.qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() });
+        self.qp.fail();
     }
 }
 
