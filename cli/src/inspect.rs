@@ -19,7 +19,7 @@ use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
 use softnic_pcaps::{Frame, LinkType, PacketNumber, Payload, Reader, Timestamp};
 use softnic_perf::say;
-use softnic_runtime::api::sdr::Split;
+use softnic_wire::sdr::Split;
 use softnic_wire::{Error, Qpn};
 
 use crate::Common;
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FROM..TO", value_parser = TimeSpan::parse)]
     time: Option<TimeSpan>,
     /// Read immediates and control messages of SDR-RDMA, whose immediates are divided like that: bits of message, packet and user, as in
-    /// 10+18+4. Nothing in a packet tells them from others
+    /// 10+18+4. Nothing in a packet tells them from others; without this, those are read of which a negotiation in the capture tells
     #[arg(long, value_name = "BITS")]
     sdr: Option<Split>,
     /// Only the packets that a verdict names; reads the capture twice, so not from standard input

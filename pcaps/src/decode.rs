@@ -12,6 +12,7 @@ use softnic_wire::{Error, ExtHeaders, Layout, Opcode, Psn, Qpn, bth, icrc};
 
 use crate::authenticated::Authenticated;
 use crate::sack::bitmap_len;
+use crate::sdr::{Negotiated, SdrPacket};
 
 /// What can be said of a packet's ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Dissection<'a> {
     pub payload: &'a [u8],
     /// The trailer of an authenticated packet, where a [`Decoder`] knows that there is one.
     pub trailer: Option<Trailer>,
+    /// What it is to SDR, where a [`Decoder`] knows that it is anything.
+    pub sdr: Option<SdrPacket>,
     /// What can be said of the ICRC.
     pub icrc: IcrcVerdict,
     /// What is wrong with the packet itself, apart from its ICRC.
@@ -95,6 +98,7 @@ pub fn decode_network(frame: &[u8], ethertype: u16, offset: usize) -> Result<Dis
 #[derive(Debug, Default)]
 pub struct Decoder {
     authenticated: Authenticated,
+    sdr: Negotiated,
 }
 
 impl Decoder {
@@ -114,8 +118,12 @@ impl Decoder {
     }
 
     fn decode_at<'a>(&mut self, frame: &'a [u8], layout: Layout) -> Result<Dissection<'a>, Error> {
-        let packet = decode_at(frame, layout, &self.authenticated)?;
+        let mut packet = decode_at(frame, layout, &self.authenticated)?;
         self.authenticated.follow(&packet);
+        self.sdr.follow(&packet);
+        if let (Some(opcode), Some(qpn)) = (packet.opcode, packet.dest_qp) {
+            packet.sdr = self.sdr.packet((packet.src, packet.dst, qpn), opcode, &packet.ext, packet.payload);
+        }
         Ok(packet)
     }
 }
@@ -194,6 +202,7 @@ fn decode_at<'a>(frame: &'a [u8], layout: Layout, authenticated: &Authenticated)
         payload_len,
         payload,
         trailer,
+        sdr: None,
         icrc,
         problem,
     })

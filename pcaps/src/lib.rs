@@ -17,6 +17,7 @@ mod number;
 mod pcapng;
 mod reader;
 pub mod sack;
+pub mod sdr;
 pub mod sequence;
 mod source;
 pub mod summary;

@@ -301,7 +301,7 @@ fn offers_to_a_queue_pair_that_offers_nothing_allocate_nothing_and_leave_one_ans
     while victim.poll_transmit(Instant::ZERO, Nic::WIRE, &mut tx) {
         let (frame, layout) = (tx.segments().0, softnic_wire::Layout::locate(tx.segments().0).unwrap());
         let payload = RoceHeaders::read(frame, &layout, |h| h.payload.clone()).unwrap();
-        answers.push(Negotiation::parse(&frame[payload][..256]).unwrap());
+        answers.push(Negotiation::parse(&frame[payload][..256]).unwrap().without_info());
         tx = TxFrame::new(&mut buffer);
     }
     let [answer] = answers[..] else { panic!("{answers:?}") };

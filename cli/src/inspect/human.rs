@@ -9,13 +9,13 @@ use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, Summary};
 use softnic_pcaps::{PacketNumber, Timestamp};
-use softnic_runtime::api::sdr::Split;
 use softnic_wire::aeth::{NakCode, Syndrome};
+use softnic_wire::sdr::Split;
 use softnic_wire::{Carrier, Error, ExtHeaders, Opcode};
 
 use super::connections::DirectionLine;
 use super::mad::mad_line;
-use super::sdr::Sdr;
+use super::sdr;
 use super::{Shown, rate};
 
 const RED: &str = "\x1b[31m";
@@ -113,7 +113,7 @@ impl Printer {
         if let Some(header) = p.repair_header() {
             write!(out, ", {header}")?;
         }
-        if let Some(sdr) = Sdr::of(p, self.sdr) {
+        if let Some(sdr) = sdr::of(p, self.sdr) {
             write!(out, ", {sdr}")?;
         }
         if let Some(line) = mad_line(p) {

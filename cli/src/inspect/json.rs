@@ -10,20 +10,20 @@ use softnic_pcaps::decode::Dissection;
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
-use softnic_runtime::api::sdr::Split;
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
 use softnic_wire::auth::AuthSettings;
 use softnic_wire::lowar::{LowarSettings, RepairHeader};
 use softnic_wire::mad::cm::Message;
 use softnic_wire::mad::vendor::{Extensions, Kind, MAC, Negotiation};
 use softnic_wire::opcode::HeaderSet;
+use softnic_wire::sdr::Split;
 use softnic_wire::sr::SrSettings;
 use softnic_wire::{Opcode, Psn, Qpn};
 
 use super::Shown;
 use super::connections::{connection, verdict};
 use super::mad::{cm_message, negotiation};
-use super::sdr::Sdr;
+use super::sdr;
 
 pub(super) struct Printer {
     /// Names of the captures, where there are several.
@@ -176,7 +176,7 @@ fn flow(key: &FlowKey, f: &Flow) -> Value {
 }
 
 /// The extension headers that the opcode has; one that was cut off is null.
-fn ext(p: &Dissection<'_>, sdr: Option<Split>) -> Value {
+fn ext(p: &Dissection<'_>, split: Option<Split>) -> Value {
     let mut all = Map::new();
     let headers = p.opcode.map_or(HeaderSet::NONE, Opcode::headers);
     let e = &p.ext;
@@ -222,7 +222,7 @@ fn ext(p: &Dissection<'_>, sdr: Option<Split>) -> Value {
     if let Some(trailer) = p.trailer {
         all.insert("auth".into(), json!({ "epoch": trailer.epoch, "tag": hex(&trailer.tag) }));
     }
-    if let Some((name, value)) = Sdr::of(p, sdr).map(|sdr| sdr.json()) {
+    if let Some((name, value)) = sdr::of(p, split).map(|packet| sdr::packet(&packet)) {
         all.insert(name.into(), value);
     }
     if let Some(n) = negotiation(p) {
@@ -267,7 +267,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-fn offer_or_answer(n: &Negotiation, mad: &[u8]) -> Value {
+fn offer_or_answer(n: &Negotiation<'_>, mad: &[u8]) -> Value {
     let (kind, status) = match n.kind {
         Kind::Offer => ("offer", None),
         Kind::Answer(status) => ("answer", Some(status.0)),
@@ -289,6 +289,9 @@ fn offer_or_answer(n: &Negotiation, mad: &[u8]) -> Value {
     if auth {
         value["auth_nonce"] = hex(&n.settings.get::<AuthSettings>().nonce).into();
         value["auth_mac"] = mad.get(MAC).map(hex).into();
+    }
+    if let Some(sdr) = sdr::negotiation(n, mad) {
+        value["sdr"] = sdr;
     }
     value
 }

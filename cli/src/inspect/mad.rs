@@ -2,7 +2,7 @@
 
 use softnic_pcaps::decode::Dissection;
 use softnic_wire::mad::cm::Message;
-use softnic_wire::mad::vendor::{Extensions, MAC, Negotiation};
+use softnic_wire::mad::vendor::{Extensions, MAC, Negotiation, sdr_info};
 use softnic_wire::{Opcode, Qpn};
 
 /// The CM message in a packet to QP1, with its transaction id.
@@ -15,16 +15,21 @@ pub(super) fn cm_message(p: &Dissection<'_>) -> Option<(u64, Message)> {
 }
 
 /// What a MAD of our own class says about extensions.
-pub(super) fn negotiation(p: &Dissection<'_>) -> Option<Negotiation> {
+pub(super) fn negotiation<'a>(p: &Dissection<'a>) -> Option<Negotiation<'a>> {
     let to_gsi = p.dest_qp == Some(Qpn::GSI) && p.opcode == Some(Opcode::UD_SEND_ONLY);
     Negotiation::parse(p.payload).ok().filter(|_| to_gsi)
 }
 
 /// A MAD to QP1 in one line: CM messages and our own negotiation.
 pub(super) fn mad_line(p: &Dissection<'_>) -> Option<String> {
-    let mac = |n: &Negotiation| match (n.extensions.contains(Extensions::AUTH), p.payload.get(MAC)) {
+    let mac = |n: &Negotiation<'_>| match (n.extensions.contains(Extensions::AUTH), p.payload.get(MAC)) {
         (true, Some(mac)) => mac.iter().fold(" mac ".into(), |text: String, b| format!("{text}{b:02x}")),
         _ => String::new(),
     };
-    cm_message(p).map(|(_, m)| m.to_string()).or_else(|| negotiation(p).map(|n| format!("{n}{}", mac(&n))))
+    // What counts as if it was not there is told all the same.
+    let no_sdr = || match sdr_info(p.payload) {
+        Some(Err(e)) => format!(" no sdr: {e}"),
+        _ => String::new(),
+    };
+    cm_message(p).map(|(_, m)| m.to_string()).or_else(|| negotiation(p).map(|n| format!("{n}{}{}", no_sdr(), mac(&n))))
 }

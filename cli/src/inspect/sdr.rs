@@ -1,63 +1,50 @@
-//! SDR-RDMA in captures: nothing in a packet tells it from others, so it is read only where somebody says how immediates are divided.
-
-use std::fmt;
+//! SDR-RDMA as `inspect` shows it: packets of which a negotiation in the capture tells, or all that somebody says are divided like that.
 
 use serde_json::{Value, json};
 use softnic_pcaps::decode::Dissection;
-use softnic_runtime::api::sdr::{Control, ControlKind, Split};
-use softnic_wire::Opcode;
+use softnic_pcaps::sdr::{SdrPacket, control_name};
+use softnic_wire::mad::vendor::{Negotiation, sdr_info};
+use softnic_wire::sdr::{Contact, Info, SdrSettings, Split};
 
-/// UC RDMA WRITE Only with Immediate, which data is.
-const DATA: Opcode = Opcode(0x2b);
-/// UC SEND Only, which control messages are.
-const CONTROL: Opcode = Opcode(0x24);
-
-/// What a packet is to SDR.
-pub(super) enum Sdr {
-    /// A packet of a message, or a piece of its immediate behind its end.
-    Data { msg: u32, packet: u32, user: u32 },
-    /// A control message.
-    Control(Control),
+/// What a packet is to SDR; `split` is what somebody said.
+pub(super) fn of(p: &Dissection<'_>, split: Option<Split>) -> Option<SdrPacket> {
+    match split {
+        Some(split) => SdrPacket::of(p, split),
+        None => p.sdr,
+    }
 }
 
-impl Sdr {
-    /// Of a packet, where immediates are divided like that.
-    pub(super) fn of(p: &Dissection<'_>, split: Option<Split>) -> Option<Sdr> {
-        let split = split?;
-        match p.opcode? {
-            DATA => {
-                let (msg, packet, user) = split.unpack(p.ext.imm?);
-                Some(Sdr::Data { msg, packet, user })
-            }
-            CONTROL => Control::decode(p.payload).map(Sdr::Control),
-            _ => None,
-        }
-    }
-
-    /// The name and the value of its field in JSON.
-    pub(super) fn json(&self) -> (&'static str, Value) {
-        match self {
-            Sdr::Data { msg, packet, user } => ("sdr", json!({ "msg": msg, "packet": packet, "user": user })),
-            Sdr::Control(c) => {
-                let value = json!({ "kind": kind(c), "token": c.token, "sequence": c.sequence, "count": c.count });
-                ("sdr_control", value)
-            }
+/// The name and the value of a packet's field in JSON.
+pub(super) fn packet(packet: &SdrPacket) -> (&'static str, Value) {
+    match packet {
+        SdrPacket::Data { msg, packet, user } => ("sdr", json!({ "msg": msg, "packet": packet, "user": user })),
+        SdrPacket::Control(c) => {
+            let kind = control_name(c.kind);
+            ("sdr_control", json!({ "kind": kind, "token": c.token, "sequence": c.sequence, "count": c.count }))
         }
     }
 }
 
-fn kind(c: &Control) -> &'static str {
-    match c.kind {
-        ControlKind::Cts => "cts",
-        ControlKind::Ask => "ask",
-    }
+/// What a MAD of the negotiation says about SDR, if it has the bit: also where that does not count, and why.
+pub(super) fn negotiation(n: &Negotiation<'_>, mad: &[u8]) -> Option<Value> {
+    let SdrSettings { scheme, parameters } = n.settings.get();
+    Some(match sdr_info(mad)? {
+        Ok(i) => json!({ "scheme": scheme, "parameters": parameters, "info": info(&i) }),
+        Err(e) => json!({ "scheme": scheme, "parameters": parameters, "info": null, "error": e.to_string() }),
+    })
 }
 
-impl fmt::Display for Sdr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Sdr::Data { msg, packet, user } => write!(f, "sdr msg {msg} packet {packet} user {user:#x}"),
-            Sdr::Control(c) => write!(f, "sdr {} {}", kind(c), c.count),
-        }
-    }
+fn info(i: &Info<'_>) -> Value {
+    let contact = |c: Contact| json!({ "qpn": c.qpn.value(), "psn": c.psn.value() });
+    let generation = |g: softnic_wire::sdr::GenerationInfo<'_>| json!({ "key": g.key, "channels": g.channels().map(contact).collect::<Vec<_>>() });
+    json!({
+        "mtu": i.mtu.bytes(),
+        "split": i.split.to_string(),
+        "slots": i.slots,
+        "slot_len": i.slot_len,
+        "max_message": i.max_message,
+        "token": i.token,
+        "control": contact(i.control),
+        "generations": i.generations().map(generation).collect::<Vec<_>>(),
+    })
 }

@@ -1,12 +1,82 @@
-//! SDR-RDMA in captures: what immediates and control messages mean, where somebody says how immediates are divided.
+//! SDR-RDMA in captures: what immediates and control messages mean, where somebody or a negotiation says how immediates are divided.
+
+use std::fs::File;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use softnic_pcaps::Reader;
 
 use softnic_runtime::api::sdr::{SdrAttr, SdrContext};
 use softnic_runtime::api::{Access, Context, OpenOptions, PathMtu, Progress};
+use softnic_wire::ext::Deth;
+use softnic_wire::mad::vendor::{Extensions, Kind, Negotiation, SDR_INFO, Settings};
+use softnic_wire::mad::{MAD_LEN, Status};
+use softnic_wire::sdr::{Info, SdrSettings};
+use softnic_wire::{Addresses, ExtHeaders, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame};
 
-use super::program::{inspect, objects, run};
+use super::program::{ethernet, inspect, objects, run, run_with_input};
 
-/// A message of five packets over a wire in memory, recorded.
-fn capture(name: &str) -> std::path::PathBuf {
+/// A message of five packets over a wire in memory.
+struct Recorded {
+    file: std::path::PathBuf,
+    addresses: [IpAddr; 2],
+    /// What each end told the other.
+    infos: [Vec<u8>; 2],
+}
+
+impl Recorded {
+    fn frames(&self) -> Vec<Vec<u8>> {
+        let mut reader = Reader::new(File::open(&self.file).expect("it is there")).expect("a capture");
+        let mut frames = Vec::new();
+        while let Some(frame) = reader.next_frame().expect("whole") {
+            frames.push(frame.data.to_vec());
+        }
+        frames
+    }
+
+    /// A MAD of the negotiation that this end sends to the other; `change` is made to its bytes.
+    fn mad(&self, from: usize, kind: Kind, extensions: Extensions, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let negotiation = Negotiation {
+            transaction_id: 5,
+            kind,
+            version: 1,
+            sender_qpn: 0x100 + from as u32,
+            receiver_qpn: 0x101 - from as u32,
+            extensions,
+            settings: Settings::NONE.with(SdrSettings::SDK),
+            sdr: extensions.contains(Extensions::SDR).then(|| Info::parse(&self.infos[from]).expect("information")),
+        };
+        let mut mad = [0; MAD_LEN];
+        negotiation.emit(&mut mad);
+        change(&mut mad);
+        let path = Path {
+            src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+            tags: [None, None],
+            addresses: Addresses::new(self.addresses[from], self.addresses[1 - from]).expect("of one version"),
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+            src_port: 0xc001,
+        };
+        let (ack_req, solicited, becn, psn) = (false, false, false, Psn::new(0));
+        let opcode = Opcode::UD_SEND_ONLY;
+        let fields = PacketFields { opcode, psn, ack_req, solicited, becn, payload_len: MAD_LEN };
+        let ext = ExtHeaders { deth: Some(Deth { qkey: 0x8001_0000, src_qp: Qpn::GSI }), ..ExtHeaders::default() };
+        let mut room = [0; 512];
+        let mut tx = TxFrame::new(&mut room);
+        Template::new(&path, Qpn::GSI, 0xffff).build(&mut tx, &fields, &ext, &mad).expect("there is room");
+        tx.segments().0.to_vec()
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+fn capture(name: &str, split: &str) -> Recorded {
     let path = std::env::temp_dir().join(format!("softnic-inspect-sdr-{}-{name}.pcap", std::process::id()));
     let options = |pcap| OpenOptions { progress: Some(Progress::Inline), pcap, ..OpenOptions::default() };
     let [a, b] = Context::open_pair([&options(Some(path.clone())), &options(None)]).expect("two NICs");
@@ -22,9 +92,11 @@ fn capture(name: &str) -> std::path::PathBuf {
     });
     let sides = [&a, &b].map(|context| SdrContext::new(context).expect("nothing is on it"));
     let attr = SdrAttr { max_message: 1 << 16, chunk: 1024, mtu: PathMtu::B1024, ..SdrAttr::default() };
+    let attr = SdrAttr { split: split.parse().expect("a split"), ..attr };
     let qps = [0, 1].map(|i: usize| sides[i].create_qp(&attr).expect("a queue pair"));
+    let infos = [0, 1].map(|i: usize| qps[i].info().expect("bytes"));
     for i in [0, 1] {
-        qps[i].connect(&paths[i], &qps[1 - i].info().expect("bytes")).expect("connected");
+        qps[i].connect(&paths[i], &infos[1 - i]).expect("connected");
     }
     let rights = Access::LOCAL_WRITE | Access::REMOTE;
     let [from, to] = [0, 1].map(|i: usize| sides[i].pd().alloc_mr(8192, rights).expect("memory"));
@@ -35,28 +107,93 @@ fn capture(name: &str) -> std::path::PathBuf {
     }
     receive.complete().expect("it was posted");
     a.flush_capture().expect("written");
-    path
+    Recorded { file: path, addresses: [a.addresses()[0], b.addresses()[0]], infos }
 }
+
+/// Message, packet and piece of each packet of SDR.
+fn data(all: &[Value]) -> Vec<[u64; 3]> {
+    all.iter()
+        .filter(|packet| packet["ext"]["sdr"].is_object())
+        .map(|packet| ["msg", "packet", "user"].map(|name| packet["ext"]["sdr"][name].as_u64().expect("a number")))
+        .collect()
+}
+
+/// Five packets of the message, and three behind its end for the rest of the immediate, lowest bits first.
+const MESSAGE: [[u64; 3]; 8] = [[0, 0, 1], [0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 5], [0, 5, 6], [0, 6, 7], [0, 7, 8]];
 
 #[test]
 fn immediates_and_control_messages_are_read_where_their_division_is_said() {
-    let path = capture("said");
-    let out = run(inspect().args(["--json", "--sdr", "10+18+4"]).arg(&path)).well();
+    let recorded = capture("said", "10+18+4");
+    let path = &recorded.file;
+    let out = run(inspect().args(["--json", "--sdr", "10+18+4"]).arg(path)).well();
     let all = objects(&out.stdout);
-    let data: Vec<[u64; 3]> = all
-        .iter()
-        .filter(|packet| packet["ext"]["sdr"].is_object())
-        .map(|packet| ["msg", "packet", "user"].map(|name| packet["ext"]["sdr"][name].as_u64().expect("a number")))
-        .collect();
-    // Five packets of the message, and three behind its end for the rest of the immediate, lowest bits first.
-    assert_eq!(data, [1, 2, 3, 4, 5, 6, 7, 8].map(|piece| [0, piece - 1, piece]));
+    assert_eq!(data(&all), MESSAGE);
     let cts = all.iter().find(|packet| packet["ext"]["sdr_control"]["kind"] == "cts").expect("one");
     assert_eq!(cts["ext"]["sdr_control"]["count"], 1);
-    let plain = run(inspect().arg("--json").arg(&path)).well();
+    let plain = run(inspect().arg("--json").arg(path)).well();
     assert!(!plain.stdout.contains("sdr"), "nothing in a packet tells them from others");
-    let human = run(inspect().args(["--sdr", "10+18+4"]).arg(&path)).well().stdout;
+    let human = run(inspect().args(["--sdr", "10+18+4"]).arg(path)).well().stdout;
     assert!(human.contains("sdr msg 0 packet 4 user 0x5") && human.contains("sdr cts 1"), "{human}");
-    let wrong = run(inspect().args(["--sdr", "10+18+5"]).arg(&path));
+    let wrong = run(inspect().args(["--sdr", "10+18+5"]).arg(path));
     assert!(wrong.stderr.contains("three numbers that add up to 32"), "{}", wrong.stderr);
-    std::fs::remove_file(path).expect("ours");
+}
+
+#[test]
+fn a_negotiation_in_the_capture_says_it_and_an_option_overrides_it() {
+    // With the usual division, numbers would be others.
+    let recorded = capture("negotiated", "8+20+4");
+    let answer = Kind::Answer(Status::SUCCESS);
+    let mads = [0, 1].map(|from| recorded.mad(from, answer, Extensions::SDR, |_| ()));
+    let with = |mads: &[Vec<u8>]| ethernet(&[mads, &recorded.frames()].concat());
+    let all = objects(&run_with_input(&["--json"], &with(&mads)).well().stdout);
+    assert_eq!(data(&all), MESSAGE);
+    let controls: Vec<&Value> = all.iter().map(|p| &p["ext"]["sdr_control"]).filter(|c| c.is_object()).collect();
+    assert!(controls.iter().any(|c| c["kind"] == "cts" && c["count"] == 1), "{controls:?}");
+    let info = Info::parse(&recorded.infos[1]).expect("information");
+    let shown = &all[1]["ext"]["negotiation"];
+    assert_eq!((&shown["extensions"], &shown["sdr"]["scheme"]), (&json!("sdr"), &json!(0)));
+    let first = info.generations().next().expect("one");
+    let channel = first.channels().next().expect("one");
+    let shown = &shown["sdr"]["info"];
+    assert_eq!((&shown["split"], &shown["token"], &shown["mtu"]), (&json!("8+20+4"), &json!(info.token), &json!(1024)));
+    assert_eq!(shown["control"]["qpn"], info.control.qpn.value());
+    assert_eq!(shown["generations"].as_array().map(Vec::len), Some(4));
+    let expected =
+        json!({ "key": first.key, "channels": [{ "qpn": channel.qpn.value(), "psn": channel.psn.value() }] });
+    assert_eq!(shown["generations"][0], expected);
+    let human = run_with_input(&[], &with(&mads)).well().stdout;
+    for words in ["ext sdr sdr scheme 0 split 8+20+4", "sdr msg 0 packet 4 user 0x5", "sdr cts 1"] {
+        assert!(human.contains(words), "{words}: {human}");
+    }
+    // Packet 0 with piece 1 is the same number however it is divided; packet 1 is not.
+    let overridden = objects(&run_with_input(&["--json", "--sdr", "8+22+2"], &with(&mads)).well().stdout);
+    assert_eq!(data(&overridden)[..2], [[0, 0, 1], [0, 4, 2]]);
+}
+
+#[test]
+fn only_an_answer_that_accepts_it_tells_of_its_sender_s_queue_pairs() {
+    let recorded = capture("accepted", "10+18+4");
+    let answer = Kind::Answer(Status::SUCCESS);
+    let shown = |mads: &[Vec<u8>]| {
+        let all = objects(&run_with_input(&["--json"], &ethernet(&[mads, &recorded.frames()].concat())).well().stdout);
+        let controls = all.iter().filter(|packet| packet["ext"]["sdr_control"].is_object()).count();
+        (data(&all).len(), controls, all)
+    };
+    let accepted = recorded.mad(1, answer, Extensions::SDR, |_| ());
+    let (data_packets, _, _) = shown(std::slice::from_ref(&accepted));
+    assert_eq!(data_packets, 8, "the receiver's answer is enough for what goes to it");
+    let offer = recorded.mad(1, Kind::Offer, Extensions::SDR, |_| ());
+    let declined = recorded.mad(1, answer, Extensions::NONE, |_| ());
+    let refused = recorded.mad(1, Kind::Answer(Status(0x000c)), Extensions::SDR, |_| ());
+    let of_sender = recorded.mad(0, answer, Extensions::SDR, |_| ());
+    let rubbish = recorded.mad(1, answer, Extensions::SDR, |mad| mad[SDR_INFO][3] = 9);
+    for mads in [vec![offer], vec![declined.clone()], vec![refused], vec![of_sender], vec![rubbish.clone()]] {
+        assert_eq!(shown(&mads).0, 0);
+    }
+    assert_eq!(shown(&[accepted, declined]).0, 0, "the last answer counts");
+    let said = shown(std::slice::from_ref(&rubbish)).2[0]["ext"]["negotiation"].clone();
+    assert_eq!(said["extensions"], "none", "it counts as without SDR");
+    assert_eq!(said["sdr"]["error"], "the information about the peer's queue pair has 9 bytes, not 40");
+    let human = run_with_input(&[], &ethernet(&[rubbish])).well().stdout;
+    assert!(human.contains("no sdr: the information about the peer's queue pair has 9 bytes"), "{human}");
 }

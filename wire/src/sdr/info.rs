@@ -74,9 +74,9 @@ pub struct GenerationInfo<'a> {
     channels: &'a [u8],
 }
 
-impl GenerationInfo<'_> {
+impl<'a> GenerationInfo<'a> {
     /// Its queue pairs.
-    pub fn channels(&self) -> impl ExactSizeIterator<Item = Contact> + use<'_> {
+    pub fn channels(&self) -> impl ExactSizeIterator<Item = Contact> + use<'a> {
         self.channels.chunks_exact(Contact::LEN).map(Contact::read)
     }
 }
