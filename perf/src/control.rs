@@ -64,8 +64,8 @@ pub(crate) enum Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delivered: Option<Delivered>,
     },
-    /// The SDR queue pair of a size, as its peer must know it: the client's, then the server's.
-    Sdr { info: Vec<u8> },
+    /// The SDR queue pair of a size: its number, and all that its peer must know. The client's, then the server's.
+    Sdr { qpn: u32, info: Vec<u8> },
     /// What became of a size of an SDR run at the server.
     Chunks(Chunks),
     /// Something went wrong.

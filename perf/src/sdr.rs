@@ -10,17 +10,19 @@ mod server;
 mod sink;
 
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{Completion, Data, SendFlags, SendOp, SendWr};
-use softnic_runtime::api::sdr::{SdrContext, SdrQueuePair};
+use softnic_runtime::api::sdr::{SdrContext, SdrError, SdrQueuePair};
 use softnic_runtime::api::{Context, MemoryRegion, PeerPath, Transport};
-use softnic_wire::PathMtu;
+use softnic_wire::{PathMtu, Qpn};
 
 use super::control::{Control, Hello, Message, unexpected};
 use super::plan::{Plan, SdrPlan};
 use super::side::{Side, next_line};
+use super::stop;
 
 pub(crate) use client::run;
 pub(crate) use server::serve;
@@ -28,6 +30,8 @@ pub use sink::sink_rate;
 
 /// Answers that may be outstanding.
 const ANSWERS: u32 = 16;
+/// How long the two ends may take to find out about each other.
+const MEETING: Duration = Duration::from_secs(10);
 /// Where numbers of messages lie, at both ends: those that are over, as the server says, and those that have left, as the client says where no
 /// answer comes.
 const OVER_AT: usize = 0;
@@ -127,10 +131,29 @@ impl End {
     /// Tells the peer of our queue pair, and connects it with the peer's.
     fn meet(&self, qp: &SdrQueuePair, control: &mut Control) -> Result<(), String> {
         let failed = |e| format!("cannot connect an SDR queue pair: {e}");
-        control.send(&Message::Sdr { info: qp.info().map_err(failed)? })?;
-        match (next_line(control, self.context())?, &self.path) {
-            (Message::Sdr { info }, Some(path)) => qp.connect(path, &info).map_err(failed),
-            (other, _) => Err(unexpected(&other)),
+        let (qpn, info) = (qp.number().map_err(failed)?.value(), qp.info().map_err(failed)?);
+        control.send(&Message::Sdr { qpn, info })?;
+        let (peer, info, path) = match (next_line(control, self.context())?, &self.path) {
+            (Message::Sdr { qpn, info }, Some(path)) => (Qpn::new(qpn), info, path),
+            (other, _) => return Err(unexpected(&other)),
+        };
+        // By the negotiation, so that a capture has all that it takes to read it; more channels than that has room for are told here.
+        if qp.meet(path, peer).is_err() {
+            return qp.connect(path, &info).map_err(failed);
+        }
+        let begun = Instant::now();
+        loop {
+            match qp.is_met() {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // The peer does the same, and may come to it later.
+                Err(SdrError::Declined(_)) if begun.elapsed() < MEETING => {}
+                Err(e) => return Err(failed(e)),
+            }
+            if control.interruptible && stop::requested() {
+                return Err(stop::MESSAGE.into());
+            }
+            std::thread::yield_now();
         }
     }
 

@@ -291,7 +291,7 @@ fn a_peer_that_speaks_no_sdr_declines() {
     let cq = sides[1].sdr.context().create_cq(4).unwrap();
     let plain = sides[1].sdr.pd().create_qp(&QpOptions::new(QpKind::Uc, &cq)).unwrap();
     let connection = softnic_runtime::api::Connection::new(
-        paths[1].clone(),
+        paths[1],
         sides[0].qp.number().unwrap(),
         softnic_wire::Psn::new(1),
         softnic_wire::Psn::new(1),
