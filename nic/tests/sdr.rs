@@ -290,6 +290,30 @@ fn a_peer_that_lies_about_its_bytes_speaks_no_sdr() {
 }
 
 #[test]
+fn whatever_an_answer_says_it_is_agreed_on_only_what_can_be_read() {
+    let mut random = generator(7);
+    let mut ends = [0; 2];
+    for _ in 0..2000 {
+        let mut w = both(uc());
+        let answer = changed(&mut w, |mad| {
+            for _ in 0..=random() % 3 {
+                let at = SDR_INFO.start + random() as usize % SDR_INFO.len();
+                mad[at] = if random().is_multiple_of(2) { random() as u8 } else { mad[at] ^ 1 << (random() % 8) };
+            }
+        });
+        let expected = Negotiation::parse(mad_of(&answer).unwrap()).unwrap().sdr;
+        w.deliver(A, &answer);
+        match (outcome(&w, A), expected) {
+            (Some(SdrOutcome::Agreed { info, .. }), Some(said)) => assert_eq!(info, said.as_bytes()),
+            (outcome, None) => assert_eq!(outcome, Some(SdrOutcome::FellBack(FallbackReason::NothingInCommon))),
+            other => panic!("{other:?}"),
+        }
+        ends[usize::from(expected.is_some())] += 1;
+    }
+    assert!(ends.iter().all(|&n| n > 300), "{ends:?}");
+}
+
+#[test]
 fn what_cannot_be_offered_is_refused() {
     let mut w = World::unconnected(Options { kind: QpKind::Ud, ..Options::default() });
     let offer = |w: &mut World, info: &[u8]| {
