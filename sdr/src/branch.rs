@@ -25,14 +25,24 @@ use crate::info::{Contact, QpInfo};
 use crate::receives::{Posting, RecvHandle, place};
 use crate::sends::{SendHandle, Sends};
 use crate::turns::Turns;
+use crate::watch::Watch;
 
 /// What the branches of a queue pair tell each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Common {
     /// Receives that the peer has posted, as far as it is known. Where control messages come says so.
     pub(crate) cleared: AtomicU64,
     /// One more than the number of the newest message of which something came.
     pub(crate) seen: AtomicU64,
+    /// What has left.
+    pub(crate) watch: Arc<Watch>,
+}
+
+impl Common {
+    /// Of so many branches.
+    pub(crate) fn new(branches: usize) -> Common {
+        Common { cleared: AtomicU64::new(0), seen: AtomicU64::new(0), watch: Arc::new(Watch::new(branches)) }
+    }
 }
 
 /// What two ends know of each other: our information and the peer's, which fit together.
@@ -107,7 +117,7 @@ impl Branch {
             qps: Vec::new(),
             keys: Vec::new(),
             link: None,
-            sends: Sends::default(),
+            sends: Sends::new(Arc::clone(&common.watch), turns.engine()),
             gone: Vec::new(),
             common,
             seen: 0,
@@ -197,7 +207,13 @@ impl Branch {
     pub fn fail(&mut self, nic: &mut Nic) {
         self.qps.iter().flatten().for_each(|&qpn| fail(nic, qpn));
         // Also what waits for a receive of the peer's, and was never posted.
-        self.failed.get_or_insert(SdrError::Send(Status::WrFlushErr));
+        self.stop(SdrError::Send(Status::WrFlushErr));
+    }
+
+    /// Nothing more is sent.
+    fn stop(&mut self, why: SdrError) {
+        self.failed.get_or_insert(why);
+        self.common.watch.failed.store(true, Ordering::Release);
     }
 
     /// What it counted.
@@ -322,11 +338,14 @@ impl Branch {
     pub(crate) fn take_left(&mut self, nic: &mut Nic) {
         let sink = nic.sink_mut(self.left).and_then(|sink| sink.as_any_mut().downcast_mut::<Left>());
         let Some(sink) = sink else { return };
-        self.failed = self.failed.or(sink.failed.map(SdrError::Send));
-        if sink.numbers.is_empty() {
+        let failed = sink.failed.map(SdrError::Send);
+        std::mem::swap(&mut self.gone, &mut sink.numbers);
+        if let Some(why) = failed {
+            self.stop(why);
+        }
+        if self.gone.is_empty() {
             return;
         }
-        std::mem::swap(&mut self.gone, &mut sink.numbers);
         self.gone.drain(..).for_each(|number| self.sends.on_sent(number));
         self.sends.drop_done();
     }
@@ -336,7 +355,7 @@ impl Branch {
         let Some(link) = &self.link else { return };
         self.sends.cleared = self.common.cleared.load(Ordering::Acquire);
         if let Err(error) = self.sends.pump(now, nic, &self.qps, &self.turns, &link.peer) {
-            self.failed.get_or_insert(error);
+            self.stop(error);
         }
     }
 

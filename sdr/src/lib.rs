@@ -18,6 +18,7 @@ mod qp;
 mod receives;
 mod sends;
 mod turns;
+mod watch;
 
 pub use attr::{AttrError, QpAttr};
 pub use bitmap::{Bitmap, Pool};
@@ -30,6 +31,7 @@ pub use qp::SdrQp;
 pub use receives::{Posting, RecvHandle};
 pub use sends::SendHandle;
 pub use softnic_wire::sdr::{Split, SplitError, control};
+pub use watch::Watch;
 
 /// Registered memory: of a send, or of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use crate::info::{Contact, Generation, QpInfo};
 use crate::receives::{Posting, Receives, RecvHandle};
 use crate::sends::SendHandle;
 use crate::turns::Turns;
+use crate::watch::Watch;
 use progress::Repeat;
 
 /// Receives for control messages, and control messages that may wait to leave.
@@ -82,7 +83,8 @@ impl SdrQp {
             generations: vec![generation; attr.generations.into()],
         };
         let turns = Turns::new(attr.channels, engines, 0);
-        let branch = Branch::create(nic, pd, attr, turns, Arc::<Common>::default(), &mut info, None)?;
+        let common = Arc::new(Common::new(turns.engines()));
+        let branch = Branch::create(nic, pd, attr, turns, common, &mut info, None)?;
         let mut this = SdrQp {
             attr: *attr,
             info,
@@ -126,6 +128,11 @@ impl SdrQp {
     pub fn branch_out(&mut self, nic: &mut Nic, pd: PdId, engine: u8) -> Result<Branch, SdrError> {
         let (turns, common) = (self.branch.turns.of_engine(engine), Arc::clone(&self.branch.common));
         Branch::create(nic, pd, &self.attr, turns, common, &mut self.info, Some(&self.branch.keys))
+    }
+
+    /// Whether messages have left, for whoever looks without the engines.
+    pub fn watch(&self) -> Arc<Watch> {
+        Arc::clone(&self.branch.common.watch)
     }
 
     /// What is called when other engines have something to do that came to this one.

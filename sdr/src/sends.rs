@@ -1,6 +1,7 @@
 //! Sends of an SDR queue pair: what of each is still to be posted, and what has not left yet (SDR-RDMA §3.1.2).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::{Data, PostError, SendFlags, SendOp, SendWr, Sge};
@@ -12,6 +13,7 @@ use crate::error::SdrError;
 use crate::info::QpInfo;
 use crate::receives::place;
 use crate::turns::Turns;
+use crate::watch::Watch;
 
 /// Queues of parts that are kept for the next messages.
 const SPARE: usize = 1024;
@@ -48,8 +50,11 @@ struct Send {
 }
 
 /// The sends.
-#[derive(Default)]
 pub(crate) struct Sends {
+    /// Those that are over, for whoever waits for them.
+    done: Arc<Watch>,
+    /// Which part of the queue pair says so.
+    part: usize,
     messages: VecDeque<Send>,
     /// Of messages that are over, for the next ones.
     spare: Vec<VecDeque<Range>>,
@@ -60,6 +65,11 @@ pub(crate) struct Sends {
 }
 
 impl Sends {
+    /// Of one of the parts that say when a message has left.
+    pub(crate) fn new(done: Arc<Watch>, part: usize) -> Sends {
+        Sends { done, part, messages: VecDeque::new(), spare: Vec::new(), started: 0, cleared: 0 }
+    }
+
     /// Starts a message of so many bytes; its parts follow.
     pub(crate) fn start(&mut self, peer: &QpInfo, len: u64, imm: Option<u32>) -> Result<SendHandle, SdrError> {
         if len > peer.max_message {
@@ -155,14 +165,19 @@ impl Sends {
     }
 
     pub(crate) fn drop_done(&mut self) {
-        let Sends { messages, spare, .. } = self;
+        let Sends { messages, spare, done, part, started, .. } = self;
+        let done = &done.parts[*part];
         messages.retain_mut(|send| {
             let stays = send.open || !send.ranges.is_empty() || send.under_way > 0;
-            if !stays && spare.len() < SPARE {
-                spare.push(std::mem::take(&mut send.ranges));
+            if !stays {
+                done.mark(send.number);
+                if spare.len() < SPARE {
+                    spare.push(std::mem::take(&mut send.ranges));
+                }
             }
             stays
         });
+        done.advance(messages.front().map_or(*started, |send| send.number));
     }
 
     /// Whether something waits for the peer to post a receive.

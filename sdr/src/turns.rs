@@ -29,6 +29,16 @@ impl Turns {
         self.engines == 1
     }
 
+    /// How many engines have channels.
+    pub(crate) fn engines(&self) -> usize {
+        self.engines as usize
+    }
+
+    /// Which of them it is.
+    pub(crate) fn engine(&self) -> usize {
+        self.engine as usize
+    }
+
     /// How many channels there are, here and elsewhere.
     #[inline]
     pub(crate) fn all(&self) -> u32 {

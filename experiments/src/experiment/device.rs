@@ -7,7 +7,7 @@ use std::time::Duration;
 use softnic_fault_injector::Spec;
 use softnic_perf::session::{self, Setup};
 use softnic_perf::{Amount, AskedIntervals, Measured, Op, Plan, say, stop};
-use softnic_runtime::api::{DeviceSpec, LinkDown, OpenOptions};
+use softnic_runtime::api::{DeviceSpec, OpenOptions, Progress};
 use softnic_sim::Options;
 use softnic_transports::Transport;
 use softnic_wire::PathMtu;
@@ -27,6 +27,8 @@ pub(super) struct Ends {
     pub(super) server: Option<(String, u16)>,
     /// Queues of the device that are used here; by default all, and of mem one.
     pub(super) queues: Option<u32>,
+    /// Who makes progress.
+    pub(super) progress: Option<Progress>,
 }
 
 /// The options of a command that name the ends.
@@ -46,7 +48,7 @@ pub(super) struct EndArgs {
 impl Ends {
     /// Both in this process, on a wire in memory.
     pub(super) fn in_memory() -> Ends {
-        Ends { device: DeviceSpec::Mem, server: None, queues: None }
+        Ends { device: DeviceSpec::Mem, server: None, queues: None, progress: None }
     }
 
     pub(super) fn new(device: &DeviceSpec, args: &EndArgs) -> Result<Ends, String> {
@@ -60,7 +62,7 @@ impl Ends {
             }
             host => {
                 let server = host.clone().map(|host| (host, args.port));
-                Ok(Ends { device: device.clone(), server, queues: None })
+                Ok(Ends { device: device.clone(), server, queues: None, progress: None })
             }
         }
     }
@@ -72,7 +74,7 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
         return Err("mem is inside one process: --server needs --dev shm, afxdp:INTERFACE or dgram:OURS,PEERS".into());
     }
     stop::install();
-    let setup = setup(device, None, None, seed);
+    let setup = setup(device, seed);
     let said = Cell::new(false);
     let announce = || {
         if !said.replace(true) {
@@ -89,19 +91,8 @@ pub(super) fn serve(device: &DeviceSpec, port: u16, seed: u64) -> Result<(), Str
     Ok(())
 }
 
-fn setup(device: &DeviceSpec, queues: Option<u32>, fault: Option<Spec>, seed: u64) -> Setup {
-    let options = OpenOptions {
-        progress: None,
-        cpus: vec![],
-        fault,
-        seed,
-        pcap: None,
-        trace: None,
-        log: None,
-        queues,
-        link_down: LinkDown::default(),
-        on_event: None,
-    };
+fn setup(device: &DeviceSpec, seed: u64) -> Setup {
+    let options = OpenOptions { seed, ..OpenOptions::default() };
     Setup { device: device.clone(), options, cpus: vec![], seed, secret: None, intervals: AskedIntervals::Never }
 }
 
@@ -175,7 +166,8 @@ pub(super) fn measure(ends: &Ends, link: &Link, load: &Load, seed: u64) -> Resul
 
 /// A run of a plan, over a wire with these faults; `None` where Ctrl-C ended it.
 pub(super) fn run_plan(ends: &Ends, faults: Option<Spec>, plan: &Plan, seed: u64) -> Result<Option<Run>, String> {
-    let setup = setup(&ends.device, ends.queues, faults, seed);
+    let mut setup = setup(&ends.device, seed);
+    (setup.options.fault, setup.options.queues, setup.options.progress) = (faults, ends.queues, ends.progress);
     plan.check()?;
     let mut found = None;
     let mut tell = |told: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {

@@ -129,6 +129,9 @@ impl<'a> Receiver<'a> {
             if let Some(failure) = self.end.context().failure() {
                 return Err(format!("the device failed: {failure}"));
             }
+            if !quiet.is_due() {
+                continue;
+            }
             let packets = self.qp.counters().map_err(|e| e.to_string())?.packets;
             if quiet.look((self.over, packets)) {
                 // Who has sent nothing has lost nothing.
@@ -193,11 +196,22 @@ struct Quiet {
     seen: (u64, u64),
     since: Instant,
     looks: u32,
+    looked: Instant,
 }
 
 impl Quiet {
     fn new() -> Quiet {
-        Quiet { seen: (0, 0), since: Instant::now(), looks: 0 }
+        let now = Instant::now();
+        Quiet { seen: (0, 0), since: now, looks: 0, looked: now }
+    }
+
+    /// Whether it is time for a look: each takes the engines from their work.
+    fn is_due(&mut self) -> bool {
+        let due = self.looked.elapsed() > SILENCE / (QUIET_LOOKS + 1);
+        if due {
+            self.looked = Instant::now();
+        }
+        due
     }
 
     /// Messages that are over, and packets that came so far: whether neither has changed for long.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use softnic_nic::Nic;
 use softnic_nic::transports::CqId;
 use softnic_nic::transports::memory::PdId;
-use softnic_sdr::{Branch, QpAttr, QpId, Sdr, SdrError, SdrQp};
+use softnic_sdr::{Branch, QpAttr, QpId, Sdr, SdrError, SdrQp, Watch};
 use softnic_wire::Instant;
 
 use crate::api::context::Context;
@@ -21,6 +21,7 @@ pub(super) struct AtEngines {
     context: Context,
     id: QpId,
     engines: usize,
+    watch: Arc<Watch>,
     /// Held while engines are told of a message one after the other: all hear of the same messages in the same order.
     order: Mutex<()>,
 }
@@ -35,9 +36,9 @@ impl AtEngines {
         let made = make(&mut cores, pd, attr, engines);
         drop(cores);
         drop(order);
-        let (id, at) = (made?, engines);
+        let (id, watch) = made?;
         let others: Vec<Weak<Engine>> = inner.engines()[..engines].iter().skip(1).map(Arc::downgrade).collect();
-        let this = AtEngines { context: context.clone(), id, engines: at, order: Mutex::default() };
+        let this = AtEngines { context: context.clone(), id, engines, watch, order: Mutex::default() };
         if !others.is_empty() {
             this.qp(|_, qp, _| {
                 qp.set_wake(move || others.iter().filter_map(Weak::upgrade).for_each(|engine| engine.wake_sleeper()));
@@ -55,6 +56,11 @@ impl AtEngines {
     /// How many engines it is at.
     pub(super) fn engines(&self) -> usize {
         self.engines
+    }
+
+    /// Whether messages have left.
+    pub(super) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Whether the NIC's packet IO stopped.
@@ -128,7 +134,12 @@ fn placeholders_from(engine: usize, engines: usize) -> usize {
 }
 
 /// Makes a queue pair at all engines, or at none.
-fn make(cores: &mut [MutexGuard<'_, Core>], pd: PdId, attr: &QpAttr, engines: usize) -> Result<QpId, SdrError> {
+fn make(
+    cores: &mut [MutexGuard<'_, Core>],
+    pd: PdId,
+    attr: &QpAttr,
+    engines: usize,
+) -> Result<(QpId, Arc<Watch>), SdrError> {
     let mut qp = SdrQp::create_among(cores[FIRST].nic(), pd, attr, engines as u8)?;
     let mut branches: Vec<Branch> = Vec::new();
     for (engine, core) in cores.iter_mut().enumerate().take(engines).skip(FIRST + 1) {
@@ -148,12 +159,13 @@ fn make(cores: &mut [MutexGuard<'_, Core>], pd: PdId, attr: &QpAttr, engines: us
         let made: Vec<CqId> = (placeholders_from(engine, engines)..CQS).map(|_| core.nic().create_cq(0)).collect();
         debug_assert!(qp.completion_queues().ends_with(&made));
     }
+    let watch = qp.watch();
     let mut qp = Some(qp);
     let id = with_sdr(&mut cores[FIRST], |sdr| qp.take().map(|qp| sdr.add(qp)))?.ok_or(SdrError::NoSuchQp)?;
     for (branch, core) in branches.into_iter().zip(&mut cores[FIRST + 1..]) {
         with_sdr(core, |sdr| sdr.add_branch(id, branch))?;
     }
-    Ok(id)
+    Ok((id, watch))
 }
 
 fn with_sdr<R>(core: &mut Core, work: impl FnOnce(&mut Sdr) -> R) -> Result<R, SdrError> {

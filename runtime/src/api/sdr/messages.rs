@@ -57,6 +57,10 @@ impl Kept {
 
 /// Whether all of a message has left, by every engine.
 fn has_left(at: &AtEngines, handle: SendHandle) -> Result<bool, SdrError> {
+    // Who takes an engine to look keeps it from its work.
+    if let Some(left) = at.watch().has_left(handle) {
+        return Ok(left);
+    }
     let mut all = at.qp(|_, qp, _| qp.send_poll(handle))?;
     if all {
         at.others(|_, branch, _| branch.send_poll(handle).map(|left| all &= left))?;
