@@ -13,7 +13,6 @@ mod buffers;
 mod decoder;
 mod encoder;
 mod recovery;
-mod xor;
 
 use std::fmt;
 use std::str::FromStr;

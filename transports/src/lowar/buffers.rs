@@ -7,7 +7,8 @@
 
 use std::collections::VecDeque;
 
-use super::xor::xor;
+use softnic_codes::xor;
+
 use crate::planted::{Bug, planted};
 
 /// Coding units for encoding, and as many for decoding (section V).

@@ -1,10 +1,10 @@
 //! A missing packet out of a repair packet and the sum of those that came; and the proof that it is the one that was sent.
 
+use softnic_codes::xor;
 use softnic_wire::lowar::RepairHeader;
 use softnic_wire::{Layout, Opcode, Psn, bth, icrc};
 
 use super::buffers::{Buffers, Place, Unit};
-use super::xor::xor;
 use super::{Code, Stream, digest_of, psn_of};
 use crate::planted::{Bug, planted};
 use crate::qp::PayloadMode;
