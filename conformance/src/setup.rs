@@ -12,7 +12,12 @@ pub struct Tool {
 }
 
 /// What the tests call.
-const TOOLS: [Tool; 2] = [Tool { program: "tshark", package: "tshark" }, Tool { program: "ip", package: "iproute2" }];
+const TOOLS: [Tool; 3] = [
+    Tool { program: "tshark", package: "tshark" },
+    Tool { program: "ip", package: "iproute2" },
+    // The library itself lies in a folder of the machine's architecture.
+    Tool { program: "/usr/share/doc/libisal2/copyright", package: "libisal2" },
+];
 /// What the tests of `softnic report` call.
 pub const BROWSER: [Tool; 1] = [Tool { program: "chromium", package: "chromium" }];
 /// What `cargo xtask bench-peers` calls.
@@ -51,6 +56,11 @@ pub(crate) const PYVERBS: [Tool; 3] = [
     Tool { program: "/usr/bin/python3", package: "python3" },
     Tool { program: "/usr/lib/python3/dist-packages/pyverbs/__init__.py", package: "python3-pyverbs" },
 ];
+
+/// Whether something is missing that `cargo test` uses, and leaves out tests without.
+pub fn lacks_for_unit_tests() -> bool {
+    TOOLS[1..].iter().any(|tool| !is_installed(tool.program))
+}
 
 /// Installs what the tests need and is missing.
 pub fn run() -> Result<String, String> {

@@ -16,8 +16,9 @@ const STEPS: &[Step] = &[
         shell(&["cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     }),
     Step::new("unit and property tests", || {
-        // Network namespaces are made with `ip`; without it, or without root, the tests that need them say so.
-        if !setup::is_installed("ip")
+        // Network namespaces are made with `ip`; without it, or without root, the tests that need them say so. So does the comparison of
+        // erasure codes with ISA-L's.
+        if setup::lacks_for_unit_tests()
             && let Err(why) = setup::run()
         {
             println!("{why}");
