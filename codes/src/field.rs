@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn logarithms_multiply_as_polynomials_do() {
-        for a in 1..=255 {
+        for a in (1..=255).step_by(if cfg!(miri) { 25 } else { 1 }) {
             for b in 1..=255 {
                 assert_eq!(Log::of(a).times(Log::of(b)).element(), product(a, b), "{a} and {b}");
                 assert_eq!(product(Log::of(a).over(Log::of(b)).element(), b), a, "{a} over {b}");
