@@ -3,7 +3,7 @@
 use softnic_wire::PathMtu;
 pub use softnic_wire::sdr::{MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS, packets};
 
-use softnic_wire::sdr::Split;
+use softnic_wire::sdr::{Split, control};
 
 /// What an SDR queue pair is made with. Both ends have the same path MTU, generations and channels; all else is the receiver's to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct QpAttr {
     pub screened: bool,
     /// Work requests that each queue pair holds.
     pub send_depth: u32,
+    /// Bytes of the longest control message: more than those of the SDK where something on top of it has its own.
+    pub control_len: u32,
 }
 
 impl Default for QpAttr {
@@ -44,6 +46,7 @@ impl Default for QpAttr {
             key_per_generation: true,
             screened: true,
             send_depth: 256,
+            control_len: control::LEN as u32,
         }
     }
 }
@@ -76,6 +79,7 @@ impl QpAttr {
         range("the number of channels", 1, MAX_CHANNELS.into(), self.channels.into())?;
         range("the number of receives", 1, MAX_SLOTS.into(), self.slots.into())?;
         range("the number of work requests", 1, 1 << 16, self.send_depth.into())?;
+        range("the longest control message", control::LEN as u64, self.mtu.bytes().into(), self.control_len.into())?;
         range("the longest message", 1, 1 << 40, self.max_message)?;
         let mtu = self.mtu.bytes();
         if self.chunk == 0 || !self.chunk.is_multiple_of(mtu) {

@@ -16,6 +16,7 @@ pub mod info;
 mod layer;
 mod qp;
 mod receives;
+pub mod reliable;
 mod sends;
 mod turns;
 mod watch;

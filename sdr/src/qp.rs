@@ -16,7 +16,6 @@ use crate::Local;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
 use crate::branch::{Branch, Common, Link};
-use crate::control;
 use crate::counters::{Counters, Vitals};
 use crate::error::SdrError;
 use crate::info::{Contact, Generation, QpInfo};
@@ -28,6 +27,9 @@ use progress::Repeat;
 
 /// Receives for control messages, and control messages that may wait to leave.
 const CONTROLS: u32 = 16;
+
+/// Bytes of the longest control message that there can be: a path MTU.
+const LONGEST_CONTROL: usize = 4096;
 
 /// What wakes the other engines that have channels of a queue pair.
 type Wake = Box<dyn Fn() + Send>;
@@ -94,7 +96,7 @@ impl SdrQp {
             receives: Receives::new(attr),
             control_cq: nic.create_cq(2 * CONTROLS as usize),
             control: None,
-            room: Buffer::new(0, CONTROLS as usize * control::LEN),
+            room: Buffer::new(0, CONTROLS as usize * attr.control_len as usize),
             room_key: None,
             sequence: 0,
             cts_due: false,
@@ -116,7 +118,7 @@ impl SdrQp {
 
     fn make_control(&mut self, nic: &mut Nic, pd: PdId) -> Result<(), SdrError> {
         self.room_key = Some(nic.reg_mr(pd, &self.room, Access::LOCAL_WRITE)?);
-        let (wrs, max_inline) = (CONTROLS, control::LEN as u32);
+        let (wrs, max_inline) = (CONTROLS, self.attr.control_len);
         let caps = Caps { max_send_wr: wrs, max_recv_wr: wrs, max_send_sge: 1, max_recv_sge: 1, max_inline };
         let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.control_cq, self.control_cq, caps))?;
         (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: Psn::new(nic.draw() & 0x00ff_ffff) });
@@ -184,6 +186,21 @@ impl SdrQp {
     /// How far it is.
     pub fn vitals(&self) -> Vitals {
         Vitals { posted: self.receives.posted, started: self.branch.sends.started, cleared: self.cleared() }
+    }
+
+    /// One more than the number of the newest message of which something came.
+    pub fn seen(&self) -> u64 {
+        self.branch.common.seen.load(Ordering::Relaxed)
+    }
+
+    /// What control messages to the peer carry; `None` before it is known.
+    pub fn peer_token(&self) -> Option<u32> {
+        self.link.as_ref().map(|link| link.peer.token)
+    }
+
+    /// How many parts of a stream have left, each counted once for every channel that it goes by.
+    pub fn send_stream_left(&mut self, handle: SendHandle) -> Result<u64, SdrError> {
+        self.branch.sends.left(handle)
     }
 
     /// Receives that the peer has posted, as far as it is known.

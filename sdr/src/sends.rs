@@ -45,8 +45,9 @@ struct Send {
     ranges: VecDeque<Range>,
     /// More parts may follow.
     open: bool,
-    /// Signaled work requests that have not completed.
+    /// Signaled work requests that have not completed, and those that have.
     under_way: u32,
+    left: u64,
 }
 
 /// The sends.
@@ -82,7 +83,7 @@ impl Sends {
         let number = self.started;
         self.started += 1;
         let ranges = self.spare.pop().unwrap_or_default();
-        self.messages.push_back(Send { number, len, imm, ranges, open: true, under_way: 0 });
+        self.messages.push_back(Send { number, len, imm, ranges, open: true, under_way: 0, left: 0 });
         Ok(SendHandle(number))
     }
 
@@ -157,10 +158,16 @@ impl Sends {
         Ok(send.ranges.is_empty() && send.under_way == 0)
     }
 
+    /// How many signaled work requests of a message have completed.
+    pub(crate) fn left(&mut self, handle: SendHandle) -> Result<u64, SdrError> {
+        Ok(self.find(handle)?.left)
+    }
+
     /// A signaled work request of a message completed.
     pub(crate) fn on_sent(&mut self, number: u64) {
         if let Ok(send) = self.find(SendHandle(number)) {
             send.under_way = send.under_way.saturating_sub(1);
+            send.left += 1;
         }
     }
 
@@ -182,7 +189,8 @@ impl Sends {
 
     /// Whether something waits for the peer to post a receive.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.messages.iter().any(|send| send.number >= self.cleared && !send.ranges.is_empty())
+        // A stream whose first part is to follow waits, too: who hands out parts as they can leave begins when its receive is there.
+        self.messages.back().is_some_and(|send| send.number >= self.cleared && (send.open || !send.ranges.is_empty()))
     }
 
     /// Posts as much as there is room for: one WRITE with immediate for each packet.

@@ -6,5 +6,6 @@ mod figures;
 mod immediates;
 mod late;
 mod lies;
+mod reliable;
 mod simulated;
 mod world;

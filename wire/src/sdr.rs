@@ -3,6 +3,7 @@
 
 pub mod control;
 mod info;
+pub mod report;
 mod split;
 
 use core::fmt;

@@ -10,7 +10,6 @@ use softnic_wire::{Path, Psn, Qpn};
 
 use super::{CONTROLS, SdrQp};
 use crate::branch::{self, Link};
-use crate::control;
 use crate::error::SdrError;
 use crate::info::{Contact, InfoError, QpInfo};
 
@@ -71,7 +70,8 @@ impl SdrQp {
     /// Room for a control message.
     pub(super) fn post_room(&self, nic: &mut Nic, i: u64) -> Result<(), SdrError> {
         let (Some(lkey), Some(qpn)) = (self.room_key, self.control) else { return Ok(()) };
-        let sge = Sge { addr: self.room.addr() + i * control::LEN as u64, len: control::LEN as u32, lkey };
+        let len = self.attr.control_len;
+        let sge = Sge { addr: self.room.addr() + i * u64::from(len), len, lkey };
         Ok(nic.post_recv(qpn, &RecvWr { wr_id: i, sges: &[sge], best_effort: None })?)
     }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Status, WcOpcode};
-use softnic_wire::Instant;
+use softnic_wire::{Instant, Qpn};
 
-use super::SdrQp;
-use crate::control::{self, Control, Kind};
+use super::{LONGEST_CONTROL, SdrQp};
+use crate::control::{Control, Kind};
 
 /// The time after which a control message that led to nothing is sent again; each further time is twice as long.
 const AGAIN: Duration = Duration::from_millis(1);
@@ -40,10 +40,15 @@ impl Repeat {
 impl SdrQp {
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
+        self.progress_with(now, nic, &mut |_| false);
+    }
+
+    /// Does what there is to do. Control messages for this end that the SDK does not know are `others`', which says whether it knows them.
+    pub fn progress_with(&mut self, now: Instant, nic: &mut Nic, others: &mut dyn FnMut(&[u8]) -> bool) {
         self.branch.take_left(nic);
         // What comes before the peer is known waits: nobody could say whether it is the peer's.
         if self.link.is_some() {
-            self.take_control(nic);
+            self.take_control(nic, others);
         }
         self.branch.pump(now, nic);
         self.watch_sends(now);
@@ -75,19 +80,21 @@ impl SdrQp {
         }
     }
 
-    fn take_control(&mut self, nic: &mut Nic) {
+    fn take_control(&mut self, nic: &mut Nic, others: &mut dyn FnMut(&[u8]) -> bool) {
         while let Ok(Some(completion)) = nic.poll_cq(self.control_cq) {
             let is_receive = completion.opcode == WcOpcode::Recv;
             if completion.status != Status::Success || !is_receive {
                 continue;
             }
-            let mut bytes = [0; control::LEN];
-            self.room.read_at(completion.wr_id as usize * control::LEN, &mut bytes);
+            let mut room = [0; LONGEST_CONTROL];
+            let bytes = &mut room[..(completion.byte_len.min(self.attr.control_len)) as usize];
+            self.room.read_at(completion.wr_id as usize * self.attr.control_len as usize, bytes);
             let _ = self.post_room(nic, completion.wr_id);
-            let message = Control::decode(&bytes[..(completion.byte_len as usize).min(control::LEN)]);
-            match message.filter(|m| m.token == self.info.token) {
-                Some(message) => self.on_control(&message),
-                None => self.counters.rejected += 1,
+            let token = bytes.get(4..8) == Some(&self.info.token.to_be_bytes());
+            match Control::decode(bytes) {
+                Some(message) if token => self.on_control(&message),
+                None if token && others(bytes) => {}
+                _ => self.counters.rejected += 1,
             }
         }
     }
@@ -152,10 +159,19 @@ impl SdrQp {
     fn send_control(&mut self, now: Instant, nic: &mut Nic, kind: Kind, count: u64) -> bool {
         let (Some(qpn), Some(link)) = (self.control, &self.link) else { return false };
         let message = Control { kind, token: link.peer.token, sequence: self.sequence, count }.encode();
-        let (op, flags) = (SendOp::Send, SendFlags::default());
-        let wr = SendWr { wr_id: 0, op, data: Data::Inline(&message), flags, best_effort: None, to: None };
-        let sent = nic.post_send(now, qpn, &wr).is_ok();
+        let sent = post(now, nic, qpn, &message);
         self.sequence = self.sequence.wrapping_add(u32::from(sent));
         sent
     }
+
+    /// Sends a control message that is none of the SDK's; `false` when there is no room for it now.
+    pub fn send_other(&mut self, now: Instant, nic: &mut Nic, message: &[u8]) -> bool {
+        self.link.is_some() && self.control.is_some_and(|qpn| post(now, nic, qpn, message))
+    }
+}
+
+fn post(now: Instant, nic: &mut Nic, qpn: Qpn, message: &[u8]) -> bool {
+    let (op, flags) = (SendOp::Send, SendFlags::default());
+    let wr = SendWr { wr_id: 0, op, data: Data::Inline(message), flags, best_effort: None, to: None };
+    nic.post_send(now, qpn, &wr).is_ok()
 }

@@ -1,0 +1,182 @@
+//! Reliable messages over SDR: what is lost comes again, by a scheme that both ends have (SDR-RDMA §4.1).
+//!
+//! A [`ReliableQp`] is an SDR queue pair for the data and what it takes to make a WRITE reliable: the n-th that is posted goes into the peer's
+//! n-th receive, of the same length, and is complete when the peer has said that all of it is there. A state machine as the SDK is: it
+//! takes completions, control messages and time, and hands out sends.
+
+mod attr;
+mod chunk_bits;
+mod receiver;
+mod round_trip;
+mod sender;
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softnic_nic::transports::memory::PdId;
+use softnic_nic::{Layer, Nic};
+use softnic_wire::Instant;
+use softnic_wire::sdr::report::Report;
+
+use crate::Local;
+use crate::error::SdrError;
+use crate::qp::SdrQp;
+use receiver::Receiver;
+use sender::Sender;
+
+pub use attr::{ReliableAttr, Scheme};
+
+/// Why a message was not carried over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReliableError {
+    /// It was not whole in the time that a message has.
+    #[error("the message was not whole in time")]
+    Timeout,
+    /// The peer's receive has another length.
+    #[error("a message of {0} bytes, and the peer's receive has {1}")]
+    Length(u64, u64),
+    /// The queue pair failed.
+    #[error(transparent)]
+    Sdr(#[from] SdrError),
+}
+
+/// A message that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// One that was sent. When it succeeded the peer has all of it.
+    Written {
+        /// Its number, from 0.
+        id: u64,
+        /// What became of it.
+        outcome: Result<(), ReliableError>,
+    },
+    /// One that was received: its memory is the program's.
+    Received {
+        /// Its number, from 0.
+        id: u64,
+        /// What became of it.
+        outcome: Result<(), ReliableError>,
+    },
+}
+
+/// What a reliable connection counts, beside the counters of its SDR queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReliableCounters {
+    /// Chunks that were sent the first time.
+    pub chunks_sent: u64,
+    /// Chunks that were sent again.
+    pub chunks_repeated: u64,
+    /// Those of them whose time was over.
+    pub timeouts: u64,
+    /// Those of them that the peer asked for.
+    pub chunks_asked_for: u64,
+    /// Reports of what has come.
+    pub acks_sent: u64,
+    /// Reports of what is missing.
+    pub nacks_sent: u64,
+    /// What reports said of chunks that were never sent.
+    pub rejected: u64,
+}
+
+/// A reliable connection.
+pub struct ReliableQp {
+    qp: SdrQp,
+    sender: Sender,
+    receiver: Receiver,
+    counters: ReliableCounters,
+    outcomes: VecDeque<Outcome>,
+    timeout: Option<Instant>,
+}
+
+impl ReliableQp {
+    /// Makes one on a NIC, in a protection domain.
+    pub fn create(nic: &mut Nic, pd: PdId, attr: &ReliableAttr) -> Result<ReliableQp, SdrError> {
+        attr.check()?;
+        let qp = SdrQp::create(nic, pd, &attr.data())?;
+        Ok(ReliableQp {
+            qp,
+            sender: Sender::new(attr),
+            receiver: Receiver::new(attr),
+            counters: ReliableCounters::default(),
+            outcomes: VecDeque::new(),
+            timeout: None,
+        })
+    }
+
+    /// Gives back all that it has of the NIC. What was posted is over.
+    pub fn destroy(self, nic: &mut Nic) {
+        self.qp.destroy(nic);
+    }
+
+    /// The SDR queue pair, to be connected with the peer's.
+    pub fn qp(&mut self) -> &mut SdrQp {
+        &mut self.qp
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> ReliableCounters {
+        self.counters
+    }
+
+    /// The round trip, as far as it is known.
+    pub fn rtt(&self) -> Duration {
+        self.sender.round_trip.rtt()
+    }
+
+    /// Posts a WRITE into the peer's next receive; its number.
+    pub fn write(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<u64, SdrError> {
+        let id = self.sender.post(now, nic, &mut self.qp, memory)?;
+        self.progress(now, nic);
+        Ok(id)
+    }
+
+    /// Posts memory for the peer's next WRITE; its number.
+    pub fn receive(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<u64, SdrError> {
+        let id = self.receiver.post(now, nic, &mut self.qp, memory)?;
+        self.progress(now, nic);
+        Ok(id)
+    }
+
+    /// The next message that is over.
+    pub fn poll(&mut self) -> Option<Outcome> {
+        self.outcomes.pop_front()
+    }
+
+    /// Does what there is to do.
+    pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
+        let ReliableQp { qp, sender, receiver, counters, outcomes, timeout } = self;
+        qp.progress_with(now, nic, &mut |bytes| match Report::parse(bytes) {
+            Some(report) => {
+                sender.on_report(now, &report, counters);
+                true
+            }
+            None => false,
+        });
+        sender.progress(now, nic, qp, counters, outcomes);
+        let rtt = sender.round_trip.rtt();
+        receiver.progress(now, nic, qp, rtt, counters, outcomes);
+        *timeout =
+            [qp.poll_timeout(), sender.poll_timeout(), receiver.poll_timeout(nic, qp, rtt)].into_iter().flatten().min();
+    }
+
+    /// When [`ReliableQp::progress`] wants to be called although nothing happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timeout
+    }
+}
+
+/// A reliable connection is the layer of its NIC.
+impl Layer for ReliableQp {
+    fn progress(&mut self, now: Instant, nic: &mut Nic) {
+        ReliableQp::progress(self, now, nic);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        ReliableQp::poll_timeout(self)
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}

@@ -1,0 +1,143 @@
+//! What a receiver of reliable messages tells its sender: what is there (ACK), or what it asks for (NACK) (SDR-RDMA §4.1).
+//!
+//! Reports go where the other control messages go. Each has all that is known of its message, and which messages are complete, so a lost
+//! one costs time and nothing else, and an old one says nothing that is wrong.
+
+/// Bytes before the bitmap.
+pub const HEAD: usize = 48;
+/// The version of these bytes.
+const VERSION: u8 = 1;
+
+/// What the bitmap of a report means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportKind {
+    /// Chunks that are there.
+    Ack,
+    /// Chunks that are asked for.
+    Nack,
+}
+
+/// A report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// What the bitmap means.
+    pub kind: ReportKind,
+    /// The token of the end that it is for.
+    pub token: u32,
+    /// Counts the reports of its sender.
+    pub sequence: u32,
+    /// Messages that are complete: all below this number.
+    pub done: u64,
+    /// Those of the next 64 that are complete, the first in the lowest bit.
+    pub done_ahead: u64,
+    /// The message that the rest is about.
+    pub message: u64,
+    /// Bytes that its receive has; 0 where the rest is about none.
+    pub len: u64,
+    /// The first chunk of the bitmap; in an ACK all chunks before it are there.
+    pub first: u32,
+    /// Chunks from there on, the first in the lowest bit of the first byte.
+    pub bitmap: &'a [u8],
+}
+
+impl<'a> Report<'a> {
+    /// Bytes of a bitmap that a packet of so many has room for.
+    pub const fn room(packet: usize) -> usize {
+        packet.saturating_sub(HEAD)
+    }
+
+    /// Writes all but the bitmap, which the caller has behind it.
+    pub fn emit_head(&self, b: &mut [u8; HEAD]) {
+        b.fill(0);
+        b[0] = VERSION;
+        b[1] = match self.kind {
+            ReportKind::Ack => 3,
+            ReportKind::Nack => 4,
+        };
+        b[4..8].copy_from_slice(&self.token.to_be_bytes());
+        b[8..12].copy_from_slice(&self.sequence.to_be_bytes());
+        b[12..16].copy_from_slice(&self.first.to_be_bytes());
+        b[16..24].copy_from_slice(&self.done.to_be_bytes());
+        b[24..32].copy_from_slice(&self.done_ahead.to_be_bytes());
+        b[32..40].copy_from_slice(&self.message.to_be_bytes());
+        b[40..48].copy_from_slice(&self.len.to_be_bytes());
+    }
+
+    /// Reads the bytes; `None` where they are no report of this version.
+    pub fn parse(b: &'a [u8]) -> Option<Report<'a>> {
+        let (head, bitmap) = b.split_first_chunk::<HEAD>()?;
+        let kind = match (head[0], head[1]) {
+            (VERSION, 3) => ReportKind::Ack,
+            (VERSION, 4) => ReportKind::Nack,
+            _ => return None,
+        };
+        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        Some(Report {
+            kind,
+            token: word(4),
+            sequence: word(8),
+            first: word(12),
+            done: long(16),
+            done_ahead: long(24),
+            message: long(32),
+            len: long(40),
+            bitmap,
+        })
+    }
+
+    /// The chunks whose bits are set.
+    pub fn chunks(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let (first, bitmap) = (self.first, self.bitmap);
+        let bits = bitmap.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        bits.flat_map(move |(at, byte)| {
+            (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| first.saturating_add(at as u32 * 8 + bit))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_byte_for_byte() {
+        let bitmap = [0b101, 0, 0x80];
+        let report = Report {
+            kind: ReportKind::Nack,
+            token: 0x0102_0304,
+            sequence: 7,
+            done: 0x1_0000_0002,
+            done_ahead: 5,
+            message: 9,
+            len: 70_000,
+            first: 64,
+            bitmap: &bitmap,
+        };
+        let mut head = [0xff; HEAD];
+        report.emit_head(&mut head);
+        assert_eq!(head[..16], [1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 64]);
+        assert_eq!(head[16..32], [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5]);
+        assert_eq!(head[32..], [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 0x11, 0x70]);
+        let bytes = [&head[..], &bitmap].concat();
+        assert_eq!(Report::parse(&bytes), Some(report));
+        assert_eq!(report.chunks().collect::<Vec<_>>(), [64, 66, 87]);
+        for (at, byte) in [(0, 2), (1, 1), (1, 5)] {
+            let mut wrong = bytes.clone();
+            wrong[at] = byte;
+            assert_eq!(Report::parse(&wrong), None);
+        }
+        assert_eq!(Report::parse(&bytes[..HEAD - 1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(report) = Report::parse(&bytes) {
+                prop_assert!(report.chunks().count() <= 8 * report.bitmap.len());
+            }
+        }
+    }
+}
