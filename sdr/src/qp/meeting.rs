@@ -16,19 +16,23 @@ use crate::info::{Contact, InfoError, QpInfo};
 impl SdrQp {
     /// Connects it with the queue pair that `info` is about, by `path` from our port of this number.
     pub fn connect(&mut self, nic: &mut Nic, port: u8, path: &Path, info: &[u8]) -> Result<(), SdrError> {
-        if self.meeting.is_some() {
-            return Err(SdrError::Connected);
-        }
         let link = self.link(info)?;
         self.connect_link(nic, port, path, &link)
     }
 
     /// Reads the peer's information. Where there are branches, these are connected by it first, and the queue pair after them: then all
     /// channels are there when the peer hears of receives.
+    ///
+    /// # Errors
+    /// When it has a peer, or meets one; when the two do not fit together.
     pub fn link(&self, info: &[u8]) -> Result<Arc<Link>, SdrError> {
-        if self.link.is_some() {
-            return Err(SdrError::Connected);
+        match self.link.is_some() || self.meeting.is_some() {
+            true => Err(SdrError::Connected),
+            false => self.fit(info),
         }
+    }
+
+    fn fit(&self, info: &[u8]) -> Result<Arc<Link>, SdrError> {
         let peer = QpInfo::decode(info)?;
         let differs = |what, theirs: u64, ours: u64| match theirs == ours {
             true => Ok(()),
@@ -101,7 +105,7 @@ impl SdrQp {
         let (port, path, peer) = self.meeting.ok_or(SdrError::NotConnected)?;
         match nic.sdr_agreed(self.info.control.qpn) {
             Some(SdrOutcome::Agreed { info, .. }) => {
-                let link = self.link(info)?;
+                let link = self.fit(info)?;
                 // Who tells of other queue pairs than its own is not the peer that was asked for.
                 match link.peer.control.qpn == peer {
                     true => Ok(Some((port, path, link))),
