@@ -7,7 +7,9 @@
  * Any call that takes an object: EINVAL: it is NULL, where that is not allowed. ENOENT: there is no such object, or not any more: it was
  * destroyed, or its device was closed. EIO: it is an object of the parent, in the child of a fork. An address may serve a new object after
  * the old one went, and then it is the new one.
- * Any call that takes a comp_mask: EINVAL: it has bits that are not known here. Reserved fields are 0; else EINVAL. */
+ * Any call that takes a comp_mask: EINVAL: it has bits that are not known here. Reserved fields are 0; else EINVAL.
+ * Where setting up a queue pair is refused because something does not fit, a line on stderr says what, and what would, unless SOFTNIC_LOG is
+ * off. */
 #ifndef SOFTNIC_SDR_H
 #define SOFTNIC_SDR_H
 
@@ -41,6 +43,14 @@ struct softnic_sdr_context *softnic_sdr_context_create(struct ibv_context *conte
 /* NULL is nothing to destroy. EBUSY: it has queue pairs or memory regions. */
 int softnic_sdr_context_destroy(struct softnic_sdr_context *sdr);
 
+/* In flags: one root key for all generations, as the paper has it. A late packet of a message whose slot serves a later one is then written
+ * into the later one's memory, where nothing else keeps it out: see SOFTNIC_SDR_QP_UNSCREENED. */
+#define SOFTNIC_SDR_QP_ONE_KEY (1u << 0)
+
+/* In flags: nothing is looked at before it is placed, as on a NIC that is not softnic: what came before is written again, and what is late
+ * goes where its key points. No bit is set for it all the same. */
+#define SOFTNIC_SDR_QP_UNSCREENED (1u << 1)
+
 /* 0 is the default everywhere. MTU, generations and channels are the same at both ends; the rest is how this end receives. */
 struct softnic_sdr_qp_attr {
 	uint64_t comp_mask;	/* 0 */
@@ -48,7 +58,7 @@ struct softnic_sdr_qp_attr {
 	uint32_t chunk;		/* bytes that a bit of the bitmap stands for, a multiple of the MTU; 64 KiB */
 	uint32_t slots;		/* receives that can be posted at a time; 64 */
 	uint32_t generations;	/* 1 to 16: how often slots come round before a late packet can be taken for one of a later message; 4 */
-	uint32_t channels;	/* 1 to 16 flows that the packets of a message go by in turn; 1 */
+	uint32_t channels;	/* 1 to 16 flows that the packets of a message go by in turn, at the engines of the NIC in turn; 1 */
 	/* How the 32 bits of a packet's immediate are divided: they add up to 32, the first two at least 1. All three 0: 10, 18 and 4. */
 	uint8_t message_bits;	/* slots are at most two to this power */
 	uint8_t packet_bits;	/* packets of a message, too */
@@ -56,12 +66,12 @@ struct softnic_sdr_qp_attr {
 	uint8_t reserved;	/* 0 */
 	uint32_t mtu;		/* enum ibv_mtu; that of the port */
 	uint32_t send_depth;	/* packets that wait on each flow to leave, 1 to 65536; 256 */
-	uint32_t reserved2;	/* 0 */
+	uint32_t flags;		/* SOFTNIC_SDR_QP_*, or 0 */
 };
 
 /* A queue pair; attr may be NULL.
  * EINVAL: the attributes do not fit together: a chunk is no multiple of the MTU, the bits do not add up or do not suffice for the slots or
- * for the packets of the longest message, a number is out of its range. ENOMEM: there is no memory for it, or the NIC has no more of what
+ * for the packets of the longest message, a number is out of its range, a flag is not known. ENOMEM: there is no memory for it, or the NIC has no more of what
  * it takes: generations * channels + 1 queue pairs, generations + 1 keys. */
 struct softnic_sdr_qp *softnic_sdr_qp_create(struct softnic_sdr_context *sdr, const struct softnic_sdr_qp_attr *attr);
 
@@ -78,9 +88,40 @@ int softnic_sdr_qp_info_get(struct softnic_sdr_qp *qp, void *buf, size_t *len);
 /* Connects it with the queue pair that the len bytes at info are about. The path is as for ibv_create_ah(): the peer's GID, the index of
  * our own, is_global 1, port 1. Waits until the peer's MAC address is known.
  * EINVAL: the bytes are no such information, MTU, generations or channels are not the same there, the MTU is larger than the port's, or the
- * path cannot be. EISCONN: it is connected. EHOSTUNREACH: nobody answers for the GID, or there is no way to it. ENETDOWN: the device
- * failed. */
+ * path cannot be. EISCONN: it is connected, or meets a peer. EHOSTUNREACH: nobody answers for the GID, or there is no way to it. ENETDOWN:
+ * the device failed. */
 int softnic_sdr_qp_connect(struct softnic_sdr_qp *qp, const void *info, size_t len, const struct ibv_ah_attr *path);
+
+/* The number by which a peer meets it. */
+int softnic_sdr_qp_number_get(struct softnic_sdr_qp *qp, uint32_t *number);
+
+/* Begins to connect it with the queue pair of this number, by a path as for softnic_sdr_qp_connect(); the two ends tell each other the rest.
+ * Both ends make the call, with each other's number; softnic_sdr_qp_is_met() says when it is done. There is room for four generations of
+ * three channels, or two of six.
+ * EINVAL: the number is that of no queue pair, it has more generations and channels than there is room for, the MTU is larger than the
+ * port's, or the path cannot be. EISCONN: it is connected, or meets a peer. EHOSTUNREACH, ENETDOWN: as for softnic_sdr_qp_connect(). */
+int softnic_sdr_qp_meet(struct softnic_sdr_qp *qp, uint32_t peer, const struct ibv_ah_attr *path);
+
+/* 0: it is connected. Where the program's calls move frames this is one of them.
+ * EAGAIN: not yet. ECONNREFUSED: the peer knows nothing of SDR, or has not answered for more than a second; it may still, so the call may be
+ * made again. EINVAL: the two do not fit: MTU, generations or channels are not the same there. ENOTCONN: no peer was named. EIO: the device
+ * failed. */
+int softnic_sdr_qp_is_met(struct softnic_sdr_qp *qp);
+
+/* What a queue pair counted since it was made. */
+struct softnic_sdr_counters {
+	uint64_t comp_mask;	/* 0, before the call */
+	uint64_t packets;	/* that were placed */
+	uint64_t into_null;	/* late packets of receives that were completed, into slots that point nowhere */
+	uint64_t old_generation; /* late packets of messages whose slot serves a later one */
+	uint64_t duplicates;	/* packets that had come before */
+	uint64_t rejected;	/* packets and control messages that cannot be */
+	uint64_t cts_sent;	/* control messages that told the peer of receives */
+	uint64_t cts_repeated;	/* those of them that said nothing new */
+	uint64_t asks_sent;	/* control messages that asked the peer for receives */
+};
+
+int softnic_sdr_qp_counters_get(struct softnic_sdr_qp *qp, struct softnic_sdr_counters *counters);
 
 /* Registers memory for messages; access as for ibv_reg_mr(): none to send from, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE to receive
  * in.

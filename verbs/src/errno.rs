@@ -1,7 +1,7 @@
 //! Errors as C knows them: an errno, and the errno of each error of the runtime.
 
 use libc::{EBUSY, EINVAL, ENOMEM, c_int};
-use softnic_runtime::api::sdr::SdrError;
+use softnic_runtime::api::sdr::{AttrError, SdrError, SplitError};
 use softnic_runtime::api::{AddressError, CqError, ModifyError, MrError, ObjectError, PathError, PostError, cm};
 
 /// An errno.
@@ -104,10 +104,23 @@ impl From<cm::Error> for Errno {
     }
 }
 
+impl From<AttrError> for Errno {
+    fn from(_: AttrError) -> Errno {
+        Errno::EINVAL
+    }
+}
+
+impl From<SplitError> for Errno {
+    fn from(_: SplitError) -> Errno {
+        Errno::EINVAL
+    }
+}
+
 impl From<SdrError> for Errno {
     fn from(e: SdrError) -> Errno {
         match e {
-            SdrError::Attr(_) | SdrError::Info(_) | SdrError::Differs(..) => Errno::EINVAL,
+            SdrError::Attr(e) => e.into(),
+            SdrError::Info(_) | SdrError::Differs(..) => Errno::EINVAL,
             SdrError::Part(..) | SdrError::Ended => Errno::EINVAL,
             SdrError::NotConnected => Errno(libc::ENOTCONN),
             SdrError::Connected => Errno(libc::EISCONN),

@@ -5,10 +5,19 @@ use std::fmt;
 use softnic_runtime::api::LogLevel;
 
 use crate::environment::said;
+use crate::errno::Errno;
 
 /// Says why a call of the program fails.
 pub(crate) fn error(text: fmt::Arguments<'_>) {
     say(LogLevel::Error, text);
+}
+
+/// Says why a call of the program is refused, and what would not be; the program gets the errno.
+pub(crate) fn refused<E: fmt::Display + Into<Errno>>(call: &'static str) -> impl Fn(E) -> Errno {
+    move |why| {
+        error(format_args!("{call}: {why}"));
+        why.into()
+    }
 }
 
 /// Says what the program would not notice.

@@ -62,7 +62,7 @@ use messages::Kept;
 
 pub use messages::{SdrReceive, SdrSend, SdrStream};
 pub use softnic_sdr::control::{Control, Kind as ControlKind};
-pub use softnic_sdr::{Bitmap, Counters as SdrCounters, QpAttr as SdrAttr, SdrError, Split, SplitError};
+pub use softnic_sdr::{AttrError, Bitmap, Counters as SdrCounters, QpAttr as SdrAttr, SdrError, Split, SplitError};
 
 /// The SDK on a NIC (`context_create`), with a protection domain of its own. The NIC has no other layer.
 #[derive(Clone)]
@@ -205,6 +205,7 @@ impl SdrQueuePair {
         let met = self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(Met::Done) } else { qp.met(nic).map(Met::Now) });
         let (port, path, link) = match met? {
             Met::Done => return Ok(true),
+            Met::Now(None) if self.0.at.is_dead() => return Err(SdrError::Device),
             Met::Now(None) => return Ok(false),
             Met::Now(Some(all)) => all,
         };

@@ -1,45 +1,67 @@
 //! `softnic_sdr.h`, setting up: queue pairs made of attributes, and connected with a peer's.
 
-use softnic_runtime::api::sdr::{SdrAttr, Split};
+use std::ops::RangeInclusive;
+
+use softnic_runtime::api::Qpn;
+use softnic_runtime::api::sdr::{AttrError, SdrAttr, SdrCounters, Split};
 
 use crate::abi::*;
 use crate::c_result::{pointer, status};
 use crate::codes::mtu_of;
 use crate::errno::Errno;
+use crate::message::{error, refused};
 use crate::objects::address::connected_path;
 use crate::objects::handle::Pointer;
 use crate::objects::sdr_context::SdrContext;
 use crate::objects::sdr_queue_pair::SdrQp;
 
+const CREATE: &str = "softnic_sdr_qp_create";
+
+/// Numbers of queue pairs that a peer can have for itself: 0 and 1 are those of management, the last is that of multicast.
+const NUMBERS: RangeInclusive<u32> = 2..=0x00ff_fffe;
+
 /// The attributes that a program gives; 0 is the default.
 fn attributes(sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, Errno> {
-    if given.comp_mask != 0 || given.reserved != 0 || given.reserved2 != 0 {
+    if given.comp_mask != 0 || given.reserved != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let unknown = given.flags & !(SOFTNIC_SDR_QP_ONE_KEY | SOFTNIC_SDR_QP_UNSCREENED);
+    if unknown != 0 {
+        error(format_args!(
+            "{CREATE}: flags {unknown:#x} are not known: {SOFTNIC_SDR_QP_ONE_KEY:#x}, one root key, and {SOFTNIC_SDR_QP_UNSCREENED:#x}, unscreened, are"
+        ));
         return Err(Errno::EINVAL);
     }
     let usual = SdrAttr::default();
     let number = |n: u32, usual: u32| if n == 0 { usual } else { n };
-    let small = |n: u32, usual: u8| u8::try_from(number(n, usual.into())).map_err(|_| Errno::EINVAL);
+    let small = |what, n: u32, usual: u8| {
+        let n = number(n, usual.into());
+        u8::try_from(n).map_err(|_| refused(CREATE)(AttrError::Range(what, 1, 16, n.into())))
+    };
     let split = match [given.message_bits, given.packet_bits, given.user_bits] {
         [0, 0, 0] => usual.split,
-        [message, packet, user] => Split::new(message, packet, user).map_err(|_| Errno::EINVAL)?,
+        [message, packet, user] => Split::new(message, packet, user).map_err(refused(CREATE))?,
     };
     let mtu = match given.mtu {
         0 => sdr.context().nic().runtime.port().mtu,
-        code => mtu_of(code.try_into().map_err(|_| Errno::EINVAL)?)?,
+        code => code.try_into().map_err(|_| Errno::EINVAL).and_then(mtu_of).inspect_err(|_| {
+            error(format_args!("{CREATE}: {code} is no MTU: IBV_MTU_256, 1, to IBV_MTU_4096, 5, are"));
+        })?,
     };
     let attr = SdrAttr {
         max_message: if given.max_message == 0 { usual.max_message } else { given.max_message },
         chunk: number(given.chunk, usual.chunk),
         split,
         slots: number(given.slots, usual.slots),
-        generations: small(given.generations, usual.generations)?,
-        channels: small(given.channels, usual.channels)?,
+        generations: small("the number of generations", given.generations, usual.generations)?,
+        channels: small("the number of channels", given.channels, usual.channels)?,
         mtu,
+        key_per_generation: given.flags & SOFTNIC_SDR_QP_ONE_KEY == 0,
+        screened: given.flags & SOFTNIC_SDR_QP_UNSCREENED == 0,
         send_depth: number(given.send_depth, usual.send_depth),
-        ..usual
     };
     // Before anybody asks whether there is memory for it.
-    attr.check().map_err(|_| Errno::EINVAL)?;
+    attr.check().map_err(refused(CREATE))?;
     Ok(attr)
 }
 
@@ -85,6 +107,67 @@ pub(crate) unsafe extern "C" fn connect(qp: Pointer<SdrQp>, info: *const u8, len
         // SAFETY: it is so long, by the contract.
         let info = unsafe { std::slice::from_raw_parts(info, len) };
         let (path, _) = connected_path(&this.sdr.context(), path, None, this.number)?;
-        Ok(this.qp()?.connect(&path, info)?)
+        this.qp()?.connect(&path, info).map_err(refused("softnic_sdr_qp_connect"))
+    })
+}
+
+/// `softnic_sdr_qp_number_get`.
+pub(crate) extern "C" fn number(qp: Pointer<SdrQp>, number: &mut u32) -> c_int {
+    status(|| {
+        *number = qp.get()?.qp()?.number()?.value();
+        Ok(())
+    })
+}
+
+/// `softnic_sdr_qp_meet`.
+pub(crate) extern "C" fn meet(qp: Pointer<SdrQp>, peer: u32, path: &ibv_ah_attr) -> c_int {
+    const MEET: &str = "softnic_sdr_qp_meet";
+    status(|| {
+        let this = qp.get()?;
+        if !NUMBERS.contains(&peer) {
+            error(format_args!(
+                "{MEET}: {peer:#x} is not the number of a peer: {:#x} to {:#x} are",
+                NUMBERS.start(),
+                NUMBERS.end()
+            ));
+            return Err(Errno::EINVAL);
+        }
+        let (path, _) = connected_path(&this.sdr.context(), path, None, this.number)?;
+        this.qp()?.meet(&path, Qpn::new(peer)).map_err(refused(MEET))
+    })
+}
+
+/// `softnic_sdr_qp_is_met`: EAGAIN until it is.
+pub(crate) extern "C" fn is_met(qp: Pointer<SdrQp>) -> c_int {
+    status(|| {
+        let this = qp.get()?;
+        match this.qp()?.is_met().map_err(|why| this.say_once(why))? {
+            true => Ok(()),
+            false => Err(Errno(libc::EAGAIN)),
+        }
+    })
+}
+
+/// `softnic_sdr_qp_counters_get`.
+pub(crate) extern "C" fn counters(qp: Pointer<SdrQp>, counters: &mut softnic_sdr_counters) -> c_int {
+    status(|| {
+        let this = qp.get()?;
+        if counters.comp_mask != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let SdrCounters { packets, into_null, old_generation, duplicates, rejected, cts_sent, cts_repeated, asks_sent } =
+            this.qp()?.counters()?;
+        *counters = softnic_sdr_counters {
+            comp_mask: 0,
+            packets,
+            into_null,
+            old_generation,
+            duplicates,
+            rejected,
+            cts_sent,
+            cts_repeated,
+            asks_sent,
+        };
+        Ok(())
     })
 }

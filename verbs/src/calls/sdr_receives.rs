@@ -21,7 +21,7 @@ pub(crate) extern "C" fn post(qp: Pointer<SdrQp>, wr: &softnic_sdr_recv_wr, recv
             return Err(Errno(libc::EACCES));
         }
         let (region, offset) = mr.part(wr.addr, wr.length)?;
-        *recv = qp.add_receive(qp.qp()?.recv_post(&region, offset, wr.length)?);
+        *recv = Receive::hold(qp, qp.qp()?.recv_post(&region, offset, wr.length)?);
         Ok(())
     })
 }

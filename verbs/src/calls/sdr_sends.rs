@@ -24,7 +24,7 @@ pub(crate) extern "C" fn post(qp: Pointer<SdrQp>, wr: &softnic_sdr_send_wr, send
         let (region, offset) = qp.region(wr.mr)?.part(wr.addr, wr.length)?;
         let posted = qp.qp()?.send_post(&region, offset, wr.length, imm)?;
         if let Some(send) = send {
-            *send = qp.add_send(Sending::Ended(posted));
+            *send = Send::hold(qp, Sending::Ended(posted));
         }
         Ok(())
     })
@@ -35,7 +35,7 @@ pub(crate) extern "C" fn stream_start(qp: Pointer<SdrQp>, wr: &softnic_sdr_start
     status(|| {
         let qp = qp.get()?;
         let imm = immediate(wr.comp_mask, wr.imm, wr.reserved)?;
-        *send = qp.add_send(Sending::Stream(qp.qp()?.send_stream_start(wr.length, imm)?));
+        *send = Send::hold(qp, Sending::Stream(qp.qp()?.send_stream_start(wr.length, imm)?));
         Ok(())
     })
 }
@@ -86,7 +86,7 @@ pub(crate) extern "C" fn poll(send: Pointer<Send>) -> c_int {
             return Err(Errno(libc::EAGAIN));
         }
         if is_over {
-            Send::free(send)?;
+            drop(Send::take(send)?);
         }
         left?;
         Ok(())

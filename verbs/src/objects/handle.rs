@@ -43,8 +43,17 @@ pub(crate) trait Object {
     unsafe fn identity(this: *const Self) -> (u32, *mut ibv_context);
 }
 
-/// The handle of each object that is there, and its context.
-type Alive = BTreeMap<(ObjectKind, usize), (u32, usize)>;
+/// Each object that is there, by its kind and address.
+type Alive = BTreeMap<(ObjectKind, usize), Known>;
+
+/// What is known of an object.
+struct Known {
+    handle: u32,
+    /// The address of its context.
+    context: usize,
+    /// It is the program's now. An object that is kept for the next use stays on the list, so that a use costs no memory.
+    is_held: bool,
+}
 
 static ALIVE: PerProcess<Mutex<Alive>> = PerProcess::new();
 
@@ -64,16 +73,22 @@ pub(crate) fn next(kind: ObjectKind) -> u32 {
     NEXT[kind as usize].fetch_add(1, Ordering::Relaxed)
 }
 
-/// An object is there, until [`Pointer::remove`].
+/// An object is there, until [`Pointer::remove`]; or the program's again, after [`Pointer::put_back`].
 pub(crate) fn add<T: Object>(object: &T) {
     // SAFETY: it is a reference.
     let (handle, context) = unsafe { T::identity(object) };
-    alive().insert((T::KIND, (&raw const *object).addr()), (handle, context.addr()));
+    let known = Known { handle, context: context.addr(), is_held: true };
+    alive().insert((T::KIND, (&raw const *object).addr()), known);
+}
+
+/// An object goes, whether it is the program's or not.
+pub(crate) fn forget<T: Object>(object: &T) {
+    alive().remove(&(T::KIND, (&raw const *object).addr()));
 }
 
 /// A context is closed: what is left of it is not the program's any more.
 pub(crate) fn forget_context(context: *mut ibv_context) {
-    alive().retain(|_, (_, of)| *of != context.addr());
+    alive().retain(|_, known| known.context != context.addr());
 }
 
 /// What a program passes for an object: whether it is one is not known.
@@ -127,13 +142,23 @@ impl<T: Object> Pointer<T> {
         Ok(found)
     }
 
+    /// Takes the object away from the program, which may get it again by [`add`]. Nothing is freed.
+    pub(crate) fn put_back(self) -> Result<&'static T, Errno> {
+        let mut alive = alive();
+        let found = self.find(&alive)?;
+        if let Some(known) = alive.get_mut(&(T::KIND, self.0.addr())) {
+            known.is_held = false;
+        }
+        Ok(found)
+    }
+
     fn find(self, alive: &Alive) -> Result<&'static T, Errno> {
         if self.0.is_null() {
             return Err(Errno::EINVAL);
         }
-        let &(handle, _) = alive.get(&(T::KIND, self.0.addr())).ok_or_else(missing)?;
+        let known = alive.get(&(T::KIND, self.0.addr())).filter(|known| known.is_held).ok_or_else(missing)?;
         // SAFETY: an object is alive as long as it is on the list.
-        match unsafe { T::identity(self.0) }.0 == handle {
+        match unsafe { T::identity(self.0) }.0 == known.handle {
             // SAFETY: the same. The program, which destroys it, uses it no longer than that.
             true => Ok(unsafe { &*self.0 }),
             false => Err(Errno(libc::ENOENT)),

@@ -12,7 +12,6 @@ use softnic_runtime::api::{
 use softnic_runtime::forked;
 
 use crate::abi::c_int;
-use crate::environment::usual_transport;
 use crate::message::warn;
 use crate::objects::counters_recorder::CountersRecorder;
 use crate::objects::event_queue::{self, EventQueue, Subject};
@@ -93,9 +92,11 @@ impl Owners {
         if let (Event::CommEst(qpn), Some(manager)) = (event, self.first_data.get()) {
             manager.came(qpn);
         }
-        if let Event::FellBack(qpn, peer, why) = event {
-            let transport = lock(&self.transports).get(&Subject::Qp(qpn.value())).copied();
-            self.say_once_that(peer, transport.unwrap_or_else(usual_transport), why);
+        // Of one that SDR-RDMA asks its peer by, a call of its own says so.
+        if let Event::FellBack(qpn, peer, why) = event
+            && let Some(transport) = lock(&self.transports).get(&Subject::Qp(qpn.value())).copied()
+        {
+            self.say_once_that(peer, transport, why);
         }
         if let Event::Unauthenticated(_, peer, why) = event {
             say_once_that_refused(peer, why);

@@ -245,7 +245,12 @@ static void sdr_structures(void)
 	FIELD(softnic_sdr_qp_attr, channels); FIELD(softnic_sdr_qp_attr, message_bits);
 	FIELD(softnic_sdr_qp_attr, packet_bits); FIELD(softnic_sdr_qp_attr, user_bits);
 	FIELD(softnic_sdr_qp_attr, reserved); FIELD(softnic_sdr_qp_attr, mtu); FIELD(softnic_sdr_qp_attr, send_depth);
-	FIELD(softnic_sdr_qp_attr, reserved2);
+	FIELD(softnic_sdr_qp_attr, flags);
+	SIZE(softnic_sdr_counters); FIELD(softnic_sdr_counters, comp_mask); FIELD(softnic_sdr_counters, packets);
+	FIELD(softnic_sdr_counters, into_null); FIELD(softnic_sdr_counters, old_generation);
+	FIELD(softnic_sdr_counters, duplicates); FIELD(softnic_sdr_counters, rejected);
+	FIELD(softnic_sdr_counters, cts_sent); FIELD(softnic_sdr_counters, cts_repeated);
+	FIELD(softnic_sdr_counters, asks_sent);
 	SIZE(softnic_sdr_start_wr); FIELD(softnic_sdr_start_wr, comp_mask); FIELD(softnic_sdr_start_wr, length);
 	FIELD(softnic_sdr_start_wr, imm); FIELD(softnic_sdr_start_wr, reserved);
 	SIZE(softnic_sdr_continue_wr); FIELD(softnic_sdr_continue_wr, comp_mask); FIELD(softnic_sdr_continue_wr, mr);

@@ -2,92 +2,7 @@
 // link: -libverbs -ldl
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
-
-#include "../../include/softnic_sdr.h"
-#include "common.h"
-
-#define CALLS(CALL)                                                                                                              \
-	CALL(context_create) CALL(context_destroy) CALL(qp_create) CALL(qp_destroy) CALL(qp_info_get) CALL(qp_connect)           \
-	CALL(mr_reg) CALL(mr_dereg) CALL(send_stream_start) CALL(send_stream_continue) CALL(send_stream_end) CALL(send_post)     \
-	CALL(send_poll) CALL(recv_post) CALL(recv_bitmap_get) CALL(recv_imm_get) CALL(recv_complete)
-
-#define DECLARE(name) static __typeof__(softnic_sdr_##name) *name;
-CALLS(DECLARE)
-
-#define MTU 1024
-#define CHUNK 4096
-#define LENGTH (100 * CHUNK - 1000)
-
-// One end: what SDR-RDMA has beside `struct end`.
-struct sdr {
-	struct softnic_sdr_context *context;
-	struct softnic_sdr_qp *qp;
-	struct softnic_sdr_mr *mr;
-};
-
-static const struct softnic_sdr_qp_attr usual = {.chunk = CHUNK, .mtu = IBV_MTU_1024, .max_message = MEMORY, .slots = 4, .channels = 2};
-
-static void find_calls(void)
-{
-#define FIND(name)                                                                                                               \
-	if (!(name = (__typeof__(name))dlsym(RTLD_DEFAULT, "softnic_sdr_" #name)))                                               \
-		LEAVE_OUT("there is no softnic_sdr");
-	CALLS(FIND)
-}
-
-static void connect_sdr(struct end e[2], struct sdr s[2])
-{
-	for (int i = 0; i < 2; i++) {
-		uint8_t info[SOFTNIC_SDR_QP_INFO_MAX];
-		size_t len = sizeof(info);
-		OK(qp_info_get(s[1 - i].qp, info, &len));
-		struct ibv_ah_attr path = path_to(&e[i], &e[1 - i]);
-		OK(qp_connect(s[i].qp, info, len, &path));
-	}
-}
-
-static void make_sdr(struct end e[2], struct sdr s[2], const struct softnic_sdr_qp_attr *attr)
-{
-	for (int i = 0; i < 2; i++)
-		s[i].qp = MADE(qp_create(s[i].context, attr));
-	connect_sdr(e, s);
-}
-
-static void destroy_sdr(struct sdr s[2])
-{
-	for (int i = 0; i < 2; i++)
-		OK(qp_destroy(s[i].qp));
-}
-
-static struct softnic_sdr_recv *posted(struct end *e, struct sdr *s, size_t length)
-{
-	struct softnic_sdr_recv_wr wr = {.mr = s->mr, .addr = e->memory, .length = length};
-	struct softnic_sdr_recv *recv = NULL;
-	memset(e->memory, 0, length);
-	OK(recv_post(s->qp, &wr, &recv));
-	return recv;
-}
-
-// Waits for all chunks, by memory alone: some thread of the NIC sets the bits.
-static void until_full(struct softnic_sdr_recv *recv, size_t must)
-{
-	const uint64_t *bitmap = NULL;
-	size_t chunks = 0;
-	OK(recv_bitmap_get(recv, &bitmap, &chunks));
-	EQ(chunks, must);
-	for (uint64_t end = now_ms() + LIMIT_MS; !softnic_sdr_bitmap_is_full(bitmap, chunks); sched_yield())
-		if (now_ms() > end)
-			FAIL("the first chunks are %llx", (unsigned long long)bitmap[0]);
-}
-
-static void until_left(struct softnic_sdr_send *send)
-{
-	int left;
-	for (uint64_t end = now_ms() + LIMIT_MS; (left = send_poll(send)) == EAGAIN; sched_yield())
-		CHECK(now_ms() < end);
-	OK(left);
-}
+#include "sdr.h"
 
 static void at_once(struct end e[2], struct sdr s[2])
 {
@@ -121,12 +36,6 @@ static void at_once(struct end e[2], struct sdr s[2])
 		CHECK(now_ms() < end);
 	EQ(imm, 0x12345678);
 	OK(recv_complete(recv));
-}
-
-static int part(struct softnic_sdr_send *send, struct sdr *s, struct end *e, size_t offset, size_t length)
-{
-	struct softnic_sdr_continue_wr wr = {.mr = s->mr, .addr = e->memory + offset, .length = length, .offset = offset};
-	return send_stream_continue(send, &wr);
 }
 
 static void in_parts(struct end e[2], struct sdr s[2])
@@ -176,7 +85,7 @@ static void refused_attributes(struct sdr *s)
 	struct softnic_sdr_qp_attr wrong[] = {
 		{.comp_mask = 1},
 		{.reserved = 1},
-		{.reserved2 = 1},
+		{.flags = 4},
 		{.mtu = IBV_MTU_1024, .chunk = 1500},
 		{.mtu = 6},
 		{.message_bits = 10, .packet_bits = 10, .user_bits = 10},
@@ -364,12 +273,8 @@ int main(void)
 {
 	find_calls();
 	struct end e[2];
-	struct sdr s[2] = {{0}};
-	open_both(e);
-	for (int i = 0; i < 2; i++) {
-		s[i].context = MADE(context_create(e[i].context, NULL));
-		s[i].mr = MADE(mr_reg(s[i].context, e[i].memory, MEMORY, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-	}
+	struct sdr s[2];
+	open_sdr(e, s);
 	make_sdr(e, s, &usual);
 	at_once(e, s);
 	in_parts(e, s);
@@ -379,13 +284,9 @@ int main(void)
 	without_immediates(e, s);
 	memory_that_goes(e, s);
 	forgotten(e, s);
-	for (int i = 0; i < 2; i++) {
-		OK(mr_dereg(s[i].mr));
-		OK(context_destroy(s[i].context));
-	}
 	OK(mr_dereg(NULL));
 	OK(qp_destroy(NULL));
 	OK(context_destroy(NULL));
-	close_both(e);
+	close_sdr(e, s);
 	return 0;
 }
