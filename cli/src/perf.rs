@@ -189,6 +189,9 @@ impl Args {
         let (transport, sdr) = match self.transport {
             Some(Spoken::Sdr) => (Transport::Rc, Some(self.sdr_plan())),
             Some(Spoken::Transport(transport)) => (transport, None),
+            Some(reliable @ Spoken::Reliable(_)) => {
+                return Err(format!("{} is for softnic sim so far: on a device there is sdr", reliable.name()));
+            }
             None => (Transport::default(), None),
         };
         let transport = match (transport, self.deadline) {

@@ -5,12 +5,15 @@ use std::str::FromStr;
 use softnic_fault_injector::units;
 use softnic_runtime::api::Transport;
 use softnic_runtime::api::sdr::Split;
+use softnic_sim::Scheme;
 
 /// What messages go by: a transport of queue pairs, or software on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Spoken {
     Transport(Transport),
     Sdr,
+    /// Reliable messages on top of it.
+    Reliable(Scheme),
 }
 
 impl Spoken {
@@ -18,6 +21,8 @@ impl Spoken {
         match self {
             Spoken::Transport(transport) => transport.name(),
             Spoken::Sdr => "sdr",
+            Spoken::Reliable(Scheme::Sr) => "sdr-sr",
+            Spoken::Reliable(Scheme::Nack) => "sdr-nack",
         }
     }
 
@@ -25,8 +30,16 @@ impl Spoken {
     pub(crate) fn text(self) -> String {
         match self {
             Spoken::Transport(transport) => transport.to_string(),
-            Spoken::Sdr => "sdr".into(),
+            Spoken::Sdr | Spoken::Reliable(_) => self.name().into(),
         }
+    }
+
+    /// The help of `--transport` where messages may be reliable.
+    pub(crate) fn help_with_schemes() -> String {
+        format!(
+            "{}\n  sdr-sr        reliable messages over sdr: chunks again when their time is over\n  sdr-nack      the same, and when the receiver asks for them",
+            Spoken::help()
+        )
     }
 
     /// The help of `--transport`, as far as it says what there is.
@@ -41,7 +54,9 @@ impl FromStr for Spoken {
     fn from_str(s: &str) -> Result<Spoken, String> {
         match s {
             "sdr" => Ok(Spoken::Sdr),
-            _ => s.parse().map(Spoken::Transport).map_err(|e| format!("{e}; or sdr")),
+            "sdr-sr" => Ok(Spoken::Reliable(Scheme::Sr)),
+            "sdr-nack" => Ok(Spoken::Reliable(Scheme::Nack)),
+            _ => s.parse().map(Spoken::Transport).map_err(|e| format!("{e}; or sdr, sdr-sr, sdr-nack")),
         }
     }
 }
@@ -67,8 +82,11 @@ impl SdrArgs {
     /// Refuses them where messages go by something else.
     pub(crate) fn check(&self, transport: Option<Spoken>) -> Result<(), String> {
         let any = self.chunk.is_some() || self.channels.is_some() || self.generations.is_some() || self.split.is_some();
-        match any && transport != Some(Spoken::Sdr) {
-            true => Err("--chunk, --channels, --generations and --split are for --transport sdr".into()),
+        match any && !matches!(transport, Some(Spoken::Sdr | Spoken::Reliable(_))) {
+            true => {
+                Err("--chunk, --channels, --generations and --split are for --transport sdr, sdr-sr and sdr-nack"
+                    .into())
+            }
             false => Ok(()),
         }
     }

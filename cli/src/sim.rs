@@ -11,7 +11,7 @@ use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
 use softnic_perf::{say, stop};
-use softnic_sim::{Cc, Op, Options, Report, SdrOptions, SimError, Transport, UNITS};
+use softnic_sim::{Cc, Op, Options, Report, Scheme, SdrOptions, SimError, Transport, UNITS};
 use softnic_trace::{Log, Trace};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::sr;
@@ -70,6 +70,9 @@ pub(crate) struct Args {
     stride: u16,
     #[command(flatten)]
     sdr: SdrArgs,
+    /// What queues may add to a round trip, as a part of it: a chunk of sdr-sr is sent again after RTT + A · RTT [default: 2]
+    #[arg(long, value_name = "A", help_heading = "What is sent")]
+    alpha: Option<f64>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096
     #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "What is sent")]
     mtu: PathMtu,
@@ -151,7 +154,7 @@ fn transport_help() -> String {
     format!(
         "The transport of both ends:\n{}\nNobody acknowledges what uc and ud send: what completes there is what arrives, and each message \
          carries its number as immediate data, by which the receiver knows it",
-        Spoken::help()
+        Spoken::help_with_schemes()
     )
 }
 
@@ -168,20 +171,23 @@ fn cc_arg(s: &str) -> Result<Cc, String> {
 
 impl Args {
     /// What the queue pairs of sdr are made with.
-    fn sdr_options(&self) -> SdrOptions {
+    fn sdr_options(&self, scheme: Option<Scheme>) -> SdrOptions {
         let (usual, SdrArgs { chunk, channels, generations, split }) = (SdrOptions::default(), self.sdr);
         SdrOptions {
             chunk,
             channels: channels.unwrap_or(usual.channels),
             generations: generations.unwrap_or(usual.generations),
             split: split.unwrap_or(usual.split),
+            scheme,
+            alpha: self.alpha.unwrap_or(usual.alpha),
         }
     }
 
     fn options(&self, seed: u64) -> Options {
         let (transport, sdr) = match self.transport {
             Spoken::Transport(transport) => (transport, None),
-            Spoken::Sdr => (Transport::Uc, Some(self.sdr_options())),
+            Spoken::Sdr => (Transport::Uc, Some(self.sdr_options(None))),
+            Spoken::Reliable(scheme) => (Transport::Uc, Some(self.sdr_options(Some(scheme)))),
         };
         let datagrams = !transport.kind().is_connected();
         let op = match self.op {
@@ -224,6 +230,13 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.sdr.check(Some(args.transport))?;
+    match (args.alpha, args.transport) {
+        (Some(_), Spoken::Transport(_) | Spoken::Sdr) => return Err("--alpha is for sdr-sr and sdr-nack".into()),
+        (Some(alpha), _) if !(0.0..=1000.0).contains(&alpha) => {
+            return Err(format!("--alpha is from 0 to 1000, not {alpha}"));
+        }
+        _ => {}
+    }
     if let Some(file) = &args.topology {
         let capture = args.pcap.as_deref().map(|path| (path, args.pcap_link.as_deref()));
         return crate::topology::run(file, capture, common);
@@ -372,6 +385,13 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         value["late_packets"] = json!(c.late_packets);
         value["cts_sent"] = json!(c.cts_sent);
     }
+    if let Some(r) = &r.reliability {
+        value["chunk"] = json!(r.chunk);
+        value["chunks_repeated"] = json!(r.chunks_repeated);
+        value["acks_sent"] = json!(r.acks_sent);
+        value["nacks_sent"] = json!(r.nacks_sent);
+        value["chunk_timeouts"] = json!(r.timeouts);
+    }
     if tells_lost_datagrams(o, r) {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));
     }
@@ -380,7 +400,7 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
 
 /// Whether messages arrive or not, as a whole. Of a run that was ended, nobody knows what is still on its way.
 fn tells_lost_datagrams(o: &Options, r: &Report) -> bool {
-    !o.transport.is_reliable() && r.chunks.is_none() && !r.interrupted
+    !o.transport.is_reliable() && r.chunks.is_none() && r.reliability.is_none() && !r.interrupted
 }
 
 /// Messages of uc and ud that were sent and did not arrive.
@@ -429,6 +449,13 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
     if let Some(c) = &r.chunks {
         writeln!(out, "chunks            {:>12}, {} missing; {} bytes delivered", c.chunks, c.missing, c.bytes)?;
         writeln!(out, "CTS               {:>12}; {} packets came late", c.cts_sent, c.late_packets)?;
+    }
+    if let Some(r) = &r.reliability {
+        writeln!(
+            out,
+            "chunks sent again {:>12} of {} bytes, {} after a timeout; {} ACKs, {} NACKs",
+            r.chunks_repeated, r.chunk, r.timeouts, r.acks_sent, r.nacks_sent
+        )?;
     }
     if tells_lost_datagrams(o, r) {
         writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;

@@ -16,6 +16,7 @@ use crate::Local;
 use crate::attr::QpAttr;
 use crate::bitmap::Bitmap;
 use crate::branch::{Branch, Common, Link};
+use crate::control;
 use crate::counters::{Counters, Vitals};
 use crate::error::SdrError;
 use crate::info::{Contact, Generation, QpInfo};
@@ -46,10 +47,11 @@ pub struct SdrQp {
     receives: Receives,
     control_cq: CqId,
     control: Option<Qpn>,
-    /// Where control messages come in.
+    /// Where control messages come in, and behind that where those go out from that are none of the SDK's.
     room: Arc<Buffer>,
     room_key: Option<u32>,
     sequence: u32,
+    others_sent: u64,
     /// There are receives that the peer was not told of, or asked for.
     cts_due: bool,
     told: u64,
@@ -96,9 +98,10 @@ impl SdrQp {
             receives: Receives::new(attr),
             control_cq: nic.create_cq(2 * CONTROLS as usize),
             control: None,
-            room: Buffer::new(0, CONTROLS as usize * attr.control_len as usize),
+            room: Buffer::new(0, 2 * CONTROLS as usize * attr.control_len as usize),
             room_key: None,
             sequence: 0,
+            others_sent: 0,
             cts_due: false,
             told: 0,
             cts: Repeat::default(),
@@ -118,7 +121,7 @@ impl SdrQp {
 
     fn make_control(&mut self, nic: &mut Nic, pd: PdId) -> Result<(), SdrError> {
         self.room_key = Some(nic.reg_mr(pd, &self.room, Access::LOCAL_WRITE)?);
-        let (wrs, max_inline) = (CONTROLS, self.attr.control_len);
+        let (wrs, max_inline) = (CONTROLS, control::LEN as u32);
         let caps = Caps { max_send_wr: wrs, max_recv_wr: wrs, max_send_sge: 1, max_recv_sge: 1, max_inline };
         let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.control_cq, self.control_cq, caps))?;
         (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: Psn::new(nic.draw() & 0x00ff_ffff) });

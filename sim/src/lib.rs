@@ -19,8 +19,9 @@ mod traced;
 mod workload;
 
 pub use link::{End, LinkConfig};
-pub use report::{Chunks, CompletionTimes, Delivered, Report};
+pub use report::{Chunks, CompletionTimes, Delivered, Reliability, Report};
 pub use simulator::Simulator;
 pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
+pub use softnic_sdr::reliable::Scheme;
 pub use workload::{Cc, Op, Options, SdrOptions, SimError, UNITS, run, run_timed, run_traced};

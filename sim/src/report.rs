@@ -79,6 +79,21 @@ pub struct Chunks {
     pub cts_sent: u64,
 }
 
+/// What it took to make messages over SDR reliable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reliability {
+    /// Bytes of a chunk.
+    pub chunk: u32,
+    /// Chunks that were sent again.
+    pub chunks_repeated: u64,
+    /// Reports of what had come.
+    pub acks_sent: u64,
+    /// Reports of what was missing.
+    pub nacks_sent: u64,
+    /// Chunks that were sent again because nobody had said anything of them in time.
+    pub timeouts: u64,
+}
+
 /// The outcome of a simulated transfer.
 #[derive(Debug, Clone)]
 pub struct Report {
@@ -94,6 +109,8 @@ pub struct Report {
     pub delivered: Option<Delivered>,
     /// What came of the chunks of messages, where they went by SDR.
     pub chunks: Option<Chunks>,
+    /// What it took to make them reliable, where that is done on top of SDR.
+    pub reliability: Option<Reliability>,
     /// Work requests that ended otherwise.
     pub failed: u64,
     /// Nothing more would ever have happened, though not all work was done: a lost packet and no timer, for example.

@@ -4,6 +4,7 @@ mod bounded;
 mod ending;
 mod options;
 mod recording;
+mod reliable;
 mod sdr;
 
 use std::io;
@@ -106,8 +107,10 @@ pub fn run_traced(
     trace: Option<&Trace>,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Report, SimError> {
-    if options.sdr.is_some() {
-        return sdr::run(options, capture, trace, go_on);
+    match options.sdr {
+        Some(SdrOptions { scheme: Some(scheme), .. }) => return reliable::run(options, scheme, capture, trace, go_on),
+        Some(_) => return sdr::run(options, capture, trace, go_on),
+        None => {}
     }
     check(options)?;
     let written = std::cell::RefCell::new(Ok(()));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
-use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Status, WcOpcode};
+use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
 use softnic_wire::{Instant, Qpn};
 
-use super::{LONGEST_CONTROL, SdrQp};
+use super::{CONTROLS, LONGEST_CONTROL, SdrQp};
 use crate::control::{Control, Kind};
 
 /// The time after which a control message that led to nothing is sent again; each further time is twice as long.
@@ -159,19 +159,28 @@ impl SdrQp {
     fn send_control(&mut self, now: Instant, nic: &mut Nic, kind: Kind, count: u64) -> bool {
         let (Some(qpn), Some(link)) = (self.control, &self.link) else { return false };
         let message = Control { kind, token: link.peer.token, sequence: self.sequence, count }.encode();
-        let sent = post(now, nic, qpn, &message);
+        let sent = post(now, nic, qpn, Data::Inline(&message));
         self.sequence = self.sequence.wrapping_add(u32::from(sent));
         sent
     }
 
     /// Sends a control message that is none of the SDK's; `false` when there is no room for it now.
     pub fn send_other(&mut self, now: Instant, nic: &mut Nic, message: &[u8]) -> bool {
-        self.link.is_some() && self.control.is_some_and(|qpn| post(now, nic, qpn, message))
+        let (Some(lkey), Some(qpn), Some(_)) = (self.room_key, self.control, &self.link) else { return false };
+        let longest = u64::from(self.attr.control_len);
+        let Some(message) = message.get(..message.len().min(longest as usize)) else { return false };
+        // As many places as work requests: where one can be posted, the one that had its place has left.
+        let at = (u64::from(CONTROLS) + self.others_sent % u64::from(CONTROLS)) * longest;
+        self.room.write_at(at as usize, message);
+        let sge = Sge { addr: self.room.addr() + at, len: message.len() as u32, lkey };
+        let sent = post(now, nic, qpn, Data::Gather(&[sge]));
+        self.others_sent += u64::from(sent);
+        sent
     }
 }
 
-fn post(now: Instant, nic: &mut Nic, qpn: Qpn, message: &[u8]) -> bool {
+fn post(now: Instant, nic: &mut Nic, qpn: Qpn, data: Data<'_>) -> bool {
     let (op, flags) = (SendOp::Send, SendFlags::default());
-    let wr = SendWr { wr_id: 0, op, data: Data::Inline(message), flags, best_effort: None, to: None };
+    let wr = SendWr { wr_id: 0, op, data, flags, best_effort: None, to: None };
     nic.post_send(now, qpn, &wr).is_ok()
 }

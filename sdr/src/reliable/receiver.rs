@@ -167,35 +167,33 @@ impl Receiver {
             if read.handle.number() >= newest || count == read.told && !repeated {
                 continue;
             }
-            let first_word = read.full_words;
-            let room = Report::room(self.packet) / 8;
-            let words = read.bitmap.words().saturating_sub(first_word).min(room);
-            let report = Report {
-                kind: ReportKind::Ack,
-                token,
-                sequence: self.sequence,
-                done,
-                done_ahead,
-                message: read.handle.number(),
-                len: read.len,
-                first: (first_word as u32 * 64).min(read.bitmap.chunks()),
-                bitmap: &[],
-            };
-            write_head(&mut self.bytes, &report);
-            for word in first_word..first_word + words {
-                self.bytes.extend(read.bitmap.word(word).to_le_bytes());
+            // As many reports as it takes for all that came: a chunk that is here and not told of would be sent again.
+            let room = (Report::room(self.packet) / 8).max(1);
+            let end = (read.full_words..read.bitmap.words()).rev().find(|&word| read.bitmap.word(word) != 0);
+            let end = end.map_or(read.full_words + 1, |word| word + 1);
+            for from in (read.full_words..end).step_by(room) {
+                let (message, len) = (read.handle.number(), read.len);
+                let (kind, sequence) = (ReportKind::Ack, self.sequence);
+                let [below, first] = [read.full_words, from].map(|word| (word as u32 * 64).min(read.bitmap.chunks()));
+                let report =
+                    Report { kind, token, sequence, done, done_ahead, message, len, below, first, bitmap: &[] };
+                write_head(&mut self.bytes, &report);
+                for word in from..end.min(from + room) {
+                    self.bytes.extend(read.bitmap.word(word).to_le_bytes());
+                }
+                if !qp.send_other(now, nic, &self.bytes) {
+                    return;
+                }
+                (self.sequence, told) = (self.sequence.wrapping_add(1), true);
+                counters.acks_sent += 1;
             }
-            if !qp.send_other(now, nic, &self.bytes) {
-                return;
-            }
-            (self.sequence, told) = (self.sequence.wrapping_add(1), true);
             self.reads[at].told = count;
-            counters.acks_sent += 1;
         }
         // Of messages that are complete, also where the peer sends packets of these.
         if !told && (self.report_due || repeated) {
             let (kind, message, sequence) = (ReportKind::Ack, done, self.sequence);
-            let report = Report { kind, token, sequence, done, done_ahead, message, len: 0, first: 0, bitmap: &[] };
+            let (below, first, bitmap) = (0, 0, &[]);
+            let report = Report { kind, token, sequence, done, done_ahead, message, len: 0, below, first, bitmap };
             write_head(&mut self.bytes, &report);
             if !qp.send_other(now, nic, &self.bytes) {
                 return;
@@ -225,6 +223,7 @@ impl Receiver {
                 done_ahead,
                 message: read.handle.number(),
                 len: read.len,
+                below: 0,
                 first,
                 bitmap: &[],
             };

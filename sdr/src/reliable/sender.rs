@@ -317,7 +317,7 @@ impl Write {
         let next = self.next;
         counters.rejected += report.chunks().skip_while(|&chunk| chunk < next).count() as u64;
         let mut newest = None;
-        let below = report.first.min(next);
+        let below = report.below.min(next);
         for chunk in (self.acked_below..below).chain(report.chunks().take_while(|&chunk| chunk < next)) {
             if self.acked.set(chunk) {
                 self.not_acked -= 1;

@@ -29,6 +29,7 @@ impl Run<'_, '_> {
             completed: self.done,
             delivered: bounded.then_some(self.delivered),
             chunks: None,
+            reliability: None,
             failed: self.failed,
             stalled: self.stalled,
             interrupted: self.interrupted,

@@ -10,9 +10,10 @@ use softnic_fault_injector::Time;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::{Buffer, Nic};
+use softnic_sdr::reliable::{ReliableAttr, Scheme};
 use softnic_sdr::{Local, QpAttr, QpId, RecvHandle, Sdr, SdrQp, SendHandle, Split};
 use softnic_trace::Trace;
-use softnic_wire::Instant;
+use softnic_wire::{Instant, Path};
 
 use super::options::{Op, Options, SimError, check};
 use super::{ADDRESS, MAX_BUFFER, NOW_AND_THEN, fill_randomly, pair_of, recording};
@@ -24,9 +25,9 @@ use crate::report::{Chunks, CompletionTimes, Report};
 const PATIENCE: Duration = Duration::from_secs(128);
 
 /// What the queue pairs of a run over SDR are made with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SdrOptions {
-    /// Bytes that a bit of the bitmap stands for; `None` for 64 KiB.
+    /// Bytes that a bit of the bitmap stands for; `None` for 64 KiB, and for a packet where messages are reliable.
     pub chunk: Option<u32>,
     /// Queue pairs that the packets of a message go by in turn.
     pub channels: u8,
@@ -34,12 +35,17 @@ pub struct SdrOptions {
     pub generations: u8,
     /// The division of immediates.
     pub split: Split,
+    /// What makes messages reliable; without it the receiver ends each with what came.
+    pub scheme: Option<Scheme>,
+    /// What queues may add to a round trip, as a part of it.
+    pub alpha: f64,
 }
 
 impl Default for SdrOptions {
     fn default() -> SdrOptions {
         let QpAttr { channels, generations, split, .. } = QpAttr::default();
-        SdrOptions { chunk: None, channels, generations, split }
+        let alpha = ReliableAttr::default().alpha;
+        SdrOptions { chunk: None, channels, generations, split, scheme: None, alpha }
     }
 }
 
@@ -91,42 +97,76 @@ pub(super) fn run(
     report
 }
 
-impl<'a, 'p> Run<'a, 'p> {
-    fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
-        let sdr = o.sdr.unwrap_or_default();
-        let attr = QpAttr {
-            max_message: o.size.max(1).into(),
-            chunk: sdr.chunk.unwrap_or(64 << 10),
-            split: sdr.split,
-            slots: o.depth,
-            generations: sdr.generations,
-            channels: sdr.channels,
-            mtu: o.mtu,
-            ..QpAttr::default()
-        };
-        attr.check().map_err(|e| SimError::Sdr(e.into()))?;
+/// Two hosts with memory for messages.
+pub(super) struct Hosts<'p> {
+    pub(super) pair: Pair<'p>,
+    pub(super) keys: [u32; 2],
+    pub(super) buffers: [Arc<Buffer>; 2],
+    /// Messages that have memory of their own.
+    pub(super) slots: u64,
+}
+
+impl Hosts<'_> {
+    pub(super) fn new(o: &Options) -> Result<Hosts<'static>, SimError> {
         let mut pair = pair_of(o);
         let size = u64::from(o.size).max(1);
         let slots = (MAX_BUFFER / size).clamp(1, o.depth.into());
         let buffers = [A, B].map(|host| Buffer::new(ADDRESS[host], (slots * size) as usize));
         fill_randomly(&buffers[A], &mut Random::stream(o.seed, 4));
-        let (mut keys, mut made) = ([0; 2], Vec::new());
+        let mut keys = [0; 2];
         for host in [A, B] {
             let (pd, nic) = (pair.sides[host].pd, pair.sim.nic(host));
             keys[host] = nic.reg_mr(pd, &buffers[host], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        }
+        Ok(Hosts { pair, keys, buffers, slots })
+    }
+
+    /// The way from one host to the other.
+    pub(super) fn path(&mut self, host: usize) -> Result<Path, SimError> {
+        let (ip, mac) = (self.pair.network.address(1 - host).0, self.pair.network.next_hop(host, 1 - host));
+        let path = self.pair.sim.nic(host).path_to(ip, mac, 0);
+        path.ok_or(SimError::Options("the two hosts have no way to each other"))
+    }
+}
+
+/// What the queue pairs of a run are made with.
+pub(super) fn attr_of(o: &Options) -> Result<QpAttr, SimError> {
+    let sdr = o.sdr.unwrap_or_default();
+    let usual = if sdr.scheme.is_some() { o.mtu.bytes() } else { 64 << 10 };
+    let attr = QpAttr {
+        max_message: o.size.max(1).into(),
+        chunk: sdr.chunk.unwrap_or(usual),
+        split: sdr.split,
+        slots: o.depth,
+        generations: sdr.generations,
+        channels: sdr.channels,
+        mtu: o.mtu,
+        ..QpAttr::default()
+    };
+    attr.check().map_err(|e| SimError::Sdr(e.into()))?;
+    Ok(attr)
+}
+
+impl<'a, 'p> Run<'a, 'p> {
+    fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
+        let attr = attr_of(o)?;
+        let mut hosts = Hosts::new(o)?;
+        let mut made = Vec::new();
+        for host in [A, B] {
+            let (pd, nic) = (hosts.pair.sides[host].pd, hosts.pair.sim.nic(host));
             made.push(SdrQp::create(nic, pd, &attr)?);
         }
         let infos = [A, B].map(|host| made[host].info().encode());
         let mut qps = [QpId(0); 2];
         for (host, mut qp) in made.into_iter().enumerate() {
-            let (ip, mac) = (pair.network.address(1 - host).0, pair.network.next_hop(host, 1 - host));
-            let nic = pair.sim.nic(host);
-            let path = nic.path_to(ip, mac, 0).ok_or(SimError::Options("the two hosts have no way to each other"))?;
+            let path = hosts.path(host)?;
+            let nic = hosts.pair.sim.nic(host);
             qp.connect(nic, 1, &path, &infos[1 - host])?;
             let mut sdr = Sdr::default();
             qps[host] = sdr.add(qp);
             nic.set_layer(Some(Box::new(sdr)));
         }
+        let Hosts { pair, keys, buffers, slots } = hosts;
         Ok(Run {
             options: o,
             attr,
@@ -300,6 +340,7 @@ impl<'a, 'p> Run<'a, 'p> {
             completed: self.done,
             delivered: None,
             chunks: Some(chunks),
+            reliability: None,
             failed: 0,
             stalled: self.stalled,
             interrupted,
@@ -326,7 +367,7 @@ pub(super) fn check_options(o: &Options) -> Option<&'static str> {
         return Some("a run of sdr has one queue pair, of several channels: --channels instead of --qps");
     }
     if o.payload != softnic_nic::transports::qp::PayloadMode::Real {
-        return Some("sdr places packets where their slot points to: it needs --payload real");
+        return Some("control messages of sdr are payload: it needs --payload real");
     }
     (o.cc != super::Cc::None).then_some("sdr has no congestion control: leave --cc out")
 }

@@ -4,7 +4,7 @@
 //! one costs time and nothing else, and an old one says nothing that is wrong.
 
 /// Bytes before the bitmap.
-pub const HEAD: usize = 48;
+pub const HEAD: usize = 56;
 /// The version of these bytes.
 const VERSION: u8 = 1;
 
@@ -34,7 +34,9 @@ pub struct Report<'a> {
     pub message: u64,
     /// Bytes that its receive has; 0 where the rest is about none.
     pub len: u64,
-    /// The first chunk of the bitmap; in an ACK all chunks before it are there.
+    /// All chunks of it before this one are there.
+    pub below: u32,
+    /// The first chunk of the bitmap.
     pub first: u32,
     /// Chunks from there on, the first in the lowest bit of the first byte.
     pub bitmap: &'a [u8],
@@ -56,11 +58,12 @@ impl<'a> Report<'a> {
         };
         b[4..8].copy_from_slice(&self.token.to_be_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_be_bytes());
-        b[12..16].copy_from_slice(&self.first.to_be_bytes());
+        b[12..16].copy_from_slice(&self.below.to_be_bytes());
         b[16..24].copy_from_slice(&self.done.to_be_bytes());
         b[24..32].copy_from_slice(&self.done_ahead.to_be_bytes());
         b[32..40].copy_from_slice(&self.message.to_be_bytes());
         b[40..48].copy_from_slice(&self.len.to_be_bytes());
+        b[48..52].copy_from_slice(&self.first.to_be_bytes());
     }
 
     /// Reads the bytes; `None` where they are no report of this version.
@@ -77,11 +80,12 @@ impl<'a> Report<'a> {
             kind,
             token: word(4),
             sequence: word(8),
-            first: word(12),
+            below: word(12),
             done: long(16),
             done_ahead: long(24),
             message: long(32),
             len: long(40),
+            first: word(48),
             bitmap,
         })
     }
@@ -113,14 +117,16 @@ mod tests {
             done_ahead: 5,
             message: 9,
             len: 70_000,
+            below: 3,
             first: 64,
             bitmap: &bitmap,
         };
         let mut head = [0xff; HEAD];
         report.emit_head(&mut head);
-        assert_eq!(head[..16], [1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 64]);
+        assert_eq!(head[..16], [1, 4, 0, 0, 1, 2, 3, 4, 0, 0, 0, 7, 0, 0, 0, 3]);
         assert_eq!(head[16..32], [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 5]);
-        assert_eq!(head[32..], [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 0x11, 0x70]);
+        assert_eq!(head[32..48], [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 0x11, 0x70]);
+        assert_eq!(head[48..], [0, 0, 0, 64, 0, 0, 0, 0]);
         let bytes = [&head[..], &bitmap].concat();
         assert_eq!(Report::parse(&bytes), Some(report));
         assert_eq!(report.chunks().collect::<Vec<_>>(), [64, 66, 87]);
