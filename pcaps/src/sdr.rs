@@ -8,6 +8,7 @@ use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Kind, Negotiation};
 use softnic_wire::sdr::Split;
 use softnic_wire::sdr::control::{self, Control};
+use softnic_wire::sdr::report::{Report, ReportKind};
 use softnic_wire::{ExtHeaders, Opcode, Qpn};
 
 use crate::decode::Dissection;
@@ -31,6 +32,29 @@ pub enum SdrPacket {
     },
     /// A control message.
     Control(Control),
+    /// What a receiver of reliable messages tells.
+    Report(ReportSeen),
+}
+
+/// What a report says, but for the bits of its bitmap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReportSeen {
+    /// Whether it tells of chunks that are there, or asks for some.
+    pub kind: ReportKind,
+    /// The token of the end that it is for.
+    pub token: u32,
+    /// Counts the reports of its sender.
+    pub sequence: u32,
+    /// Messages that are complete: all below this number.
+    pub done: u64,
+    /// The message that the rest is about.
+    pub message: u64,
+    /// Bytes of its receive; 0 where the rest is about none.
+    pub len: u64,
+    /// All chunks of it before this one are there.
+    pub below: u32,
+    /// Chunks whose bits are set.
+    pub chunks: u32,
 }
 
 impl SdrPacket {
@@ -45,7 +69,13 @@ impl SdrPacket {
     }
 
     fn control(opcode: Opcode, payload: &[u8]) -> Option<SdrPacket> {
-        (opcode == CONTROL).then(|| Control::decode(payload))?.map(SdrPacket::Control)
+        let control = (opcode == CONTROL).then_some(payload)?;
+        Control::decode(control).map(SdrPacket::Control).or_else(|| {
+            let report = Report::parse(control)?;
+            let chunks = report.chunks().count() as u32;
+            let Report { kind, token, sequence, done, message, len, below, .. } = report;
+            Some(SdrPacket::Report(ReportSeen { kind, token, sequence, done, message, len, below, chunks }))
+        })
     }
 }
 
@@ -54,6 +84,14 @@ impl fmt::Display for SdrPacket {
         match self {
             SdrPacket::Data { msg, packet, user } => write!(f, "sdr msg {msg} packet {packet} user {user:#x}"),
             SdrPacket::Control(c) => write!(f, "sdr {} {}", control_name(c.kind), c.count),
+            SdrPacket::Report(r) if r.len == 0 => write!(f, "sdr {} done {}", report_name(r.kind), r.done),
+            SdrPacket::Report(r) => {
+                let (name, chunks) = (report_name(r.kind), r.chunks);
+                match r.kind {
+                    ReportKind::Ack => write!(f, "sdr {name} msg {} {}|+{chunks} done {}", r.message, r.below, r.done),
+                    ReportKind::Nack => write!(f, "sdr {name} msg {} {chunks} chunks", r.message),
+                }
+            }
         }
     }
 }
@@ -63,6 +101,14 @@ pub fn control_name(kind: control::Kind) -> &'static str {
     match kind {
         control::Kind::Cts => "cts",
         control::Kind::Ask => "ask",
+    }
+}
+
+/// What a report is, in a word.
+pub fn report_name(kind: ReportKind) -> &'static str {
+    match kind {
+        ReportKind::Ack => "ack",
+        ReportKind::Nack => "nack",
     }
 }
 

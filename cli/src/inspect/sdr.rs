@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use softnic_pcaps::decode::Dissection;
-use softnic_pcaps::sdr::{SdrPacket, control_name};
+use softnic_pcaps::sdr::{SdrPacket, control_name, report_name};
 use softnic_wire::mad::vendor::{Negotiation, sdr_info};
 use softnic_wire::sdr::{Contact, Info, SdrSettings, Split};
 
@@ -21,6 +21,14 @@ pub(super) fn packet(packet: &SdrPacket) -> (&'static str, Value) {
         SdrPacket::Control(c) => {
             let kind = control_name(c.kind);
             ("sdr_control", json!({ "kind": kind, "token": c.token, "sequence": c.sequence, "count": c.count }))
+        }
+        SdrPacket::Report(r) => {
+            let kind = report_name(r.kind);
+            let value = json!({
+                "kind": kind, "token": r.token, "sequence": r.sequence, "done": r.done, "msg": r.message, "len": r.len,
+                "below": r.below, "chunks": r.chunks
+            });
+            ("sdr_control", value)
         }
     }
 }

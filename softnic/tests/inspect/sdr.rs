@@ -197,3 +197,23 @@ fn only_an_answer_that_accepts_it_tells_of_its_sender_s_queue_pairs() {
     let human = run_with_input(&[], &ethernet(&[rubbish])).well().stdout;
     assert!(human.contains("no sdr: the information about the peer's queue pair has 9 bytes"), "{human}");
 }
+
+#[test]
+fn reports_of_reliable_messages_say_what_is_there_and_what_is_asked_for() {
+    let file = std::env::temp_dir().join(format!("softnic-sdr-reports-{}.pcap", std::process::id()));
+    let path = file.to_str().expect("a name");
+    let mut sim = std::process::Command::new(env!("CARGO_BIN_EXE_softnic"));
+    let made = ["sim", "--transport", "sdr-nack", "--size", "64K", "--count", "20", "--fault", "ab.loss=0.02"];
+    assert_eq!(run(sim.args(made).args(["--pcap", path, "--seed", "4"])).code, Some(0));
+    let split = ["--sdr", "10+18+4"];
+    let text = run(inspect().arg(path).args(split)).well().stdout;
+    assert!(text.contains("sdr ack msg 0 ") && text.contains("sdr nack msg "), "{text}");
+    let lines = run(inspect().arg(path).args(split).arg("--json")).well().stdout;
+    let reports: Vec<Value> =
+        objects(&lines).into_iter().filter_map(|o| o["ext"].get("sdr_control").cloned()).collect();
+    let of = |kind: &str| reports.iter().filter(|r| r["kind"] == kind).collect::<Vec<_>>();
+    assert!(of("cts").len() >= 20 && !of("nack").is_empty(), "{reports:?}");
+    let last = of("ack").last().map(|r| r["done"].clone());
+    assert_eq!(last, Some(json!(20)), "the last one says that all are complete");
+    std::fs::remove_file(&file).expect("it is there");
+}
