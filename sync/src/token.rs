@@ -5,10 +5,6 @@
 
 use crate::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
 
-/// Looks at a token that another thread has, before this one sleeps.
-#[cfg(not(loom))]
-const SPINS: u32 = 300;
-
 /// A token, and what its holder has.
 #[derive(Debug)]
 pub(crate) struct Token<T> {
@@ -34,15 +30,6 @@ impl<T> Token<T> {
     /// Takes the token; waits for the thread that holds it.
     pub(crate) fn take(&self) -> MutexGuard<'_, T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Whoever runs the engine lets go after its round, some microseconds: to be put to sleep and woken takes longer than that.
-        #[cfg(not(loom))]
-        for _ in 0..SPINS {
-            if let Ok(guard) = self.value.try_lock() {
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                return guard;
-            }
-            std::hint::spin_loop();
-        }
         // A holder that panicked has ended the process in release builds; in tests its own panic says more than ours would.
         let guard = self.value.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
