@@ -93,6 +93,62 @@ impl Bits {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::UnsafeCell;
+
+    use super::*;
+
+    /// Memory of chunks, of which each thread writes its own part.
+    struct Chunks([[UnsafeCell<usize>; THREADS]; BITS]);
+
+    // SAFETY: each cell is written by one thread, and read by another only after it saw the bit; miri says so where that does not hold.
+    #[expect(unsafe_code, reason = "memory that is written while somebody else waits for a bit")]
+    unsafe impl Sync for Chunks {}
+
+    const THREADS: usize = 3;
+    const BITS: usize = 70;
+
+    #[test]
+    fn who_waits_for_bits_of_several_threads_in_memory_finds_what_all_of_them_wrote() {
+        let mut bits = Bits::new(BITS);
+        for round in 1..=3 {
+            bits.reset(BITS, Some(&|_| THREADS as u8));
+            let (bits, chunks) = (&bits, &Chunks([const { [const { UnsafeCell::new(0) }; THREADS] }; BITS]));
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    scope.spawn(move || {
+                        // Each begins elsewhere.
+                        for i in 0..BITS {
+                            let bit = (i + thread * BITS / THREADS) % BITS;
+                            #[expect(unsafe_code, reason = "the payload of a packet")]
+                            // SAFETY: only this thread writes the cell, and nobody reads it before the bit is set.
+                            unsafe {
+                                *chunks.0[bit][thread].get() = bit * round + thread;
+                            }
+                            bits.finish_part(bit);
+                        }
+                        bits.add_piece(1 << thread, 0xff << (8 * thread), (1 << THREADS) - 1);
+                    });
+                }
+                for (bit, chunk) in chunks.0.iter().enumerate() {
+                    #[expect(unsafe_code, reason = "programs read the words without a call")]
+                    // SAFETY: there are words for all bits, which are atomic.
+                    let word = unsafe { AtomicU64::from_ptr(bits.as_ptr().add(bit / 64).cast_mut()) };
+                    while word.load(Ordering::Acquire) >> (bit % 64) & 1 == 0 {
+                        std::thread::yield_now();
+                    }
+                    #[expect(unsafe_code, reason = "the program reads what the bit stands for")]
+                    // SAFETY: the bit was seen, so nobody writes any more.
+                    let found = chunk.each_ref().map(|part| unsafe { *part.get() });
+                    assert_eq!(found, [0, 1, 2].map(|thread| bit * round + thread));
+                }
+            });
+            assert_eq!((bits.word(0), bits.word(1), bits.value()), (u64::MAX, 0x3f, Some(0xff_ffff)));
+        }
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
