@@ -161,6 +161,7 @@ fn print_json(out: &mut impl Write, r: &Report) -> io::Result<()> {
         "undetermined": r.undetermined.iter().map(|u| json!({"packet": u.packet, "flow": u.flow, "why": u.why}))
             .collect::<Vec<_>>(),
         "skipped": skipped,
+        "sdr_packets": r.sdr_packets,
         "skew": r.skews.iter().map(|s| json!({
             "from": s.from, "to": s.to, "nanos": s.nanos, "bound_nanos": s.bound, "moved": s.moved,
         })).collect::<Vec<_>>(),
@@ -216,6 +217,13 @@ fn print_human(out: &mut impl Write, r: &Report) -> io::Result<()> {
     }
     for (why, n) in &r.skipped {
         writeln!(out, "skipped: {n} {why}")?;
+    }
+    if r.sdr_packets > 0 {
+        writeln!(
+            out,
+            "left out: {} packets of SDR-RDMA are replayed as those of UC that they are; its bitmaps, late packets and control messages are not",
+            r.sdr_packets
+        )?;
     }
     for s in &r.skews {
         writeln!(

@@ -45,15 +45,17 @@ fn every_capture_is_in_the_index_with_its_packets() {
     let selective = found.keys().filter(|name| name.starts_with("sr_")).count();
     let repaired = found.keys().filter(|name| name.starts_with("lowar_")).count();
     let best_effort = found.keys().filter(|name| name.starts_with("xp_")).count();
+    let messages = found.keys().filter(|name| name.starts_with("sdr_")).count();
     assert_eq!(
         (
-            found.len() - ours - managers - selective - repaired - best_effort,
+            found.len() - ours - managers - selective - repaired - best_effort - messages,
             managers,
             selective,
             repaired,
-            best_effort
+            best_effort,
+            messages
         ),
-        (33, 8, 2, 3, 2),
+        (33, 8, 2, 3, 2, 1),
         "those of rxe with itself, and with our connection manager; of our NICs with each other"
     );
     // Each operation with each requester; but nothing of rxe gets through a wire that loses everything.

@@ -142,6 +142,18 @@ fn negotiations(capture: &Capture) -> Vec<Negotiated> {
     capture.management.iter().filter_map(of).collect()
 }
 
+/// Packets to queue pairs of SDR-RDMA, as their own end told the other by a MAD: data, and control messages.
+pub(crate) fn sdr_packets(capture: &Capture) -> u64 {
+    let mut of_sdr: HashSet<(IpAddr, Qpn)> = HashSet::new();
+    for p in &capture.management {
+        if let Some(info) = Negotiation::parse(p.payload()).ok().and_then(|mad| mad.sdr) {
+            let channels = info.generations().flat_map(|generation| generation.channels());
+            of_sdr.extend(channels.chain([info.control]).map(|contact| (p.src, contact.qpn)));
+        }
+    }
+    capture.packets.iter().filter(|p| of_sdr.contains(&(p.dst, p.dest_qp))).count() as u64
+}
+
 /// The PSN of the request that an answer is about.
 fn answered(p: &Packet) -> Psn {
     match (p.opcode.service(), p.opcode.kind()) {

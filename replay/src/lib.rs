@@ -68,7 +68,8 @@ pub fn replay(source: impl Read, options: &Options) -> Result<Report, softnic_pc
     }
     let packets = &capture.packets;
     let end = packets.last().map_or(0, |p| p.time);
-    let mut report = Report { frames: capture.frames, skews, ..Report::default() };
+    let sdr_packets = flows::sdr_packets(&capture);
+    let mut report = Report { frames: capture.frames, sdr_packets, skews, ..Report::default() };
     let segments: Vec<_> = flows.iter().map(|flow| messages::segments(flow, packets)).collect();
     // One gap may be a damaged number; several are a capture that did not keep up.
     let gaps = segments.iter().map(|s| s.len().saturating_sub(1)).sum::<usize>() > 1;

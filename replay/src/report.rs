@@ -165,6 +165,9 @@ pub struct Report {
     pub packets: u64,
     /// Frames that did not, by reason.
     pub skipped: BTreeMap<Skip, u64>,
+    /// Packets of SDR-RDMA among those that took part, as a negotiation in the capture tells. They are replayed as those of UC that they are;
+    /// what the two ends make of them is not: bitmaps, late packets, control messages.
+    pub sdr_packets: u64,
     /// Everything that was replayed.
     pub flows: Vec<FlowReport>,
     /// What our NIC would have done otherwise, in the order of the packets.

@@ -128,6 +128,7 @@ const CORPUS: &[Row] = &[
     ("rc_send_inv.pcap", 0, 3, 3, 0, 0, 0),
     ("rc_send_mtu1024.pcap", 0, 15, 9, 0, 0, 0),
     ("rc_write_mtu1024.pcap", 0, 15, 9, 0, 0, 0),
+    ("sdr_stream_loss.pcap", 0, 18, 0, 0, 0, 0),
     ("sr_read_loss.pcap", 0, 7, 22, 21, 0, 0),
     ("sr_write_loss.pcap", 0, 22, 4, 0, 0, 0),
     ("uc_send_mtu1024.pcap", 0, 13, 0, 0, 0, 0),
@@ -193,6 +194,16 @@ fn what_does_not_take_part_is_said() {
     // Without its beginning nobody can tell what an exchange of connection managers is about.
     let later = common::play(&common::load("cm_rping_ipv4.pcap")[1..]);
     assert_eq!(later.skipped.get(&Skip::Management), Some(&4));
+}
+
+#[test]
+fn packets_of_sdr_are_replayed_as_those_of_uc_and_counted() {
+    let frames = common::load("sdr_stream_loss.pcap");
+    let report = common::play(&frames);
+    assert_eq!((report.packets, report.sdr_packets, report.skipped.get(&Skip::Management)), (18, 18, Some(&4)));
+    // Without the negotiation nothing tells them from others of UC.
+    let later = common::play(&frames[4..]);
+    assert_eq!((later.packets, later.sdr_packets, later.exit_code()), (18, 0, 0));
 }
 
 #[test]

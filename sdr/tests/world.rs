@@ -66,17 +66,23 @@ pub(crate) fn path(nic: &Nic, to: usize) -> Path {
 impl World {
     /// Both ends with these attributes, connected.
     pub(crate) fn new(attr: &QpAttr) -> World {
+        let mut world = World::apart(attr);
+        let infos = [A, B].map(|side| world.qps[side].info().encode());
+        for side in [A, B] {
+            let path = path(&world.nics[side], 1 - side);
+            world.qps[side].connect(&mut world.nics[side], 1, &path, &infos[1 - side]).expect("connected");
+        }
+        world
+    }
+
+    /// Both ends with these attributes, not connected.
+    pub(crate) fn apart(attr: &QpAttr) -> World {
         let mut nics = [nic(A), nic(B)];
         let pds = [A, B].map(|side| nics[side].alloc_pd());
         let memory = [A, B].map(|_| Buffer::new(BASE, ROOM));
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let keys = [A, B].map(|side| nics[side].reg_mr(pds[side], &memory[side], access).expect("a region"));
-        let mut qps = [A, B].map(|side| SdrQp::create(&mut nics[side], pds[side], attr).expect("made"));
-        let infos = [A, B].map(|side| qps[side].info().encode());
-        for side in [A, B] {
-            let path = path(&nics[side], 1 - side);
-            qps[side].connect(&mut nics[side], 1, &path, &infos[1 - side]).expect("connected");
-        }
+        let qps = [A, B].map(|side| SdrQp::create(&mut nics[side], pds[side], attr).expect("made"));
         let bytes: Vec<u8> = (0..ROOM).map(|i| (i * 7 + i / 251) as u8).collect();
         memory[A].write_at(0, &bytes);
         World { nics, qps, pds, now: Instant::from_nanos(1), memory, keys }

@@ -217,3 +217,25 @@ fn reports_of_reliable_messages_say_what_is_there_and_what_is_asked_for() {
     assert_eq!(last, Some(json!(20)), "the last one says that all are complete");
     std::fs::remove_file(&file).expect("it is there");
 }
+
+/// A packet was lost, and its chunk alone came again, by the same channel; nothing of it looks wrong, for nobody answers on UC.
+#[test]
+fn the_capture_of_the_corpus() {
+    let file = super::program::corpus("sdr_stream_loss.pcap");
+    let all = objects(&run(inspect().arg("--json").arg(&file)).well().stdout);
+    let packets: Vec<[u64; 2]> = data(&all).iter().map(|&[msg, packet, _]| [msg, packet]).collect();
+    let first = [0, 2, 4, 6, 1, 3, 5, 4].map(|packet| [0, packet]);
+    let second = [0, 2, 4, 6, 1, 3, 5, 7].map(|packet| [1, packet]);
+    assert_eq!(packets, [first, second].concat(), "packet p goes by channel p mod 2");
+    let channels = |odd: u64| -> std::collections::BTreeSet<u64> {
+        let of = |packet: &&Value| packet["ext"]["sdr"]["packet"].as_u64().is_some_and(|number| number % 2 == odd);
+        all.iter().filter(of).map(|packet| packet["dest_qp"].as_u64().expect("a number")).collect()
+    };
+    assert!(channels(0).len() == 1 && channels(1).len() == 1 && channels(0) != channels(1));
+    let cts: Vec<&Value> = all.iter().map(|p| &p["ext"]["sdr_control"]).filter(|c| c.is_object()).collect();
+    assert_eq!(cts.iter().map(|c| c["count"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    let info = &all[0]["ext"]["negotiation"]["sdr"]["info"];
+    assert_eq!((&info["split"], &info["mtu"], &info["slots"]), (&json!("10+18+4"), &json!(256), &json!(2)));
+    let summary = &all.last().unwrap()["summary"];
+    assert_eq!((&summary["packets"], &summary["malformed"], &summary["icrc_bad"]), (&22.into(), &0.into(), &0.into()));
+}
