@@ -72,6 +72,7 @@ impl World {
             key_per_generation: !screened || r.chance(0.5),
             screened,
             send_depth: 4 + r.below(60) as u32,
+            ..QpAttr::default()
         };
         let rtt = Duration::from_micros([200, 200, 1000][r.below(3) as usize]);
         World { seed, attr, faults: faults.parse().unwrap_or_default(), rtt, messages: 20 + r.below(60) }
