@@ -54,6 +54,8 @@ pub struct SdrQp {
     others_sent: u64,
     /// There are receives that the peer was not told of, or asked for.
     cts_due: bool,
+    /// Receives that all engines know: the peer may be told of these.
+    announced: u64,
     told: u64,
     cts: Repeat,
     ask: Repeat,
@@ -103,6 +105,7 @@ impl SdrQp {
             sequence: 0,
             others_sent: 0,
             cts_due: false,
+            announced: 0,
             told: 0,
             cts: Repeat::default(),
             ask: Repeat::default(),
@@ -297,8 +300,15 @@ impl SdrQp {
 
     /// All engines know what is posted: the peer is told.
     pub fn recv_announce(&mut self, now: Instant, nic: &mut Nic) {
-        self.cts_due = true;
+        (self.cts_due, self.announced) = (true, self.receives.posted);
         self.progress_control(now, nic);
+    }
+
+    /// A receive that was prepared, and that another engine could not take: it never was.
+    pub fn recv_take_back(&mut self, nic: &mut Nic, posting: Posting) {
+        // It was posted here, so it can be completed.
+        let _ = self.branch.recv_complete(nic, posting.handle());
+        self.receives.take_back(posting);
     }
 
     /// The bitmap of a receive.

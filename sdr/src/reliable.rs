@@ -60,13 +60,23 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Why it was not carried over, if it was not.
+    fn error(&self) -> Option<ReliableError> {
+        let (Outcome::Written { outcome, .. } | Outcome::Received { outcome, .. }) = self;
+        outcome.err()
+    }
+}
+
 /// What a reliable connection counts, beside the counters of its SDR queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReliableCounters {
     /// Chunks that were sent the first time.
     pub chunks_sent: u64,
-    /// Chunks that were sent again.
+    /// Chunks that were sent again, and their packets.
     pub chunks_repeated: u64,
+    /// Packets of these.
+    pub packets_repeated: u64,
     /// Those of them whose time was over.
     pub timeouts: u64,
     /// Those of them that the peer asked for.
@@ -87,6 +97,8 @@ pub struct ReliableQp {
     counters: ReliableCounters,
     outcomes: VecDeque<Outcome>,
     timeout: Option<Instant>,
+    /// Why everything ended, if it did.
+    failed: Option<ReliableError>,
 }
 
 impl ReliableQp {
@@ -101,6 +113,7 @@ impl ReliableQp {
             counters: ReliableCounters::default(),
             outcomes: VecDeque::new(),
             timeout: None,
+            failed: None,
         })
     }
 
@@ -126,6 +139,7 @@ impl ReliableQp {
 
     /// Posts a WRITE into the peer's next receive; its number.
     pub fn write(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<u64, SdrError> {
+        self.check_open()?;
         let id = self.sender.post(now, nic, &mut self.qp, memory)?;
         self.progress(now, nic);
         Ok(id)
@@ -133,9 +147,19 @@ impl ReliableQp {
 
     /// Posts memory for the peer's next WRITE; its number.
     pub fn receive(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<u64, SdrError> {
+        self.check_open()?;
         let id = self.receiver.post(now, nic, &mut self.qp, memory)?;
         self.progress(now, nic);
         Ok(id)
+    }
+
+    /// Why everything ended, if it did: a message that is not carried over ends the connection, for nobody can tell the peer which one it was.
+    pub fn failure(&self) -> Option<ReliableError> {
+        self.failed
+    }
+
+    fn check_open(&self) -> Result<(), SdrError> {
+        if self.failed.is_some() { Err(SdrError::Ended) } else { Ok(()) }
     }
 
     /// The next message that is over.
@@ -145,7 +169,10 @@ impl ReliableQp {
 
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
-        let ReliableQp { qp, sender, receiver, counters, outcomes, timeout } = self;
+        let ReliableQp { qp, sender, receiver, counters, outcomes, timeout, failed } = self;
+        // What has left is known before what the peer says of it.
+        qp.take_left(nic);
+        sender.take_left(now, qp);
         qp.progress_with(now, nic, &mut |bytes| match Report::parse(bytes) {
             Some(report) => {
                 sender.on_report(now, &report, counters);
@@ -155,9 +182,22 @@ impl ReliableQp {
         });
         sender.progress(now, nic, qp, counters, outcomes);
         let rtt = sender.round_trip.rtt();
-        receiver.progress(now, nic, qp, rtt, counters, outcomes);
-        *timeout =
-            [qp.poll_timeout(), sender.poll_timeout(), receiver.poll_timeout(nic, qp, rtt)].into_iter().flatten().min();
+        if failed.is_none() {
+            receiver.progress(now, nic, qp, rtt, counters, outcomes);
+        }
+        if failed.is_none()
+            && let Some(why) = outcomes.iter().find_map(Outcome::error)
+        {
+            // Also the peer ends by its own time: what it sends is not acknowledged any more.
+            *failed = Some(why);
+            sender.fail(why);
+            receiver.fail(nic, qp, why, outcomes);
+            sender.progress(now, nic, qp, counters, outcomes);
+        }
+        *timeout = [qp.poll_timeout(), sender.poll_timeout(), receiver.poll_timeout(now, nic, qp, rtt)]
+            .into_iter()
+            .flatten()
+            .min();
     }
 
     /// When [`ReliableQp::progress`] wants to be called although nothing happens.

@@ -184,7 +184,12 @@ impl Sends {
             }
             stays
         });
-        done.advance(messages.front().map_or(*started, |send| send.number));
+        // What has left far ahead of the others could not be said before.
+        for number in done.advance(messages.front().map_or(*started, |send| send.number)).take_while(|n| n < started) {
+            if messages.binary_search_by_key(&number, |send| send.number).is_err() {
+                done.mark(number);
+            }
+        }
     }
 
     /// Whether something waits for the peer to post a receive.

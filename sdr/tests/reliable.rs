@@ -276,16 +276,49 @@ fn a_message_and_a_receive_of_other_lengths_end_in_an_error() {
 }
 
 #[test]
-fn a_peer_that_stops_ends_in_the_timeout() {
-    let short = ReliableAttr { timeout: Duration::from_secs(1), ..attr(Scheme::Sr) };
+fn a_message_that_is_longer_than_its_receive_is_not_cut_off() {
+    let mut w = World::new("", 1, [attr(Scheme::Sr); 2]);
+    w.receive(B, 0, 4 * MTU as usize);
+    w.write(A, 0, 4 * MTU as usize + 900);
+    let (_, outcome) = w.until(A);
+    assert_eq!(outcome, Outcome::Written { id: 0, outcome: Err(ReliableError::Length(4996, 4096)) });
+    // One whose only packet does not fit is told, too, and not after the timeout.
+    let mut w = World::new("", 1, [attr(Scheme::Sr); 2]);
+    w.receive(B, 0, 2000);
+    w.write(A, 0, 1000);
+    let (at, outcome) = w.until(A);
+    assert_eq!(outcome, Outcome::Written { id: 0, outcome: Err(ReliableError::Length(1000, 2000)) });
+    assert!(at < Instant::ZERO + RTT * 4);
+}
+
+#[test]
+fn a_peer_that_stops_ends_in_the_timeout_with_all_that_was_posted() {
+    let short = ReliableAttr { timeout: Duration::from_millis(300), ..attr(Scheme::Sr) };
+    // Nothing comes through: the sender's time is over, and the receiver waits for a message to begin.
     let mut w = World::new("ab.loss=1", 1, [short; 2]);
     w.receive(B, 0, 10_000);
+    w.write(A, 0, 10_000);
     w.write(A, 0, 10_000);
     let (at, outcome) = w.until(A);
     assert_eq!(outcome, Outcome::Written { id: 0, outcome: Err(ReliableError::Timeout) });
     assert!(at >= Instant::ZERO + short.timeout);
-    let (_, outcome) = w.until(B);
-    assert_eq!(outcome, Outcome::Received { id: 0, outcome: Err(ReliableError::Timeout) });
+    assert_eq!(w.until(A).1, Outcome::Written { id: 1, outcome: Err(ReliableError::Timeout) });
+    assert_eq!(w.poll(B), None);
+    let memory = w.local(A, 0, 100);
+    assert_eq!(w.with(A, |now, qp, nic| qp.write(now, nic, memory)), Err(SdrError::Ended), "the connection is over");
+    // Some comes through: neither end says that all is there.
+    let mut w = World::new("ab.loss=0.98", 1, [short; 2]);
+    for n in 0..2 {
+        w.receive(B, n * 200_000, 200_000);
+        w.write(A, n * 200_000, 200_000);
+    }
+    for (host, other) in [(A, B), (B, A)] {
+        for _ in 0..2 {
+            let (_, outcome) = w.until(host);
+            let (Outcome::Written { outcome, .. } | Outcome::Received { outcome, .. }) = outcome;
+            assert_eq!(outcome, Err(ReliableError::Timeout), "{host} {other}");
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Work is mostly done in its order. So there is a number below which all is done, and bits for what is done ahead of it, as far as these reach.
 
+use std::ops::Range;
+
 use crate::primitives::{AtomicU64, Ordering};
 
 const WORDS: usize = if cfg!(loom) { 1 } else { 16 };
@@ -30,17 +32,20 @@ impl Done {
         }
     }
 
-    /// All below this number is done. Only the one thread says so.
-    pub fn advance(&self, below: u64) {
+    /// All below this number is done. Only the one thread says so. The numbers that others can be told of from now on: what of these is done
+    /// already was marked too early, and must be marked again.
+    pub fn advance(&self, below: u64) -> Range<u64> {
         let before = self.below.load(Ordering::Relaxed);
         // First the bits, which serve later numbers as soon as those are in reach. A number that is looked at in between is not done yet.
         for number in before..below.min(before.saturating_add(WINDOW)) {
             let (word, bit) = self.place(number);
             word.fetch_and(!bit, Ordering::Relaxed);
         }
-        if below > before {
-            self.below.store(below, Ordering::Release);
+        if below <= before {
+            return 0..0;
         }
+        self.below.store(below, Ordering::Release);
+        (before + WINDOW).max(below)..below + WINDOW
     }
 
     /// Whether something is done; `None` when it is too far ahead of what is not for this to know.
@@ -70,10 +75,13 @@ mod tests {
         done.mark(WINDOW);
         assert_eq!([0, 3, 4].map(|n| done.is_done(n)), [Some(false), Some(true), Some(false)]);
         assert_eq!((done.is_done(WINDOW - 1), done.is_done(WINDOW)), (Some(false), None));
-        done.advance(2);
+        assert_eq!(done.advance(2), WINDOW..WINDOW + 2);
         assert_eq!([1, 2, 3].map(|n| done.is_done(n)), [Some(true), Some(false), Some(true)]);
-        // It was too far ahead to be told.
+        // It was too far ahead to be marked, and is not any more.
         assert_eq!(done.is_done(WINDOW), Some(false));
+        done.mark(WINDOW);
+        assert_eq!(done.is_done(WINDOW), Some(true));
+        assert_eq!(done.advance(2), 0..0);
         done.advance(5);
         assert_eq!([3, 4, 5, 3 + WINDOW].map(|n| done.is_done(n)), [Some(true), Some(true), Some(false), Some(false)]);
         done.advance(10 * WINDOW);

@@ -247,6 +247,12 @@ impl Nic {
         self.add_cq(Cq::new(capacity))
     }
 
+    /// From now on the free numbers of completion queues are given out in their order, so that the NICs of one device, which have the same
+    /// numbers, go on giving out the same ones: after something was made at some of them, and not at others.
+    pub fn sort_free_cqs(&mut self) {
+        self.free_cqs.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
     fn add_cq(&mut self, cq: Cq) -> CqId {
         CqId(reuse(&mut self.shared.cqs, &mut self.free_cqs, cq))
     }

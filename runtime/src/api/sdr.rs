@@ -166,6 +166,7 @@ impl SdrQueuePair {
     /// # Errors
     /// When the two do not fit together.
     pub fn connect(&self, path: &PeerPath, info: &[u8]) -> Result<(), SdrError> {
+        let _order = self.0.at.connecting();
         let (path, link) = self.0.at.qp(|_, qp, nic| {
             let path = path.attr.path(nic.port()).map_err(|_| SdrError::Modify(super::ModifyError::NotOurAddress))?;
             Ok((path, qp.link(info)?))
@@ -201,7 +202,7 @@ impl SdrQueuePair {
     /// later may ask again. When the two do not fit together.
     pub fn is_met(&self) -> Result<bool, SdrError> {
         self.progress();
-        let order = self.0.at.in_order();
+        let _order = self.0.at.connecting();
         let met = self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(Met::Done) } else { qp.met(nic).map(Met::Now) });
         let (port, path, link) = match met? {
             Met::Done => return Ok(true),
@@ -211,7 +212,6 @@ impl SdrQueuePair {
         };
         self.0.at.others(|_, branch, nic| branch.connect(nic, port, &path, &link))?;
         self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(()) } else { qp.connect_link(nic, port, &path, &link) })?;
-        drop(order);
         Ok(true)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Sge, Status, WcOpcode};
-use softnic_wire::{Instant, Qpn};
+use softnic_wire::Instant;
 
 use super::{CONTROLS, LONGEST_CONTROL, SdrQp};
 use crate::control::{Control, Kind};
@@ -41,6 +41,11 @@ impl SdrQp {
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
         self.progress_with(now, nic, &mut |_| false);
+    }
+
+    /// Takes note of what has left, for whoever looks at it before [`SdrQp::progress`].
+    pub fn take_left(&mut self, nic: &mut Nic) {
+        self.branch.take_left(nic);
     }
 
     /// Does what there is to do. Control messages for this end that the SDK does not know are `others`', which says whether it knows them.
@@ -102,7 +107,7 @@ impl SdrQp {
     fn on_control(&mut self, message: &Control) {
         let cleared = self.cleared();
         match message.kind {
-            Kind::Ask => self.cts_due |= self.receives.posted > message.count,
+            Kind::Ask => self.cts_due |= self.announced > message.count,
             Kind::Cts if planted(Bug::SdrCtsTwice) && message.count == cleared => self.clear(cleared + 1),
             Kind::Cts if message.count <= cleared => {}
             Kind::Cts => {
@@ -134,7 +139,7 @@ impl SdrQp {
             self.ask.times += 1;
             self.ask.left(now);
         }
-        let posted = self.receives.posted;
+        let posted = self.announced;
         if self.cts.is_due(now) {
             self.branch.publish(nic);
             let seen = self.branch.common.seen.load(Ordering::Relaxed);
@@ -159,7 +164,7 @@ impl SdrQp {
     fn send_control(&mut self, now: Instant, nic: &mut Nic, kind: Kind, count: u64) -> bool {
         let (Some(qpn), Some(link)) = (self.control, &self.link) else { return false };
         let message = Control { kind, token: link.peer.token, sequence: self.sequence, count }.encode();
-        let sent = post(now, nic, qpn, Data::Inline(&message));
+        let sent = nic.post_send(now, qpn, &send(Data::Inline(&message))).is_ok();
         self.sequence = self.sequence.wrapping_add(u32::from(sent));
         sent
     }
@@ -171,16 +176,18 @@ impl SdrQp {
         let Some(message) = message.get(..message.len().min(longest as usize)) else { return false };
         // As many places as work requests: where one can be posted, the one that had its place has left.
         let at = (u64::from(CONTROLS) + self.others_sent % u64::from(CONTROLS)) * longest;
-        self.room.write_at(at as usize, message);
         let sge = Sge { addr: self.room.addr() + at, len: message.len() as u32, lkey };
-        let sent = post(now, nic, qpn, Data::Gather(&[sge]));
-        self.others_sent += u64::from(sent);
-        sent
+        if nic.write_send(qpn, &send(Data::Gather(&[sge]))).is_err() {
+            return false;
+        }
+        // Not before the place is free; it is read when the packet leaves.
+        self.room.write_at(at as usize, message);
+        nic.ring_doorbell(now, qpn);
+        self.others_sent += 1;
+        true
     }
 }
 
-fn post(now: Instant, nic: &mut Nic, qpn: Qpn, data: Data<'_>) -> bool {
-    let (op, flags) = (SendOp::Send, SendFlags::default());
-    let wr = SendWr { wr_id: 0, op, data, flags, best_effort: None, to: None };
-    nic.post_send(now, qpn, &wr).is_ok()
+fn send(data: Data<'_>) -> SendWr<'_> {
+    SendWr { wr_id: 0, op: SendOp::Send, data, flags: SendFlags::default(), best_effort: None, to: None }
 }

@@ -30,7 +30,7 @@ pub struct ReliableAttr {
     pub acks_per_rtt: u32,
     /// Chunks behind a missing one that must have come before it is asked for: a network may bring packets out of order.
     pub reordering: u32,
-    /// After this time a message that is not whole ends in an error.
+    /// After this time the connection ends in an error: from when a WRITE was posted, and of a receive from when something of it came.
     pub timeout: Duration,
 }
 
@@ -62,6 +62,11 @@ impl ReliableAttr {
         range("acknowledgements in a round trip", 1, 1000, self.acks_per_rtt.into())?;
         range("the tolerance for reordering", 1, 1 << 20, self.reordering.into())?;
         self.data().check()
+    }
+
+    /// How long the receiver waits before it acknowledges.
+    pub(super) fn ack_delay(&self) -> Duration {
+        (self.rtt / self.acks_per_rtt).max(Duration::from_micros(1))
     }
 
     /// The attributes of the SDR queue pair: its control messages are reports, too, as long as a packet may be.

@@ -11,6 +11,7 @@ use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
 use super::{Outcome, ReliableAttr, ReliableCounters, ReliableError, Scheme};
 use crate::Local;
 use crate::bitmap::Bitmap;
+use crate::counters::Counters;
 use crate::error::SdrError;
 use crate::qp::SdrQp;
 use crate::receives::RecvHandle;
@@ -22,13 +23,34 @@ struct Read {
     bitmap: Bitmap,
     /// Words of the bitmap that are full, from the beginning.
     full_words: usize,
-    /// Chunks that had come when the peer was told last.
+    /// Chunks that had come when the peer was told last, and the word from which it is to be told the rest.
     told: u32,
+    told_to: usize,
     /// The first chunk of which nobody has looked yet whether it is missing, and those that were asked for, each with the time.
     looked: u32,
     asked: VecDeque<(Instant, u32)>,
-    ends: Instant,
+    /// Since something of it came.
+    ends: Option<Instant>,
 }
+
+/// What has come, as the counters of the SDR queue pair have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Seen {
+    packets: u64,
+    /// Twice, or late.
+    repeated: u64,
+    rejected: u64,
+}
+
+impl Seen {
+    fn of(counters: &Counters) -> Seen {
+        let Counters { packets, duplicates, rejected, .. } = *counters;
+        Seen { packets, repeated: duplicates + counters.late(), rejected }
+    }
+}
+
+/// The shortest time after which something that could not be done now is tried again.
+const SHORTEST: Duration = Duration::from_micros(1);
 
 /// All receives.
 pub(super) struct Receiver {
@@ -36,13 +58,16 @@ pub(super) struct Receiver {
     reads: VecDeque<Read>,
     /// Receives that were posted since the beginning.
     posted: u64,
-    /// Reports are due: of messages that are complete, or of packets that told that the peer does not know of it.
+    /// The newest message that is complete, and its length; and whether the peer is to be told.
+    last_whole: Option<(u64, u64)>,
     report_due: bool,
-    /// Packets of all kinds that had come when the peer was told last, and when that was.
-    seen: (u64, u64),
+    /// What had come when the peer was told last, and when that was.
+    seen: Seen,
     told_at: Instant,
+    /// When chunks were asked for last.
+    asked_at: Instant,
     sequence: u32,
-    acks_per_rtt: u32,
+    ack_delay: Duration,
     reordering: u32,
     timeout: Duration,
     packet: usize,
@@ -55,11 +80,13 @@ impl Receiver {
             scheme: attr.scheme,
             reads: VecDeque::new(),
             posted: 0,
+            last_whole: None,
             report_due: false,
-            seen: (0, 0),
+            seen: Seen::default(),
             told_at: Instant::ZERO,
+            asked_at: Instant::ZERO,
             sequence: 0,
-            acks_per_rtt: attr.acks_per_rtt,
+            ack_delay: attr.ack_delay(),
             reordering: attr.reordering,
             timeout: attr.timeout,
             packet: attr.data().control_len as usize,
@@ -77,9 +104,10 @@ impl Receiver {
             bitmap,
             full_words: 0,
             told: 0,
+            told_to: 0,
             looked: 0,
             asked: VecDeque::new(),
-            ends: now + self.timeout,
+            ends: None,
         });
         self.posted = handle.number() + 1;
         Ok(handle.number())
@@ -96,41 +124,39 @@ impl Receiver {
         out: &mut VecDeque<Outcome>,
     ) {
         self.end_those_that_are_over(now, nic, qp, out);
-        let sdr = qp.counters(nic);
-        // Packets that came twice, or late, are of a peer that does not know what is here.
-        let seen = (sdr.packets, sdr.duplicates + sdr.late());
-        if seen == self.seen && !self.report_due && self.scheme == Scheme::Sr {
-            return;
-        }
-        if self.scheme == Scheme::Nack {
+        let seen = Seen::of(&qp.counters(nic));
+        if self.scheme == Scheme::Nack && now >= self.asked_at + self.ack_delay / 4 {
             self.ask(now, nic, qp, rtt, counters);
         }
-        let is_time = now >= self.told_at + rtt / self.acks_per_rtt;
-        if self.report_due || seen != self.seen && is_time {
+        if self.report_due || seen != self.seen && now >= self.told_at + self.ack_delay {
             self.tell(now, nic, qp, seen, counters);
         }
     }
 
-    /// When something is to be done although nothing happens.
-    pub(super) fn poll_timeout(&self, nic: &mut Nic, qp: &SdrQp, rtt: Duration) -> Option<Instant> {
-        let sdr = qp.counters(nic);
-        let news = (sdr.packets, sdr.duplicates + sdr.late()) != self.seen || self.report_due;
-        let report = news.then(|| self.told_at + rtt / self.acks_per_rtt);
+    /// When something is to be done although nothing happens: never at once, for what could be done was.
+    pub(super) fn poll_timeout(&self, now: Instant, nic: &mut Nic, qp: &SdrQp, rtt: Duration) -> Option<Instant> {
+        let ends = self.reads.iter().filter_map(|read| read.ends).min();
+        if qp.peer_token().is_none() {
+            return ends;
+        }
+        let news = Seen::of(&qp.counters(nic)) != self.seen;
+        let report = (news || self.report_due).then(|| self.told_at + self.ack_delay);
+        let gaps = (news && self.scheme == Scheme::Nack).then(|| self.asked_at + self.ack_delay / 4);
         let asked = self.reads.iter().filter_map(|read| read.asked.front()).map(|&(at, _)| at + again_after(rtt)).min();
-        let ends = self.reads.front().map(|read| read.ends);
-        [report, asked, ends].into_iter().flatten().min()
+        let next = [report, gaps, asked].into_iter().flatten().min().map(|at| at.max(now + SHORTEST));
+        next.into_iter().chain(ends).min()
     }
 
     fn end_those_that_are_over(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, out: &mut VecDeque<Outcome>) {
         let newest = qp.seen();
         let mut at = 0;
         while let Some(read) = self.reads.get_mut(at) {
-            let is_late = now >= read.ends;
-            if read.handle.number() >= newest && !is_late {
+            if read.handle.number() >= newest {
                 break;
             }
+            let ends = *read.ends.get_or_insert(now + self.timeout);
             let whole = read.is_whole();
-            if !whole && !is_late {
+            if !whole && now < ends {
                 at += 1;
                 continue;
             }
@@ -138,9 +164,21 @@ impl Receiver {
             drop(read.bitmap);
             let _ = qp.recv_complete(nic, read.handle);
             let id = read.handle.number();
-            self.report_due = true;
+            (self.report_due, self.last_whole) = (true, Some((id, read.len)));
             let outcome = if whole { Ok(()) } else { Err(ReliableError::Timeout) };
             out.push_back(Outcome::Received { id, outcome });
+            if !whole {
+                return;
+            }
+        }
+    }
+
+    /// Everything ends.
+    pub(super) fn fail(&mut self, nic: &mut Nic, qp: &mut SdrQp, why: ReliableError, out: &mut VecDeque<Outcome>) {
+        for read in self.reads.drain(..) {
+            drop(read.bitmap);
+            let _ = qp.recv_complete(nic, read.handle);
+            out.push_back(Outcome::Received { id: read.handle.number(), outcome: Err(why) });
         }
     }
 
@@ -154,59 +192,76 @@ impl Receiver {
         (done, !open & u64::MAX >> (64 - posted))
     }
 
-    /// Tells what has come, of each message of which something new has.
-    fn tell(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, seen: (u64, u64), counters: &mut ReliableCounters) {
+    /// Tells what has come, of each message of which something new has. What there is no room for now is told the next time, from there on.
+    fn tell(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, seen: Seen, counters: &mut ReliableCounters) {
         let Some(token) = qp.peer_token() else { return };
-        let repeated = seen.1 != self.seen.1;
+        // Packets that came twice, or late, are of a peer that does not know what is here.
+        let (repeated, rejected) = (seen.repeated != self.seen.repeated, seen.rejected != self.seen.rejected);
         let (done, done_ahead) = self.done();
-        let newest = qp.seen();
-        let mut told = false;
+        let head = |message: u64, len: u64, sequence: u32| Report {
+            kind: ReportKind::Ack,
+            token,
+            sequence,
+            done,
+            done_ahead,
+            message,
+            len,
+            below: 0,
+            first: 0,
+            bitmap: &[],
+        };
+        self.told_at = now;
+        if self.report_due || repeated {
+            // With the length of the newest that is whole: its sender compares.
+            let (message, len) = self.last_whole.unwrap_or((done, 0));
+            write_head(&mut self.bytes, &head(message, len, self.sequence));
+            if !self.send(now, nic, qp, counters) {
+                return;
+            }
+            self.report_due = false;
+        }
+        let (newest, room) = (qp.seen(), (Report::room(self.packet) / 8).max(1));
         for at in 0..self.reads.len() {
             let read = &self.reads[at];
             let count = read.bitmap.count();
-            if read.handle.number() >= newest || count == read.told && !repeated {
+            let has_news = read.handle.number() < newest && (count != read.told || repeated);
+            // What does not fit the oldest one was meant for it: its sender learns how long it is.
+            if !(has_news || rejected && at == 0) {
                 continue;
             }
-            // As many reports as it takes for all that came: a chunk that is here and not told of would be sent again.
-            let room = (Report::room(self.packet) / 8).max(1);
             let end = (read.full_words..read.bitmap.words()).rev().find(|&word| read.bitmap.word(word) != 0);
             let end = end.map_or(read.full_words + 1, |word| word + 1);
-            for from in (read.full_words..end).step_by(room) {
-                let (message, len) = (read.handle.number(), read.len);
-                let (kind, sequence) = (ReportKind::Ack, self.sequence);
+            let begin = read.told_to.clamp(read.full_words, end);
+            for from in (begin..end).step_by(room) {
+                let read = &self.reads[at];
                 let [below, first] = [read.full_words, from].map(|word| (word as u32 * 64).min(read.bitmap.chunks()));
-                let report =
-                    Report { kind, token, sequence, done, done_ahead, message, len, below, first, bitmap: &[] };
+                let report = Report { below, first, ..head(read.handle.number(), read.len, self.sequence) };
                 write_head(&mut self.bytes, &report);
                 for word in from..end.min(from + room) {
                     self.bytes.extend(read.bitmap.word(word).to_le_bytes());
                 }
-                if !qp.send_other(now, nic, &self.bytes) {
+                if !self.send(now, nic, qp, counters) {
+                    self.reads[at].told_to = from;
                     return;
                 }
-                (self.sequence, told) = (self.sequence.wrapping_add(1), true);
-                counters.acks_sent += 1;
             }
-            self.reads[at].told = count;
+            (self.reads[at].told, self.reads[at].told_to) = (count, 0);
         }
-        // Of messages that are complete, also where the peer sends packets of these.
-        if !told && (self.report_due || repeated) {
-            let (kind, message, sequence) = (ReportKind::Ack, done, self.sequence);
-            let (below, first, bitmap) = (0, 0, &[]);
-            let report = Report { kind, token, sequence, done, done_ahead, message, len: 0, below, first, bitmap };
-            write_head(&mut self.bytes, &report);
-            if !qp.send_other(now, nic, &self.bytes) {
-                return;
-            }
-            self.sequence = self.sequence.wrapping_add(1);
-            counters.acks_sent += 1;
-        }
-        (self.report_due, self.seen, self.told_at) = (false, seen, now);
+        self.seen = seen;
+    }
+
+    /// Sends the report; `false` when there is no room for it now.
+    fn send(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, counters: &mut ReliableCounters) -> bool {
+        let sent = qp.send_other(now, nic, &self.bytes);
+        self.sequence = self.sequence.wrapping_add(u32::from(sent));
+        counters.acks_sent += u64::from(sent);
+        sent
     }
 
     /// Asks for chunks that later ones tell to be lost, and again for those that have not come after a round trip.
     fn ask(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, rtt: Duration, counters: &mut ReliableCounters) {
         let Some(token) = qp.peer_token() else { return };
+        self.asked_at = now;
         let newest = qp.seen();
         let (room, reordering) = (Report::room(self.packet), self.reordering);
         let (done, done_ahead) = self.done();
@@ -276,15 +331,10 @@ impl Read {
                 missing.push(chunk);
             }
         }
-        // Chunks that came tell of those before them.
-        let mut newest = None;
-        for word in self.looked as usize / 64..self.bitmap.words() {
-            match self.bitmap.word(word) {
-                0 if newest.is_some() => break,
-                0 => {}
-                bits => newest = Some(word as u32 * 64 + 63 - bits.leading_zeros()),
-            }
-        }
+        // Chunks that came tell of those before them, however many are missing in between.
+        let words = (self.looked as usize / 64..self.bitmap.words()).rev();
+        let newest = words.map(|word| (word, self.bitmap.word(word))).find(|&(_, bits)| bits != 0);
+        let newest = newest.map(|(word, bits)| word as u32 * 64 + 63 - bits.leading_zeros());
         if let Some(end) = newest.map(|newest| (newest + 1).saturating_sub(reordering)).filter(|&end| end > self.looked)
         {
             missing.extend((self.looked..end).filter(|&chunk| !self.bitmap.is_set(chunk)));

@@ -2,31 +2,60 @@
 
 use std::time::Duration;
 
-/// The shortest round trip that was seen: what queues add on top of it is the timeout's α.
+/// Samples of a window.
+const WINDOW: u32 = 16;
+
+/// The shortest round trip of the last windows of samples: what queues add on top of it is the timeout's α, and a path that got longer is known
+/// two windows later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoundTrip {
-    usual: Duration,
-    measured: Option<Duration>,
+    initial: Duration,
+    last: Option<Duration>,
+    current: Option<Duration>,
+    samples: u32,
     alpha: f64,
+    /// How long a receiver may wait before it acknowledges.
+    ack_delay: Duration,
 }
 
 impl RoundTrip {
-    pub(super) fn new(usual: Duration, alpha: f64) -> RoundTrip {
-        RoundTrip { usual, measured: None, alpha }
+    pub(super) fn new(initial: Duration, alpha: f64, ack_delay: Duration) -> RoundTrip {
+        RoundTrip { initial, last: None, current: None, samples: 0, alpha, ack_delay }
     }
 
     /// A chunk that was sent once was acknowledged after this time.
     pub(super) fn sample(&mut self, took: Duration) {
-        let took = took.max(Duration::from_nanos(1));
-        self.measured = Some(self.measured.map_or(took, |known| known.min(took)));
+        self.current = Some(self.current.map_or(took, |known| known.min(took)));
+        self.samples += 1;
+        if self.samples == WINDOW {
+            (self.last, self.current, self.samples) = (self.current, None, 0);
+        }
     }
 
     pub(super) fn rtt(&self) -> Duration {
-        self.measured.unwrap_or(self.usual)
+        let shortest = self.last.into_iter().chain(self.current).min();
+        shortest.unwrap_or(self.initial).max(Duration::from_nanos(1))
     }
 
     /// After what time a chunk is sent again.
     pub(super) fn rto(&self) -> Duration {
-        self.rtt().mul_f64(1.0 + self.alpha)
+        self.rtt().mul_f64(1.0 + self.alpha) + self.ack_delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_path_is_known_two_windows_later() {
+        let ms = Duration::from_millis;
+        let mut round_trip = RoundTrip::new(ms(10), 2.0, ms(1));
+        assert_eq!((round_trip.rtt(), round_trip.rto()), (ms(10), ms(31)));
+        (0..WINDOW).for_each(|_| round_trip.sample(ms(20)));
+        round_trip.sample(ms(7));
+        assert_eq!(round_trip.rtt(), ms(7));
+        (0..2 * WINDOW).for_each(|_| round_trip.sample(ms(50)));
+        assert_eq!(round_trip.rtt(), ms(50));
     }
 }

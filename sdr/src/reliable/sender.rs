@@ -20,6 +20,10 @@ use crate::sends::SendHandle;
 /// Packets that are handed out as one part: the time at which they left is known for all of them together.
 const PART: u32 = 16;
 
+/// So often a chunk is sent with the same timeout, as the paper has it; then each further time waits twice as long, so many times.
+const PATIENT_TRIES: u32 = 5;
+const MOST_DOUBLINGS: u32 = 6;
+
 /// Chunks that were handed out together, and have not left yet.
 struct Part {
     first: u32,
@@ -43,8 +47,9 @@ struct Write {
     not_acked: u32,
     /// Chunks that were sent more than once: how long their acknowledgement took says nothing.
     repeated: ChunkBits,
-    /// Chunks in `again`.
+    /// Chunks in `again`, and those of them that the peer asked for.
     queued: ChunkBits,
+    asked_for: ChunkBits,
     again: VecDeque<u32>,
     handed_out: VecDeque<Part>,
     /// Completions of parts so far.
@@ -53,6 +58,9 @@ struct Write {
     sent: Vec<Instant>,
     /// Chunks in the order in which they left, each with the time.
     timers: VecDeque<(Instant, u32)>,
+    /// How often each was sent, and those that were sent so often that they wait longer.
+    tries: Vec<u8>,
+    slow: Vec<(Instant, u32)>,
     ends: Instant,
     outcome: Option<Result<(), ReliableError>>,
 }
@@ -61,7 +69,6 @@ struct Write {
 pub(super) struct Sender {
     writes: VecDeque<Write>,
     spare: Vec<Write>,
-    posted: u64,
     chunk: u32,
     chunk_packets: u32,
     channels: u32,
@@ -78,7 +85,6 @@ impl Sender {
         Sender {
             writes: VecDeque::new(),
             spare: Vec::new(),
-            posted: 0,
             chunk: attr.qp.chunk,
             chunk_packets: attr.qp.chunk / attr.qp.mtu.bytes(),
             channels: attr.qp.channels.into(),
@@ -86,7 +92,7 @@ impl Sender {
             depth: attr.qp.send_depth,
             waiting: 0,
             timeout: attr.timeout,
-            round_trip: RoundTrip::new(attr.rtt, attr.alpha),
+            round_trip: RoundTrip::new(attr.rtt, attr.alpha, attr.ack_delay()),
         }
     }
 
@@ -95,14 +101,32 @@ impl Sender {
         let handle = qp.send_stream_start(now, nic, memory.len, None)?;
         let chunks = (packets(memory.len, qp.attr().mtu).div_ceil(self.chunk_packets.into())) as u32;
         let mut write = self.spare.pop().unwrap_or_else(|| Write::empty(handle, memory));
-        write.begin(self.posted, handle, memory, chunks, now + self.timeout);
-        self.posted += 1;
+        write.begin(handle, memory, chunks, now + self.timeout);
         self.writes.push_back(write);
-        Ok(self.posted - 1)
+        Ok(handle.number())
+    }
+
+    /// What has left since the last look: before what the peer says of it.
+    pub(super) fn take_left(&mut self, now: Instant, qp: &mut SdrQp) {
+        for write in &mut self.writes {
+            self.waiting -= write.take_left(now, qp).min(self.waiting);
+        }
+    }
+
+    /// Everything ends.
+    pub(super) fn fail(&mut self, why: ReliableError) {
+        self.writes.iter_mut().for_each(|write| _ = write.outcome.get_or_insert(Err(why)));
     }
 
     /// What the peer says of a message.
     pub(super) fn on_report(&mut self, now: Instant, report: &Report<'_>, counters: &mut ReliableCounters) {
+        let is_about_one = report.len > 0 || !report.bitmap.is_empty();
+        let about = self.writes.iter_mut().find(|write| is_about_one && write.id == report.message);
+        if let Some(write) = about
+            && report.len != write.memory.len
+        {
+            write.outcome.get_or_insert(Err(ReliableError::Length(write.memory.len, report.len)));
+        }
         for write in &mut self.writes {
             let ahead = write.id.checked_sub(report.done);
             let is_done = ahead.is_none_or(|ahead| ahead < 64 && report.done_ahead >> ahead & 1 == 1);
@@ -111,14 +135,8 @@ impl Sender {
                 write.outcome.get_or_insert(Ok(()));
             }
         }
-        if report.len == 0 && report.bitmap.is_empty() {
-            return;
-        }
-        let Some(write) = self.writes.iter_mut().find(|write| write.id == report.message) else { return };
-        if report.len != write.memory.len {
-            write.outcome.get_or_insert(Err(ReliableError::Length(write.memory.len, report.len)));
-            return;
-        }
+        let about = self.writes.iter_mut().find(|write| is_about_one && write.id == report.message);
+        let Some(write) = about.filter(|write| write.outcome.is_none()) else { return };
         match report.kind {
             ReportKind::Ack => write.on_ack(now, report, &mut self.round_trip, counters),
             ReportKind::Nack => write.on_nack(now, report, self.round_trip.rtt(), counters),
@@ -136,8 +154,7 @@ impl Sender {
     ) {
         let rto = self.round_trip.rto();
         for write in &mut self.writes {
-            self.waiting -= write.take_left(now, qp).min(self.waiting);
-            write.run_timers(now, rto, counters);
+            write.run_timers(now, rto);
             if now >= write.ends {
                 write.outcome.get_or_insert(Err(ReliableError::Timeout));
             }
@@ -157,6 +174,10 @@ impl Sender {
                     write.repeated.set(chunk);
                     write.sent[chunk as usize] = now;
                     counters.chunks_repeated += 1;
+                    counters.timeouts += u64::from(!write.asked_for.get(chunk));
+                    counters.chunks_asked_for += u64::from(write.asked_for.get(chunk));
+                    write.asked_for.clear(chunk);
+                    counters.packets_repeated += u64::from(write.packets_of(chunk, self.chunk, self.mtu));
                     self.waiting += write.hand_out(now, nic, qp, (chunk, 1), self.chunk, self.channels, self.mtu);
                 }
             }
@@ -199,7 +220,8 @@ impl Sender {
         let rto = self.round_trip.rto();
         let of = |write: &Write| {
             let timer = write.timers.front().map(|&(sent, _)| sent + rto);
-            timer.map_or(write.ends, |at| at.min(write.ends))
+            let slow = write.slow.iter().map(|&(due, _)| due).min();
+            timer.into_iter().chain(slow).chain([write.ends]).min().unwrap_or(write.ends)
         };
         self.writes.iter().filter(|write| write.outcome.is_none()).map(of).min()
     }
@@ -218,18 +240,21 @@ impl Write {
             not_acked: 0,
             repeated: ChunkBits::default(),
             queued: ChunkBits::default(),
+            asked_for: ChunkBits::default(),
             again: VecDeque::new(),
             handed_out: VecDeque::new(),
             parts_left: 0,
             sent: Vec::new(),
             timers: VecDeque::new(),
+            tries: Vec::new(),
+            slow: Vec::new(),
             ends: Instant::ZERO,
             outcome: None,
         }
     }
 
-    fn begin(&mut self, id: u64, handle: SendHandle, memory: Local, chunks: u32, ends: Instant) {
-        for bits in [&mut self.acked, &mut self.repeated, &mut self.queued] {
+    fn begin(&mut self, handle: SendHandle, memory: Local, chunks: u32, ends: Instant) {
+        for bits in [&mut self.acked, &mut self.repeated, &mut self.queued, &mut self.asked_for] {
             bits.reset(chunks);
         }
         self.again.clear();
@@ -237,7 +262,10 @@ impl Write {
         self.timers.clear();
         self.sent.clear();
         self.sent.resize(chunks as usize, Instant::ZERO);
-        (self.id, self.handle, self.memory, self.chunks, self.ends) = (id, handle, memory, chunks, ends);
+        self.tries.clear();
+        self.tries.resize(chunks as usize, 0);
+        self.slow.clear();
+        (self.id, self.handle, self.memory, self.chunks, self.ends) = (handle.number(), handle, memory, chunks, ends);
         (self.next, self.acked_below, self.not_acked, self.parts_left, self.outcome) = (0, 0, chunks, 0, None);
     }
 
@@ -283,6 +311,7 @@ impl Write {
                 let Part { first, count, packets: of_part, .. } = *part;
                 for chunk in first..first + count {
                     self.sent[chunk as usize] = now;
+                    self.tries[chunk as usize] = self.tries[chunk as usize].saturating_add(1);
                     self.timers.push_back((now, chunk));
                 }
                 packets += of_part;
@@ -293,17 +322,42 @@ impl Write {
     }
 
     /// Chunks that were not acknowledged in time are sent again.
-    fn run_timers(&mut self, now: Instant, rto: Duration, counters: &mut ReliableCounters) {
+    fn run_timers(&mut self, now: Instant, rto: Duration) {
         while let Some(&(sent, chunk)) = self.timers.front()
             && (sent + rto <= now || self.acked.get(chunk))
         {
             self.timers.pop_front();
             // One that was sent again since has a timer of its own.
-            if !self.acked.get(chunk) && self.sent[chunk as usize] == sent && self.queued.set(chunk) {
-                self.again.push_back(chunk);
-                counters.timeouts += 1;
+            if self.acked.get(chunk) || self.sent[chunk as usize] != sent {
+                continue;
+            }
+            match u32::from(self.tries[chunk as usize]).saturating_sub(PATIENT_TRIES) {
+                0 => self.send_again(chunk),
+                // It is not loss alone that keeps it from coming: each further time twice as long.
+                more => self.slow.push((sent + rto * (1 << more.min(MOST_DOUBLINGS)), chunk)),
             }
         }
+        let mut at = 0;
+        while let Some(&(due, chunk)) = self.slow.get(at) {
+            match due <= now || self.acked.get(chunk) {
+                false => at += 1,
+                true => {
+                    self.slow.swap_remove(at);
+                    self.send_again(chunk);
+                }
+            }
+        }
+    }
+
+    fn send_again(&mut self, chunk: u32) {
+        if !self.acked.get(chunk) && self.queued.set(chunk) {
+            self.again.push_back(chunk);
+        }
+    }
+
+    fn packets_of(&self, chunk: u32, chunk_len: u32, mtu: u32) -> u32 {
+        let left = self.memory.len.saturating_sub(u64::from(chunk) * u64::from(chunk_len));
+        left.min(chunk_len.into()).div_ceil(mtu.into()).max(1) as u32
     }
 
     fn on_ack(
@@ -343,10 +397,11 @@ impl Write {
                 counters.rejected += 1;
                 continue;
             }
-            let recently = now.saturating_since(self.sent[chunk as usize]) < rtt.mul_f64(0.75);
+            let sent = self.sent[chunk as usize];
+            let recently = sent == Instant::ZERO || now.saturating_since(sent) < rtt.mul_f64(0.75);
             if !self.acked.get(chunk) && !recently && self.queued.set(chunk) {
+                self.asked_for.set(chunk);
                 self.again.push_back(chunk);
-                counters.chunks_asked_for += 1;
             }
         }
     }

@@ -208,7 +208,6 @@ impl<'a> Run<'a, '_> {
         let mut applied_events = vec![0; o.faults.script.events.len()];
         self.hosts.pair.sim.count_applied(&mut applied_events);
         let [sent, told] = [A, B].map(|host| self.with(host, |_, qp, _| Ok(qp.counters())).unwrap_or_default());
-        let packets = u64::from(self.chunk / o.mtu.bytes());
         Report {
             goodput_gbps: per_second(self.done as f64 * f64::from(o.size) * 8.0) / 1e9,
             link_utilization: per_second(links[A].wire_bytes as f64 * 8.0) / o.rate as f64,
@@ -228,7 +227,7 @@ impl<'a> Run<'a, '_> {
             interrupted,
             first_failure: (self.failed > 0).then_some(Status::RetryExcErr),
             tx_packets: requester.sent_requests,
-            retransmitted_packets: sent.chunks_repeated * packets,
+            retransmitted_packets: sent.packets_repeated,
             virtual_ms: self.last as f64 / 1e6,
             digest: self.hosts.pair.sim.digest(),
             requester,

@@ -59,6 +59,7 @@ fn attributes(sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, 
         key_per_generation: given.flags & SOFTNIC_SDR_QP_ONE_KEY == 0,
         screened: given.flags & SOFTNIC_SDR_QP_UNSCREENED == 0,
         send_depth: number(given.send_depth, usual.send_depth),
+        ..usual
     };
     // Before anybody asks whether there is memory for it.
     attr.check().map_err(refused(CREATE))?;

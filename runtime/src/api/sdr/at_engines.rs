@@ -34,6 +34,9 @@ impl AtEngines {
         let mut cores = inner.control_all(&order);
         let engines = cores.len().min(usize::from(attr.channels));
         let made = make(&mut cores, pd, attr, engines);
+        if made.is_err() {
+            cores.iter_mut().for_each(|core| core.nic().sort_free_cqs());
+        }
         drop(cores);
         drop(order);
         let (id, watch) = made?;
@@ -68,9 +71,14 @@ impl AtEngines {
         self.context.failure().is_some()
     }
 
+    /// To be held while the queue pair is connected, which takes several steps.
+    pub(super) fn connecting(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(|p| p.into_inner())
+    }
+
     /// To be held while all engines are told of a message; of one engine nobody needs it.
     pub(super) fn in_order(&self) -> Option<MutexGuard<'_, ()>> {
-        (self.engines > 1).then(|| self.order.lock().unwrap_or_else(|p| p.into_inner()))
+        (self.engines > 1).then(|| self.connecting())
     }
 
     /// Lets a call work on the queue pair, with its engine to itself.
@@ -140,6 +148,8 @@ fn make(
     attr: &QpAttr,
     engines: usize,
 ) -> Result<(QpId, Arc<Watch>), SdrError> {
+    // Nothing is made that nobody would have.
+    cores.iter_mut().take(engines).try_for_each(|core| with_sdr(core, |_| ()))?;
     let mut qp = SdrQp::create_among(cores[FIRST].nic(), pd, attr, engines as u8)?;
     let mut branches: Vec<Branch> = Vec::new();
     for (engine, core) in cores.iter_mut().enumerate().take(engines).skip(FIRST + 1) {

@@ -211,7 +211,16 @@ impl SdrReceive {
             })?,
             Some(_) => {
                 let posting = at.qp(|_, qp, nic| qp.recv_prepare(nic, room))?;
-                at.others(|_, branch, nic| branch.recv_post(nic, &posting))?;
+                if let Err(error) = at.others(|_, branch, nic| branch.recv_post(nic, &posting)) {
+                    let handle = posting.handle();
+                    // Those that did not take it have nothing to complete.
+                    let _ = at.others(|_, branch, nic| branch.recv_complete(nic, handle));
+                    let _ = at.qp(|_, qp, nic| {
+                        qp.recv_take_back(nic, posting);
+                        Ok(())
+                    });
+                    return Err(error);
+                }
                 at.qp(|now, qp, nic| {
                     qp.recv_announce(now, nic);
                     Ok(())
