@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use softnic_runtime::api::Transport;
 
-use super::plan::{Amount, Op, Plan};
+use super::plan::{Amount, Op, Plan, SdrPlan};
 use super::report::{self, Measured, written};
 use super::session::{self, Setup};
 use super::stop;
@@ -15,32 +15,56 @@ use super::stop;
 /// How long each of the figures is measured, unless somebody says.
 const EACH: Duration = Duration::from_millis(800);
 
-/// What a row measures: bandwidth, latency, message rate, each with its size.
-type Cells = [(Op, u32); 3];
+/// What a row measures: bandwidth, latency, message rate, each with its size, where there is one.
+type Cells = [Option<(Op, u32)>; 3];
 
-const WRITES: Cells = [(Op::WriteBw, 64 << 10), (Op::WriteLat, 64), (Op::WriteBw, 64)];
-const SENDS: Cells = [(Op::SendBw, 4096), (Op::SendLat, 64), (Op::SendBw, 64)];
-const RAW: Cells = [(Op::Raw, 4096), (Op::RawLat, 64), (Op::Raw, 64)];
+const WRITES: Cells = [Some((Op::WriteBw, 64 << 10)), Some((Op::WriteLat, 64)), Some((Op::WriteBw, 64))];
+const SENDS: Cells = [Some((Op::SendBw, 4096)), Some((Op::SendLat, 64)), Some((Op::SendBw, 64))];
+/// Of SDR there is `write_bw` alone.
+const MESSAGES: Cells = [WRITES[0], None, WRITES[2]];
+const RAW: Cells = [Some((Op::Raw, 4096)), Some((Op::RawLat, 64)), Some((Op::Raw, 64))];
 
-/// Every transport, and the wire without any.
-fn rows() -> Vec<(String, Transport, Cells)> {
-    let row = |t: Transport| (t.to_string(), t, if t.has_write() { WRITES } else { SENDS });
-    Transport::all().map(row).chain([("raw".into(), Transport::Rc, RAW)]).collect()
+struct Row {
+    name: String,
+    transport: Transport,
+    sdr: Option<SdrPlan>,
+    cells: Cells,
 }
 
-fn bar(rows: usize) -> ProgressBar {
+impl Row {
+    fn new(name: &str, transport: Transport, cells: Cells) -> Row {
+        Row { name: name.into(), transport, sdr: None, cells }
+    }
+
+    fn plan(&self, op: Op, size: u32, amount: Amount) -> Plan {
+        let plan = Plan::usual(op, self.transport, size, 4096, amount);
+        match self.sdr {
+            Some(_) => Plan { sdr: self.sdr, depth: SdrPlan::DEPTH, ..plan },
+            None => plan,
+        }
+    }
+}
+
+/// Every transport, messages on top of one, and the wire without any.
+fn rows() -> Vec<Row> {
+    let row = |t: Transport| Row::new(&t.to_string(), t, if t.has_write() { WRITES } else { SENDS });
+    let sdr = Row { sdr: Some(SdrPlan::default()), ..Row::new("sdr", Transport::Uc, MESSAGES) };
+    Transport::all().map(row).chain([sdr, Row::new("raw", Transport::Rc, RAW)]).collect()
+}
+
+fn bar(rows: &[Row]) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}");
-    let count = rows as u64 * 3;
-    ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let count = rows.iter().flat_map(|row| row.cells.iter().flatten()).count();
+    ProgressBar::new(count as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Measures all, and prints a row when it is whole.
 pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), String> {
     let rows = rows();
-    let bar = bar(rows.len());
+    let bar = bar(&rows);
     if !as_json {
         written(writeln!(
             io::stdout(),
@@ -51,14 +75,17 @@ pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), S
             "messages [Mpps]"
         ))?;
     }
-    for (name, transport, cells) in rows {
-        let mut row = Vec::new();
-        for (op, size) in cells {
-            bar.set_message(format!("{name} {}", op.name()));
-            let amount = Amount::Seconds(each.unwrap_or(EACH).as_secs_f64());
-            let plan = Plan::usual(op, transport, size, 4096, amount);
+    for row in rows {
+        let mut line = format!("{:<10}", row.name);
+        for (column, cell) in row.cells.iter().enumerate() {
+            let &Some((op, size)) = cell else {
+                line += &format!(" {:>22}", "-");
+                continue;
+            };
+            bar.set_message(format!("{} {}", row.name, op.name()));
+            let plan = row.plan(op, size, Amount::Seconds(each.unwrap_or(EACH).as_secs_f64()));
             let mut tell = |plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>| {
-                row.push(measured.clone());
+                line += &format!(" {:>22}", shown(column, measured, op, size));
                 match as_json {
                     true => bar.suspend(|| written(report::print(plan, measured, counters, true))),
                     false => Ok(()),
@@ -71,7 +98,6 @@ pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), S
             }
         }
         if !as_json {
-            let line = line(&name, &row, &cells);
             bar.suspend(|| written(writeln!(io::stdout(), "{line}")))?;
         }
         if stop::requested() {
@@ -88,16 +114,13 @@ pub fn run(setup: &Setup, each: Option<Duration>, as_json: bool) -> Result<(), S
     Ok(())
 }
 
-fn line(name: &str, row: &[Measured], cells: &Cells) -> String {
-    let mut line = format!("{name:<10}");
-    for (i, (measured, (op, size))) in row.iter().zip(cells).enumerate() {
-        let value = match measured {
-            Measured::Bandwidth(rates) if i == 0 => format!("{:.2}", rates.average_gbps()),
-            Measured::Bandwidth(rates) => format!("{:.3}", rates.mpps()),
-            Measured::Latency(times) => format!("{:.2}", times.typical()),
-        };
-        let size = if *size >= 1024 { format!("{}K", size / 1024) } else { size.to_string() };
-        line += &format!(" {:>22}", format!("{value} ({} {size})", op.name()));
-    }
-    line
+/// A figure, with what it is of. The first column is of bytes, the last one of messages.
+fn shown(column: usize, measured: &Measured, op: Op, size: u32) -> String {
+    let value = match measured {
+        Measured::Bandwidth(rates) if column == 0 => format!("{:.2}", rates.average_gbps()),
+        Measured::Bandwidth(rates) => format!("{:.3}", rates.mpps()),
+        Measured::Latency(times) => format!("{:.2}", times.typical()),
+    };
+    let size = if size >= 1024 { format!("{}K", size / 1024) } else { size.to_string() };
+    format!("{value} ({} {size})", op.name())
 }

@@ -271,14 +271,18 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
         row("xp", writes, 65536),
         row("uc", writes, 65536),
         row("ud", ["send_bw", "send_lat"], 4096),
+        row("sdr", ["write_bw", "none"], 65536),
         row("raw", ["raw", "raw_lat"], 4096),
     ];
-    assert_eq!(cells, expected.concat());
+    let expected: Vec<_> = expected.concat().into_iter().filter(|&(_, op, _)| op != Some("none")).collect();
+    assert_eq!(cells, expected);
     let text = perf(&["--duration", "50ms"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     for transport in ["rc", "sr", "lowar:32,1", "xp", "uc", "ud", "raw"] {
         assert!(text.lines().any(|line| line.starts_with(transport) && line.contains("_lat 64)")), "{text}");
     }
+    let sdr: Vec<&str> = text.lines().find(|line| line.starts_with("sdr")).expect("a row").split_whitespace().collect();
+    assert_eq!((sdr[3], sdr[4], sdr[7], sdr.len()), ("64K)", "-", "64)", 8), "{text}");
 }
 
 #[test]
