@@ -53,7 +53,7 @@ fn has_tshark() -> bool {
 }
 
 /// Fields of ours, by the path of `ext` in JSON.
-const FIELDS: [(&str, &str); 57] = [
+const FIELDS: [(&str, &str); 66] = [
     ("sr.flags", "sr.flags"),
     ("sr.number", "sr.number"),
     ("sr.offset", "sr.offset"),
@@ -109,15 +109,25 @@ const FIELDS: [(&str, &str); 57] = [
     ("negotiation.lowar_c", "negotiation.lowar_c"),
     ("negotiation.sr_window", "negotiation.sr_window"),
     ("negotiation.auth_nonce", "negotiation.auth_nonce"),
+    ("negotiation.sdr.scheme", "negotiation.sdr.scheme"),
+    ("negotiation.sdr.parameters", "negotiation.sdr.parameters"),
+    ("negotiation.sdr.info.split", "negotiation.sdr.split"),
+    ("negotiation.sdr.info.mtu", "negotiation.sdr.mtu"),
+    ("negotiation.sdr.info.slots", "negotiation.sdr.slots"),
+    ("negotiation.sdr.info.max_message", "negotiation.sdr.max_message"),
+    ("negotiation.sdr.info.token", "negotiation.sdr.token"),
+    ("negotiation.sdr.info.control.qpn", "negotiation.sdr.control_qpn"),
+    ("negotiation.sdr.info.control.psn", "negotiation.sdr.control_psn"),
     ("auth.epoch", "auth.epoch"),
     ("auth.tag", "auth.tag"),
 ];
 /// Read by another way than as a field of their own name: opcodes, by how their names begin, and extensions.
 const OPCODES: [(&str, &str); 2] = [("SR_", "sr.opcode"), ("XP_", "xp.opcode")];
-const EXTENSIONS: [(&str, &str); 4] = [
+const EXTENSIONS: [(&str, &str); 5] = [
     ("sr", "negotiation.extensions.sr"),
     ("lowar", "negotiation.extensions.lowar"),
     ("xp", "negotiation.extensions.xp"),
+    ("sdr", "negotiation.extensions.sdr"),
     ("auth", "negotiation.extensions.auth"),
 ];
 
@@ -252,6 +262,7 @@ fn every_field_of_the_dissector_is_what_inspect_says() {
         "rc_mixed_mtu256",
         "xp_send_loss",
         "xp_write_stride",
+        "sdr_stream_loss",
     ];
     let mut captures: Vec<PathBuf> = names.iter().map(|name| corpus.join(format!("{name}.pcap"))).collect();
     for (name, options) in [

@@ -1,4 +1,4 @@
--- What softnic adds to RoCE: Selective Repeat, XP, LoWAR, negotiation of extensions, authentication trailers.
+-- What softnic adds to RoCE: Selective Repeat, XP, LoWAR, negotiation of extensions, SDR too, authentication trailers.
 -- Written by `softnic wireshark-plugin`. docs/wire-formats.md has every byte.
 
 local softnic = Proto("softnic", "softnic extensions of RoCE")
@@ -40,29 +40,13 @@ local OPERATIONS = {
 
 -- The extension headers of Selective Repeat behind the BTH, in their order.
 local SR_HEADERS = {
-  [0x00] = { "sr" },
-  [0x01] = { "sr" },
-  [0x02] = { "sr" },
-  [0x03] = { "sr", "imm" },
-  [0x04] = { "sr" },
-  [0x05] = { "sr", "imm" },
-  [0x06] = { "reth" },
-  [0x07] = { "reth" },
-  [0x08] = { "reth" },
-  [0x09] = { "sr", "reth", "imm" },
-  [0x0a] = { "reth" },
-  [0x0b] = { "sr", "reth", "imm" },
-  [0x0c] = { "reth" },
-  [0x0d] = { "sr" },
-  [0x0e] = { "sr" },
-  [0x0f] = { "sr" },
-  [0x10] = { "sr" },
-  [0x11] = { "sr", "aeth" },
-  [0x12] = { "sr", "atomic_ack" },
-  [0x13] = { "atomic" },
-  [0x14] = { "atomic" },
-  [0x16] = { "sr", "ieth" },
-  [0x17] = { "sr", "ieth" },
+  [0x00] = { "sr" }, [0x01] = { "sr" }, [0x02] = { "sr" }, [0x03] = { "sr", "imm" },
+  [0x04] = { "sr" }, [0x05] = { "sr", "imm" }, [0x06] = { "reth" }, [0x07] = { "reth" },
+  [0x08] = { "reth" }, [0x09] = { "sr", "reth", "imm" }, [0x0a] = { "reth" },
+  [0x0b] = { "sr", "reth", "imm" }, [0x0c] = { "reth" }, [0x0d] = { "sr" }, [0x0e] = { "sr" },
+  [0x0f] = { "sr" }, [0x10] = { "sr" }, [0x11] = { "sr", "aeth" },
+  [0x12] = { "sr", "atomic_ack" }, [0x13] = { "atomic" }, [0x14] = { "atomic" },
+  [0x16] = { "sr", "ieth" }, [0x17] = { "sr", "ieth" },
 }
 
 -- The same of XP, whose messages have packets of one opcode each.
@@ -151,20 +135,38 @@ field("uint8", "negotiation.version", "Format version", base.DEC)
 field("uint24", "negotiation.sender_qpn", "Queue pair of the sender", base.HEX)
 field("uint24", "negotiation.receiver_qpn", "Queue pair of the receiver", base.HEX)
 field("uint32", "negotiation.extensions", "Extensions", base.HEX)
-field("bool", "negotiation.extensions.sr", "Selective Repeat", 32, nil, 0x01)
-field("bool", "negotiation.extensions.lowar", "LoWAR", 32, nil, 0x02)
-field("bool", "negotiation.extensions.xp", "XP", 32, nil, 0x04)
-field("bool", "negotiation.extensions.auth", "Authentication", 32, nil, 0x10)
+local EXTENSIONS = { "sr", "lowar", "xp", "sdr", "auth" }
+for bit, name in ipairs(EXTENSIONS) do
+  field("bool", "negotiation.extensions." .. name, name, 32, nil, 2 ^ (bit - 1))
+end
 field("uint8", "negotiation.lowar_r", "LoWAR: R", base.DEC)
 field("uint8", "negotiation.lowar_c", "LoWAR: C", base.DEC)
 field("uint32", "negotiation.sr_window", "Selective Repeat: window", base.DEC)
 field("bytes", "negotiation.auth_nonce", "Authentication: nonce")
 field("bytes", "negotiation.auth_mac", "Authentication: MAC")
+field("uint8", "negotiation.sdr.parameters", "SDR: a setting of the scheme", base.DEC)
+field("string", "negotiation.sdr.split", "SDR: bits of immediates: slot, packet, user")
+field("uint32", "negotiation.sdr.mtu", "SDR: path MTU", base.DEC)
+-- The rest of what is told of SDR, and where in a MAD.
+local SDR = {
+  { "scheme", 80, 1 }, { "generations", 112, 1 }, { "channels", 113, 1 }, { "slots", 116, 4 },
+  { "max_message", 120, 8 }, { "token", 128, 4 }, { "control_qpn", 132, 4 }, { "control_psn", 136, 4 },
+}
+for _, part in ipairs(SDR) do
+  field("uint" .. 8 * part[3], "negotiation.sdr." .. part[1], "SDR: " .. part[1], base.DEC)
+end
 
 field("uint64", "auth.epoch", "Epoch", base.DEC)
 field("bytes", "auth.tag", "Tag")
 
 softnic.fields = list
+
+-- Numbers at places of these bytes, each with its length.
+local function add_all(tree, prefix, bytes, parts)
+  for _, part in ipairs(parts) do
+    tree:add(fields[prefix .. part[1]], bytes(part[2], part[3]))
+  end
+end
 
 local udp_header = Field.new("udp")
 local udp_port = Field.new("udp.dstport")
@@ -392,13 +394,10 @@ local function lowar(tree, pinfo, body)
   sub:add(fields["lowar.type"], b(0, 1))
   sub:add(fields["lowar.has_first"], b(1, 1))
   sub:add(fields["lowar.has_last"], b(1, 1))
-  sub:add(fields["lowar.responses"], b(1, 1))
-  sub:add(fields["lowar.isn"], b(2, 1))
-  sub:add(fields["lowar.r"], b(3, 1))
-  sub:add(fields["lowar.c"], b(4, 1))
-  sub:add(fields["lowar.n"], b(5, 1))
-  sub:add(fields["lowar.last_length"], b(6, 2))
-  sub:add(fields["lowar.digest"], b(8, 4))
+  add_all(sub, "lowar.", b, {
+    { "responses", 1, 1 }, { "isn", 2, 1 }, { "r", 3, 1 }, { "c", 4, 1 }, { "n", 5, 1 },
+    { "last_length", 6, 2 }, { "digest", 8, 4 },
+  })
   local names = { "repair", "notice", "request" }
   pinfo.cols.info = "LOWAR " .. names[kind] .. " of " .. b(5, 1):uint() .. " packets from psn " .. body(9, 3):uint()
 end
@@ -424,22 +423,25 @@ local function negotiation(tree, pinfo, body)
   if answer then
     sub:add(fields["negotiation.status"], mad(4, 2))
   end
-  sub:add(fields["negotiation.tid"], mad(8, 8))
-  sub:add(fields["negotiation.version"], mad(40, 1))
-  sub:add(fields["negotiation.sender_qpn"], mad(45, 3))
-  sub:add(fields["negotiation.receiver_qpn"], mad(49, 3))
+  add_all(sub, "negotiation.", mad, {
+    { "tid", 8, 8 }, { "version", 40, 1 }, { "sender_qpn", 45, 3 }, { "receiver_qpn", 49, 3 },
+    { "lowar_r", 56, 1 }, { "lowar_c", 57, 1 }, { "sr_window", 60, 4 },
+  })
   local extensions = sub:add(fields["negotiation.extensions"], mad(52, 4))
-  extensions:add(fields["negotiation.extensions.sr"], mad(52, 4))
-  extensions:add(fields["negotiation.extensions.lowar"], mad(52, 4))
-  extensions:add(fields["negotiation.extensions.xp"], mad(52, 4))
-  extensions:add(fields["negotiation.extensions.auth"], mad(52, 4))
-  sub:add(fields["negotiation.lowar_r"], mad(56, 1))
-  sub:add(fields["negotiation.lowar_c"], mad(57, 1))
-  sub:add(fields["negotiation.sr_window"], mad(60, 4))
+  for _, name in ipairs(EXTENSIONS) do
+    extensions:add(fields["negotiation.extensions." .. name], mad(52, 4))
+  end
   local auth = mad(52, 4):bitfield(27, 1) == 1
   if auth then
     sub:add(fields["negotiation.auth_nonce"], mad(64, 16))
     sub:add(fields["negotiation.auth_mac"], mad(88, 16))
+  end
+  if mad(52, 4):bitfield(28, 1) == 1 then
+    add_all(sub, "negotiation.sdr.", mad, { { "parameters", 81, 1 }, { "parameters", 82, 1 }, { "parameters", 83, 1 } })
+    local split = mad(108, 1):uint() .. "+" .. mad(109, 1):uint() .. "+" .. mad(110, 1):uint()
+    sub:add(fields["negotiation.sdr.split"], mad(108, 3), split)
+    sub:add(fields["negotiation.sdr.mtu"], mad(105, 1), ({ 256, 512, 1024, 2048, 4096 })[mad(105, 1):uint()] or 0)
+    add_all(sub, "negotiation.sdr.", mad, SDR)
   end
   pinfo.cols.info = "softnic negotiation: " .. (answer and "answer" or "offer")
   -- An answer decides whether the packets behind it have a trailer.
