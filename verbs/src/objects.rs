@@ -8,6 +8,8 @@ pub(crate) mod users;
 
 pub(crate) mod handle;
 
+pub(crate) mod kept;
+
 pub(crate) mod event_queue;
 
 pub(crate) mod requesters;

@@ -1,10 +1,8 @@
-//! `softnic_sdr.h`, queue pairs.
-
-mod messages;
+//! `softnic_sdr.h`, queue pairs with their sends and receives.
 
 use std::sync::{Mutex, MutexGuard};
 
-use softnic_runtime::api::sdr::{SdrAttr, SdrError, SdrQueuePair};
+use softnic_runtime::api::sdr::{SdrAttr, SdrError, SdrQueuePair, SdrReceive, SdrSend, SdrStream};
 
 use crate::abi::*;
 use crate::c_result::{check_memory, status};
@@ -13,11 +11,9 @@ use crate::limits::WORK_REQUEST;
 use crate::message::refused;
 use crate::objects::context::{Kind, Retire};
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
+use crate::objects::kept::Kept;
 use crate::objects::sdr_context::SdrContext;
 use crate::objects::sdr_region::SdrRegion;
-use messages::Messages;
-
-pub(crate) use messages::{Receive, Send, Sending};
 
 /// Bytes that a slot of a generation takes, at most: in its key, and with a receive in it.
 const SLOT: usize = 256;
@@ -29,10 +25,39 @@ pub(crate) struct SdrQp {
     pub(crate) number: u32,
     /// None once its device was closed.
     qp: Mutex<Option<SdrQueuePair>>,
-    /// What the program has handles of.
-    messages: Messages,
+    sends: Kept<Send>,
+    receives: Kept<Receive>,
     /// Why it has not met its peer, as it was said last.
     said: Mutex<Option<SdrError>>,
+}
+
+/// What a program holds of a message.
+pub(crate) struct Message<S: 'static> {
+    pub(crate) qp: &'static SdrQp,
+    /// None while the program does not hold it, and once its device was closed.
+    state: Mutex<Option<S>>,
+}
+
+/// A message that is sent.
+pub(crate) type Send = Message<Sending>;
+
+/// A receive that is posted.
+pub(crate) type Receive = Message<SdrReceive>;
+
+/// How far a message is that is sent.
+pub(crate) enum Sending {
+    /// More parts may follow.
+    Stream(SdrStream),
+    /// No more parts follow.
+    Ended(SdrSend),
+}
+
+/// What a message may be.
+pub(crate) trait State: Sized + 'static {
+    const KIND: ObjectKind;
+
+    /// Where a queue pair keeps such messages.
+    fn kept(qp: &SdrQp) -> &Kept<Message<Self>>;
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,7 +75,8 @@ impl SdrQp {
             sdr,
             number: handle::next(SdrQp::KIND),
             qp: Mutex::new(Some(qp)),
-            messages: Messages::default(),
+            sends: Kept::default(),
+            receives: Kept::default(),
             said: Mutex::default(),
         });
         sdr.context().add(Kind::SdrQueuePair, &*this);
@@ -79,6 +105,54 @@ impl SdrQp {
     }
 }
 
+impl State for Sending {
+    const KIND: ObjectKind = ObjectKind::SdrSend;
+
+    fn kept(qp: &SdrQp) -> &Kept<Send> {
+        &qp.sends
+    }
+}
+
+impl State for SdrReceive {
+    const KIND: ObjectKind = ObjectKind::SdrReceive;
+
+    fn kept(qp: &SdrQp) -> &Kept<Receive> {
+        &qp.receives
+    }
+}
+
+impl<S: State> Message<S> {
+    /// A message of a queue pair, for the program to hold.
+    pub(crate) fn hold(qp: &'static SdrQp, state: S) -> *mut Message<S> {
+        let make = || Message { qp, state: Mutex::default() };
+        S::kept(qp).hold(make, |message| *message.state() = Some(state))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, Option<S>> {
+        lock(&self.state)
+    }
+
+    /// Takes the message away from the program, so that nobody ends it twice. None once its device was closed.
+    pub(crate) fn take(this: Pointer<Message<S>>) -> Result<Option<S>, Errno> {
+        S::kept(this.get()?.qp).put_back(this, |message| message.state().take())
+    }
+
+    /// It is over.
+    fn end(&self) {
+        let state = self.state().take();
+        drop(state);
+    }
+}
+
+impl<S: State> Object for Message<S> {
+    const KIND: ObjectKind = S::KIND;
+
+    unsafe fn identity(this: *const Message<S>) -> (u32, *mut ibv_context) {
+        // SAFETY: by the contract; its queue pair goes after it.
+        unsafe { (0, (*this).qp.sdr.as_c()) }
+    }
+}
+
 impl Object for SdrQp {
     const KIND: ObjectKind = ObjectKind::SdrQueuePair;
 
@@ -91,7 +165,8 @@ impl Object for SdrQp {
 impl Retire for SdrQp {
     /// Nothing of it is on the NIC any more. What the program has handles of stays allocated, as all does that it forgot.
     fn retire(&self) {
-        self.messages.retire();
+        self.sends.retire(Send::end);
+        self.receives.retire(Receive::end);
         let qp = lock(&self.qp).take();
         drop(qp);
     }
@@ -105,8 +180,11 @@ pub(crate) extern "C" fn destroy(qp: Pointer<SdrQp>) -> c_int {
         }
         let this = qp.remove(|_| Ok(()))?;
         this.sdr.context().remove(Kind::SdrQueuePair, this);
-        // SAFETY: the program, which destroys it, uses none of them any more.
-        unsafe { this.messages.free() };
+        // SAFETY: the program, which destroys it, uses none of its messages any more.
+        unsafe {
+            this.sends.free(Send::end);
+            this.receives.free(Receive::end);
+        }
         this.sdr.users.remove();
         // SAFETY: `make` made a box of it, and nobody uses it.
         drop(unsafe { Box::from_raw(qp.as_ptr()) });
