@@ -92,6 +92,15 @@ impl SdrArgs {
     }
 }
 
+/// Refuses an α that cannot be, or that nobody asks for.
+pub(crate) fn check_alpha(alpha: Option<f64>, transport: Spoken) -> Result<(), String> {
+    match (alpha, transport) {
+        (Some(_), Spoken::Transport(_) | Spoken::Sdr) => Err("--alpha is for sdr-sr and sdr-nack".into()),
+        (Some(alpha), _) if !(0.0..=1000.0).contains(&alpha) => Err(format!("--alpha is from 0 to 1000, not {alpha}")),
+        _ => Ok(()),
+    }
+}
+
 fn chunk_arg(s: &str) -> Result<u32, String> {
     u32::try_from(units::parse_size(s)?).map_err(|_| "a chunk has less than 4G".into())
 }

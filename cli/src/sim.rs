@@ -18,7 +18,7 @@ use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
-use crate::sdr::{SdrArgs, Spoken};
+use crate::sdr::{SdrArgs, Spoken, check_alpha};
 
 /// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
 #[derive(Debug, clap::Args)]
@@ -230,13 +230,7 @@ impl Args {
 
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.sdr.check(Some(args.transport))?;
-    match (args.alpha, args.transport) {
-        (Some(_), Spoken::Transport(_) | Spoken::Sdr) => return Err("--alpha is for sdr-sr and sdr-nack".into()),
-        (Some(alpha), _) if !(0.0..=1000.0).contains(&alpha) => {
-            return Err(format!("--alpha is from 0 to 1000, not {alpha}"));
-        }
-        _ => {}
-    }
+    check_alpha(args.alpha, args.transport)?;
     if let Some(file) = &args.topology {
         let capture = args.pcap.as_deref().map(|path| (path, args.pcap_link.as_deref()));
         return crate::topology::run(file, capture, common);

@@ -2,6 +2,7 @@
 
 mod attend;
 mod follow;
+mod memory;
 mod spec;
 
 use std::io::{self, BufWriter};
@@ -35,7 +36,7 @@ use crate::remedy::remedy;
 use crate::share::{Seat, ShareError, served_here};
 use crate::shm::{Shm, ShmError, ShmSpec};
 use crate::steering::Steering;
-use crate::{Dgram, DgramError, Faulty, MemoryWire, OsRandom};
+use crate::{Dgram, DgramError, Faulty, OsRandom};
 
 /// Who makes progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,29 +244,6 @@ impl Parts {
         parts.with_faults(options)
     }
 
-    /// The two ends of a wire in memory, with faults for both directions on the first. A wire of several queues is several wires side by
-    /// side: what an engine sends comes in at the engine of the same number.
-    pub(super) fn pair(options: &OpenOptions) -> Result<[Parts; 2], OpenError> {
-        let mut ends: [Vec<Io>; 2] = Default::default();
-        for queue in 0..options.queues.unwrap_or(1).max(1) {
-            let (a, b) = MemoryWire::pair()?;
-            ends[0].push(match &options.fault {
-                Some(spec) => Box::new(Faulty::new(a, spec, options.seed.wrapping_add(queue.into()))),
-                None => Box::new(a),
-            });
-            ends[1].push(Box::new(b));
-        }
-        let one = |n: u8, ios: Vec<Io>| {
-            let own = OwnAddresses::of_host(n);
-            let port = Port { mac: own.mac, addresses: own.addresses, mtu: PathMtu::B4096 };
-            let (description, link_mtu) = (format!("mem, end {n}"), link_mtu_of(ios[0].max_frame()));
-            let (neighbourhood, company) = (Neighbourhood::Own, None);
-            Parts { ios, port, neighbourhood, company, description, rate: MEMORY_RATE, link_mtu }
-        };
-        let [a, b] = ends;
-        Ok([one(1, a), one(2, b)])
-    }
-
     fn shm(spec: &ShmSpec) -> Result<Parts, OpenError> {
         let shm = Shm::open(spec)?;
         let addresses = spec.addresses()?;
@@ -428,6 +406,7 @@ fn record(driver: &mut Driver<Nic, Io>, path: &Path, index: usize) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MemoryWire;
     use std::os::fd::{BorrowedFd, OwnedFd};
     use std::time::Duration;
 
