@@ -190,6 +190,8 @@ impl ReliableQp {
         {
             // Also the peer ends by its own time: what it sends is not acknowledged any more.
             *failed = Some(why);
+            // What is still posted must not be read any more when the program hears of it.
+            qp.fail(nic);
             sender.fail(why);
             receiver.fail(nic, qp, why, outcomes);
             sender.progress(now, nic, qp, counters, outcomes);

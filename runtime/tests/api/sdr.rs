@@ -337,6 +337,17 @@ fn the_connection_manager_brings_two_ends_together() {
         }
         assert!(ends.join().unwrap());
     });
+    // One that asks for RC is refused by an end of SDR.
+    let cq = sides[0].sdr.context().create_cq(4).unwrap();
+    let rc = sides[0].sdr.pd().create_qp(&QpOptions::new(QpKind::Rc, &cq)).unwrap();
+    let other = sides[1].sdr.create_qp(&attr()).unwrap();
+    std::thread::scope(|s| {
+        let asks =
+            s.spawn(|| CmConnection::connect(&managers[0], &rc, address, b"rc", LIMIT).err().map(|e| e.to_string()));
+        let why = listener.next(LIMIT).expect("a request").accept(&other, b"", LIMIT).err().map(|e| e.to_string());
+        assert!(why.is_some_and(|why| why.ends_with("which this queue pair is not for")));
+        assert!(asks.join().unwrap().is_some_and(|why| why.contains("transport service")));
+    });
     // It is over: what is sent now fails.
     let send = sides[0].qp.send_post(&sides[0].mr, 0, 100, None);
     assert!(send.is_err() || send.unwrap().poll().is_err());

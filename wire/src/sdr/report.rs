@@ -1,7 +1,7 @@
 //! What a receiver of reliable messages tells its sender: what is there (ACK), or what it asks for (NACK) (SDR-RDMA §4.1).
 //!
-//! Reports go where the other control messages go. Each has all that is known of its message, and which messages are complete, so a lost
-//! one costs time and nothing else, and an old one says nothing that is wrong.
+//! Reports go where the other control messages go. Each has what is known of its message, as far as it fits, and which messages are
+//! complete, so a lost one costs time and nothing else, and an old one says nothing that is wrong.
 
 /// Bytes before the bitmap.
 pub const HEAD: usize = 56;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use softnic_cm::{Accept, CmId, Connect, Disconnect, Error, Event, Listen, ListenId, PortSpace, Route};
 use softnic_nic::{Generator, ModifyError};
-use softnic_wire::mad::cm::{PathMtu as PathMtuCode, Rej, RejReason, Req};
+use softnic_wire::mad::cm::{PathMtu as PathMtuCode, Rej, RejReason, Req, TransportService};
 use softnic_wire::mad::ip_cm::IpCm;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
@@ -70,6 +70,14 @@ pub enum ConnectError {
         asked: PathMtuCode,
         /// The longest that there is here.
         ours: u32,
+    },
+    /// The peer wants a connection of another kind than the queue pair that it would be accepted with.
+    #[error("{peer} asks for a connection of {asked}, which this queue pair is not for")]
+    Service {
+        /// The peer.
+        peer: SocketAddr,
+        /// What it asks for.
+        asked: TransportService,
     },
     /// The manager refuses what was asked of it.
     #[error(transparent)]
@@ -236,6 +244,10 @@ impl<'a> CmRequest<'a> {
             None => manager.context.path_from(index, peer.ip(), entropy),
         };
         let path = path.map_err(no_path)?;
+        if !qp.serves(request.transport_service) {
+            manager.reject(self.held.id, RejReason::INVALID_TRANSPORT_TYPE, &[])?;
+            return Err(ConnectError::Service { peer, asked: request.transport_service });
+        }
         let asked = request.path_mtu;
         let Some(mtu) =
             asked.bytes().and_then(|bytes| PathMtu::from_bytes(bytes as u32)).filter(|&mtu| mtu <= path.mtu)

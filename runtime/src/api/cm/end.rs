@@ -48,6 +48,11 @@ impl CmEnd {
         }
     }
 
+    /// Whether it can be what the peer asks for: SDR goes over UC, and of a queue pair only its program knows.
+    pub(super) fn serves(&self, asked: TransportService) -> bool {
+        matches!(self, CmEnd::QueuePair(_)) || asked == TransportService::UC
+    }
+
     pub(super) fn connect(&self, connection: &Connection) -> Result<(), ConnectError> {
         match self {
             CmEnd::QueuePair(qp) => Ok(qp.connect(connection)?),
