@@ -68,6 +68,17 @@ fn check_ext(name: &str, v: &Value) {
             assert!(numbers == [true; 4] && v["last"].is_boolean(), "{v}");
             assert!(v["receive"].is_u64() || v["receive"].is_null(), "{v}");
         }
+        "sdr" => integers(v, &[("msg", U32), ("packet", U32), ("user", U32)]),
+        "sdr_control" => {
+            let report = ["done", "msg", "len", "below", "chunks"];
+            let fields = match v["kind"].as_str().unwrap() {
+                "cts" | "ask" => &["count"][..],
+                "ack" | "nack" => &report,
+                other => panic!("{other} is no control message: {v}"),
+            };
+            assert!(fields.iter().chain(&["token", "sequence"]).all(|&name| v[name].is_u64()), "{v}");
+            assert_eq!(v.as_object().unwrap().len(), fields.len() + 3, "{v}");
+        }
         "cm" => {
             assert!(v["type"].is_string() && v["tid"].is_u64(), "{v}");
         }
