@@ -73,13 +73,13 @@ impl Outcome {
 pub struct ReliableCounters {
     /// Chunks that were sent the first time.
     pub chunks_sent: u64,
-    /// Chunks that were sent again, and their packets.
+    /// Chunks that were sent again.
     pub chunks_repeated: u64,
-    /// Packets of these.
+    /// Their packets.
     pub packets_repeated: u64,
-    /// Those of them whose time was over.
+    /// Chunks that were sent again because their time was over.
     pub timeouts: u64,
-    /// Those of them that the peer asked for.
+    /// Chunks that were sent again because the peer asked for them.
     pub chunks_asked_for: u64,
     /// Reports of what has come.
     pub acks_sent: u64,
@@ -196,10 +196,14 @@ impl ReliableQp {
             receiver.fail(nic, qp, why, outcomes);
             sender.progress(now, nic, qp, counters, outcomes);
         }
-        *timeout = [qp.poll_timeout(), sender.poll_timeout(), receiver.poll_timeout(now, nic, qp, rtt)]
-            .into_iter()
-            .flatten()
-            .min();
+        *timeout = match failed {
+            // Nothing of it leaves any more, nor comes.
+            Some(_) => None,
+            None => {
+                let all = [qp.poll_timeout(), sender.poll_timeout(), receiver.poll_timeout(now, nic, qp, rtt)];
+                all.into_iter().flatten().min()
+            }
+        };
     }
 
     /// When [`ReliableQp::progress`] wants to be called although nothing happens.

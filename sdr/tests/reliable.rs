@@ -321,6 +321,27 @@ fn a_peer_that_stops_ends_in_the_timeout_with_all_that_was_posted() {
     }
 }
 
+/// The receiver's time is over first: what it gave up is not what it has.
+#[test]
+fn a_message_that_its_receiver_gave_up_is_not_acknowledged() {
+    let patient = ReliableAttr { timeout: Duration::from_secs(5), ..attr(Scheme::Sr) };
+    let short = ReliableAttr { timeout: Duration::from_millis(100), ..patient };
+    let mut w = World::new("ab.loss=0.9", 1, [patient, short]);
+    w.receive(B, 0, 200_000);
+    w.write(A, 0, 200_000);
+    assert_eq!(w.until(B).1, Outcome::Received { id: 0, outcome: Err(ReliableError::Timeout) });
+    let (at, outcome) = w.until(A);
+    assert_eq!(outcome, Outcome::Written { id: 0, outcome: Err(ReliableError::Timeout) });
+    assert!(at >= Instant::ZERO + patient.timeout);
+    // Nothing is left to do, nor to wait for.
+    for _ in 0..1000 {
+        if w.pair.sim.step().is_none() {
+            return;
+        }
+    }
+    panic!("a connection that is over goes on");
+}
+
 #[test]
 fn the_last_acknowledgement_is_given_again_when_it_is_lost() {
     // Every report is lost for 200 ms.

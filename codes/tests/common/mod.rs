@@ -1,5 +1,5 @@
 //! What the tests of codes share: drawn numbers, and one round of encoding, losing and decoding.
-#![allow(dead_code)]
+#![allow(dead_code)] // each test file uses its part of this
 
 use softnic_codes::{ChunkSet, Code};
 

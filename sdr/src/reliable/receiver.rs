@@ -123,7 +123,10 @@ impl Receiver {
         counters: &mut ReliableCounters,
         out: &mut VecDeque<Outcome>,
     ) {
-        self.end_those_that_are_over(now, nic, qp, out);
+        // Of a connection that is about to end nothing is told: what was given up is not there.
+        if !self.end_those_that_are_over(now, nic, qp, out) {
+            return;
+        }
         let seen = Seen::of(&qp.counters(nic));
         if self.scheme == Scheme::Nack && now >= self.asked_at + self.ack_delay / 4 {
             self.ask(now, nic, qp, rtt, counters);
@@ -147,7 +150,14 @@ impl Receiver {
         next.into_iter().chain(ends).min()
     }
 
-    fn end_those_that_are_over(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, out: &mut VecDeque<Outcome>) {
+    /// Ends the receives that are whole. `false` when the time of one is over that is not.
+    fn end_those_that_are_over(
+        &mut self,
+        now: Instant,
+        nic: &mut Nic,
+        qp: &mut SdrQp,
+        out: &mut VecDeque<Outcome>,
+    ) -> bool {
         let newest = qp.seen();
         let mut at = 0;
         while let Some(read) = self.reads.get_mut(at) {
@@ -160,17 +170,18 @@ impl Receiver {
                 at += 1;
                 continue;
             }
-            let Some(read) = self.reads.remove(at) else { return };
+            let Some(read) = self.reads.remove(at) else { break };
             drop(read.bitmap);
             let _ = qp.recv_complete(nic, read.handle);
             let id = read.handle.number();
-            (self.report_due, self.last_whole) = (true, Some((id, read.len)));
-            let outcome = if whole { Ok(()) } else { Err(ReliableError::Timeout) };
-            out.push_back(Outcome::Received { id, outcome });
             if !whole {
-                return;
+                out.push_back(Outcome::Received { id, outcome: Err(ReliableError::Timeout) });
+                return false;
             }
+            (self.report_due, self.last_whole) = (true, Some((id, read.len)));
+            out.push_back(Outcome::Received { id, outcome: Ok(()) });
         }
+        true
     }
 
     /// Everything ends.
@@ -182,7 +193,7 @@ impl Receiver {
         }
     }
 
-    /// The messages that are over, those that ended in an error included: nobody waits for them. All below a number, and bits of the next 64.
+    /// The messages that are complete: all below a number, and bits of the next 64.
     fn done(&self) -> (u64, u64) {
         let Some(oldest) = self.reads.front() else { return (self.posted, 0) };
         let done = oldest.handle.number();
