@@ -1,5 +1,5 @@
-//! Structures that threads share: a ring with one writer and one reader, the token of an engine and who takes it over, the flag of a sleeper, the doorbells of
-//! queues, the arm of a completion queue, the count of an object's users, bits that several set, and what is done of numbered work.
+//! Structures that threads share: a ring with one writer and one reader, the token of an engine and who takes it over, the flag of a
+//! sleeper, the doorbells of queues, the arm of a completion queue, the count of an object's users, bits that several set, and what is done of numbered work.
 //!
 //! They are small so that loom can try every order of their steps: `RUSTFLAGS="--cfg loom" cargo test -p softnic-sync
 //! --lib`, with a target directory of its own (`cargo xtask test` does so).

@@ -65,14 +65,26 @@ struct Write {
     outcome: Option<Result<(), ReliableError>>,
 }
 
+/// What the messages of a connection are divided into.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Bytes of a chunk, and of a packet.
+    chunk: u32,
+    mtu: u32,
+    channels: u32,
+}
+
+impl Shape {
+    fn chunk_packets(self) -> u32 {
+        self.chunk / self.mtu
+    }
+}
+
 /// All messages that are being sent.
 pub(super) struct Sender {
     writes: VecDeque<Write>,
     spare: Vec<Write>,
-    chunk: u32,
-    chunk_packets: u32,
-    channels: u32,
-    mtu: u32,
+    shape: Shape,
     /// Packets that may be handed out and not have left.
     depth: u32,
     waiting: u32,
@@ -85,10 +97,7 @@ impl Sender {
         Sender {
             writes: VecDeque::new(),
             spare: Vec::new(),
-            chunk: attr.qp.chunk,
-            chunk_packets: attr.qp.chunk / attr.qp.mtu.bytes(),
-            channels: attr.qp.channels.into(),
-            mtu: attr.qp.mtu.bytes(),
+            shape: Shape { chunk: attr.qp.chunk, mtu: attr.qp.mtu.bytes(), channels: attr.qp.channels.into() },
             depth: attr.qp.send_depth,
             waiting: 0,
             timeout: attr.timeout,
@@ -99,7 +108,7 @@ impl Sender {
     /// Takes over a message; it goes into the peer's receive of the same number.
     pub(super) fn post(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, memory: Local) -> Result<u64, SdrError> {
         let handle = qp.send_stream_start(now, nic, memory.len, None)?;
-        let chunks = (packets(memory.len, qp.attr().mtu).div_ceil(self.chunk_packets.into())) as u32;
+        let chunks = (packets(memory.len, qp.attr().mtu).div_ceil(self.shape.chunk_packets().into())) as u32;
         let mut write = self.spare.pop().unwrap_or_else(|| Write::empty(handle, memory));
         write.begin(handle, memory, chunks, now + self.timeout);
         self.writes.push_back(write);
@@ -177,18 +186,18 @@ impl Sender {
                     counters.timeouts += u64::from(!write.asked_for.get(chunk));
                     counters.chunks_asked_for += u64::from(write.asked_for.get(chunk));
                     write.asked_for.clear(chunk);
-                    counters.packets_repeated += u64::from(write.packets_of(chunk, self.chunk, self.mtu));
-                    self.waiting += write.hand_out(now, nic, qp, (chunk, 1), self.chunk, self.channels, self.mtu);
+                    counters.packets_repeated += u64::from(write.packets_of(chunk, self.shape));
+                    self.waiting += write.hand_out(now, nic, qp, self.shape, (chunk, 1));
                 }
             }
         }
         for write in self.writes.iter_mut().filter(may_be_sent) {
             while self.waiting < self.depth && write.next < write.chunks {
-                let count = (PART / self.chunk_packets).clamp(1, write.chunks - write.next);
+                let count = (PART / self.shape.chunk_packets()).clamp(1, write.chunks - write.next);
                 let first = write.next;
                 write.next += count;
                 counters.chunks_sent += u64::from(count);
-                self.waiting += write.hand_out(now, nic, qp, (first, count), self.chunk, self.channels, self.mtu);
+                self.waiting += write.hand_out(now, nic, qp, self.shape, (first, count));
             }
         }
         self.end_those_that_are_over(qp, out);
@@ -270,16 +279,13 @@ impl Write {
     }
 
     /// Hands chunks to the queue pair; how many packets they have.
-    #[expect(clippy::too_many_arguments, reason = "all of them are numbers of the connection")]
     fn hand_out(
         &mut self,
         now: Instant,
         nic: &mut Nic,
         qp: &mut SdrQp,
+        Shape { chunk, mtu, channels }: Shape,
         (first, count): (u32, u32),
-        chunk: u32,
-        channels: u32,
-        mtu: u32,
     ) -> u32 {
         let offset = u64::from(first) * u64::from(chunk);
         let len = (u64::from(count) * u64::from(chunk)).min(self.memory.len - offset.min(self.memory.len));
@@ -355,9 +361,9 @@ impl Write {
         }
     }
 
-    fn packets_of(&self, chunk: u32, chunk_len: u32, mtu: u32) -> u32 {
-        let left = self.memory.len.saturating_sub(u64::from(chunk) * u64::from(chunk_len));
-        left.min(chunk_len.into()).div_ceil(mtu.into()).max(1) as u32
+    fn packets_of(&self, chunk: u32, shape: Shape) -> u32 {
+        let left = self.memory.len.saturating_sub(u64::from(chunk) * u64::from(shape.chunk));
+        left.min(shape.chunk.into()).div_ceil(shape.mtu.into()).max(1) as u32
     }
 
     fn on_ack(

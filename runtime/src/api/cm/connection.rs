@@ -217,8 +217,8 @@ impl<'a> CmRequest<'a> {
         Ok(self.held.manager.reject(self.held.id, RejReason::CONSUMER_DEFINED, private_data)?)
     }
 
-    /// Accepts with a queue pair that is in RESET or INIT, or with one of SDR that is not connected, and tells the peer up to 196 bytes; for at most `limit` this waits until the
-    /// peer is ready too. A receive that it shall find must be posted before.
+    /// Accepts with a queue pair that is in RESET or INIT, or with one of SDR that is not connected, and tells the peer up to 196 bytes; for
+    /// at most `limit` this waits until the peer is ready too. A receive that it shall find must be posted before.
     ///
     /// # Errors
     /// When there is no way back, the queue pair or the peer do not like it, or the peer falls silent.
@@ -325,8 +325,9 @@ pub struct CmConnection<'a> {
 }
 
 impl<'a> CmConnection<'a> {
-    /// Connects a queue pair that is in RESET or INIT, or one of SDR that is not connected, to the listener there, with up to 56 bytes of private data. For at most `limit` this
-    /// waits for its answer; finding the way there can take some seconds more where nobody answers for the address.
+    /// Connects a queue pair that is in RESET or INIT, or one of SDR that is not connected, to the listener there, with up to 56 bytes of
+    /// private data. For at most `limit` this waits for its answer; finding the way there can take some seconds more where nobody answers
+    /// for the address.
     ///
     /// # Errors
     /// When there is no way, or the peer refuses or does not answer.
