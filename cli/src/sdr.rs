@@ -5,7 +5,7 @@ use std::str::FromStr;
 use softnic_fault_injector::units;
 use softnic_runtime::api::Transport;
 use softnic_runtime::api::sdr::Split;
-use softnic_sim::Scheme;
+use softnic_sim::{Family, Protection, Scheme, SchemeError};
 
 /// What messages go by: a transport of queue pairs, or software on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +23,8 @@ impl Spoken {
             Spoken::Sdr => "sdr",
             Spoken::Reliable(Scheme::Sr) => "sdr-sr",
             Spoken::Reliable(Scheme::Nack) => "sdr-nack",
+            Spoken::Reliable(Scheme::Ec(Protection { family: Family::Mds, .. })) => "sdr-ec",
+            Spoken::Reliable(Scheme::Ec(Protection { family: Family::Xor, .. })) => "sdr-xor",
         }
     }
 
@@ -30,14 +32,15 @@ impl Spoken {
     pub(crate) fn text(self) -> String {
         match self {
             Spoken::Transport(transport) => transport.to_string(),
-            Spoken::Sdr | Spoken::Reliable(_) => self.name().into(),
+            Spoken::Sdr => self.name().into(),
+            Spoken::Reliable(scheme) => scheme.to_string(),
         }
     }
 
     /// The help of `--transport` where messages may be reliable.
     pub(crate) fn help_with_schemes() -> String {
         format!(
-            "{}\n  sdr-sr        reliable messages over sdr: chunks again when their time is over\n  sdr-nack      the same, and when the receiver asks for them",
+            "{}\n  sdr-sr        reliable messages over sdr: chunks again when their time is over\n  sdr-nack      the same, and when the receiver asks for them\n  sdr-ec:K,M    the same, with M chunks of parity for each K: most losses are repaired without asking\n  sdr-xor:K,M   the same, with parity by exclusive or: one loss in each of M groups",
             Spoken::help()
         )
     }
@@ -54,9 +57,11 @@ impl FromStr for Spoken {
     fn from_str(s: &str) -> Result<Spoken, String> {
         match s {
             "sdr" => Ok(Spoken::Sdr),
-            "sdr-sr" => Ok(Spoken::Reliable(Scheme::Sr)),
-            "sdr-nack" => Ok(Spoken::Reliable(Scheme::Nack)),
-            _ => s.parse().map(Spoken::Transport).map_err(|e| format!("{e}; or sdr, sdr-sr, sdr-nack")),
+            _ if s.starts_with("sdr-") => s.parse().map(Spoken::Reliable).map_err(|e: SchemeError| e.to_string()),
+            _ => s
+                .parse()
+                .map(Spoken::Transport)
+                .map_err(|e| format!("{e}; or sdr, sdr-sr, sdr-nack, sdr-ec:K,M, sdr-xor:K,M")),
         }
     }
 }
@@ -84,8 +89,7 @@ impl SdrArgs {
         let any = self.chunk.is_some() || self.channels.is_some() || self.generations.is_some() || self.split.is_some();
         match any && !matches!(transport, Some(Spoken::Sdr | Spoken::Reliable(_))) {
             true => {
-                Err("--chunk, --channels, --generations and --split are for --transport sdr, sdr-sr and sdr-nack"
-                    .into())
+                Err("--chunk, --channels, --generations and --split are for --transport sdr and those whose names begin with sdr-".into())
             }
             false => Ok(()),
         }
@@ -95,7 +99,9 @@ impl SdrArgs {
 /// Refuses an α that cannot be, or that nobody asks for.
 pub(crate) fn check_alpha(alpha: Option<f64>, transport: Spoken) -> Result<(), String> {
     match (alpha, transport) {
-        (Some(_), Spoken::Transport(_) | Spoken::Sdr) => Err("--alpha is for sdr-sr and sdr-nack".into()),
+        (Some(_), Spoken::Transport(_) | Spoken::Sdr) => {
+            Err("--alpha is for sdr-sr, sdr-nack, sdr-ec and sdr-xor".into())
+        }
         (Some(alpha), _) if !(0.0..=1000.0).contains(&alpha) => Err(format!("--alpha is from 0 to 1000, not {alpha}")),
         _ => Ok(()),
     }

@@ -4,6 +4,8 @@ use softnic_nic::transports::negotiation::FallbackReason;
 use softnic_nic::transports::{PostError, Status};
 use softnic_nic::{ModifyError, MrError, ObjectError};
 
+use softnic_wire::sdr::SdrSettings;
+
 use crate::attr::AttrError;
 use crate::info::InfoError;
 
@@ -19,6 +21,9 @@ pub enum SdrError {
     /// The two ends have different path MTUs, or numbers of queue pairs.
     #[error("the peer has another {0}: {1} there, {2} here")]
     Differs(&'static str, u64, u64),
+    /// The two ends make messages reliable in different ways.
+    #[error("the peer has another scheme: {0} there, {1} here")]
+    Scheme(SdrSettings, SdrSettings),
     /// There is no peer yet.
     #[error("the queue pair is not connected")]
     NotConnected,

@@ -2,10 +2,11 @@
 //! (`docs/wire-formats.md`, SDR).
 
 use softnic_wire::PathMtu;
+use softnic_wire::mad::vendor::ExtensionSettings;
 use softnic_wire::sdr::Info;
 pub use softnic_wire::sdr::{Contact, InfoError};
 
-use softnic_wire::sdr::Split;
+use softnic_wire::sdr::{SdrSettings, Split};
 
 /// One generation of messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub struct QpInfo {
     pub token: u32,
     /// The queue pair of control messages.
     pub control: Contact,
+    /// What makes messages reliable, and packets of a chunk then: the same at both ends.
+    pub scheme: SdrSettings,
+    /// Packets of a chunk; 0 without a scheme.
+    pub chunk_packets: u16,
     /// The generations, all with as many channels.
     pub generations: Vec<Generation>,
 }
@@ -47,12 +52,15 @@ impl QpInfo {
         b.extend([Info::VERSION, self.mtu.code()]);
         b.extend((len as u16).to_be_bytes());
         b.extend([message, packet, user, self.slot_len.ilog2() as u8]);
-        b.extend([self.generations.len() as u8, channels as u8, 0, 0]);
+        b.extend([self.generations.len() as u8, channels as u8]);
+        b.extend(self.chunk_packets.to_be_bytes());
         b.extend(self.slots.to_be_bytes());
         b.extend(self.max_message.to_be_bytes());
         b.extend(self.token.to_be_bytes());
         b.extend(self.control.bytes());
-        b.extend([0; 4]);
+        let mut scheme = [0; 4];
+        self.scheme.emit(&mut scheme);
+        b.extend(scheme);
         for generation in &self.generations {
             b.extend(generation.key.to_be_bytes());
             b.extend(generation.channels.iter().flat_map(Contact::bytes));
@@ -63,9 +71,10 @@ impl QpInfo {
     /// Reads the bytes, and checks all that a sender relies on.
     pub fn decode(bytes: &[u8]) -> Result<QpInfo, InfoError> {
         let info = Info::parse(bytes)?;
-        let Info { mtu, split, slots, slot_len, max_message, token, control, .. } = info;
+        let Info { mtu, split, slots, slot_len, max_message, token, control, scheme, chunk_packets, .. } = info;
         let generations = info.generations().map(|g| Generation { key: g.key, channels: g.channels().collect() });
-        Ok(QpInfo { mtu, split, slots, slot_len, max_message, token, control, generations: generations.collect() })
+        let generations = generations.collect();
+        Ok(QpInfo { mtu, split, slots, slot_len, max_message, token, control, scheme, chunk_packets, generations })
     }
 }
 
@@ -88,6 +97,8 @@ mod tests {
             max_message: (1 << 24) - 5,
             token: 0xdead_beef,
             control: contact(99),
+            scheme: SdrSettings { scheme: 3, parameters: [32, 8, 0] },
+            chunk_packets: 16,
             generations: (0..4).map(generation).collect(),
         }
     }
@@ -96,10 +107,10 @@ mod tests {
     fn what_is_written_is_read_byte_for_byte() {
         let bytes = some().encode();
         assert_eq!(bytes.len(), 40 + 4 * 28);
-        assert_eq!(bytes[..16], [1, 5, 0, 152, 10, 18, 4, 24, 4, 3, 0, 0, 0, 0, 3, 232]);
+        assert_eq!(bytes[..16], [1, 5, 0, 152, 10, 18, 4, 24, 4, 3, 0, 16, 0, 0, 3, 232]);
         assert_eq!(
             bytes[16..40],
-            [0, 0, 0, 0, 0, 255, 255, 251, 0xde, 0xad, 0xbe, 0xef, 0, 0, 1, 99, 0, 0, 0x0b, 0x1f, 0, 0, 0, 0]
+            [0, 0, 0, 0, 0, 255, 255, 251, 0xde, 0xad, 0xbe, 0xef, 0, 0, 1, 99, 0, 0, 0x0b, 0x1f, 3, 32, 8, 0]
         );
         assert_eq!(QpInfo::decode(&bytes), Ok(some()));
     }
@@ -121,6 +132,7 @@ mod tests {
         assert_eq!(with(8, 3), Err(InfoError::Length(152, 124)));
         assert_eq!(with(13, 1), Err(InfoError::Field("number of receives")));
         assert_eq!(with(20, 0x80), Err(InfoError::Field("longest message")));
+        assert_eq!(with(11, 0), Err(InfoError::Field("length of chunks")));
         assert_eq!(with(28, 1), Err(InfoError::Field("number of a queue pair")));
         assert_eq!(QpInfo::decode(&good[..39]), Err(InfoError::Length(39, 40)));
         assert_eq!(QpInfo::decode(&good[..40]), Err(InfoError::Length(40, 152)));

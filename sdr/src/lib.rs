@@ -28,10 +28,10 @@ pub use counters::{Counters, Vitals};
 pub use error::SdrError;
 pub use info::{InfoError, QpInfo};
 pub use layer::{QpId, Sdr};
-pub use qp::SdrQp;
+pub use qp::{LONGEST_CONTROL, SdrQp};
 pub use receives::{Posting, RecvHandle};
 pub use sends::SendHandle;
-pub use softnic_wire::sdr::{Split, SplitError, control};
+pub use softnic_wire::sdr::{SdrSettings, Split, SplitError, control};
 pub use watch::Watch;
 
 /// Registered memory: of a send, or of a receive.

@@ -10,6 +10,7 @@ use softnic_nic::transports::CqId;
 use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::Caps;
 use softnic_nic::{Buffer, Nic, QpInit, QpKind};
+use softnic_wire::sdr::SdrSettings;
 use softnic_wire::{Instant, Path, Psn, Qpn};
 
 use crate::Local;
@@ -30,7 +31,7 @@ use progress::Repeat;
 const CONTROLS: u32 = 16;
 
 /// Bytes of the longest control message that there can be: a path MTU.
-const LONGEST_CONTROL: usize = 4096;
+pub const LONGEST_CONTROL: usize = 4096;
 
 /// What wakes the other engines that have channels of a queue pair.
 type Wake = Box<dyn Fn() + Send>;
@@ -86,6 +87,8 @@ impl SdrQp {
             max_message: attr.max_message,
             token: nic.draw(),
             control: nobody,
+            scheme: SdrSettings::SDK,
+            chunk_packets: 0,
             generations: vec![generation; attr.generations.into()],
         };
         let turns = Turns::new(attr.channels, engines, 0);
@@ -169,6 +172,12 @@ impl SdrQp {
     /// What the peer must be told.
     pub fn info(&self) -> &QpInfo {
         &self.info
+    }
+
+    /// Says what makes its messages reliable, before anybody is told its information: the peer must have the same.
+    pub(crate) fn set_scheme(&mut self, scheme: SdrSettings) {
+        let chunk = self.attr.chunk / self.attr.mtu.bytes();
+        (self.info.scheme, self.info.chunk_packets) = (scheme, chunk.min(u16::MAX.into()) as u16);
     }
 
     /// Its attributes.

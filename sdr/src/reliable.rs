@@ -5,9 +5,12 @@
 //! takes completions, control messages and time, and hands out sends.
 
 mod attr;
+mod by_chunks;
 mod chunk_bits;
 mod receiver;
+mod reliability;
 mod round_trip;
+mod scheme;
 mod sender;
 
 use std::any::Any;
@@ -17,15 +20,18 @@ use std::time::Duration;
 use softnic_nic::transports::memory::PdId;
 use softnic_nic::{Layer, Nic};
 use softnic_wire::Instant;
-use softnic_wire::sdr::report::Report;
+use softnic_wire::sdr::SdrSettings;
 
 use crate::Local;
+use crate::attr::QpAttr;
 use crate::error::SdrError;
 use crate::qp::SdrQp;
-use receiver::Receiver;
-use sender::Sender;
+use by_chunks::ByChunks;
 
-pub use attr::{ReliableAttr, Scheme};
+pub use attr::ReliableAttr;
+pub use reliability::{Io, Reliability};
+pub use scheme::{Protection, Scheme, SchemeError};
+pub use softnic_codes::Family;
 
 /// Why a message was not carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +87,20 @@ pub struct ReliableCounters {
     pub timeouts: u64,
     /// Chunks that were sent again because the peer asked for them.
     pub chunks_asked_for: u64,
+    /// Packets of parity that were sent.
+    pub parity_packets: u64,
+    /// Chunks that did not come and were computed, and their packets.
+    pub chunks_recovered: u64,
+    /// The packets of these.
+    pub packets_recovered: u64,
+    /// Messages of which parity did not repair all.
+    pub fallbacks: u64,
+    /// The submessages of these that it did not.
+    pub failed_submessages: u64,
+    /// Submessages for whose parity there was no memory.
+    pub unprotected: u64,
+    /// Nanoseconds that computing lost chunks took, where there is a clock.
+    pub decode_ns: u64,
     /// Reports of what has come.
     pub acks_sent: u64,
     /// Reports of what is missing.
@@ -92,8 +112,7 @@ pub struct ReliableCounters {
 /// A reliable connection.
 pub struct ReliableQp {
     qp: SdrQp,
-    sender: Sender,
-    receiver: Receiver,
+    scheme: Box<dyn Reliability>,
     counters: ReliableCounters,
     outcomes: VecDeque<Outcome>,
     timeout: Option<Instant>,
@@ -105,11 +124,24 @@ impl ReliableQp {
     /// Makes one on a NIC, in a protection domain.
     pub fn create(nic: &mut Nic, pd: PdId, attr: &ReliableAttr) -> Result<ReliableQp, SdrError> {
         attr.check()?;
-        let qp = SdrQp::create(nic, pd, &attr.data())?;
+        let scheme = ByChunks::create(nic, pd, attr)?;
+        ReliableQp::create_with(nic, pd, &attr.data(), attr.scheme.settings(), Box::new(scheme))
+    }
+
+    /// Makes one with a scheme of the program's own, which has a number and settings that the peer's must equal: numbers below 128 are for
+    /// those of this crate.
+    pub fn create_with(
+        nic: &mut Nic,
+        pd: PdId,
+        attr: &QpAttr,
+        settings: SdrSettings,
+        scheme: Box<dyn Reliability>,
+    ) -> Result<ReliableQp, SdrError> {
+        let mut qp = SdrQp::create(nic, pd, attr)?;
+        qp.set_scheme(settings);
         Ok(ReliableQp {
             qp,
-            sender: Sender::new(attr),
-            receiver: Receiver::new(attr),
+            scheme,
             counters: ReliableCounters::default(),
             outcomes: VecDeque::new(),
             timeout: None,
@@ -118,8 +150,9 @@ impl ReliableQp {
     }
 
     /// Gives back all that it has of the NIC. What was posted is over.
-    pub fn destroy(self, nic: &mut Nic) {
+    pub fn destroy(mut self, nic: &mut Nic) {
         self.qp.destroy(nic);
+        self.scheme.destroy(nic);
     }
 
     /// The SDR queue pair, to be connected with the peer's.
@@ -134,13 +167,13 @@ impl ReliableQp {
 
     /// The round trip, as far as it is known.
     pub fn rtt(&self) -> Duration {
-        self.sender.round_trip.rtt()
+        self.scheme.rtt()
     }
 
     /// Posts a WRITE into the peer's next receive; its number.
     pub fn write(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<u64, SdrError> {
         self.check_open()?;
-        let id = self.sender.post(now, nic, &mut self.qp, memory)?;
+        let id = self.with(now, nic, |scheme, io| scheme.write(io, memory))?;
         self.progress(now, nic);
         Ok(id)
     }
@@ -148,7 +181,7 @@ impl ReliableQp {
     /// Posts memory for the peer's next WRITE; its number.
     pub fn receive(&mut self, now: Instant, nic: &mut Nic, memory: Local) -> Result<u64, SdrError> {
         self.check_open()?;
-        let id = self.receiver.post(now, nic, &mut self.qp, memory)?;
+        let id = self.with(now, nic, |scheme, io| scheme.receive(io, memory))?;
         self.progress(now, nic);
         Ok(id)
     }
@@ -167,41 +200,32 @@ impl ReliableQp {
         self.outcomes.pop_front()
     }
 
+    /// Lets the scheme do something.
+    fn with<R>(&mut self, now: Instant, nic: &mut Nic, call: impl FnOnce(&mut dyn Reliability, &mut Io<'_>) -> R) -> R {
+        let ReliableQp { qp, scheme, counters, outcomes, .. } = self;
+        call(&mut **scheme, &mut Io { now, nic, qp, counters, outcomes })
+    }
+
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
-        let ReliableQp { qp, sender, receiver, counters, outcomes, timeout, failed } = self;
-        // What has left is known before what the peer says of it.
-        qp.take_left(nic);
-        sender.take_left(now, qp);
-        qp.progress_with(now, nic, &mut |bytes| match Report::parse(bytes) {
-            Some(report) => {
-                sender.on_report(now, &report, counters);
-                true
-            }
-            None => false,
-        });
-        sender.progress(now, nic, qp, counters, outcomes);
-        let rtt = sender.round_trip.rtt();
-        if failed.is_none() {
-            receiver.progress(now, nic, qp, rtt, counters, outcomes);
-        }
-        if failed.is_none()
-            && let Some(why) = outcomes.iter().find_map(Outcome::error)
+        self.qp.take_note(nic);
+        self.with(now, nic, |scheme, io| scheme.progress(io));
+        self.qp.progress(now, nic);
+        if self.failed.is_none()
+            && let Some(why) = self.outcomes.iter().find_map(Outcome::error)
         {
             // Also the peer ends by its own time: what it sends is not acknowledged any more.
-            *failed = Some(why);
+            self.failed = Some(why);
             // What is still posted must not be read any more when the program hears of it.
-            qp.fail(nic);
-            sender.fail(why);
-            receiver.fail(nic, qp, why, outcomes);
-            sender.progress(now, nic, qp, counters, outcomes);
+            self.qp.fail(nic);
+            self.with(now, nic, |scheme, io| scheme.fail(io, why));
         }
-        *timeout = match failed {
+        self.timeout = match self.failed {
             // Nothing of it leaves any more, nor comes.
             Some(_) => None,
             None => {
-                let all = [qp.poll_timeout(), sender.poll_timeout(), receiver.poll_timeout(now, nic, qp, rtt)];
-                all.into_iter().flatten().min()
+                let scheme = self.with(now, nic, |scheme, io| scheme.poll_timeout(io));
+                [self.qp.poll_timeout(), scheme].into_iter().flatten().min()
             }
         };
     }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use softnic_transports::memory::{Access, AccessError, Bind, PdId};
+use softnic_transports::memory::{Access, AccessError, Bind, PdId, Region};
 use softnic_transports::qp::QpKind;
 use softnic_transports::{
     AhId, AuthError, Completion, CqId, Event, PostError, RecvRules, RecvWr, SdrOfferError, SrqId,
@@ -139,6 +139,16 @@ impl Nic {
     pub fn alloc_mw_as(&mut self, key: u32, pd: PdId, kind: WindowType) -> Result<u32, MrError> {
         self.check_pd(pd).map_err(|_| MrError::NoSuchPd)?;
         self.shared.regions.alloc_window_as(key, pd, kind)
+    }
+
+    /// Copies out of registered memory, as a work request of this protection domain would read it: for software on the NIC.
+    pub fn read_local(&self, pd: PdId, lkey: u32, addr: u64, out: &mut [u8]) -> Result<(), AccessError> {
+        self.shared.regions.read(local(pd, lkey, addr, Access::NONE), out)
+    }
+
+    /// Copies into registered memory, as a work request of this protection domain would write to it.
+    pub fn write_local(&self, pd: PdId, lkey: u32, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        self.shared.regions.write(local(pd, lkey, addr, Access::LOCAL_WRITE), bytes)
     }
 
     /// Registers memory whose addresses in work requests begin at 0.
@@ -426,4 +436,9 @@ impl Nic {
     pub fn multicast_groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.groups.iter().map(|g| g.address)
     }
+}
+
+/// Memory that no queue pair asks for.
+fn local(pd: PdId, key: u32, addr: u64, access: Access) -> Region {
+    Region { qpn: Qpn::new(0), pd, key, addr, access }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::{RecvWr, SdrOutcome, Sge};
-use softnic_wire::sdr::SdrSettings;
 use softnic_wire::{Path, Psn, Qpn};
 
 use super::{CONTROLS, SdrQp};
@@ -42,6 +41,10 @@ impl SdrQp {
         differs("number of generations", peer.generations.len() as u64, self.attr.generations.into())?;
         let channels = peer.generations[0].channels.len();
         differs("number of channels", channels as u64, self.attr.channels.into())?;
+        if peer.scheme != self.info.scheme {
+            return Err(SdrError::Scheme(peer.scheme, self.info.scheme));
+        }
+        differs("packets of a chunk", peer.chunk_packets.into(), self.info.chunk_packets.into())?;
         Ok(Arc::new(Link { ours: self.info.clone(), peer }))
     }
 
@@ -89,7 +92,7 @@ impl SdrQp {
             return Err(SdrError::Connected);
         }
         let ours = self.info.control;
-        nic.offer_sdr(ours.qpn, SdrSettings::SDK, &self.info.encode())?;
+        nic.offer_sdr(ours.qpn, self.info.scheme, &self.info.encode())?;
         // The first PSN of the peer is not known yet. UC takes a message of one packet whatever its PSN (IBA 9.8.2.2.1).
         self.connect_control(nic, port, path, &Contact { qpn: peer, psn: Psn::new(0) })?;
         self.meeting = Some((port, *path, peer));

@@ -40,20 +40,10 @@ impl Repeat {
 impl SdrQp {
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
-        self.progress_with(now, nic, &mut |_| false);
-    }
-
-    /// Takes note of what has left, for whoever looks at it before [`SdrQp::progress`].
-    pub fn take_left(&mut self, nic: &mut Nic) {
         self.branch.take_left(nic);
-    }
-
-    /// Does what there is to do. Control messages for this end that the SDK does not know are `others`', which says whether it knows them.
-    pub fn progress_with(&mut self, now: Instant, nic: &mut Nic, others: &mut dyn FnMut(&[u8]) -> bool) {
-        self.branch.take_left(nic);
-        // What comes before the peer is known waits: nobody could say whether it is the peer's.
-        if self.link.is_some() {
-            self.take_control(nic, others);
+        let mut other = [0; LONGEST_CONTROL];
+        while self.take_other(nic, &mut other).is_some() {
+            self.counters.rejected += 1;
         }
         self.branch.pump(now, nic);
         self.watch_sends(now);
@@ -85,23 +75,34 @@ impl SdrQp {
         }
     }
 
-    fn take_control(&mut self, nic: &mut Nic, others: &mut dyn FnMut(&[u8]) -> bool) {
+    /// Takes note of what has left and of what has come, for whoever looks at it before [`SdrQp::progress`].
+    pub fn take_note(&mut self, nic: &mut Nic) {
+        self.branch.take_left(nic);
+        self.branch.publish(nic);
+    }
+
+    /// Takes the control messages that came: those of the SDK as they are meant, and the first that it does not know into `room`; how many
+    /// bytes it has. Whoever has messages of its own takes them before [`SdrQp::progress`], which rejects them.
+    pub fn take_other(&mut self, nic: &mut Nic, room: &mut [u8; LONGEST_CONTROL]) -> Option<usize> {
+        // What comes before the peer is known waits: nobody could say whether it is the peer's.
+        self.link.as_ref()?;
         while let Ok(Some(completion)) = nic.poll_cq(self.control_cq) {
             let is_receive = completion.opcode == WcOpcode::Recv;
             if completion.status != Status::Success || !is_receive {
                 continue;
             }
-            let mut room = [0; LONGEST_CONTROL];
-            let bytes = &mut room[..(completion.byte_len.min(self.attr.control_len)) as usize];
+            let len = completion.byte_len.min(self.attr.control_len) as usize;
+            let bytes = &mut room[..len];
             self.room.read_at(completion.wr_id as usize * self.attr.control_len as usize, bytes);
             let _ = self.post_room(nic, completion.wr_id);
             let token = bytes.get(4..8) == Some(&self.info.token.to_be_bytes());
             match Control::decode(bytes) {
                 Some(message) if token => self.on_control(&message),
-                None if token && others(bytes) => {}
+                None if token => return Some(len),
                 _ => self.counters.rejected += 1,
             }
         }
+        None
     }
 
     fn on_control(&mut self, message: &Control) {

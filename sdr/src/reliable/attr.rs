@@ -4,19 +4,11 @@ use std::time::Duration;
 
 use softnic_wire::sdr::report::HEAD;
 
+use super::Scheme;
 use crate::attr::{AttrError, QpAttr};
 
-/// How what is lost comes again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scheme {
-    /// Selective Repeat by timeouts (SDR-RDMA §4.1.1): a chunk that is not acknowledged in time is sent again.
-    Sr,
-    /// The receiver asks for what is missing as soon as later chunks tell of it; timeouts stay behind that.
-    Nack,
-}
-
 /// The attributes of a reliable connection. Both ends have the same scheme; `qp` is as for SDR.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct ReliableAttr {
     /// The SDR queue pair that carries the data.
     pub qp: QpAttr,
@@ -30,6 +22,13 @@ pub struct ReliableAttr {
     pub acks_per_rtt: u32,
     /// Chunks behind a missing one that must have come before it is asked for: a network may bring packets out of order.
     pub reordering: u32,
+    /// Bits that the line carries in a second, where it is known: how long parity is waited for (§4.2.3). Without, a message is waited for as
+    /// long as something of it comes.
+    pub rate: Option<u64>,
+    /// Bytes of memory for parity, at each end for what it sends and for what it receives. Where there is no more, submessages go without.
+    pub parity_pool: u64,
+    /// What tells how long computing lost chunks takes, in nanoseconds of whatever beginning; nothing else depends on it.
+    pub clock: Option<fn() -> u64>,
     /// After this time the connection ends in an error: from when a WRITE was posted, and of a receive from when something of it came.
     pub timeout: Duration,
 }
@@ -43,6 +42,9 @@ impl Default for ReliableAttr {
             alpha: 2.0,
             acks_per_rtt: 16,
             reordering: 3,
+            rate: None,
+            parity_pool: 64 << 20,
+            clock: None,
             timeout: Duration::from_secs(10),
         }
     }
@@ -61,6 +63,7 @@ impl ReliableAttr {
         range("α [%]", 0, 100_000, if self.alpha >= 0.0 { (self.alpha * 100.0) as u64 } else { u64::MAX })?;
         range("acknowledgements in a round trip", 1, 1000, self.acks_per_rtt.into())?;
         range("the tolerance for reordering", 1, 1 << 20, self.reordering.into())?;
+        range("packets of a chunk", 0, u16::MAX.into(), u64::from(self.qp.chunk / self.qp.mtu.bytes()))?;
         self.data().check()
     }
 

@@ -8,7 +8,7 @@ use softnic_nic::Nic;
 use softnic_wire::Instant;
 use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
 
-use super::{Outcome, ReliableAttr, ReliableCounters, ReliableError, Scheme};
+use super::{Io, Outcome, ReliableAttr, ReliableCounters, ReliableError, Scheme};
 use crate::Local;
 use crate::bitmap::Bitmap;
 use crate::counters::Counters;
@@ -95,8 +95,9 @@ impl Receiver {
     }
 
     /// Posts memory for the next message: all of it must come.
-    pub(super) fn post(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, memory: Local) -> Result<u64, SdrError> {
-        let handle = qp.recv_post(now, nic, memory)?;
+    pub(super) fn post(&mut self, io: &mut Io<'_>, memory: Local) -> Result<u64, SdrError> {
+        let Io { now, nic, qp, .. } = io;
+        let handle = qp.recv_post(*now, nic, memory)?;
         let bitmap = qp.recv_bitmap_get(handle)?.clone();
         self.reads.push_back(Read {
             handle,
@@ -114,15 +115,9 @@ impl Receiver {
     }
 
     /// Does what there is to do.
-    pub(super) fn progress(
-        &mut self,
-        now: Instant,
-        nic: &mut Nic,
-        qp: &mut SdrQp,
-        rtt: Duration,
-        counters: &mut ReliableCounters,
-        out: &mut VecDeque<Outcome>,
-    ) {
+    pub(super) fn progress(&mut self, io: &mut Io<'_>, rtt: Duration) {
+        let Io { now, nic, qp, counters, outcomes: out } = io;
+        let now = *now;
         // Of a connection that is about to end nothing is told: what was given up is not there.
         if !self.end_those_that_are_over(now, nic, qp, out) {
             return;
@@ -137,7 +132,9 @@ impl Receiver {
     }
 
     /// When something is to be done although nothing happens: never at once, for what could be done was.
-    pub(super) fn poll_timeout(&self, now: Instant, nic: &mut Nic, qp: &SdrQp, rtt: Duration) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self, io: &mut Io<'_>, rtt: Duration) -> Option<Instant> {
+        let Io { now, nic, qp, .. } = io;
+        let now = *now;
         let ends = self.reads.iter().filter_map(|read| read.ends).min();
         if qp.peer_token().is_none() {
             return ends;
@@ -185,7 +182,8 @@ impl Receiver {
     }
 
     /// Everything ends.
-    pub(super) fn fail(&mut self, nic: &mut Nic, qp: &mut SdrQp, why: ReliableError, out: &mut VecDeque<Outcome>) {
+    pub(super) fn fail(&mut self, io: &mut Io<'_>, why: ReliableError) {
+        let Io { nic, qp, outcomes: out, .. } = io;
         for read in self.reads.drain(..) {
             drop(read.bitmap);
             let _ = qp.recv_complete(nic, read.handle);

@@ -10,7 +10,7 @@ use softnic_wire::sdr::report::{Report, ReportKind};
 
 use super::chunk_bits::ChunkBits;
 use super::round_trip::RoundTrip;
-use super::{Outcome, ReliableAttr, ReliableCounters, ReliableError};
+use super::{Io, Outcome, ReliableAttr, ReliableCounters, ReliableError};
 use crate::Local;
 use crate::attr::packets;
 use crate::error::SdrError;
@@ -106,7 +106,9 @@ impl Sender {
     }
 
     /// Takes over a message; it goes into the peer's receive of the same number.
-    pub(super) fn post(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, memory: Local) -> Result<u64, SdrError> {
+    pub(super) fn post(&mut self, io: &mut Io<'_>, memory: Local) -> Result<u64, SdrError> {
+        let Io { now, nic, qp, .. } = io;
+        let now = *now;
         let handle = qp.send_stream_start(now, nic, memory.len, None)?;
         let chunks = (packets(memory.len, qp.attr().mtu).div_ceil(self.shape.chunk_packets().into())) as u32;
         let mut write = self.spare.pop().unwrap_or_else(|| Write::empty(handle, memory));
@@ -116,9 +118,9 @@ impl Sender {
     }
 
     /// What has left since the last look: before what the peer says of it.
-    pub(super) fn take_left(&mut self, now: Instant, qp: &mut SdrQp) {
+    pub(super) fn take_left(&mut self, io: &mut Io<'_>) {
         for write in &mut self.writes {
-            self.waiting -= write.take_left(now, qp).min(self.waiting);
+            self.waiting -= write.take_left(io.now, io.qp).min(self.waiting);
         }
     }
 
@@ -128,7 +130,8 @@ impl Sender {
     }
 
     /// What the peer says of a message.
-    pub(super) fn on_report(&mut self, now: Instant, report: &Report<'_>, counters: &mut ReliableCounters) {
+    pub(super) fn on_report(&mut self, io: &mut Io<'_>, report: &Report<'_>) {
+        let (now, counters) = (io.now, &mut *io.counters);
         let is_about_one = report.len > 0 || !report.bitmap.is_empty();
         let about = self.writes.iter_mut().find(|write| is_about_one && write.id == report.message);
         if let Some(write) = about
@@ -153,14 +156,9 @@ impl Sender {
     }
 
     /// Does what there is to do.
-    pub(super) fn progress(
-        &mut self,
-        now: Instant,
-        nic: &mut Nic,
-        qp: &mut SdrQp,
-        counters: &mut ReliableCounters,
-        out: &mut VecDeque<Outcome>,
-    ) {
+    pub(super) fn progress(&mut self, io: &mut Io<'_>) {
+        let Io { now, nic, qp, counters, outcomes: out } = io;
+        let now = *now;
         let rto = self.round_trip.rto();
         for write in &mut self.writes {
             write.run_timers(now, rto);

@@ -9,18 +9,19 @@
 //! | 7 | 1 | the length of a slot is two to this power |
 //! | 8 | 1 | generations G |
 //! | 9 | 1 | channels C of each |
-//! | 10 | 2 | reserved |
+//! | 10 | 2 | packets of a chunk, where there is a scheme; else 0 |
 //! | 12 | 4 | slots |
 //! | 16 | 8 | the longest message |
 //! | 24 | 4 | token: what control messages to here carry |
 //! | 28 | 8 | control queue pair: number, first PSN, 4 bytes each |
-//! | 36 | 4 | reserved |
+//! | 36 | 4 | the scheme that makes messages reliable, 0 for none, and three bytes of its own |
 //! | 40 | G · (4 + 8 · C) | each generation: root key, then number and first PSN of each channel |
 
 use core::fmt;
 
-use super::{MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS, Split, packets};
+use super::{MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS, SdrSettings, Split, packets};
 use crate::bytes::{be16, be32, be64};
+use crate::settings::ExtensionSettings;
 use crate::{PathMtu, Psn, Qpn};
 
 /// A queue pair, and the first PSN that it sends.
@@ -64,6 +65,10 @@ pub struct Info<'a> {
     pub token: u32,
     /// The queue pair of control messages.
     pub control: Contact,
+    /// What makes messages reliable: the same at both ends.
+    pub scheme: SdrSettings,
+    /// Packets of a chunk, the same at both ends where there is a scheme; 0 where there is none.
+    pub chunk_packets: u16,
 }
 
 /// A view of one generation of messages.
@@ -144,7 +149,9 @@ impl<'a> Info<'a> {
         let contacts = Contact::is_possible(control) && contacts.all(Contact::is_possible);
         possible("number of a queue pair", contacts)?;
         let (token, control) = (be32(head, 24), Contact::read(control));
-        Ok(Info { bytes, mtu, split, slots, slot_len, max_message, token, control })
+        let (scheme, chunk_packets) = (SdrSettings::parse(&head[36..]), be16(head, 10));
+        possible("length of chunks", scheme == SdrSettings::SDK || chunk_packets > 0)?;
+        Ok(Info { bytes, mtu, split, slots, slot_len, max_message, token, control, scheme, chunk_packets })
     }
 
     /// Reads the information at the front of longer bytes, where it says itself how long it is.

@@ -12,7 +12,7 @@ use softnic_nic::transports::{SendOp, Status, WcOpcode};
 use softnic_sdr::attr::packets;
 use softnic_sdr::control::{Control, Kind, LEN};
 use softnic_sdr::info::{Contact, Generation};
-use softnic_sdr::{QpAttr, QpInfo, SdrError, SdrQp};
+use softnic_sdr::{QpAttr, QpInfo, SdrError, SdrQp, SdrSettings};
 use softnic_wire::{Psn, Qpn};
 
 use super::{LIMIT, TO, UNTOUCHED, ends, expect_done, fail, pattern};
@@ -167,6 +167,8 @@ impl Peer {
             max_message: attr.max_message,
             token: TOKEN,
             control: contacts[CONTROL],
+            scheme: SdrSettings::SDK,
+            chunk_packets: 0,
             generations,
         };
         s.connect_sdr(&info)?;
