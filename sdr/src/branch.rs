@@ -343,11 +343,7 @@ impl Branch {
         if let Some(why) = failed {
             self.stop(why);
         }
-        if self.gone.is_empty() {
-            return;
-        }
         self.gone.drain(..).for_each(|number| self.sends.on_sent(number));
-        self.sends.drop_done();
     }
 
     /// Posts packets of messages whose receives are there.

@@ -39,7 +39,6 @@ struct Range {
 
 /// A message.
 struct Send {
-    number: u64,
     len: u64,
     imm: Option<u32>,
     ranges: VecDeque<Range>,
@@ -48,6 +47,8 @@ struct Send {
     /// Signaled work requests that have not completed, and those that have.
     under_way: u32,
     left: u64,
+    /// It is done, and stays only until those before it are.
+    over: bool,
 }
 
 /// The sends.
@@ -56,7 +57,11 @@ pub(crate) struct Sends {
     done: Arc<Watch>,
     /// Which part of the queue pair says so.
     part: usize,
+    /// From the oldest that is not over on, and the number of that one.
     messages: VecDeque<Send>,
+    first: u64,
+    /// Those that have something to post, in ascending order.
+    ready: VecDeque<u64>,
     /// Of messages that are over, for the next ones.
     spare: Vec<VecDeque<Range>>,
     /// Sends that were started since the beginning.
@@ -68,7 +73,16 @@ pub(crate) struct Sends {
 impl Sends {
     /// Of one of the parts that say when a message has left.
     pub(crate) fn new(done: Arc<Watch>, part: usize) -> Sends {
-        Sends { done, part, messages: VecDeque::new(), spare: Vec::new(), started: 0, cleared: 0 }
+        Sends {
+            done,
+            part,
+            messages: VecDeque::new(),
+            first: 0,
+            ready: VecDeque::new(),
+            spare: Vec::new(),
+            started: 0,
+            cleared: 0,
+        }
     }
 
     /// Starts a message of so many bytes; its parts follow.
@@ -83,13 +97,22 @@ impl Sends {
         let number = self.started;
         self.started += 1;
         let ranges = self.spare.pop().unwrap_or_default();
-        self.messages.push_back(Send { number, len, imm, ranges, open: true, under_way: 0, left: 0 });
+        self.messages.push_back(Send { len, imm, ranges, open: true, under_way: 0, left: 0, over: false });
         Ok(SendHandle(number))
     }
 
     fn find(&mut self, handle: SendHandle) -> Result<&mut Send, SdrError> {
-        let at = self.messages.binary_search_by_key(&handle.0, |send| send.number);
-        at.map(|at| &mut self.messages[at]).map_err(|_| SdrError::NoSuchMessage)
+        let at = handle.0.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let found = at.and_then(|at| self.messages.get_mut(at));
+        found.filter(|send| !send.over).ok_or(SdrError::NoSuchMessage)
+    }
+
+    /// A message has something to post.
+    fn make_ready(&mut self, number: u64) {
+        let at = self.ready.partition_point(|&ready| ready < number);
+        if self.ready.get(at) != Some(&number) {
+            self.ready.insert(at, number);
+        }
     }
 
     /// Adds a part of a message: whole packets of it, from `offset` on.
@@ -119,6 +142,7 @@ impl Sends {
         };
         if range.next < range.end {
             send.ranges.push_back(range);
+            self.make_ready(handle.0);
         }
         Ok(())
     }
@@ -129,6 +153,7 @@ impl Sends {
         let (next, end) = (packets(send.len, peer.mtu) as u32, peer.split.pieces());
         if send.imm.is_some() && next < end {
             send.ranges.push_back(Range { next, end, memory: None });
+            self.make_ready(handle.0);
         }
         Ok(())
     }
@@ -140,7 +165,7 @@ impl Sends {
             return Err(SdrError::Ended);
         }
         send.open = false;
-        self.drop_done();
+        self.end_if_done(handle.0);
         Ok(())
     }
 
@@ -168,25 +193,34 @@ impl Sends {
         if let Ok(send) = self.find(SendHandle(number)) {
             send.under_way = send.under_way.saturating_sub(1);
             send.left += 1;
+            self.end_if_done(number);
         }
     }
 
-    pub(crate) fn drop_done(&mut self) {
-        let Sends { messages, spare, done, part, started, .. } = self;
-        let done = &done.parts[*part];
-        messages.retain_mut(|send| {
-            let stays = send.open || !send.ranges.is_empty() || send.under_way > 0;
-            if !stays {
-                done.mark(send.number);
-                if spare.len() < SPARE {
-                    spare.push(std::mem::take(&mut send.ranges));
-                }
-            }
-            stays
-        });
+    /// A message of which nothing follows and all has left is over.
+    fn end_if_done(&mut self, number: u64) {
+        let Ok(send) = self.find(SendHandle(number)) else { return };
+        if send.open || !send.ranges.is_empty() || send.under_way > 0 {
+            return;
+        }
+        send.over = true;
+        let ranges = std::mem::take(&mut send.ranges);
+        if self.spare.len() < SPARE {
+            self.spare.push(ranges);
+        }
+        let done = &self.done.parts[self.part];
+        done.mark(number);
+        if number != self.first {
+            return;
+        }
+        while self.messages.front().is_some_and(|send| send.over) {
+            self.messages.pop_front();
+            self.first += 1;
+        }
         // What has left far ahead of the others could not be said before.
-        for number in done.advance(messages.front().map_or(*started, |send| send.number)).take_while(|n| n < started) {
-            if messages.binary_search_by_key(&number, |send| send.number).is_err() {
+        for number in done.advance(self.first).take_while(|&n| n < self.started) {
+            let at = (number - self.first) as usize;
+            if self.messages.get(at).is_some_and(|send| send.over) {
                 done.mark(number);
             }
         }
@@ -195,7 +229,9 @@ impl Sends {
     /// Whether something waits for the peer to post a receive.
     pub(crate) fn is_blocked(&self) -> bool {
         // A stream whose first part is to follow waits, too: who hands out parts as they can leave begins when its receive is there.
-        self.messages.back().is_some_and(|send| send.number >= self.cleared && (send.open || !send.ranges.is_empty()))
+        let waits = |send: &Send| !send.over && (send.open || !send.ranges.is_empty());
+        let beyond = self.started.saturating_sub(self.cleared).min(self.messages.len() as u64) as usize;
+        self.messages.iter().rev().take(beyond).any(waits)
     }
 
     /// Posts as much as there is room for: one WRITE with immediate for each packet.
@@ -210,9 +246,15 @@ impl Sends {
         let cleared = self.cleared;
         let mut result = Ok(());
         let mut rung = 0u64;
-        for send in self.messages.iter_mut().take_while(|send| send.number < cleared) {
-            match send.pump(nic, qps, turns, peer, &mut rung) {
-                Ok(()) => {}
+        while let Some(&number) = self.ready.front().filter(|&&number| number < cleared) {
+            // One that is ready is not over.
+            let Ok(send) = self.find(SendHandle(number)) else { break };
+            match send.pump(number, nic, qps, turns, peer, &mut rung) {
+                Ok(()) => {
+                    self.ready.pop_front();
+                    // Of some nothing is for this engine, so nothing of them will leave.
+                    self.end_if_done(number);
+                }
                 // There is room when what was posted has left.
                 Err(PostError::QueueFull) => break,
                 Err(other) => {
@@ -223,10 +265,6 @@ impl Sends {
         }
         let touched = qps.iter().enumerate().filter(|(generation, _)| rung >> generation & 1 == 1);
         touched.flat_map(|(_, channels)| channels).for_each(|&qpn| nic.ring_doorbell(now, qpn));
-        if !turns.is_alone() {
-            // Of some nothing is for this engine, so nothing of them will leave.
-            self.drop_done();
-        }
         result
     }
 }
@@ -234,13 +272,14 @@ impl Sends {
 impl Send {
     fn pump(
         &mut self,
+        number: u64,
         nic: &mut Nic,
         qps: &[Vec<Qpn>],
         turns: &Turns,
         peer: &QpInfo,
         rung: &mut u64,
     ) -> Result<(), PostError> {
-        let (slot, generation) = place(self.number, peer.slots, qps.len() as u8);
+        let (slot, generation) = place(number, peer.slots, qps.len() as u8);
         let channels = &qps[usize::from(generation)];
         let rkey = peer.generations[usize::from(generation)].key;
         let (mtu, base) = (u64::from(peer.mtu.bytes()), u64::from(slot) * peer.slot_len);
@@ -259,7 +298,7 @@ impl Send {
                 // The last one on each channel tells when all have left.
                 let signaled = packet + turns.all() >= range.end;
                 let wr = SendWr {
-                    wr_id: self.number,
+                    wr_id: number,
                     op: SendOp::WriteImm { remote_addr: base + offset, rkey, imm },
                     data: Data::Gather(sge.as_slice()),
                     flags: SendFlags { signaled, ..SendFlags::default() },
