@@ -385,6 +385,11 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         value["acks_sent"] = json!(r.acks_sent);
         value["nacks_sent"] = json!(r.nacks_sent);
         value["chunk_timeouts"] = json!(r.timeouts);
+        value["repair_packets"] = json!(r.parity_packets);
+        value["recovered_packets"] = json!(r.recovered_packets);
+        value["fallbacks"] = json!(r.fallbacks);
+        value["failed_submessages"] = json!(r.failed_submessages);
+        value["unprotected"] = json!(r.unprotected);
     }
     if tells_lost_datagrams(o, r) {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));

@@ -311,6 +311,11 @@ impl Nic {
         self.owner = owner;
     }
 
+    /// Whether frames carry their payload.
+    pub fn payload_mode(&self) -> PayloadMode {
+        self.payload
+    }
+
     /// The NIC's counters.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters

@@ -3,7 +3,8 @@
 use softnic_wire::PathMtu;
 pub use softnic_wire::sdr::{MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS, packets};
 
-use softnic_wire::sdr::{Split, control};
+pub(crate) use softnic_wire::sdr::Split;
+use softnic_wire::sdr::control;
 
 /// What an SDR queue pair is made with. Both ends have the same path MTU, generations and channels; all else is the receiver's to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub use softnic_wire::sdr::{SdrSettings, Split, SplitError, control};
 pub use watch::Watch;
 
 /// Registered memory: of a send, or of a receive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Local {
     /// The key of its region.
     pub key: u32,

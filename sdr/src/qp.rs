@@ -213,6 +213,11 @@ impl SdrQp {
         self.link.as_ref().map(|link| link.peer.token)
     }
 
+    /// How many receives the peer can have posted, and how long its longest message is; `None` before it is known.
+    pub fn peer_room(&self) -> Option<(u32, u64)> {
+        self.link.as_ref().map(|link| (link.peer.slots, link.peer.max_message))
+    }
+
     /// How many parts of a stream have left, each counted once for every channel that it goes by.
     pub fn send_stream_left(&mut self, handle: SendHandle) -> Result<u64, SdrError> {
         self.branch.sends.left(handle)
@@ -305,6 +310,11 @@ impl SdrQp {
                 Err(error)
             }
         }
+    }
+
+    /// Whether so many more receives can be posted.
+    pub fn recv_has_room(&self, count: u32) -> bool {
+        self.receives.has_room(count)
     }
 
     /// All engines know what is posted: the peer is told.

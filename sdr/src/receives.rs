@@ -54,6 +54,13 @@ impl Receives {
         Receives { posted: 0, slots, generations: attr.generations, pool: Pool::default() }
     }
 
+    /// Whether so many more can be posted.
+    pub(crate) fn has_room(&self, count: u32) -> bool {
+        let slots = self.slots.len() as u64;
+        u64::from(count) <= slots
+            && (0..u64::from(count)).all(|i| self.slots[((self.posted + i) % slots) as usize].is_none())
+    }
+
     /// The next receive, which has its place from now on.
     pub(crate) fn next(&mut self, attr: &QpAttr, turns: &Turns, memory: Local) -> Result<Posting, SdrError> {
         if memory.len > attr.max_message {

@@ -7,6 +7,8 @@
 mod attr;
 mod by_chunks;
 mod chunk_bits;
+mod layout;
+mod pool;
 mod receiver;
 mod reliability;
 mod round_trip;
@@ -28,7 +30,7 @@ use crate::error::SdrError;
 use crate::qp::SdrQp;
 use by_chunks::ByChunks;
 
-pub use attr::ReliableAttr;
+pub use attr::{ReliableAttr, Shortfall};
 pub use reliability::{Io, Reliability};
 pub use scheme::{Protection, Scheme, SchemeError};
 pub use softnic_codes::Family;
@@ -124,7 +126,7 @@ impl ReliableQp {
     /// Makes one on a NIC, in a protection domain.
     pub fn create(nic: &mut Nic, pd: PdId, attr: &ReliableAttr) -> Result<ReliableQp, SdrError> {
         attr.check()?;
-        let scheme = ByChunks::create(nic, pd, attr)?;
+        let scheme = ByChunks::new(nic, pd, attr);
         ReliableQp::create_with(nic, pd, &attr.data(), attr.scheme.settings(), Box::new(scheme))
     }
 

@@ -92,6 +92,16 @@ pub struct Reliability {
     pub nacks_sent: u64,
     /// Chunks that were sent again because nobody had said anything of them in time.
     pub timeouts: u64,
+    /// Packets of parity.
+    pub parity_packets: u64,
+    /// Packets that did not come and were computed.
+    pub recovered_packets: u64,
+    /// Messages of which parity did not repair all.
+    pub fallbacks: u64,
+    /// The submessages of these that it did not.
+    pub failed_submessages: u64,
+    /// Submessages for whose parity there was no memory, at either end.
+    pub unprotected: u64,
 }
 
 /// The outcome of a simulated transfer.

@@ -5,7 +5,21 @@ use std::time::Duration;
 use softnic_wire::sdr::report::HEAD;
 
 use super::Scheme;
-use crate::attr::{AttrError, QpAttr};
+use crate::attr::{AttrError, MAX_SLOTS, QpAttr, Split};
+
+/// A line that numbers of messages cannot fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{in_flight} bytes of submessages can be in flight, and the line has room for {needed}: chunks of {chunk} bytes would fill it"
+)]
+pub struct Shortfall {
+    /// Bytes that can be in flight.
+    pub in_flight: u64,
+    /// Bytes that fill the line.
+    pub needed: u64,
+    /// Bytes of chunks that would do.
+    pub chunk: u64,
+}
 
 /// The attributes of a reliable connection. Both ends have the same scheme; `qp` is as for SDR.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +41,9 @@ pub struct ReliableAttr {
     pub rate: Option<u64>,
     /// Bytes of memory for parity, at each end for what it sends and for what it receives. Where there is no more, submessages go without.
     pub parity_pool: u64,
+    /// A receiver that parity left with gaps asks for all chunks of such submessages, as the paper has it (§4.2.3), and not for those alone
+    /// that are missing.
+    pub ask_for_submessages: bool,
     /// What tells how long computing lost chunks takes, in nanoseconds of whatever beginning; nothing else depends on it.
     pub clock: Option<fn() -> u64>,
     /// After this time the connection ends in an error: from when a WRITE was posted, and of a receive from when something of it came.
@@ -44,6 +61,7 @@ impl Default for ReliableAttr {
             reordering: 3,
             rate: None,
             parity_pool: 64 << 20,
+            ask_for_submessages: false,
             clock: None,
             timeout: Duration::from_secs(10),
         }
@@ -63,6 +81,10 @@ impl ReliableAttr {
         range("α [%]", 0, 100_000, if self.alpha >= 0.0 { (self.alpha * 100.0) as u64 } else { u64::MAX })?;
         range("acknowledgements in a round trip", 1, 1000, self.acks_per_rtt.into())?;
         range("the tolerance for reordering", 1, 1 << 20, self.reordering.into())?;
+        if let Scheme::Ec(p) = self.scheme {
+            let block = 2 * u64::from(p.interleave.max(1));
+            range("the number of receives", block, MAX_SLOTS.into(), self.qp.slots.into())?;
+        }
         range("packets of a chunk", 0, u16::MAX.into(), u64::from(self.qp.chunk / self.qp.mtu.bytes()))?;
         self.data().check()
     }
@@ -72,8 +94,62 @@ impl ReliableAttr {
         (self.rtt / self.acks_per_rtt).max(Duration::from_micros(1))
     }
 
-    /// The attributes of the SDR queue pair: its control messages are reports, too, as long as a packet may be.
+    /// The attributes of the SDR queue pair: its control messages are reports, too, as long as a packet may be. Where there is parity its
+    /// longest message is a submessage.
     pub(super) fn data(&self) -> QpAttr {
-        QpAttr { control_len: self.qp.mtu.bytes().max(HEAD as u32 + 1), ..self.qp }
+        let control_len = self.qp.mtu.bytes().max(HEAD as u32 + 1);
+        match self.scheme {
+            Scheme::Sr | Scheme::Nack => QpAttr { control_len, ..self.qp },
+            Scheme::Ec(p) => {
+                let max_message = u64::from(p.k.max(p.m)) * u64::from(self.qp.chunk);
+                QpAttr { control_len, max_message, ..self.qp }
+            }
+        }
+    }
+
+    /// For a line of so many bits a second and this round trip. Where there is parity it is in submessages, so numbers bound what is in flight:
+    /// receives for as many as fill the line, memory for their parity, and, unless somebody chose another, a division of immediates with
+    /// more numbers than the paper's.
+    pub fn sized_for(self, rate: u64, rtt: Duration) -> ReliableAttr {
+        let sized = ReliableAttr { rtt, rate: Some(rate), ..self };
+        let Scheme::Ec(p) = self.scheme else { return sized };
+        let packets = (sized.data().max_message / u64::from(self.qp.mtu.bytes())).max(1);
+        let packet_bits = (u64::BITS - (packets - 1).leading_zeros()).clamp(12, 27) as u8;
+        let split = match self.qp.split == Split::PAPER {
+            true => Split::new(28 - packet_bits, packet_bits, 4).unwrap_or(self.qp.split),
+            false => self.qp.split,
+        };
+        // The round trip, and half of one for what is late.
+        let submessages = (sized.needed() * 1.5 / sized.submessage() as f64).ceil() as u64 + 32;
+        let most = split.messages().min(MAX_SLOTS.into());
+        let slots =
+            (submessages * u64::from(p.interleave.max(1)).max(2)).min(most).max(self.qp.slots.min(most as u32).into());
+        let parity_pool = (slots / 2).max(1) * u64::from(p.m) * u64::from(self.qp.chunk);
+        let qp = QpAttr { split, slots: slots as u32, ..self.qp };
+        ReliableAttr { qp, parity_pool: parity_pool.max(self.parity_pool), ..sized }
+    }
+
+    /// Bytes that fill the line.
+    fn needed(&self) -> f64 {
+        self.rate.unwrap_or(0) as f64 / 8.0 * self.rtt.as_secs_f64()
+    }
+
+    /// Bytes of data of a submessage.
+    fn submessage(&self) -> u64 {
+        match self.scheme {
+            Scheme::Ec(p) => u64::from(p.k) * u64::from(self.qp.chunk),
+            Scheme::Sr | Scheme::Nack => self.qp.max_message,
+        }
+    }
+
+    /// What keeps it from filling the line, if anything does: there are fewer numbers of submessages than the line has under way.
+    pub fn shortfall(&self) -> Option<Shortfall> {
+        let Scheme::Ec(p) = self.scheme else { return None };
+        let each = if p.m > 0 { 2 } else { 1 };
+        let in_flight = u64::from(self.qp.slots / each) * self.submessage();
+        let needed = self.needed() as u64;
+        let chunk = (needed / u64::from(self.qp.slots / each).max(1)).div_ceil(p.k.into());
+        let mtu = u64::from(self.qp.mtu.bytes());
+        (in_flight < needed).then(|| Shortfall { in_flight, needed, chunk: chunk.div_ceil(mtu) * mtu })
     }
 }

@@ -22,9 +22,9 @@ pub(super) struct ByChunks {
 }
 
 impl ByChunks {
-    pub(super) fn create(_nic: &mut Nic, _pd: PdId, attr: &ReliableAttr) -> Result<ByChunks, SdrError> {
+    pub(super) fn new(nic: &Nic, pd: PdId, attr: &ReliableAttr) -> ByChunks {
         let room = Box::new([0; LONGEST_CONTROL]);
-        Ok(ByChunks { sender: Sender::new(attr), receiver: Receiver::new(attr), room })
+        ByChunks { sender: Sender::new(nic, pd, attr), receiver: Receiver::new(nic, pd, attr), room }
     }
 }
 
@@ -62,6 +62,11 @@ impl Reliability for ByChunks {
         self.sender.fail(why);
         self.receiver.fail(io, why);
         self.sender.progress(io);
+    }
+
+    fn destroy(&mut self, nic: &mut Nic) {
+        self.sender.destroy(nic);
+        self.receiver.destroy(nic);
     }
 
     fn rtt(&self) -> Duration {

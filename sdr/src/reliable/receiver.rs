@@ -1,356 +1,310 @@
-//! The receiving end of a reliable connection: it looks at the bitmaps of what is posted, tells what has come, and asks for what is missing
-//! (SDR-RDMA §4.1.1).
+//! The receiving end of a reliable connection: it looks at the bitmaps of what is posted, repairs what parity can, tells what has come, and asks
+//! for what is missing (SDR-RDMA §4.1).
+
+mod decoder;
+mod posted;
+mod read;
+mod telling;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use softnic_nic::Nic;
+use softnic_nic::transports::memory::PdId;
 use softnic_wire::Instant;
-use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
 
-use super::{Io, Outcome, ReliableAttr, ReliableCounters, ReliableError, Scheme};
+use super::layout::Layout;
+use super::pool::Pool;
+use super::{Io, Outcome, ReliableAttr, ReliableError, Scheme};
 use crate::Local;
-use crate::bitmap::Bitmap;
-use crate::counters::Counters;
 use crate::error::SdrError;
-use crate::qp::SdrQp;
-use crate::receives::RecvHandle;
-
-/// A receive that is posted.
-struct Read {
-    handle: RecvHandle,
-    len: u64,
-    bitmap: Bitmap,
-    /// Words of the bitmap that are full, from the beginning.
-    full_words: usize,
-    /// Chunks that had come when the peer was told last, and the word from which it is to be told the rest.
-    told: u32,
-    told_to: usize,
-    /// The first chunk of which nobody has looked yet whether it is missing, and those that were asked for, each with the time.
-    looked: u32,
-    asked: VecDeque<(Instant, u32)>,
-    /// Since something of it came.
-    ends: Option<Instant>,
-}
-
-/// What has come, as the counters of the SDR queue pair have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Seen {
-    packets: u64,
-    /// Twice, or late.
-    repeated: u64,
-    rejected: u64,
-}
-
-impl Seen {
-    fn of(counters: &Counters) -> Seen {
-        let Counters { packets, duplicates, rejected, .. } = *counters;
-        Seen { packets, repeated: duplicates + counters.late(), rejected }
-    }
-}
+use decoder::Decoder;
+use posted::{Parity, Posted};
+use read::Read;
+use telling::Telling;
 
 /// The shortest time after which something that could not be done now is tried again.
 const SHORTEST: Duration = Duration::from_micros(1);
 
 /// All receives.
 pub(super) struct Receiver {
-    scheme: Scheme,
+    layout: Layout,
     reads: VecDeque<Read>,
+    spare: Vec<Posted>,
+    decoder: Decoder,
+    /// Receives for parity whose data is whole: what is under way to them is not late. Each with the time after which it may be.
+    closing: VecDeque<(Instant, Parity)>,
     /// Receives that were posted since the beginning.
     posted: u64,
-    /// The newest message that is complete, and its length; and whether the peer is to be told.
-    last_whole: Option<(u64, u64)>,
-    report_due: bool,
-    /// What had come when the peer was told last, and when that was.
-    seen: Seen,
-    told_at: Instant,
+    telling: Telling,
+    asks_for_gaps: bool,
     /// When chunks were asked for last.
     asked_at: Instant,
-    sequence: u32,
-    ack_delay: Duration,
+    gaps: Vec<u32>,
     reordering: u32,
+    ask_for_submessages: bool,
+    /// What queues on one way may add to a round trip, as a part of it; and the time that a byte takes on the line.
+    beta: f64,
+    rate: Option<u64>,
     timeout: Duration,
-    packet: usize,
-    bytes: Vec<u8>,
 }
 
 impl Receiver {
-    pub(super) fn new(attr: &ReliableAttr) -> Receiver {
+    pub(super) fn new(nic: &Nic, pd: PdId, attr: &ReliableAttr) -> Receiver {
+        let layout = Layout::new(attr);
+        let pool = Pool::new(pd, layout.longest_parity(), attr.parity_pool);
         Receiver {
-            scheme: attr.scheme,
+            layout,
             reads: VecDeque::new(),
+            spare: Vec::new(),
+            decoder: Decoder::new(nic, pd, pool, attr.clock),
+            closing: VecDeque::new(),
             posted: 0,
-            last_whole: None,
-            report_due: false,
-            seen: Seen::default(),
-            told_at: Instant::ZERO,
+            telling: Telling::new(attr),
+            asks_for_gaps: attr.scheme == Scheme::Nack,
             asked_at: Instant::ZERO,
-            sequence: 0,
-            ack_delay: attr.ack_delay(),
+            gaps: Vec::new(),
             reordering: attr.reordering,
+            ask_for_submessages: attr.ask_for_submessages,
+            beta: attr.alpha / 2.0,
+            rate: attr.rate,
             timeout: attr.timeout,
-            packet: attr.data().control_len as usize,
-            bytes: Vec::new(),
         }
     }
 
     /// Posts memory for the next message: all of it must come.
     pub(super) fn post(&mut self, io: &mut Io<'_>, memory: Local) -> Result<u64, SdrError> {
-        let Io { now, nic, qp, .. } = io;
-        let handle = qp.recv_post(*now, nic, memory)?;
-        let bitmap = qp.recv_bitmap_get(handle)?.clone();
-        self.reads.push_back(Read {
-            handle,
-            len: memory.len,
-            bitmap,
-            full_words: 0,
-            told: 0,
-            told_to: 0,
-            looked: 0,
-            asked: VecDeque::new(),
-            ends: None,
-        });
-        self.posted = handle.number() + 1;
-        Ok(handle.number())
+        let slots = io.qp.attr().slots;
+        let has_room = match self.layout.is_coded() {
+            // Its blocks are posted as those before them are done.
+            true => self.reads.len() < slots as usize,
+            false => io.qp.recv_has_room(1),
+        };
+        if !has_room {
+            return Err(SdrError::Full(slots));
+        }
+        let id = self.posted;
+        self.reads.push_back(Read::new(id, memory, &self.layout));
+        if let Err(error) = self.post_blocks(io) {
+            self.reads.pop_back();
+            return Err(error);
+        }
+        self.posted += 1;
+        Ok(id)
+    }
+
+    /// Posts as many blocks as there is room for.
+    fn post_blocks(&mut self, io: &mut Io<'_>) -> Result<(), SdrError> {
+        let mut any = false;
+        // All but the last are posted, or there was no room for them.
+        let begin = self.reads.iter().rposition(|read| read.next_block().is_none()).map_or(0, |at| at + 1);
+        'all: for read in self.reads.range_mut(begin..) {
+            while let Some(index) = read.next_block() {
+                let block = self.layout.block(read.memory.len, index);
+                if !io.qp.recv_has_room(block.messages()) {
+                    break 'all;
+                }
+                let memory = read.block_memory(&self.layout, block.first, block.len);
+                let mut posted = self.spare.pop().unwrap_or_default();
+                posted.post(io, &self.layout, &mut self.decoder, block, memory)?;
+                read.posted.push_back(Some(posted));
+                any = true;
+            }
+        }
+        if any {
+            io.qp.recv_announce(io.now, io.nic);
+        }
+        Ok(())
     }
 
     /// Does what there is to do.
     pub(super) fn progress(&mut self, io: &mut Io<'_>, rtt: Duration) {
-        let Io { now, nic, qp, counters, outcomes: out } = io;
-        let now = *now;
+        self.close_parity(io);
+        self.look(io, rtt);
         // Of a connection that is about to end nothing is told: what was given up is not there.
-        if !self.end_those_that_are_over(now, nic, qp, out) {
+        if !self.end_those_that_are_over(io) {
             return;
         }
-        let seen = Seen::of(&qp.counters(nic));
-        if self.scheme == Scheme::Nack && now >= self.asked_at + self.ack_delay / 4 {
-            self.ask(now, nic, qp, rtt, counters);
+        if let Err(error) = self.post_blocks(io)
+            && let Some(read) = self.reads.iter().find(|read| read.next_block().is_some())
+        {
+            let outcome = Err(ReliableError::Sdr(error));
+            return io.outcomes.push_back(Outcome::Received { id: read.id, outcome });
         }
-        if self.report_due || seen != self.seen && now >= self.told_at + self.ack_delay {
-            self.tell(now, nic, qp, seen, counters);
+        if self.asks_for_gaps && io.now >= self.asked_at + self.telling.ack_delay / 4 {
+            self.ask_for_gaps(io, rtt);
+        }
+        self.ask_for_failed(io, rtt);
+        self.telling.progress(io, &mut self.reads, self.posted, &self.layout);
+    }
+
+    /// Looks at the blocks that something came of: what is whole is completed.
+    fn look(&mut self, io: &mut Io<'_>, rtt: Duration) {
+        let newest = io.qp.seen();
+        for read in self.reads.iter_mut().take_while(|read| read.is_seen(newest)) {
+            read.first_seen.get_or_insert(io.now);
+            if !self.layout.is_coded() {
+                continue;
+            }
+            for slot in &mut read.posted {
+                let Some(block) = slot else { continue };
+                if block.base() >= newest {
+                    break;
+                }
+                if !block.look(io.nic, &self.layout, &mut self.decoder, io.counters) {
+                    continue;
+                }
+                (read.moved_at, read.moves) = (io.now, read.moves + 1);
+                if block.is_whole() {
+                    let until = io.now + rtt.mul_f64(self.beta);
+                    self.closing.extend(block.complete_data(io.nic, io.qp).map(|parity| (until, parity)));
+                    self.spare.extend(slot.take());
+                }
+            }
+            read.drop_whole(&self.layout);
+        }
+    }
+
+    /// Receives for parity are completed when later messages come, or nothing does.
+    fn close_parity(&mut self, io: &mut Io<'_>) {
+        let newest = io.qp.seen();
+        while let Some((until, parity)) = self.closing.front()
+            && (parity.handle.number() + 1 < newest || *until <= io.now)
+            && let Some((_, parity)) = self.closing.pop_front()
+        {
+            parity.complete(io.nic, io.qp, &mut self.decoder);
+        }
+    }
+
+    /// Ends the receives that are whole. `false` when the time of one is over that is not.
+    fn end_those_that_are_over(&mut self, io: &mut Io<'_>) -> bool {
+        let mut at = 0;
+        while let Some(read) = self.reads.get_mut(at) {
+            let Some(first_seen) = read.first_seen else { break };
+            let whole = match self.layout.is_coded() {
+                true => read.first_block == read.blocks,
+                false => read.is_plain_whole(),
+            };
+            if !whole && io.now < first_seen + self.timeout {
+                at += 1;
+                continue;
+            }
+            let Some(read) = self.reads.remove(at) else { break };
+            let (id, len) = (read.id, read.memory.len);
+            self.close(io, read);
+            if !whole {
+                io.outcomes.push_back(Outcome::Received { id, outcome: Err(ReliableError::Timeout) });
+                return false;
+            }
+            self.telling.is_whole(id, len);
+            io.outcomes.push_back(Outcome::Received { id, outcome: Ok(()) });
+        }
+        true
+    }
+
+    /// Completes what is posted of a receive.
+    fn close(&mut self, io: &mut Io<'_>, read: Read) {
+        for mut block in read.posted.into_iter().flatten() {
+            let parities = block.complete_data(io.nic, io.qp);
+            parities.for_each(|parity| parity.complete(io.nic, io.qp, &mut self.decoder));
+            self.spare.push(block);
+        }
+    }
+
+    /// Everything ends.
+    pub(super) fn fail(&mut self, io: &mut Io<'_>, why: ReliableError) {
+        while let Some(read) = self.reads.pop_front() {
+            io.outcomes.push_back(Outcome::Received { id: read.id, outcome: Err(why) });
+            self.close(io, read);
         }
     }
 
     /// When something is to be done although nothing happens: never at once, for what could be done was.
     pub(super) fn poll_timeout(&self, io: &mut Io<'_>, rtt: Duration) -> Option<Instant> {
-        let Io { now, nic, qp, .. } = io;
-        let now = *now;
-        let ends = self.reads.iter().filter_map(|read| read.ends).min();
-        if qp.peer_token().is_none() {
+        let ends = self.reads.iter().filter_map(|read| read.first_seen).map(|seen| seen + self.timeout).min();
+        if io.qp.peer_token().is_none() {
             return ends;
         }
-        let news = Seen::of(&qp.counters(nic)) != self.seen;
-        let report = (news || self.report_due).then(|| self.told_at + self.ack_delay);
-        let gaps = (news && self.scheme == Scheme::Nack).then(|| self.asked_at + self.ack_delay / 4);
+        let news = self.telling.has_news(io);
+        let report = (news || self.telling.is_due()).then(|| self.telling.told_at + self.telling.ack_delay);
+        let gaps = (news && self.asks_for_gaps).then(|| self.asked_at + self.telling.ack_delay / 4);
         let asked = self.reads.iter().filter_map(|read| read.asked.front()).map(|&(at, _)| at + again_after(rtt)).min();
-        let next = [report, gaps, asked].into_iter().flatten().min().map(|at| at.max(now + SHORTEST));
-        next.into_iter().chain(ends).min()
+        let failed = self.reads.iter().filter_map(|read| self.falls_back_at(read, rtt)).min();
+        let closing = self.closing.front().map(|&(until, _)| until);
+        let next = [report, gaps, asked, failed, closing].into_iter().flatten().min();
+        next.map(|at| at.max(io.now + SHORTEST)).into_iter().chain(ends).min()
     }
 
-    /// Ends the receives that are whole. `false` when the time of one is over that is not.
-    fn end_those_that_are_over(
-        &mut self,
-        now: Instant,
-        nic: &mut Nic,
-        qp: &mut SdrQp,
-        out: &mut VecDeque<Outcome>,
-    ) -> bool {
-        let newest = qp.seen();
-        let mut at = 0;
-        while let Some(read) = self.reads.get_mut(at) {
-            if read.handle.number() >= newest {
-                break;
-            }
-            let ends = *read.ends.get_or_insert(now + self.timeout);
-            let whole = read.is_whole();
-            if !whole && now < ends {
-                at += 1;
-                continue;
-            }
-            let Some(read) = self.reads.remove(at) else { break };
-            drop(read.bitmap);
-            let _ = qp.recv_complete(nic, read.handle);
-            let id = read.handle.number();
-            if !whole {
-                out.push_back(Outcome::Received { id, outcome: Err(ReliableError::Timeout) });
-                return false;
-            }
-            (self.report_due, self.last_whole) = (true, Some((id, read.len)));
-            out.push_back(Outcome::Received { id, outcome: Ok(()) });
-        }
-        true
-    }
-
-    /// Everything ends.
-    pub(super) fn fail(&mut self, io: &mut Io<'_>, why: ReliableError) {
-        let Io { nic, qp, outcomes: out, .. } = io;
-        for read in self.reads.drain(..) {
-            drop(read.bitmap);
-            let _ = qp.recv_complete(nic, read.handle);
-            out.push_back(Outcome::Received { id: read.handle.number(), outcome: Err(why) });
-        }
-    }
-
-    /// The messages that are complete: all below a number, and bits of the next 64.
-    fn done(&self) -> (u64, u64) {
-        let Some(oldest) = self.reads.front() else { return (self.posted, 0) };
-        let done = oldest.handle.number();
-        let open = self.reads.iter().map(|read| read.handle.number() - done).take_while(|&ahead| ahead < 64);
-        let open = open.fold(0u64, |bits, ahead| bits | 1 << ahead);
-        let posted = (self.posted - done).min(64) as u32;
-        (done, !open & u64::MAX >> (64 - posted))
-    }
-
-    /// Tells what has come, of each message of which something new has. What there is no room for now is told the next time, from there on.
-    fn tell(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, seen: Seen, counters: &mut ReliableCounters) {
-        let Some(token) = qp.peer_token() else { return };
-        // Packets that came twice, or late, are of a peer that does not know what is here.
-        let (repeated, rejected) = (seen.repeated != self.seen.repeated, seen.rejected != self.seen.rejected);
-        let (done, done_ahead) = self.done();
-        let head = |message: u64, len: u64, sequence: u32| Report {
-            kind: ReportKind::Ack,
-            token,
-            sequence,
-            done,
-            done_ahead,
-            message,
-            len,
-            below: 0,
-            first: 0,
-            bitmap: &[],
-        };
-        self.told_at = now;
-        if self.report_due || repeated {
-            // With the length of the newest that is whole: its sender compares.
-            let (message, len) = self.last_whole.unwrap_or((done, 0));
-            write_head(&mut self.bytes, &head(message, len, self.sequence));
-            if !self.send(now, nic, qp, counters) {
-                return;
-            }
-            self.report_due = false;
-        }
-        let (newest, room) = (qp.seen(), (Report::room(self.packet) / 8).max(1));
-        for at in 0..self.reads.len() {
-            let read = &self.reads[at];
-            let count = read.bitmap.count();
-            let has_news = read.handle.number() < newest && (count != read.told || repeated);
-            // What does not fit the oldest one was meant for it: its sender learns how long it is.
-            if !(has_news || rejected && at == 0) {
-                continue;
-            }
-            let end = (read.full_words..read.bitmap.words()).rev().find(|&word| read.bitmap.word(word) != 0);
-            let end = end.map_or(read.full_words + 1, |word| word + 1);
-            let begin = read.told_to.clamp(read.full_words, end);
-            for from in (begin..end).step_by(room) {
-                let read = &self.reads[at];
-                let [below, first] = [read.full_words, from].map(|word| (word as u32 * 64).min(read.bitmap.chunks()));
-                let report = Report { below, first, ..head(read.handle.number(), read.len, self.sequence) };
-                write_head(&mut self.bytes, &report);
-                for word in from..end.min(from + room) {
-                    self.bytes.extend(read.bitmap.word(word).to_le_bytes());
-                }
-                if !self.send(now, nic, qp, counters) {
-                    self.reads[at].told_to = from;
-                    return;
-                }
-            }
-            (self.reads[at].told, self.reads[at].told_to) = (count, 0);
-        }
-        self.seen = seen;
-    }
-
-    /// Sends the report; `false` when there is no room for it now.
-    fn send(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, counters: &mut ReliableCounters) -> bool {
-        let sent = qp.send_other(now, nic, &self.bytes);
-        self.sequence = self.sequence.wrapping_add(u32::from(sent));
-        counters.acks_sent += u64::from(sent);
-        sent
-    }
+    // ---- what is missing ----
 
     /// Asks for chunks that later ones tell to be lost, and again for those that have not come after a round trip.
-    fn ask(&mut self, now: Instant, nic: &mut Nic, qp: &mut SdrQp, rtt: Duration, counters: &mut ReliableCounters) {
-        let Some(token) = qp.peer_token() else { return };
-        self.asked_at = now;
-        let newest = qp.seen();
-        let (room, reordering) = (Report::room(self.packet), self.reordering);
-        let (done, done_ahead) = self.done();
-        for read in self.reads.iter_mut().take_while(|read| read.handle.number() < newest) {
-            let chunks = read.missing(now, reordering, again_after(rtt));
-            let Some(&first) = chunks.first() else { continue };
-            // What does not fit is asked for when its time has come again.
-            let span = chunks.last().map_or(0, |last| (last - first) as usize / 8 + 1).min(room);
-            let report = Report {
-                kind: ReportKind::Nack,
-                token,
-                sequence: self.sequence,
-                done,
-                done_ahead,
-                message: read.handle.number(),
-                len: read.len,
-                below: 0,
-                first,
-                bitmap: &[],
-            };
-            write_head(&mut self.bytes, &report);
-            self.bytes.resize(HEAD + span, 0);
-            for chunk in chunks {
-                let at = (chunk - first) as usize;
-                if let Some(byte) = self.bytes.get_mut(HEAD + at / 8) {
-                    *byte |= 1 << (at % 8);
-                }
+    fn ask_for_gaps(&mut self, io: &mut Io<'_>, rtt: Duration) {
+        self.asked_at = io.now;
+        let (done, newest) = (telling::done(&self.reads, self.posted), io.qp.seen());
+        for read in self.reads.iter_mut().take_while(|read| read.is_seen(newest)) {
+            read.gaps(io.now, self.reordering, again_after(rtt), &mut self.gaps);
+            // What there is no room for is asked for when its time has come again.
+            let _ = self.telling.ask(io, done, read, &self.gaps);
+        }
+    }
+
+    /// When a receive whose parity does not repair all is to be sent again: FTO (SDR-RDMA §4.2.3), and as long as something comes of it later;
+    /// then after each round trip.
+    fn falls_back_at(&self, read: &Read, rtt: Duration) -> Option<Instant> {
+        let first_seen = read.first_seen.filter(|_| self.layout.is_coded())?;
+        let patience = rtt.mul_f64(self.beta).max(self.telling.ack_delay);
+        let all_sent = match read.asked_at {
+            Some(asked_at) => asked_at + rtt,
+            None => first_seen + self.injection(read),
+        };
+        Some(all_sent.max(read.moved_at) + patience)
+    }
+
+    /// How long the data and the parity of a receive take on the line.
+    fn injection(&self, read: &Read) -> Duration {
+        let Some(rate) = self.rate.filter(|&rate| rate > 0) else { return Duration::ZERO };
+        let bytes = read.memory.len as f64 * (1.0 + self.layout.parity_share());
+        Duration::try_from_secs_f64(bytes * 8.0 / rate as f64).unwrap_or(self.timeout)
+    }
+
+    /// Asks for what parity did not repair in time.
+    fn ask_for_failed(&mut self, io: &mut Io<'_>, rtt: Duration) {
+        let newest = io.qp.seen();
+        let done = telling::done(&self.reads, self.posted);
+        for at in 0..self.reads.len() {
+            if self.falls_back_at(&self.reads[at], rtt).is_none_or(|at| at > io.now) {
+                continue;
             }
-            if qp.send_other(now, nic, &self.bytes) {
-                self.sequence = self.sequence.wrapping_add(1);
-                counters.nacks_sent += 1;
+            let (layout, whole) = (&self.layout, self.ask_for_submessages);
+            let read = &mut self.reads[at];
+            self.gaps.clear();
+            let mut groups = 0;
+            for block in read.posted.iter().flatten().take_while(|block| block.base() < newest) {
+                groups += block.open_groups();
+                self.gaps.extend(block.missing(layout, whole).map(|chunk| block.shape.first + chunk));
+            }
+            if self.gaps.is_empty() {
+                // What is not there yet was not sent: it is waited for.
+                read.moved_at = io.now;
+                continue;
+            }
+            if !self.telling.ask(io, done, read, &self.gaps) {
+                continue;
+            }
+            if read.asked_at.replace(io.now).is_none() {
+                io.counters.fallbacks += 1;
+                io.counters.failed_submessages += u64::from(groups);
             }
         }
+    }
+
+    /// Gives back what it has of the NIC.
+    pub(super) fn destroy(&mut self, nic: &mut Nic) {
+        self.decoder.pool.destroy(nic);
     }
 }
 
 /// A chunk that was asked for and has not come is asked for again after this time: a round trip, and what one of its ends may take.
 fn again_after(rtt: Duration) -> Duration {
     rtt.mul_f64(1.25)
-}
-
-fn write_head(bytes: &mut Vec<u8>, report: &Report<'_>) {
-    let mut head = [0; HEAD];
-    report.emit_head(&mut head);
-    bytes.clear();
-    bytes.extend(head);
-}
-
-impl Read {
-    /// Whether all chunks have come.
-    fn is_whole(&mut self) -> bool {
-        let words = self.bitmap.words();
-        while self.full_words + 1 < words && self.bitmap.word(self.full_words) == u64::MAX {
-            self.full_words += 1;
-        }
-        self.full_words + 1 >= words && self.bitmap.is_full()
-    }
-
-    /// Chunks to ask for now, in ascending order.
-    fn missing(&mut self, now: Instant, reordering: u32, again_after: Duration) -> Vec<u32> {
-        let mut missing = Vec::new();
-        while let Some(&(at, chunk)) = self.asked.front()
-            && (at + again_after <= now || self.bitmap.is_set(chunk))
-        {
-            self.asked.pop_front();
-            if !self.bitmap.is_set(chunk) {
-                missing.push(chunk);
-            }
-        }
-        // Chunks that came tell of those before them, however many are missing in between.
-        let words = (self.looked as usize / 64..self.bitmap.words()).rev();
-        let newest = words.map(|word| (word, self.bitmap.word(word))).find(|&(_, bits)| bits != 0);
-        let newest = newest.map(|(word, bits)| word as u32 * 64 + 63 - bits.leading_zeros());
-        if let Some(end) = newest.map(|newest| (newest + 1).saturating_sub(reordering)).filter(|&end| end > self.looked)
-        {
-            missing.extend((self.looked..end).filter(|&chunk| !self.bitmap.is_set(chunk)));
-            self.looked = end;
-        }
-        self.asked.extend(missing.iter().map(|&chunk| (now, chunk)));
-        missing.sort_unstable();
-        missing
-    }
 }

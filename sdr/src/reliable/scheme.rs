@@ -26,6 +26,8 @@ pub struct Protection {
     pub k: u8,
     /// Its parity chunks.
     pub m: u8,
+    /// So many submessages together: each has parity of every so manieth chunk of them, so that a burst of losses falls on many. 1 is off.
+    pub interleave: u8,
 }
 
 impl Protection {
@@ -33,7 +35,7 @@ impl Protection {
     pub fn new(family: Family, k: usize, m: usize) -> Result<Protection, CodeError> {
         Code::new(family, k, m)?;
         match (u8::try_from(k), u8::try_from(m)) {
-            (Ok(k), Ok(m)) => Ok(Protection { family, k, m }),
+            (Ok(k), Ok(m)) => Ok(Protection { family, k, m, interleave: 1 }),
             _ => Err(CodeError::TooMany { k, m }),
         }
     }
@@ -56,8 +58,8 @@ impl Scheme {
         let (scheme, parameters) = match self {
             Scheme::Sr => (1, [0; 3]),
             Scheme::Nack => (2, [0; 3]),
-            Scheme::Ec(Protection { family: Family::Mds, k, m }) => (3, [k, m, 0]),
-            Scheme::Ec(Protection { family: Family::Xor, k, m }) => (4, [k, m, 0]),
+            Scheme::Ec(Protection { family: Family::Mds, k, m, interleave }) => (3, [k, m, interleave]),
+            Scheme::Ec(Protection { family: Family::Xor, k, m, interleave }) => (4, [k, m, interleave]),
         };
         SdrSettings { scheme, parameters }
     }
@@ -68,7 +70,7 @@ impl fmt::Display for Scheme {
         match self {
             Scheme::Sr => f.pad("sdr-sr"),
             Scheme::Nack => f.pad("sdr-nack"),
-            Scheme::Ec(Protection { family, k, m }) => {
+            Scheme::Ec(Protection { family, k, m, .. }) => {
                 let name = match family {
                     Family::Mds => "ec",
                     Family::Xor => "xor",
@@ -110,7 +112,7 @@ mod tests {
         }
         assert_eq!(
             "sdr-xor:32,8".parse::<Scheme>().unwrap().settings(),
-            SdrSettings { scheme: 4, parameters: [32, 8, 0] }
+            SdrSettings { scheme: 4, parameters: [32, 8, 1] }
         );
         for wrong in ["sdr", "sdr-ec", "sdr-ec:32", "sdr-ec:a,b", "sdr-ec:32,8,1", "sdr-xor:-1,2"] {
             assert!(matches!(wrong.parse::<Scheme>(), Err(SchemeError::Name(_))), "{wrong}");

@@ -62,10 +62,11 @@ pub(super) fn run(
 impl<'a> Run<'a, '_> {
     fn new(o: &'a Options, scheme: Scheme) -> Result<Run<'a, 'static>, SimError> {
         // Receives are posted ahead of messages: then nobody waits for a CTS.
-        let qp = attr_of(&Options { depth: o.depth.saturating_mul(AHEAD), ..o.clone() })?;
+        let qp = attr_of(&Options { depth: o.depth.saturating_mul(AHEAD), ..o.clone() }, Some(scheme))?;
         let alpha = o.sdr.unwrap_or_default().alpha;
         let rtt = o.longest_round_trip().max(Duration::from_micros(1));
-        let attr = ReliableAttr { qp, scheme, rtt, alpha, timeout: TIMEOUT, ..ReliableAttr::default() };
+        let attr = ReliableAttr { qp, scheme, alpha, timeout: TIMEOUT, ..ReliableAttr::default() };
+        let attr = attr.sized_for(o.rate, rtt);
         let mut hosts = Hosts::new(o)?;
         let mut made = Vec::new();
         for host in [A, B] {
@@ -221,6 +222,11 @@ impl<'a> Run<'a, '_> {
                 acks_sent: told.acks_sent,
                 nacks_sent: told.nacks_sent,
                 timeouts: sent.timeouts,
+                parity_packets: sent.parity_packets,
+                recovered_packets: told.packets_recovered,
+                fallbacks: told.fallbacks,
+                failed_submessages: told.failed_submessages,
+                unprotected: sent.unprotected + told.unprotected,
             }),
             failed: self.failed,
             stalled: self.stalled,

@@ -130,11 +130,16 @@ impl Hosts<'_> {
 }
 
 /// What the queue pairs of a run are made with.
-pub(super) fn attr_of(o: &Options) -> Result<QpAttr, SimError> {
+pub(super) fn attr_of(o: &Options, scheme: Option<Scheme>) -> Result<QpAttr, SimError> {
     let sdr = o.sdr.unwrap_or_default();
     let usual = if sdr.scheme.is_some() { o.mtu.bytes() } else { 64 << 10 };
+    // With parity a message is many.
+    let max_message = match scheme {
+        Some(Scheme::Ec(_)) => 1,
+        _ => o.size.max(1).into(),
+    };
     let attr = QpAttr {
-        max_message: o.size.max(1).into(),
+        max_message,
         chunk: sdr.chunk.unwrap_or(usual),
         split: sdr.split,
         slots: o.depth,
@@ -149,7 +154,7 @@ pub(super) fn attr_of(o: &Options) -> Result<QpAttr, SimError> {
 
 impl<'a, 'p> Run<'a, 'p> {
     fn new(o: &'a Options) -> Result<Run<'a, 'p>, SimError> {
-        let attr = attr_of(o)?;
+        let attr = attr_of(o, None)?;
         let mut hosts = Hosts::new(o)?;
         let mut made = Vec::new();
         for host in [A, B] {

@@ -1,0 +1,200 @@
+//! Reports: what a receiver tells of what has come, and asks for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softnic_wire::Instant;
+use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
+
+use super::super::layout::Layout;
+use super::super::{Io, ReliableAttr};
+use super::read::Read;
+use crate::counters::Counters;
+
+/// What has come, as the counters of the SDR queue pair have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Seen {
+    packets: u64,
+    /// Twice, or late.
+    repeated: u64,
+    rejected: u64,
+}
+
+impl Seen {
+    fn of(counters: &Counters) -> Seen {
+        let Counters { packets, duplicates, rejected, .. } = *counters;
+        Seen { packets, repeated: duplicates + counters.late(), rejected }
+    }
+}
+
+/// What the peer was told, and when.
+pub(super) struct Telling {
+    /// The newest message that is complete, and its length; and whether the peer is to be told.
+    last_whole: Option<(u64, u64)>,
+    due: bool,
+    /// What had come when the peer was told last, and when that was.
+    seen: Seen,
+    pub(super) told_at: Instant,
+    pub(super) ack_delay: Duration,
+    sequence: u32,
+    packet: usize,
+    bytes: Vec<u8>,
+}
+
+/// The messages that are complete: all below a number, and bits of the next 64.
+pub(super) fn done(reads: &VecDeque<Read>, posted: u64) -> (u64, u64) {
+    let Some(oldest) = reads.front() else { return (posted, 0) };
+    let done = oldest.id;
+    let open = reads.iter().map(|read| read.id - done).take_while(|&ahead| ahead < 64);
+    let open = open.fold(0u64, |bits, ahead| bits | 1 << ahead);
+    let posted = (posted - done).min(64) as u32;
+    (done, !open & u64::MAX >> (64 - posted))
+}
+
+impl Telling {
+    pub(super) fn new(attr: &ReliableAttr) -> Telling {
+        Telling {
+            last_whole: None,
+            due: false,
+            seen: Seen::default(),
+            told_at: Instant::ZERO,
+            ack_delay: attr.ack_delay(),
+            sequence: 0,
+            packet: attr.data().control_len as usize,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// A message is whole: the peer is told at once.
+    pub(super) fn is_whole(&mut self, id: u64, len: u64) {
+        (self.due, self.last_whole) = (true, Some((id, len)));
+    }
+
+    /// Whether something is to be told at once.
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Whether something has come since the peer was told.
+    pub(super) fn has_news(&self, io: &mut Io<'_>) -> bool {
+        Seen::of(&io.qp.counters(io.nic)) != self.seen
+    }
+
+    /// Tells what is to be told now.
+    pub(super) fn progress(&mut self, io: &mut Io<'_>, reads: &mut VecDeque<Read>, posted: u64, layout: &Layout) {
+        let seen = Seen::of(&io.qp.counters(io.nic));
+        if self.due || seen != self.seen && io.now >= self.told_at + self.ack_delay {
+            self.tell(io, reads, posted, layout, seen);
+        }
+    }
+
+    /// Tells what has come, of each message of which something new has. What there is no room for now is told the next time, from there on.
+    fn tell(&mut self, io: &mut Io<'_>, reads: &mut VecDeque<Read>, posted: u64, layout: &Layout, seen: Seen) {
+        let Some(token) = io.qp.peer_token() else { return };
+        // Packets that came twice, or late, are of a peer that does not know what is here.
+        let (repeated, rejected) = (seen.repeated != self.seen.repeated, seen.rejected != self.seen.rejected);
+        let (done, done_ahead) = done(reads, posted);
+        let head = |message: u64, len: u64, sequence: u32| Report {
+            kind: ReportKind::Ack,
+            token,
+            sequence,
+            done,
+            done_ahead,
+            message,
+            len,
+            below: 0,
+            first: 0,
+            bitmap: &[],
+        };
+        self.told_at = io.now;
+        if self.due || repeated {
+            // With the length of the newest that is whole: its sender compares.
+            let (message, len) = self.last_whole.unwrap_or((done, 0));
+            write_head(&mut self.bytes, &head(message, len, self.sequence));
+            if !self.send(io) {
+                return;
+            }
+            self.due = false;
+        }
+        let room = (Report::room(self.packet) / 8).max(1);
+        for (at, read) in reads.iter_mut().enumerate() {
+            let news = read.news(layout);
+            // With parity it is enough to know when all is there, unless some of it is missing for long.
+            let is_silent = layout.is_coded() && read.asked_at.is_none();
+            let has_news = read.first_seen.is_some() && !is_silent && (news != read.told || repeated);
+            // What does not fit the oldest one was meant for it: its sender learns how long it is.
+            if !(has_news || rejected && at == 0) {
+                continue;
+            }
+            let end = (read.full_words..read.words()).rev().find(|&word| read.word(layout, word) != 0);
+            let end = end.map_or(read.full_words + 1, |word| word + 1);
+            let begin = read.told_to.clamp(read.full_words, end);
+            for from in (begin..end).step_by(room) {
+                let first = (from as u32 * 64).min(read.chunks);
+                let below = read.below(layout);
+                let report = Report { below, first, ..head(read.id, read.memory.len, self.sequence) };
+                write_head(&mut self.bytes, &report);
+                for word in from..end.min(from + room) {
+                    self.bytes.extend(read.word(layout, word).to_le_bytes());
+                }
+                if !self.send(io) {
+                    read.told_to = from;
+                    return;
+                }
+            }
+            (read.told, read.told_to) = (news, 0);
+        }
+        self.seen = seen;
+    }
+
+    /// Sends the report; `false` when there is no room for it now.
+    fn send(&mut self, io: &mut Io<'_>) -> bool {
+        let sent = io.send_control(&self.bytes);
+        self.sequence = self.sequence.wrapping_add(u32::from(sent));
+        io.counters.acks_sent += u64::from(sent);
+        sent
+    }
+
+    /// Asks for chunks of a message, which are in ascending order; `false` when there was no room for all of them.
+    pub(super) fn ask(&mut self, io: &mut Io<'_>, (done, done_ahead): (u64, u64), read: &Read, chunks: &[u32]) -> bool {
+        let Some(token) = io.qp.peer_token() else { return false };
+        let bits = 8 * Report::room(self.packet) as u32;
+        let mut rest = chunks;
+        while let Some(&first) = rest.first() {
+            let (now, later) = rest.split_at(rest.partition_point(|&chunk| chunk - first < bits));
+            rest = later;
+            let report = Report {
+                kind: ReportKind::Nack,
+                token,
+                sequence: self.sequence,
+                done,
+                done_ahead,
+                message: read.id,
+                len: read.memory.len,
+                below: 0,
+                first,
+                bitmap: &[],
+            };
+            write_head(&mut self.bytes, &report);
+            let span = now.last().map_or(0, |last| (last - first) as usize / 8 + 1);
+            self.bytes.resize(HEAD + span, 0);
+            for chunk in now {
+                let at = (chunk - first) as usize;
+                self.bytes[HEAD + at / 8] |= 1 << (at % 8);
+            }
+            if !io.send_control(&self.bytes) {
+                return false;
+            }
+            self.sequence = self.sequence.wrapping_add(1);
+            io.counters.nacks_sent += 1;
+        }
+        true
+    }
+}
+
+fn write_head(bytes: &mut Vec<u8>, report: &Report<'_>) {
+    let mut head = [0; HEAD];
+    report.emit_head(&mut head);
+    bytes.clear();
+    bytes.extend(head);
+}
