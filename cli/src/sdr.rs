@@ -1,11 +1,13 @@
 //! The options of SDR that several commands take, and `sdr` as a word for a transport.
 
+use std::io::{self, Write};
 use std::str::FromStr;
 
+use serde_json::{Value, json};
 use softnic_fault_injector::units;
 use softnic_runtime::api::Transport;
 use softnic_runtime::api::sdr::Split;
-use softnic_sim::{Family, Protection, Scheme, SchemeError};
+use softnic_sim::{Family, Protection, Reliability, Scheme, SchemeError};
 
 /// What messages go by: a transport of queue pairs, or software on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,4 +111,38 @@ pub(crate) fn check_alpha(alpha: Option<f64>, transport: Spoken) -> Result<(), S
 
 fn chunk_arg(s: &str) -> Result<u32, String> {
     u32::try_from(units::parse_size(s)?).map_err(|_| "a chunk has less than 4G".into())
+}
+
+/// Adds what came of reliable messages to the JSON of a run.
+pub(crate) fn add_json(value: &mut Value, r: &Reliability) {
+    value["chunk"] = json!(r.chunk);
+    value["chunks_repeated"] = json!(r.chunks_repeated);
+    value["acks_sent"] = json!(r.acks_sent);
+    value["nacks_sent"] = json!(r.nacks_sent);
+    value["chunk_timeouts"] = json!(r.timeouts);
+    value["repair_packets"] = json!(r.parity_packets);
+    value["recovered_packets"] = json!(r.recovered_packets);
+    value["fallbacks"] = json!(r.fallbacks);
+    value["failed_submessages"] = json!(r.failed_submessages);
+    value["unprotected"] = json!(r.unprotected);
+}
+
+/// The same, as lines of its table.
+pub(crate) fn print(out: &mut dyn Write, r: &Reliability) -> io::Result<()> {
+    writeln!(
+        out,
+        "chunks sent again {:>12} of {} bytes, {} after a timeout; {} ACKs, {} NACKs",
+        r.chunks_repeated, r.chunk, r.timeouts, r.acks_sent, r.nacks_sent
+    )?;
+    if r.parity_packets > 0 {
+        writeln!(
+            out,
+            "parity            {:>12} packets, {} lost ones repaired; {} messages fell back, of {} submessages",
+            r.parity_packets, r.recovered_packets, r.fallbacks, r.failed_submessages
+        )?;
+    }
+    if r.unprotected > 0 {
+        writeln!(out, "without parity    {:>12} submessages: no memory was left for it", r.unprotected)?;
+    }
+    Ok(())
 }

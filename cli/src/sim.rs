@@ -18,7 +18,7 @@ use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
-use crate::sdr::{SdrArgs, Spoken, check_alpha};
+use crate::sdr::{self, SdrArgs, Spoken, check_alpha};
 
 /// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
 #[derive(Debug, clap::Args)]
@@ -380,16 +380,7 @@ fn print_json(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io::
         value["cts_sent"] = json!(c.cts_sent);
     }
     if let Some(r) = &r.reliability {
-        value["chunk"] = json!(r.chunk);
-        value["chunks_repeated"] = json!(r.chunks_repeated);
-        value["acks_sent"] = json!(r.acks_sent);
-        value["nacks_sent"] = json!(r.nacks_sent);
-        value["chunk_timeouts"] = json!(r.timeouts);
-        value["repair_packets"] = json!(r.parity_packets);
-        value["recovered_packets"] = json!(r.recovered_packets);
-        value["fallbacks"] = json!(r.fallbacks);
-        value["failed_submessages"] = json!(r.failed_submessages);
-        value["unprotected"] = json!(r.unprotected);
+        sdr::add_json(&mut value, r);
     }
     if tells_lost_datagrams(o, r) {
         value["lost_datagrams"] = json!(lost_datagrams(o, r));
@@ -450,11 +441,7 @@ fn print_table(out: &mut dyn Write, args: &Args, o: &Options, r: &Report) -> io:
         writeln!(out, "CTS               {:>12}; {} packets came late", c.cts_sent, c.late_packets)?;
     }
     if let Some(r) = &r.reliability {
-        writeln!(
-            out,
-            "chunks sent again {:>12} of {} bytes, {} after a timeout; {} ACKs, {} NACKs",
-            r.chunks_repeated, r.chunk, r.timeouts, r.acks_sent, r.nacks_sent
-        )?;
+        sdr::print(out, r)?;
     }
     if tells_lost_datagrams(o, r) {
         writeln!(out, "lost datagrams    {:>12}", lost_datagrams(o, r))?;

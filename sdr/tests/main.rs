@@ -1,6 +1,7 @@
 //! The SDK on two NICs: frames handed over one by one, and over links with faults in virtual time.
 
 mod calls;
+mod coded;
 mod corpus;
 mod engines;
 mod figures;

@@ -14,20 +14,20 @@ use softnic_sim::LinkConfig;
 use softnic_sim::pair::{A, B, Pair, PairConfig};
 use softnic_wire::{Instant, PathMtu};
 
-const MTU: u32 = 1024;
+pub(crate) const MTU: u32 = 1024;
 const ROOM: usize = 4 << 20;
 const BASE: u64 = 0x10_0000;
-const RTT: Duration = Duration::from_millis(10);
-const RATE: u64 = 10_000_000_000;
+pub(crate) const RTT: Duration = Duration::from_millis(10);
+pub(crate) const RATE: u64 = 10_000_000_000;
 
-struct World {
-    pair: Pair<'static>,
-    memory: [Arc<Buffer>; 2],
+pub(crate) struct World {
+    pub(crate) pair: Pair<'static>,
+    pub(crate) memory: [Arc<Buffer>; 2],
     keys: [u32; 2],
 }
 
 impl World {
-    fn new(faults: &str, seed: u64, attrs: [ReliableAttr; 2]) -> World {
+    pub(crate) fn new(faults: &str, seed: u64, attrs: [ReliableAttr; 2]) -> World {
         // Behind an @ is the number of the data packet from A that is lost.
         let (faults, lost) = faults.split_once('@').unwrap_or((faults, ""));
         let mut faults: Spec = faults.parse().unwrap();
@@ -73,7 +73,7 @@ impl World {
         World { pair, memory, keys }
     }
 
-    fn with<R>(&mut self, host: usize, talk: impl FnOnce(Instant, &mut ReliableQp, &mut Nic) -> R) -> R {
+    pub(crate) fn with<R>(&mut self, host: usize, talk: impl FnOnce(Instant, &mut ReliableQp, &mut Nic) -> R) -> R {
         let now = self.now();
         let result = self
             .pair
@@ -84,7 +84,7 @@ impl World {
         result.expect("there is a layer")
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.pair.sim.now().instant()
     }
 
@@ -92,30 +92,30 @@ impl World {
         Local { key: self.keys[host], addr: BASE + at as u64, len: len as u64 }
     }
 
-    fn write(&mut self, host: usize, at: usize, len: usize) -> u64 {
+    pub(crate) fn write(&mut self, host: usize, at: usize, len: usize) -> u64 {
         let memory = self.local(host, at, len);
         self.with(host, |now, qp, nic| qp.write(now, nic, memory)).unwrap()
     }
 
-    fn receive(&mut self, host: usize, at: usize, len: usize) -> u64 {
+    pub(crate) fn receive(&mut self, host: usize, at: usize, len: usize) -> u64 {
         self.try_receive(host, at, len).unwrap()
     }
 
-    fn try_receive(&mut self, host: usize, at: usize, len: usize) -> Result<u64, SdrError> {
+    pub(crate) fn try_receive(&mut self, host: usize, at: usize, len: usize) -> Result<u64, SdrError> {
         let memory = self.local(host, at, len);
         self.with(host, |now, qp, nic| qp.receive(now, nic, memory))
     }
 
-    fn poll(&mut self, host: usize) -> Option<Outcome> {
+    pub(crate) fn poll(&mut self, host: usize) -> Option<Outcome> {
         self.with(host, |_, qp, _| qp.poll())
     }
 
-    fn counters(&mut self, host: usize) -> ReliableCounters {
+    pub(crate) fn counters(&mut self, host: usize) -> ReliableCounters {
         self.with(host, |_, qp, _| qp.counters())
     }
 
     /// Until the host says something.
-    fn until(&mut self, host: usize) -> (Instant, Outcome) {
+    pub(crate) fn until(&mut self, host: usize) -> (Instant, Outcome) {
         loop {
             if let Some(outcome) = self.poll(host) {
                 return (self.now(), outcome);
@@ -125,18 +125,18 @@ impl World {
     }
 }
 
-fn attr(scheme: Scheme) -> ReliableAttr {
+pub(crate) fn attr(scheme: Scheme) -> ReliableAttr {
     let qp =
         QpAttr { max_message: 1 << 20, chunk: MTU, slots: 8, mtu: PathMtu::B1024, send_depth: 64, ..QpAttr::default() };
     ReliableAttr { qp, scheme, rtt: RTT, ..ReliableAttr::default() }
 }
 
-fn bytes(n: usize, len: usize) -> Vec<u8> {
+pub(crate) fn bytes(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + n * 17 + i / 999) as u8).collect()
 }
 
 /// Messages in both directions at once, several at a time; what both ends counted.
-fn transfer(faults: &str, seed: u64, attr: ReliableAttr, messages: usize) -> [ReliableCounters; 2] {
+pub(crate) fn transfer(faults: &str, seed: u64, attr: ReliableAttr, messages: usize) -> [ReliableCounters; 2] {
     let mut w = World::new(faults, seed, [attr; 2]);
     let len = |host: usize, n: usize| match n % 5 {
         0 => n % 3,
@@ -223,7 +223,8 @@ fn every_message_comes_whole_through_loss_duplicates_and_reordering() {
         let mut repeated = 0;
         for faults in faults {
             for seed in 0..seeds {
-                let small = attr(scheme);
+                // A burst lasts for as many packets, and there are few when one chunk is missing.
+                let small = ReliableAttr { timeout: Duration::from_secs(1000), ..attr(scheme) };
                 let chunks = ReliableAttr { qp: QpAttr { chunk: 4 * MTU, channels: 3, slots: 5, ..small.qp }, ..small };
                 let tiny = QpAttr { split: "2+26+4".parse().unwrap(), slots: 4, generations: 3, ..small.qp };
                 for attr in [small, chunks, ReliableAttr { qp: tiny, ..small }] {

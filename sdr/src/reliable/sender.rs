@@ -148,9 +148,7 @@ impl Sender {
         let cleared = io.qp.vitals().cleared;
         let slots = io.qp.peer_room().map_or(0, |(slots, _)| slots);
         for write in writes {
-            if shape.layout.is_coded() {
-                write.retire(io.qp, &shape.layout, cleared.saturating_sub(slots.into()));
-            }
+            write.retire(io.qp, &shape.layout, cleared.saturating_sub(slots.into()));
             while !write.is_handed_out(&shape.layout) {
                 // One that failed ends all of them.
                 if write.outcome.is_some() || !write.begin_block(io, shape, encoder) {

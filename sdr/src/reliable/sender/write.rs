@@ -64,6 +64,8 @@ pub(super) struct Write {
     blocks: VecDeque<Begun>,
     first_block: u32,
     parities_out: u32,
+    /// The peer has no receives for it yet.
+    is_blocked: bool,
     spare: Vec<Begun>,
     acked: ChunkBits,
     /// All before this one are, and how many others are not.
@@ -108,7 +110,7 @@ impl Write {
         self.slow.clear();
         self.spare.extend(self.blocks.drain(..));
         (self.id, self.memory, self.chunks, self.ends) = (id, memory, chunks, ends);
-        (self.next, self.first_block, self.parities_out) = (0, 0, 0);
+        (self.next, self.first_block, self.parities_out, self.is_blocked) = (0, 0, 0, false);
         (self.acked_below, self.not_acked, self.any_repeated) = (0, chunks, false);
         (self.data_left, self.heard, self.probes, self.outcome) = (Instant::ZERO, Instant::ZERO, 0, None);
     }
@@ -117,21 +119,20 @@ impl Write {
 
     /// Whether all of it was handed out once, and its parity.
     pub(super) fn is_handed_out(&self, layout: &Layout) -> bool {
-        let last = self.blocks.back().map(|block| block.shape);
-        let parity = |block: Block| !block.is_protected() || self.parities_out == block.groups;
-        self.next == self.chunks
-            && self.first_block + self.blocks.len() as u32 == layout.blocks(self.memory.len)
-            && last.is_none_or(parity)
+        self.first_block + self.blocks.len() as u32 == layout.blocks(self.memory.len)
+            && self.blocks.back().is_none_or(|begun| self.is_block_out(&begun.shape))
+    }
+
+    /// Whether all of the newest block was handed out.
+    fn is_block_out(&self, newest: &Block) -> bool {
+        self.next == newest.first + newest.chunks && (!newest.is_protected() || self.parities_out == newest.groups)
     }
 
     /// Begins the messages of the next block, when the one before was handed out. `false` when that failed.
     pub(super) fn begin_block(&mut self, io: &mut Io<'_>, shape: &Shape, encoder: &mut Encoder) -> bool {
         let index = self.first_block + self.blocks.len() as u32;
-        if let Some(Begun { shape: block, .. }) = self.blocks.back() {
-            let data = self.next < block.first + block.chunks;
-            if data || block.is_protected() && self.parities_out < block.groups {
-                return true;
-            }
+        if self.blocks.back().is_some_and(|begun| !self.is_block_out(&begun.shape)) {
+            return true;
         }
         let layout = &shape.layout;
         let block = layout.block(self.memory.len, index);
@@ -156,8 +157,10 @@ impl Write {
     }
 
     /// Whether the receives of the newest block are there.
-    pub(super) fn is_cleared(&self, cleared: u64) -> bool {
-        self.blocks.back().is_some_and(|begun| begun.base + u64::from(begun.shape.messages()) <= cleared)
+    pub(super) fn is_cleared(&mut self, cleared: u64) -> bool {
+        let newest = self.blocks.back().map(|begun| begun.base + u64::from(begun.shape.messages()));
+        self.is_blocked = newest.is_none_or(|end| end > cleared);
+        !self.is_blocked
     }
 
     /// Hands out the next part of the newest block; how many packets it has.
@@ -300,11 +303,12 @@ impl Write {
         packets
     }
 
-    /// All messages of the SDK below this number are complete at the peer: their places serve others by now.
+    /// All messages of the SDK below this number are complete at the peer: their places serve others by now. So nothing of them is sent
+    /// again, whatever became of its answer: it would be taken for a part of those.
     pub(super) fn retire(&mut self, qp: &mut SdrQp, layout: &Layout, below: u64) {
         while let Some(begun) = self.blocks.front()
             && begun.base + u64::from(begun.shape.messages()) <= below
-            && self.blocks.len() > 1
+            && (self.blocks.len() > 1 || self.is_block_out(&begun.shape))
         {
             let Some(begun) = self.blocks.pop_front() else { return };
             let Block { first, chunks, groups, .. } = begun.shape;
@@ -314,7 +318,9 @@ impl Write {
             (0..groups).for_each(|message| _ = qp.send_stream_end(SendHandle(begun.base + u64::from(message))));
             self.first_block += 1;
             self.spare.push(begun);
-            debug_assert!(self.first_block <= layout.blocks(self.memory.len));
+        }
+        if self.first_block == layout.blocks(self.memory.len) {
+            self.outcome.get_or_insert(Ok(()));
         }
     }
 
@@ -344,14 +350,14 @@ impl Write {
 
     // ---- time ----
 
-    /// When the peer should have said something, if all was sent with parity and nothing again.
+    /// When the peer should have said something, if all was sent with parity, or all that it has receives for, and nothing again.
     fn probe_at(&self, rto: Duration, layout: &Layout) -> Option<Instant> {
         let idle = layout.is_coded()
             && self.handed_out.is_empty()
             && self.again.is_empty()
             && self.timers.is_empty()
             && self.slow.is_empty()
-            && self.is_handed_out(layout);
+            && (self.is_blocked || self.is_handed_out(layout));
         let patience = 1 << self.probes.saturating_sub(PATIENT_TRIES).min(MOST_DOUBLINGS);
         idle.then(|| self.heard + rto * patience)
     }
@@ -386,7 +392,7 @@ impl Write {
             // All of it may be lost, or the answer: the last chunk that is not acknowledged makes the peer speak.
             self.probes += 1;
             self.heard = now;
-            let last = (self.acked_below..self.chunks).rev().find(|&chunk| !self.acked.get(chunk));
+            let last = (self.acked_below..self.next).rev().find(|&chunk| !self.acked.get(chunk));
             last.into_iter().for_each(|chunk| self.send_again(chunk));
         }
     }
