@@ -311,7 +311,7 @@ impl Nic {
         self.owner = owner;
     }
 
-    /// Whether frames carry their payload.
+    /// Whether its frames carry their payload: software that computes on what it sends need not where they do not.
     pub fn payload_mode(&self) -> PayloadMode {
         self.payload
     }

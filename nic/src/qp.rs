@@ -35,6 +35,10 @@ pub struct QpInit {
     ///
     /// [`Event::QpHalted`]: softnic_transports::Event::QpHalted
     pub halt_on_retry_exceeded: bool,
+    /// Its packets carry their payload even where the NIC's others do not ([`PayloadMode::Elided`]): somebody reads them.
+    ///
+    /// [`PayloadMode::Elided`]: softnic_transports::qp::PayloadMode::Elided
+    pub never_elided: bool,
 }
 
 impl QpInit {
@@ -52,6 +56,7 @@ impl QpInit {
             prompt_acks: false,
             limit_flight: false,
             halt_on_retry_exceeded: false,
+            never_elided: false,
         }
     }
 

@@ -129,7 +129,8 @@ impl SdrQp {
         self.room_key = Some(nic.reg_mr(pd, &self.room, Access::LOCAL_WRITE)?);
         let (wrs, max_inline) = (CONTROLS, control::LEN as u32);
         let caps = Caps { max_send_wr: wrs, max_recv_wr: wrs, max_send_sge: 1, max_recv_sge: 1, max_inline };
-        let qpn = nic.create_qp(&QpInit::new(QpKind::Uc, pd, self.control_cq, self.control_cq, caps))?;
+        let usual = QpInit::new(QpKind::Uc, pd, self.control_cq, self.control_cq, caps);
+        let qpn = nic.create_qp(&QpInit { never_elided: true, ..usual })?;
         (self.control, self.info.control) = (Some(qpn), Contact { qpn, psn: Psn::new(nic.draw() & 0x00ff_ffff) });
         Ok(())
     }

@@ -6,6 +6,7 @@
 mod delivery;
 mod digest;
 pub mod fairness;
+mod frames;
 mod link;
 pub mod node;
 pub mod pair;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use softnic_fault_injector::bottleneck::{wire_bytes, wire_time};
-use softnic_fault_injector::slots::SlotId;
 use softnic_fault_injector::{Direction, Line, Spec};
 
 use crate::Time;
+use crate::frames::Frame;
 
 /// What a link is made with.
 #[derive(Debug, Clone)]
@@ -26,13 +26,6 @@ pub struct End {
     pub node: usize,
     /// Its port.
     pub port: usize,
-}
-
-/// A frame on its way: where its bytes lie, and how many of them there are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InFlight {
-    pub(crate) frame: SlotId,
-    pub(crate) len: u32,
 }
 
 /// What a link carried.
@@ -58,7 +51,7 @@ pub(crate) struct Link {
     pub(crate) to: End,
     rate: u64,
     /// Faults, delay, and what is under way.
-    pub(crate) line: Line<InFlight>,
+    pub(crate) line: Line<Frame>,
     /// When the next arrival is in the event queue for.
     pub(crate) next_arrival: Option<Time>,
     /// The serialiser is at work.

@@ -11,7 +11,6 @@ use softnic_nic::transports::{CqId, Secret, Transport};
 use softnic_nic::{Connection, ModifyError, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_wire::auth::TRAILER_LEN;
 use softnic_wire::lowar::RepairHeader;
-use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use crate::link::{End, LinkConfig};
@@ -88,12 +87,8 @@ pub struct Pair<'a> {
     random: Random,
 }
 
-/// Room for headers when the payload is elided.
-const HEADERS: usize = 128;
-/// Room around a payload that is not: a repair packet of LoWAR with the trailer of an authenticated connection has the most.
-const AROUND: usize = HEADERS + TRAILER_LEN + RepairHeader::LEN;
-/// Room for what is never elided: the negotiation's MADs, and acknowledgements with as much of a bitmap as fits.
-pub(crate) const WHOLE: usize = 640;
+/// Room around a payload: headers, and a repair packet of LoWAR with the trailer of an authenticated connection has the most.
+const AROUND: usize = 128 + TRAILER_LEN + RepairHeader::LEN;
 
 impl<'a> Pair<'a> {
     /// Two hosts without queue pairs, on one link.
@@ -108,11 +103,7 @@ impl<'a> Pair<'a> {
 
     /// Two hosts without queue pairs, with so many NICs each. Several share the host's port.
     pub fn sharing(network: Network, config: PairConfig, nics: [usize; 2]) -> Pair<'a> {
-        let max_frame = match config.payload {
-            PayloadMode::Real => config.mtu.bytes() as usize + AROUND,
-            PayloadMode::Elided if config.transport.extension() != Extensions::NONE => WHOLE,
-            PayloadMode::Elided => HEADERS,
-        };
+        let max_frame = config.mtu.bytes() as usize + AROUND;
         let mut sim = Simulator::new(max_frame);
         let (mut sides, mut places) = (Vec::new(), Vec::new());
         for host in [A, B] {

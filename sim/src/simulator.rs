@@ -4,7 +4,6 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use softnic_fault_injector::slots::Slots;
 use softnic_fault_injector::{Direction, Fate};
 use softnic_nic::Nic;
 use softnic_trace::Observer;
@@ -12,7 +11,8 @@ use softnic_wire::TxFrame;
 
 use crate::Time;
 use crate::digest::Digest;
-use crate::link::{End, InFlight, Link, LinkConfig, LinkStats};
+use crate::frames::Frames;
+use crate::link::{End, Link, LinkConfig, LinkStats};
 use crate::node::SimNode;
 use crate::switch::Switch;
 use crate::traced::Traced;
@@ -63,7 +63,7 @@ pub struct Simulator<'a> {
     queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
     /// Breaks ties in the order in which events were made.
     sequence: u64,
-    frames: Slots,
+    frames: Frames,
     digest: Digest,
     tap: Option<Tap<'a>>,
 }
@@ -79,7 +79,7 @@ impl<'a> Simulator<'a> {
             links: Vec::new(),
             queue: BinaryHeap::new(),
             sequence: 0,
-            frames: Slots::new(max_frame),
+            frames: Frames::new(max_frame),
             digest: Digest::default(),
             tap: None,
         }
@@ -250,10 +250,10 @@ impl<'a> Simulator<'a> {
     /// Asks the Node for a frame, now that the serialiser is idle; whether there was one.
     fn pump(&mut self, index: usize) -> bool {
         let from = self.links[index].from;
-        let Some(id) = self.frames.take() else { return false }; // as many as are asked for
-        let mut tx = TxFrame::new(self.frames.get_mut(id));
+        let Some(room) = self.frames.begin() else { return false }; // as many as are asked for
+        let mut tx = TxFrame::new(self.frames.room(room));
         if !self.nodes[from.node].poll_transmit(self.now.instant(), from.port, &mut tx) {
-            self.frames.give_back(id);
+            self.frames.end(room, 0);
             return false;
         }
         let wire_len = tx.wire_len();
@@ -274,10 +274,11 @@ impl<'a> Simulator<'a> {
             fate = Fate::Drop;
         }
         let left = self.now.after_ps(link.serialise(wire_len as u64));
-        let handle = |frame| InFlight { frame, len: len as u32 };
-        let copy = if fate == Fate::Duplicate { self.frames.copy(id, len).map(handle) } else { None };
         let frames = &mut self.frames;
-        link.line.carry(left, fate, wire_len as u64, handle(id), copy, |lost| frames.give_back(lost.frame));
+        if let Some(frame) = frames.end(room, len) {
+            let copy = if fate == Fate::Duplicate { frames.copy(frame) } else { None };
+            link.line.carry(left, fate, wire_len as u64, frame, copy, |lost| frames.give_back(lost));
+        }
         self.follow_arrivals(index);
         self.schedule(left, Event::Free(index));
         true
@@ -288,8 +289,8 @@ impl<'a> Simulator<'a> {
         let link = &mut self.links[index];
         let to = link.to;
         link.next_arrival = None;
-        let Some((InFlight { frame, len }, change)) = link.line.poll(self.now) else { return to.node };
-        let bytes = &mut self.frames.get_mut(frame)[..len as usize];
+        let Some((frame, change)) = link.line.poll(self.now) else { return to.node };
+        let bytes = self.frames.bytes(frame);
         link.line.apply(change, bytes);
         self.digest.word(self.now.0 ^ (index as u64 + 1) << 56);
         self.nodes[to.node].handle_frame(self.now.instant(), to.port, bytes);

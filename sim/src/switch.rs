@@ -5,12 +5,12 @@ mod tables;
 use std::collections::VecDeque;
 
 use softnic_fault_injector::random::Random;
-use softnic_fault_injector::slots::{SlotId, Slots};
 use softnic_fault_injector::{Policy, QueueDecision};
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, mark_ce, take_hop};
 use softnic_wire::{Instant, MacAddr, Node, TxFrame, ipv4, ipv6};
 
+use crate::frames::{Frame, Frames};
 use tables::{FlowKey, MacTable, Routes};
 
 pub use tables::{NextHop, Prefix};
@@ -22,7 +22,7 @@ pub struct SwitchConfig {
     pub mac: MacAddr,
     /// The longest frame that it takes.
     pub max_frame: usize,
-    /// Frames that it holds in all.
+    /// Frames that it holds in all; and as many again that are short.
     pub max_frames: usize,
     /// Frames come without their payload: their length on the wire is that of the IP header.
     pub elided: bool,
@@ -62,8 +62,7 @@ pub struct SwitchCounters {
 
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
-    slot: SlotId,
-    len: u32,
+    frame: Frame,
     wire_len: u32,
 }
 
@@ -83,7 +82,7 @@ pub struct Switch {
     ports: Vec<Port>,
     macs: MacTable,
     routes: Routes,
-    slots: Slots,
+    frames: Frames,
     random: Random,
     counters: SwitchCounters,
 }
@@ -96,7 +95,7 @@ impl Switch {
             ports: Vec::new(),
             macs: MacTable::default(),
             routes: Routes::default(),
-            slots: Slots::bounded(config.max_frame, config.max_frames),
+            frames: Frames::bounded(config.max_frame, config.max_frames),
             random: Random::stream(config.seed, 1),
             counters: SwitchCounters::default(),
         }
@@ -173,19 +172,16 @@ impl Switch {
             port.stats.dropped += 1;
             return;
         }
-        let slot = if frame.len() <= self.slots.slot_len() { self.slots.take() } else { None };
-        let Some(slot) = slot else {
+        let Some(frame) = self.frames.keep(frame) else {
             self.counters.no_buffer += 1;
             return;
         };
-        let kept = &mut self.slots.get_mut(slot)[..frame.len()];
-        kept.copy_from_slice(frame);
         if decision == QueueDecision::Mark {
-            port.stats.marked += u64::from(mark_ce(kept));
+            port.stats.marked += u64::from(mark_ce(self.frames.bytes(frame)));
         }
         port.bytes += wire_len as u64;
         port.stats.max_queue = port.stats.max_queue.max(port.bytes);
-        port.queue.push_back(Waiting { slot, len: frame.len() as u32, wire_len: wire_len as u32 });
+        port.queue.push_back(Waiting { frame, wire_len: wire_len as u32 });
     }
 
     /// Bytes that a frame takes from Ethernet on.
@@ -231,10 +227,10 @@ impl Node for Switch {
 
     fn poll_transmit(&mut self, _now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
         let Some(port) = self.ports.get_mut(port) else { return false };
-        while let Some(Waiting { slot, len, wire_len }) = port.queue.pop_front() {
+        while let Some(Waiting { frame, wire_len }) = port.queue.pop_front() {
             port.bytes -= u64::from(wire_len);
-            let put = tx.put_frame_elided(&self.slots.get_mut(slot)[..len as usize], wire_len as usize);
-            self.slots.give_back(slot);
+            let put = tx.put_frame_elided(self.frames.bytes(frame), wire_len as usize);
+            self.frames.give_back(frame);
             if put.is_ok() {
                 port.stats.sent += 1;
                 return true;

@@ -119,8 +119,6 @@ fn what_cannot_be_is_refused() {
         Ok(_) => panic!("it ran"),
     };
     let good = options(Scheme::Sr, "");
-    let none = softnic_nic::transports::qp::PayloadMode::Elided;
-    assert!(refused(Options { payload: none, ..good.clone() }).contains("--payload real"));
     let chunk = Some(SdrOptions { chunk: Some(1000), ..good.sdr.unwrap() });
     assert!(refused(Options { sdr: chunk, ..good }).contains("no multiple of the path MTU"));
 }

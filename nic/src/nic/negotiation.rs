@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use softnic_transports::qp::{PayloadMode, QueuePair};
+use softnic_transports::qp::QueuePair;
 use softnic_transports::{Event, QKEY_GSI, SdrOutcome};
 use softnic_wire::mad::vendor::{self, Negotiation};
 use softnic_wire::mad::{self, MAD_LEN, Method, Status};
@@ -39,7 +39,7 @@ impl Nic {
         layout: &Layout,
     ) -> bool {
         let Some(at) = mad_of(frame, layout) else { return false };
-        if self.payload == PayloadMode::Real && icrc::verify(frame, layout).is_err() {
+        if icrc::verify(frame, layout).is_err() {
             self.shared.counters.rx_icrc_encapsulated += 1;
             return true;
         }

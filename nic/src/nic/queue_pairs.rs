@@ -66,7 +66,7 @@ impl Nic {
             sig_all,
             prompt_acks,
             limit_flight,
-            payload: self.payload,
+            payload: if init.never_elided { PayloadMode::Real } else { self.payload },
             halt_on_retry_exceeded,
         };
         // A datagram queue pair does not know its port yet.

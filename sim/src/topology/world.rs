@@ -7,18 +7,17 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Datagram;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, QpInit};
-use softnic_wire::mad::vendor::Extensions;
 use softnic_wire::{PathMtu, Psn, Qpn};
 
 use super::{Flow, Kind, Place, Topology};
 use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
-use crate::pair::{QKEY, Side, WHOLE, timeout_code};
+use crate::pair::{QKEY, Side, timeout_code};
 use crate::simulator::Simulator;
 use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
 use crate::workload::{Cc, SimError};
 
-/// Room for headers, and for all there is when the payload is elided and no transport is negotiated.
+/// Room for headers.
 const HEADERS: usize = 128;
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
@@ -63,12 +62,7 @@ impl<'t> World<'t> {
         mut make_host: HostMaker<'_>,
         mut make_switch: SwitchMaker<'_>,
     ) -> World<'t> {
-        let negotiated = topology.flows.iter().any(|f| f.transport.extension() != Extensions::NONE);
-        let max_frame = match topology.payload {
-            PayloadMode::Real => topology.mtu.bytes() as usize + HEADERS,
-            PayloadMode::Elided if negotiated => WHOLE,
-            PayloadMode::Elided => HEADERS,
-        };
+        let max_frame = topology.mtu.bytes() as usize + HEADERS;
         let mut world = World {
             topology,
             sim: Simulator::new(max_frame),

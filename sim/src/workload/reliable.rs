@@ -15,7 +15,6 @@ use softnic_wire::Instant;
 use super::options::{Options, SimError, check};
 use super::sdr::{Hosts, attr_of};
 use super::{ADDRESS, NOW_AND_THEN, recording};
-use crate::delivery::same_bytes;
 use crate::pair::{A, B};
 use crate::report::{CompletionTimes, Reliability, Report};
 
@@ -195,7 +194,7 @@ impl<'a> Run<'a, '_> {
         }
         let slot = id % self.hosts.slots;
         let (at, len) = ((slot * u64::from(self.options.size)) as usize, self.options.size as usize);
-        match same_bytes(&self.hosts.buffers, at, at, len) {
+        match self.hosts.same(at, len) {
             true => Ok(()),
             false => Err(SimError::Data { qp: 0, slot: slot as usize }),
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use softnic_fault_injector::Time;
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
+use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Buffer, Nic};
 use softnic_sdr::reliable::{ReliableAttr, Scheme};
 use softnic_sdr::{Local, QpAttr, QpId, RecvHandle, Sdr, SdrQp, SendHandle, Split};
@@ -58,14 +59,10 @@ struct Sent {
 struct Run<'a, 'p> {
     options: &'a Options,
     attr: QpAttr,
-    pair: Pair<'p>,
+    hosts: Hosts<'p>,
     qps: [QpId; 2],
-    keys: [u32; 2],
-    buffers: [Arc<Buffer>; 2],
     /// What lies where a message will.
     nothing: Vec<u8>,
-    /// Messages that have memory of their own.
-    slots: u64,
     posted: u64,
     /// Messages that are not over, the oldest first.
     sends: VecDeque<Sent>,
@@ -89,7 +86,7 @@ pub(super) fn run(
     check(options)?;
     let written = RefCell::new(Ok(()));
     let mut run = Run::new(options)?;
-    recording::begin(&mut run.pair, capture, trace, &written)?;
+    recording::begin(&mut run.hosts.pair, capture, trace, &written)?;
     let outcome = run.drive(&mut |done| go_on(done) && written.borrow().is_ok());
     let report = outcome.map(|interrupted| run.report(interrupted));
     drop(run);
@@ -101,7 +98,8 @@ pub(super) fn run(
 pub(super) struct Hosts<'p> {
     pub(super) pair: Pair<'p>,
     pub(super) keys: [u32; 2],
-    pub(super) buffers: [Arc<Buffer>; 2],
+    /// Memory that messages lie in; `None` where no payload is carried.
+    pub(super) buffers: Option<[Arc<Buffer>; 2]>,
     /// Messages that have memory of their own.
     pub(super) slots: u64,
 }
@@ -111,14 +109,26 @@ impl Hosts<'_> {
         let mut pair = pair_of(o);
         let size = u64::from(o.size).max(1);
         let slots = (MAX_BUFFER / size).clamp(1, o.depth.into());
-        let buffers = [A, B].map(|host| Buffer::new(ADDRESS[host], (slots * size) as usize));
-        fill_randomly(&buffers[A], &mut Random::stream(o.seed, 4));
+        let real = o.payload == PayloadMode::Real;
+        let buffers = real.then(|| [A, B].map(|host| Buffer::new(ADDRESS[host], (slots * size) as usize)));
+        if let Some([from, _]) = &buffers {
+            fill_randomly(from, &mut Random::stream(o.seed, 4));
+        }
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let mut keys = [0; 2];
         for host in [A, B] {
             let (pd, nic) = (pair.sides[host].pd, pair.sim.nic(host));
-            keys[host] = nic.reg_mr(pd, &buffers[host], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+            keys[host] = match &buffers {
+                Some(buffers) => nic.reg_mr(pd, &buffers[host], access)?,
+                None => nic.alloc_null_mr(pd, access)?,
+            };
         }
         Ok(Hosts { pair, keys, buffers, slots })
+    }
+
+    /// Whether so many bytes at an offset are at the receiver what they are at the sender, where there are any.
+    pub(super) fn same(&self, at: usize, len: usize) -> bool {
+        self.buffers.as_ref().is_none_or(|buffers| same_bytes(buffers, at, at, len))
     }
 
     /// The way from one host to the other.
@@ -171,16 +181,12 @@ impl<'a, 'p> Run<'a, 'p> {
             qps[host] = sdr.add(qp);
             nic.set_layer(Some(Box::new(sdr)));
         }
-        let Hosts { pair, keys, buffers, slots } = hosts;
         Ok(Run {
             options: o,
             attr,
-            pair,
+            nothing: if hosts.buffers.is_some() { vec![0; o.size as usize] } else { Vec::new() },
+            hosts,
             qps,
-            keys,
-            buffers,
-            nothing: vec![0; o.size as usize],
-            slots,
             posted: 0,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
@@ -198,15 +204,15 @@ impl<'a, 'p> Run<'a, 'p> {
         let ahead = self.options.count.min(self.options.depth.into());
         (0..ahead).try_for_each(|n| self.post_receive(n))?;
         self.post_sends()?;
-        let (mut events, mut seen, mut seen_at) = (0u64, (0, 0), self.pair.sim.now());
+        let (mut events, mut seen, mut seen_at) = (0u64, (0, 0), self.hosts.pair.sim.now());
         while self.done < self.options.count {
             // A sender that hears nothing asks for ever.
             let progress = (self.done, self.data_packets());
             if progress != seen {
-                (seen, seen_at) = (progress, self.pair.sim.now());
+                (seen, seen_at) = (progress, self.hosts.pair.sim.now());
             }
             let patience = PATIENCE.max(self.options.longest_round_trip() * 100);
-            if self.pair.sim.now() > seen_at.after(patience) || self.pair.sim.step().is_none() {
+            if self.hosts.pair.sim.now() > seen_at.after(patience) || self.hosts.pair.sim.step().is_none() {
                 self.stalled = true;
                 return Ok(false);
             }
@@ -223,7 +229,7 @@ impl<'a, 'p> Run<'a, 'p> {
 
     /// Packets of messages that left.
     fn data_packets(&mut self) -> u64 {
-        let counters = self.pair.sim.nic(A).counters();
+        let counters = self.hosts.pair.sim.nic(A).counters();
         counters.sent_requests - counters.sdr_asks_sent
     }
 
@@ -233,8 +239,8 @@ impl<'a, 'p> Run<'a, 'p> {
         host: usize,
         call: impl FnOnce(Instant, &mut SdrQp, &mut Nic) -> Result<R, softnic_sdr::SdrError>,
     ) -> Result<R, SimError> {
-        let (now, id) = (self.pair.sim.now().instant(), self.qps[host]);
-        let done = self.pair.sim.nic(host).with_layer(|layer, nic| {
+        let (now, id) = (self.hosts.pair.sim.now().instant(), self.qps[host]);
+        let done = self.hosts.pair.sim.nic(host).with_layer(|layer, nic| {
             let sdr = layer.as_any_mut().downcast_mut::<Sdr>().ok_or(softnic_sdr::SdrError::NoSuchQp)?;
             call(now, sdr.qp(id)?, nic)
         });
@@ -242,22 +248,22 @@ impl<'a, 'p> Run<'a, 'p> {
     }
 
     fn at(&self, number: u64) -> u64 {
-        number % self.slots * u64::from(self.options.size)
+        number % self.hosts.slots * u64::from(self.options.size)
     }
 
     fn memory(&self, host: usize, number: u64) -> Local {
-        Local { key: self.keys[host], addr: ADDRESS[host] + self.at(number), len: self.options.size.into() }
+        Local { key: self.hosts.keys[host], addr: ADDRESS[host] + self.at(number), len: self.options.size.into() }
     }
 
     fn post_receive(&mut self, number: u64) -> Result<(), SimError> {
         let memory = self.memory(B, number);
         // Lest bytes of an earlier message are taken for this one's, where no other message is in the same place now.
-        if self.slots == u64::from(self.options.depth) {
-            self.buffers[B].write_at(self.at(number) as usize, &self.nothing);
+        if let (Some([_, to]), true) = (&self.hosts.buffers, self.hosts.slots == u64::from(self.options.depth)) {
+            to.write_at(self.at(number) as usize, &self.nothing);
         }
         let handle = self.with(B, |now, qp, nic| qp.recv_post(now, nic, memory))?;
         self.receives.push_back(handle);
-        self.pair.touch(B);
+        self.hosts.pair.touch(B);
         Ok(())
     }
 
@@ -265,11 +271,11 @@ impl<'a, 'p> Run<'a, 'p> {
         while self.posted < self.options.count && self.posted - self.done < self.options.depth.into() {
             let memory = self.memory(A, self.posted);
             let handle = self.with(A, |now, qp, nic| qp.send_post(now, nic, memory, None))?;
-            let posted_at = self.pair.sim.now().instant().as_nanos();
+            let posted_at = self.hosts.pair.sim.now().instant().as_nanos();
             self.sends.push_back(Sent { handle, posted_at });
             self.posted += 1;
         }
-        self.pair.touch(A);
+        self.hosts.pair.touch(A);
         Ok(())
     }
 
@@ -279,9 +285,9 @@ impl<'a, 'p> Run<'a, 'p> {
             if !self.with(A, |_, qp, _| qp.send_poll(handle))? {
                 break;
             }
-            let at = self.pair.sim.now().after(self.options.longest_round_trip());
+            let at = self.hosts.pair.sim.now().after(self.options.longest_round_trip());
             self.over_at.push_back(at);
-            self.pair.sim.wake_at(at, B);
+            self.hosts.pair.sim.wake_at(at, B);
         }
         Ok(())
     }
@@ -292,7 +298,7 @@ impl<'a, 'p> Run<'a, 'p> {
             let bitmap = self.with(B, |_, qp, _| qp.recv_bitmap_get(handle).cloned())?;
             // One that came before its sender knows that it left waits for that: in virtual time the two are one.
             let Some(&over_at) = self.over_at.front() else { break };
-            if !bitmap.is_full() && self.pair.sim.now() < over_at {
+            if !bitmap.is_full() && self.hosts.pair.sim.now() < over_at {
                 break;
             }
             self.end_first(handle, &bitmap)?;
@@ -302,7 +308,7 @@ impl<'a, 'p> Run<'a, 'p> {
 
     /// Ends the oldest receive, with the chunks that came, and posts another.
     fn end_first(&mut self, handle: RecvHandle, bitmap: &softnic_sdr::Bitmap) -> Result<(), SimError> {
-        let (chunk, size, now) = (self.attr.chunk, self.options.size, self.pair.sim.now().instant().as_nanos());
+        let (chunk, size, now) = (self.attr.chunk, self.options.size, self.hosts.pair.sim.now().instant().as_nanos());
         let (number, base) = (self.done, self.at(self.done) as usize);
         self.chunks.chunks += u64::from(bitmap.chunks());
         for n in 0..bitmap.chunks() {
@@ -312,8 +318,8 @@ impl<'a, 'p> Run<'a, 'p> {
             }
             let from = n * chunk;
             let len = chunk.min(size - from) as usize;
-            if !same_bytes(&self.buffers, base + from as usize, base + from as usize, len) {
-                return Err(SimError::Data { qp: 0, slot: (number % self.slots) as usize });
+            if !self.hosts.same(base + from as usize, len) {
+                return Err(SimError::Data { qp: 0, slot: (number % self.hosts.slots) as usize });
             }
             self.chunks.bytes += len as u64;
         }
@@ -323,7 +329,7 @@ impl<'a, 'p> Run<'a, 'p> {
         if let Some(sent) = self.sends.pop_front() {
             self.times.record(now - sent.posted_at);
         }
-        self.pair.sim.record(number ^ now << 20 ^ u64::from(bitmap.count()) << 48);
+        self.hosts.pair.sim.record(number ^ now << 20 ^ u64::from(bitmap.count()) << 48);
         (self.done, self.last) = (self.done + 1, now);
         let next = number + self.options.depth as u64;
         if next < self.options.count { self.post_receive(next) } else { Ok(()) }
@@ -332,10 +338,10 @@ impl<'a, 'p> Run<'a, 'p> {
     fn report(&mut self, interrupted: bool) -> Report {
         let (o, seconds) = (self.options, self.last as f64 / 1e9);
         let per_second = |bits: f64| if seconds > 0.0 { bits / seconds } else { 0.0 };
-        let links = self.pair.links.map(|l| self.pair.sim.link_stats(l));
-        let [requester, responder] = [A, B].map(|host| *self.pair.sim.nic(host).counters());
+        let links = self.hosts.pair.links.map(|l| self.hosts.pair.sim.link_stats(l));
+        let [requester, responder] = [A, B].map(|host| *self.hosts.pair.sim.nic(host).counters());
         let mut applied_events = vec![0; o.faults.script.events.len()];
-        self.pair.sim.count_applied(&mut applied_events);
+        self.hosts.pair.sim.count_applied(&mut applied_events);
         let counted = self.with(B, |_, qp, nic| Ok(qp.counters(nic))).unwrap_or_default();
         let chunks = Chunks { late_packets: counted.late(), cts_sent: counted.cts_sent, ..self.chunks };
         Report {
@@ -353,7 +359,7 @@ impl<'a, 'p> Run<'a, 'p> {
             tx_packets: requester.sent_requests,
             retransmitted_packets: 0,
             virtual_ms: self.last as f64 / 1e6,
-            digest: self.pair.sim.digest(),
+            digest: self.hosts.pair.sim.digest(),
             requester,
             responder,
             applied_events,
@@ -370,9 +376,6 @@ pub(super) fn check_options(o: &Options) -> Option<&'static str> {
     }
     if o.qps != 1 {
         return Some("a run of sdr has one queue pair, of several channels: --channels instead of --qps");
-    }
-    if o.payload != softnic_nic::transports::qp::PayloadMode::Real {
-        return Some("control messages of sdr are payload: it needs --payload real");
     }
     (o.cc != super::Cc::None).then_some("sdr has no congestion control: leave --cc out")
 }
