@@ -10,6 +10,8 @@ mod deadlines;
 mod file_copy;
 #[path = "../examples/key_value.rs"]
 mod key_value;
+#[path = "../examples/own_scheme.rs"]
+mod own_scheme;
 #[path = "../examples/ping_pong.rs"]
 mod ping_pong;
 #[path = "common/process.rs"]
@@ -37,6 +39,19 @@ fn ping_pong_counts_its_round_trips() {
 fn deadlines_end_receives_and_none_before_its_time() {
     let said = deadlines::run(&["--count".into(), "200".into()]).unwrap();
     assert!(said.lines().all(|line| line.starts_with("200 deadlines, the program ")), "{said}");
+}
+
+#[test]
+fn a_scheme_of_its_own_carries_every_message() {
+    let said = own_scheme::run(&["--count".into(), "50".into()]).unwrap();
+    assert!(said.starts_with("50 messages each way"), "{said}");
+    let again = said.split("; ").nth(1).and_then(|s| s.split(' ').next()).and_then(|n| n.parse().ok());
+    assert!(again.is_some_and(|packets: u64| packets > 0), "{said}");
+    // The documentation shows the code that ran here.
+    let (source, page) = (include_str!("../examples/own_scheme.rs"), include_str!("../../docs/sdr.md"));
+    let begin = source.find("/// A scheme: all").unwrap();
+    let scheme = &source[begin..begin + source[begin..].find("\n/// Its name on the wire").unwrap()];
+    assert!(page.contains(scheme), "docs/sdr.md has another scheme than examples/own_scheme.rs");
 }
 
 #[test]

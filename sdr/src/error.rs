@@ -81,7 +81,7 @@ pub enum SdrError {
 fn why(reason: &FallbackReason) -> &'static str {
     match reason {
         FallbackReason::Refused => "knows nothing of such negotiations",
-        FallbackReason::NothingInCommon => "does not offer SDR",
+        FallbackReason::NothingInCommon => "does not offer SDR with this scheme",
         FallbackReason::Silent | FallbackReason::KnownSilent => "does not answer",
         FallbackReason::LinkMtu(_) => "cannot be asked over this link",
         FallbackReason::Unauthenticated => "has no secret, or another one",

@@ -17,6 +17,8 @@ mod sender;
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use softnic_nic::transports::memory::PdId;
@@ -117,6 +119,8 @@ pub struct ReliableQp {
     scheme: Box<dyn Reliability>,
     counters: ReliableCounters,
     outcomes: VecDeque<Outcome>,
+    /// Outcomes that nobody has taken yet, for whoever looks without the engine.
+    waiting: Arc<AtomicUsize>,
     timeout: Option<Instant>,
     /// Why everything ended, if it did.
     failed: Option<ReliableError>,
@@ -146,6 +150,7 @@ impl ReliableQp {
             scheme,
             counters: ReliableCounters::default(),
             outcomes: VecDeque::new(),
+            waiting: Arc::default(),
             timeout: None,
             failed: None,
         })
@@ -199,7 +204,15 @@ impl ReliableQp {
 
     /// The next message that is over.
     pub fn poll(&mut self) -> Option<Outcome> {
-        self.outcomes.pop_front()
+        let outcome = self.outcomes.pop_front();
+        self.waiting.store(self.outcomes.len(), Ordering::Relaxed);
+        outcome
+    }
+
+    /// How many messages are over that [`ReliableQp::poll`] has not told yet, for whoever looks without the engine: a hint, as of the last
+    /// progress.
+    pub fn waiting(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.waiting)
     }
 
     /// Lets the scheme do something.
@@ -216,11 +229,10 @@ impl ReliableQp {
         if self.failed.is_none()
             && let Some(why) = self.outcomes.iter().find_map(Outcome::error)
         {
-            // Also the peer ends by its own time: what it sends is not acknowledged any more.
-            self.failed = Some(why);
-            // What is still posted must not be read any more when the program hears of it.
-            self.qp.fail(nic);
-            self.with(now, nic, |scheme, io| scheme.fail(io, why));
+            self.fail(now, nic, why);
+        }
+        if !self.outcomes.is_empty() {
+            self.waiting.store(self.outcomes.len(), Ordering::Relaxed);
         }
         self.timeout = match self.failed {
             // Nothing of it leaves any more, nor comes.
@@ -230,6 +242,18 @@ impl ReliableQp {
                 [self.qp.poll_timeout(), scheme].into_iter().flatten().min()
             }
         };
+    }
+
+    /// Ends the connection: all that is posted is over by this. The peer ends by its own time, for what it sends is not acknowledged any more.
+    pub fn fail(&mut self, now: Instant, nic: &mut Nic, why: ReliableError) {
+        if self.failed.is_some() {
+            return;
+        }
+        (self.failed, self.timeout) = (Some(why), None);
+        // What is still posted must not be read any more when the program hears of it.
+        self.qp.fail(nic);
+        self.with(now, nic, |scheme, io| scheme.fail(io, why));
+        self.waiting.store(self.outcomes.len(), Ordering::Relaxed);
     }
 
     /// When [`ReliableQp::progress`] wants to be called although nothing happens.

@@ -44,14 +44,17 @@
 //! ```
 
 mod at_engines;
+mod connecting;
 mod messages;
+mod reliable;
 
 use std::fmt;
 use std::sync::Arc;
 
 use softnic_nic::ObjectError;
-use softnic_sdr::{Link, Sdr};
-use softnic_wire::{Path, Qpn};
+use softnic_sdr::Sdr;
+use softnic_sdr::reliable::ReliableQp;
+use softnic_wire::Qpn;
 
 use super::allowance::{Allowance, Permit};
 use super::context::{Context, ProtectionDomain};
@@ -61,8 +64,13 @@ use at_engines::{AtEngines, FIRST};
 use messages::Kept;
 
 pub use messages::{SdrReceive, SdrSend, SdrStream};
+pub use reliable::ReliableQueuePair;
 pub use softnic_sdr::control::{Control, Kind as ControlKind};
+pub use softnic_sdr::reliable::{
+    Family, Io, Outcome, Protection, Reliability, ReliableAttr, ReliableCounters, ReliableError, Scheme, SchemeError,
+};
 pub use softnic_sdr::{AttrError, Bitmap, Counters as SdrCounters, QpAttr as SdrAttr, SdrError, Split, SplitError};
+pub use softnic_sdr::{LONGEST_CONTROL, Local, RecvHandle, SdrQp, SdrSettings, SendHandle};
 
 /// The SDK on a NIC (`context_create`), with a protection domain of its own. The NIC has no other layer.
 #[derive(Clone)]
@@ -110,13 +118,41 @@ impl SdrContext {
     /// When attributes do not fit together, or the NIC has no more of what it takes.
     pub fn create_qp(&self, attr: &SdrAttr) -> Result<SdrQueuePair, SdrError> {
         attr.check()?;
-        let permits = self.permits(attr).ok_or(SdrError::Object(ObjectError::NoNumbers))?;
+        let permits = self.permits(attr)?;
         let at = AtEngines::create(&self.0.context, self.0.pd.id(), attr)?;
-        Ok(SdrQueuePair(Arc::new(Pair { at, kept: Kept::default(), context: self.clone(), _permits: permits })))
+        Ok(SdrQueuePair(Arc::new(Pair { at, kept: Kept::default(), _context: self.clone(), _permits: permits })))
+    }
+
+    /// Makes a queue pair whose messages are reliable, by one of the schemes that there are. All of it is at the NIC's first engine.
+    ///
+    /// # Errors
+    /// As [`SdrContext::create_qp`].
+    pub fn create_reliable(&self, attr: &ReliableAttr) -> Result<ReliableQueuePair, SdrError> {
+        attr.check()?;
+        let pd = self.0.pd.id();
+        ReliableQueuePair::create(self, &attr.qp, |nic| ReliableQp::create(nic, pd, attr))
+    }
+
+    /// Makes one by a scheme of the program's own. Its number, from 128 on, and its settings must be those of the peer's.
+    ///
+    /// # Errors
+    /// As [`SdrContext::create_qp`].
+    pub fn create_reliable_with(
+        &self,
+        attr: &SdrAttr,
+        settings: SdrSettings,
+        scheme: Box<dyn Reliability>,
+    ) -> Result<ReliableQueuePair, SdrError> {
+        let pd = self.0.pd.id();
+        ReliableQueuePair::create(self, attr, |nic| ReliableQp::create_with(nic, pd, attr, settings, scheme))
     }
 
     /// Room for all that a queue pair takes of the NIC.
-    fn permits(&self, attr: &SdrAttr) -> Option<Vec<Permit>> {
+    fn permits(&self, attr: &SdrAttr) -> Result<Vec<Permit>, SdrError> {
+        self.try_permits(attr).ok_or(SdrError::Object(ObjectError::NoNumbers))
+    }
+
+    fn try_permits(&self, attr: &SdrAttr) -> Option<Vec<Permit>> {
         let inner = self.0.context.inner();
         let (qps, keys) = (u32::from(attr.generations) * u32::from(attr.channels) + 1, u32::from(attr.generations) + 1);
         let take = |of: &Arc<Allowance>, n: u32| (0..n).map(|_| of.take()).collect::<Option<Vec<_>>>();
@@ -132,14 +168,6 @@ impl fmt::Debug for SdrContext {
     }
 }
 
-/// What became of a meeting.
-enum Met {
-    /// It was over before.
-    Done,
-    /// The peer told this, if anything: our port, the path, and what both ends know of each other.
-    Now(Option<(u8, Path, Arc<Link>)>),
-}
-
 /// An SDR queue pair.
 #[derive(Clone)]
 pub struct SdrQueuePair(Arc<Pair>);
@@ -148,7 +176,7 @@ struct Pair {
     // The first to go: what is under way ends before its memory may.
     at: AtEngines,
     kept: Kept,
-    context: SdrContext,
+    _context: SdrContext,
     _permits: Vec<Permit>,
 }
 
@@ -158,7 +186,7 @@ impl SdrQueuePair {
     /// # Errors
     /// When the NIC has another layer by now.
     pub fn info(&self) -> Result<Vec<u8>, SdrError> {
-        self.0.at.qp(|_, qp, _| Ok(qp.info().encode()))
+        self.0.at.info()
     }
 
     /// Connects it with the queue pair whose information this is, by a path of this NIC (`qp_connect`).
@@ -166,13 +194,7 @@ impl SdrQueuePair {
     /// # Errors
     /// When the two do not fit together.
     pub fn connect(&self, path: &PeerPath, info: &[u8]) -> Result<(), SdrError> {
-        let _order = self.0.at.connecting();
-        let (path, link) = self.0.at.qp(|_, qp, nic| {
-            let path = path.attr.path(nic.port()).map_err(|_| SdrError::Modify(super::ModifyError::NotOurAddress))?;
-            Ok((path, qp.link(info)?))
-        })?;
-        self.0.at.others(|_, branch, nic| branch.connect(nic, 1, &path, &link))?;
-        self.0.at.qp(|_, qp, nic| qp.connect_link(nic, 1, &path, &link))
+        self.0.at.connect(path, info)
     }
 
     /// The number that a peer finds it by ([`SdrQueuePair::meet`]): that of its control queue pair.
@@ -180,7 +202,7 @@ impl SdrQueuePair {
     /// # Errors
     /// When the NIC has another layer by now.
     pub fn number(&self) -> Result<Qpn, SdrError> {
-        self.0.at.qp(|_, qp, _| Ok(qp.info().control.qpn))
+        self.0.at.number()
     }
 
     /// Begins to connect it with the queue pair of this number, by a path of this NIC: all else the two ends tell each other. Both must
@@ -189,10 +211,7 @@ impl SdrQueuePair {
     /// # Errors
     /// When it has more channels than fit into what the ends tell each other.
     pub fn meet(&self, path: &PeerPath, peer: Qpn) -> Result<(), SdrError> {
-        self.0.at.qp(|_, qp, nic| {
-            let path = path.attr.path(nic.port()).map_err(|_| SdrError::Modify(super::ModifyError::NotOurAddress))?;
-            qp.meet(nic, 1, &path, peer)
-        })
+        self.0.at.meet(path, peer)
     }
 
     /// Whether it is connected, after [`SdrQueuePair::meet`]. Makes progress, where no thread of the NIC does.
@@ -201,31 +220,12 @@ impl SdrQueuePair {
     /// [`SdrError::Declined`] when the peer does not speak SDR, or has not answered for more than a second; who waits for a peer that comes
     /// later may ask again. When the two do not fit together.
     pub fn is_met(&self) -> Result<bool, SdrError> {
-        self.progress();
-        let _order = self.0.at.connecting();
-        let met = self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(Met::Done) } else { qp.met(nic).map(Met::Now) });
-        let (port, path, link) = match met? {
-            Met::Done => return Ok(true),
-            Met::Now(None) if self.0.at.is_dead() => return Err(SdrError::Device),
-            Met::Now(None) => return Ok(false),
-            Met::Now(Some(all)) => all,
-        };
-        self.0.at.others(|_, branch, nic| branch.connect(nic, port, &path, &link))?;
-        self.0.at.qp(|_, qp, nic| if qp.is_connected() { Ok(()) } else { qp.connect_link(nic, port, &path, &link) })?;
-        Ok(true)
+        self.0.at.is_met()
     }
 
     /// No packet of it leaves or is taken any more.
     pub(crate) fn fail(&self) {
-        // Of a NIC with another layer by now there is nothing to end.
-        let _ = self.0.at.qp(|_, qp, nic| {
-            qp.fail(nic);
-            Ok(())
-        });
-        let _ = self.0.at.others(|_, branch, nic| {
-            branch.fail(nic);
-            Ok(())
-        });
+        self.0.at.fail();
     }
 
     /// Sends `len` bytes from `offset` of the region on, once (`send_post`).
@@ -263,12 +263,7 @@ impl SdrQueuePair {
     /// # Errors
     /// When the NIC has another layer by now.
     pub fn counters(&self) -> Result<SdrCounters, SdrError> {
-        let mut all = self.0.at.qp(|_, qp, nic| Ok(qp.counters(nic)))?;
-        self.0.at.others(|_, branch, nic| {
-            all.add(&branch.counters(nic));
-            Ok(())
-        })?;
-        Ok(all)
+        self.0.at.counters()
     }
 
     /// How many engines of the NIC its channels are at.
@@ -278,7 +273,7 @@ impl SdrQueuePair {
 
     /// Makes progress once, where no thread of the NIC does; says whether there was anything to do.
     pub fn progress(&self) -> bool {
-        self.0.context.0.context.progress()
+        self.0.at.progress()
     }
 }
 

@@ -7,6 +7,7 @@ mod context;
 mod layers;
 mod lowar;
 mod memory;
+mod reliable;
 mod sdr;
 mod shm;
 mod sinks;

@@ -5,11 +5,11 @@ use std::time::Instant;
 use softnic_nic::transports::memory::Access;
 use softnic_runtime::api::sdr::{SdrAttr, SdrContext, SdrError, SdrQueuePair};
 use softnic_runtime::api::{
-    CmConnection, CmListener, ConnectionManager, Context, MemoryRegion, OpenOptions, PathMtu, PeerPath, Progress,
-    QpKind, QpOptions,
+    CmConnection, CmListener, ConnectionManager, MemoryRegion, OpenOptions, PathMtu, PeerPath, Progress, QpKind,
+    QpOptions,
 };
 
-use crate::world::LIMIT;
+use crate::world::{LIMIT, contexts_and_paths};
 
 const LEN: usize = 300_000;
 
@@ -40,19 +40,7 @@ fn strangers(progress: [Progress; 2], engines: u32, fault: Option<&str>) -> ([Si
         seed: 5,
         ..OpenOptions::default()
     });
-    let contexts = Context::open_pair([&options[0], &options[1]]).unwrap();
-    let addresses = [0, 1].map(|i: usize| contexts[i].addresses()[0]);
-    // Who asks for the way is answered by the other end.
-    let paths = [0, 1].map(|i: usize| {
-        std::thread::scope(|s| {
-            let path = s.spawn(|| contexts[i].path_to(addresses[1 - i], 7));
-            while !path.is_finished() {
-                contexts[1 - i].progress();
-                std::thread::yield_now();
-            }
-            path.join().unwrap().unwrap()
-        })
-    });
+    let (contexts, paths) = contexts_and_paths([&options[0], &options[1]]);
     let made = contexts.map(|context| {
         let sdr = SdrContext::new(&context).unwrap();
         let mr = sdr.pd().alloc_mr(1 << 20, Access::LOCAL_WRITE | Access::REMOTE).unwrap();
@@ -306,7 +294,7 @@ fn a_peer_that_speaks_no_sdr_declines() {
         }
         sides[1].qp.progress();
     };
-    assert_eq!(why.unwrap_err().to_string(), "the peer does not offer SDR");
+    assert_eq!(why.unwrap_err().to_string(), "the peer does not offer SDR with this scheme");
 }
 
 #[test]

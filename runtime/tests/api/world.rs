@@ -6,7 +6,8 @@ use softnic_nic::QpKind;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{Completion, Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_runtime::api::{
-    CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, Progress, ProtectionDomain, QpOptions, QueuePair,
+    CompletionQueue, Connection, Context, MemoryRegion, OpenOptions, PeerPath, Progress, ProtectionDomain, QpOptions,
+    QueuePair,
 };
 use softnic_wire::Psn;
 
@@ -48,6 +49,24 @@ pub(crate) fn connect(a: &Side, b: &Side) {
         });
         me.qp.connect(&Connection::new(path, peer.qp.qpn(), Psn::new(100), Psn::new(100))).unwrap();
     }
+}
+
+/// Two NICs, and the paths to each other.
+pub(crate) fn contexts_and_paths(options: [&OpenOptions; 2]) -> ([Context; 2], [PeerPath; 2]) {
+    let contexts = Context::open_pair(options).unwrap();
+    let addresses = [0, 1].map(|i: usize| contexts[i].addresses()[0]);
+    // Who asks for the way is answered by the other end.
+    let paths = [0, 1].map(|i: usize| {
+        std::thread::scope(|s| {
+            let path = s.spawn(|| contexts[i].path_to(addresses[1 - i], 7));
+            while !path.is_finished() {
+                contexts[1 - i].progress();
+                std::thread::yield_now();
+            }
+            path.join().unwrap().unwrap()
+        })
+    });
+    (contexts, paths)
 }
 
 pub(crate) fn world(progress: [Progress; 2]) -> [Side; 2] {

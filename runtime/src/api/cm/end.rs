@@ -7,7 +7,7 @@ use softnic_wire::mad::cm::TransportService;
 
 use super::ConnectError;
 use crate::api::queue_pair::{Connection, QueuePair};
-use crate::api::sdr::SdrQueuePair;
+use crate::api::sdr::{ReliableQueuePair, SdrQueuePair};
 
 /// Our end of a connection.
 #[derive(Debug, Clone)]
@@ -17,6 +17,8 @@ pub enum CmEnd {
     /// A queue pair of SDR. The manager brings its control queue pair and the peer's together; then the two ends find out about each other
     /// ([`SdrQueuePair::is_met`]).
     Sdr(SdrQueuePair),
+    /// The same, with reliable messages.
+    ReliableSdr(ReliableQueuePair),
 }
 
 impl From<&QueuePair> for CmEnd {
@@ -31,12 +33,19 @@ impl From<&SdrQueuePair> for CmEnd {
     }
 }
 
+impl From<&ReliableQueuePair> for CmEnd {
+    fn from(qp: &ReliableQueuePair) -> CmEnd {
+        CmEnd::ReliableSdr(qp.clone())
+    }
+}
+
 impl CmEnd {
     /// The number that the peer is told.
     pub(super) fn qpn(&self) -> Result<Qpn, ConnectError> {
         match self {
             CmEnd::QueuePair(qp) => Ok(qp.qpn()),
             CmEnd::Sdr(qp) => Ok(qp.number()?),
+            CmEnd::ReliableSdr(qp) => Ok(qp.number()?),
         }
     }
 
@@ -44,7 +53,7 @@ impl CmEnd {
     pub(super) fn service(&self) -> TransportService {
         match self {
             CmEnd::QueuePair(_) => TransportService::RC,
-            CmEnd::Sdr(_) => TransportService::UC,
+            CmEnd::Sdr(_) | CmEnd::ReliableSdr(_) => TransportService::UC,
         }
     }
 
@@ -57,6 +66,7 @@ impl CmEnd {
         match self {
             CmEnd::QueuePair(qp) => Ok(qp.connect(connection)?),
             CmEnd::Sdr(qp) => Ok(qp.meet(&connection.path, connection.dest_qp)?),
+            CmEnd::ReliableSdr(qp) => Ok(qp.meet(&connection.path, connection.dest_qp)?),
         }
     }
 
@@ -66,6 +76,7 @@ impl CmEnd {
             // From every state but RESET, in which it does neither, there is a way to the error state.
             CmEnd::QueuePair(qp) => _ = qp.modify(&QpAttr { state: Some(QpState::Error), ..QpAttr::default() }),
             CmEnd::Sdr(qp) => qp.fail(),
+            CmEnd::ReliableSdr(qp) => qp.fail(),
         }
     }
 }

@@ -1,10 +1,12 @@
-//! An SDR queue pair at the engines of a NIC: the queue pair itself at the first one, branches at others that have channels of it.
+//! An SDR queue pair at the engines of a NIC: the queue pair itself at the first one, reliable or not, branches at others that have channels of
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use softnic_nic::Nic;
 use softnic_nic::transports::CqId;
 use softnic_nic::transports::memory::PdId;
+use softnic_sdr::reliable::ReliableQp;
 use softnic_sdr::{Branch, QpAttr, QpId, Sdr, SdrError, SdrQp, Watch};
 use softnic_wire::Instant;
 
@@ -29,19 +31,10 @@ pub(super) struct AtEngines {
 impl AtEngines {
     /// Makes a queue pair, at as many engines as there are and it has channels.
     pub(super) fn create(context: &Context, pd: PdId, attr: &QpAttr) -> Result<AtEngines, SdrError> {
-        let inner = context.inner();
-        let order = inner.mirrored();
-        let mut cores = inner.control_all(&order);
-        let engines = cores.len().min(usize::from(attr.channels));
-        let made = make(&mut cores, pd, attr, engines);
-        if made.is_err() {
-            cores.iter_mut().for_each(|core| core.nic().sort_free_cqs());
-        }
-        drop(cores);
-        drop(order);
-        let (id, watch) = made?;
-        let others: Vec<Weak<Engine>> = inner.engines()[..engines].iter().skip(1).map(Arc::downgrade).collect();
-        let this = AtEngines { context: context.clone(), id, engines, watch, order: Mutex::default() };
+        let engines = context.engines().min(usize::from(attr.channels));
+        let this = AtEngines::create_at(context, engines, |cores| make(cores, pd, attr, engines))?;
+        let others: Vec<Weak<Engine>> =
+            context.inner().engines()[..engines].iter().skip(1).map(Arc::downgrade).collect();
         if !others.is_empty() {
             this.qp(|_, qp, _| {
                 qp.set_wake(move || others.iter().filter_map(Weak::upgrade).for_each(|engine| engine.wake_sleeper()));
@@ -49,6 +42,33 @@ impl AtEngines {
             })?;
         }
         Ok(this)
+    }
+
+    /// Makes a reliable one, at the first engine alone.
+    pub(super) fn create_reliable(
+        context: &Context,
+        reliable: impl FnOnce(&mut Nic) -> Result<ReliableQp, SdrError>,
+    ) -> Result<AtEngines, SdrError> {
+        AtEngines::create_at(context, 1, |cores| make_reliable(cores, reliable))
+    }
+
+    /// What `make` makes with all engines to itself, so many of which have some of it.
+    fn create_at(
+        context: &Context,
+        engines: usize,
+        make: impl FnOnce(&mut [MutexGuard<'_, Core>]) -> Result<(QpId, Arc<Watch>), SdrError>,
+    ) -> Result<AtEngines, SdrError> {
+        let inner = context.inner();
+        let order = inner.mirrored();
+        let mut cores = inner.control_all(&order);
+        let made = make(&mut cores);
+        if made.is_err() {
+            cores.iter_mut().for_each(|core| core.nic().sort_free_cqs());
+        }
+        drop(cores);
+        drop(order);
+        let (id, watch) = made?;
+        Ok(AtEngines { context: context.clone(), id, engines, watch, order: Mutex::default() })
     }
 
     /// Its name at each of them.
@@ -71,6 +91,11 @@ impl AtEngines {
         self.context.failure().is_some()
     }
 
+    /// Makes progress once, where no thread of the NIC does; says whether there was anything to do.
+    pub(super) fn progress(&self) -> bool {
+        self.context.progress()
+    }
+
     /// To be held while the queue pair is connected, which takes several steps.
     pub(super) fn connecting(&self) -> MutexGuard<'_, ()> {
         self.order.lock().unwrap_or_else(|p| p.into_inner())
@@ -87,6 +112,14 @@ impl AtEngines {
         work: impl FnOnce(Instant, &mut SdrQp, &mut Nic) -> Result<R, SdrError>,
     ) -> Result<R, SdrError> {
         self.at(FIRST, |now, sdr, nic| work(now, sdr.qp(self.id)?, nic))
+    }
+
+    /// Lets a call work on the queue pair and what makes it reliable.
+    pub(super) fn reliable<R>(
+        &self,
+        work: impl FnOnce(Instant, &mut ReliableQp, &mut Nic) -> Result<R, SdrError>,
+    ) -> Result<R, SdrError> {
+        self.at(FIRST, |now, sdr, nic| work(now, sdr.reliable(self.id)?, nic))
     }
 
     /// Lets a call work on the branches at the other engines, one after the other.
@@ -164,11 +197,7 @@ fn make(
             }
         }
     }
-    // What is made next at all engines shall have the same number at all of them.
-    for (engine, core) in cores.iter_mut().enumerate().skip(FIRST + 1) {
-        let made: Vec<CqId> = (placeholders_from(engine, engines)..CQS).map(|_| core.nic().create_cq(0)).collect();
-        debug_assert!(qp.completion_queues().ends_with(&made));
-    }
+    keep_numbers(cores, engines, &qp);
     let watch = qp.watch();
     let mut qp = Some(qp);
     let id = with_sdr(&mut cores[FIRST], |sdr| qp.take().map(|qp| sdr.add(qp)))?.ok_or(SdrError::NoSuchQp)?;
@@ -176,6 +205,27 @@ fn make(
         with_sdr(core, |sdr| sdr.add_branch(id, branch))?;
     }
     Ok((id, watch))
+}
+
+/// Makes a reliable queue pair at the first engine.
+fn make_reliable(
+    cores: &mut [MutexGuard<'_, Core>],
+    reliable: impl FnOnce(&mut Nic) -> Result<ReliableQp, SdrError>,
+) -> Result<(QpId, Arc<Watch>), SdrError> {
+    with_sdr(&mut cores[FIRST], |_| ())?;
+    let mut made = reliable(cores[FIRST].nic())?;
+    keep_numbers(cores, 1, made.qp());
+    let watch = made.qp().watch();
+    let id = with_sdr(&mut cores[FIRST], |sdr| sdr.add_reliable(made))?;
+    Ok((id, watch))
+}
+
+/// What is made next at all engines shall have the same number at all of them.
+fn keep_numbers(cores: &mut [MutexGuard<'_, Core>], engines: usize, qp: &SdrQp) {
+    for (engine, core) in cores.iter_mut().enumerate().skip(FIRST + 1) {
+        let made: Vec<CqId> = (placeholders_from(engine, engines)..CQS).map(|_| core.nic().create_cq(0)).collect();
+        debug_assert!(qp.completion_queues().ends_with(&made));
+    }
 }
 
 fn with_sdr<R>(core: &mut Core, work: impl FnOnce(&mut Sdr) -> R) -> Result<R, SdrError> {

@@ -11,7 +11,7 @@ use crate::api::memory::MemoryRegion;
 use crate::locked::lock;
 
 /// The memory of a work request. What lies outside of the region is refused where it is used.
-fn local(memory: &MemoryRegion, offset: usize, len: usize) -> Local {
+pub(super) fn local(memory: &MemoryRegion, offset: usize, len: usize) -> Local {
     Local { key: memory.lkey(), addr: memory.addr().wrapping_add(offset as u64), len: len as u64 }
 }
 
