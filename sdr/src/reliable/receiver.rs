@@ -96,8 +96,8 @@ impl Receiver {
     /// Posts as many blocks as there is room for.
     fn post_blocks(&mut self, io: &mut Io<'_>) -> Result<(), SdrError> {
         let mut any = false;
-        // All but the last are posted, or there was no room for them.
-        let begin = self.reads.iter().rposition(|read| read.next_block().is_none()).map_or(0, |at| at + 1);
+        // Those before it are posted as a whole.
+        let begin = self.reads.partition_point(|read| read.next_block().is_none());
         'all: for read in self.reads.range_mut(begin..) {
             while let Some(index) = read.next_block() {
                 let block = self.layout.block(read.memory.len, index);
@@ -221,15 +221,17 @@ impl Receiver {
 
     /// When something is to be done although nothing happens: never at once, for what could be done was.
     pub(super) fn poll_timeout(&self, io: &mut Io<'_>, rtt: Duration) -> Option<Instant> {
-        let ends = self.reads.iter().filter_map(|read| read.first_seen).map(|seen| seen + self.timeout).min();
+        let seen = || self.reads.iter().take_while(|read| read.first_seen.is_some());
+        // They were seen in this order.
+        let ends = self.reads.front().and_then(|read| read.first_seen).map(|seen| seen + self.timeout);
         if io.qp.peer_token().is_none() {
             return ends;
         }
         let news = self.telling.has_news(io);
         let report = (news || self.telling.is_due()).then(|| self.telling.told_at + self.telling.ack_delay);
         let gaps = (news && self.asks_for_gaps).then(|| self.asked_at + self.telling.ack_delay / 4);
-        let asked = self.reads.iter().filter_map(|read| read.asked.front()).map(|&(at, _)| at + again_after(rtt)).min();
-        let failed = self.reads.iter().filter_map(|read| self.falls_back_at(read, rtt)).min();
+        let asked = seen().filter_map(|read| read.asked.front()).map(|&(at, _)| at + again_after(rtt)).min();
+        let failed = seen().filter_map(|read| self.falls_back_at(read, rtt)).min();
         let closing = self.closing.front().map(|&(until, _)| until);
         let next = [report, gaps, asked, failed, closing].into_iter().flatten().min();
         next.map(|at| at.max(io.now + SHORTEST)).into_iter().chain(ends).min()
@@ -270,11 +272,14 @@ impl Receiver {
     /// Asks for what parity did not repair in time.
     fn ask_for_failed(&mut self, io: &mut Io<'_>, rtt: Duration) {
         let newest = io.qp.seen();
-        let done = telling::done(&self.reads, self.posted);
         for at in 0..self.reads.len() {
-            if self.falls_back_at(&self.reads[at], rtt).is_none_or(|at| at > io.now) {
-                continue;
+            match self.falls_back_at(&self.reads[at], rtt) {
+                // Nothing of it came, nor of those behind it.
+                None => break,
+                Some(at) if at > io.now => continue,
+                Some(_) => {}
             }
+            let done = telling::done(&self.reads, self.posted);
             let (layout, whole) = (&self.layout, self.ask_for_submessages);
             let read = &mut self.reads[at];
             self.gaps.clear();

@@ -2,6 +2,7 @@
 //! timeout says so (SDR-RDMA §4.1).
 
 mod encoder;
+mod timers;
 mod write;
 
 use std::collections::VecDeque;
@@ -19,18 +20,27 @@ use super::{Io, Outcome, ReliableAttr, ReliableError};
 use crate::Local;
 use crate::error::SdrError;
 use encoder::Encoder;
-use write::{Shape, Write};
+use timers::{Chunk, Timers};
+use write::{Part, Shape, Write};
 
 /// All messages that are being sent.
 pub(super) struct Sender {
     shape: Shape,
+    /// In the order of their numbers.
     writes: VecDeque<Write>,
     spare: Vec<Write>,
-    /// Those that were posted since the beginning.
+    /// Those that were posted since the beginning, and the first that was not handed out whole.
     posted: u64,
-    /// Packets that may be handed out and not have left.
+    sending: u64,
+    /// What was handed out and has not left, and how many packets that may be and are.
+    handed_out: VecDeque<Part>,
     depth: u32,
     waiting: u32,
+    /// Chunks that are to be sent again.
+    again: VecDeque<Chunk>,
+    timers: Timers,
+    /// Some may be over.
+    any_over: bool,
     timeout: Duration,
     encoder: Encoder,
     pub(super) round_trip: RoundTrip,
@@ -44,8 +54,13 @@ impl Sender {
             writes: VecDeque::new(),
             spare: Vec::new(),
             posted: 0,
+            sending: 0,
+            handed_out: VecDeque::new(),
             depth: attr.qp.send_depth,
             waiting: 0,
+            again: VecDeque::new(),
+            timers: Timers::default(),
+            any_over: false,
             timeout: attr.timeout,
             encoder: Encoder::new(nic, pd, Pool::new(pd, layout.longest_parity(), attr.parity_pool)),
             round_trip: RoundTrip::new(attr.rtt, attr.alpha, attr.ack_delay()),
@@ -71,14 +86,28 @@ impl Sender {
 
     /// What has left since the last look: before what the peer says of it.
     pub(super) fn take_left(&mut self, io: &mut Io<'_>) {
-        for write in &mut self.writes {
-            let left = write.take_left(io.now, io.qp, &self.shape.layout, &mut self.encoder);
-            self.waiting -= left.min(self.waiting);
+        while let Some(part) = self.handed_out.front() {
+            // One that is over has left.
+            if io.qp.send_stream_left(part.message).is_ok_and(|left| left < part.target) {
+                break;
+            }
+            let Some(part) = self.handed_out.pop_front() else { break };
+            self.waiting -= part.packets.min(self.waiting);
+            part.piece.into_iter().for_each(|piece| self.encoder.pool.give_back(piece));
+            let Some(write) = find(&mut self.writes, part.write) else { continue };
+            if write.has_left(io.now, &self.shape.layout, &part) {
+                (part.first..part.first + part.count).for_each(|c| self.timers.start(io.now, (part.write, c)));
+            }
+            if self.shape.layout.is_coded() && write.outstanding == 0 && !write.probe_set {
+                write.probe_set = true;
+                self.timers.expect(io.now + self.round_trip.rto(), part.write);
+            }
         }
     }
 
     /// Everything ends.
     pub(super) fn fail(&mut self, why: ReliableError) {
+        self.any_over = true;
         self.writes.iter_mut().for_each(|write| _ = write.outcome.get_or_insert(Err(why)));
     }
 
@@ -86,79 +115,163 @@ impl Sender {
     pub(super) fn on_report(&mut self, io: &mut Io<'_>, report: &Report<'_>) {
         let (now, counters) = (io.now, &mut *io.counters);
         let is_about_one = report.len > 0 || !report.bitmap.is_empty();
-        let about = self.writes.iter_mut().find(|write| is_about_one && write.id == report.message);
-        if let Some(write) = about
+        let is_coded = self.shape.layout.is_coded();
+        self.any_over = true;
+        if let Some(write) = find(&mut self.writes, report.message)
+            && is_about_one
             && report.len != write.memory.len
         {
             write.outcome.get_or_insert(Err(ReliableError::Length(write.memory.len, report.len)));
         }
-        for write in &mut self.writes {
+        for write in self.writes.iter_mut().take_while(|write| write.id < report.done.saturating_add(64)) {
             let ahead = write.id.checked_sub(report.done);
-            let is_done = ahead.is_none_or(|ahead| ahead < 64 && report.done_ahead >> ahead & 1 == 1);
+            let is_done = ahead.is_none_or(|ahead| report.done_ahead >> ahead & 1 == 1);
             // Nothing is acknowledged that was never sent.
             if is_done && write.next == write.chunks && write.outcome.is_none() {
                 write.outcome = Some(Ok(()));
-                if self.shape.layout.is_coded() {
+                if is_coded {
                     write.sample_whole(now, &mut self.round_trip);
                 }
             }
         }
-        let about = self.writes.iter_mut().find(|write| is_about_one && write.id == report.message);
+        let about = find(&mut self.writes, report.message).filter(|_| is_about_one);
         let Some(write) = about.filter(|write| write.outcome.is_none()) else { return };
-        write.heard_of(now);
+        write.heard = now;
         match report.kind {
             // Who sends parity is told of chunks only when some are missing, and much later.
-            ReportKind::Ack if self.shape.layout.is_coded() => write.on_ack(now, report, None, counters),
+            ReportKind::Ack if is_coded => write.on_ack(now, report, None, counters),
             ReportKind::Ack => write.on_ack(now, report, Some(&mut self.round_trip), counters),
-            ReportKind::Nack => write.on_nack(now, report, self.round_trip.rtt(), counters),
+            ReportKind::Nack => {
+                let rtt = self.round_trip.rtt();
+                for chunk in report.chunks() {
+                    match chunk < write.next {
+                        true if write.is_asked_for(now, chunk, rtt) => self.again.push_back((write.id, chunk)),
+                        true => {}
+                        false => counters.rejected += 1,
+                    }
+                }
+            }
         }
     }
 
     /// Does what there is to do.
     pub(super) fn progress(&mut self, io: &mut Io<'_>) {
-        let rto = self.round_trip.rto();
-        for write in &mut self.writes {
-            write.run_timers(io.now, rto, &self.shape.layout);
-            if io.now >= write.ends {
-                write.outcome.get_or_insert(Err(ReliableError::Timeout));
-            }
-            if let Some(error) = io.qp.failure() {
-                write.outcome.get_or_insert(Err(ReliableError::Sdr(error)));
-            }
+        self.run_timers(io.now);
+        // They were posted in this order, and all have as much time.
+        if let Some(oldest) = self.writes.iter_mut().find(|write| write.outcome.is_none())
+            && io.now >= oldest.ends
+        {
+            (self.any_over, oldest.outcome) = (true, Some(Err(ReliableError::Timeout)));
+        }
+        if let Some(error) = io.qp.failure() {
+            self.fail(ReliableError::Sdr(error));
         }
         self.send_again(io);
         self.send_on(io);
-        self.end_those_that_are_over(io);
+        if std::mem::take(&mut self.any_over) {
+            self.end_those_that_are_over(io);
+        }
+    }
+
+    /// Chunks that were not acknowledged in time are to be sent again.
+    fn run_timers(&mut self, now: Instant) {
+        let rto = self.round_trip.rto();
+        let Sender { timers, writes, again, .. } = self;
+        loop {
+            let is_over = |(id, chunk)| find_ref(writes, id).is_none_or(|write| write.is_acked(chunk));
+            let Some((sent, (id, chunk))) = timers.next_usual(now, rto, is_over) else { break };
+            let Some(write) = find(writes, id) else { continue };
+            write.pending -= 1;
+            // One that was sent again since has a timer of its own.
+            if write.is_acked(chunk) || write.sent[chunk as usize] != sent {
+                continue;
+            }
+            match timers::patience(write.tries[chunk as usize].into()) {
+                1 if write.queue_again(chunk) => again.push_back((id, chunk)),
+                1 => {}
+                // It is not loss alone that keeps it from coming: each further time twice as long.
+                longer => {
+                    write.pending += 1;
+                    timers.wait_longer(sent + rto * longer, (id, chunk));
+                }
+            }
+        }
+        while let Some((id, chunk)) = timers.next_slow(now) {
+            let Some(write) = find(writes, id) else { continue };
+            write.pending -= 1;
+            if write.queue_again(chunk) {
+                again.push_back((id, chunk));
+            }
+        }
+        while let Some(id) = timers.next_silent(now) {
+            let Some(write) = find(writes, id) else { continue };
+            let mut until = write.heard + rto * timers::patience(write.probes);
+            if until <= now
+                && write.is_quiet(&self.shape.layout)
+                && let Some(chunk) = write.probe()
+                && write.queue_again(chunk)
+            {
+                write.probes += 1;
+                again.push_back((id, chunk));
+            }
+            until = until.max(now + rto);
+            // When something of it leaves, it is expected anew.
+            write.probe_set = write.outstanding == 0 && write.outcome.is_none();
+            if write.probe_set {
+                timers.expect(until, id);
+            }
+        }
     }
 
     /// First what was lost: the peer waits for it longest.
     fn send_again(&mut self, io: &mut Io<'_>) {
-        for write in self.writes.iter_mut().filter(|write| write.outcome.is_none()) {
-            while self.waiting < self.depth
-                && let Some(chunk) = write.next_again(&self.shape.layout)
-            {
-                self.waiting += write.hand_out_again(io, &self.shape, chunk);
+        while self.waiting < self.depth
+            && let Some((id, chunk)) = self.again.pop_front()
+        {
+            let Some(write) = find(&mut self.writes, id) else { continue };
+            if !write.take_again(&self.shape.layout, chunk) {
+                continue;
+            }
+            match write.hand_out_again(io, &self.shape, chunk) {
+                Some(part) => {
+                    self.waiting += part.packets;
+                    self.handed_out.push_back(part);
+                }
+                None => self.any_over = true,
             }
         }
     }
 
     /// Then what was never sent, message by message: their numbers follow each other at both ends.
     fn send_on(&mut self, io: &mut Io<'_>) {
-        let Sender { shape, writes, encoder, depth, waiting, .. } = self;
+        let Sender { shape, writes, encoder, depth, waiting, handed_out, sending, any_over, .. } = self;
         let cleared = io.qp.vitals().cleared;
         let slots = io.qp.peer_room().map_or(0, |(slots, _)| slots);
-        for write in writes {
-            write.retire(io.qp, &shape.layout, cleared.saturating_sub(slots.into()));
+        let complete = cleared.saturating_sub(slots.into());
+        while let Some(at) = writes.iter().position(|write| write.outcome.is_none())
+            && complete > 0
+            && writes[at].retire(io.qp, &shape.layout, complete)
+            && writes[at].outcome.is_some()
+        {
+            *any_over = true;
+        }
+        let begin = writes.partition_point(|write| write.id < *sending);
+        for write in writes.range_mut(begin..) {
             while !write.is_handed_out(&shape.layout) {
                 // One that failed ends all of them.
                 if write.outcome.is_some() || !write.begin_block(io, shape, encoder) {
+                    *any_over = true;
                     return;
                 }
                 if !write.is_cleared(cleared) || *waiting >= *depth {
                     return;
                 }
-                *waiting += write.hand_out_next(io, shape, encoder);
+                if let Some(part) = write.hand_out_next(io, shape, encoder) {
+                    *waiting += part.packets;
+                    handed_out.push_back(part);
+                }
             }
+            *sending = write.id + 1;
         }
     }
 
@@ -170,31 +283,39 @@ impl Sender {
                 at += 1;
                 continue;
             };
-            if !write.is_handed_out(&self.shape.layout) {
+            if write.id == self.sending {
                 // Of its block nothing more is sent, and none follows.
                 self.encoder.abandon();
+                self.sending += 1;
             }
             if !write.end(io.qp) {
+                self.any_over = true;
                 at += 1;
                 continue;
             }
             io.outcomes.push_back(Outcome::Written { id: write.id, outcome });
-            if let Some(mut write) = self.writes.remove(at) {
-                self.waiting -= write.forget(&mut self.encoder).min(self.waiting);
-                self.spare.push(write);
-            }
+            self.spare.extend(self.writes.remove(at));
         }
     }
 
     /// When something is to be done although nothing happens.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let (rto, layout) = (self.round_trip.rto(), &self.shape.layout);
-        let open = self.writes.iter().filter(|write| write.outcome.is_none());
-        open.map(|write| write.poll_timeout(rto, layout)).min()
+        let ends = self.writes.iter().find(|write| write.outcome.is_none()).map(|write| write.ends);
+        ends.into_iter().chain(self.timers.poll_timeout(self.round_trip.rto())).min()
     }
 
     /// Gives back what it has of the NIC.
     pub(super) fn destroy(&mut self, nic: &mut Nic) {
         self.encoder.pool.destroy(nic);
     }
+}
+
+fn find_ref(writes: &VecDeque<Write>, id: u64) -> Option<&Write> {
+    let at = writes.partition_point(|write| write.id < id);
+    writes.get(at).filter(|write| write.id == id)
+}
+
+fn find(writes: &mut VecDeque<Write>, id: u64) -> Option<&mut Write> {
+    let at = writes.partition_point(|write| write.id < id);
+    writes.get_mut(at).filter(|write| write.id == id)
 }

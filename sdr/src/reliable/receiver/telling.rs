@@ -27,11 +27,24 @@ impl Seen {
     }
 }
 
+/// What is told at a time.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// Packets came twice, or late: they are of a peer that does not know what is here.
+    repeated: bool,
+    /// Some did not fit.
+    rejected: bool,
+    /// The first receive that is still to be told of.
+    from: u64,
+}
+
 /// What the peer was told, and when.
 pub(super) struct Telling {
     /// The newest message that is complete, and its length; and whether the peer is to be told.
     last_whole: Option<(u64, u64)>,
     due: bool,
+    /// What is told just now, where there was no room for all of it.
+    round: Option<Round>,
     /// What had come when the peer was told last, and when that was.
     seen: Seen,
     pub(super) told_at: Instant,
@@ -56,6 +69,7 @@ impl Telling {
         Telling {
             last_whole: None,
             due: false,
+            round: None,
             seen: Seen::default(),
             told_at: Instant::ZERO,
             ack_delay: attr.ack_delay(),
@@ -72,7 +86,7 @@ impl Telling {
 
     /// Whether something is to be told at once.
     pub(super) fn is_due(&self) -> bool {
-        self.due
+        self.due || self.round.is_some()
     }
 
     /// Whether something has come since the peer was told.
@@ -83,16 +97,24 @@ impl Telling {
     /// Tells what is to be told now.
     pub(super) fn progress(&mut self, io: &mut Io<'_>, reads: &mut VecDeque<Read>, posted: u64, layout: &Layout) {
         let seen = Seen::of(&io.qp.counters(io.nic));
-        if self.due || seen != self.seen && io.now >= self.told_at + self.ack_delay {
+        if self.is_due() || seen != self.seen && io.now >= self.told_at + self.ack_delay {
             self.tell(io, reads, posted, layout, seen);
         }
     }
 
-    /// Tells what has come, of each message of which something new has. What there is no room for now is told the next time, from there on.
+    /// Tells what has come, of each message of which something new has. What there is no room for now is told when there is, from there on.
     fn tell(&mut self, io: &mut Io<'_>, reads: &mut VecDeque<Read>, posted: u64, layout: &Layout, seen: Seen) {
         let Some(token) = io.qp.peer_token() else { return };
-        // Packets that came twice, or late, are of a peer that does not know what is here.
-        let (repeated, rejected) = (seen.repeated != self.seen.repeated, seen.rejected != self.seen.rejected);
+        let mut round = match self.round.take() {
+            Some(round) => round,
+            None => {
+                let before = std::mem::replace(&mut self.seen, seen);
+                self.told_at = io.now;
+                let repeated = seen.repeated != before.repeated;
+                self.due |= repeated;
+                Round { repeated, rejected: seen.rejected != before.rejected, from: 0 }
+            }
+        };
         let (done, done_ahead) = done(reads, posted);
         let head = |message: u64, len: u64, sequence: u32| Report {
             kind: ReportKind::Ack,
@@ -106,24 +128,27 @@ impl Telling {
             first: 0,
             bitmap: &[],
         };
-        self.told_at = io.now;
-        if self.due || repeated {
+        if self.due {
             // With the length of the newest that is whole: its sender compares.
             let (message, len) = self.last_whole.unwrap_or((done, 0));
             write_head(&mut self.bytes, &head(message, len, self.sequence));
             if !self.send(io) {
+                self.round = Some(round);
                 return;
             }
             self.due = false;
         }
         let room = (Report::room(self.packet) / 8).max(1);
-        for (at, read) in reads.iter_mut().enumerate() {
+        for (at, read) in reads.iter_mut().enumerate().take_while(|(at, read)| *at == 0 || read.first_seen.is_some()) {
+            if read.id < round.from {
+                continue;
+            }
             let news = read.news(layout);
             // With parity it is enough to know when all is there, unless some of it is missing for long.
             let is_silent = layout.is_coded() && read.asked_at.is_none();
-            let has_news = read.first_seen.is_some() && !is_silent && (news != read.told || repeated);
+            let has_news = !is_silent && (news != read.told || round.repeated);
             // What does not fit the oldest one was meant for it: its sender learns how long it is.
-            if !(has_news || rejected && at == 0) {
+            if !(has_news || round.rejected && at == 0) {
                 continue;
             }
             let end = (read.full_words..read.words()).rev().find(|&word| read.word(layout, word) != 0);
@@ -139,12 +164,13 @@ impl Telling {
                 }
                 if !self.send(io) {
                     read.told_to = from;
+                    round.from = read.id;
+                    self.round = Some(round);
                     return;
                 }
             }
             (read.told, read.told_to) = (news, 0);
         }
-        self.seen = seen;
     }
 
     /// Sends the report; `false` when there is no room for it now.

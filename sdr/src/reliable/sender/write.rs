@@ -20,10 +20,6 @@ const PART: u32 = 16;
 /// Chunks of a part that has parity, at least: fewer cost more to add.
 const CODED_PART: u32 = 4;
 
-/// So often a chunk is sent with the same timeout, as the paper has it; then each further time waits twice as long, so many times.
-const PATIENT_TRIES: u32 = 5;
-const MOST_DOUBLINGS: u32 = 6;
-
 /// What the messages of a connection are divided into, and by how many channels they go.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -32,15 +28,16 @@ pub(super) struct Shape {
 }
 
 /// What was handed out together, and has not left yet.
-struct Part {
+pub(super) struct Part {
+    pub(super) write: u64,
     /// Its message of the SDK, and how many signaled work requests of that have completed when it has left.
-    message: SendHandle,
-    target: u64,
-    packets: u32,
+    pub(super) message: SendHandle,
+    pub(super) target: u64,
+    pub(super) packets: u32,
     /// Chunks; none of parity, which has a piece of memory.
-    first: u32,
-    count: u32,
-    piece: Option<u32>,
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) piece: Option<u32>,
 }
 
 /// A block whose messages were begun.
@@ -74,22 +71,21 @@ pub(super) struct Write {
     /// Chunks that were sent more than once: how long their acknowledgement took says nothing.
     repeated: ChunkBits,
     any_repeated: bool,
-    /// Chunks in `again`, and those of them that the peer asked for.
+    /// Chunks that wait to be sent again, and those of them that the peer asked for.
     queued: ChunkBits,
     asked_for: ChunkBits,
-    again: VecDeque<u32>,
-    handed_out: VecDeque<Part>,
-    /// When each chunk left last.
-    sent: Vec<Instant>,
+    /// Parts that have not left, and chunks that are to be sent again or have a timer.
+    pub(super) outstanding: u32,
+    pub(super) pending: u32,
+    /// When each chunk left last, and how often.
+    pub(super) sent: Vec<Instant>,
+    pub(super) tries: Vec<u8>,
     /// When data left last that had not before, and when anything happened.
     data_left: Instant,
-    heard: Instant,
-    probes: u32,
-    /// Chunks in the order in which they left, each with the time.
-    timers: VecDeque<(Instant, u32)>,
-    /// How often each was sent, and those that were sent so often that they wait longer.
-    tries: Vec<u8>,
-    slow: Vec<(Instant, u32)>,
+    pub(super) heard: Instant,
+    /// How often the peer was made to speak, and whether there is a time at which it is to be.
+    pub(super) probes: u32,
+    pub(super) probe_set: bool,
     pub(super) ends: Instant,
     pub(super) outcome: Option<Result<(), ReliableError>>,
 }
@@ -100,19 +96,17 @@ impl Write {
         for bits in [&mut self.acked, &mut self.repeated, &mut self.queued, &mut self.asked_for] {
             bits.reset(chunks);
         }
-        self.again.clear();
-        self.handed_out.clear();
-        self.timers.clear();
         self.sent.clear();
         self.sent.resize(chunks as usize, Instant::ZERO);
         self.tries.clear();
         self.tries.resize(chunks as usize, 0);
-        self.slow.clear();
         self.spare.extend(self.blocks.drain(..));
         (self.id, self.memory, self.chunks, self.ends) = (id, memory, chunks, ends);
         (self.next, self.first_block, self.parities_out, self.is_blocked) = (0, 0, 0, false);
         (self.acked_below, self.not_acked, self.any_repeated) = (0, chunks, false);
-        (self.data_left, self.heard, self.probes, self.outcome) = (Instant::ZERO, Instant::ZERO, 0, None);
+        (self.outstanding, self.pending) = (0, 0);
+        (self.data_left, self.heard, self.outcome) = (Instant::ZERO, Instant::ZERO, None);
+        (self.probes, self.probe_set) = (0, false);
     }
 
     // ---- handing out ----
@@ -163,8 +157,8 @@ impl Write {
         !self.is_blocked
     }
 
-    /// Hands out the next part of the newest block; how many packets it has.
-    pub(super) fn hand_out_next(&mut self, io: &mut Io<'_>, shape: &Shape, encoder: &mut Encoder) -> u32 {
+    /// Hands out the next part of the newest block; `None` of parity that there is no memory for, and after an error.
+    pub(super) fn hand_out_next(&mut self, io: &mut Io<'_>, shape: &Shape, encoder: &mut Encoder) -> Option<Part> {
         let layout = &shape.layout;
         let at = self.blocks.len() - 1;
         let block = self.blocks[at].shape;
@@ -183,7 +177,7 @@ impl Write {
     }
 
     /// The parity of the next group of a block, all of whose data was handed out.
-    fn hand_out_parity(&mut self, io: &mut Io<'_>, shape: &Shape, encoder: &mut Encoder, at: usize) -> u32 {
+    fn hand_out_parity(&mut self, io: &mut Io<'_>, shape: &Shape, encoder: &mut Encoder, at: usize) -> Option<Part> {
         let begun = &mut self.blocks[at];
         let group = self.parities_out;
         let message = begun.shape.groups + group;
@@ -192,26 +186,21 @@ impl Write {
         let Some((piece, memory)) = encoder.finish(group) else {
             io.counters.unprotected += 1;
             let _ = io.qp.send_stream_end(handle);
-            return 0;
+            return None;
         };
         let packets = memory.len.div_ceil(shape.layout.mtu.into()) as u32;
         let target = &mut begun.signaled[message as usize];
         *target += u64::from(packets.min(shape.channels));
-        self.handed_out.push_back(Part {
-            message: handle,
-            target: *target,
-            packets,
-            first: 0,
-            count: 0,
-            piece: Some(piece),
-        });
+        let target = *target;
         io.counters.parity_packets += u64::from(packets);
         if let Err(error) = io.qp.send_stream_continue(io.now, io.nic, handle, 0, memory) {
             self.outcome.get_or_insert(Err(ReliableError::Sdr(error)));
         }
         // It is sent once.
         let _ = io.qp.send_stream_end(handle);
-        packets
+        self.outstanding += 1;
+        let (write, message, piece) = (self.id, handle, Some(piece));
+        Some(Part { write, message, target, packets, first: 0, count: 0, piece })
     }
 
     /// The bytes of chunks of a block.
@@ -222,8 +211,8 @@ impl Write {
         Local { addr: self.memory.addr.wrapping_add(from), len, ..self.memory }
     }
 
-    /// Hands chunks of one data message to the queue pair; how many packets they have.
-    fn hand_out(&mut self, io: &mut Io<'_>, shape: &Shape, at: usize, (first, count): (u32, u32)) -> u32 {
+    /// Hands chunks of one data message to the queue pair.
+    fn hand_out(&mut self, io: &mut Io<'_>, shape: &Shape, at: usize, (first, count): (u32, u32)) -> Option<Part> {
         let layout = &shape.layout;
         let block = self.blocks[at].shape;
         let memory = self.bytes(layout, &block, first, count);
@@ -233,31 +222,27 @@ impl Write {
         let handle = SendHandle(self.blocks[at].base + u64::from(message));
         if let Err(error) = io.qp.send_stream_continue(io.now, io.nic, handle, offset, memory) {
             self.outcome.get_or_insert(Err(ReliableError::Sdr(error)));
-            return 0;
+            return None;
         }
         let packets = memory.len.div_ceil(layout.mtu.into()).max(1) as u32;
         let target = &mut self.blocks[at].signaled[message as usize];
         *target += u64::from(packets.min(shape.channels));
         let (target, first) = (*target, block.first + first);
-        self.handed_out.push_back(Part { message: handle, target, packets, first, count, piece: None });
-        packets
+        self.outstanding += 1;
+        Some(Part { write: self.id, message: handle, target, packets, first, count, piece: None })
     }
 
-    /// The next chunk to be sent again.
-    pub(super) fn next_again(&mut self, layout: &Layout) -> Option<u32> {
-        while let Some(chunk) = self.again.pop_front() {
-            self.queued.clear(chunk);
-            if !self.acked.get(chunk) && layout.block_of(chunk) >= self.first_block {
-                return Some(chunk);
-            }
-        }
-        None
+    /// Whether a chunk that waits to be sent again still must be.
+    pub(super) fn take_again(&mut self, layout: &Layout, chunk: u32) -> bool {
+        self.queued.clear(chunk);
+        self.pending -= 1;
+        self.outcome.is_none() && !self.acked.get(chunk) && layout.block_of(chunk) >= self.first_block
     }
 
-    /// Hands out a chunk again; how many packets it has.
-    pub(super) fn hand_out_again(&mut self, io: &mut Io<'_>, shape: &Shape, chunk: u32) -> u32 {
+    /// Hands out a chunk again.
+    pub(super) fn hand_out_again(&mut self, io: &mut Io<'_>, shape: &Shape, chunk: u32) -> Option<Part> {
         let at = (shape.layout.block_of(chunk) - self.first_block) as usize;
-        let Some(first) = self.blocks.get(at).map(|begun| begun.shape.first) else { return 0 };
+        let first = self.blocks.get(at)?.shape.first;
         self.repeated.set(chunk);
         self.any_repeated = true;
         self.sent[chunk as usize] = io.now;
@@ -265,52 +250,51 @@ impl Write {
         io.counters.timeouts += u64::from(!self.asked_for.get(chunk));
         io.counters.chunks_asked_for += u64::from(self.asked_for.get(chunk));
         self.asked_for.clear(chunk);
-        let packets = self.hand_out(io, shape, at, (chunk - first, 1));
-        io.counters.packets_repeated += u64::from(packets);
-        packets
+        let part = self.hand_out(io, shape, at, (chunk - first, 1))?;
+        io.counters.packets_repeated += u64::from(part.packets);
+        Some(part)
     }
 
-    // ---- what has left ----
+    /// A chunk is to be sent again; `false` when it waits for that already, or has come.
+    pub(super) fn queue_again(&mut self, chunk: u32) -> bool {
+        let queued = !self.acked.get(chunk) && self.queued.set(chunk);
+        self.pending += u32::from(queued);
+        queued
+    }
 
-    /// What has left since the last look: its timers begin. How many packets that were.
-    pub(super) fn take_left(&mut self, now: Instant, qp: &mut SdrQp, layout: &Layout, encoder: &mut Encoder) -> u32 {
-        let mut packets = 0;
-        while let Some(part) = self.handed_out.front() {
-            // One that is over has left.
-            if qp.send_stream_left(part.message).is_ok_and(|left| left < part.target) {
-                break;
-            }
-            let Part { first, count, packets: of_part, piece, .. } = *part;
-            for chunk in first..first + count {
-                self.sent[chunk as usize] = now;
-                self.tries[chunk as usize] = self.tries[chunk as usize].saturating_add(1);
-                let repeated = self.repeated.get(chunk);
-                if !repeated {
-                    self.data_left = now;
-                }
-                // Who sends parity waits for the peer to ask, unless it did.
-                if repeated || !layout.is_coded() {
-                    self.timers.push_back((now, chunk));
-                }
-            }
-            self.heard = now;
-            if let Some(piece) = piece {
-                encoder.pool.give_back(piece);
-            }
-            packets += of_part;
-            self.handed_out.pop_front();
+    pub(super) fn is_acked(&self, chunk: u32) -> bool {
+        self.acked.get(chunk)
+    }
+
+    /// A part of it has left. Says whether its chunks are to have timers.
+    pub(super) fn has_left(&mut self, now: Instant, layout: &Layout, part: &Part) -> bool {
+        self.outstanding -= 1;
+        self.heard = now;
+        let chunks = part.first..part.first + part.count;
+        for chunk in chunks.clone() {
+            self.sent[chunk as usize] = now;
+            self.tries[chunk as usize] = self.tries[chunk as usize].saturating_add(1);
         }
-        packets
+        // What is sent again is sent by itself.
+        let repeated = part.count > 0 && self.repeated.get(part.first);
+        if part.count > 0 && !repeated {
+            self.data_left = now;
+        }
+        // Who sends parity waits for the peer to ask, unless it did.
+        let timed = part.count > 0 && (repeated || !layout.is_coded());
+        self.pending += if timed { part.count } else { 0 };
+        timed
     }
 
     /// All messages of the SDK below this number are complete at the peer: their places serve others by now. So nothing of them is sent
     /// again, whatever became of its answer: it would be taken for a part of those.
-    pub(super) fn retire(&mut self, qp: &mut SdrQp, layout: &Layout, below: u64) {
+    /// Whether that is all of what was begun.
+    pub(super) fn retire(&mut self, qp: &mut SdrQp, layout: &Layout, below: u64) -> bool {
         while let Some(begun) = self.blocks.front()
             && begun.base + u64::from(begun.shape.messages()) <= below
             && (self.blocks.len() > 1 || self.is_block_out(&begun.shape))
         {
-            let Some(begun) = self.blocks.pop_front() else { return };
+            let Some(begun) = self.blocks.pop_front() else { break };
             let Block { first, chunks, groups, .. } = begun.shape;
             for chunk in first..first + chunks {
                 self.not_acked -= u32::from(self.acked.set(chunk));
@@ -322,6 +306,7 @@ impl Write {
         if self.first_block == layout.blocks(self.memory.len) {
             self.outcome.get_or_insert(Ok(()));
         }
+        self.blocks.is_empty()
     }
 
     /// Nothing more of it is sent; whether all that was handed out has left.
@@ -337,86 +322,20 @@ impl Write {
         all_left
     }
 
-    /// Gives back what it has; how many packets were not known to have left.
-    pub(super) fn forget(&mut self, encoder: &mut Encoder) -> u32 {
-        let mut packets = 0;
-        for part in self.handed_out.drain(..) {
-            packets += part.packets;
-            part.piece.into_iter().for_each(|piece| encoder.pool.give_back(piece));
-        }
-        self.spare.extend(self.blocks.drain(..));
-        packets
+    /// Whether the peer should say something: all was sent with parity, or all that it has receives for, and nothing again.
+    pub(super) fn is_quiet(&self, layout: &Layout) -> bool {
+        layout.is_coded()
+            && self.outcome.is_none()
+            && (self.outstanding, self.pending) == (0, 0)
+            && (self.is_blocked || self.is_handed_out(layout))
     }
 
-    // ---- time ----
-
-    /// When the peer should have said something, if all was sent with parity, or all that it has receives for, and nothing again.
-    fn probe_at(&self, rto: Duration, layout: &Layout) -> Option<Instant> {
-        let idle = layout.is_coded()
-            && self.handed_out.is_empty()
-            && self.again.is_empty()
-            && self.timers.is_empty()
-            && self.slow.is_empty()
-            && (self.is_blocked || self.is_handed_out(layout));
-        let patience = 1 << self.probes.saturating_sub(PATIENT_TRIES).min(MOST_DOUBLINGS);
-        idle.then(|| self.heard + rto * patience)
-    }
-
-    /// Chunks that were not acknowledged in time are sent again.
-    pub(super) fn run_timers(&mut self, now: Instant, rto: Duration, layout: &Layout) {
-        while let Some(&(sent, chunk)) = self.timers.front()
-            && (sent + rto <= now || self.acked.get(chunk))
-        {
-            self.timers.pop_front();
-            // One that was sent again since has a timer of its own.
-            if self.acked.get(chunk) || self.sent[chunk as usize] != sent {
-                continue;
-            }
-            match u32::from(self.tries[chunk as usize]).saturating_sub(PATIENT_TRIES) {
-                0 => self.send_again(chunk),
-                // It is not loss alone that keeps it from coming: each further time twice as long.
-                more => self.slow.push((sent + rto * (1 << more.min(MOST_DOUBLINGS)), chunk)),
-            }
-        }
-        let mut at = 0;
-        while let Some(&(due, chunk)) = self.slow.get(at) {
-            match due <= now || self.acked.get(chunk) {
-                false => at += 1,
-                true => {
-                    self.slow.swap_remove(at);
-                    self.send_again(chunk);
-                }
-            }
-        }
-        if self.outcome.is_none() && self.probe_at(rto, layout).is_some_and(|at| at <= now) {
-            // All of it may be lost, or the answer: the last chunk that is not acknowledged makes the peer speak.
-            self.probes += 1;
-            self.heard = now;
-            let last = (self.acked_below..self.next).rev().find(|&chunk| !self.acked.get(chunk));
-            last.into_iter().for_each(|chunk| self.send_again(chunk));
-        }
-    }
-
-    fn send_again(&mut self, chunk: u32) {
-        if !self.acked.get(chunk) && self.queued.set(chunk) {
-            self.again.push_back(chunk);
-        }
-    }
-
-    /// When something is to be done although nothing happens.
-    pub(super) fn poll_timeout(&self, rto: Duration, layout: &Layout) -> Instant {
-        let timer = self.timers.front().map(|&(sent, _)| sent + rto);
-        let slow = self.slow.iter().map(|&(due, _)| due).min();
-        let probe = self.probe_at(rto, layout);
-        timer.into_iter().chain(slow).chain(probe).fold(self.ends, Instant::min)
+    /// The chunk that makes the peer speak: all may be lost, or the answer.
+    pub(super) fn probe(&self) -> Option<u32> {
+        (self.acked_below..self.next).rev().find(|&chunk| !self.acked.get(chunk))
     }
 
     // ---- what the peer says ----
-
-    /// The peer speaks of it.
-    pub(super) fn heard_of(&mut self, now: Instant) {
-        self.heard = now;
-    }
 
     /// It is done, by one answer: what that says of the round trip.
     pub(super) fn sample_whole(&self, now: Instant, round_trip: &mut RoundTrip) {
@@ -455,25 +374,14 @@ impl Write {
         }
     }
 
-    /// Chunks that the peer asks for are sent again, unless they left a moment ago: what comes in between crosses its question.
-    pub(super) fn on_nack(
-        &mut self,
-        now: Instant,
-        report: &Report<'_>,
-        rtt: Duration,
-        counters: &mut ReliableCounters,
-    ) {
-        for chunk in report.chunks() {
-            if chunk >= self.next {
-                counters.rejected += 1;
-                continue;
-            }
-            let sent = self.sent[chunk as usize];
-            let recently = sent == Instant::ZERO || now.saturating_since(sent) < rtt.mul_f64(0.75);
-            if !self.acked.get(chunk) && !recently && self.queued.set(chunk) {
-                self.asked_for.set(chunk);
-                self.again.push_back(chunk);
-            }
+    /// Whether a chunk that the peer asks for is to be sent again: not if it left a moment ago, for what comes in between crosses its question.
+    pub(super) fn is_asked_for(&mut self, now: Instant, chunk: u32, rtt: Duration) -> bool {
+        let sent = self.sent[chunk as usize];
+        let recently = sent == Instant::ZERO || now.saturating_since(sent) < rtt.mul_f64(0.75);
+        let again = !recently && self.queue_again(chunk);
+        if again {
+            self.asked_for.set(chunk);
         }
+        again
     }
 }
