@@ -90,6 +90,7 @@ impl fmt::Display for SdrPacket {
                 match r.kind {
                     ReportKind::Ack => write!(f, "sdr {name} msg {} {}|+{chunks} done {}", r.message, r.below, r.done),
                     ReportKind::Nack => write!(f, "sdr {name} msg {} {chunks} chunks", r.message),
+                    ReportKind::Done => write!(f, "sdr {name} {} and {chunks} from {} on", r.done, r.message),
                 }
             }
         }
@@ -109,6 +110,7 @@ pub fn report_name(kind: ReportKind) -> &'static str {
     match kind {
         ReportKind::Ack => "ack",
         ReportKind::Nack => "nack",
+        ReportKind::Done => "done",
     }
 }
 

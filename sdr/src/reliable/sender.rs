@@ -114,7 +114,7 @@ impl Sender {
     /// What the peer says of a message.
     pub(super) fn on_report(&mut self, io: &mut Io<'_>, report: &Report<'_>) {
         let (now, counters) = (io.now, &mut *io.counters);
-        let is_about_one = report.len > 0 || !report.bitmap.is_empty();
+        let is_about_one = report.kind != ReportKind::Done && (report.len > 0 || !report.bitmap.is_empty());
         let is_coded = self.shape.layout.is_coded();
         self.any_over = true;
         if let Some(write) = find(&mut self.writes, report.message)
@@ -123,9 +123,14 @@ impl Sender {
         {
             write.outcome.get_or_insert(Err(ReliableError::Length(write.memory.len, report.len)));
         }
-        for write in self.writes.iter_mut().take_while(|write| write.id < report.done.saturating_add(64)) {
-            let ahead = write.id.checked_sub(report.done);
-            let is_done = ahead.is_none_or(|ahead| report.done_ahead >> ahead & 1 == 1);
+        let is_list = report.kind == ReportKind::Done;
+        for write in &mut self.writes {
+            let is_done = match (write.id.checked_sub(report.done), write.id.checked_sub(report.message)) {
+                (None, _) => true,
+                (Some(ahead), _) if ahead < 64 => report.done_ahead >> ahead & 1 == 1,
+                (_, Some(bit)) if is_list => report.has(bit),
+                _ => break,
+            };
             // Nothing is acknowledged that was never sent.
             if is_done && write.next == write.chunks && write.outcome.is_none() {
                 write.outcome = Some(Ok(()));
@@ -141,6 +146,7 @@ impl Sender {
             // Who sends parity is told of chunks only when some are missing, and much later.
             ReportKind::Ack if is_coded => write.on_ack(now, report, None, counters),
             ReportKind::Ack => write.on_ack(now, report, Some(&mut self.round_trip), counters),
+            ReportKind::Done => {}
             ReportKind::Nack => {
                 let rtt = self.round_trip.rtt();
                 for chunk in report.chunks() {

@@ -15,6 +15,8 @@ pub enum ReportKind {
     Ack,
     /// Chunks that are asked for.
     Nack,
+    /// Messages that are complete, from `message` on: more than fit behind `done`.
+    Done,
 }
 
 /// A report.
@@ -55,6 +57,7 @@ impl<'a> Report<'a> {
         b[1] = match self.kind {
             ReportKind::Ack => 3,
             ReportKind::Nack => 4,
+            ReportKind::Done => 5,
         };
         b[4..8].copy_from_slice(&self.token.to_be_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_be_bytes());
@@ -72,6 +75,7 @@ impl<'a> Report<'a> {
         let kind = match (head[0], head[1]) {
             (VERSION, 3) => ReportKind::Ack,
             (VERSION, 4) => ReportKind::Nack,
+            (VERSION, 5) => ReportKind::Done,
             _ => return None,
         };
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -90,7 +94,13 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// The chunks whose bits are set.
+    /// Whether a bit of the bitmap is set.
+    pub fn has(&self, bit: u64) -> bool {
+        let byte = usize::try_from(bit / 8).ok().and_then(|at| self.bitmap.get(at));
+        byte.is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+    }
+
+    /// The chunks, or messages from the first on, whose bits are set.
     pub fn chunks(&self) -> impl Iterator<Item = u32> + use<'a> {
         let (first, bitmap) = (self.first, self.bitmap);
         let bits = bitmap.iter().enumerate().filter(|(_, byte)| **byte != 0);
@@ -130,7 +140,7 @@ mod tests {
         let bytes = [&head[..], &bitmap].concat();
         assert_eq!(Report::parse(&bytes), Some(report));
         assert_eq!(report.chunks().collect::<Vec<_>>(), [64, 66, 87]);
-        for (at, byte) in [(0, 2), (1, 1), (1, 5)] {
+        for (at, byte) in [(0, 2), (1, 1), (1, 6)] {
             let mut wrong = bytes.clone();
             wrong[at] = byte;
             assert_eq!(Report::parse(&wrong), None);

@@ -54,11 +54,14 @@ pub(super) struct Telling {
     bytes: Vec<u8>,
 }
 
-/// The messages that are complete: all below a number, and bits of the next 64.
+/// Messages behind the oldest that is open of which each report tells whether they are complete.
+const AHEAD: u64 = 64;
+
+/// The messages that are complete: all below a number, and bits of the next ones.
 pub(super) fn done(reads: &VecDeque<Read>, posted: u64) -> (u64, u64) {
     let Some(oldest) = reads.front() else { return (posted, 0) };
     let done = oldest.id;
-    let open = reads.iter().map(|read| read.id - done).take_while(|&ahead| ahead < 64);
+    let open = reads.iter().map(|read| read.id - done).take_while(|&ahead| ahead < AHEAD);
     let open = open.fold(0u64, |bits, ahead| bits | 1 << ahead);
     let posted = (posted - done).min(64) as u32;
     (done, !open & u64::MAX >> (64 - posted))
@@ -131,7 +134,20 @@ impl Telling {
         if self.due {
             // With the length of the newest that is whole: its sender compares.
             let (message, len) = self.last_whole.unwrap_or((done, 0));
-            write_head(&mut self.bytes, &head(message, len, self.sequence));
+            match message.checked_sub(done + AHEAD) {
+                None => write_head(&mut self.bytes, &head(message, len, self.sequence)),
+                Some(span) => {
+                    let report = Report { kind: ReportKind::Done, ..head(done + AHEAD, 0, self.sequence) };
+                    write_head(&mut self.bytes, &report);
+                    let bits = (span + 1).min(8 * Report::room(self.packet) as u64);
+                    self.bytes.resize(HEAD + (bits as usize).div_ceil(8), 0);
+                    let mut open = reads.iter().map(|read| read.id).skip_while(|&id| id < done + AHEAD).peekable();
+                    for bit in 0..bits {
+                        let is_open = open.next_if_eq(&(done + AHEAD + bit)).is_some();
+                        self.bytes[HEAD + bit as usize / 8] |= u8::from(!is_open) << (bit % 8);
+                    }
+                }
+            }
             if !self.send(io) {
                 self.round = Some(round);
                 return;
