@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use softnic_nic::transports::qp::PayloadMode;
 use softnic_sim::{Options, Report, Scheme, SdrOptions, SimError, Transport, run};
 use softnic_wire::PathMtu;
 
@@ -84,7 +85,7 @@ fn parity_hides_losses_up_to_1e_2_of_the_packets() {
         let told = report.reliability.unwrap();
         assert_eq!(told.parity_packets, 12 * 32768 / 4);
         assert_eq!(told.recovered_packets > 0, loss > 0.0);
-        (report.completion_times.percentile_ms(50.0), report.completion_times.percentile_ms(90.0), told.fallbacks)
+        (report.completion_times.quantile_ms(0.5), report.completion_times.quantile_ms(0.9), told.fallbacks)
     };
     let (clean, slowest, _) = times("sdr-ec:32,8", 0.0);
     assert!((28.3..28.5).contains(&clean) && slowest < 1.001 * clean, "{clean} {slowest}");
@@ -107,7 +108,7 @@ fn messages_that_are_complete_far_ahead_of_others_are_not_sent_again() {
         payload: PayloadMode::Elided,
         ..options(Scheme::Sr, "ab.loss=3e-4")
     });
-    let lost = report.links[0].dropped;
+    let lost = report.links[0].lost;
     assert_eq!((report.completed, lost > 20), (3000, true));
     assert!(report.retransmitted_packets <= lost + 2, "{} again, {lost} lost", report.retransmitted_packets);
 }
