@@ -4,15 +4,12 @@
 //! that nothing else disturbed. Ratios are between times of one run.
 #![allow(missing_docs, clippy::print_stdout)]
 
-#[path = "../../codes/tests/isal/mod.rs"]
-mod isal;
-
 use std::hint::black_box;
 use std::time::Instant;
 
-use isal::{DEBIAN, Isal, VARIABLE};
 use softnic_benches::rounds::undisturbed;
 use softnic_codes::{ChunkSet, Code, Kernel, xor_all};
+use softnic_isal::{DEBIAN, Isal, VARIABLE};
 
 const TURNS: usize = 401;
 /// Bytes of data of a turn: some hundred microseconds of work.

@@ -1,11 +1,10 @@
 //! ISA-L, which others wrote, comes to the same parities, byte for byte. Left out where the library is not there.
 
 mod common;
-mod isal;
 
 use common::{Message, Random};
-use isal::Isal;
 use softnic_codes::{Code, Kernel, xor_all};
+use softnic_isal::Isal;
 
 #[test]
 fn parities_are_those_of_isal() {

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod burst;
+mod codes;
 mod device;
 mod fairness;
 mod fct;
@@ -94,10 +95,15 @@ impl Args {
     /// The device and its other end, where there is one.
     fn ends(&self, experiment: &Experiment) -> Result<Option<Ends>, String> {
         let Some(device) = &self.dev else { return Ok(None) };
-        if let Run::Simulated(_) = experiment.run {
-            let others = EXPERIMENTS.iter().filter(|e| !matches!(e.run, Run::Simulated(_))).map(|e| e.name);
-            let others = others.collect::<Vec<_>>().join(", ");
-            return Err(format!("{} is for virtual time: on a device there are {others}", experiment.name));
+        let time = match experiment.run {
+            Run::Simulated(_) => Some("is for virtual time"),
+            Run::Computed(_) => Some("needs no device"),
+            Run::Both(..) | Run::Measured(_) => None,
+        };
+        if let Some(time) = time {
+            let others = EXPERIMENTS.iter().filter(|e| matches!(e.run, Run::Both(..) | Run::Measured(_)));
+            let others = others.map(|e| e.name).collect::<Vec<_>>().join(", ");
+            return Err(format!("{} {time}: on a device there are {others}", experiment.name));
         }
         let ends = Ends::new(device, &self.ends)?;
         if self.rate > wire::MAX_RATE {
@@ -117,6 +123,8 @@ enum Run {
     Simulated(fn(&Setting) -> Result<Outcome, String>),
     /// In virtual time, or in real time on a device, over an emulated link of this rate.
     Both(fn(&Setting) -> Result<Outcome, String>, fn(&Setting, &Ends, u64) -> Result<Outcome, String>),
+    /// In real time, without any NIC.
+    Computed(fn(&Setting) -> Result<Outcome, String>),
     /// In real time, on a device or on a wire in memory.
     Measured(fn(&Setting, &Ends) -> Result<Outcome, String>),
 }
@@ -129,7 +137,7 @@ pub(crate) struct Experiment {
     run: Run,
 }
 
-const EXPERIMENTS: [Experiment; 9] = [
+const EXPERIMENTS: [Experiment; 10] = [
     Experiment {
         name: "lowar-goodput",
         about: "goodput by loss, round trip and connections (LoWAR, figures 3a and 9)",
@@ -174,6 +182,11 @@ const EXPERIMENTS: [Experiment; 9] = [
         name: "sdr-scaling",
         about: "packets a second by the number of engines, in real time (SDR-RDMA, figure 16)",
         run: Run::Measured(sdr::scaling),
+    },
+    Experiment {
+        name: "sdr-ec-vs-xor",
+        about: "what erasure codes cost the CPU, and the loss from which they fall back (SDR-RDMA, figure 11)",
+        run: Run::Computed(codes::run),
     },
 ];
 
@@ -301,11 +314,13 @@ pub fn run(args: &Args, seed: u64, json: bool) -> Result<ExitCode, String> {
     };
     let began = Instant::now();
     let outcome = match (&experiment.run, &ends) {
-        (Run::Simulated(run) | Run::Both(run, _), None) => run(&setting)?,
+        (Run::Simulated(run) | Run::Both(run, _) | Run::Computed(run), None) => run(&setting)?,
         (Run::Both(_, run), Some(ends)) => run(&setting, ends, args.rate)?,
         (Run::Measured(run), None) => run(&setting, &Ends::in_memory())?,
         (Run::Measured(run), Some(ends)) => run(&setting, ends)?,
-        (Run::Simulated(_), Some(_)) => return Err(format!("{} is for virtual time", experiment.name)),
+        (Run::Simulated(_) | Run::Computed(_), Some(_)) => {
+            return Err(format!("{} is for no device", experiment.name));
+        }
     };
     let name = if ends.is_some() { format!("{}-wire", experiment.name) } else { experiment.name.into() };
     let in_real_time = ends.is_some() || matches!(experiment.run, Run::Measured(_));

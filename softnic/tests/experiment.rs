@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "lowar-goodput",
     "lowar-fct",
     "lowar-burst",
@@ -20,6 +20,7 @@ const NAMES: [&str; 8] = [
     "cc-fairness",
     "sdr-throughput",
     "sdr-chunk",
+    "sdr-ec-vs-xor",
 ];
 
 fn softnic(args: &[&str]) -> Command {
@@ -289,6 +290,7 @@ fn wrong_arguments_get_one_clear_line() {
             1,
             "lowar-fct is for virtual time: on a device there are lowar-goodput, sdr-throughput, sdr-chunk",
         ),
+        (&["sdr-ec-vs-xor", "--dev", "mem"], 1, "sdr-ec-vs-xor needs no device"),
         (&["sdr-chunk", "--transports", "rc"], 1, "sdr-chunk has its own contestants: leave --transports out"),
         (&["lowar-goodput", "--dev", "mem", "--connect", "::1"], 1, "mem is inside one process"),
         (&["--dev", "mem", "--server"], 1, "mem is inside one process"),

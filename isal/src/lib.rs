@@ -1,13 +1,13 @@
-//! ISA-L, the library of others that has the same code: loaded when it is there. The benchmarks use this file, too.
-#![allow(unsafe_code, dead_code)]
+//! ISA-L, the library of others that has the same codes: loaded where it is installed, for tests, benchmarks and an experiment.
+#![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
 /// Names a library to use in place of Debian's.
-pub(crate) const VARIABLE: &str = "SOFTNIC_ISAL";
+pub const VARIABLE: &str = "SOFTNIC_ISAL";
 /// Debian's package libisal2 has it.
-pub(crate) const DEBIAN: &str = "libisal.so.2";
+pub const DEBIAN: &str = "libisal.so.2";
 
 type GenerateMatrix = unsafe extern "C" fn(*mut u8, c_int, c_int);
 type InitTables = unsafe extern "C" fn(c_int, c_int, *mut u8, *mut u8);
@@ -15,8 +15,8 @@ type EncodeData = unsafe extern "C" fn(c_int, c_int, c_int, *mut u8, *mut *mut u
 type XorGen = unsafe extern "C" fn(c_int, c_int, *mut *mut c_void) -> c_int;
 
 /// The functions of a library.
-#[derive(Clone, Copy)]
-pub(crate) struct Isal {
+#[derive(Debug, Clone, Copy)]
+pub struct Isal {
     generate_matrix: GenerateMatrix,
     init_tables: InitTables,
     encode_data: EncodeData,
@@ -26,7 +26,8 @@ pub(crate) struct Isal {
 }
 
 /// Parities of one code.
-pub(crate) struct Encoder {
+#[derive(Debug, Clone)]
+pub struct Encoder {
     k: usize,
     m: usize,
     tables: Vec<u8>,
@@ -35,12 +36,12 @@ pub(crate) struct Encoder {
 
 impl Isal {
     /// The library that [`VARIABLE`] names, else Debian's; the error says why there is none.
-    pub(crate) fn load() -> Result<Isal, String> {
+    pub fn load() -> Result<Isal, String> {
         Isal::open(&std::env::var(VARIABLE).unwrap_or(DEBIAN.into()))
     }
 
     /// A library by its name or path.
-    pub(crate) fn open(name: &str) -> Result<Isal, String> {
+    pub fn open(name: &str) -> Result<Isal, String> {
         let c_name = CString::new(name).map_err(|e| e.to_string())?;
         // SAFETY: a name that ends with zero; what the library does when it is loaded is up to who installed it.
         let library = unsafe { libc::dlopen(c_name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -54,8 +55,7 @@ impl Isal {
             if address.is_null() { Err(format!("{name} has no {symbol}")) } else { Ok(address) }
         };
         let has_gfni = symbol("ec_init_tables_gfni").is_ok();
-        let avx2 =
-            symbol("ec_encode_data_avx2").ok().filter(|_| !has_gfni && softnic_codes::Kernel::named("avx2").is_some());
+        let avx2 = symbol("ec_encode_data_avx2").ok().filter(|_| !has_gfni && has_avx2());
         // SAFETY: the types are those of `erasure_code.h` and `raid.h`, where all of these are functions.
         unsafe {
             Ok(Isal {
@@ -69,7 +69,7 @@ impl Isal {
     }
 
     /// For parities of MDS(k, m), by the instructions that the library chooses.
-    pub(crate) fn encoder(&self, k: usize, m: usize) -> Encoder {
+    pub fn encoder(&self, k: usize, m: usize) -> Encoder {
         let mut matrix = vec![0; (k + m) * k];
         let mut tables = vec![0; 32 * k * m];
         // SAFETY: the matrix has k + m rows of k bytes, and the tables 32 bytes for each coefficient of the last m.
@@ -81,13 +81,16 @@ impl Isal {
     }
 
     /// The same by AVX2 alone, where the library can be told to.
-    pub(crate) fn encoder_avx2(&self, k: usize, m: usize) -> Option<Encoder> {
+    pub fn encoder_avx2(&self, k: usize, m: usize) -> Option<Encoder> {
         let encode = self.encode_data_avx2?;
         Some(Encoder { encode, ..self.encoder(k, m) })
     }
 
     /// The sum of the sources, all as long as the destination and all at multiples of 32 bytes.
-    pub(crate) fn xor(&self, sources: &[&[u8]], destination: &mut [u8]) {
+    ///
+    /// # Panics
+    /// When one is not, or when there are more than 32.
+    pub fn xor(&self, sources: &[&[u8]], destination: &mut [u8]) {
         let len = destination.len();
         let mut pointers = [ptr::null_mut::<c_void>(); 33];
         for (pointer, source) in pointers.iter_mut().zip(sources) {
@@ -102,9 +105,20 @@ impl Isal {
     }
 }
 
+/// Whether this processor can.
+fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
 impl Encoder {
     /// Writes all parities of k chunks, all of the same length.
-    pub(crate) fn encode(&mut self, data: &[&[u8]], parities: &mut [&mut [u8]]) {
+    ///
+    /// # Panics
+    /// When these are not as many as the code has, or not of the same length.
+    pub fn encode(&mut self, data: &[&[u8]], parities: &mut [&mut [u8]]) {
         let len = data[0].len();
         assert_eq!((data.len(), parities.len()), (self.k, self.m));
         assert!(data.iter().all(|chunk| chunk.len() == len) && parities.iter().all(|chunk| chunk.len() == len));
