@@ -12,7 +12,7 @@ use softnic_wire::{Error, ExtHeaders, Layout, Opcode, Psn, Qpn, bth, icrc};
 
 use crate::authenticated::Authenticated;
 use crate::sack::bitmap_len;
-use crate::sdr::{Negotiated, SdrPacket};
+use crate::sdr::{Negotiated, SdrChannel, SdrPacket};
 
 /// What can be said of a packet's ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,8 @@ pub struct Dissection<'a> {
     pub trailer: Option<Trailer>,
     /// What it is to SDR, where a [`Decoder`] knows that it is anything.
     pub sdr: Option<SdrPacket>,
+    /// What the negotiation before it says of the queue pair that it goes to, if it is data of SDR.
+    pub sdr_channel: Option<SdrChannel>,
     /// What can be said of the ICRC.
     pub icrc: IcrcVerdict,
     /// What is wrong with the packet itself, apart from its ICRC.
@@ -122,7 +124,9 @@ impl Decoder {
         self.authenticated.follow(&packet);
         self.sdr.follow(&packet);
         if let (Some(opcode), Some(qpn)) = (packet.opcode, packet.dest_qp) {
-            packet.sdr = self.sdr.packet((packet.src, packet.dst, qpn), opcode, &packet.ext, packet.payload);
+            let end = (packet.src, packet.dst, qpn);
+            packet.sdr = self.sdr.packet(end, opcode, &packet.ext, packet.payload);
+            packet.sdr_channel = packet.sdr.and_then(|_| self.sdr.channel(end));
         }
         Ok(packet)
     }
@@ -203,6 +207,7 @@ fn decode_at<'a>(frame: &'a [u8], layout: Layout, authenticated: &Authenticated)
         payload,
         trailer,
         sdr: None,
+        sdr_channel: None,
         icrc,
         problem,
     })

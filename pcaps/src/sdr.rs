@@ -1,14 +1,14 @@
 //! SDR-RDMA in captures. Nothing in a packet tells it from others: the negotiations of a capture do, or whoever reads it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 
 use softnic_wire::mad::Status;
 use softnic_wire::mad::vendor::{Kind, Negotiation};
-use softnic_wire::sdr::Split;
 use softnic_wire::sdr::control::{self, Control};
 use softnic_wire::sdr::report::{Report, ReportKind};
+use softnic_wire::sdr::{SdrSettings, Split};
 use softnic_wire::{ExtHeaders, Opcode, Qpn};
 
 use crate::decode::Dissection;
@@ -114,13 +114,80 @@ pub fn report_name(kind: ReportKind) -> &'static str {
     }
 }
 
+/// What a negotiation says of a queue pair that data goes to, as far as packets are counted by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SdrChannel {
+    /// The division of immediates.
+    pub split: Split,
+    /// Slots that messages have in turn.
+    pub slots: u32,
+    /// Which messages are parity.
+    pub parity: Parity,
+}
+
+/// Which messages of a connection are parity, as the numbers of messages tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parity {
+    /// None of them.
+    None,
+    /// Those in odd slots: each data message is followed by its parity. A WRITE without bytes has none, which nobody can see here.
+    OddSlots,
+    /// Some of them; which ones depends on the lengths of WRITEs.
+    Unknown,
+}
+
+impl Parity {
+    /// By what the negotiation says: schemes 3 and 4 have k, m, and how many data messages are interleaved.
+    fn of(settings: SdrSettings, slots: u32) -> Parity {
+        match (settings.scheme, settings.parameters) {
+            (3 | 4, [_, 1..=255, interleaved]) if interleaved <= 1 && slots.is_multiple_of(2) => Parity::OddSlots,
+            (3 | 4, [_, 1..=255, _]) => Parity::Unknown,
+            _ => Parity::None,
+        }
+    }
+}
+
+/// The packets of messages that went to one queue pair.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SdrFlow {
+    /// Packets of data, those sent again included; with parity where it cannot be told apart.
+    pub data: u64,
+    /// Packets of parity; `None` where it cannot be told apart.
+    pub parity: Option<u64>,
+    /// Packets of either that were seen before in the same message.
+    pub retransmitted: u64,
+    /// The packets that were seen of the last message of each slot: by slot and sixty-fourth part of the number, a bit each.
+    seen: BTreeMap<(u32, u32), u64>,
+    newest: Option<u32>,
+}
+
+impl SdrFlow {
+    /// Counts a packet. Slots come round: one that is ahead of all others, by no more than half of them, has a new message.
+    pub(crate) fn add(&mut self, channel: &SdrChannel, slot: u32, packet: u32) {
+        let is_parity = channel.parity == Parity::OddSlots && slot % 2 == 1;
+        self.data += u64::from(!is_parity);
+        self.parity = (channel.parity != Parity::Unknown).then(|| self.parity.unwrap_or(0) + u64::from(is_parity));
+        let slots = channel.slots.max(1);
+        let ahead = self.newest.map_or(1, |newest| (slot % slots + slots - newest % slots) % slots);
+        if ahead > 0 && ahead <= (slots / 2).max(1) {
+            self.newest = Some(slot);
+            while let Some((&part, _)) = self.seen.range((slot, 0)..=(slot, u32::MAX)).next() {
+                self.seen.remove(&part);
+            }
+        }
+        let (seen, bit) = (self.seen.entry((slot, packet / 64)).or_default(), 1 << (packet % 64));
+        self.retransmitted += u64::from(*seen & bit != 0);
+        *seen |= bit;
+    }
+}
+
 /// Source, destination, and a queue pair of the destination's.
 type End = (IpAddr, IpAddr, Qpn);
 
 /// What a queue pair of SDR takes.
 #[derive(Debug, Clone, Copy)]
 enum Takes {
-    Data(Split),
+    Data(SdrChannel),
     Control,
 }
 
@@ -139,8 +206,16 @@ impl Negotiated {
             return None;
         }
         match *self.ends.get(&end)? {
-            Takes::Data(split) => SdrPacket::data(opcode, ext, split),
+            Takes::Data(channel) => SdrPacket::data(opcode, ext, channel.split),
             Takes::Control => SdrPacket::control(opcode, payload),
+        }
+    }
+
+    /// What the negotiation said of a queue pair that data goes to.
+    pub(crate) fn channel(&self, end: End) -> Option<SdrChannel> {
+        match *self.ends.get(&end)? {
+            Takes::Data(channel) => Some(channel),
+            Takes::Control => None,
         }
     }
 
@@ -159,8 +234,50 @@ impl Negotiated {
         }
         let Some(info) = answer.sdr.filter(|_| status == Status::SUCCESS) else { return };
         let data: Vec<Qpn> = info.generations().flat_map(|g| g.channels()).map(|channel| channel.qpn).collect();
-        self.ends.extend(data.iter().map(|&qpn| (to_sender(qpn), Takes::Data(info.split))));
+        let parity = Parity::of(answer.settings.get(), info.slots);
+        let channel = SdrChannel { split: info.split, slots: info.slots, parity };
+        self.ends.extend(data.iter().map(|&qpn| (to_sender(qpn), Takes::Data(channel))));
         self.ends.insert(to_sender(info.control.qpn), Takes::Control);
         self.named.insert(negotiating, [&data[..], &[info.control.qpn]].concat());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(slots: u32, settings: SdrSettings, packets: &[(u32, u32)]) -> (u64, Option<u64>, u64) {
+        let channel = SdrChannel { split: Split::PAPER, slots, parity: Parity::of(settings, slots) };
+        let mut flow = SdrFlow::default();
+        packets.iter().for_each(|&(slot, packet)| flow.add(&channel, slot, packet));
+        (flow.data, flow.parity, flow.retransmitted)
+    }
+
+    #[test]
+    fn a_packet_that_was_seen_in_its_message_is_sent_again_and_slots_come_round() {
+        let sdk = SdrSettings::SDK;
+        assert_eq!(count(4, sdk, &[(0, 0), (0, 1), (0, 200), (1, 0), (0, 1), (0, 1)]), (6, Some(0), 2));
+        // Four messages after the first its slot has another one, of which nothing was seen.
+        let round = [(0, 0), (1, 0), (2, 0), (3, 0), (0, 0), (3, 0), (1, 0), (1, 0)];
+        assert_eq!(count(4, sdk, &round), (8, Some(0), 2));
+        assert_eq!(count(2, sdk, &[(0, 0), (1, 0), (0, 0), (1, 0)]).2, 0);
+        // However large a number is, it costs no more memory.
+        assert_eq!(count(4, sdk, &[(0, u32::MAX), (0, u32::MAX)]).2, 1);
+    }
+
+    #[test]
+    fn every_second_message_is_parity_where_the_scheme_says_so() {
+        let packets = [(0, 0), (0, 1), (1, 0), (2, 0), (3, 0), (2, 0)];
+        let coded = |scheme, parameters| SdrSettings { scheme, parameters };
+        assert_eq!(count(8, coded(3, [2, 1, 0]), &packets), (4, Some(2), 1));
+        assert_eq!(count(8, coded(4, [2, 1, 1]), &packets), (4, Some(2), 1));
+        assert_eq!(
+            count(8, coded(3, [2, 0, 0]), &packets),
+            (6, Some(0), 1),
+            "without parity chunks there are no such messages"
+        );
+        assert_eq!(count(8, coded(3, [2, 1, 4]), &packets), (6, None, 1), "interleaved");
+        assert_eq!(count(7, coded(3, [2, 1, 0]), &packets), (6, None, 1), "slots of an odd number");
+        assert_eq!(count(8, coded(2, [0; 3]), &packets), (6, Some(0), 1));
     }
 }

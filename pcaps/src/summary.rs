@@ -10,6 +10,7 @@ use softnic_wire::{Error, Opcode, PathMtu, Qpn};
 
 use crate::best_effort::BestEffort;
 use crate::decode::{Dissection, IcrcVerdict};
+use crate::sdr::{SdrFlow, SdrPacket};
 use crate::sequence::{Order, Sequence, read_span};
 
 /// One direction of a connection, or one sender to a UD queue pair.
@@ -48,6 +49,8 @@ pub struct Flow {
     pub icrc_bad: u64,
     /// Of a flow of XP.
     pub xp: Option<Box<BestEffort>>,
+    /// Of a flow of SDR's messages, which the negotiation in the capture tells.
+    pub sdr: Option<Box<SdrFlow>>,
     requests: Sequence,
     read_responses: Sequence,
     /// Known as soon as a FIRST or MIDDLE packet was seen.
@@ -189,6 +192,9 @@ impl Flow {
         // the packets are whole, and worth following.
         if d.icrc == IcrcVerdict::Bad && self.icrc_bad < self.packets {
             return None;
+        }
+        if let (Some(channel), Some(SdrPacket::Data { msg, packet, .. })) = (&d.sdr_channel, d.sdr) {
+            self.sdr.get_or_insert_default().add(channel, msg, packet);
         }
         let order = match (opcode.service(), opcode.kind()) {
             // Datagrams are never sent again; those of QP1 carry PSNs that mean nothing to their receiver.

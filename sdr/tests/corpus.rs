@@ -1,6 +1,8 @@
-//! The capture of SDR in the corpus: what it shows is what the SDK sends, byte for byte.
+//! The captures of SDR in the corpus: what they show is what the SDK and the reliable schemes on top of it send, byte for byte.
 //!
-//! Where the wire changes on purpose, `SOFTNIC_WRITE_CORPUS=1 cargo test -p softnic-sdr --test sdr corpus` writes it anew.
+//! Where the wire changes on purpose, `SOFTNIC_WRITE_CORPUS=1 cargo test -p softnic-sdr --test sdr corpus` writes them anew.
+
+mod reliable;
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,8 +47,7 @@ impl Recorder {
 /// a short message with an immediate of the program's.
 fn record() -> Vec<u8> {
     let attr = QpAttr { channels: 2, generations: 2, chunk: MTU as u32, slots: 2, ..attr() };
-    let file = PcapWriter::with_precision(Vec::new(), LinkType::Ethernet, Precision::Micros).unwrap();
-    let mut recorder = Recorder { world: World::apart(&attr), file };
+    let mut recorder = Recorder { world: World::apart(&attr), file: new_file() };
     let numbers = [A, B].map(|side| recorder.world.qps[side].info().control.qpn);
     for side in [A, B] {
         let World { nics, qps, .. } = &mut recorder.world;
@@ -90,6 +91,10 @@ fn record() -> Vec<u8> {
     recorder.file.into_inner()
 }
 
+fn new_file() -> PcapWriter<Vec<u8>> {
+    PcapWriter::with_precision(Vec::new(), LinkType::Ethernet, Precision::Micros).unwrap()
+}
+
 fn is_data(frame: &[u8]) -> bool {
     let layout = Layout::locate(frame).expect("a packet");
     Opcode(frame[layout.bth]).to_string() == "UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE"
@@ -97,10 +102,14 @@ fn is_data(frame: &[u8]) -> bool {
 
 #[test]
 fn the_capture_of_the_corpus_is_what_the_sdk_sends() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/corpus/sdr_stream_loss.pcap");
-    let recorded = record();
+    hold("sdr_stream_loss.pcap", &record());
+}
+
+/// A capture of the corpus has these bytes; where it is to be written anew, it gets them.
+fn hold(name: &str, recorded: &[u8]) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/corpus").join(name);
     if std::env::var_os("SOFTNIC_WRITE_CORPUS").is_some() {
-        std::fs::write(&file, &recorded).unwrap();
+        std::fs::write(&file, recorded).unwrap();
     }
     assert!(std::fs::read(&file).unwrap() == recorded, "other bytes than in {}", file.display());
 }

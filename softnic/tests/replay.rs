@@ -64,15 +64,19 @@ fn exit_2_and_one_line_where_nothing_can_be_replayed() {
 
 #[test]
 fn what_is_left_out_of_sdr_is_said_in_one_line() {
-    let file = corpus("sdr_stream_loss.pcap");
-    let out = replay(&[file.to_str().unwrap()]);
-    assert_eq!(out.status.code(), Some(0), "{}", stdout(&out));
-    let said: Vec<String> = stdout(&out).lines().filter(|line| line.contains("SDR")).map(str::to_owned).collect();
-    let must = "left out: 18 packets of SDR-RDMA are replayed as those of UC that they are; its bitmaps, late packets and control messages are not";
-    assert_eq!(said, [must], "{}", stdout(&out));
-    let json = replay(&["--json", file.to_str().unwrap()]);
-    let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
-    assert_eq!((&value["verdict"], &value["sdr_packets"]), (&"same".into(), &18.into()));
+    for (name, packets) in [("sdr_stream_loss.pcap", 18), ("sdr_nack_loss.pcap", 21), ("sdr_sr_loss.pcap", 14)] {
+        let file = corpus(name);
+        let out = replay(&[file.to_str().unwrap()]);
+        assert_eq!(out.status.code(), Some(0), "{}", stdout(&out));
+        let said: Vec<String> = stdout(&out).lines().filter(|line| line.contains("SDR")).map(str::to_owned).collect();
+        let must = format!(
+            "left out: {packets} packets of SDR-RDMA are replayed as those of UC that they are; its bitmaps, late packets and control messages are not"
+        );
+        assert_eq!(said, [must], "{}", stdout(&out));
+        let json = replay(&["--json", file.to_str().unwrap()]);
+        let value: serde_json::Value = serde_json::from_str(&stdout(&json)).unwrap();
+        assert_eq!((&value["verdict"], &value["sdr_packets"]), (&"same".into(), &packets.into()));
+    }
     let other = replay(&[corpus("rc_atomic.pcap").to_str().unwrap()]);
     assert!(!stdout(&other).contains("SDR"), "{}", stdout(&other));
 }

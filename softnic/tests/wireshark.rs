@@ -263,6 +263,7 @@ fn every_field_of_the_dissector_is_what_inspect_says() {
         "xp_send_loss",
         "xp_write_stride",
         "sdr_stream_loss",
+        "sdr_nack_loss",
     ];
     let mut captures: Vec<PathBuf> = names.iter().map(|name| corpus.join(format!("{name}.pcap"))).collect();
     for (name, options) in [

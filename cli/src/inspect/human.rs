@@ -286,6 +286,14 @@ impl fmt::Display for Remarks<'_> {
                 write!(f, "  {n} {what}")?;
             }
         }
+        if let Some(sdr) = &self.0.sdr {
+            write!(f, "  {} data", sdr.data)?;
+            for (n, what) in [(sdr.parity.unwrap_or(0), "parity"), (sdr.retransmitted, "sent again")] {
+                if n > 0 {
+                    write!(f, ", {n} {what}")?;
+                }
+            }
+        }
         let Some(xp) = &self.0.xp else { return Ok(()) };
         write!(f, "  {} messages", xp.messages())?;
         let others = [

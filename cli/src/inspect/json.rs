@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use softnic_pcaps::analysis::{Connection, Verdict};
 use softnic_pcaps::decode::Dissection;
 use softnic_pcaps::sack::Sack;
+use softnic_pcaps::sdr::SdrFlow;
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::{Flow, FlowKey, Summary};
 use softnic_wire::aeth::{Aeth, NakCode, Syndrome};
@@ -171,6 +172,9 @@ fn flow(key: &FlowKey, f: &Flow) -> Value {
             "duplicates": xp.duplicates,
             "feedback": xp.feedback,
         });
+    }
+    if let Some(SdrFlow { data, parity, retransmitted, .. }) = f.sdr.as_deref() {
+        flow["sdr"] = json!({ "data": data, "parity": parity, "retransmitted": retransmitted });
     }
     flow
 }

@@ -242,3 +242,34 @@ fn the_capture_of_the_corpus() {
         (&22.into(), &0.into(), &22.into())
     );
 }
+
+/// The counts of the flows of SDR: data, parity, and what was sent again.
+fn counted(name: &str) -> Vec<[Value; 3]> {
+    let all = objects(&run(inspect().arg("--json").arg("--summary").arg(super::program::corpus(name))).well().stdout);
+    let flows = all.last().unwrap()["summary"]["qps"].as_array().expect("flows");
+    let of = |sdr: &Value| ["data", "parity", "retransmitted"].map(|name| sdr[name].clone());
+    flows.iter().filter_map(|flow| flow.get("sdr").map(of)).collect()
+}
+
+#[test]
+fn packets_of_messages_are_counted_by_flow() {
+    let row = |counts: [u64; 3]| counts.map(Value::from);
+    assert_eq!(counted("sdr_nack_loss.pcap"), [row([15, 0, 1])]);
+    assert_eq!(counted("sdr_sr_loss.pcap"), [row([10, 0, 3])]);
+    // Two channels, and packet 4 of the first message again.
+    assert_eq!(counted("sdr_stream_loss.pcap").iter().map(|c| c[2].as_u64().unwrap()).sum::<u64>(), 1);
+    assert!(counted("uc_write_mtu1024.pcap").is_empty());
+    let text = run(inspect().arg("--summary").arg(super::program::corpus("sdr_sr_loss.pcap"))).well().stdout;
+    assert!(text.contains("  10 data, 3 sent again\n"), "{text}");
+}
+
+/// A loss is asked for, and comes again; the last report says that both messages are complete.
+#[test]
+fn a_capture_of_a_reliable_connection_tells_what_was_repaired() {
+    let all = objects(&run(inspect().arg("--json").arg(super::program::corpus("sdr_nack_loss.pcap"))).well().stdout);
+    let told: Vec<&Value> = all.iter().map(|p| &p["ext"]["sdr_control"]).filter(|c| c.is_object()).collect();
+    let kinds: Vec<&str> = told.iter().filter_map(|c| c["kind"].as_str()).collect();
+    assert_eq!(kinds, ["cts", "cts", "nack", "ack", "ack", "ack"]);
+    assert_eq!((&told[2]["msg"], &told[2]["chunks"], &told[5]["done"]), (&json!(0), &json!(1), &json!(2)));
+    assert_eq!(all[0]["ext"]["negotiation"]["sdr"]["scheme"], 2);
+}
