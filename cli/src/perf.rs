@@ -9,16 +9,16 @@ use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::{duration_arg, mtu_arg};
 use softnic_perf::session::{self, Setup};
 use softnic_perf::{
-    Amount, AskedIntervals, Intervals, MAX_DEPTH, MAX_QPS, Measured, Op, Plan, SdrPlan, Verb, columns, heading, print,
-    say, stop, table, written,
+    Amount, AskedIntervals, Intervals, MAX_DEPTH, MAX_QPS, Measured, Op, Plan, ReliablePlan, SdrPlan, Verb, columns,
+    heading, print, say, stop, table, written,
 };
-use softnic_runtime::api::sdr::Split;
+use softnic_runtime::api::sdr::{Scheme, Split};
 use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Transport};
 use softnic_wire::PathMtu;
 
 use crate::Common;
 use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
-use crate::sdr::{SdrArgs, Spoken};
+use crate::sdr::{SdrArgs, Spoken, check_alpha};
 
 /// Measure bandwidth and latency, in this process or between two machines, in perftest's columns
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,7 @@ use crate::sdr::{SdrArgs, Spoken};
   softnic perf write_bw --cc dcqcn --fault rate=1Gbit,queue=500K,ecn=5K:200K:0.01
   softnic perf send_bw --transport xp --depth 8 --deadline 20ms --verify --fault loss=1e-2
   softnic perf write_bw --transport sdr --size 1M --chunk 16K --fault loss=1e-4
+  softnic perf write_bw --transport sdr-ec:32,8 --size 1M --verify --fault loss=1e-2
   softnic perf write_bw --auth softnic.key
   softnic perf write_bw -a --verify --fault loss=1e-3
   softnic perf --server --dev afxdp:eth0               # there; serves one client, whatever it asks for
@@ -75,6 +76,9 @@ pub(crate) struct Args {
     stride: u16,
     #[command(flatten)]
     sdr: SdrArgs,
+    /// What queues may add to a round trip, as a part of it: a chunk of sdr-sr is sent again after RTT + A · RTT [default: 2]
+    #[arg(long, value_name = "A", help_heading = "What is sent")]
+    alpha: Option<f64>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
     /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = |s: &str| mtu_arg(s).map(PathMtu::bytes), help_heading = "What is sent")]
@@ -164,8 +168,8 @@ fn size_arg(s: &str) -> Result<u32, String> {
 fn transport_help() -> String {
     format!(
         "The transport of both ends [default: rc]:\n{}\nExtensions of the standard are negotiated: with a peer that has them not, rc is used. Of sdr there is \
-         write_bw",
-        Spoken::help()
+         write_bw, of what is reliable on top of it write_bw and send_bw",
+        Spoken::help_with_schemes()
     )
 }
 
@@ -186,13 +190,14 @@ fn interval_arg(s: &str) -> Result<Duration, String> {
 impl Args {
     fn plan(&self, op: Op) -> Result<Plan, String> {
         // A receive is posted long before its message comes: its own deadline would be over by then.
-        let (transport, sdr) = match self.transport {
-            Some(Spoken::Sdr) => (Transport::Rc, Some(self.sdr_plan())),
-            Some(Spoken::Transport(transport)) => (transport, None),
-            Some(reliable @ Spoken::Reliable(_)) => {
-                return Err(format!("{} is for softnic sim so far: on a device there is sdr", reliable.name()));
-            }
-            None => (Transport::default(), None),
+        let transport = match self.transport {
+            Some(Spoken::Transport(transport)) => transport,
+            Some(Spoken::Sdr | Spoken::Reliable(_)) | None => Transport::Rc,
+        };
+        let sdr = matches!(self.transport, Some(Spoken::Sdr)).then(|| self.sdr_plan());
+        let reliable = match self.transport {
+            Some(Spoken::Reliable(scheme)) => Some(self.reliable_plan(scheme)),
+            _ => None,
         };
         let transport = match (transport, self.deadline) {
             (Transport::Xp(settings), Some(limit)) if settings.active().is_none() => {
@@ -216,6 +221,7 @@ impl Args {
             op,
             transport,
             sdr,
+            reliable,
             cc: self.cc.clone().filter(|cc| cc != "window"),
             auth: self.auth.is_some(),
             negotiated: None,
@@ -224,7 +230,7 @@ impl Args {
             amount,
             qps: self.qps.unwrap_or(1),
             mtu: self.mtu,
-            depth: self.depth.unwrap_or(if sdr.is_some() { SdrPlan::DEPTH } else { 128 }),
+            depth: self.depth.unwrap_or(if sdr.is_some() || reliable.is_some() { SdrPlan::DEPTH } else { 128 }),
             timeout: self.timeout.unwrap_or(14),
             retry: self.retry.unwrap_or(7),
             tclass: self.tclass.unwrap_or(0),
@@ -248,6 +254,19 @@ impl Args {
         }
     }
 
+    /// What the queue pairs of reliable messages are made with.
+    fn reliable_plan(&self, scheme: Scheme) -> ReliablePlan {
+        let usual = ReliablePlan::usual(scheme);
+        ReliablePlan {
+            scheme,
+            chunk: self.sdr.chunk,
+            channels: self.sdr.channels.unwrap_or(usual.channels),
+            generations: self.sdr.generations.unwrap_or(usual.generations),
+            split: self.sdr.split.map_or(usual.split, Split::bits),
+            alpha: self.alpha.unwrap_or(usual.alpha),
+        }
+    }
+
     /// Whether a client asks for what was given here.
     fn agree(&self, plan: &Plan) -> Result<(), String> {
         let differ = |what: &str, ours: String, theirs: String| {
@@ -256,9 +275,9 @@ impl Args {
         if let Some(op) = self.op.filter(|&op| op != plan.op) {
             return differ("operation", op.name().into(), plan.op.name().into());
         }
-        let theirs = if plan.sdr.is_some() { "sdr" } else { plan.transport.name() };
+        let theirs = plan.name();
         if let Some(t) = self.transport.filter(|t| t.name() != theirs) {
-            return differ("transport", t.name().into(), theirs.into());
+            return differ("transport", t.name().into(), theirs);
         }
         let plain = |cc: &Option<String>| cc.clone().unwrap_or("window".into());
         if self.cc.is_some() && plain(&self.cc) != plain(&plan.cc) {
@@ -328,6 +347,7 @@ impl Args {
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
         self.sdr.check(self.transport)?;
+        check_alpha(self.alpha, self.transport.unwrap_or(Spoken::Transport(Transport::Rc)))?;
         let more = more || self.deadline.is_some() || self.stride != 1;
         let more = more
             || self.auth.is_some()

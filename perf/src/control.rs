@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::best_effort::Delivered;
 use super::plan::Plan;
+use super::reliable::ReliableOutcome;
 use super::sdr::Chunks;
 use super::stop;
 
@@ -42,6 +43,9 @@ pub(crate) struct Hello {
     pub(crate) queue_pairs: Vec<QpInfo>,
     pub(crate) memory: u64,
     pub(crate) rkey: u32,
+    /// It has reliable messages over SDR, and a plan that asks for them has them.
+    #[serde(default)]
+    pub(crate) reliable: bool,
 }
 
 /// A line.
@@ -68,6 +72,12 @@ pub(crate) enum Message {
     Sdr { qpn: u32, info: Vec<u8> },
     /// What became of a size of an SDR run at the server.
     Chunks(Chunks),
+    /// The round trip that the client of a run of reliable messages measured.
+    RoundTrip { ns: u64 },
+    /// The NICs did not agree on what the plan asks for: the transport below it is used.
+    Fallback,
+    /// What became of a size of reliable messages at the server.
+    Reliable(ReliableOutcome),
     /// Something went wrong.
     Failed { reason: String },
     /// That was all.

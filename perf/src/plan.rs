@@ -1,6 +1,7 @@
 //! What a run of `softnic perf` does: operation, transport, sizes and how much of each. Both ends agree on it before they start.
 
 mod fields;
+mod reliable;
 mod sdr;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use softnic_nic::transports::BestEffort;
 use softnic_runtime::api::{Transport, parse_cc};
 use softnic_wire::PathMtu;
 
+pub use reliable::ReliablePlan;
 pub use sdr::SdrPlan;
 
 /// What is measured.
@@ -118,6 +120,9 @@ pub struct Plan {
     /// Where messages go by SDR, over a queue pair of UC: what it is made with. The transport is of the answers then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdr: Option<SdrPlan>,
+    /// Where they are reliable on top of SDR: by which scheme. The transport is what is used with a peer that has it not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reliable: Option<ReliablePlan>,
     /// Congestion control at both ends, as `--cc` has it; `None` for what is usual.
     #[serde(default)]
     pub cc: Option<String>,
@@ -200,6 +205,7 @@ impl Plan {
             op,
             transport,
             sdr: None,
+            reliable: None,
             cc: None,
             auth: false,
             negotiated: None,
@@ -245,6 +251,7 @@ impl Plan {
     pub fn check(&self) -> Result<(), String> {
         self.check_limits()?;
         self.check_sdr()?;
+        self.check_reliable()?;
         let verb = self.op.verb();
         let exists = match verb {
             Verb::Write => self.transport.has_write(),
@@ -443,53 +450,4 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan() -> Plan {
-        Plan { mtu: None, ..Plan::usual(Op::WriteBw, Transport::Rc, 65536, 4096, Amount::Usual) }
-    }
-
-    #[test]
-    fn a_run_of_sdr_is_refused_what_it_has_not() {
-        let sdr = Plan { sdr: Some(SdrPlan::default()), depth: SdrPlan::DEPTH, ..plan() };
-        assert_eq!(sdr.check(), Ok(()));
-        let said = |plan: Plan| plan.check().unwrap_err();
-        assert!(said(Plan { op: Op::WriteLat, ..sdr.clone() }).contains("only write_bw"));
-        assert!(said(Plan { qps: 2, ..sdr.clone() }).contains("--channels"));
-        assert!(said(Plan { cc: Some("dcqcn".into()), ..sdr.clone() }).contains("--cc"));
-        assert!(said(Plan { auth: true, ..sdr.clone() }).contains("--auth"));
-        assert!(said(Plan { deadline_ns: Some(1), ..sdr.clone() }).contains("--deadline"));
-        let made = |made: SdrPlan| Plan { sdr: Some(made), ..sdr.clone() };
-        assert!(said(made(SdrPlan { chunk: 1000, ..SdrPlan::default() })).contains("4096 is"));
-        assert!(said(made(SdrPlan { split: [10, 18, 5], ..SdrPlan::default() })).contains("add up to 32"));
-        assert!(said(made(SdrPlan { split: [3, 25, 4], ..SdrPlan::default() })).contains("16 receives need 4 bits"));
-        assert!(said(made(SdrPlan { channels: 0, ..SdrPlan::default() })).contains("channels"));
-    }
-
-    #[test]
-    fn what_a_client_asks_for_has_limits() {
-        assert_eq!(plan().check(), Ok(()));
-        assert_eq!(Plan { qps: MAX_QPS, sizes: vec![64], ..plan() }.check(), Ok(()));
-        assert_eq!(Plan { depth: MAX_DEPTH, sizes: vec![1 << 30], ..plan() }.check(), Ok(()));
-        let too_much = [
-            Plan { qps: 0, ..plan() },
-            Plan { qps: u32::MAX, ..plan() },
-            Plan { depth: 0, ..plan() },
-            Plan { depth: u32::MAX, ..plan() },
-            Plan { qps: MAX_QPS, depth: MAX_DEPTH, ..plan() },
-            Plan { qps: MAX_QPS, sizes: vec![1 << 30], ..plan() },
-            Plan { sizes: vec![], ..plan() },
-            Plan { sizes: vec![8; 100_000], ..plan() },
-            Plan { sizes: vec![u32::MAX], ..plan() },
-            Plan { amount: Amount::Iterations(u64::MAX), ..plan() },
-            Plan { amount: Amount::Seconds(f64::NAN), ..plan() },
-            Plan { amount: Amount::Seconds(1e300), ..plan() },
-            Plan { timeout: 200, ..plan() },
-            Plan { retry: 200, ..plan() },
-        ];
-        for plan in too_much {
-            assert!(plan.check().is_err(), "{plan:?}");
-        }
-    }
-}
+mod tests;

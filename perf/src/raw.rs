@@ -29,7 +29,18 @@ pub(crate) fn hello(port: &RawPort, plan: &Plan, address: IpAddr) -> Hello {
     let max_mtu = port.port().mtu.bytes();
     let (mac, plan) = (port.port().mac.0, plan.clone());
     let queue_pairs = Vec::new();
-    Hello { version: VERSION, plan, address, mac, max_mtu, link_mtu: None, queue_pairs, memory: 0, rkey: 0 }
+    Hello {
+        version: VERSION,
+        plan,
+        address,
+        mac,
+        max_mtu,
+        link_mtu: None,
+        queue_pairs,
+        memory: 0,
+        rkey: 0,
+        reliable: false,
+    }
 }
 
 /// One end.

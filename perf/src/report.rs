@@ -11,6 +11,7 @@ use softnic_runtime::api::Transport;
 use super::best_effort::Delivered;
 use super::interval::Interval;
 use super::plan::{Op, Plan, Verb};
+use super::reliable::{self, ReliableOutcome};
 use super::sdr::{self, Chunks};
 
 /// The longest time that is told apart from longer ones.
@@ -31,12 +32,15 @@ pub struct Rates {
     pub delivered: Option<Delivered>,
     /// Of an SDR run: what came of its chunks.
     pub chunks: Option<Chunks>,
+    /// Of reliable messages over SDR: what it took to carry them, and how long each one took.
+    pub reliable: Option<Box<ReliableOutcome>>,
+    pub(crate) times: Option<Box<Times>>,
 }
 
 impl Rates {
     pub(crate) fn new(size: u32) -> Rates {
         let (count, elapsed, peak, intervals) = (0, Duration::ZERO, 0.0, Vec::new());
-        Rates { size, count, elapsed, peak, intervals, delivered: None, chunks: None }
+        Rates { size, count, elapsed, peak, intervals, delivered: None, chunks: None, reliable: None, times: None }
     }
 
     /// So many completed in a stretch of time.
@@ -141,17 +145,21 @@ pub fn heading(plan: &Plan, description: &str) -> String {
         return format!("{}: {description}; frames without protocol", plan.op.name());
     }
     let plural = if plan.qps == 1 { "queue pair" } else { "queue pairs" };
-    let depth = if plan.op.is_latency() { 1 } else { plan.outstanding() };
+    let depth = plan.in_flight();
     let verify = if plan.verify { ", data compared" } else { "" };
     let cc = plan.cc.as_ref().map_or(String::new(), |cc| format!(" with {cc}"));
     let auth = if plan.auth { ", authenticated" } else { "" };
     let negotiated = match (&plan.negotiated, plan.needs_link_mtu) {
-        (Some(spoken), _) if spoken == plan.transport.name() => String::new(),
+        (Some(spoken), _) if *spoken == plan.name() => String::new(),
         (Some(spoken), Some(mtu)) => format!(" (needs a link MTU of {mtu}: {spoken})"),
         (Some(spoken), None) => format!(" (the peer has it not: {spoken})"),
         (None, _) => String::new(),
     };
-    let spoken = plan.sdr.as_ref().map_or_else(|| plan.transport.to_string(), sdr::described);
+    let spoken = match (&plan.sdr, &plan.reliable) {
+        (_, Some(reliable)) => reliable::described(reliable, plan.path_mtu()),
+        (Some(sdr), None) => sdr::described(sdr),
+        (None, None) => plan.transport.to_string(),
+    };
     format!(
         "{}: {description}; {spoken}{negotiated}{cc}{auth}{mtu}, depth {depth}, {} {plural}{verify}",
         plan.op.name(),
@@ -222,6 +230,9 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
             c.chunks_missing, c.chunks, c.late_packets, c.cts_sent, c.repost_ns
         )?;
     }
+    if let Measured::Bandwidth(Rates { reliable: Some(r), times: Some(t), .. }) = measured {
+        print_reliable(&mut out, r, t)?;
+    }
     let trouble = [
         "retransmitted_packets",
         "lowar_recovered_packets",
@@ -242,9 +253,8 @@ pub fn print(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>,
 /// The object of a size: the fields are a contract.
 pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String, u64>) -> Value {
     let transport = match plan.op.verb() {
-        Verb::Raw => "raw",
-        _ if plan.sdr.is_some() => "sdr",
-        _ => plan.transport.name(),
+        Verb::Raw => "raw".into(),
+        _ => plan.name(),
     };
     let mut value = json!({ "transport": transport, "op": plan.op.name() });
     if let Transport::Lowar(code) = plan.transport {
@@ -282,6 +292,15 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
                 value["cts_sent"] = json!(c.cts_sent);
                 value["repost_ns"] = json!(c.repost_ns);
             }
+            if let Some(reliable) = &r.reliable {
+                add_reliable(&mut value, reliable);
+            }
+            if let Some(t) = &r.times {
+                value["fct_ms"] = json!({
+                    "mean": t.mean_ms(), "p50": t.quantile_ms(0.5), "p99": t.quantile_ms(0.99),
+                    "p999": t.quantile_ms(0.999), "max": t.max as f64 / 1e6,
+                });
+            }
         }
         Measured::Latency(t) => {
             value["bytes"] = json!(t.size);
@@ -306,6 +325,45 @@ pub(crate) fn json(plan: &Plan, measured: &Measured, counters: &BTreeMap<String,
     }
     value["counters"] = json!(counters);
     value
+}
+
+/// What it took to carry reliable messages, by the names that other transports and the simulator have for it.
+fn add_reliable(value: &mut Value, r: &ReliableOutcome) {
+    value["chunk"] = json!(r.chunk);
+    value["retransmitted_packets"] = json!(r.retransmitted_packets);
+    value["repair_packets"] = json!(r.repair_packets);
+    value["recovered_packets"] = json!(r.recovered_packets);
+    value["acks_sent"] = json!(r.acks_sent);
+    value["nacks_sent"] = json!(r.nacks_sent);
+    value["chunk_timeouts"] = json!(r.chunk_timeouts);
+    value["fallbacks"] = json!(r.fallbacks);
+    value["failed_submessages"] = json!(r.failed_submessages);
+    value["unprotected"] = json!(r.unprotected);
+    value["decode_us"] = json!(r.decode_ns as f64 / 1e3);
+}
+
+fn print_reliable(out: &mut impl Write, r: &ReliableOutcome, times: &Times) -> io::Result<()> {
+    writeln!(
+        out,
+        "   messages took {:.3} ms (median), {:.3} ms (99 %); {} packets sent again; {} ACKs, {} NACKs",
+        times.quantile_ms(0.5),
+        times.quantile_ms(0.99),
+        r.retransmitted_packets,
+        r.acks_sent,
+        r.nacks_sent
+    )?;
+    if r.repair_packets > 0 {
+        writeln!(
+            out,
+            "   {} packets of parity, {} recovered in {:.1} ms; {} messages fell back, for {} submessages",
+            r.repair_packets,
+            r.recovered_packets,
+            r.decode_ns as f64 / 1e6,
+            r.fallbacks,
+            r.failed_submessages
+        )?;
+    }
+    Ok(())
 }
 
 /// Whoever reads the output may go; everything else is an error.

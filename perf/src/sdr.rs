@@ -10,28 +10,25 @@ mod server;
 mod sink;
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{Completion, Data, SendFlags, SendOp, SendWr};
-use softnic_runtime::api::sdr::{SdrContext, SdrError, SdrQueuePair};
+use softnic_runtime::api::sdr::{SdrContext, SdrQueuePair};
 use softnic_runtime::api::{Context, MemoryRegion, PeerPath, Transport};
-use softnic_wire::{PathMtu, Qpn};
 
-use super::control::{Control, Hello, Message, unexpected};
+use super::control::{Control, Hello};
+use super::meeting::{cannot_meet, meet};
 use super::plan::{Plan, SdrPlan};
-use super::side::{Side, next_line};
-use super::stop;
+use super::side::Side;
 
 pub(crate) use client::run;
+
 pub(crate) use server::serve;
 pub use sink::sink_rate;
 
 /// Answers that may be outstanding.
 const ANSWERS: u32 = 16;
-/// How long the two ends may take to find out about each other.
-const MEETING: Duration = Duration::from_secs(10);
 /// Where numbers of messages lie, at both ends: those that are over, as the server says, and those that have left, as the client says where no
 /// answer comes.
 const OVER_AT: usize = 0;
@@ -123,38 +120,14 @@ impl End {
     }
 
     fn queue_pair(&self, size: u32) -> Result<SdrQueuePair, String> {
-        let mtu = self.plan.mtu.and_then(PathMtu::from_bytes).unwrap_or(PathMtu::B4096);
-        let attr = self.plan.sdr.unwrap_or_default().attr(size, self.plan.outstanding(), mtu)?;
+        let attr = self.plan.sdr.unwrap_or_default().attr(size, self.plan.outstanding(), self.plan.path_mtu())?;
         self.sdr.create_qp(&attr).map_err(|e| format!("cannot make an SDR queue pair: {e}"))
     }
 
     /// Tells the peer of our queue pair, and connects it with the peer's.
     fn meet(&self, qp: &SdrQueuePair, control: &mut Control) -> Result<(), String> {
-        let failed = |e| format!("cannot connect an SDR queue pair: {e}");
-        let (qpn, info) = (qp.number().map_err(failed)?.value(), qp.info().map_err(failed)?);
-        control.send(&Message::Sdr { qpn, info })?;
-        let (peer, info, path) = match (next_line(control, self.context())?, &self.path) {
-            (Message::Sdr { qpn, info }, Some(path)) => (Qpn::new(qpn), info, path),
-            (other, _) => return Err(unexpected(&other)),
-        };
-        // By the negotiation, so that a capture has all that it takes to read it; more channels than that has room for are told here.
-        if qp.meet(path, peer).is_err() {
-            return qp.connect(path, &info).map_err(failed);
-        }
-        let begun = Instant::now();
-        loop {
-            match qp.is_met() {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                // The peer does the same, and may come to it later.
-                Err(SdrError::Declined(_)) if begun.elapsed() < MEETING => {}
-                Err(e) => return Err(failed(e)),
-            }
-            if control.interruptible && stop::requested() {
-                return Err(stop::MESSAGE.into());
-            }
-            std::thread::yield_now();
-        }
+        let Some(path) = &self.path else { return Err("not connected".into()) };
+        meet(qp, path, control, self.context())?.map_err(cannot_meet)
     }
 
     /// Forgets the numbers of the size before.

@@ -11,6 +11,7 @@ use super::control::{Control, Hello, Message, VERSION, unexpected};
 use super::interval::AskedIntervals;
 use super::plan::{Plan, Verb};
 use super::raw::{self, Raw};
+use super::reliable;
 use super::sdr;
 use super::serve::serve;
 use super::side::Side;
@@ -291,7 +292,10 @@ fn serve_end(mut end: End, setup: &Setup, control: &mut Control, peer: &Hello) -
             let address = server_address(&side.context.addresses(), peer.address, side.context.description())?;
             side.connect(peer)?;
             control.send(&Message::Hello(Box::new(side.hello(address))))?;
-            serve(&side, control, intervals)
+            match reliable::accept(&side, control, peer)? {
+                Some(reliable) => reliable::serve(&side, reliable, control),
+                None => serve(&side, control, intervals),
+            }
         }
         End::Raw(mut port) => {
             let address = server_address(&port.port().addresses, peer.address, port.description())?;
@@ -331,8 +335,12 @@ fn run_end(
             let peer = hello_of(control, Some(&context))?;
             side.connect(&peer)?;
             side.negotiate(&setup.device, &peer)?;
+            let reliable = reliable::agree(&mut side, control, &peer)?;
             begin(&side.plan, side.context.description())?;
-            client::run(&mut side, control, intervals, tell)
+            match reliable {
+                Some(reliable) => reliable::run(&mut side, reliable, control, intervals, tell),
+                None => client::run(&mut side, control, intervals, tell),
+            }
         }
         End::Raw(mut port) => {
             let address = client_address(&port.port().addresses, control.peer, port.description())?;

@@ -108,6 +108,7 @@ impl Side {
             queue_pairs: self.qps.iter().zip(&self.psns).map(info).collect(),
             memory: self.mr.addr(),
             rkey: self.mr.rkey(),
+            reliable: self.plan.reliable.is_some(),
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use softnic_runtime::api::Transport;
+use softnic_runtime::api::sdr::Scheme;
 
-use super::plan::{Amount, Op, Plan, SdrPlan};
+use super::plan::{Amount, Op, Plan, ReliablePlan, SdrPlan};
 use super::report::{self, Measured, written};
 use super::session::{self, Setup};
 use super::stop;
@@ -20,7 +21,7 @@ type Cells = [Option<(Op, u32)>; 3];
 
 const WRITES: Cells = [Some((Op::WriteBw, 64 << 10)), Some((Op::WriteLat, 64)), Some((Op::WriteBw, 64))];
 const SENDS: Cells = [Some((Op::SendBw, 4096)), Some((Op::SendLat, 64)), Some((Op::SendBw, 64))];
-/// Of SDR there is `write_bw` alone.
+/// Of SDR there is `write_bw` alone, and of reliable messages no latency.
 const MESSAGES: Cells = [WRITES[0], None, WRITES[2]];
 const RAW: Cells = [Some((Op::Raw, 4096)), Some((Op::RawLat, 64)), Some((Op::Raw, 64))];
 
@@ -28,19 +29,20 @@ struct Row {
     name: String,
     transport: Transport,
     sdr: Option<SdrPlan>,
+    reliable: Option<ReliablePlan>,
     cells: Cells,
 }
 
 impl Row {
     fn new(name: &str, transport: Transport, cells: Cells) -> Row {
-        Row { name: name.into(), transport, sdr: None, cells }
+        Row { name: name.into(), transport, sdr: None, reliable: None, cells }
     }
 
     fn plan(&self, op: Op, size: u32, amount: Amount) -> Plan {
         let plan = Plan::usual(op, self.transport, size, 4096, amount);
-        match self.sdr {
-            Some(_) => Plan { sdr: self.sdr, depth: SdrPlan::DEPTH, ..plan },
-            None => plan,
+        match self.sdr.is_some() || self.reliable.is_some() {
+            true => Plan { sdr: self.sdr, reliable: self.reliable, depth: SdrPlan::DEPTH, ..plan },
+            false => plan,
         }
     }
 }
@@ -49,7 +51,11 @@ impl Row {
 fn rows() -> Vec<Row> {
     let row = |t: Transport| Row::new(&t.to_string(), t, if t.has_write() { WRITES } else { SENDS });
     let sdr = Row { sdr: Some(SdrPlan::default()), ..Row::new("sdr", Transport::Uc, MESSAGES) };
-    Transport::all().map(row).chain([sdr, Row::new("raw", Transport::Rc, RAW)]).collect()
+    let reliable = [Scheme::Sr, Scheme::Nack].map(|scheme| Row {
+        reliable: Some(ReliablePlan::usual(scheme)),
+        ..Row::new(&scheme.to_string(), Transport::Rc, MESSAGES)
+    });
+    Transport::all().map(row).chain([sdr]).chain(reliable).chain([Row::new("raw", Transport::Rc, RAW)]).collect()
 }
 
 fn bar(rows: &[Row]) -> ProgressBar {

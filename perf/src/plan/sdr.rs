@@ -61,7 +61,6 @@ impl Plan {
         if self.cc.is_some() || self.auth {
             return Err("sdr has no congestion control and no authentication: leave --cc and --auth out".into());
         }
-        let mtu = self.mtu.and_then(PathMtu::from_bytes).unwrap_or(PathMtu::B4096);
-        self.sizes.iter().try_for_each(|&size| sdr.attr(size, self.outstanding(), mtu).map(drop))
+        self.sizes.iter().try_for_each(|&size| sdr.attr(size, self.outstanding(), self.path_mtu()).map(drop))
     }
 }

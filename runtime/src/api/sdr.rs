@@ -143,6 +143,7 @@ impl SdrContext {
         settings: SdrSettings,
         scheme: Box<dyn Reliability>,
     ) -> Result<ReliableQueuePair, SdrError> {
+        attr.check()?;
         let pd = self.0.pd.id();
         ReliableQueuePair::create(self, attr, |nic| ReliableQp::create_with(nic, pd, attr, settings, scheme))
     }

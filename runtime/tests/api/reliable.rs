@@ -13,7 +13,10 @@ use softnic_runtime::api::{
 use crate::world::{LIMIT, contexts_and_paths};
 
 const LEN: usize = 150_000;
-const SCHEMES: [Scheme; 2] = [Scheme::Sr, Scheme::Nack];
+
+fn schemes() -> [Scheme; 4] {
+    ["sdr-sr", "sdr-nack", "sdr-ec:8,2", "sdr-xor:8,2"].map(|name| name.parse().unwrap())
+}
 
 struct Side {
     qp: ReliableQueuePair,
@@ -22,8 +25,14 @@ struct Side {
 }
 
 fn attr(scheme: Scheme) -> ReliableAttr {
-    let qp =
-        SdrAttr { max_message: 1 << 20, chunk: 4096, slots: 8, mtu: PathMtu::B1024, channels: 2, ..SdrAttr::default() };
+    let qp = SdrAttr {
+        max_message: 1 << 20,
+        chunk: 4096,
+        slots: 64,
+        mtu: PathMtu::B1024,
+        channels: 2,
+        ..SdrAttr::default()
+    };
     // Longer than any pause of a thread here, most of the time: the tests hold, whatever it is.
     ReliableAttr { qp, scheme, rtt: Duration::from_millis(1), timeout: LIMIT, ..ReliableAttr::default() }
 }
@@ -118,7 +127,7 @@ fn carry(sides: &[Side; 2], count: u64) {
 
 #[test]
 fn messages_come_whole_in_both_directions_whoever_makes_progress() {
-    for scheme in SCHEMES {
+    for scheme in schemes() {
         for (progress, engines) in [(Progress::Inline, 1), (Progress::Dedicated, 1), (Progress::Inline, 2)] {
             let sides = connect(strangers([attr(scheme); 2], options(progress, engines, "")));
             carry(&sides, 12);
@@ -130,15 +139,20 @@ fn messages_come_whole_in_both_directions_whoever_makes_progress() {
 
 #[test]
 fn through_loss_duplicates_and_reordering_too() {
-    for scheme in SCHEMES {
+    for scheme in schemes() {
         for join in [connect, meet] {
             let sides =
                 join(strangers([attr(scheme); 2], options(Progress::Inline, 1, "loss=0.03,dup=0.02,jitter=100us")));
             carry(&sides, 12);
             for side in &sides {
                 let counters = side.qp.reliable_counters().unwrap();
-                assert!(counters.chunks_repeated > 0, "{scheme}: {counters:?}");
-                assert_eq!(counters.nacks_sent > 0, scheme == Scheme::Nack);
+                match scheme {
+                    Scheme::Ec(_) => {
+                        assert!(counters.chunks_recovered > 0 && counters.parity_packets > 0, "{counters:?}")
+                    }
+                    _ => assert!(counters.chunks_repeated > 0, "{scheme}: {counters:?}"),
+                }
+                assert!(counters.nacks_sent > 0 || scheme != Scheme::Nack, "{counters:?}");
                 assert!(side.qp.rtt().unwrap() > Duration::ZERO && side.qp.counters().unwrap().packets > 0);
             }
         }
@@ -158,7 +172,7 @@ fn outcomes(side: &Side, count: usize) -> Vec<Outcome> {
 
 #[test]
 fn a_peer_that_goes_away_ends_all_that_is_posted_in_the_timeout() {
-    for scheme in SCHEMES {
+    for scheme in schemes() {
         let short = ReliableAttr { timeout: Duration::from_millis(100), ..attr(scheme) };
         let [a, b] = connect(strangers([short; 2], options(Progress::Inline, 1, "")));
         b.qp.receive(&b.mr, 0, LEN).unwrap();
@@ -212,15 +226,15 @@ fn memory_stays_until_its_outcome_and_goes_with_the_queue_pair() {
 
 /// Each with a scheme of its own, or other chunks.
 fn unequal() -> [([ReliableAttr; 2], &'static str); 4] {
-    let [sr, nack] = SCHEMES.map(attr);
+    let [sr, nack] = [Scheme::Sr, Scheme::Nack].map(attr);
     let ec = |name: &str| attr(name.parse().unwrap());
     let long = ReliableAttr { qp: SdrAttr { chunk: 8192, ..sr.qp }, ..sr };
     [
         ([sr, nack], "the peer has another scheme: sdr scheme 2 there, sdr scheme 1 here"),
-        ([nack, ec("sdr-ec:32,8")], "the peer has another scheme: sdr scheme 3:32,8,0 there, sdr scheme 2 here"),
+        ([nack, ec("sdr-ec:32,8")], "the peer has another scheme: sdr scheme 3:32,8,1 there, sdr scheme 2 here"),
         (
             [ec("sdr-ec:16,4"), ec("sdr-ec:32,8")],
-            "the peer has another scheme: sdr scheme 3:32,8,0 there, sdr scheme 3:16,4,0 here",
+            "the peer has another scheme: sdr scheme 3:32,8,1 there, sdr scheme 3:16,4,1 here",
         ),
         ([sr, long], "the peer has another packets of a chunk: 8 there, 4 here"),
     ]

@@ -1,6 +1,7 @@
 //! `softnic perf`, `counters` and `devinfo` as people and scripts use them.
 
 mod processes;
+mod reliable;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -272,6 +273,8 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
         row("uc", writes, 65536),
         row("ud", ["send_bw", "send_lat"], 4096),
         row("sdr", ["write_bw", "none"], 65536),
+        row("sdr-sr", ["write_bw", "none"], 65536),
+        row("sdr-nack", ["write_bw", "none"], 65536),
         row("raw", ["raw", "raw_lat"], 4096),
     ];
     let expected: Vec<_> = expected.concat().into_iter().filter(|&(_, op, _)| op != Some("none")).collect();
@@ -281,7 +284,8 @@ fn without_an_operation_there_is_a_row_for_each_transport() {
     for transport in ["rc", "sr", "lowar:32,1", "xp", "uc", "ud", "raw"] {
         assert!(text.lines().any(|line| line.starts_with(transport) && line.contains("_lat 64)")), "{text}");
     }
-    let sdr: Vec<&str> = text.lines().find(|line| line.starts_with("sdr")).expect("a row").split_whitespace().collect();
+    let sdr: Vec<&str> =
+        text.lines().find(|line| line.starts_with("sdr ")).expect("a row").split_whitespace().collect();
     assert_eq!((sdr[3], sdr[4], sdr[7], sdr.len()), ("64K)", "-", "64)", 8), "{text}");
 }
 

@@ -14,7 +14,7 @@ use crate::{check_fields, lines, scratch, softnic};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Ends with the test.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -30,7 +30,7 @@ impl Running {
     }
 
     /// The exit code and what it wrote to stderr.
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let start = Instant::now();
         while self.0.try_wait().expect("a child").is_none() {
             assert!(start.elapsed() < LIMIT, "it hangs");
@@ -46,9 +46,9 @@ impl Running {
 }
 
 /// Two processes with datagram sockets between them.
-struct Pair {
+pub(crate) struct Pair {
     devices: [String; 2],
-    port: String,
+    pub(crate) port: String,
     files: [PathBuf; 2],
 }
 
@@ -62,7 +62,7 @@ impl Drop for Pair {
 }
 
 impl Pair {
-    fn new(name: &str) -> Pair {
+    pub(crate) fn new(name: &str) -> Pair {
         let files = [scratch(&format!("{name}-a")), scratch(&format!("{name}-b"))];
         let device = |i: usize| {
             let (ours, theirs) = (files[i].display(), files[1 - i].display());
@@ -73,7 +73,7 @@ impl Pair {
     }
 
     /// The server, once it listens.
-    fn server(&self, more: &[&str]) -> Running {
+    pub(crate) fn server(&self, more: &[&str]) -> Running {
         self.server_by(softnic(&[]), more)
     }
 
@@ -89,7 +89,7 @@ impl Pair {
         server
     }
 
-    fn client(&self, args: &[&str]) -> Command {
+    pub(crate) fn client(&self, args: &[&str]) -> Command {
         let mut command = softnic(&["perf"]);
         command.args(args).args(["--dev", &self.devices[1], "--connect", "127.0.0.1", "--port", &self.port, "--json"]);
         command

@@ -106,7 +106,6 @@ impl ReliableQueuePair {
         attr: &QpAttr,
         make: impl FnOnce(&mut Nic) -> Result<ReliableQp, SdrError>,
     ) -> Result<ReliableQueuePair, SdrError> {
-        attr.check()?;
         let permits = context.permits(attr)?;
         let at = AtEngines::create_reliable(context.context(), make)?;
         let waiting = at.reliable(|_, qp, _| Ok(qp.waiting()))?;
