@@ -217,6 +217,92 @@ int softnic_sdr_recv_imm_get(struct softnic_sdr_recv *recv, uint32_t *imm);
  * EIO: SDR-RDMA is no longer on the NIC. */
 int softnic_sdr_recv_complete(struct softnic_sdr_recv *recv);
 
+/* ---- reliable messages: what is lost comes again (docs/sdr.md, "Reliable messages") ---- */
+
+/* How. With parity each k chunks have m more, and most losses cost no round trip. */
+enum softnic_sdr_scheme {
+	SOFTNIC_SDR_SCHEME_SR = 1,	/* a chunk that is not acknowledged in time is sent again */
+	SOFTNIC_SDR_SCHEME_NACK = 2,	/* the receiver asks for what is missing; timeouts stay behind that */
+	SOFTNIC_SDR_SCHEME_EC = 3,	/* parity by a Reed-Solomon code: any m lost chunks of k + m are computed */
+	SOFTNIC_SDR_SCHEME_XOR = 4,	/* parity by exclusive or: one lost chunk in each of m groups is */
+};
+
+/* 0 is the default everywhere. Scheme, k, m and the chunk are the same at both ends, and what is the same for a queue pair of SDR. */
+struct softnic_sdr_reliable_attr {
+	uint64_t comp_mask;	/* 0 */
+	struct softnic_sdr_qp_attr qp;	/* as for softnic_sdr_qp_create(); with parity slots are of submessages, two for each k chunks */
+	uint32_t scheme;	/* enum softnic_sdr_scheme; SOFTNIC_SDR_SCHEME_SR */
+	uint8_t k;		/* data chunks of a submessage; 32 with parity, and without there is none */
+	uint8_t m;		/* its parity chunks; 8, or none if k is given */
+	uint16_t alpha_percent;	/* what queues may add to a round trip: a chunk is sent again after RTT + alpha * RTT; 200 */
+	uint64_t rtt_ns;	/* the round trip, as long as none was measured; 10 ms */
+	uint64_t timeout_ns;	/* after this time a message that is not carried over ends the connection; 10 s */
+	uint64_t rate_bps;	/* bits that the line carries in a second; unknown */
+	uint64_t parity_pool;	/* bytes of memory for parity, each way; 64 MiB */
+	uint32_t acks_per_rtt;	/* reports of the receiver in a round trip, 1 to 1000; 16 */
+	uint32_t reordering;	/* chunks behind a missing one that come before it is asked for; 3 */
+};
+
+/* A queue pair whose messages are reliable; attr may be NULL. It is connected, counted and destroyed by the calls that other queue pairs
+ * are, and has none of the calls for sends and receives above: these are EOPNOTSUPP.
+ * EINVAL, ENOMEM: as for softnic_sdr_qp_create(); the scheme is not known, or there is no such code. */
+struct softnic_sdr_qp *softnic_sdr_reliable_create(struct softnic_sdr_context *sdr, const struct softnic_sdr_reliable_attr *attr);
+
+struct softnic_sdr_reliable_wr {
+	uint64_t comp_mask;	/* 0 */
+	struct softnic_sdr_mr *mr;
+	void *addr;		/* inside of mr; not written by softnic_sdr_reliable_write() */
+	size_t length;
+};
+
+/* Posts a WRITE into the peer's next receive, which must be as long. The memory is the NIC's until softnic_sdr_reliable_poll() has told of
+ * the message of this number, from 0; number may be NULL.
+ * EOPNOTSUPP: the queue pair is not reliable. ENOTCONN: it is not connected. ECONNRESET: the connection is over. EINVAL, EMSGSIZE: as for
+ * softnic_sdr_send_post(). */
+int softnic_sdr_reliable_write(struct softnic_sdr_qp *qp, const struct softnic_sdr_reliable_wr *wr, uint64_t *number);
+
+/* Posts memory for the peer's next WRITE, also before the queue pair is connected. Numbers count from 0, apart from those of WRITEs.
+ * EOPNOTSUPP, ECONNRESET: as for softnic_sdr_reliable_write(). EINVAL, EACCES, EMSGSIZE, ENOMEM: as for softnic_sdr_recv_post(). */
+int softnic_sdr_reliable_receive(struct softnic_sdr_qp *qp, const struct softnic_sdr_reliable_wr *wr, uint64_t *number);
+
+#define SOFTNIC_SDR_WRITTEN 0	/* the peer has all of it */
+#define SOFTNIC_SDR_RECEIVED 1	/* all of it is there */
+
+struct softnic_sdr_completion {
+	uint64_t number;	/* of the message */
+	uint32_t opcode;	/* SOFTNIC_SDR_WRITTEN or SOFTNIC_SDR_RECEIVED */
+	/* 0, or why not: ETIMEDOUT: it was not whole in time; EMSGSIZE: the peer's receive has another length; EIO: the device failed, or
+	 * memory was not to be read. Then the connection is over, and all that is posted with it. */
+	int32_t status;
+};
+
+/* Takes messages that are over, at most count; how many. Where the program's calls move frames this is one of them. In any order.
+ * A negative errno: -EOPNOTSUPP: the queue pair is not reliable. */
+int softnic_sdr_reliable_poll(struct softnic_sdr_qp *qp, int count, struct softnic_sdr_completion *completions);
+
+/* What a reliable queue pair counted since it was made, beside softnic_sdr_counters. */
+struct softnic_sdr_reliable_counters {
+	uint64_t comp_mask;	/* 0, before the call */
+	uint64_t chunks_sent;	/* the first time */
+	uint64_t chunks_repeated; /* that were sent again */
+	uint64_t packets_repeated; /* of these */
+	uint64_t timeouts;	/* chunks that were sent again because their time was over */
+	uint64_t chunks_asked_for; /* because the peer asked for them */
+	uint64_t parity_packets; /* that were sent */
+	uint64_t chunks_recovered; /* that did not come and were computed */
+	uint64_t packets_recovered; /* of these */
+	uint64_t fallbacks;	/* messages of which parity did not repair all */
+	uint64_t failed_submessages; /* of these */
+	uint64_t unprotected;	/* submessages for whose parity there was no memory */
+	uint64_t decode_ns;	/* that computing lost chunks took */
+	uint64_t acks_sent;	/* reports of what has come */
+	uint64_t nacks_sent;	/* reports of what is missing */
+	uint64_t rejected;	/* what reports said of chunks that were never sent */
+};
+
+/* EOPNOTSUPP: the queue pair is not reliable. */
+int softnic_sdr_reliable_counters_get(struct softnic_sdr_qp *qp, struct softnic_sdr_reliable_counters *counters);
+
 /* Whether a chunk has come. */
 static inline bool softnic_sdr_bitmap_is_set(const uint64_t *bitmap, size_t chunk)
 {

@@ -16,6 +16,7 @@ pub(crate) mod query;
 pub(crate) mod rates;
 pub(crate) mod sdr;
 pub(crate) mod sdr_receives;
+pub(crate) mod sdr_reliable;
 pub(crate) mod sdr_sends;
 pub(crate) mod strings;
 pub(crate) mod unsupported;

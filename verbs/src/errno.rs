@@ -120,7 +120,7 @@ impl From<SdrError> for Errno {
     fn from(e: SdrError) -> Errno {
         match e {
             SdrError::Attr(e) => e.into(),
-            SdrError::Info(_) | SdrError::Differs(..) => Errno::EINVAL,
+            SdrError::Info(_) | SdrError::Differs(..) | SdrError::Scheme(..) => Errno::EINVAL,
             SdrError::Part(..) | SdrError::Ended => Errno::EINVAL,
             SdrError::NotConnected => Errno(libc::ENOTCONN),
             SdrError::Connected => Errno(libc::EISCONN),

@@ -9,7 +9,7 @@ use std::arch::global_asm;
 
 use crate::calls::{
     best_effort, builder, create_cq, create_qp, device_list, events, files, open, qp_attributes, query, rates, sdr,
-    sdr_receives, sdr_sends, strings, unsupported, vendor,
+    sdr_receives, sdr_reliable, sdr_sends, strings, unsupported, vendor,
 };
 use crate::objects::{
     address, completion_channel, completion_queue, context, device, domain, queue_pair, region, sdr_context,
@@ -231,6 +231,11 @@ export! {
         softnic_sdr_recv_complete => sdr_receives::complete,
         softnic_sdr_recv_imm_get => sdr_receives::imm,
         softnic_sdr_recv_post => sdr_receives::post,
+        softnic_sdr_reliable_counters_get => sdr_reliable::counters,
+        softnic_sdr_reliable_create => sdr_reliable::create,
+        softnic_sdr_reliable_poll => sdr_reliable::poll,
+        softnic_sdr_reliable_receive => sdr_reliable::receive,
+        softnic_sdr_reliable_write => sdr_reliable::write,
         softnic_sdr_send_poll => sdr_sends::poll,
         softnic_sdr_send_post => sdr_sends::post,
         softnic_sdr_send_stream_continue => sdr_sends::stream_continue,

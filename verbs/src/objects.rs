@@ -48,4 +48,6 @@ pub(crate) mod sdr_context;
 
 pub(crate) mod sdr_region;
 
+pub(crate) mod sdr_end;
+
 pub(crate) mod sdr_queue_pair;

@@ -7,6 +7,11 @@ use super::layout::layout;
 /// In the `comp_mask` of a message that is sent: it has an immediate.
 pub(crate) const SOFTNIC_SDR_WR_IMM: u64 = 1;
 
+/// The `opcode` of a message that was sent.
+pub(crate) const SOFTNIC_SDR_WRITTEN: u32 = 0;
+/// The `opcode` of a message that was received.
+pub(crate) const SOFTNIC_SDR_RECEIVED: u32 = 1;
+
 /// In the `flags` of a queue pair: one root key for all generations.
 pub(crate) const SOFTNIC_SDR_QP_ONE_KEY: u32 = 1 << 0;
 /// Nothing is looked at before it is placed.
@@ -51,6 +56,64 @@ pub(crate) struct softnic_sdr_counters {
 }
 layout!(softnic_sdr_counters, 72, comp_mask 0, packets 8, into_null 16, old_generation 24, duplicates 32, rejected 40, cts_sent 48,
     cts_repeated 56, asks_sent 64);
+
+#[repr(C)]
+pub(crate) struct softnic_sdr_reliable_attr {
+    pub(crate) comp_mask: u64,
+    pub(crate) qp: softnic_sdr_qp_attr,
+    pub(crate) scheme: u32,
+    pub(crate) k: u8,
+    pub(crate) m: u8,
+    pub(crate) alpha_percent: u16,
+    pub(crate) rtt_ns: u64,
+    pub(crate) timeout_ns: u64,
+    pub(crate) rate_bps: u64,
+    pub(crate) parity_pool: u64,
+    pub(crate) acks_per_rtt: u32,
+    pub(crate) reordering: u32,
+}
+layout!(softnic_sdr_reliable_attr, 104, comp_mask 0, qp 8, scheme 56, k 60, m 61, alpha_percent 62, rtt_ns 64, timeout_ns 72,
+    rate_bps 80, parity_pool 88, acks_per_rtt 96, reordering 100);
+
+#[repr(C)]
+pub(crate) struct softnic_sdr_reliable_wr {
+    pub(crate) comp_mask: u64,
+    pub(crate) mr: *mut c_void,
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+}
+layout!(softnic_sdr_reliable_wr, 32, comp_mask 0, mr 8, addr 16, length 24);
+
+#[repr(C)]
+pub(crate) struct softnic_sdr_completion {
+    pub(crate) number: u64,
+    pub(crate) opcode: u32,
+    pub(crate) status: i32,
+}
+layout!(softnic_sdr_completion, 16, number 0, opcode 8, status 12);
+
+#[repr(C)]
+pub(crate) struct softnic_sdr_reliable_counters {
+    pub(crate) comp_mask: u64,
+    pub(crate) chunks_sent: u64,
+    pub(crate) chunks_repeated: u64,
+    pub(crate) packets_repeated: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) chunks_asked_for: u64,
+    pub(crate) parity_packets: u64,
+    pub(crate) chunks_recovered: u64,
+    pub(crate) packets_recovered: u64,
+    pub(crate) fallbacks: u64,
+    pub(crate) failed_submessages: u64,
+    pub(crate) unprotected: u64,
+    pub(crate) decode_ns: u64,
+    pub(crate) acks_sent: u64,
+    pub(crate) nacks_sent: u64,
+    pub(crate) rejected: u64,
+}
+layout!(softnic_sdr_reliable_counters, 128, comp_mask 0, chunks_sent 8, chunks_repeated 16, packets_repeated 24, timeouts 32,
+    chunks_asked_for 40, parity_packets 48, chunks_recovered 56, packets_recovered 64, fallbacks 72, failed_submessages 80,
+    unprotected 88, decode_ns 96, acks_sent 104, nacks_sent 112, rejected 120);
 
 #[repr(C)]
 pub(crate) struct softnic_sdr_start_wr {

@@ -13,6 +13,7 @@ use crate::message::{error, refused};
 use crate::objects::address::connected_path;
 use crate::objects::handle::Pointer;
 use crate::objects::sdr_context::SdrContext;
+use crate::objects::sdr_end::SdrEnd;
 use crate::objects::sdr_queue_pair::SdrQp;
 
 const CREATE: &str = "softnic_sdr_qp_create";
@@ -20,15 +21,15 @@ const CREATE: &str = "softnic_sdr_qp_create";
 /// Numbers of queue pairs that a peer can have for itself: 0 and 1 are those of management, the last is that of multicast.
 const NUMBERS: RangeInclusive<u32> = 2..=0x00ff_fffe;
 
-/// The attributes that a program gives; 0 is the default.
-fn attributes(sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, Errno> {
+/// The attributes that a program gives to a call of this name; 0 is the default. Whether they fit together nobody has looked.
+pub(crate) fn attributes(call: &'static str, sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, Errno> {
     if given.comp_mask != 0 || given.reserved != 0 {
         return Err(Errno::EINVAL);
     }
     let unknown = given.flags & !(SOFTNIC_SDR_QP_ONE_KEY | SOFTNIC_SDR_QP_UNSCREENED);
     if unknown != 0 {
         error(format_args!(
-            "{CREATE}: flags {unknown:#x} are not known: {SOFTNIC_SDR_QP_ONE_KEY:#x}, one root key, and {SOFTNIC_SDR_QP_UNSCREENED:#x}, unscreened, are"
+            "{call}: flags {unknown:#x} are not known: {SOFTNIC_SDR_QP_ONE_KEY:#x}, one root key, and {SOFTNIC_SDR_QP_UNSCREENED:#x}, unscreened, are"
         ));
         return Err(Errno::EINVAL);
     }
@@ -36,19 +37,19 @@ fn attributes(sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, 
     let number = |n: u32, usual: u32| if n == 0 { usual } else { n };
     let small = |what, n: u32, usual: u8| {
         let n = number(n, usual.into());
-        u8::try_from(n).map_err(|_| refused(CREATE)(AttrError::Range(what, 1, 16, n.into())))
+        u8::try_from(n).map_err(|_| refused(call)(AttrError::Range(what, 1, 16, n.into())))
     };
     let split = match [given.message_bits, given.packet_bits, given.user_bits] {
         [0, 0, 0] => usual.split,
-        [message, packet, user] => Split::new(message, packet, user).map_err(refused(CREATE))?,
+        [message, packet, user] => Split::new(message, packet, user).map_err(refused(call))?,
     };
     let mtu = match given.mtu {
         0 => sdr.context().nic().runtime.port().mtu,
         code => code.try_into().map_err(|_| Errno::EINVAL).and_then(mtu_of).inspect_err(|_| {
-            error(format_args!("{CREATE}: {code} is no MTU: IBV_MTU_256, 1, to IBV_MTU_4096, 5, are"));
+            error(format_args!("{call}: {code} is no MTU: IBV_MTU_256, 1, to IBV_MTU_4096, 5, are"));
         })?,
     };
-    let attr = SdrAttr {
+    Ok(SdrAttr {
         max_message: if given.max_message == 0 { usual.max_message } else { given.max_message },
         chunk: number(given.chunk, usual.chunk),
         split,
@@ -60,10 +61,12 @@ fn attributes(sdr: &SdrContext, given: &softnic_sdr_qp_attr) -> Result<SdrAttr, 
         screened: given.flags & SOFTNIC_SDR_QP_UNSCREENED == 0,
         send_depth: number(given.send_depth, usual.send_depth),
         ..usual
-    };
-    // Before anybody asks whether there is memory for it.
-    attr.check().map_err(refused(CREATE))?;
-    Ok(attr)
+    })
+}
+
+/// The attributes where a program gives none.
+pub(crate) fn usual_attributes(sdr: &SdrContext) -> SdrAttr {
+    SdrAttr { mtu: sdr.context().nic().runtime.port().mtu, ..SdrAttr::default() }
 }
 
 /// `softnic_sdr_qp_create`.
@@ -71,10 +74,12 @@ pub(crate) extern "C" fn create_qp(sdr: Pointer<SdrContext>, attr: Option<&softn
     pointer(|| {
         let sdr = sdr.get()?;
         let attr = match attr {
-            Some(given) => attributes(sdr, given)?,
-            None => SdrAttr { mtu: sdr.context().nic().runtime.port().mtu, ..SdrAttr::default() },
+            Some(given) => attributes(CREATE, sdr, given)?,
+            None => usual_attributes(sdr),
         };
-        SdrQp::make(sdr, &attr)
+        // Before anybody asks whether there is memory for it.
+        attr.check().map_err(refused(CREATE))?;
+        SdrQp::make(sdr, &attr, |sdr| sdr.create_qp(&attr).map(SdrEnd::Plain).map_err(refused(CREATE)))
     })
 }
 
@@ -84,7 +89,7 @@ pub(crate) extern "C" fn create_qp(sdr: Pointer<SdrContext>, attr: Option<&softn
 /// `buf` has room for `len` bytes, or is NULL.
 pub(crate) unsafe extern "C" fn info(qp: Pointer<SdrQp>, buf: *mut u8, len: &mut usize) -> c_int {
     status(|| {
-        let info = qp.get()?.qp()?.info()?;
+        let info = qp.get()?.end()?.info()?;
         let room = std::mem::replace(len, info.len());
         if buf.is_null() || room < info.len() {
             return Err(Errno(libc::ERANGE));
@@ -108,14 +113,14 @@ pub(crate) unsafe extern "C" fn connect(qp: Pointer<SdrQp>, info: *const u8, len
         // SAFETY: it is so long, by the contract.
         let info = unsafe { std::slice::from_raw_parts(info, len) };
         let (path, _) = connected_path(&this.sdr.context(), path, None, this.number)?;
-        this.qp()?.connect(&path, info).map_err(refused("softnic_sdr_qp_connect"))
+        this.end()?.connect(&path, info).map_err(refused("softnic_sdr_qp_connect"))
     })
 }
 
 /// `softnic_sdr_qp_number_get`.
 pub(crate) extern "C" fn number(qp: Pointer<SdrQp>, number: &mut u32) -> c_int {
     status(|| {
-        *number = qp.get()?.qp()?.number()?.value();
+        *number = qp.get()?.end()?.number()?.value();
         Ok(())
     })
 }
@@ -134,7 +139,7 @@ pub(crate) extern "C" fn meet(qp: Pointer<SdrQp>, peer: u32, path: &ibv_ah_attr)
             return Err(Errno::EINVAL);
         }
         let (path, _) = connected_path(&this.sdr.context(), path, None, this.number)?;
-        this.qp()?.meet(&path, Qpn::new(peer)).map_err(refused(MEET))
+        this.end()?.meet(&path, Qpn::new(peer)).map_err(refused(MEET))
     })
 }
 
@@ -142,7 +147,7 @@ pub(crate) extern "C" fn meet(qp: Pointer<SdrQp>, peer: u32, path: &ibv_ah_attr)
 pub(crate) extern "C" fn is_met(qp: Pointer<SdrQp>) -> c_int {
     status(|| {
         let this = qp.get()?;
-        match this.qp()?.is_met().map_err(|why| this.say_once(why))? {
+        match this.end()?.is_met().map_err(|why| this.say_once(why))? {
             true => Ok(()),
             false => Err(Errno(libc::EAGAIN)),
         }
@@ -157,7 +162,7 @@ pub(crate) extern "C" fn counters(qp: Pointer<SdrQp>, counters: &mut softnic_sdr
             return Err(Errno::EINVAL);
         }
         let SdrCounters { packets, into_null, old_generation, duplicates, rejected, cts_sent, cts_repeated, asks_sent } =
-            this.qp()?.counters()?;
+            this.end()?.counters()?;
         *counters = softnic_sdr_counters {
             comp_mask: 0,
             packets,

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use softnic_runtime::api::sdr::{SdrAttr, SdrError, SdrQueuePair, SdrReceive, SdrSend, SdrStream};
+use softnic_runtime::api::sdr::{self, SdrAttr, SdrError, SdrQueuePair, SdrReceive, SdrSend, SdrStream};
 
 use crate::abi::*;
 use crate::c_result::{check_memory, status};
@@ -13,6 +13,7 @@ use crate::objects::context::{Kind, Retire};
 use crate::objects::handle::{self, Object, ObjectKind, Pointer};
 use crate::objects::kept::Kept;
 use crate::objects::sdr_context::SdrContext;
+use crate::objects::sdr_end::SdrEnd;
 use crate::objects::sdr_region::SdrRegion;
 
 /// Bytes that a slot of a generation takes, at most: in its key, and with a receive in it.
@@ -24,7 +25,7 @@ pub(crate) struct SdrQp {
     /// Tells the flows of queue pairs apart.
     pub(crate) number: u32,
     /// None once its device was closed.
-    qp: Mutex<Option<SdrQueuePair>>,
+    end: Mutex<Option<SdrEnd>>,
     sends: Kept<Send>,
     receives: Kept<Receive>,
     /// Why it has not met its peer, as it was said last.
@@ -65,16 +66,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SdrQp {
-    pub(crate) fn make(sdr: &'static SdrContext, attr: &SdrAttr) -> Result<Box<SdrQp>, Errno> {
+    /// Makes one of attributes; `create` makes what is on the NIC.
+    pub(crate) fn make(
+        sdr: &'static SdrContext,
+        attr: &SdrAttr,
+        create: impl FnOnce(&sdr::SdrContext) -> Result<SdrEnd, Errno>,
+    ) -> Result<Box<SdrQp>, Errno> {
         let (generations, channels) = (usize::from(attr.generations), usize::from(attr.channels));
         check_memory(attr.slots as usize * generations, SLOT)?;
         check_memory(attr.send_depth as usize * generations * channels, WORK_REQUEST)?;
-        let qp = sdr.sdr()?.create_qp(attr).map_err(refused("softnic_sdr_qp_create"))?;
+        let end = create(&sdr.sdr()?)?;
         sdr.users.add();
         let this = Box::new(SdrQp {
             sdr,
             number: handle::next(SdrQp::KIND),
-            qp: Mutex::new(Some(qp)),
+            end: Mutex::new(Some(end)),
             sends: Kept::default(),
             receives: Kept::default(),
             said: Mutex::default(),
@@ -84,8 +90,13 @@ impl SdrQp {
         Ok(this)
     }
 
+    pub(crate) fn end(&self) -> Result<SdrEnd, Errno> {
+        lock(&self.end).clone().ok_or(Errno::EINVAL)
+    }
+
+    /// The queue pair, if the program carries its messages itself.
     pub(crate) fn qp(&self) -> Result<SdrQueuePair, Errno> {
-        lock(&self.qp).clone().ok_or(Errno::EINVAL)
+        self.end()?.plain()
     }
 
     /// Says why it has not met its peer, once: programs ask again and again.
@@ -167,8 +178,8 @@ impl Retire for SdrQp {
     fn retire(&self) {
         self.sends.retire(Send::end);
         self.receives.retire(Receive::end);
-        let qp = lock(&self.qp).take();
-        drop(qp);
+        let end = lock(&self.end).take();
+        drop(end);
     }
 }
 

@@ -261,6 +261,25 @@ static void sdr_structures(void)
 	FIELD(softnic_sdr_send_wr, reserved);
 	SIZE(softnic_sdr_recv_wr); FIELD(softnic_sdr_recv_wr, comp_mask); FIELD(softnic_sdr_recv_wr, mr);
 	FIELD(softnic_sdr_recv_wr, addr); FIELD(softnic_sdr_recv_wr, length);
+	SIZE(softnic_sdr_reliable_attr); FIELD(softnic_sdr_reliable_attr, comp_mask); FIELD(softnic_sdr_reliable_attr, qp);
+	FIELD(softnic_sdr_reliable_attr, scheme); FIELD(softnic_sdr_reliable_attr, k); FIELD(softnic_sdr_reliable_attr, m);
+	FIELD(softnic_sdr_reliable_attr, alpha_percent); FIELD(softnic_sdr_reliable_attr, rtt_ns);
+	FIELD(softnic_sdr_reliable_attr, timeout_ns); FIELD(softnic_sdr_reliable_attr, rate_bps);
+	FIELD(softnic_sdr_reliable_attr, parity_pool); FIELD(softnic_sdr_reliable_attr, acks_per_rtt);
+	FIELD(softnic_sdr_reliable_attr, reordering);
+	SIZE(softnic_sdr_reliable_wr); FIELD(softnic_sdr_reliable_wr, comp_mask); FIELD(softnic_sdr_reliable_wr, mr);
+	FIELD(softnic_sdr_reliable_wr, addr); FIELD(softnic_sdr_reliable_wr, length);
+	SIZE(softnic_sdr_completion); FIELD(softnic_sdr_completion, number); FIELD(softnic_sdr_completion, opcode);
+	FIELD(softnic_sdr_completion, status);
+	SIZE(softnic_sdr_reliable_counters); FIELD(softnic_sdr_reliable_counters, comp_mask);
+	FIELD(softnic_sdr_reliable_counters, chunks_sent); FIELD(softnic_sdr_reliable_counters, chunks_repeated);
+	FIELD(softnic_sdr_reliable_counters, packets_repeated); FIELD(softnic_sdr_reliable_counters, timeouts);
+	FIELD(softnic_sdr_reliable_counters, chunks_asked_for); FIELD(softnic_sdr_reliable_counters, parity_packets);
+	FIELD(softnic_sdr_reliable_counters, chunks_recovered); FIELD(softnic_sdr_reliable_counters, packets_recovered);
+	FIELD(softnic_sdr_reliable_counters, fallbacks); FIELD(softnic_sdr_reliable_counters, failed_submessages);
+	FIELD(softnic_sdr_reliable_counters, unprotected); FIELD(softnic_sdr_reliable_counters, decode_ns);
+	FIELD(softnic_sdr_reliable_counters, acks_sent); FIELD(softnic_sdr_reliable_counters, nacks_sent);
+	FIELD(softnic_sdr_reliable_counters, rejected);
 }
 
 static void verbs_context_from_its_end(void)

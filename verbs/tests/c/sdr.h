@@ -4,6 +4,7 @@
 #define SOFTNIC_TESTS_SDR_H
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 #include "../../include/softnic_sdr.h"
 #include "common.h"
@@ -11,7 +12,8 @@
 #define CALLS(CALL)                                                                                                              \
 	CALL(context_create) CALL(context_destroy) CALL(qp_create) CALL(qp_destroy) CALL(qp_info_get) CALL(qp_connect)           \
 	CALL(qp_number_get) CALL(qp_meet) CALL(qp_is_met) CALL(qp_counters_get) CALL(mr_reg) CALL(mr_dereg) CALL(send_stream_start) CALL(send_stream_continue) CALL(send_stream_end) CALL(send_post)     \
-	CALL(send_poll) CALL(recv_post) CALL(recv_bitmap_get) CALL(recv_imm_get) CALL(recv_complete)
+	CALL(send_poll) CALL(recv_post) CALL(recv_bitmap_get) CALL(recv_imm_get) CALL(recv_complete)                   \
+	CALL(reliable_create) CALL(reliable_write) CALL(reliable_receive) CALL(reliable_poll) CALL(reliable_counters_get)
 
 #define DECLARE(name) static UNUSED __typeof__(softnic_sdr_##name) *name;
 CALLS(DECLARE)
@@ -112,6 +114,30 @@ static UNUSED int part(struct softnic_sdr_send *send, struct sdr *s, struct end 
 {
 	struct softnic_sdr_continue_wr wr = {.mr = s->mr, .addr = e->memory + offset, .length = length, .offset = offset};
 	return send_stream_continue(send, &wr);
+}
+
+// What the library says on stderr.
+
+static UNUSED int kept_stderr, heard;
+
+static UNUSED void listen_to_stderr(void)
+{
+	fflush(stderr);
+	kept_stderr = dup(2);
+	heard = memfd_create("stderr", 0);
+	CHECK(kept_stderr >= 0 && heard >= 0 && dup2(heard, 2) == 2);
+}
+
+// The only line that was said since.
+static UNUSED void said(const char *must)
+{
+	char line[1000] = "";
+	CHECK(dup2(kept_stderr, 2) == 2);
+	ssize_t length = pread(heard, line, sizeof(line) - 1, 0);
+	close(kept_stderr);
+	close(heard);
+	if (length < 0 || strcmp(line, must))
+		FAIL("it says `%s`, not `%s`", line, must);
 }
 
 #endif

@@ -2,8 +2,6 @@
 // link: -libverbs -ldl
 
 #define _GNU_SOURCE
-#include <sys/mman.h>
-
 #include "sdr.h"
 
 // ---- allocations of this thread, also those of the library: it has its memory from here ----
@@ -34,30 +32,6 @@ int posix_memalign(void **made, size_t align, size_t size)
 	allocations++;
 	*made = __libc_memalign(align, size);
 	return *made ? 0 : ENOMEM;
-}
-
-// ---- what the library says on stderr ----
-
-static int kept_stderr, heard;
-
-static void listen_to_stderr(void)
-{
-	fflush(stderr);
-	kept_stderr = dup(2);
-	heard = memfd_create("stderr", 0);
-	CHECK(kept_stderr >= 0 && heard >= 0 && dup2(heard, 2) == 2);
-}
-
-// The only line that was said since.
-static void said(const char *must)
-{
-	char line[1000] = "";
-	CHECK(dup2(kept_stderr, 2) == 2);
-	ssize_t length = pread(heard, line, sizeof(line) - 1, 0);
-	close(kept_stderr);
-	close(heard);
-	if (length < 0 || strcmp(line, must))
-		FAIL("it says `%s`, not `%s`", line, must);
 }
 
 // ---- the parts ----
