@@ -96,7 +96,7 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             "flow": i + 1,
             "from": t.hosts[flow.from],
             "to": t.hosts[flow.to],
-            "transport": flow.transport.to_string(),
+            "transport": flow.spoken(),
             "cc": flow.cc.name(),
             "goodput_gbps": f.goodput_gbps,
             "fct_ms": fct(&f.completion_times),

@@ -79,6 +79,7 @@ impl Fairness {
                 from,
                 to,
                 transport: Transport::Rc,
+                scheme: None,
                 op,
                 size: self.size,
                 count: 1 << 40,

@@ -5,6 +5,7 @@ mod flows;
 mod fuzz;
 mod hooks;
 mod parse;
+mod reliable;
 mod report;
 mod running;
 mod world;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use softnic_fault_injector::{Policy, Spec};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_sdr::reliable::Scheme;
 use softnic_wire::{MacAddr, PathMtu};
 
 use crate::switch::Prefix;
@@ -83,6 +85,8 @@ pub struct Flow {
     pub to: usize,
     /// The transport of its queue pairs.
     pub transport: Transport,
+    /// What makes messages over SDR reliable, where they go by that: the transport is `rc` then, as what such a flow is like.
+    pub scheme: Option<Scheme>,
     /// What they do.
     pub op: Op,
     /// Bytes of each.
@@ -97,6 +101,13 @@ pub struct Flow {
     pub stop: Option<Duration>,
     /// Congestion control at both ends.
     pub cc: Cc,
+}
+
+impl Flow {
+    /// Its transport as a file has it.
+    pub fn spoken(&self) -> String {
+        self.scheme.map_or_else(|| self.transport.to_string(), |scheme| scheme.to_string())
+    }
 }
 
 /// A network with its flows.

@@ -320,3 +320,36 @@ fn what_is_wrong_is_said_in_one_line_even_where_what_it_quotes_is_several() {
     );
     assert!(said(&format!("{hosts}rate = \"1\\nbit\"")).starts_with(r"rate: '1\nbit' is no rate"));
 }
+
+#[test]
+fn reliable_messages_over_sdr_share_a_lossy_bottleneck_with_each_other_and_with_rc() {
+    let keys = |transport: &str| format!("transport = \"{transport}\"\nsize = \"200K\"\ncount = 60\ndepth = 4");
+    let lossy = "[[link]]\nbetween = [\"s0\", \"s1\"]\nfault = \"loss=0.01\"\n";
+    for [a, b] in [["sdr-sr", "sdr-nack"], ["sdr-ec:16,4", "sdr-xor:8,2"], ["sdr-nack", "rc"]] {
+        // Two of one host, so that its NIC has several, and one that comes back.
+        let flows = [flow(0, 3, &keys(a)), flow(0, 4, &keys(b)), flow(3, 0, &keys(a))].concat();
+        let text = [DUMBBELL, "bottleneck = \"5Gbit\"\n", lossy, &flows].concat();
+        let (r, again) = (result(&text, 1), result(&text, 1));
+        for f in &r.flows {
+            assert_eq!((f.completed, f.failed), (60, 0), "{a} {b}");
+            assert!(f.goodput_gbps > 0.1 && f.completion_times.quantile_ms(0.5) > 0.0, "{a} {b}: {}", f.goodput_gbps);
+        }
+        assert_eq!((r.digest, r.stalled), (again.digest, false));
+        let elided = result(&["payload = \"none\"\n", &text].concat(), 1);
+        assert_eq!((elided.virtual_ms, elided.tx_packets), (r.virtual_ms, r.tx_packets), "{a} {b}");
+        assert!(r.retransmitted_packets > 0 || a.contains(':'), "{a} {b}");
+    }
+}
+
+#[test]
+fn what_a_flow_of_reliable_messages_has_not_is_refused() {
+    for (keys, why) in [
+        ("transport = \"sdr-ec:0,2\"", "sdr-ec:0,2"),
+        ("transport = \"sdr-fec\"", "is none of sdr-sr, sdr-nack, sdr-ec:K,M and sdr-xor:K,M"),
+        ("transport = \"sdr-sr\"\nop = \"read\"", "sdr-sr has no READs"),
+        ("transport = \"sdr-sr\"\ncc = \"dcqcn\"", "sdr-sr has no congestion control"),
+    ] {
+        let said = [DUMBBELL, &flow(0, 3, keys)].concat().parse::<Topology>().unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    }
+}

@@ -33,7 +33,12 @@ pub fn run(topology: &Topology, seed: u64, hooks: Hooks<'_>) -> Result<TopologyR
     for (i, flow) in topology.flows.iter().enumerate() {
         of_host[flow.from].push(i);
     }
-    let mut run = Run { world, flows, of_host, all: CompletionTimes::default(), stalled: false, interrupted: false };
+    let mut reliable_to = vec![Vec::new(); topology.hosts.len()];
+    for (i, flow) in topology.flows.iter().enumerate().filter(|(_, flow)| flow.scheme.is_some()) {
+        reliable_to[flow.to].push(i);
+    }
+    let mut run =
+        Run { world, flows, of_host, reliable_to, all: CompletionTimes::default(), stalled: false, interrupted: false };
     let mut progress = |done| {
         if let Some(tell) = &mut progress {
             tell(done);
@@ -54,6 +59,8 @@ pub(super) struct Run<'t> {
     pub(super) flows: Vec<Running>,
     /// Which of them each host is the requester of.
     of_host: Vec<Vec<usize>>,
+    /// Flows of reliable messages over SDR to each host.
+    reliable_to: Vec<Vec<usize>>,
     /// Completion times of all flows.
     pub(super) all: CompletionTimes,
     pub(super) stalled: bool,
@@ -161,6 +168,13 @@ impl Run<'_> {
                 took.into_iter().for_each(|took| self.all.record(took));
                 (more, ended) = (true, ended + 1);
             }
+            for &i in &self.of_host[host] {
+                while let Some((id, took)) = self.flows[i].take_written(self.world.sim.nic(host), now) {
+                    self.world.sim.record((i as u64) << 40 ^ id ^ (now << 20));
+                    took.into_iter().for_each(|took| self.all.record(took));
+                    (more, ended) = (true, ended + 1);
+                }
+            }
             // On a queue pair in error each post ends at once.
             if !self.post_sends(host) && !more {
                 return ended;
@@ -187,6 +201,12 @@ impl Run<'_> {
             }
             self.post_receive(i);
         }
+        for at in 0..self.reliable_to[host].len() {
+            let i = self.reliable_to[host][at];
+            let nic = self.world.sim.nic(host);
+            let over = self.flows[i].reliable.as_ref().map_or(0, |reliable| reliable.take_received(nic));
+            (0..over).for_each(|_| self.post_receive(i));
+        }
         Ok(())
     }
 
@@ -210,7 +230,12 @@ impl Run<'_> {
     }
 
     fn post_receive(&mut self, i: usize) {
+        let now = self.world.sim.now().instant();
         let f = &mut self.flows[i];
-        f.post_receive(self.world.sim.nic(f.flow.to));
+        f.post_receive(self.world.sim.nic(f.flow.to), now);
+        if f.flow.scheme.is_some() {
+            // The peer is told.
+            self.world.sim.touch(f.flow.to);
+        }
     }
 }

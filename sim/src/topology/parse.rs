@@ -9,6 +9,7 @@ use softnic_fault_injector::units::{parse_rate, parse_size, parse_time};
 use softnic_fault_injector::{Fault, Policy, Spec};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_sdr::reliable::Scheme;
 use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
@@ -225,7 +226,13 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
     if from == to {
         return Err(keys.error("to", "a flow goes to another host"));
     }
-    let transport = keys.parsed("transport", str::parse::<Transport>)?.unwrap_or_default();
+    let named = keys.table.get("transport").and_then(Value::as_str).filter(|name| name.starts_with("sdr-"));
+    let scheme = named.map(|name| name.parse::<Scheme>().map_err(|e| keys.error("transport", e.to_string())));
+    let scheme = scheme.transpose()?;
+    let transport = match scheme {
+        Some(_) => Transport::Rc,
+        None => keys.parsed("transport", str::parse::<Transport>)?.unwrap_or_default(),
+    };
     let datagrams = !transport.kind().is_connected();
     let ops = [("write", Op::Write), ("send", Op::Send), ("read", Op::Read), ("atomic", Op::Atomic)];
     let op = keys.choice("op", &ops)?.unwrap_or(if datagrams { Op::Send } else { Op::Write });
@@ -243,6 +250,9 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
     if topology.payload == PayloadMode::Real && size > 1 << 28 {
         return Err(keys.error("size", "at most 256M; with payload = \"none\" up to 2G"));
     }
+    if let Some(scheme) = scheme {
+        check_reliable(keys, scheme, op)?;
+    }
     let cc = keys.parsed("cc", |s| Cc::parse(s, &UNITS))?.unwrap_or_default();
     if let Some(what) = unsupported(transport, op, size, topology.mtu, cc) {
         return Err(match what {
@@ -259,6 +269,7 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         from,
         to,
         transport,
+        scheme,
         op,
         size: size as u32,
         count: keys.integer("count", 1..=1 << 40)?.unwrap_or(1),
@@ -267,6 +278,17 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         stop: keys.parsed("stop", time)?,
         cc,
     })
+}
+
+/// What flows of reliable messages over SDR do not have.
+fn check_reliable(keys: &Keys<'_>, scheme: Scheme, op: Op) -> Result<(), TopologyError> {
+    if !matches!(op, Op::Write | Op::Send) {
+        return Err(keys.error("op", format!("{scheme} has no READs and no atomics: \"write\" or \"send\"")));
+    }
+    if keys.table.contains_key("cc") {
+        return Err(keys.error("cc", format!("{scheme} has no congestion control")));
+    }
+    Ok(())
 }
 
 impl Topology {

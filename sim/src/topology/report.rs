@@ -109,6 +109,11 @@ impl Run<'_> {
             cnps_sent += c.np_cnp_sent;
             cnps_handled += c.rp_cnp_handled;
         }
+        for f in &self.flows {
+            let nic = self.world.sim.nic(f.flow.from);
+            let repeated = f.reliable.as_ref().map(|reliable| reliable.counters(nic).packets_repeated);
+            retransmitted_packets += repeated.unwrap_or(0);
+        }
         for switch in 0..t.switches.len() {
             let Some(c) = self.world.switch(switch).map(|s| s.counters()) else { continue };
             discarded += c.filtered + c.unroutable + c.hops_exceeded + c.no_buffer;

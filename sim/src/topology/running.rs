@@ -7,9 +7,11 @@ use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic};
+use softnic_sdr::Local;
 use softnic_wire::{Instant, grh};
 
 use super::Flow;
+use super::reliable::Reliable;
 use super::world::{Ends, World};
 use crate::Time;
 use crate::delivery::{UnderWay, same_bytes};
@@ -29,6 +31,8 @@ pub(super) struct Running {
     pub(super) start: Time,
     index: usize,
     ends: Ends,
+    /// Where messages go by SDR.
+    pub(super) reliable: Option<Reliable>,
     keys: [u32; 2],
     base: [u64; 2],
     buffers: Option<[Arc<Buffer>; 2]>,
@@ -85,8 +89,13 @@ impl Running {
                 None => nic.alloc_null_mr(pd, access)?,
             };
         }
+        let (ends, reliable) = match flow.scheme {
+            None => (world.connect(flow)?, None),
+            Some(scheme) => (Ends::default(), Some(world.connect_reliable(flow, scheme)?)),
+        };
         Ok(Running {
-            ends: world.connect(flow)?,
+            ends,
+            reliable,
             flow: flow.clone(),
             start: Time::default().after(flow.start),
             index,
@@ -126,13 +135,23 @@ impl Running {
 
     /// Whether a work request is to be posted.
     pub(super) fn is_due(&self, now: Time) -> bool {
-        self.start <= now && self.posted < self.flow.count && self.outstanding < self.flow.depth
+        // Reliable messages over SDR end in any order.
+        let span = self.reliable.as_ref().map_or(0, |reliable| reliable.span(self.posted));
+        let (depth, outstanding) = (self.flow.depth, u64::from(self.outstanding).max(span));
+        self.start <= now && self.posted < self.flow.count && outstanding < depth.into()
     }
 
     /// Posts the next work request; whether the queue pair took it.
     pub(super) fn post_send(&mut self, nic: &mut Nic, now: Instant) -> bool {
         let slot = self.posted % u64::from(self.flow.depth);
         let at = self.posted % self.slots;
+        if let Some(reliable) = &mut self.reliable {
+            let (key, len) = (self.keys[0], self.flow.size.into());
+            reliable.write(nic, now, Local { key, addr: self.base[0] + at * self.stride[0], len });
+            self.posted += 1;
+            self.outstanding += 1;
+            return true;
+        }
         let sges = [Sge { addr: self.base[0] + at * self.stride[0], len: self.flow.size, lkey: self.keys[0] }];
         // What a WRITE brings has no network header before it.
         let (remote_addr, rkey) = (self.base[1] + at * self.stride[0], self.keys[1]);
@@ -157,7 +176,13 @@ impl Running {
     }
 
     /// Posts a receive, where messages use up any.
-    pub(super) fn post_receive(&mut self, nic: &mut Nic) {
+    pub(super) fn post_receive(&mut self, nic: &mut Nic, now: Instant) {
+        if let Some(reliable) = &self.reliable {
+            let addr = self.base[1] + self.receives % self.slots * self.stride[1];
+            let memory = Local { key: self.keys[1], addr, len: self.flow.size.into() };
+            self.receives += u64::from(reliable.receive(nic, now, memory));
+            return;
+        }
         if !self.flow.op.uses_receives(self.is_reliable()) {
             return;
         }
@@ -188,6 +213,23 @@ impl Running {
         let took = now - self.posted_at[(c.wr_id & 0xff_ffff_ffff) as usize];
         self.finish(now, took);
         Some(took)
+    }
+
+    /// Takes a reliable message over SDR that is over; its number, and how long it took if it came whole.
+    pub(super) fn take_written(&mut self, nic: &mut Nic, now: u64) -> Option<(u64, Option<u64>)> {
+        let (id, took) = self.reliable.as_mut()?.take_written(nic, now)?;
+        self.outstanding -= 1;
+        match took {
+            Some(took) => {
+                self.sent += 1;
+                self.finish(now, took);
+            }
+            None => {
+                (self.failed, self.last) = (self.failed + 1, now);
+                self.first_failure.get_or_insert(Status::RetryExcErr);
+            }
+        }
+        Some((id, took))
     }
 
     /// A message arrived that nobody acknowledges. How long it took; `None` when it came before.

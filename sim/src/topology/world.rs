@@ -33,6 +33,7 @@ pub(super) struct SwitchPort {
 }
 
 /// The queue pairs of a flow.
+#[derive(Default)]
 pub(super) struct Ends {
     /// Of the requester and of the responder.
     pub(super) qpns: [Qpn; 2],
@@ -251,7 +252,7 @@ impl<'t> World<'t> {
     }
 
     /// The rate of a host's link.
-    fn line_rate(&self, host: usize) -> u64 {
+    pub(super) fn line_rate(&self, host: usize) -> u64 {
         let of_host = |l: &&super::Link| l.a == Place::Host(host) || l.b == Place::Host(host);
         self.topology.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
     }
