@@ -55,7 +55,7 @@ fn every_capture_is_in_the_index_with_its_packets() {
             best_effort,
             messages
         ),
-        (33, 8, 2, 3, 2, 3),
+        (33, 8, 2, 3, 2, 4),
         "those of rxe with itself, and with our connection manager; of our NICs with each other"
     );
     // Each operation with each requester; but nothing of rxe gets through a wire that loses everything.

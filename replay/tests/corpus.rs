@@ -128,6 +128,7 @@ const CORPUS: &[Row] = &[
     ("rc_send_inv.pcap", 0, 3, 3, 0, 0, 0),
     ("rc_send_mtu1024.pcap", 0, 15, 9, 0, 0, 0),
     ("rc_write_mtu1024.pcap", 0, 15, 9, 0, 0, 0),
+    ("sdr_ec_fallback.pcap", 0, 18, 0, 0, 0, 0),
     ("sdr_nack_loss.pcap", 0, 21, 0, 0, 0, 0),
     ("sdr_sr_loss.pcap", 0, 14, 0, 0, 0, 0),
     ("sdr_stream_loss.pcap", 0, 18, 0, 0, 0, 0),

@@ -151,3 +151,14 @@ fn losses_that_the_sender_waits_for() {
     assert_eq!((sent.timeouts, sent.packets_repeated, told.nacks_sent), (3, 3, 0));
     hold("sdr_sr_loss.pcap", &capture);
 }
+
+/// A WRITE of two submessages of four chunks, with two chunks of parity each. What the first one loses parity repairs; the second loses more
+/// than that, and falls back.
+#[test]
+fn parity_repairs_one_submessage_and_the_other_falls_back() {
+    let scheme = "sdr-ec:4,2".parse().unwrap();
+    let (capture, [sent, told]) = record(scheme, &[8 * MTU], &[2, 7, 8, 9]);
+    assert_eq!((told.chunks_recovered, told.fallbacks, told.failed_submessages), (1, 1, 1));
+    assert!(sent.parity_packets == 4 && sent.packets_repeated > 0 && told.nacks_sent > 0, "{sent:?}, {told:?}");
+    hold("sdr_ec_fallback.pcap", &capture);
+}

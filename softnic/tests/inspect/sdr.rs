@@ -256,6 +256,7 @@ fn packets_of_messages_are_counted_by_flow() {
     let row = |counts: [u64; 3]| counts.map(Value::from);
     assert_eq!(counted("sdr_nack_loss.pcap"), [row([15, 0, 1])]);
     assert_eq!(counted("sdr_sr_loss.pcap"), [row([10, 0, 3])]);
+    assert_eq!(counted("sdr_ec_fallback.pcap"), [row([11, 4, 3])]);
     // Two channels, and packet 4 of the first message again.
     assert_eq!(counted("sdr_stream_loss.pcap").iter().map(|c| c[2].as_u64().unwrap()).sum::<u64>(), 1);
     assert!(counted("uc_write_mtu1024.pcap").is_empty());
