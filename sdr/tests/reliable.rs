@@ -28,14 +28,21 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(faults: &str, seed: u64, attrs: [ReliableAttr; 2]) -> World {
-        // Behind an @ is the number of the data packet from A that is lost.
-        let (faults, lost) = faults.split_once('@').unwrap_or((faults, ""));
+        // Behind an @ are the numbers of data packets from A that are lost, and behind a % those of control messages from B.
+        let (faults, control) = faults.split_once('%').unwrap_or((faults, ""));
+        let (faults, data) = faults.split_once('@').unwrap_or((faults, ""));
         let mut faults: Spec = faults.parse().unwrap();
-        if !lost.is_empty() {
-            let event =
-                "[[event]]\naction = \"drop\"\ndirection = \"ab\"\nopcode = \"UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE\"";
-            let script: Vec<String> = lost.split(',').map(|nth| format!("{event}\nnth = {nth}\n")).collect();
-            faults.script = Script::parse(&script.concat()).unwrap();
+        let mut script = String::new();
+        for (lost, direction, opcode) in
+            [(data, "ab", "UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE"), (control, "ba", "UC_SEND_ONLY")]
+        {
+            for nth in lost.split(',').filter(|nth| !nth.is_empty()) {
+                let event = format!("direction = \"{direction}\"\nopcode = \"{opcode}\"\nnth = {nth}\n");
+                script += &format!("[[event]]\naction = \"drop\"\n{event}");
+            }
+        }
+        if !script.is_empty() {
+            faults.script = Script::parse(&script).unwrap();
         }
         let mut pair = Pair::new(PairConfig {
             transport: softnic_sim::Transport::Uc,

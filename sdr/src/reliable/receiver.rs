@@ -31,6 +31,7 @@ pub(super) struct Receiver {
     layout: Layout,
     reads: VecDeque<Read>,
     spare: Vec<Posted>,
+    spare_reads: Vec<Read>,
     decoder: Decoder,
     /// Receives for parity whose data is whole: what is under way to them is not late. Each with the time after which it may be.
     closing: VecDeque<(Instant, Parity)>,
@@ -57,6 +58,7 @@ impl Receiver {
             layout,
             reads: VecDeque::new(),
             spare: Vec::new(),
+            spare_reads: Vec::new(),
             decoder: Decoder::new(nic, pd, pool, attr.clock),
             closing: VecDeque::new(),
             posted: 0,
@@ -84,9 +86,11 @@ impl Receiver {
             return Err(SdrError::Full(slots));
         }
         let id = self.posted;
-        self.reads.push_back(Read::new(id, memory, &self.layout));
+        let mut read = self.spare_reads.pop().unwrap_or_default();
+        read.begin(id, memory, &self.layout);
+        self.reads.push_back(read);
         if let Err(error) = self.post_blocks(io) {
-            self.reads.pop_back();
+            self.spare_reads.extend(self.reads.pop_back());
             return Err(error);
         }
         self.posted += 1;
@@ -203,12 +207,13 @@ impl Receiver {
     }
 
     /// Completes what is posted of a receive.
-    fn close(&mut self, io: &mut Io<'_>, read: Read) {
-        for mut block in read.posted.into_iter().flatten() {
+    fn close(&mut self, io: &mut Io<'_>, mut read: Read) {
+        for mut block in read.posted.drain(..).flatten() {
             let parities = block.complete_data(io.nic, io.qp);
             parities.for_each(|parity| parity.complete(io.nic, io.qp, &mut self.decoder));
             self.spare.push(block);
         }
+        self.spare_reads.push(read);
     }
 
     /// Everything ends.

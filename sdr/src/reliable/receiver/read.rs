@@ -11,6 +11,7 @@ use crate::Local;
 use crate::bitmap::Bitmap;
 
 /// A receive that is posted.
+#[derive(Default)]
 pub(super) struct Read {
     pub(super) id: u64,
     pub(super) memory: Local,
@@ -36,24 +37,14 @@ pub(super) struct Read {
 }
 
 impl Read {
-    pub(super) fn new(id: u64, memory: Local, layout: &Layout) -> Read {
-        Read {
-            id,
-            memory,
-            chunks: layout.chunks(memory.len),
-            posted: VecDeque::new(),
-            first_block: 0,
-            blocks: layout.blocks(memory.len),
-            full_words: 0,
-            told: 0,
-            told_to: 0,
-            looked: 0,
-            asked: VecDeque::new(),
-            first_seen: None,
-            moved_at: Instant::ZERO,
-            moves: 0,
-            asked_at: None,
-        }
+    /// Begins as a new one, with the room of one that is over.
+    pub(super) fn begin(&mut self, id: u64, memory: Local, layout: &Layout) {
+        (self.id, self.memory) = (id, memory);
+        (self.chunks, self.blocks, self.first_block) = (layout.chunks(memory.len), layout.blocks(memory.len), 0);
+        self.posted.clear();
+        self.asked.clear();
+        (self.full_words, self.told, self.told_to, self.looked) = (0, 0, 0, 0);
+        (self.first_seen, self.moved_at, self.moves, self.asked_at) = (None, Instant::ZERO, 0, None);
     }
 
     /// The next block to be posted, if there is one.
