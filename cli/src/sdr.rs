@@ -42,7 +42,7 @@ impl Spoken {
     /// The help of `--transport` where messages may be reliable.
     pub(crate) fn help_with_schemes() -> String {
         format!(
-            "{}\n  sdr-sr        reliable messages over sdr: chunks again when their time is over\n  sdr-nack      the same, and when the receiver asks for them\n  sdr-ec:K,M    the same, with M chunks of parity for each K: most losses are repaired without asking\n  sdr-xor:K,M   the same, with parity by exclusive or: one loss in each of M groups",
+            "{}\n  sdr-sr        reliable messages over sdr: chunks again when their time is over\n  sdr-nack      the same, and when the receiver asks for them\n  sdr-ec:K,M    the same, with M chunks of parity for each K: most losses are repaired without asking; K,M,I interleaves I such groups\n  sdr-xor:K,M   the same, with parity by exclusive or: one loss in each of M groups",
             Spoken::help()
         )
     }
@@ -115,6 +115,7 @@ fn chunk_arg(s: &str) -> Result<u32, String> {
 
 /// Adds what came of reliable messages to the JSON of a run.
 pub(crate) fn add_json(value: &mut Value, r: &Reliability) {
+    tell_shortfall(r);
     value["chunk"] = json!(r.chunk);
     value["chunks_repeated"] = json!(r.chunks_repeated);
     value["acks_sent"] = json!(r.acks_sent);
@@ -129,6 +130,7 @@ pub(crate) fn add_json(value: &mut Value, r: &Reliability) {
 
 /// The same, as lines of its table.
 pub(crate) fn print(out: &mut dyn Write, r: &Reliability) -> io::Result<()> {
+    tell_shortfall(r);
     writeln!(
         out,
         "chunks sent again {:>12} of {} bytes, {} after a timeout; {} ACKs, {} NACKs",
@@ -145,4 +147,11 @@ pub(crate) fn print(out: &mut dyn Write, r: &Reliability) -> io::Result<()> {
         writeln!(out, "without parity    {:>12} submessages: no memory was left for it", r.unprotected)?;
     }
     Ok(())
+}
+
+/// A line that could not be full is no matter of the results, but of the settings.
+fn tell_shortfall(r: &Reliability) {
+    if let Some(why) = r.shortfall {
+        eprintln!("softnic: {why}");
+    }
 }

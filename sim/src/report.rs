@@ -1,6 +1,7 @@
 //! What a run came to.
 
 use hdrhistogram::Histogram;
+use softnic_sdr::reliable::Shortfall;
 use softnic_transports::Counters;
 
 use crate::link::LinkStats;
@@ -102,6 +103,8 @@ pub struct Reliability {
     pub failed_submessages: u64,
     /// Submessages for whose parity there was no memory, at either end.
     pub unprotected: u64,
+    /// Why the line could not be full, if that is so.
+    pub shortfall: Option<Shortfall>,
 }
 
 /// The outcome of a simulated transfer.

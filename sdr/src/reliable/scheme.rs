@@ -45,7 +45,7 @@ impl Protection {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemeError {
     /// There is no such scheme.
-    #[error("'{0}' is none of sdr-sr, sdr-nack, sdr-ec:K,M and sdr-xor:K,M")]
+    #[error("'{0}' is none of sdr-sr, sdr-nack, sdr-ec:K,M[,I] and sdr-xor:K,M[,I]")]
     Name(String),
     /// The code cannot be.
     #[error("{0}: {1}")]
@@ -70,12 +70,15 @@ impl fmt::Display for Scheme {
         match self {
             Scheme::Sr => f.pad("sdr-sr"),
             Scheme::Nack => f.pad("sdr-nack"),
-            Scheme::Ec(Protection { family, k, m, .. }) => {
+            Scheme::Ec(Protection { family, k, m, interleave }) => {
                 let name = match family {
                     Family::Mds => "ec",
                     Family::Xor => "xor",
                 };
-                f.pad(&format!("sdr-{name}:{k},{m}"))
+                match interleave {
+                    0 | 1 => f.pad(&format!("sdr-{name}:{k},{m}")),
+                    _ => f.pad(&format!("sdr-{name}:{k},{m},{interleave}")),
+                }
             }
         }
     }
@@ -94,10 +97,15 @@ impl FromStr for Scheme {
                 .find_map(|(prefix, family)| Some((family, s.strip_prefix(prefix)?)))
                 .ok_or_else(name)?,
         };
-        let (k, m) = rest.split_once(',').ok_or_else(name)?;
         let number = |text: &str| text.parse::<usize>().map_err(|_| name());
-        let protection = Protection::new(family, number(k)?, number(m)?);
-        Ok(Scheme::Ec(protection.map_err(|error| SchemeError::Code(s.into(), error))?))
+        let numbers = rest.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
+        let (k, m, interleave) = match numbers[..] {
+            [k, m] => (k, m, 1),
+            [k, m, interleave @ 1..=255] => (k, m, interleave as u8),
+            _ => return Err(name()),
+        };
+        let protection = Protection::new(family, k, m).map_err(|error| SchemeError::Code(s.into(), error))?;
+        Ok(Scheme::Ec(Protection { interleave, ..protection }))
     }
 }
 
@@ -107,14 +115,23 @@ mod tests {
 
     #[test]
     fn a_scheme_is_named_as_it_is_written() {
-        for name in ["sdr-sr", "sdr-nack", "sdr-ec:32,8", "sdr-xor:1,0", "sdr-ec:255,1"] {
+        for name in ["sdr-sr", "sdr-nack", "sdr-ec:32,8", "sdr-xor:1,0", "sdr-ec:255,1", "sdr-ec:32,8,4"] {
             assert_eq!(name.parse::<Scheme>().unwrap().to_string(), name);
         }
         assert_eq!(
             "sdr-xor:32,8".parse::<Scheme>().unwrap().settings(),
             SdrSettings { scheme: 4, parameters: [32, 8, 1] }
         );
-        for wrong in ["sdr", "sdr-ec", "sdr-ec:32", "sdr-ec:a,b", "sdr-ec:32,8,1", "sdr-xor:-1,2"] {
+        for wrong in [
+            "sdr",
+            "sdr-ec",
+            "sdr-ec:32",
+            "sdr-ec:a,b",
+            "sdr-ec:32,8,0",
+            "sdr-ec:32,8,256",
+            "sdr-ec:1,2,3,4",
+            "sdr-xor:-1,2",
+        ] {
             assert!(matches!(wrong.parse::<Scheme>(), Err(SchemeError::Name(_))), "{wrong}");
         }
         for wrong in ["sdr-ec:0,8", "sdr-ec:200,57", "sdr-xor:256,0"] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::Status;
-use softnic_sdr::reliable::{Outcome, ReliableAttr, ReliableQp, Scheme};
+use softnic_sdr::reliable::{Outcome, ReliableAttr, ReliableQp, Scheme, Shortfall};
 use softnic_sdr::{Local, SdrError};
 use softnic_trace::Trace;
 use softnic_wire::Instant;
@@ -28,6 +28,7 @@ struct Run<'a, 'p> {
     options: &'a Options,
     hosts: Hosts<'p>,
     chunk: u32,
+    shortfall: Option<Shortfall>,
     /// Messages that are not done, at their sender: each with the time at which it was posted.
     posted_at: BTreeMap<u64, u64>,
     posted: u64,
@@ -83,6 +84,7 @@ impl<'a> Run<'a, '_> {
             options: o,
             hosts,
             chunk: qp.chunk,
+            shortfall: attr.shortfall(),
             posted_at: BTreeMap::new(),
             posted: 0,
             receives: 0,
@@ -226,6 +228,7 @@ impl<'a> Run<'a, '_> {
                 fallbacks: told.fallbacks,
                 failed_submessages: told.failed_submessages,
                 unprotected: sent.unprotected + told.unprotected,
+                shortfall: self.shortfall,
             }),
             failed: self.failed,
             stalled: self.stalled,
