@@ -90,6 +90,7 @@ impl fmt::Display for SdrPacket {
                 match r.kind {
                     ReportKind::Ack => write!(f, "sdr {name} msg {} {}|+{chunks} done {}", r.message, r.below, r.done),
                     ReportKind::Nack => write!(f, "sdr {name} msg {} {chunks} chunks", r.message),
+                    ReportKind::RoundTrip => write!(f, "sdr {name} {} ns", r.len),
                     ReportKind::Done => write!(f, "sdr {name} {} and {chunks} from {} on", r.done, r.message),
                 }
             }
@@ -111,6 +112,7 @@ pub fn report_name(kind: ReportKind) -> &'static str {
         ReportKind::Ack => "ack",
         ReportKind::Nack => "nack",
         ReportKind::Done => "done",
+        ReportKind::RoundTrip => "rtt",
     }
 }
 

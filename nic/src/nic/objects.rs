@@ -146,6 +146,11 @@ impl Nic {
         self.shared.regions.read(local(pd, lkey, addr, Access::NONE), out)
     }
 
+    /// Whether a work request of this protection domain may write to all of this memory.
+    pub fn check_local(&self, pd: PdId, lkey: u32, addr: u64, len: u64, access: Access) -> Result<(), AccessError> {
+        self.shared.regions.check(local(pd, lkey, addr, access), len)
+    }
+
     /// Copies into registered memory, as a work request of this protection domain would write to it.
     pub fn write_local(&self, pd: PdId, lkey: u32, addr: u64, bytes: &[u8]) -> Result<(), AccessError> {
         self.shared.regions.write(local(pd, lkey, addr, Access::LOCAL_WRITE), bytes)

@@ -41,9 +41,11 @@ impl SdrQp {
     /// Does what there is to do.
     pub fn progress(&mut self, now: Instant, nic: &mut Nic) {
         self.branch.take_left(nic);
-        let mut other = [0; LONGEST_CONTROL];
-        while self.take_other(nic, &mut other).is_some() {
-            self.counters.rejected += 1;
+        if nic.cq_len(self.control_cq).is_ok_and(|waiting| waiting > 0) {
+            let mut other = [0; LONGEST_CONTROL];
+            while self.take_other(nic, &mut other).is_some() {
+                self.counters.rejected += 1;
+            }
         }
         self.branch.pump(now, nic);
         self.watch_sends(now);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use softnic_wire::sdr::report::HEAD;
 
 use super::Scheme;
-use crate::attr::{AttrError, MAX_SLOTS, QpAttr, Split};
+use crate::attr::{AttrError, MAX_GENERATIONS, MAX_SLOTS, QpAttr, Split};
 
 /// A line that numbers of messages cannot fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +81,8 @@ impl ReliableAttr {
         range("α [%]", 0, 100_000, if self.alpha >= 0.0 { (self.alpha * 100.0) as u64 } else { u64::MAX })?;
         range("acknowledgements in a round trip", 1, 1000, self.acks_per_rtt.into())?;
         range("the tolerance for reordering", 1, 1 << 20, self.reordering.into())?;
+        // With one a chunk that is sent again when it need not be could be taken for one of a later message.
+        range("the number of generations", 2, MAX_GENERATIONS.into(), self.qp.generations.into())?;
         if let Scheme::Ec(p) = self.scheme {
             let block = 2 * u64::from(p.interleave.max(1));
             range("the number of receives", block, MAX_SLOTS.into(), self.qp.slots.into())?;
@@ -122,8 +124,9 @@ impl ReliableAttr {
         // The round trip, and half of one for what is late.
         let submessages = (sized.needed() * 1.5 / sized.submessage() as f64).ceil() as u64 + 32;
         let most = split.messages().min(MAX_SLOTS.into());
-        let slots =
-            (submessages * u64::from(p.interleave.max(1)).max(2)).min(most).max(self.qp.slots.min(most as u32).into());
+        let slots = (2 * submessages.next_multiple_of(p.interleave.max(1).into()))
+            .min(most)
+            .max(self.qp.slots.min(most as u32).into());
         let parity_pool = (slots / 2).max(1) * u64::from(p.m) * u64::from(self.qp.chunk);
         let qp = QpAttr { split, slots: slots as u32, ..self.qp };
         ReliableAttr { qp, parity_pool: parity_pool.max(self.parity_pool), ..sized }

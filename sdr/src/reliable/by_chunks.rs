@@ -5,7 +5,7 @@ use std::time::Duration;
 use softnic_nic::Nic;
 use softnic_nic::transports::memory::PdId;
 use softnic_wire::Instant;
-use softnic_wire::sdr::report::Report;
+use softnic_wire::sdr::report::{Report, ReportKind};
 
 use super::receiver::Receiver;
 use super::sender::Sender;
@@ -42,11 +42,13 @@ impl Reliability for ByChunks {
         self.sender.take_left(io);
         while let Some(len) = io.take_control(&mut self.room) {
             match Report::parse(&self.room[..len]) {
+                Some(report) if report.kind == ReportKind::RoundTrip => self.receiver.on_round_trip(report.len),
                 Some(report) => self.sender.on_report(io, &report),
                 None => io.counters.rejected += 1,
             }
         }
         self.sender.progress(io);
+        self.sender.tell_round_trip(io);
         // Of a connection that is about to end nothing is told.
         if io.outcomes.iter().all(|outcome| outcome.error().is_none()) {
             self.receiver.progress(io, self.sender.round_trip.rtt());

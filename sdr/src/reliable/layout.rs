@@ -77,6 +77,14 @@ impl Layout {
         self.k != u32::MAX
     }
 
+    /// Bytes of the longest WRITE, where the peer's longest message has so many: chunks have numbers of 32 bits.
+    pub(super) fn longest(&self, message: u64) -> u64 {
+        match self.is_coded() {
+            true => u64::from(self.chunk) * (1 << 26),
+            false => message,
+        }
+    }
+
     /// Chunks of a WRITE: one without bytes has one, too.
     pub(super) fn chunks(&self, len: u64) -> u32 {
         len.div_ceil(self.chunk.into()).clamp(1, u32::MAX.into()) as u32
@@ -143,6 +151,11 @@ impl Layout {
     /// The code of a group.
     pub(super) fn code(&self, group: &Group) -> Option<Code> {
         Code::new(self.family, group.chunks as usize, group.rows as usize).ok()
+    }
+
+    /// Bytes of a submessage.
+    pub(super) fn submessage(&self) -> u64 {
+        u64::from(self.k) * u64::from(self.chunk)
     }
 
     /// Parity for each byte of data.

@@ -41,13 +41,18 @@ pub(super) struct Receiver {
     asks_for_gaps: bool,
     /// When chunks were asked for last.
     asked_at: Instant,
+    /// Something came of which nobody has looked yet what it says of gaps.
+    gaps_due: bool,
     gaps: Vec<u32>,
     reordering: u32,
     ask_for_submessages: bool,
     /// What queues on one way may add to a round trip, as a part of it; and the time that a byte takes on the line.
     beta: f64,
     rate: Option<u64>,
+    slots: u32,
     timeout: Duration,
+    /// The round trip as the peer measured it.
+    told_rtt: Option<Duration>,
 }
 
 impl Receiver {
@@ -65,11 +70,14 @@ impl Receiver {
             telling: Telling::new(attr),
             asks_for_gaps: attr.scheme == Scheme::Nack,
             asked_at: Instant::ZERO,
+            gaps_due: false,
+            told_rtt: None,
             gaps: Vec::new(),
             reordering: attr.reordering,
             ask_for_submessages: attr.ask_for_submessages,
             beta: attr.alpha / 2.0,
             rate: attr.rate,
+            slots: attr.qp.slots,
             timeout: attr.timeout,
         }
     }
@@ -85,7 +93,12 @@ impl Receiver {
         if !has_room {
             return Err(SdrError::Full(slots));
         }
-        let id = self.posted;
+        let (id, longest) = (self.posted, self.layout.longest(io.qp.attr().max_message));
+        if memory.len > longest {
+            return Err(SdrError::TooLong(memory.len, longest));
+        }
+        // All of it, before a part of it is posted.
+        self.decoder.check(io.nic, memory)?;
         let mut read = self.spare_reads.pop().unwrap_or_default();
         read.begin(id, memory, &self.layout);
         self.reads.push_back(read);
@@ -123,6 +136,7 @@ impl Receiver {
 
     /// Does what there is to do.
     pub(super) fn progress(&mut self, io: &mut Io<'_>, rtt: Duration) {
+        let rtt = self.told_rtt.unwrap_or(rtt);
         self.close_parity(io);
         self.look(io, rtt);
         // Of a connection that is about to end nothing is told: what was given up is not there.
@@ -130,16 +144,24 @@ impl Receiver {
             return;
         }
         if let Err(error) = self.post_blocks(io)
-            && let Some(read) = self.reads.iter().find(|read| read.next_block().is_some())
+            && let Some(at) = self.reads.iter().position(|read| read.next_block().is_some())
+            && let Some(read) = self.reads.remove(at)
         {
             let outcome = Err(ReliableError::Sdr(error));
-            return io.outcomes.push_back(Outcome::Received { id: read.id, outcome });
+            io.outcomes.push_back(Outcome::Received { id: read.id, outcome });
+            return self.close(io, read);
         }
-        if self.asks_for_gaps && io.now >= self.asked_at + self.telling.ack_delay / 4 {
+        self.gaps_due |= self.asks_for_gaps && self.telling.has_news(io);
+        if self.gaps_due && io.now >= self.asked_at + self.telling.ack_delay / 4 {
             self.ask_for_gaps(io, rtt);
         }
         self.ask_for_failed(io, rtt);
         self.telling.progress(io, &mut self.reads, self.posted, &self.layout);
+    }
+
+    /// The peer tells the round trip, in nanoseconds. One that cannot be is not waited for.
+    pub(super) fn on_round_trip(&mut self, nanoseconds: u64) {
+        self.told_rtt = Some(Duration::from_nanos(nanoseconds).clamp(SHORTEST, self.timeout));
     }
 
     /// Looks at the blocks that something came of: what is whole is completed.
@@ -226,6 +248,7 @@ impl Receiver {
 
     /// When something is to be done although nothing happens: never at once, for what could be done was.
     pub(super) fn poll_timeout(&self, io: &mut Io<'_>, rtt: Duration) -> Option<Instant> {
+        let rtt = self.told_rtt.unwrap_or(rtt);
         let seen = || self.reads.iter().take_while(|read| read.first_seen.is_some());
         // They were seen in this order.
         let ends = self.reads.front().and_then(|read| read.first_seen).map(|seen| seen + self.timeout);
@@ -234,7 +257,7 @@ impl Receiver {
         }
         let news = self.telling.has_news(io);
         let report = (news || self.telling.is_due()).then(|| self.telling.told_at + self.telling.ack_delay);
-        let gaps = (news && self.asks_for_gaps).then(|| self.asked_at + self.telling.ack_delay / 4);
+        let gaps = self.gaps_due.then(|| self.asked_at + self.telling.ack_delay / 4);
         let asked = seen().filter_map(|read| read.asked.front()).map(|&(at, _)| at + again_after(rtt)).min();
         let failed = seen().filter_map(|read| self.falls_back_at(read, rtt)).min();
         let closing = self.closing.front().map(|&(until, _)| until);
@@ -246,7 +269,7 @@ impl Receiver {
 
     /// Asks for chunks that later ones tell to be lost, and again for those that have not come after a round trip.
     fn ask_for_gaps(&mut self, io: &mut Io<'_>, rtt: Duration) {
-        self.asked_at = io.now;
+        (self.asked_at, self.gaps_due) = (io.now, false);
         let (done, newest) = (telling::done(&self.reads, self.posted), io.qp.seen());
         for read in self.reads.iter_mut().take_while(|read| read.is_seen(newest)) {
             read.gaps(io.now, self.reordering, again_after(rtt), &mut self.gaps);
@@ -270,7 +293,9 @@ impl Receiver {
     /// How long the data and the parity of a receive take on the line.
     fn injection(&self, read: &Read) -> Duration {
         let Some(rate) = self.rate.filter(|&rate| rate > 0) else { return Duration::ZERO };
-        let bytes = read.memory.len as f64 * (1.0 + self.layout.parity_share());
+        // No more than there are receives for: what is missing of these holds up the rest.
+        let len = (read.memory.len as f64).min(f64::from(self.slots) / 2.0 * self.layout.submessage() as f64);
+        let bytes = len * (1.0 + self.layout.parity_share());
         Duration::try_from_secs_f64(bytes * 8.0 / rate as f64).unwrap_or(self.timeout)
     }
 

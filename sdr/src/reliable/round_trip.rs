@@ -14,11 +14,14 @@ pub(super) struct RoundTrip {
     last: Option<Duration>,
     current: Option<Duration>,
     samples: u32,
+    /// It is no longer than this, as far as chunks say that were sent again: all that is known where the timeout is shorter than the round
+    /// trip, and every chunk is.
+    at_most: Option<Duration>,
     mean: Option<Duration>,
     deviation: Duration,
     alpha: f64,
     /// How long a receiver may wait before it acknowledges.
-    ack_delay: Duration,
+    pub(super) ack_delay: Duration,
 }
 
 impl RoundTrip {
@@ -28,6 +31,7 @@ impl RoundTrip {
             last: None,
             current: None,
             samples: 0,
+            at_most: None,
             mean: None,
             deviation: Duration::ZERO,
             alpha,
@@ -48,9 +52,18 @@ impl RoundTrip {
         }
     }
 
+    /// A chunk that was sent again was acknowledged this time after it was sent first.
+    pub(super) fn at_most(&mut self, took: Duration) {
+        self.at_most = Some(self.at_most.map_or(took, |known| known.min(took)));
+    }
+
     pub(super) fn rtt(&self) -> Duration {
-        let shortest = self.last.into_iter().chain(self.current).min();
-        shortest.unwrap_or(self.initial).max(Duration::from_nanos(1))
+        self.measured().unwrap_or(self.initial).max(Duration::from_nanos(1))
+    }
+
+    /// The round trip, if one was measured.
+    pub(super) fn measured(&self) -> Option<Duration> {
+        self.last.into_iter().chain(self.current).min().or(self.at_most)
     }
 
     /// After what time a chunk is sent again.
@@ -70,6 +83,9 @@ mod tests {
         let ms = Duration::from_millis;
         let mut round_trip = RoundTrip::new(ms(10), 2.0, ms(1));
         assert_eq!((round_trip.rtt(), round_trip.rto()), (ms(10), ms(31)));
+        round_trip.at_most(ms(60));
+        round_trip.at_most(ms(90));
+        assert_eq!(round_trip.rtt(), ms(60), "all were sent again: the timeout was too short");
         (0..WINDOW).for_each(|_| round_trip.sample(ms(20)));
         round_trip.sample(ms(7));
         assert_eq!(round_trip.rtt(), ms(7));

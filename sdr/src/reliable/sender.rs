@@ -11,7 +11,7 @@ use std::time::Duration;
 use softnic_nic::Nic;
 use softnic_nic::transports::memory::PdId;
 use softnic_wire::Instant;
-use softnic_wire::sdr::report::{Report, ReportKind};
+use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
 
 use super::layout::Layout;
 use super::pool::Pool;
@@ -44,6 +44,9 @@ pub(super) struct Sender {
     timeout: Duration,
     encoder: Encoder,
     pub(super) round_trip: RoundTrip,
+    /// What the peer was told of it, and when.
+    told_rtt: Duration,
+    told_at: Instant,
 }
 
 impl Sender {
@@ -64,15 +67,19 @@ impl Sender {
             timeout: attr.timeout,
             encoder: Encoder::new(nic, pd, Pool::new(pd, layout.longest_parity(), attr.parity_pool)),
             round_trip: RoundTrip::new(attr.rtt, attr.alpha, attr.ack_delay()),
+            told_rtt: attr.rtt,
+            told_at: Instant::ZERO,
         }
     }
 
     /// Takes over a message; it goes into the peer's receive of the same number.
     pub(super) fn post(&mut self, io: &mut Io<'_>, memory: Local) -> Result<u64, SdrError> {
         let (_, longest) = io.qp.peer_room().ok_or(SdrError::NotConnected)?;
-        if !self.shape.layout.is_coded() && memory.len > longest {
+        let longest = self.shape.layout.longest(longest);
+        if memory.len > longest {
             return Err(SdrError::TooLong(memory.len, longest));
         }
+        self.encoder.check(io.nic, memory)?;
         if let Some(error) = io.qp.failure() {
             return Err(error);
         }
@@ -102,6 +109,32 @@ impl Sender {
                 write.probe_set = true;
                 self.timers.expect(io.now + self.round_trip.rto(), part.write);
             }
+        }
+    }
+
+    /// Tells the peer the round trip, by which it decides how long to wait: it measures none itself.
+    pub(super) fn tell_round_trip(&mut self, io: &mut Io<'_>) {
+        let Some((rtt, token)) = self.round_trip.measured().zip(io.qp.peer_token()) else { return };
+        let changed = rtt.abs_diff(self.told_rtt) > rtt / 8;
+        if !changed || io.now < self.told_at + rtt {
+            return;
+        }
+        let report = Report {
+            kind: ReportKind::RoundTrip,
+            token,
+            sequence: 0,
+            done: 0,
+            done_ahead: 0,
+            message: 0,
+            len: rtt.as_nanos() as u64,
+            below: 0,
+            first: 0,
+            bitmap: &[],
+        };
+        let mut bytes = [0; HEAD];
+        report.emit_head(&mut bytes);
+        if io.send_control(&bytes) {
+            (self.told_rtt, self.told_at) = (rtt, io.now);
         }
     }
 
@@ -146,9 +179,10 @@ impl Sender {
             // Who sends parity is told of chunks only when some are missing, and much later.
             ReportKind::Ack if is_coded => write.on_ack(now, report, None, counters),
             ReportKind::Ack => write.on_ack(now, report, Some(&mut self.round_trip), counters),
-            ReportKind::Done => {}
+            ReportKind::Done | ReportKind::RoundTrip => {}
             ReportKind::Nack => {
-                let rtt = self.round_trip.rtt();
+                // However short the peer makes it look.
+                let rtt = self.round_trip.rtt().max(self.round_trip.ack_delay);
                 for chunk in report.chunks() {
                     match chunk < write.next {
                         true if write.is_asked_for(now, chunk, rtt) => self.again.push_back((write.id, chunk)),
@@ -173,6 +207,9 @@ impl Sender {
             self.fail(ReliableError::Sdr(error));
         }
         self.send_again(io);
+        if std::mem::take(&mut self.any_over) {
+            self.end_those_that_are_over(io);
+        }
         self.send_on(io);
         if std::mem::take(&mut self.any_over) {
             self.end_those_that_are_over(io);
@@ -205,7 +242,8 @@ impl Sender {
         while let Some((id, chunk)) = timers.next_slow(now) {
             let Some(write) = find(writes, id) else { continue };
             write.pending -= 1;
-            if write.queue_again(chunk) {
+            // One that was sent again since has a timer of its own.
+            if write.sent[chunk as usize] + rto <= now && write.queue_again(chunk) {
                 again.push_back((id, chunk));
             }
         }

@@ -17,6 +17,8 @@ pub enum ReportKind {
     Nack,
     /// Messages that are complete, from `message` on: more than fit behind `done`.
     Done,
+    /// Of a sender: the round trip in nanoseconds, as `len`.
+    RoundTrip,
 }
 
 /// A report.
@@ -58,6 +60,7 @@ impl<'a> Report<'a> {
             ReportKind::Ack => 3,
             ReportKind::Nack => 4,
             ReportKind::Done => 5,
+            ReportKind::RoundTrip => 6,
         };
         b[4..8].copy_from_slice(&self.token.to_be_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_be_bytes());
@@ -76,6 +79,7 @@ impl<'a> Report<'a> {
             (VERSION, 3) => ReportKind::Ack,
             (VERSION, 4) => ReportKind::Nack,
             (VERSION, 5) => ReportKind::Done,
+            (VERSION, 6) => ReportKind::RoundTrip,
             _ => return None,
         };
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -140,7 +144,7 @@ mod tests {
         let bytes = [&head[..], &bitmap].concat();
         assert_eq!(Report::parse(&bytes), Some(report));
         assert_eq!(report.chunks().collect::<Vec<_>>(), [64, 66, 87]);
-        for (at, byte) in [(0, 2), (1, 1), (1, 6)] {
+        for (at, byte) in [(0, 2), (1, 1), (1, 7)] {
             let mut wrong = bytes.clone();
             wrong[at] = byte;
             assert_eq!(Report::parse(&wrong), None);

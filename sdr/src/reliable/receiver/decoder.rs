@@ -1,14 +1,15 @@
 //! Lost chunks of a group, computed from the others and parity, in the program's memory.
 
 use softnic_codes::{ChunkSet, Code};
-use softnic_nic::Nic;
-use softnic_nic::transports::memory::PdId;
+use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::PayloadMode;
+use softnic_nic::{MrError, Nic};
 
 use super::super::ReliableCounters;
 use super::super::layout::{Block, Group, Layout};
 use super::super::pool::Pool;
 use crate::Local;
+use crate::error::SdrError;
 
 /// What computes them.
 pub(super) struct Decoder {
@@ -39,6 +40,12 @@ impl Decoder {
     pub(super) fn new(nic: &Nic, pd: PdId, pool: Pool, clock: Option<fn() -> u64>) -> Decoder {
         let elided = nic.payload_mode() == PayloadMode::Elided;
         Decoder { pd, pool, clock, chunks: Vec::new(), rows: Vec::new(), elided }
+    }
+
+    /// Whether memory can be received into.
+    pub(super) fn check(&self, nic: &Nic, memory: Local) -> Result<(), SdrError> {
+        let Local { key, addr, len } = memory;
+        nic.check_local(self.pd, key, addr, len, Access::LOCAL_WRITE).map_err(|_| SdrError::Key(MrError::SlotBounds))
     }
 
     /// Computes what a group lost, and writes it where it belongs. `false` when that cannot be: memory that may not be touched any more.

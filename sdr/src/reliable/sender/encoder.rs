@@ -1,12 +1,14 @@
 //! Parity of the block that is being sent: chunks are added as they are handed out.
 
 use softnic_nic::Nic;
-use softnic_nic::transports::memory::PdId;
+use softnic_nic::transports::Status;
+use softnic_nic::transports::memory::{Access, PdId};
 use softnic_nic::transports::qp::PayloadMode;
 
 use super::super::layout::{Block, Group, Layout};
 use super::super::pool::Pool;
 use crate::Local;
+use crate::error::SdrError;
 
 /// What adds up the parity of one block at a time.
 pub(super) struct Encoder {
@@ -31,6 +33,12 @@ impl Encoder {
     pub(super) fn new(nic: &Nic, pd: PdId, pool: Pool) -> Encoder {
         let elided = nic.payload_mode() == PayloadMode::Elided;
         Encoder { pd, pool, groups: Vec::new(), scratch: Vec::new(), elided }
+    }
+
+    /// Whether memory can be sent from.
+    pub(super) fn check(&self, nic: &Nic, memory: Local) -> Result<(), SdrError> {
+        let Local { key, addr, len } = memory;
+        nic.check_local(self.pd, key, addr, len, Access::NONE).map_err(|_| SdrError::Send(Status::LocProtErr))
     }
 
     /// Begins a block, when the one before is over.
