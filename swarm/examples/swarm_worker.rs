@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnic_swarm::{best_effort, run_seed_watched, sdr};
+use softnic_swarm::{best_effort, reliable, run_seed_watched, sdr};
 use softnic_trace::{Log, Trace, parse_level};
 
 /// Far beyond what any seed takes, with debug assertions and on a busy machine.
@@ -43,12 +43,15 @@ fn main() {
     // Who starts it can tell now a seed that ended the process from a process that never began.
     say("ready");
     for seed in first..first.saturating_add(count) {
-        // A seed has three worlds: one of what is reliable or datagrams, one of best effort, and one of SDR.
+        // A seed has four worlds: of reliable connections and datagrams, of best effort, of SDR, and of reliable messages over it.
         let passed = run_seed_watched(seed, trace.as_ref()).map_err(|broken| broken.what().to_string());
-        match passed.and_then(|passed| Ok((passed, best_effort::run_seed(seed)?, sdr::run_seed(seed)?))) {
-            Ok((passed, ended, sdr)) => {
-                say(&format!("passed {seed} {}", passed.messages + ended.completed + sdr.whole + sdr.early));
-            }
+        let messages = passed.and_then(|passed| {
+            let (ended, sdr) = (best_effort::run_seed(seed)?, sdr::run_seed(seed)?);
+            let reliable = reliable::run_seed(seed)?;
+            Ok(passed.messages + ended.completed + sdr.whole + sdr.early + reliable.received)
+        });
+        match messages {
+            Ok(messages) => say(&format!("passed {seed} {messages}")),
             Err(what) => say(&format!("broken {seed} {what}")),
         }
         DONE.fetch_add(1, Ordering::Relaxed);
