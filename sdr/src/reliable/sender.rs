@@ -294,7 +294,7 @@ impl Sender {
         let complete = cleared.saturating_sub(slots.into());
         while let Some(at) = writes.iter().position(|write| write.outcome.is_none())
             && complete > 0
-            && writes[at].retire(io.qp, &shape.layout, complete)
+            && writes[at].retire(io.qp, complete)
             && writes[at].outcome.is_some()
         {
             *any_over = true;

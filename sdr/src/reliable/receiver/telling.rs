@@ -160,8 +160,8 @@ impl Telling {
                 continue;
             }
             let news = read.news(layout);
-            // With parity it is enough to know when all is there, unless some of it is missing for long.
-            let is_silent = layout.is_coded() && read.asked_at.is_none();
+            // With parity it is enough to know when all is there, unless some of it is missing for long, or the peer sends what is there.
+            let is_silent = layout.is_coded() && read.asked_at.is_none() && !round.repeated;
             let has_news = !is_silent && (news != read.told || round.repeated);
             // What does not fit the oldest one was meant for it: its sender learns how long it is.
             if !(has_news || round.rejected && at == 0) {

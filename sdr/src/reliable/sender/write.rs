@@ -294,8 +294,8 @@ impl Write {
 
     /// All messages of the SDK below this number are complete at the peer: their places serve others by now. So nothing of them is sent
     /// again, whatever became of its answer: it would be taken for a part of those.
-    /// Whether that is all of what was begun.
-    pub(super) fn retire(&mut self, qp: &mut SdrQp, layout: &Layout, below: u64) -> bool {
+    /// Whether that is all of what was begun, or it is over.
+    pub(super) fn retire(&mut self, qp: &mut SdrQp, below: u64) -> bool {
         while let Some(begun) = self.blocks.front()
             && begun.base + u64::from(begun.shape.messages()) <= below
             && (self.blocks.len() > 1 || self.is_block_out(&begun.shape))
@@ -309,10 +309,11 @@ impl Write {
             self.first_block += 1;
             self.spare.push(begun);
         }
-        if self.first_block == layout.blocks(self.memory.len) {
+        // Blocks behind them may have been acknowledged before.
+        if self.not_acked == 0 {
             self.outcome.get_or_insert(Ok(()));
         }
-        self.blocks.is_empty()
+        self.blocks.is_empty() || self.outcome.is_some()
     }
 
     /// Nothing more of it is sent; whether all that was handed out has left.
