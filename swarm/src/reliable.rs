@@ -194,7 +194,8 @@ impl<'w> Run<'w> {
                 if self.is_over() {
                     return self.finish();
                 }
-                if self.flows.iter().any(|flow| flow.sends.min(flow.receives) < flow.messages.len()) {
+                let any_left = self.flows.iter().any(|flow| flow.sends.min(flow.receives) < flow.messages.len());
+                if any_left && !self.is_waiting() {
                     // Rarely when they wait for room.
                     let pause = self.world.rtt.as_nanos() as u64 * one_of(&mut r, &[1, 1, 8]) / 8;
                     next = now.after(Duration::from_nanos(1 + r.below(pause)));
@@ -426,10 +427,15 @@ impl<'w> Run<'w> {
 mod tests {
     use super::*;
 
+    /// Seeds that once failed, all of schemes with parity. 241, 405, 886: a sender whose last blocks were acknowledged before its first were
+    /// known to be complete was never done. 2283, 2454: a chunk of a block that is complete was sent for ever, for nobody said so, and a later
+    /// block that was lost never.
+    const KEPT: [u64; 5] = [241, 405, 886, 2283, 2454];
+
     #[test]
     fn worlds_of_reliable_messages_keep_their_promises() {
         let mut all = Ended::default();
-        for seed in 0..200 {
+        for seed in KEPT.into_iter().chain(0..200) {
             let one = run_seed(seed).unwrap_or_else(|what| panic!("{what}"));
             all.received += one.received;
             all.timed_out += one.timed_out;
@@ -438,7 +444,6 @@ mod tests {
             all.fallbacks += one.fallbacks;
             all.unprotected += one.unprotected;
         }
-        eprintln!("{all:?}");
         assert!(all.received > 1000 && all.timed_out > 50 && all.unprotected > 100, "{all:?}");
         assert!(all.repeated > 1000 && all.recovered > 300 && all.fallbacks > 100, "{all:?}");
     }

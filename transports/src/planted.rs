@@ -129,6 +129,18 @@ bugs! {
     SdrCtsTwice = "sdr-cts-counted-twice",
     /// SDR: the pieces of an immediate are put together one place off.
     SdrPieceMisplaced = "sdr-piece-in-the-wrong-place",
+    /// Reliable messages over SDR: the first of 64 chunks is acknowledged with the others, whether it is there or not.
+    SdrAckEarly = "sdr-ack-before-chunk",
+    /// Reliable messages over SDR: lost chunks are computed from the rows of parity behind the right ones.
+    SdrWrongRow = "sdr-wrong-row-decoded",
+    /// Reliable messages over SDR: parity has that of an earlier submessage in it.
+    SdrParityOfAnother = "sdr-parity-of-another",
+    /// Reliable messages over SDR: the timer of a chunk that is sent again does not run.
+    SdrTimerNotRestarted = "sdr-timer-not-restarted",
+    /// Reliable messages over SDR: the acknowledgement of a whole message is not given again when it was lost.
+    SdrFinalAckForgotten = "sdr-final-ack-forgotten",
+    /// Reliable messages over SDR: chunks that were computed are written again after the receive was completed.
+    SdrDecodedLate = "sdr-decoded-after-completion",
     /// Shared ports: a NIC is found by one bit too few of a queue pair's number.
     SharedPortBit = "shared-port-one-bit-short",
     /// Shared ports: what is negotiated goes to the first NIC, whichever has the queue pair.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::memory::PdId;
+use softnic_nic::transports::planted::{Bug, planted};
 use softnic_wire::Instant;
 use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
 
@@ -102,7 +103,8 @@ impl Sender {
             self.waiting -= part.packets.min(self.waiting);
             part.piece.into_iter().for_each(|piece| self.encoder.pool.give_back(piece));
             let Some(write) = find(&mut self.writes, part.write) else { continue };
-            if write.has_left(io.now, &self.shape.layout, &part) {
+            let untimed = planted(Bug::SdrTimerNotRestarted) && write.tries.get(part.first as usize) > Some(&0);
+            if write.has_left(io.now, &self.shape.layout, &part) && !untimed {
                 (part.first..part.first + part.count).for_each(|c| self.timers.start(io.now, (part.write, c)));
             }
             if self.shape.layout.is_coded() && write.outstanding == 0 && !write.probe_set {

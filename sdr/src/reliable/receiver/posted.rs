@@ -4,6 +4,7 @@ use std::vec::Drain;
 
 use softnic_codes::ChunkSet;
 use softnic_nic::Nic;
+use softnic_nic::transports::planted::{Bug, planted};
 
 use super::super::layout::{Block, Layout};
 use super::super::{Io, ReliableCounters};
@@ -49,6 +50,9 @@ impl Posted {
         shape: Block,
         memory: Local,
     ) -> Result<(), SdrError> {
+        if planted(Bug::SdrDecodedLate) && self.shape.groups == 1 && self.recovered.contains(&true) {
+            decoder.write_again(io.nic, self.memory);
+        }
         (self.shape, self.memory, self.open, self.count) = (shape, memory, shape.groups, 0);
         self.whole.clear();
         self.whole.resize(shape.groups as usize, false);

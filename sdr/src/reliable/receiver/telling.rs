@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use softnic_nic::transports::planted::{Bug, planted};
 use softnic_wire::Instant;
 use softnic_wire::sdr::report::{HEAD, Report, ReportKind};
 
@@ -114,7 +115,7 @@ impl Telling {
                 let before = std::mem::replace(&mut self.seen, seen);
                 self.told_at = io.now;
                 let repeated = seen.repeated != before.repeated;
-                self.due |= repeated;
+                self.due |= repeated && !planted(Bug::SdrFinalAckForgotten);
                 Round { repeated, rejected: seen.rejected != before.rejected, from: 0 }
             }
         };
@@ -176,7 +177,8 @@ impl Telling {
                 let report = Report { below, first, ..head(read.id, read.memory.len, self.sequence) };
                 write_head(&mut self.bytes, &report);
                 for word in from..end.min(from + room) {
-                    self.bytes.extend(read.word(layout, word).to_le_bytes());
+                    let untrue = u64::from(planted(Bug::SdrAckEarly));
+                    self.bytes.extend((read.word(layout, word) | untrue).to_le_bytes());
                 }
                 if !self.send(io) {
                     read.told_to = from;

@@ -3,6 +3,7 @@
 use softnic_nic::Nic;
 use softnic_nic::transports::Status;
 use softnic_nic::transports::memory::{Access, PdId};
+use softnic_nic::transports::planted::{Bug, planted};
 use softnic_nic::transports::qp::PayloadMode;
 
 use super::super::layout::{Block, Group, Layout};
@@ -52,7 +53,9 @@ impl Encoder {
             }
             let sum = &mut self.groups[at];
             (sum.shape, sum.piece) = (shape, piece);
-            sum.rows.clear();
+            if !planted(Bug::SdrParityOfAnother) {
+                sum.rows.clear();
+            }
             if piece.is_some() && !self.elided {
                 sum.rows.resize(shape.parity_len() as usize, 0);
             }
