@@ -1,6 +1,7 @@
 //! What reliable messages over SDR cost in the core, without loss and without a wire: both ends together, for each packet of data, beside `rc`.
 //!
 //! `cargo bench -p softnic-benches --bench reliable`: ratios of one run; the machine decides the rest.
+#![allow(clippy::print_stdout)]
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -39,7 +39,11 @@ fn scheme(given: &softnic_sdr_reliable_attr) -> Result<Scheme, Errno> {
             return Err(Errno::EINVAL);
         }
     };
-    let (k, m) = if given.k == 0 { USUAL_CODE } else { (given.k, given.m) };
+    let (k, m) = match (given.k, given.m) {
+        (0, 0) => USUAL_CODE,
+        (0, m) => (USUAL_CODE.0, m),
+        given => given,
+    };
     match Protection::new(family, k.into(), m.into()) {
         Ok(protection) => Ok(Scheme::Ec(protection)),
         Err(why) => {
