@@ -151,7 +151,7 @@ impl Receiver {
             io.outcomes.push_back(Outcome::Received { id: read.id, outcome });
             return self.close(io, read);
         }
-        self.gaps_due |= self.asks_for_gaps && self.telling.has_news(io);
+        self.gaps_due |= self.asks_for_gaps && (self.telling.has_news(io) || self.is_asked_in_vain(io.now, rtt));
         if self.gaps_due && io.now >= self.asked_at + self.telling.ack_delay / 4 {
             self.ask_for_gaps(io, rtt);
         }
@@ -266,6 +266,12 @@ impl Receiver {
     }
 
     // ---- what is missing ----
+
+    /// Whether something that was asked for has not come in its time.
+    fn is_asked_in_vain(&self, now: Instant, rtt: Duration) -> bool {
+        let seen = self.reads.iter().take_while(|read| read.first_seen.is_some());
+        seen.filter_map(|read| read.asked.front()).any(|&(at, _)| at + again_after(rtt) <= now)
+    }
 
     /// Asks for chunks that later ones tell to be lost, and again for those that have not come after a round trip.
     fn ask_for_gaps(&mut self, io: &mut Io<'_>, rtt: Duration) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use softnic_wire::Instant;
+
 /// Samples of a window.
 const WINDOW: u32 = 16;
 
@@ -14,9 +16,8 @@ pub(super) struct RoundTrip {
     last: Option<Duration>,
     current: Option<Duration>,
     samples: u32,
-    /// It is no longer than this, as far as chunks say that were sent again: all that is known where the timeout is shorter than the round
-    /// trip, and every chunk is.
-    at_most: Option<Duration>,
+    /// When the guess was doubled last.
+    guessed_at: Instant,
     mean: Option<Duration>,
     deviation: Duration,
     alpha: f64,
@@ -31,7 +32,7 @@ impl RoundTrip {
             last: None,
             current: None,
             samples: 0,
-            at_most: None,
+            guessed_at: Instant::ZERO,
             mean: None,
             deviation: Duration::ZERO,
             alpha,
@@ -52,9 +53,12 @@ impl RoundTrip {
         }
     }
 
-    /// A chunk that was sent again was acknowledged this time after it was sent first.
-    pub(super) fn at_most(&mut self, took: Duration) {
-        self.at_most = Some(self.at_most.map_or(took, |known| known.min(took)));
+    /// Something was not acknowledged in time. As long as nothing was measured the first guess may be too short, and then nothing ever is: all
+    /// is sent again before its answer comes. So it is doubled, once in each such time.
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        if self.measured().is_none() && now >= self.guessed_at + self.rto() {
+            (self.initial, self.guessed_at) = (self.initial * 2, now);
+        }
     }
 
     pub(super) fn rtt(&self) -> Duration {
@@ -63,7 +67,7 @@ impl RoundTrip {
 
     /// The round trip, if one was measured.
     pub(super) fn measured(&self) -> Option<Duration> {
-        self.last.into_iter().chain(self.current).min().or(self.at_most)
+        self.last.into_iter().chain(self.current).min()
     }
 
     /// After what time a chunk is sent again.
@@ -83,9 +87,11 @@ mod tests {
         let ms = Duration::from_millis;
         let mut round_trip = RoundTrip::new(ms(10), 2.0, ms(1));
         assert_eq!((round_trip.rtt(), round_trip.rto()), (ms(10), ms(31)));
-        round_trip.at_most(ms(60));
-        round_trip.at_most(ms(90));
-        assert_eq!(round_trip.rtt(), ms(60), "all were sent again: the timeout was too short");
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        [40, 50, 100].into_iter().for_each(|ms| round_trip.on_timeout(at(ms)));
+        assert_eq!(round_trip.rtt(), ms(20), "the guess was too short, perhaps; once in a timeout");
+        round_trip.on_timeout(at(102));
+        assert_eq!(round_trip.rtt(), ms(40));
         (0..WINDOW).for_each(|_| round_trip.sample(ms(20)));
         round_trip.sample(ms(7));
         assert_eq!(round_trip.rtt(), ms(7));

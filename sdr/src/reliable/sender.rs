@@ -221,7 +221,7 @@ impl Sender {
     /// Chunks that were not acknowledged in time are to be sent again.
     fn run_timers(&mut self, now: Instant) {
         let rto = self.round_trip.rto();
-        let Sender { timers, writes, again, .. } = self;
+        let Sender { timers, writes, again, round_trip, .. } = self;
         loop {
             let is_over = |(id, chunk)| find_ref(writes, id).is_none_or(|write| write.is_acked(chunk));
             let Some((sent, (id, chunk))) = timers.next_usual(now, rto, is_over) else { break };
@@ -232,7 +232,10 @@ impl Sender {
                 continue;
             }
             match timers::patience(write.tries[chunk as usize].into()) {
-                1 if write.queue_again(chunk) => again.push_back((id, chunk)),
+                1 if write.queue_again(chunk) => {
+                    round_trip.on_timeout(now);
+                    again.push_back((id, chunk));
+                }
                 1 => {}
                 // It is not loss alone that keeps it from coming: each further time twice as long.
                 longer => {

@@ -77,8 +77,7 @@ pub(super) struct Write {
     /// Parts that have not left, and chunks that are to be sent again or have a timer.
     pub(super) outstanding: u32,
     pub(super) pending: u32,
-    /// When each chunk left first and last, and how often.
-    first_sent: Vec<Instant>,
+    /// When each chunk left last, and how often.
     pub(super) sent: Vec<Instant>,
     pub(super) tries: Vec<u8>,
     /// When data left last that had not before, and when anything happened.
@@ -97,10 +96,8 @@ impl Write {
         for bits in [&mut self.acked, &mut self.repeated, &mut self.queued, &mut self.asked_for] {
             bits.reset(chunks);
         }
-        for times in [&mut self.first_sent, &mut self.sent] {
-            times.clear();
-            times.resize(chunks as usize, Instant::ZERO);
-        }
+        self.sent.clear();
+        self.sent.resize(chunks as usize, Instant::ZERO);
         self.tries.clear();
         self.tries.resize(chunks as usize, 0);
         self.spare.extend(self.blocks.drain(..));
@@ -275,9 +272,6 @@ impl Write {
         self.heard = now;
         let chunks = part.first..part.first + part.count;
         for chunk in chunks.clone() {
-            if self.tries[chunk as usize] == 0 {
-                self.first_sent[chunk as usize] = now;
-            }
             self.sent[chunk as usize] = now;
             self.tries[chunk as usize] = self.tries[chunk as usize].saturating_add(1);
         }
@@ -345,13 +339,10 @@ impl Write {
 
     // ---- what the peer says ----
 
-    /// It is done, by one answer: what that says of the round trip. Where chunks were sent again it was no longer.
+    /// It is done, by one answer: what that says of the round trip.
     pub(super) fn sample_whole(&self, now: Instant, round_trip: &mut RoundTrip) {
-        let took = now.saturating_since(self.data_left);
-        match self.any_repeated {
-            _ if self.data_left == Instant::ZERO => {}
-            false => round_trip.sample(took),
-            true => round_trip.at_most(took),
+        if !self.any_repeated && self.data_left != Instant::ZERO {
+            round_trip.sample(now.saturating_since(self.data_left));
         }
     }
 
@@ -365,24 +356,20 @@ impl Write {
         // What was never sent has not come.
         let next = self.next;
         counters.rejected += report.chunks().skip_while(|&chunk| chunk < next).count() as u64;
-        let (mut newest, mut newest_repeated) = (None, None);
+        let mut newest = None;
         let below = report.below.min(next);
         for chunk in (self.acked_below..below).chain(report.chunks().take_while(|&chunk| chunk < next)) {
             if self.acked.set(chunk) {
                 self.not_acked -= 1;
-                let sent = self.first_sent[chunk as usize];
-                if sent != Instant::ZERO {
-                    let newest = if self.repeated.get(chunk) { &mut newest_repeated } else { &mut newest };
-                    *newest = (*newest).max(Some(sent));
+                let sent = self.sent[chunk as usize];
+                if !self.repeated.get(chunk) && sent != Instant::ZERO {
+                    newest = newest.max(Some(sent));
                 }
             }
         }
         self.acked_below = self.acked_below.max(below);
-        match (newest, newest_repeated, round_trip) {
-            (Some(sent), _, Some(round_trip)) => round_trip.sample(now.saturating_since(sent)),
-            // A timeout that is shorter than the round trip repeats everything.
-            (None, Some(sent), Some(round_trip)) => round_trip.at_most(now.saturating_since(sent)),
-            _ => {}
+        if let (Some(sent), Some(round_trip)) = (newest, round_trip) {
+            round_trip.sample(now.saturating_since(sent));
         }
         if self.not_acked == 0 {
             self.outcome.get_or_insert(Ok(()));
