@@ -9,5 +9,6 @@ mod immediates;
 mod late;
 mod lies;
 mod reliable;
+mod reliable_lies;
 mod simulated;
 mod world;

@@ -345,7 +345,7 @@ fn reliable_messages_over_sdr_share_a_lossy_bottleneck_with_each_other_and_with_
 fn what_a_flow_of_reliable_messages_has_not_is_refused() {
     for (keys, why) in [
         ("transport = \"sdr-ec:0,2\"", "sdr-ec:0,2"),
-        ("transport = \"sdr-fec\"", "is none of sdr-sr, sdr-nack, sdr-ec:K,M and sdr-xor:K,M"),
+        ("transport = \"sdr-fec\"", "is none of sdr-sr, sdr-nack, sdr-ec:K,M[,I] and sdr-xor:K,M[,I]"),
         ("transport = \"sdr-sr\"\nop = \"read\"", "sdr-sr has no READs"),
         ("transport = \"sdr-sr\"\ncc = \"dcqcn\"", "sdr-sr has no congestion control"),
     ] {
