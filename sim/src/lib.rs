@@ -6,14 +6,12 @@
 mod delivery;
 mod digest;
 pub mod fairness;
-mod frames;
 mod link;
 pub mod node;
 pub mod pair;
 mod report;
 pub mod shared_port;
 mod simulator;
-pub mod switch;
 pub mod table;
 pub mod topology;
 mod traced;

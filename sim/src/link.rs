@@ -6,7 +6,7 @@ use softnic_fault_injector::bottleneck::{wire_bytes, wire_time};
 use softnic_fault_injector::{Direction, Line, Spec};
 
 use crate::Time;
-use crate::frames::Frame;
+use softnic_fault_injector::frames::Frame;
 
 /// What a link is made with.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::any::Any;
 use softnic_nic::Nic;
 use softnic_wire::Node;
 
-use crate::switch::Switch;
+use softnic_switch::Switch;
 
 /// A Node that can stand in a simulated network.
 pub trait SimNode: Node + Any {

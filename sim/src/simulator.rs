@@ -11,11 +11,11 @@ use softnic_wire::TxFrame;
 
 use crate::Time;
 use crate::digest::Digest;
-use crate::frames::Frames;
 use crate::link::{End, Link, LinkConfig, LinkStats};
 use crate::node::SimNode;
-use crate::switch::Switch;
 use crate::traced::Traced;
+use softnic_fault_injector::frames::Frames;
+use softnic_switch::Switch;
 
 /// What happens at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

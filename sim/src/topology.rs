@@ -19,8 +19,8 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_sdr::reliable::Scheme;
 use softnic_wire::{MacAddr, PathMtu};
 
-use crate::switch::Prefix;
 use crate::workload::{Cc, Op};
+use softnic_switch::Prefix;
 
 pub use flows::run;
 pub use fuzz::fuzz_topology;

@@ -12,9 +12,9 @@ use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit, QpKind};
 use softnic_sim::node::SimNode;
-use softnic_sim::switch::Switch;
 use softnic_sim::topology::{self, Hooks, Topology};
 use softnic_sim::{End, LinkConfig, Simulator};
+use softnic_switch::Switch;
 use softnic_wire::{Instant, MacAddr, Node, PathMtu, TxFrame};
 
 /// Passes frames on between its two ports, all but each tenth.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Direction, Policy, Red, Spec};
 use softnic_sim::node::SimNode;
-use softnic_sim::switch::{NextHop, Prefix, Switch, SwitchConfig};
 use softnic_sim::{End, LinkConfig, Simulator};
+use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 use softnic_wire::{
     Addresses, ExtHeaders, Instant, Layout, MacAddr, Node, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame,
     bth, icrc, ipv4,
@@ -214,7 +214,7 @@ impl Node for Receiver {
 impl SimNode for Receiver {}
 
 /// Two senders with `n` frames each to one receiver, all links alike: frames and marks received, the port's counters.
-fn two_into_one(n: u32, policy: Policy) -> (u64, u64, softnic_sim::switch::PortStats) {
+fn two_into_one(n: u32, policy: Policy) -> (u64, u64, softnic_switch::PortStats) {
     let mut sim = Simulator::new(2048);
     for src in [1, 2] {
         sim.add_node(Box::new(Sender { left: n, frame: frame(src, mac(3), [10, 0, 0, 3], 1, 64, 900) }));

@@ -11,7 +11,7 @@ use softnic_wire::MacAddr;
 use super::{A, B, PairConfig};
 use crate::link::{End, LinkConfig};
 use crate::simulator::Simulator;
-use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
+use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
 /// What the frames of two hosts pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

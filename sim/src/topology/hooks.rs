@@ -11,7 +11,7 @@ use super::Topology;
 use crate::Time;
 use crate::node::SimNode;
 use crate::simulator::Tap;
-use crate::switch::Switch;
+use softnic_switch::Switch;
 
 /// What is joined to a run; by default nothing.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use softnic_transports::Status;
 use super::flows::Run;
 use super::running::Running;
 use crate::report::CompletionTimes;
-use crate::switch::PortStats;
+use softnic_switch::PortStats;
 
 /// The outcome of one flow.
 #[derive(Debug, Clone)]

@@ -14,8 +14,8 @@ use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
 use crate::simulator::Simulator;
-use crate::switch::{NextHop, Prefix, Switch, SwitchConfig};
 use crate::workload::{Cc, SimError};
+use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
 /// Room for headers.
 const HEADERS: usize = 128;

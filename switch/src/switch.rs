@@ -1,7 +1,5 @@
 //! A switch as a Node: store and forward, by MAC addresses and by routes, with a queue before each port that drops and marks.
 
-mod tables;
-
 use std::collections::VecDeque;
 
 use softnic_fault_injector::random::Random;
@@ -10,10 +8,8 @@ use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, mark_ce, take_hop};
 use softnic_wire::{Instant, MacAddr, Node, TxFrame, ipv4, ipv6};
 
-use crate::frames::{Frame, Frames};
-use tables::{FlowKey, MacTable, Routes};
-
-pub use tables::{NextHop, Prefix};
+use crate::tables::{FlowKey, MacTable, NextHop, Prefix, Routes};
+use softnic_fault_injector::frames::{Frame, Frames};
 
 /// What a switch is made with.
 #[derive(Debug, Clone, Copy)]

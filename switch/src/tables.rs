@@ -12,16 +12,16 @@ pub(crate) const MAX_MACS: usize = 16_384;
 
 /// Which port leads to a MAC address.
 #[derive(Debug, Clone, Default)]
-pub(super) struct MacTable(BTreeMap<[u8; 6], (usize, bool)>);
+pub(crate) struct MacTable(BTreeMap<[u8; 6], (usize, bool)>);
 
 impl MacTable {
     /// Remembers it for ever.
-    pub(super) fn fix(&mut self, mac: MacAddr, port: usize) {
+    pub(crate) fn fix(&mut self, mac: MacAddr, port: usize) {
         self.0.insert(mac.0, (port, true));
     }
 
     /// A frame from `mac` came in at `port`.
-    pub(super) fn learn(&mut self, mac: MacAddr, port: usize) {
+    pub(crate) fn learn(&mut self, mac: MacAddr, port: usize) {
         if is_group(mac) {
             return; // nobody's address
         }
@@ -35,7 +35,7 @@ impl MacTable {
         }
     }
 
-    pub(super) fn port(&self, mac: MacAddr) -> Option<usize> {
+    pub(crate) fn port(&self, mac: MacAddr) -> Option<usize> {
         if is_group(mac) { None } else { self.0.get(&mac.0).map(|(port, _)| *port) }
     }
 }
@@ -76,16 +76,16 @@ pub struct NextHop {
 
 /// Routes, the longest prefixes first.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Routes(Vec<(Prefix, Vec<NextHop>)>);
+pub(crate) struct Routes(Vec<(Prefix, Vec<NextHop>)>);
 
 impl Routes {
-    pub(super) fn add(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
+    pub(crate) fn add(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
         let at = self.0.partition_point(|(p, _)| p.len >= prefix.len);
         self.0.insert(at, (prefix, next_hops));
     }
 
     /// The next hop of a flow: packets of one always take the same of several.
-    pub(super) fn next_hop(&self, flow: &FlowKey, salt: u64) -> Option<NextHop> {
+    pub(crate) fn next_hop(&self, flow: &FlowKey, salt: u64) -> Option<NextHop> {
         let (_, hops) = self.0.iter().find(|(prefix, _)| prefix.contains(flow.dst))?;
         match hops.len() {
             0 => None,
@@ -96,7 +96,7 @@ impl Routes {
 
 /// What tells flows apart: addresses, protocol, and UDP ports where there are any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FlowKey {
+pub(crate) struct FlowKey {
     src: IpAddr,
     dst: IpAddr,
     protocol: u8,
@@ -105,7 +105,7 @@ pub(super) struct FlowKey {
 
 impl FlowKey {
     /// Of an IP packet in a frame.
-    pub(super) fn of(frame: &[u8]) -> Option<FlowKey> {
+    pub(crate) fn of(frame: &[u8]) -> Option<FlowKey> {
         let (kind, at) = ethernet::network_layer(frame).ok()?;
         let packet = frame.get(at..)?;
         let (src, dst, protocol, upper) = match kind {

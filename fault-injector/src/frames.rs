@@ -1,13 +1,13 @@
 //! Frames on their way: whole ones, and short ones in slots of their own, so that frames without payload need little memory.
 
-use softnic_fault_injector::slots::{SlotId, Slots};
+use crate::slots::{SlotId, Slots};
 
 /// Bytes of the longest frame that is short: all headers fit.
 const SHORT: usize = 128;
 
 /// A frame: where its bytes lie, and how many of them there are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
+pub struct Frame {
     slot: SlotId,
     len: u32,
 }
@@ -15,26 +15,27 @@ pub(crate) struct Frame {
 impl Frame {
     /// Bytes of it.
     #[inline]
-    pub(crate) fn len(self) -> usize {
+    #[allow(clippy::len_without_is_empty)] // none is
+    pub fn len(self) -> usize {
         self.len as usize
     }
 }
 
 /// Memory for frames.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub struct Frames {
     short: Slots,
     whole: Slots,
 }
 
 impl Frames {
     /// None yet; frames are of at most `max_frame` bytes.
-    pub(crate) fn new(max_frame: usize) -> Frames {
+    pub fn new(max_frame: usize) -> Frames {
         Frames::bounded(max_frame, usize::MAX)
     }
 
     /// None yet, and never more than `limit` of each kind.
-    pub(crate) fn bounded(max_frame: usize, limit: usize) -> Frames {
+    pub fn bounded(max_frame: usize, limit: usize) -> Frames {
         Frames { short: Slots::bounded(SHORT, limit), whole: Slots::bounded(max_frame, limit) }
     }
 
@@ -44,19 +45,19 @@ impl Frames {
 
     /// Room that a frame is written to before anybody knows its length; [`Frames::end`] says it.
     #[inline]
-    pub(crate) fn begin(&mut self) -> Option<SlotId> {
+    pub fn begin(&mut self) -> Option<SlotId> {
         self.whole.take()
     }
 
     /// The bytes of the room.
     #[inline]
-    pub(crate) fn room(&mut self, room: SlotId) -> &mut [u8] {
+    pub fn room(&mut self, room: SlotId) -> &mut [u8] {
         self.whole.get_mut(room)
     }
 
     /// So many bytes were written to the room; `None` when there is no memory for them. Without bytes it was not used.
     #[inline]
-    pub(crate) fn end(&mut self, room: SlotId, len: usize) -> Option<Frame> {
+    pub fn end(&mut self, room: SlotId, len: usize) -> Option<Frame> {
         if len > SHORT {
             return Some(Frame { slot: room, len: len as u32 });
         }
@@ -72,7 +73,7 @@ impl Frames {
     }
 
     /// Keeps a copy of a frame; `None` when there is no memory for it, or when it is too long.
-    pub(crate) fn keep(&mut self, bytes: &[u8]) -> Option<Frame> {
+    pub fn keep(&mut self, bytes: &[u8]) -> Option<Frame> {
         let slots = self.slots(bytes.len());
         if bytes.len() > slots.slot_len() {
             return None;
@@ -83,20 +84,20 @@ impl Frames {
     }
 
     /// Another frame with the same bytes.
-    pub(crate) fn copy(&mut self, frame: Frame) -> Option<Frame> {
+    pub fn copy(&mut self, frame: Frame) -> Option<Frame> {
         let slot = self.slots(frame.len()).copy(frame.slot, frame.len())?;
         Some(Frame { slot, ..frame })
     }
 
     /// The bytes of a frame.
     #[inline]
-    pub(crate) fn bytes(&mut self, frame: Frame) -> &mut [u8] {
+    pub fn bytes(&mut self, frame: Frame) -> &mut [u8] {
         &mut self.slots(frame.len()).get_mut(frame.slot)[..frame.len as usize]
     }
 
     /// Takes a frame back.
     #[inline]
-    pub(crate) fn give_back(&mut self, frame: Frame) {
+    pub fn give_back(&mut self, frame: Frame) {
         self.slots(frame.len()).give_back(frame.slot);
     }
 }
