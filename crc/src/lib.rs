@@ -1,16 +1,21 @@
-//! CRC-32 (the Ethernet polynomial) in the two forms that a NIC in software needs and a general library does not have: over a
+//! CRC-32 (the Ethernet polynomial) in the forms that a NIC in software needs and a general library does not have: over a
 //! packet whose first bytes are read through a mask, and over memory while it is copied.
 //!
 //! A CRC over bytes that were just copied waits for the copy's stores, and one over the source beside the copy may see other
 //! bytes than the copy did, because a program may write to its memory at any time. [`copy`] loads each byte once and uses it for
 //! both, and each aligned word whole. Where the processor has no 512-bit carry-less multiplication, or where blocks would cut words, the
 //! copy and the CRC of it are two steps.
+//!
+//! And one that reads nothing: [`Change`] says how a CRC changes with a few bytes of its message, however long that is.
 #![cfg_attr(not(feature = "std"), no_std)]
 
+mod carry;
 mod portable;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod vector;
 mod words;
+
+pub use carry::{Change, carry};
 
 /// Ones to be put over the first bytes of a packet, prepared so that they can be loaded at any distance from a block's begin.
 #[derive(Debug, Clone)]

@@ -10,24 +10,16 @@
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use crate::carry::{ONE, POLYNOMIAL, shifted};
 use crate::{Mask, portable};
 
 /// Bytes of a block.
 const BLOCK: usize = 64;
 
-/// The polynomial, bits reflected, without its highest term.
-const POLYNOMIAL: u32 = 0xedb8_8320;
-
 /// x^n modulo the polynomial, reflected, as a factor: one bit further left, because a product of reflected factors lies one bit
 /// further right than the reflected product.
 const fn factor(n: u32) -> u64 {
-    let mut r = 1u32 << 31; // 1
-    let mut i = 0;
-    while i < n {
-        r = (r >> 1) ^ if r & 1 != 0 { POLYNOMIAL } else { 0 };
-        i += 1;
-    }
-    (r as u64) << 1
+    (shifted(ONE, n) as u64) << 1
 }
 
 /// What the two halves of 128 bits are multiplied by to move them `bits` further: the lower half, which comes first on the wire, is
@@ -55,14 +47,72 @@ const LANES: [u64; 8] = {
     [a, b, c, d, e, f, 0, 0]
 };
 
-/// Whether the instructions are there: not known yet, or one of these.
+/// Which instructions are there: 0 as long as that is not known, then [`LOOKED`] and those that were found.
 static THERE: AtomicU8 = AtomicU8::new(0);
-const YES: u8 = 1;
-const NO: u8 = 2;
+const LOOKED: u8 = 1;
+/// Those of a [`Multiplier`].
+const MULTIPLIER: u8 = 2;
+/// Those of a [`Vector`].
+const VECTOR: u8 = 4;
 
-/// Proof that the instructions are there.
+/// What of [`THERE`] is set. Asked for every packet, so the answer is kept.
+#[inline]
+fn there() -> u8 {
+    match THERE.load(Ordering::Relaxed) {
+        0 => look(),
+        found => found,
+    }
+}
+
+#[cold]
+fn look() -> u8 {
+    let multiplier = is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1");
+    let vector = multiplier
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("vpclmulqdq");
+    let found = LOOKED | if multiplier { MULTIPLIER } else { 0 } | if vector { VECTOR } else { 0 };
+    THERE.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Proof that the instructions for whole blocks are there.
 #[derive(Clone, Copy)]
 pub(crate) struct Vector(());
+
+/// Proof that carry-less multiplication of 64 bits is there.
+#[derive(Clone, Copy)]
+pub(crate) struct Multiplier(());
+
+impl Multiplier {
+    /// `None` where it is not.
+    #[inline]
+    pub(crate) fn get() -> Option<Multiplier> {
+        (there() & MULTIPLIER != 0).then_some(Multiplier(()))
+    }
+
+    /// The product of two reflected polynomials of 32 terms: one of 64.
+    #[inline]
+    pub(crate) fn product(self, a: u32, b: u32) -> u64 {
+        // SAFETY: a `Multiplier` proves that the instruction is there.
+        unsafe { product(a, b) }
+    }
+
+    /// What is left of 64 terms modulo the polynomial.
+    #[inline]
+    pub(crate) fn reduced(self, sum: u64) -> u32 {
+        // SAFETY: a `Multiplier` proves that the instructions are there.
+        unsafe { barrett(_mm_cvtsi64_si128(sum as i64)) }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn product(a: u32, b: u32) -> u64 {
+    let b = (u64::from(b) << 1) as i64;
+    _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi32_si128(a as i32), _mm_cvtsi64_si128(b), 0x00)) as u64
+}
 
 /// The first block, which may be short, and what is done to the one behind it.
 struct Front {
@@ -72,26 +122,10 @@ struct Front {
 }
 
 impl Vector {
-    /// `None` where they are not. Asked for every packet, so the answer is kept.
+    /// `None` where they are not.
     #[inline]
     pub(crate) fn get() -> Option<Vector> {
-        match THERE.load(Ordering::Relaxed) {
-            YES => Some(Vector(())),
-            NO => None,
-            _ => Vector::detect(),
-        }
-    }
-
-    #[cold]
-    fn detect() -> Option<Vector> {
-        let there = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vbmi2")
-            && is_x86_feature_detected!("vpclmulqdq")
-            && is_x86_feature_detected!("pclmulqdq")
-            && is_x86_feature_detected!("sse4.1");
-        THERE.store(if there { YES } else { NO }, Ordering::Relaxed);
-        there.then_some(Vector(()))
+        (there() & VECTOR != 0).then_some(Vector(()))
     }
 
     #[inline]
@@ -187,10 +221,18 @@ fn reduce(x: __m512i) -> u32 {
     let x = _mm_xor_si128(_mm_clmulepi64_si128(x, _mm_cvtsi64_si128(by_64 as i64), 0x00), _mm_srli_si128(x, 8));
     let by_32 = _mm_cvtsi64_si128(const { factor(64) as i64 });
     let x = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(x, lower), by_32, 0x00), _mm_srli_si128(x, 4));
+    !barrett(x)
+}
+
+/// What is left of the 64 terms in the lower half of `x`.
+#[inline]
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn barrett(x: __m128i) -> u32 {
+    let lower = _mm_set_epi32(0, 0, 0, !0);
     let barrett = _mm_set_epi64x(BARRETT[1] as i64, BARRETT[0] as i64);
     let t = _mm_clmulepi64_si128(_mm_and_si128(x, lower), barrett, 0x10);
     let t = _mm_clmulepi64_si128(_mm_and_si128(t, lower), barrett, 0x00);
-    !(_mm_extract_epi32(_mm_xor_si128(x, t), 1) as u32)
+    _mm_extract_epi32(_mm_xor_si128(x, t), 1) as u32
 }
 
 /// Blocks to be read one by one and, if `COPY`, written elsewhere.

@@ -1,0 +1,169 @@
+//! The change of a CRC that follows from a change of its message: a carry-less multiplication instead of another pass.
+//!
+//! A CRC is linear: two messages of one length that differ in some bytes have CRCs whose difference (their XOR) depends on the
+//! differing bytes and on their distance from the end, and on nothing else. A register that differs by `d` differs, `n` bytes later, by
+//! d * x^(8n) modulo the polynomial, whatever these bytes are. Powers for distances of whole words up to [`NEAR`] come from a table.
+
+use crate::portable;
+#[cfg(all(target_arch = "x86_64", feature = "std"))]
+use crate::vector::Multiplier;
+
+/// The polynomial, bits reflected, without its highest term.
+pub(crate) const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// The polynomial 1, bits reflected.
+pub(crate) const ONE: u32 = 1 << 31;
+
+/// `r`, multiplied by x^`n` modulo the polynomial, reflected.
+pub(crate) const fn shifted(mut r: u32, n: u32) -> u32 {
+    let mut i = 0;
+    while i < n {
+        r = (r >> 1) ^ if r & 1 != 0 { POLYNOMIAL } else { 0 };
+        i += 1;
+    }
+    r
+}
+
+/// Distances below this come from [`WORDS`], if they are a multiple of four: all that fields of a RoCE packet have from its end.
+const NEAR: usize = 1 << NEAR_BITS;
+const NEAR_BITS: u32 = 14;
+
+/// x^(32 n): the fields of a packet's headers have neighbouring entries, so that one or two cache lines serve all.
+static WORDS: [u32; NEAR / 4] = {
+    let mut t = [ONE; NEAR / 4];
+    let mut i = 1;
+    while i < t.len() {
+        t[i] = shifted(t[i - 1], 32);
+        i += 1;
+    }
+    t
+};
+
+/// x^(8 * 2^i), each the square of the one before.
+static SQUARES: [u32; usize::BITS as usize] = {
+    let mut t = [shifted(ONE, 8); usize::BITS as usize];
+    let mut i = 1;
+    while i < t.len() {
+        t[i] = reduced(product(t[i - 1], t[i - 1]));
+        i += 1;
+    }
+    t
+};
+
+/// x^(8n) modulo the polynomial.
+#[inline]
+fn power(n: usize) -> u32 {
+    if n < NEAR && n.is_multiple_of(4) { WORDS[n / 4] } else { power_of_any(n) }
+}
+
+/// [`power`] for distances that the table has no entry for: a multiplication for each bit that the table leaves out.
+#[cold]
+fn power_of_any(n: usize) -> u32 {
+    let mut p = WORDS[n % NEAR / 4];
+    for (i, &square) in SQUARES.iter().enumerate() {
+        let in_table = (2..NEAR_BITS as usize).contains(&i);
+        if !in_table && n >> i & 1 != 0 {
+            p = reduced(product(p, square));
+        }
+    }
+    p
+}
+
+/// The product of two reflected polynomials of 32 terms: one of 64, whose lowest bit is the highest term.
+const fn product(a: u32, b: u32) -> u64 {
+    let (a, mut sum) = ((a as u64) << 1, 0);
+    let mut i = 0;
+    while i < 32 {
+        // All ones where the bit is set: a branch would be guessed wrong every other time.
+        sum ^= (a << i) & (b as u64 >> i & 1).wrapping_neg();
+        i += 1;
+    }
+    sum
+}
+
+/// What is left of 64 terms modulo the polynomial.
+const fn reduced(sum: u64) -> u32 {
+    (sum >> 32) as u32 ^ shifted(sum as u32, 32)
+}
+
+/// The change of a CRC that follows from several changes of its message, added up one by one and reduced once.
+///
+/// ```
+/// let (old, new) = (*b"to A: some long letter", *b"to B: some long letter");
+/// let mut change = softnic_crc::Change::default();
+/// change.add(u32::from(b'A' ^ b'B'), old.len() - 3); // 'A' and all behind it
+/// assert_eq!(softnic_crc::update(0, &new), softnic_crc::update(0, &old) ^ change.finish());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Terms of degree up to 63, reflected.
+    sum: u64,
+}
+
+impl Change {
+    /// Takes in that the register differed by `difference`, `bytes` bytes before the message's end.
+    ///
+    /// Of bytes that were changed, up to four: `difference` is the XOR of the old and the new ones as a little-endian number, and
+    /// `bytes` counts from the first of them to the end of the message, themselves included. There are at least as many as were changed.
+    #[inline]
+    pub fn add(&mut self, difference: u32, bytes: usize) {
+        let power = power(bytes);
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        if let Some(multiplier) = Multiplier::get() {
+            self.sum ^= multiplier.product(difference, power);
+            return;
+        }
+        self.sum ^= product(difference, power);
+    }
+
+    /// What the old CRC and the new one differ by.
+    #[inline]
+    pub fn finish(self) -> u32 {
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        if let Some(multiplier) = Multiplier::get() {
+            return multiplier.reduced(self.sum);
+        }
+        self.finish_portable()
+    }
+
+    /// [`Change::finish`] by the CRC of four bytes, which is what the higher terms are multiplied by x^32.
+    #[inline]
+    fn finish_portable(self) -> u32 {
+        (self.sum >> 32) as u32 ^ !portable::update(!0, &(self.sum as u32).to_le_bytes())
+    }
+}
+
+/// By how much two CRCs differ that differed by `difference` and then took in the same `bytes` bytes, whatever these are. The time does
+/// not depend on how many they are, as long as they are words and fewer than 16 KiB; beyond that it is a few multiplications more.
+#[inline]
+pub fn carry(difference: u32, bytes: usize) -> u32 {
+    let mut change = Change::default();
+    change.add(difference, bytes);
+    change.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A processor that has the instruction never comes to the portable form by itself.
+    #[test]
+    fn the_portable_form_agrees_with_whatever_this_processor_uses() {
+        let mut difference = 1u32;
+        for n in (0..20_000).chain([65_535, 1 << 24, usize::MAX]) {
+            difference = difference.wrapping_mul(0x9e37_79b1).wrapping_add(1);
+            let sum = product(difference, power(n));
+            let portable = Change { sum }.finish_portable();
+            assert_eq!((portable, reduced(sum)), (carry(difference, n), carry(difference, n)), "{n} bytes");
+        }
+    }
+
+    #[test]
+    fn powers_are_what_shifts_make_of_one() {
+        let mut expected = ONE;
+        for n in 0..3 * NEAR {
+            assert_eq!(power(n), expected, "{n}");
+            expected = shifted(expected, 8);
+        }
+    }
+}
