@@ -10,6 +10,11 @@ pub const LEN: usize = 12;
 /// The P_Key that every port has: the default partition, full member.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
+/// Offset of the word whose lower 24 bits are the destination queue pair.
+pub(crate) const DEST_QP_WORD: usize = field::VARIANT;
+/// Offset of the word whose lower 24 bits are the PSN.
+pub(crate) const PSN_WORD: usize = field::ACK;
+
 mod field {
     pub(super) const OPCODE: usize = 0;
     /// SE, MigReq, PadCnt, TVer.

@@ -3,6 +3,7 @@
 //! No state, no allocation, no unsafe code and no panic on any input. Headers that are read or patched in place are
 //! views (`Packet<T>` over borrowed bytes, `check_len` first); beside each stands a plain `Repr` with `parse` and `emit`.
 //! Receiving: [`Layout::locate`], [`icrc::verify`], [`RocePacket::parse_at`]. Sending: a [`Template`] per queue pair.
+//! Passing on: [`transit`] and [`rewrite::Passing`].
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ pub mod opcode;
 mod packet;
 mod psn;
 mod qpn;
+pub mod rewrite;
 pub mod sdr;
 pub mod segment;
 mod settings;

@@ -242,6 +242,11 @@ const fn row(op: u8) -> Row {
     Row { headers: h, shape: Shape::of(h), len: h.len() as u8, kind, position }
 }
 
+/// [`Opcode::headers`] for other tables.
+pub(crate) const fn headers(op: u8) -> HeaderSet {
+    row(op).headers
+}
+
 /// The headers of a packet of Selective Repeat, where that of RC has `rc`: each says by itself where it belongs.
 const fn of_selective_repeat(kind: Kind, rc: HeaderSet) -> HeaderSet {
     use HeaderSet as H;

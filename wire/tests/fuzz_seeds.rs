@@ -7,11 +7,12 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use softnic_wire::opcode::Service;
-use softnic_wire::{Layout, Opcode, fuzz, icrc, mad};
+use softnic_wire::{Carrier, Layout, Opcode, fuzz, icrc, mad, rewrite};
 
 type Body = fn(&[u8]);
-const BODIES: [(&str, Body); 6] = [
+const BODIES: [(&str, Body); 7] = [
     ("frame", fuzz::frame),
+    ("rewrite", rewrite::fuzz_rewrite),
     ("ext_headers", fuzz::ext_headers),
     ("grh", fuzz::grh),
     ("repair_header", fuzz::repair_header),
@@ -104,6 +105,32 @@ fn damaged_frames() {
             run("frame", fuzz::frame, &frame);
             reseal(&mut frame);
             run("frame", fuzz::frame, &frame);
+        }
+    }
+}
+
+/// Any changes to frames of every kind, damaged or not.
+#[test]
+fn rewrites_of_damaged_frames() {
+    let frames = valid_frames(400);
+    let mut s = Seeded(6);
+    for (i, good) in frames.iter().enumerate() {
+        let v6 = Layout::locate(good).unwrap().carrier == Carrier::Ipv6;
+        for round in 0..60 {
+            let mut frame = good.clone();
+            for _ in 0..s.below(3) {
+                damage(&mut frame, &frames[(i + 1) % frames.len()], &mut s);
+            }
+            if round % 2 == 0 {
+                reseal(&mut frame);
+            }
+            let mut input = noise(72, s.draw());
+            // Addresses of the packet's version, mostly.
+            if round % 8 != 0 {
+                input[0] = input[0] & 0x7f | if v6 { 0x80 } else { 0 };
+            }
+            input.extend(frame);
+            run("rewrite", rewrite::fuzz_rewrite, &input);
         }
     }
 }
