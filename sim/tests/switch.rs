@@ -93,7 +93,7 @@ fn unknown_addresses_are_flooded_until_they_are_learned_and_nothing_goes_back() 
 #[test]
 fn a_routed_packet_has_a_hop_less_and_the_next_hops_address_and_is_whole() {
     let mut s = switch(3, ROOM);
-    s.add_route(Prefix { addr: [10, 7, 0, 0].into(), len: 16 }, vec![NextHop { port: 2, mac: mac(77) }]);
+    s.add_route(Prefix { addr: [10, 7, 0, 0].into(), len: 16 }, vec![NextHop::Fixed { port: 2, mac: mac(77) }]);
     put(&mut s, 0, &frame(1, OWN, [10, 7, 0, 9], 1, 3, 100));
     let frames = out(&mut s, 2);
     let f = &frames[0];
@@ -113,7 +113,7 @@ fn a_routed_packet_has_a_hop_less_and_the_next_hops_address_and_is_whole() {
 #[test]
 fn flows_are_spread_by_source_port_and_each_keeps_its_way() {
     let mut s = switch(5, ROOM);
-    let hops = (1..5).map(|port| NextHop { port, mac: mac(port as u8) }).collect();
+    let hops = (1..5).map(|port| NextHop::Fixed { port, mac: mac(port as u8) }).collect();
     s.add_route(Prefix { addr: [10, 7, 0, 0].into(), len: 16 }, hops);
     let mut counts = [0; 5];
     for src_port in 0..4000 {

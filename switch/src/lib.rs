@@ -1,8 +1,19 @@
-//! A switch, free of IO: it forwards by MAC addresses and routes, with a queue before each port that drops and marks.
+//! A switch, free of IO: it forwards by MAC addresses and routes, with a queue before each port that drops and marks; and it
+//! copies the packets of a group to all of its receivers and merges their acknowledgements (MC-RDMA).
 #![forbid(unsafe_code)]
 
+mod answers;
+mod copies;
+pub mod group;
+mod hashed;
+mod held;
+mod neighbours;
+mod port;
+mod report;
 mod switch;
 mod tables;
 
-pub use switch::{PortStats, Switch, SwitchConfig, SwitchCounters};
+pub use port::PortStats;
+pub use report::{GroupReport, MemberReport};
+pub use switch::{Switch, SwitchConfig, SwitchCounters};
 pub use tables::{NextHop, Prefix};

@@ -1,15 +1,18 @@
-//! A switch as a Node: store and forward, by MAC addresses and by routes, with a queue before each port that drops and marks.
+//! A switch as a Node: store and forward, by MAC addresses and by routes.
 
-use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use softnic_fault_injector::random::Random;
 use softnic_fault_injector::{Policy, QueueDecision};
 use softnic_wire::ethernet::{self, ethertype};
-use softnic_wire::transit::{Hop, mark_ce, take_hop};
-use softnic_wire::{Instant, MacAddr, Node, TxFrame, ipv4, ipv6};
+use softnic_wire::transit::{Hop, take_hop};
+use softnic_wire::{Instant, Layout, MacAddr, Node, Qpn, TxFrame, ipv4, ipv6};
 
+use crate::group::{GroupError, GroupSpec, Groups};
+use crate::held::{Held, Unsent};
+use crate::neighbours::Neighbours;
+use crate::port::{Port, PortStats};
 use crate::tables::{FlowKey, MacTable, NextHop, Prefix, Routes};
-use softnic_fault_injector::frames::{Frame, Frames};
 
 /// What a switch is made with.
 #[derive(Debug, Clone, Copy)]
@@ -22,23 +25,8 @@ pub struct SwitchConfig {
     pub max_frames: usize,
     /// Frames come without their payload: their length on the wire is that of the IP header.
     pub elided: bool,
-    /// Seed of marks, and of the choice among equal routes.
+    /// Seed of marks, of the choice among equal routes, and of tables.
     pub seed: u64,
-}
-
-/// What a port did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PortStats {
-    /// Frames that came in.
-    pub received: u64,
-    /// Frames that went out.
-    pub sent: u64,
-    /// Frames that found the queue full.
-    pub dropped: u64,
-    /// Frames that were marked.
-    pub marked: u64,
-    /// The most bytes that ever waited.
-    pub max_queue: u64,
 }
 
 /// What became of frames that no port's queue ever saw.
@@ -54,33 +42,24 @@ pub struct SwitchCounters {
     pub hops_exceeded: u64,
     /// No memory, or too long for it.
     pub no_buffer: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    frame: Frame,
-    wire_len: u32,
-}
-
-#[derive(Debug)]
-struct Port {
-    policy: Policy,
-    queue: VecDeque<Waiting>,
-    /// In the queue. What is being sent has left it.
-    bytes: u64,
-    stats: PortStats,
+    /// The next hop's MAC address is not known.
+    pub unresolved: u64,
 }
 
 /// A switch.
 #[derive(Debug)]
 pub struct Switch {
-    config: SwitchConfig,
-    ports: Vec<Port>,
-    macs: MacTable,
+    pub(crate) config: SwitchConfig,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) macs: MacTable,
     routes: Routes,
-    frames: Frames,
-    random: Random,
-    counters: SwitchCounters,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) groups: Groups,
+    pub(crate) held: Held,
+    pub(crate) random: Random,
+    pub(crate) counters: SwitchCounters,
+    /// Changes with every table that says where frames go.
+    pub(crate) epoch: u64,
 }
 
 impl Switch {
@@ -89,28 +68,65 @@ impl Switch {
         Switch {
             config,
             ports: Vec::new(),
-            macs: MacTable::default(),
+            macs: MacTable::new(config.seed),
             routes: Routes::default(),
-            frames: Frames::bounded(config.max_frame, config.max_frames),
+            neighbours: Neighbours::new(config.seed),
+            groups: Groups::default(),
+            held: Held::bounded(config.max_frame, config.max_frames),
             random: Random::stream(config.seed, 1),
             counters: SwitchCounters::default(),
+            epoch: 0,
         }
     }
 
     /// Adds a port whose output queue is run like this, and says its number.
     pub fn add_port(&mut self, policy: Policy) -> usize {
-        self.ports.push(Port { policy, queue: VecDeque::new(), bytes: 0, stats: PortStats::default() });
+        self.ports.push(Port::new(policy));
         self.ports.len() - 1
     }
 
     /// Fixes the port of a MAC address; others are learned.
     pub fn add_mac(&mut self, mac: MacAddr, port: usize) {
         self.macs.fix(mac, port);
+        self.epoch += 1;
     }
 
     /// Adds a route; flows are spread over its next hops by a hash of addresses and UDP ports.
     pub fn add_route(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
         self.routes.add(prefix, next_hops);
+        self.epoch += 1;
+    }
+
+    /// Replaces the route to exactly these addresses, or adds it.
+    pub fn set_route(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
+        self.routes.set(prefix, next_hops);
+        self.epoch += 1;
+    }
+
+    /// A neighbour's MAC address was found out, or lost.
+    pub fn set_neighbour(&mut self, address: IpAddr, mac: Option<MacAddr>) {
+        self.epoch += u64::from(self.neighbours.set(address, mac));
+    }
+
+    /// A neighbour whose MAC address is to be found out: packets for it were dropped.
+    pub fn take_wanted(&mut self) -> Option<IpAddr> {
+        self.neighbours.take_wanted()
+    }
+
+    /// Adds a group.
+    ///
+    /// # Errors
+    /// When it makes no sense, when it is there, or when a table is full: then all is as before.
+    pub fn add_group(&mut self, spec: GroupSpec) -> Result<(), GroupError> {
+        self.groups.add(spec)
+    }
+
+    /// Removes a group. Copies in queues still leave.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn remove_group(&mut self, sender: IpAddr, mc_id: Qpn) -> Result<(), GroupError> {
+        self.groups.remove(sender, mc_id)
     }
 
     /// What a port did.
@@ -120,7 +136,7 @@ impl Switch {
 
     /// Bytes that wait before a port now.
     pub fn queued(&self, port: usize) -> u64 {
-        self.ports.get(port).map_or(0, |p| p.bytes)
+        self.ports.get(port).map_or(0, Port::queued)
     }
 
     /// What became of frames that no queue saw.
@@ -133,21 +149,42 @@ impl Switch {
         self.ports.len()
     }
 
+    /// Where a flow goes: the port and the MAC address of the next hop.
+    pub(crate) fn next_hop(&mut self, flow: &FlowKey) -> Result<(usize, MacAddr), Unreachable> {
+        let hop = self.routes.next_hop(flow, self.config.seed).ok_or(Unreachable::NoRoute)?;
+        let address = match hop {
+            NextHop::Fixed { port, mac } => return Ok((port, mac)),
+            NextHop::Via(address) => address,
+            NextHop::Direct => flow.dst(),
+        };
+        let mac = self.neighbours.mac(address).ok_or(Unreachable::Unresolved)?;
+        self.macs.port(mac).map(|port| (port, mac)).ok_or(Unreachable::Unresolved)
+    }
+
     /// Takes a hop from a packet, addresses it to the next one and says which port it leaves by.
     fn route(&mut self, frame: &mut [u8]) -> Option<usize> {
-        let next = FlowKey::of(frame).and_then(|flow| self.routes.next_hop(&flow, self.config.seed));
-        let Some(next) = next else {
-            self.counters.unroutable += 1;
-            return None;
+        let next = match FlowKey::of(frame) {
+            Some(flow) => self.next_hop(&flow),
+            None => Err(Unreachable::NoRoute),
+        };
+        let (port, mac) = match next {
+            Ok(next) => next,
+            Err(why) => {
+                match why {
+                    Unreachable::NoRoute => self.counters.unroutable += 1,
+                    Unreachable::Unresolved => self.counters.unresolved += 1,
+                }
+                return None;
+            }
         };
         if take_hop(frame) != Hop::Taken {
             self.counters.hops_exceeded += 1;
             return None;
         }
         let mut header = ethernet::Packet::new_unchecked(frame);
-        header.set_dst(next.mac);
+        header.set_dst(mac);
         header.set_src(self.config.mac);
-        Some(next.port)
+        Some(port)
     }
 
     fn flood(&mut self, from: usize, frame: &[u8]) {
@@ -157,31 +194,27 @@ impl Switch {
         }
     }
 
-    fn enqueue(&mut self, port: usize, frame: &[u8]) {
+    /// Puts a frame behind those that wait before a port.
+    pub(crate) fn enqueue(&mut self, port: usize, frame: &[u8]) {
         let wire_len = self.wire_len(frame);
         let Some(port) = self.ports.get_mut(port) else {
             self.counters.unroutable += 1;
             return;
         };
-        let decision = port.policy.decide(port.bytes, wire_len as u64, &mut self.random);
+        let decision = port.decide(wire_len, &mut self.random);
         if decision == QueueDecision::Drop {
-            port.stats.dropped += 1;
             return;
         }
-        let Some(frame) = self.frames.keep(frame) else {
+        let Some((kept, marked)) = self.held.keep(frame, decision == QueueDecision::Mark) else {
             self.counters.no_buffer += 1;
             return;
         };
-        if decision == QueueDecision::Mark {
-            port.stats.marked += u64::from(mark_ce(self.frames.bytes(frame)));
-        }
-        port.bytes += wire_len as u64;
-        port.stats.max_queue = port.stats.max_queue.max(port.bytes);
-        port.queue.push_back(Waiting { frame, wire_len: wire_len as u32 });
+        port.stats.marked += u64::from(marked);
+        port.push(kept, wire_len);
     }
 
     /// Bytes that a frame takes from Ethernet on.
-    fn wire_len(&self, frame: &[u8]) -> usize {
+    pub(crate) fn wire_len(&self, frame: &[u8]) -> usize {
         if !self.config.elided {
             return frame.len();
         }
@@ -195,19 +228,10 @@ impl Switch {
         });
         end.map_or(frame.len(), |end| end.max(frame.len()))
     }
-}
 
-impl Node for Switch {
-    fn handle_frame(&mut self, _now: Instant, port: usize, frame: &mut [u8]) {
-        if let Some(p) = self.ports.get_mut(port) {
-            p.stats.received += 1;
-        }
-        let Ok(header) = ethernet::Packet::new_checked(&*frame) else {
-            self.counters.unroutable += 1;
-            return;
-        };
-        let (src, dst) = (header.src(), header.dst());
-        self.macs.learn(src, port);
+    /// Sends a frame where its addresses say; `from` is the port that it came in at, if any.
+    pub(crate) fn forward(&mut self, from: Option<usize>, frame: &mut [u8]) {
+        let dst = ethernet::Packet::new_unchecked(&*frame).dst();
         if dst == self.config.mac {
             if let Some(out) = self.route(frame) {
                 self.enqueue(out, frame);
@@ -215,23 +239,59 @@ impl Node for Switch {
             return;
         }
         match self.macs.port(dst) {
-            Some(out) if out == port => self.counters.filtered += 1,
+            Some(out) if Some(out) == from => self.counters.filtered += 1,
             Some(out) => self.enqueue(out, frame),
-            None => self.flood(port, frame),
+            None => self.flood(from.unwrap_or(usize::MAX), frame),
         }
+    }
+
+    /// Sends a frame of the switch's own: what it asks and answers itself.
+    pub fn send_own(&mut self, frame: &mut [u8]) {
+        if ethernet::Packet::new_checked(&*frame).is_ok() {
+            self.forward(None, frame);
+        }
+    }
+}
+
+/// Why a packet has no next hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreachable {
+    NoRoute,
+    Unresolved,
+}
+
+impl Node for Switch {
+    fn handle_frame(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        if let Some(p) = self.ports.get_mut(port) {
+            p.stats.received += 1;
+        }
+        let Ok(header) = ethernet::Packet::new_checked(&*frame) else {
+            self.counters.unroutable += 1;
+            return;
+        };
+        if self.macs.learn(header.src(), port) {
+            self.epoch += 1;
+        }
+        if !self.groups.is_empty()
+            && let Ok(layout) = Layout::locate(frame)
+            && self.handle_group(now, port, frame, &layout)
+        {
+            return;
+        }
+        self.forward(Some(port), frame);
     }
 
     fn poll_transmit(&mut self, _now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
         let Some(port) = self.ports.get_mut(port) else { return false };
-        while let Some(Waiting { frame, wire_len }) = port.queue.pop_front() {
-            port.bytes -= u64::from(wire_len);
-            let put = tx.put_frame_elided(self.frames.bytes(frame), wire_len as usize);
-            self.frames.give_back(frame);
-            if put.is_ok() {
-                port.stats.sent += 1;
-                return true;
+        while let Some(waiting) = port.pop() {
+            match self.held.send(waiting.kept, waiting.wire_len as usize, tx) {
+                Ok(()) => {
+                    port.stats.sent += 1;
+                    return true;
+                }
+                Err(Unsent::TooLong) => self.counters.no_buffer += 1,
+                Err(Unsent::Unchangeable) => self.counters.hops_exceeded += 1,
             }
-            self.counters.no_buffer += 1; // the driver's frames are shorter than ours
         }
         false
     }

@@ -1,43 +1,62 @@
 //! Where a switch sends frames: learned and fixed MAC addresses, and routes with several next hops.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::{MacAddr, ipv4, ipv6, udp};
+
+use crate::hashed::{Seeded, Table};
 
 /// Addresses that a switch remembers; more are flooded.
 pub(crate) const MAX_MACS: usize = 16_384;
 
 /// Which port leads to a MAC address.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct MacTable(BTreeMap<[u8; 6], (usize, bool)>);
+pub(crate) struct MacTable(Table<u64, (usize, bool)>);
 
 impl MacTable {
+    pub(crate) fn new(seed: u64) -> MacTable {
+        MacTable(Table::with_hasher(Seeded(seed)))
+    }
+
     /// Remembers it for ever.
     pub(crate) fn fix(&mut self, mac: MacAddr, port: usize) {
-        self.0.insert(mac.0, (port, true));
+        self.0.insert(number(mac), (port, true));
     }
 
-    /// A frame from `mac` came in at `port`.
-    pub(crate) fn learn(&mut self, mac: MacAddr, port: usize) {
+    /// A frame from `mac` came in at `port`. Whether that is new.
+    #[inline]
+    pub(crate) fn learn(&mut self, mac: MacAddr, port: usize) -> bool {
         if is_group(mac) {
-            return; // nobody's address
+            return false; // nobody's address
         }
         let known = self.0.len();
-        match self.0.entry(mac.0) {
-            Entry::Occupied(mut e) if !e.get().1 => e.get_mut().0 = port,
+        match self.0.entry(number(mac)) {
+            Entry::Occupied(mut e) => {
+                let moved = *e.get() != (port, false) && !e.get().1;
+                if moved {
+                    e.get_mut().0 = port;
+                }
+                moved
+            }
             Entry::Vacant(e) if known < MAX_MACS => {
                 e.insert((port, false));
+                true
             }
-            _ => {}
+            Entry::Vacant(_) => false,
         }
     }
 
+    #[inline]
     pub(crate) fn port(&self, mac: MacAddr) -> Option<usize> {
-        if is_group(mac) { None } else { self.0.get(&mac.0).map(|(port, _)| *port) }
+        if is_group(mac) { None } else { self.0.get(&number(mac)).map(|(port, _)| *port) }
     }
+}
+
+fn number(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
 fn is_group(mac: MacAddr) -> bool {
@@ -67,11 +86,18 @@ impl Prefix {
 
 /// A way on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NextHop {
-    /// Out of this port.
-    pub port: usize,
-    /// To this neighbour.
-    pub mac: MacAddr,
+pub enum NextHop {
+    /// A neighbour whose place is known.
+    Fixed {
+        /// Out of this port.
+        port: usize,
+        /// To this neighbour.
+        mac: MacAddr,
+    },
+    /// The neighbour with this address; its MAC address is to be asked for.
+    Via(IpAddr),
+    /// The destination is a neighbour itself.
+    Direct,
 }
 
 /// Routes, the longest prefixes first.
@@ -84,11 +110,18 @@ impl Routes {
         self.0.insert(at, (prefix, next_hops));
     }
 
+    /// Replaces what leads to exactly these addresses, or adds it.
+    pub(crate) fn set(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
+        self.0.retain(|(p, _)| *p != prefix);
+        self.add(prefix, next_hops);
+    }
+
     /// The next hop of a flow: packets of one always take the same of several.
     pub(crate) fn next_hop(&self, flow: &FlowKey, salt: u64) -> Option<NextHop> {
         let (_, hops) = self.0.iter().find(|(prefix, _)| prefix.contains(flow.dst))?;
         match hops.len() {
             0 => None,
+            1 => hops.first().copied(),
             n => hops.get((flow.hash(salt) % n as u64) as usize).copied(),
         }
     }
@@ -125,6 +158,16 @@ impl FlowKey {
         Some(FlowKey { src, dst, protocol, ports })
     }
 
+    /// Where it goes to.
+    pub(crate) fn dst(&self) -> IpAddr {
+        self.dst
+    }
+
+    /// Of a RoCE packet.
+    pub(crate) fn roce(src: IpAddr, dst: IpAddr, src_port: u16) -> FlowKey {
+        FlowKey { src, dst, protocol: udp::PROTOCOL, ports: [src_port, udp::ROCE_PORT] }
+    }
+
     /// Well mixed, and different for each salt: switches in a row must not all choose alike.
     fn hash(&self, salt: u64) -> u64 {
         let fold = |a: IpAddr| match a {
@@ -150,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_decides_and_versions_do_not_mix() {
-        let hop = |port| NextHop { port, mac: MacAddr([0; 6]) };
+        let hop = |port| NextHop::Fixed { port, mac: MacAddr([0; 6]) };
         let mut routes = Routes::default();
         for (addr, len, port) in
             [("10.0.0.0", 8, 1), ("10.1.0.0", 16, 2), ("0.0.0.0", 0, 3), ("10.1.2.3", 32, 4), ("fd00::", 8, 5)]
@@ -159,7 +202,10 @@ mod tests {
         }
         let to = |dst: &str| {
             let dst = dst.parse().unwrap();
-            routes.next_hop(&FlowKey { src: dst, dst, protocol: 17, ports: [0; 2] }, 0).map(|h| h.port)
+            routes.next_hop(&FlowKey { src: dst, dst, protocol: 17, ports: [0; 2] }, 0).map(|hop| match hop {
+                NextHop::Fixed { port, .. } => port,
+                other => panic!("{other:?}"),
+            })
         };
         assert_eq!(
             (to("10.9.0.1"), to("10.1.9.9"), to("10.1.2.3"), to("11.0.0.1")),

@@ -94,15 +94,15 @@ impl Network {
                     let mut switch = new_switch(SWITCH + leaf, 3, config, max_frame);
                     let (ip, mac) = self.address(leaf);
                     switch.add_mac(mac, 0);
-                    switch.add_route(only(ip), vec![NextHop { port: 0, mac }]);
-                    let up = [0, 1].map(|s| NextHop { port: 1 + s, mac: switch_mac(SPINES + s) });
+                    switch.add_route(only(ip), vec![NextHop::Fixed { port: 0, mac }]);
+                    let up = [0, 1].map(|s| NextHop::Fixed { port: 1 + s, mac: switch_mac(SPINES + s) });
                     switch.add_route(only(self.address(1 - leaf).0), up.to_vec());
                     sim.add_node(Box::new(switch));
                 }
                 for spine in [0, 1] {
                     let mut switch = new_switch(SPINES + spine, 2, config, max_frame);
                     for leaf in [A, B] {
-                        let down = NextHop { port: leaf, mac: switch_mac(SWITCH + leaf) };
+                        let down = NextHop::Fixed { port: leaf, mac: switch_mac(SWITCH + leaf) };
                         switch.add_route(only(self.address(leaf).0), vec![down]);
                     }
                     sim.add_node(Box::new(switch));

@@ -174,13 +174,13 @@ impl<'t> World<'t> {
                 match p.to {
                     Place::Host(host) => {
                         let (addr, mac) = kind.address(host);
-                        routes.push((Prefix { addr, len: 32 }, NextHop { port: p.port, mac }));
+                        routes.push((Prefix { addr, len: 32 }, NextHop::Fixed { port: p.port, mac }));
                     }
                     Place::Switch(other) if other >= leaves => {
-                        up.push(NextHop { port: p.port, mac: Kind::switch_mac(other) })
+                        up.push(NextHop::Fixed { port: p.port, mac: Kind::switch_mac(other) })
                     }
                     Place::Switch(leaf) => {
-                        routes.push((Kind::subnet(leaf), NextHop { port: p.port, mac: Kind::switch_mac(leaf) }));
+                        routes.push((Kind::subnet(leaf), NextHop::Fixed { port: p.port, mac: Kind::switch_mac(leaf) }));
                     }
                 }
             }

@@ -1,0 +1,248 @@
+//! The sender's way of a group: each packet copied to every branch, each copy made a receiver's own (MC-RDMA §IV-B, §IV-E).
+
+use softnic_fault_injector::QueueDecision;
+use softnic_wire::aeth::NakCode;
+use softnic_wire::opcode::Kind;
+use softnic_wire::rewrite::{Passing, RethRewrite, Rewrite};
+use softnic_wire::transit::{CE, NOT_ECT};
+use softnic_wire::{
+    Addresses, ExtHeaders, Instant, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth,
+    ethernet, icrc, opcode,
+};
+
+use crate::group::{Answer, Branch, Egress, Found, Group};
+use crate::switch::Switch;
+use crate::tables::FlowKey;
+
+/// Hops of an answer of the switch's own.
+const HOPS: u8 = 64;
+/// Room for an answer: two tags, IPv6, AETH, ICRC.
+const ANSWER: usize = 128;
+
+/// What of a packet's memory differs from receiver to receiver.
+#[derive(Debug, Clone, Copy)]
+enum Names {
+    Nothing,
+    Range(Found),
+    Key(Found),
+}
+
+impl Switch {
+    /// Takes a RoCE packet that belongs to a group; `false` when it does not, and is forwarded as any other.
+    #[inline]
+    pub(crate) fn handle_group(&mut self, now: Instant, port: usize, frame: &mut [u8], layout: &Layout) -> bool {
+        let Some((src, dst)) = layout.addresses(frame) else { return false };
+        let Ok(header) = bth::Packet::new_checked(frame.get(layout.bth..).unwrap_or_default()) else { return false };
+        let dest_qp = header.dest_qp();
+        if let Some(group) = self.groups.of_sender(src, dest_qp)
+            && self.groups.get_mut(group).is_some_and(|g| g.spec.receivers.first().is_some_and(|r| r.address == dst))
+        {
+            self.copy_out(port, frame, group);
+            return true;
+        }
+        if let Some(group) = self.groups.to_sender(dst, dest_qp) {
+            self.merge_back(now, port, frame, group, src);
+            return true;
+        }
+        false
+    }
+
+    /// A packet of a group's sender.
+    fn copy_out(&mut self, port: usize, frame: &[u8], index: u32) {
+        let Some(passing) = self.parse_passing(frame) else {
+            return self.count_bad(index);
+        };
+        let Some(group) = self.groups.get_mut(index) else { return };
+        group.counters.packets_in += 1;
+        let (opcode, psn) = (passing.opcode(), passing.bth(frame).map_or(Psn::default(), |bth| bth.psn()));
+        let names = match group.names(&passing, frame) {
+            Ok(names) => names,
+            // Whatever is refused ends the connection, so it has to be what the sender sent.
+            Err(_) if !is_right(frame, &passing) => return self.count_bad(index),
+            Err(None) => return self.count_bad(index),
+            Err(Some(code)) => {
+                group.counters.refused += 1;
+                if let Some(merge) = &mut group.merge {
+                    let answer = match merge.sent(psn) {
+                        (_, Some(again)) => Some(again),
+                        _ => merge.refuse(psn, code),
+                    };
+                    self.answer(index, port, frame, &passing, answer);
+                }
+                return;
+            }
+        };
+        debug_assert!(opcode.is_request());
+        if let Some(merge) = &mut group.merge {
+            // A PSN ahead of all others moves what may be acknowledged: then damage matters.
+            if psn.is_after(merge.next()) && !is_right(frame, &passing) {
+                return self.count_bad(index);
+            }
+            let (passes, again) = merge.sent(psn);
+            self.answer(index, port, frame, &passing, again);
+            if !passes {
+                return;
+            }
+        }
+        self.copy(index, frame, passing, names);
+    }
+
+    /// Queues a copy for every branch.
+    fn copy(&mut self, index: u32, frame: &[u8], passing: Passing, names: Names) {
+        let wire_len = self.wire_len(frame);
+        let routed = ethernet::Packet::new_unchecked(frame).dst() == self.config.mac;
+        let Some(shared) = self.held.share(frame, passing) else {
+            self.counters.no_buffer += 1;
+            return;
+        };
+        let src_port = passing.layout().src_port(frame).unwrap_or(0);
+        let capable = passing.layout().traffic_class(frame).is_some_and(|class| class & CE != NOT_ECT);
+        let branches = self.groups.get_mut(index).map_or(0, |g| g.branches.len());
+        for i in 0..branches {
+            let Some((port, mac)) = self.egress(index, i, src_port) else { continue };
+            let Some(group) = self.groups.get_mut(index) else { break };
+            let Some(out) = self.ports.get_mut(port) else { continue };
+            let decision = out.decide(wire_len, &mut self.random);
+            if decision == QueueDecision::Drop {
+                continue;
+            }
+            group.counters.copies += 1;
+            let mut rewrite = group.rewrite(i, names);
+            rewrite.dst_mac = Some(mac);
+            rewrite.take_hop = routed;
+            rewrite.src_mac = routed.then_some(self.config.mac);
+            let marked = decision == QueueDecision::Mark;
+            out.stats.marked += u64::from(marked && capable);
+            out.push(self.held.copy(shared, rewrite, marked), wire_len);
+        }
+        self.held.settle(shared);
+    }
+
+    /// Where a branch leaves; looked up again when tables have changed, or when the sender chose another source port.
+    fn egress(&mut self, index: u32, branch: usize, src_port: u16) -> Option<(usize, MacAddr)> {
+        let epoch = self.epoch;
+        let group = self.groups.get_mut(index)?;
+        let sender = group.spec.sender;
+        let Branch { to, mac, egress, .. } = group.branches.get(branch)?.clone();
+        if let Some(known) = egress.filter(|e| e.epoch == epoch && e.src_port == src_port && e.to.is_some()) {
+            return known.to;
+        }
+        let to = match mac {
+            Some(mac) => self.macs.port(mac).map(|port| (port, mac)),
+            None => self.next_hop(&FlowKey::roce(sender, to, src_port)).ok(),
+        };
+        let group = self.groups.get_mut(index)?;
+        let branch = group.branches.get_mut(branch)?;
+        branch.egress = Some(Egress { epoch, src_port, to });
+        if to.is_none() {
+            branch.unresolved += 1;
+            group.counters.unresolved += 1;
+        }
+        to
+    }
+
+    /// Sends an answer of the switch's own to a group's sender, whose packet came in at `port`.
+    fn answer(&mut self, index: u32, port: usize, frame: &[u8], passing: &Passing, answer: Option<Answer>) {
+        let Some(answer) = answer else { return };
+        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(merge) = group.spec.merge else { return };
+        let Some((src, dst)) = passing.layout().addresses(frame) else { return };
+        let Some(addresses) = Addresses::new(dst, src) else { return };
+        let header = ethernet::Packet::new_unchecked(frame);
+        let path = Path {
+            src_mac: header.dst(),
+            dst_mac: header.src(),
+            tags: [header.tag(0), header.tag(1)],
+            addresses,
+            traffic_class: passing.layout().traffic_class(frame).unwrap_or(0) & !CE,
+            flow_label: 0,
+            hop_limit: HOPS,
+            src_port: passing.layout().src_port(frame).unwrap_or(0),
+        };
+        group.counters.acks_out += 1;
+        let mut buffer = [0; ANSWER];
+        let mut tx = TxFrame::new(&mut buffer);
+        if build_answer(&path, merge.qpn, answer, &mut tx).is_ok() {
+            let len = tx.len();
+            self.enqueue(port, &buffer[..len]);
+        }
+    }
+
+    /// Reads a frame that may be changed.
+    pub(crate) fn parse_passing(&self, frame: &[u8]) -> Option<Passing> {
+        match Passing::parse(frame) {
+            Ok(passing) => Some(passing),
+            Err(_) if self.config.elided => Passing::parse_elided(frame).ok(),
+            Err(_) => None,
+        }
+    }
+
+    pub(crate) fn count_bad(&mut self, group: u32) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.counters.bad += 1;
+        }
+    }
+}
+
+impl Group {
+    /// What a packet names that differs among receivers; why no receiver gets it, and nothing where it is no request at all.
+    fn names(&self, passing: &Passing, frame: &[u8]) -> Result<Names, Option<NakCode>> {
+        let opcode = passing.opcode();
+        if opcode.service() != opcode::Service::Rc {
+            return Err(None);
+        }
+        match opcode.kind() {
+            Kind::Send | Kind::Write => {}
+            _ if opcode.is_request() => return Err(Some(NakCode::INVALID_REQUEST)),
+            _ => return Err(None),
+        }
+        if let Some(reth) = passing.reth(frame) {
+            return match self.memory.find(reth.rkey, reth.va, reth.len) {
+                Some(found) => Ok(Names::Range(found)),
+                // No memory is touched, so none is looked for (IBA 9.7.4.1.3).
+                None if reth.len == 0 => Ok(Names::Nothing),
+                None => Err(Some(NakCode::REMOTE_ACCESS_ERROR)),
+            };
+        }
+        if let Some(rkey) = passing.ieth(frame) {
+            let found = self.memory.with_key(rkey).ok_or(Some(NakCode::REMOTE_ACCESS_ERROR))?;
+            return Ok(Names::Key(found));
+        }
+        Ok(Names::Nothing)
+    }
+
+    /// What is different in a branch's copy, whatever way it takes.
+    fn rewrite(&self, branch: usize, names: Names) -> Rewrite {
+        let Some(branch) = self.branches.get(branch) else { return Rewrite::default() };
+        let mut rewrite = Rewrite { dst_ip: Some(branch.to), ..Rewrite::default() };
+        let Some((receiver, qpn)) = branch.last else { return rewrite };
+        rewrite.dest_qp = Some(qpn);
+        match names {
+            Names::Nothing => {}
+            Names::Range(found) => {
+                let (offset, rkey) = self.memory.target(found, receiver);
+                rewrite.reth = Some(RethRewrite { offset, rkey });
+            }
+            Names::Key(found) => rewrite.ieth = Some(self.memory.target(found, receiver).1),
+        }
+        rewrite
+    }
+}
+
+/// Whether a packet is what was sent; one without payload has no ICRC to say so.
+pub(crate) fn is_right(frame: &[u8], passing: &Passing) -> bool {
+    passing.icrc_at().is_none() || icrc::verify_shared(frame, passing.layout()).is_ok()
+}
+
+fn build_answer(path: &Path, to: Qpn, answer: Answer, tx: &mut TxFrame<'_>) -> Result<(), softnic_wire::Error> {
+    let fields = PacketFields {
+        opcode: Opcode::RC_ACKNOWLEDGE,
+        psn: answer.psn,
+        ack_req: false,
+        solicited: false,
+        becn: false,
+        payload_len: 0,
+    };
+    let ext = ExtHeaders { aeth: Some(answer.aeth), ..ExtHeaders::default() };
+    Template::new(path, to, bth::DEFAULT_PKEY).build(tx, &fields, &ext, &[])
+}
