@@ -6,7 +6,7 @@ use std::time::Duration;
 use softnic_fault_injector::{Direction, Policy};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
-use softnic_nic::transports::{Status, CqId, Data, SendFlags, SendOp, SendWr, Sge, Transport};
+use softnic_nic::transports::{CqId, Data, SendFlags, SendOp, SendWr, Sge, Status, Transport};
 use softnic_nic::{Buffer, Connection, Nic, NicConfig, Port, QpInit};
 use softnic_sim::{End, LinkConfig, Simulator};
 use softnic_switch::group::{GroupSpec, MergeSpec, Range, Receiver, Target};

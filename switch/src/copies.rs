@@ -6,8 +6,8 @@ use softnic_wire::opcode::Kind;
 use softnic_wire::rewrite::{Passing, RethRewrite, Rewrite};
 use softnic_wire::transit::{CE, NOT_ECT};
 use softnic_wire::{
-    Addresses, ExtHeaders, Instant, Layout, MacAddr, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth,
-    ethernet, icrc, opcode,
+    Addresses, ExtHeaders, Instant, Layout, Opcode, PacketFields, Path, Psn, Qpn, Template, TxFrame, bth, ethernet,
+    icrc, opcode,
 };
 
 use crate::group::{Answer, Branch, Egress, Found, Group};
@@ -90,27 +90,34 @@ impl Switch {
     /// Queues a copy for every branch.
     fn copy(&mut self, index: u32, frame: &[u8], passing: Passing, names: Names) {
         let wire_len = self.wire_len(frame);
-        let routed = ethernet::Packet::new_unchecked(frame).dst() == self.config.mac;
+        let src_port = passing.layout().src_port(frame).unwrap_or(0);
+        self.find_ways(index, src_port);
+        let Some(group) = self.groups.get_mut(index) else { return };
         let Some(shared) = self.held.share(frame, passing) else {
             self.counters.no_buffer += 1;
             return;
         };
-        let src_port = passing.layout().src_port(frame).unwrap_or(0);
+        let routed = ethernet::Packet::new_unchecked(frame).dst() == self.config.mac;
         let capable = passing.layout().traffic_class(frame).is_some_and(|class| class & CE != NOT_ECT);
-        let branches = self.groups.get_mut(index).map_or(0, |g| g.branches.len());
-        for i in 0..branches {
-            let Some((port, mac)) = self.egress(index, i, src_port) else { continue };
-            let Some(group) = self.groups.get_mut(index) else { break };
+        for i in 0..group.branches.len() {
+            let branch = &mut group.branches[i];
+            let Some((port, mac)) = branch.egress.and_then(|egress| egress.to) else {
+                branch.unresolved += 1;
+                group.counters.unresolved += 1;
+                continue;
+            };
             let Some(out) = self.ports.get_mut(port) else { continue };
             let decision = out.decide(wire_len, &mut self.random);
             if decision == QueueDecision::Drop {
                 continue;
             }
             group.counters.copies += 1;
-            let mut rewrite = group.rewrite(i, names);
-            rewrite.dst_mac = Some(mac);
-            rewrite.take_hop = routed;
-            rewrite.src_mac = routed.then_some(self.config.mac);
+            let rewrite = Rewrite {
+                dst_mac: Some(mac),
+                src_mac: routed.then_some(self.config.mac),
+                take_hop: routed,
+                ..group.rewrite(i, names)
+            };
             let marked = decision == QueueDecision::Mark;
             out.stats.marked += u64::from(marked && capable);
             out.push(self.held.copy(shared, rewrite, marked), wire_len);
@@ -118,27 +125,34 @@ impl Switch {
         self.held.settle(shared);
     }
 
-    /// Where a branch leaves; looked up again when tables have changed, or when the sender chose another source port.
-    fn egress(&mut self, index: u32, branch: usize, src_port: u16) -> Option<(usize, MacAddr)> {
+    /// Where the branches of a group leave; looked up again when tables have changed, or when the sender chose another source port.
+    #[inline]
+    fn find_ways(&mut self, index: u32, src_port: u16) {
         let epoch = self.epoch;
-        let group = self.groups.get_mut(index)?;
-        let sender = group.spec.sender;
-        let Branch { to, mac, egress, .. } = group.branches.get(branch)?.clone();
-        if let Some(known) = egress.filter(|e| e.epoch == epoch && e.src_port == src_port && e.to.is_some()) {
-            return known.to;
+        let Some(group) = self.groups.get_mut(index) else { return };
+        let known = |branch: &Branch| branch.egress.is_some_and(|e| e.is_still(epoch, src_port));
+        if !group.branches.iter().all(known) {
+            self.find_ways_anew(index, src_port);
         }
-        let to = match mac {
-            Some(mac) => self.macs.port(mac).map(|port| (port, mac)),
-            None => self.next_hop(&FlowKey::roce(sender, to, src_port)).ok(),
-        };
-        let group = self.groups.get_mut(index)?;
-        let branch = group.branches.get_mut(branch)?;
-        branch.egress = Some(Egress { epoch, src_port, to });
-        if to.is_none() {
-            branch.unresolved += 1;
-            group.counters.unresolved += 1;
+    }
+
+    #[cold]
+    fn find_ways_anew(&mut self, index: u32, src_port: u16) {
+        let epoch = self.epoch;
+        let mut branch = 0;
+        while let Some(group) = self.groups.get_mut(index)
+            && let Some(&Branch { to, mac, .. }) = group.branches.get(branch)
+        {
+            let sender = group.spec.sender;
+            let to = match mac {
+                Some(mac) => self.macs.port(mac).map(|port| (port, mac)),
+                None => self.next_hop(&FlowKey::roce(sender, to, src_port)).ok(),
+            };
+            if let Some(group) = self.groups.get_mut(index) {
+                group.branches[branch].egress = Some(Egress { epoch, src_port, to });
+            }
+            branch += 1;
         }
-        to
     }
 
     /// Sends an answer of the switch's own to a group's sender, whose packet came in at `port`.

@@ -49,6 +49,14 @@ pub(crate) struct Egress {
     pub(crate) to: Option<(usize, MacAddr)>,
 }
 
+impl Egress {
+    /// Whether it is what a look at the tables would find. What was not found is looked for again: to ask is what makes it known.
+    #[inline]
+    pub(crate) fn is_still(&self, epoch: u64, src_port: u16) -> bool {
+        self.epoch == epoch && self.src_port == src_port && self.to.is_some()
+    }
+}
+
 /// One copy of each packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Branch {
