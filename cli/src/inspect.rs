@@ -3,6 +3,7 @@
 mod connections;
 mod files;
 mod filter;
+mod groups;
 mod human;
 mod json;
 mod mad;
@@ -13,8 +14,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
-use softnic_pcaps::analysis::Analysis;
+use softnic_pcaps::analysis::{Analysis, Connection, Verdict};
 use softnic_pcaps::decode::{Decoder, Dissection};
+use softnic_pcaps::groups::{Group, GroupPacket, Groups, Place};
 use softnic_pcaps::sequence::Order;
 use softnic_pcaps::summary::Summary;
 use softnic_pcaps::{Frame, LinkType, PacketNumber, Payload, Reader, Timestamp};
@@ -103,7 +105,6 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     if args.files.len() > MOST_FILES {
         return Err(format!("at most {MOST_FILES} captures can be read together"));
     }
-    let followed = || Followed { copies: several.then(Copies::default), ..Followed::default() };
     let mut view = View {
         filter: Filter { qps: &args.qp, opcodes: &args.opcode, time: args.time, named: None },
         output: if common.json {
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
         } else {
             Output::Human(human::Printer::new(colour_wanted(stdout.is_terminal()), several, args.sdr))
         },
-        followed: followed(),
+        followed: Followed::default(),
         survey: None,
         selected: None,
         first: None,
@@ -130,7 +131,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     } else {
         // Which connection a packet is of may be known only by a later one.
         if !args.qp.is_empty() || args.problems {
-            let mut first = followed();
+            let mut first = Followed::default();
             let _ = read_files(&args.files, |frame| {
                 let _ = first.take(frame);
                 Ok(true)
@@ -142,6 +143,7 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
             }
             view.survey = Some(first.analysis);
         }
+        view.followed.groups = find_groups(&args.files)?;
         read_files(&args.files, |frame| view.show(frame))?
     };
     // Where not one frame could be read, a summary of nothing would only hide the reason.
@@ -187,6 +189,26 @@ fn read_files(
     Ok(read_all(source, &mut show).map(|end| end.map(|e| format!("{}: {e}", files[0]))))
 }
 
+/// Frames of a capture that tell whether it was taken at several places.
+const TELLING: u64 = 256;
+
+/// Who is in which group, so that it is known before the first packet is shown; nothing is read to its end for that which was taken at one place.
+fn find_groups(files: &[String]) -> Result<Groups, String> {
+    // What comes through a pipe comes once.
+    if !files.iter().all(|file| std::fs::metadata(file).is_ok_and(|m| m.is_file())) {
+        return Ok(Groups::default());
+    }
+    let (mut followed, mut several, mut frames) = (Followed::default(), false, 0);
+    let _ = read_files(files, |frame| {
+        several |= Place::of(frame).is_one_of_several();
+        frames += 1;
+        let _ = followed.take(frame);
+        Ok(several || frames < TELLING)
+    })?;
+    followed.groups.begin_again();
+    Ok(followed.groups)
+}
+
 fn colour_wanted(terminal: bool) -> bool {
     crate::colour::wanted(terminal)
 }
@@ -212,7 +234,7 @@ fn read_all(source: impl Read, mut show: impl FnMut(&Frame<'_>) -> io::Result<bo
 
 /// What the reader of standard input and the signal handler tell the main thread.
 enum Event {
-    Frame { number: u64, time: Timestamp, link: LinkType, data: Vec<u8>, original_len: u32 },
+    Frame { number: u64, time: Timestamp, interface: Option<u32>, link: LinkType, data: Vec<u8>, original_len: u32 },
     End(ReadEnd),
     Interrupted,
 }
@@ -235,6 +257,7 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
             let frame = Event::Frame {
                 number: f.number,
                 time: f.time,
+                interface: f.interface,
                 link: f.link,
                 data: f.data.to_vec(),
                 original_len: f.original_len,
@@ -248,8 +271,8 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
             return Ok(None);
         }
         match event {
-            Event::Frame { number, time, link, data, original_len } => {
-                if !view.show(&Frame { number, time, link, data: &data, original_len })? {
+            Event::Frame { number, time, interface, link, data, original_len } => {
+                if !view.show(&Frame { number, time, interface, link, data: &data, original_len })? {
                     return Ok(None);
                 }
             }
@@ -263,8 +286,8 @@ fn follow(view: &mut View<'_, impl Write>) -> io::Result<ReadEnd> {
 /// What is followed through all packets of a capture, shown or not.
 #[derive(Default)]
 struct Followed {
-    /// Where there are several captures.
-    copies: Option<Copies>,
+    copies: Copies,
+    groups: Groups,
     decoder: Decoder,
     summary: Summary,
     analysis: Analysis,
@@ -274,8 +297,9 @@ struct Followed {
 struct Taken<'a> {
     packet: Dissection<'a>,
     order: Option<Order>,
-    /// The packet of another file that it is, too: it counts once.
+    /// The packet of another file or interface that it is, too: it counts once.
     copy_of: Option<PacketNumber>,
+    group: Option<GroupPacket>,
 }
 
 /// Why a frame is not shown as a packet.
@@ -302,7 +326,9 @@ impl Followed {
         match decoded {
             Ok(packet) => {
                 let number = PacketNumber(frame.number);
-                let copy_of = self.copies.as_mut().and_then(|copies| copies.find(number, &packet, data));
+                let place = Place::of(frame);
+                let copy_of = self.copies.find(number, place, &packet, data);
+                let group = self.groups.add(place, copy_of.is_some(), &packet);
                 let order = match copy_of {
                     Some(_) => {
                         self.summary.skip();
@@ -314,7 +340,7 @@ impl Followed {
                         order
                     }
                 };
-                Ok(Taken { packet, order, copy_of })
+                Ok(Taken { packet, order, copy_of, group })
             }
             Err(why) => {
                 self.summary.add_other(&why);
@@ -346,6 +372,15 @@ struct View<'a, W: Write> {
     flush_each: bool,
 }
 
+/// What is said behind the counts of a summary.
+struct End<'a> {
+    /// Packets that were seen at several places, where there are several.
+    copies: Option<u64>,
+    groups: &'a [Group],
+    connections: &'a [Connection<'a>],
+    verdicts: &'a [Verdict],
+}
+
 /// A packet with what the capture says of it.
 struct Shown<'a> {
     number: PacketNumber,
@@ -353,12 +388,13 @@ struct Shown<'a> {
     packet: &'a Dissection<'a>,
     order: Option<Order>,
     copy_of: Option<PacketNumber>,
+    group: Option<GroupPacket>,
 }
 
 impl<W: Write> View<'_, W> {
     /// Shows a frame, if it is asked for; whether there is to be another one.
     fn show(&mut self, frame: &Frame<'_>) -> io::Result<bool> {
-        let Taken { packet, order, copy_of } = match self.followed.take(frame) {
+        let Taken { packet, order, copy_of, group } = match self.followed.take(frame) {
             Ok(taken) => taken,
             Err(not_shown) => {
                 let why = match not_shown {
@@ -391,7 +427,7 @@ impl<W: Write> View<'_, W> {
             return Ok(true);
         }
         let number = PacketNumber(frame.number);
-        let shown = Shown { number, time: frame.time, packet: &packet, order, copy_of };
+        let shown = Shown { number, time: frame.time, packet: &packet, order, copy_of, group };
         match &mut self.output {
             Output::Human(p) => p.packet(&mut self.out, &shown, first)?,
             Output::Json(p) => p.packet(&mut self.out, &shown)?,
@@ -419,14 +455,23 @@ impl<W: Write> View<'_, W> {
     fn finish(&mut self) -> io::Result<()> {
         self.followed.analysis.finish();
         let summary = self.selected.as_ref().unwrap_or(&self.followed.summary);
-        let copies = self.followed.copies.as_ref().map(Copies::found);
+        let copies = self.followed.copies.found();
+        let groups = self.followed.groups.found();
         let mut connections = self.followed.analysis.connections();
         connections.retain(|c| self.filter.is_of(&c.ends));
         let mut verdicts = self.followed.analysis.verdicts();
         verdicts.retain(|v| v.connection.is_none_or(|(_, ends)| self.filter.is_of(&ends)));
         match &mut self.output {
-            Output::Human(p) => p.summary(&mut self.out, summary, copies, &connections, &verdicts)?,
-            Output::Json(p) => p.summary(&mut self.out, summary, copies, &connections, &verdicts)?,
+            Output::Human(p) => p.summary(
+                &mut self.out,
+                summary,
+                &End { copies, groups, connections: &connections, verdicts: &verdicts },
+            )?,
+            Output::Json(p) => p.summary(
+                &mut self.out,
+                summary,
+                &End { copies, groups, connections: &connections, verdicts: &verdicts },
+            )?,
         }
         self.out.flush()
     }

@@ -12,6 +12,7 @@ pub mod decode;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod groups;
 mod link;
 mod number;
 mod pcapng;

@@ -165,9 +165,11 @@ impl Section {
         if captured > contents(block).len() - PACKET_AT {
             return Err(place.damaged("a packet is longer than its block"));
         }
+        let packet = PACKET_AT..PACKET_AT + captured;
+        let number = self.among_several(interface);
         let interface = self.interface(interface, place)?;
         let time = interface.time(high, low);
-        Ok(Record { packet: PACKET_AT..PACKET_AT + captured, time, link: interface.link, original_len })
+        Ok(Record { packet, time, interface: number, link: interface.link, original_len })
     }
 
     fn simple_packet(&self, block: &[u8], place: Place) -> Result<Record, Error> {
@@ -179,11 +181,17 @@ impl Section {
             return Err(place.damaged("a packet is longer than its block"));
         }
         let packet = SIMPLE_PACKET_AT..SIMPLE_PACKET_AT + kept;
-        Ok(Record { packet, time: Timestamp::EPOCH, link: interface.link, original_len })
+        let number = self.among_several(0);
+        Ok(Record { packet, time: Timestamp::EPOCH, interface: number, link: interface.link, original_len })
     }
 
     fn interface(&self, id: u32, place: Place) -> Result<&Interface, Error> {
         self.interfaces.get(id as usize).ok_or_else(|| place.damaged("a packet of an interface that was not described"))
+    }
+
+    /// Which interface, if there are several.
+    fn among_several(&self, id: u32) -> Option<u32> {
+        (self.interfaces.len() > 1).then_some(id)
     }
 
     /// `if_tsresol` and `if_tsoffset`. Options that are cut end the list, as its end does.

@@ -21,6 +21,8 @@ pub struct Frame<'a> {
     pub number: u64,
     /// When it was captured; [`Timestamp::EPOCH`] for pcapng's simple packets, which carry no time.
     pub time: Timestamp,
+    /// Which interface it was captured at, where the capture is of several.
+    pub interface: Option<u32>,
     /// What `data` begins with.
     pub link: LinkType,
     /// What was captured of it.
@@ -77,6 +79,7 @@ enum Format {
 pub(crate) struct Record {
     pub(crate) packet: Range<usize>,
     pub(crate) time: Timestamp,
+    pub(crate) interface: Option<u32>,
     pub(crate) link: LinkType,
     pub(crate) original_len: u32,
 }
@@ -127,12 +130,12 @@ impl<R: Read> Reader<R> {
             Format::Pcapng(_) => self.next_packet(),
         };
         self.done = !matches!(found, Ok(Some(_)) | Err(Error::Io(_)));
-        let Some(Record { packet, time, link, original_len }) = found? else { return Ok(None) };
+        let Some(Record { packet, time, interface, link, original_len }) = found? else { return Ok(None) };
         self.numbers += 1;
         self.packets += 1;
         // Both formats have checked that the packet lies within its record, so the default is never taken.
         let data = self.source.data().get(packet).unwrap_or_default();
-        Ok(Some(Frame { number: self.numbers, time, link, data, original_len }))
+        Ok(Some(Frame { number: self.numbers, time, interface, link, data, original_len }))
     }
 
     fn place(&self) -> Place {
@@ -157,7 +160,7 @@ impl<R: Read> Reader<R> {
                 let nanos = i128::from(ticks) * i128::from(nanos_per_tick);
                 let time = Timestamp::from_nanos(Timestamp::new(seconds.into(), 0).nanos() + nanos);
                 self.used = need;
-                return Ok(Some(Record { packet: header_len..need, time, link, original_len }));
+                return Ok(Some(Record { packet: header_len..need, time, interface: None, link, original_len }));
             }
             if !self.source.fill(need)? {
                 return if self.source.data().is_empty() { Ok(None) } else { Err(self.place().truncated()) };

@@ -45,17 +45,19 @@ fn every_capture_is_in_the_index_with_its_packets() {
     let selective = found.keys().filter(|name| name.starts_with("sr_")).count();
     let repaired = found.keys().filter(|name| name.starts_with("lowar_")).count();
     let best_effort = found.keys().filter(|name| name.starts_with("xp_")).count();
+    let groups = found.keys().filter(|name| name.starts_with("group_")).count();
     let messages = found.keys().filter(|name| name.starts_with("sdr_")).count();
     assert_eq!(
         (
-            found.len() - ours - managers - selective - repaired - best_effort - messages,
+            found.len() - ours - managers - selective - repaired - best_effort - messages - groups,
             managers,
             selective,
             repaired,
             best_effort,
-            messages
+            messages,
+            groups
         ),
-        (33, 8, 2, 3, 2, 4),
+        (33, 8, 2, 3, 2, 4, 3),
         "those of rxe with itself, and with our connection manager; of our NICs with each other"
     );
     // Each operation with each requester; but nothing of rxe gets through a wire that loses everything.

@@ -80,7 +80,7 @@ impl Order {
 fn read(file: &[u8]) -> Vec<(u64, i128, LinkType, Vec<u8>, u32)> {
     let mut reader = Reader::new(file).unwrap();
     let mut frames = Vec::new();
-    while let Some(Frame { number, time, link, data, original_len }) = reader.next_frame().unwrap() {
+    while let Some(Frame { number, time, link, data, original_len, .. }) = reader.next_frame().unwrap() {
         frames.push((number, time.nanos(), link, data.to_vec(), original_len));
     }
     frames

@@ -1,5 +1,8 @@
 //! One WRITE, many memories: a sender, a switch that has its group, and receivers that know of nothing.
 
+#[path = "groups/corpus.rs"]
+mod corpus;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +43,12 @@ fn ip(host: usize) -> std::net::IpAddr {
 
 fn mac(host: usize) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, host as u8 + 1])
+}
+
+/// The link of a host.
+fn link(host: usize, faults: &str) -> LinkConfig {
+    let faults = faults.parse().unwrap();
+    LinkConfig { rate: 10_000_000_000, delay: Duration::from_micros(2 + host as u64), faults }
 }
 
 impl World<'_> {
@@ -90,11 +99,7 @@ impl World<'_> {
         }
         let switch = sim.add_node(Box::new(switch));
         for host in 0..=receivers {
-            let config = LinkConfig {
-                rate: 10_000_000_000,
-                delay: Duration::from_micros(2 + host as u64),
-                faults: faults.get(host).unwrap_or(&"").parse().unwrap(),
-            };
+            let config = link(host, faults.get(host).unwrap_or(&""));
             let ends = [End { node: host, port: Nic::WIRE }, End { node: switch, port: host }];
             sim.add_link(ends[0], ends[1], &config, Direction::Ab, seed + host as u64);
             sim.add_link(ends[1], ends[0], &config, Direction::Ba, seed + 100 + host as u64);

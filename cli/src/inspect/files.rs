@@ -1,10 +1,11 @@
-//! Several captures as one: frames by their times, and packets that more than one capture has.
+//! Several captures as one: frames by their times, and packets that were seen at more than one place.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 
 use softnic_pcaps::decode::Dissection;
+use softnic_pcaps::groups::Place;
 use softnic_pcaps::{Error, Frame, LinkType, PacketNumber, Reader, Timestamp};
 
 /// Packets that are remembered to find them in another capture.
@@ -14,6 +15,7 @@ const REMEMBERED: usize = 1 << 18;
 struct Waiting {
     number: u64,
     time: Timestamp,
+    interface: Option<u32>,
     link: LinkType,
     data: Vec<u8>,
     original_len: u32,
@@ -31,8 +33,8 @@ impl Source {
         self.next = self.reader.next_frame()?.map(|frame| {
             data.clear();
             data.extend_from_slice(frame.data);
-            let Frame { number, time, link, original_len, .. } = frame;
-            Waiting { number, time, link, data, original_len }
+            let Frame { number, time, interface, link, original_len, .. } = frame;
+            Waiting { number, time, interface, link, data, original_len }
         });
         Ok(())
     }
@@ -55,10 +57,10 @@ pub(super) fn read_merged(
             open.iter().enumerate().filter_map(|(n, source)| Some((source.as_ref()?.next.as_ref()?.time.nanos(), n)));
         let Some((_, n)) = times.min() else { return Ok(errors) };
         let Some(source) = &mut open[n] else { return Ok(errors) };
-        if let Some(Waiting { number, time, link, data, original_len }) = &source.next {
-            let number = PacketNumber::in_file(n as u16 + 1, *number).0;
-            let frame = Frame { number, time: *time, link: *link, data, original_len: *original_len };
-            if !show(&frame)? {
+        if let Some(waiting) = &source.next {
+            let Waiting { number, time, interface, link, ref data, original_len } = *waiting;
+            let number = PacketNumber::in_file(n as u16 + 1, number).0;
+            if !show(&Frame { number, time, interface, link, data, original_len })? {
                 return Ok(errors);
             }
         }
@@ -69,30 +71,40 @@ pub(super) fn read_merged(
     }
 }
 
-/// Finds packets that another capture had already: what one end sent and the other received.
+/// Places that are told apart.
+const MOST_PLACES: usize = 64;
+
+/// Finds packets that were seen at another place already, in another file or at another interface: what one end sent and the other received.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// By what is in a packet: each packet that was seen, and the files that it was seen in.
+    places: Vec<Place>,
+    /// By what is in a packet: each packet that was seen, and the places that it was seen at.
     seen: HashMap<u64, VecDeque<(PacketNumber, u64)>>,
     order: VecDeque<u64>,
     found: u64,
 }
 
 impl Copies {
-    /// The packet of another file that this one is, if there is one. Of equal packets, each file's first is one packet, each file's second the next.
-    pub(super) fn find(&mut self, number: PacketNumber, packet: &Dissection<'_>, data: &[u8]) -> Option<PacketNumber> {
-        let file = 1u64 << number.file()?.saturating_sub(1).min(63);
+    /// The packet of another place that this one is, if there is one. Of equal packets, each place's first is one packet, each place's second the next.
+    pub(super) fn find(
+        &mut self,
+        number: PacketNumber,
+        place: Place,
+        packet: &Dissection<'_>,
+        data: &[u8],
+    ) -> Option<PacketNumber> {
+        let place = 1u64 << self.number_of(place)?;
         let content = data.get(packet.layout.bth..packet.layout.end.min(data.len()))?;
         let mut hasher = DefaultHasher::new();
         (packet.src, packet.dst, content.get(..4), content.get(5..)).hash(&mut hasher);
         let key = hasher.finish();
         let equal = self.seen.entry(key).or_default();
-        if let Some((first, files)) = equal.iter_mut().find(|(_, files)| files & file == 0) {
-            *files |= file;
+        if let Some((first, places)) = equal.iter_mut().find(|(_, places)| places & place == 0) {
+            *places |= place;
             self.found += 1;
             return Some(*first);
         }
-        equal.push_back((number, file));
+        equal.push_back((number, place));
         self.order.push_back(key);
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
@@ -106,8 +118,21 @@ impl Copies {
         None
     }
 
-    /// How many were found.
-    pub(super) fn found(&self) -> u64 {
-        self.found
+    /// Which place it is; none where there is one alone, and of those that are too many.
+    fn number_of(&mut self, place: Place) -> Option<usize> {
+        if !place.is_one_of_several() {
+            return None;
+        }
+        let known = self.places.iter().position(|p| *p == place);
+        if known.is_none() && self.places.len() < MOST_PLACES {
+            self.places.push(place);
+            return Some(self.places.len() - 1);
+        }
+        known
+    }
+
+    /// How many were found; `None` where there is one place alone.
+    pub(super) fn found(&self) -> Option<u64> {
+        (!self.places.is_empty()).then_some(self.found)
     }
 }

@@ -16,7 +16,7 @@ use softnic_wire::{Carrier, Error, ExtHeaders, Opcode};
 use super::connections::DirectionLine;
 use super::mad::mad_line;
 use super::sdr;
-use super::{Shown, rate};
+use super::{End, Shown, groups, rate};
 
 const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
@@ -26,8 +26,7 @@ const BOLD: &str = "\x1b[1m";
 
 pub(super) struct Printer {
     colour: bool,
-    /// Columns of a packet's number.
-    number_width: usize,
+    several_files: bool,
     /// Times are printed from the first packet on.
     start: Option<Timestamp>,
     /// How immediates of SDR are divided, where there are some.
@@ -63,7 +62,7 @@ impl<T: fmt::Display> fmt::Display for Maybe<T> {
 
 impl Printer {
     pub(super) fn new(colour: bool, several_files: bool, sdr: Option<Split>) -> Printer {
-        Printer { colour, number_width: if several_files { 7 } else { 5 }, start: None, sdr }
+        Printer { colour, several_files, start: None, sdr }
     }
 
     fn paint<T>(&self, colour: &'static str, value: T) -> Painted<T> {
@@ -77,7 +76,7 @@ impl Printer {
         let sign = if ns < 0 { "-" } else { "" };
         let us = ns.unsigned_abs() / 1000;
         let text = format!("{sign}{}.{:06}", us / 1_000_000, us % 1_000_000);
-        let width = self.number_width;
+        let width = if self.several_files { 7 } else { 5 };
         write!(out, "{number:>width$} {} ", self.paint(GREY, format_args!("{text:>11}")))
     }
 
@@ -115,6 +114,9 @@ impl Printer {
         }
         if let Some(sdr) = sdr::of(p, self.sdr) {
             write!(out, ", {sdr}")?;
+        }
+        if let Some(group) = &s.group {
+            write!(out, ", {group}")?;
         }
         if let Some(line) = mad_line(p) {
             write!(out, ", {line}")?;
@@ -155,14 +157,7 @@ impl Printer {
         writeln!(out, "{}", self.paint(GREY, format_args!("not decoded: {why}")))
     }
 
-    pub(super) fn summary(
-        &mut self,
-        out: &mut impl Write,
-        s: &Summary,
-        copies: Option<u64>,
-        connections: &[Connection<'_>],
-        verdicts: &[Verdict],
-    ) -> io::Result<()> {
+    pub(super) fn summary(&mut self, out: &mut impl Write, s: &Summary, end: &End<'_>) -> io::Result<()> {
         writeln!(out)?;
         writeln!(
             out,
@@ -173,11 +168,12 @@ impl Printer {
             s.fragments,
             s.undecodable
         )?;
-        if let Some(n) = copies {
-            writeln!(
-                out,
-                "{n} packets are in more than one file, and count once; times of different files are as they stand"
-            )?;
+        if let Some(n) = end.copies {
+            let told = match self.several_files {
+                true => "are in more than one file, and count once; times of different files are as they stand",
+                false => "were seen at more than one interface, and count once",
+            };
+            writeln!(out, "{n} packets {told}")?;
         }
         if s.packets == 0 {
             return Ok(());
@@ -217,8 +213,9 @@ impl Printer {
             )?;
             writeln!(out, "{}", self.paint(YELLOW, Remarks(flow)))?;
         }
-        self.connections(out, connections)?;
-        self.verdicts(out, verdicts)
+        groups::lines(out, end.groups)?;
+        self.connections(out, end.connections)?;
+        self.verdicts(out, end.verdicts)
     }
 
     /// What is wrong, with the packets that show it and what to do about it.

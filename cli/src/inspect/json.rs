@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use softnic_pcaps::analysis::{Connection, Verdict};
 use softnic_pcaps::decode::Dissection;
 use softnic_pcaps::sack::Sack;
 use softnic_pcaps::sdr::SdrFlow;
@@ -21,10 +20,10 @@ use softnic_wire::sdr::Split;
 use softnic_wire::sr::SrSettings;
 use softnic_wire::{Opcode, Psn, Qpn};
 
-use super::Shown;
 use super::connections::{connection, verdict};
 use super::mad::{cm_message, negotiation};
 use super::sdr;
+use super::{End, Shown, groups};
 
 pub(super) struct Printer {
     /// Names of the captures, where there are several.
@@ -62,6 +61,8 @@ struct PacketLine<'a> {
     payload_len: Option<usize>,
     icrc: String,
     ext: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<Value>,
     retransmission: bool,
     out_of_sequence: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,6 +97,7 @@ impl Printer {
             payload_len: p.payload_len,
             icrc: p.icrc.to_string(),
             ext: ext(p, self.sdr),
+            group: s.group.as_ref().map(groups::packet),
             retransmission: s.order == Some(Order::Again),
             out_of_sequence: s.order == Some(Order::Early),
             error: p.problem.map(|e| e.to_string()),
@@ -104,14 +106,7 @@ impl Printer {
         writeln!(out)
     }
 
-    pub(super) fn summary(
-        &mut self,
-        out: &mut impl Write,
-        s: &Summary,
-        copies: Option<u64>,
-        connections: &[Connection<'_>],
-        verdicts: &[Verdict],
-    ) -> io::Result<()> {
+    pub(super) fn summary(&mut self, out: &mut impl Write, s: &Summary, end: &End<'_>) -> io::Result<()> {
         let opcodes: Map<String, Value> =
             s.opcodes.iter().map(|(&op, &n)| (Opcode(op).to_string(), n.into())).collect();
         let flows: Vec<Value> = s.flows.iter().map(|(k, f)| flow(k, f)).collect();
@@ -133,12 +128,15 @@ impl Printer {
             "seconds": s.seconds(),
             "rate_gbps": s.bits_per_second() / 1e9,
             "qps": flows,
-            "verdicts": verdicts.iter().map(verdict).collect::<Vec<_>>(),
-            "connections": connections.iter().map(connection).collect::<Vec<_>>(),
+            "verdicts": end.verdicts.iter().map(verdict).collect::<Vec<_>>(),
+            "connections": end.connections.iter().map(connection).collect::<Vec<_>>(),
         }});
-        if let Some(copies) = copies {
-            line["summary"]["files"] = json!(self.files);
+        if let Some(copies) = end.copies {
+            if !self.files.is_empty() {
+                line["summary"]["files"] = json!(self.files);
+            }
             line["summary"]["copies"] = copies.into();
+            line["summary"]["groups"] = end.groups.iter().map(groups::summary).collect();
         }
         serde_json::to_writer(&mut *out, &line)?;
         writeln!(out)

@@ -105,8 +105,14 @@ mod tests {
         data.extend([0xd5, 0x78, 0x12, 0xb7, 0, 52, 0, 0]);
         data.extend([0x14, 0, 0xff, 0xff, 0, 0x33, 0x18, 0xb5, 0x80, 0, 0, 0xc4]);
         data.extend([0; 32]);
-        let frame_of =
-            |data| Frame { number: 1, time: Timestamp::EPOCH, link: LinkType::Ethernet, data, original_len: 106 };
+        let frame_of = |data| Frame {
+            number: 1,
+            time: Timestamp::EPOCH,
+            interface: None,
+            link: LinkType::Ethernet,
+            data,
+            original_len: 106,
+        };
         // tshark shows all of the BTH.
         let mut row = Row { malformed: true, ..Row::default() };
         let ours = dissect(&frame_of(&data)).unwrap();

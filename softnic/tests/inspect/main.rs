@@ -3,6 +3,7 @@
 mod auth;
 mod damage;
 mod files;
+mod groups;
 mod human;
 mod json;
 mod links;
