@@ -1,6 +1,8 @@
-//! What an SDR queue pair counts.
+//! What an SDR queue pair counts, and the names that a NIC has for it.
 
 use softnic_nic::transports::Counters as NicCounters;
+
+use crate::reliable::ReliableCounters;
 
 /// Counters of an SDR queue pair, since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,5 +64,35 @@ impl Counters {
     /// Late packets of all kinds.
     pub fn late(&self) -> u64 {
         self.into_null + self.old_generation
+    }
+}
+
+impl ReliableCounters {
+    /// Adds what was counted since `before` to the counters of a NIC.
+    pub(crate) fn add_since(&self, before: &ReliableCounters, all: &mut NicCounters) {
+        macro_rules! add {
+            ($($field:ident => $name:ident,)*) => {
+                // All of them: a new one is to have a name, too.
+                let ReliableCounters { $($field),* } = *self;
+                $(all.$name += $field - before.$field;)*
+            };
+        }
+        add! {
+            chunks_sent => sdr_chunks_sent,
+            chunks_repeated => sdr_chunks_repeated,
+            packets_repeated => sdr_retransmitted_packets,
+            timeouts => sdr_chunk_timeouts,
+            chunks_asked_for => sdr_chunks_asked_for,
+            parity_packets => sdr_repair_packets,
+            chunks_recovered => sdr_chunks_recovered,
+            packets_recovered => sdr_recovered_packets,
+            fallbacks => sdr_fallbacks,
+            failed_submessages => sdr_failed_submessages,
+            unprotected => sdr_unprotected_submessages,
+            decode_ns => sdr_decode_ns,
+            acks_sent => sdr_acks_sent,
+            nacks_sent => sdr_nacks_sent,
+            rejected => sdr_rejected_reports,
+        }
     }
 }

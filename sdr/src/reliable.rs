@@ -118,6 +118,8 @@ pub struct ReliableQp {
     qp: SdrQp,
     scheme: Box<dyn Reliability>,
     counters: ReliableCounters,
+    /// What of them is among the NIC's.
+    published: ReliableCounters,
     outcomes: VecDeque<Outcome>,
     /// Outcomes that nobody has taken yet, for whoever looks without the engine.
     waiting: Arc<AtomicUsize>,
@@ -149,6 +151,7 @@ impl ReliableQp {
             qp,
             scheme,
             counters: ReliableCounters::default(),
+            published: ReliableCounters::default(),
             outcomes: VecDeque::new(),
             waiting: Arc::default(),
             timeout: None,
@@ -242,6 +245,15 @@ impl ReliableQp {
                 [self.qp.poll_timeout(), scheme].into_iter().flatten().min()
             }
         };
+        self.publish(nic);
+    }
+
+    /// Adds what was counted since to the NIC's counters.
+    fn publish(&mut self, nic: &mut Nic) {
+        if self.counters != self.published {
+            self.counters.add_since(&self.published, nic.counters_mut());
+            self.published = self.counters;
+        }
     }
 
     /// Ends the connection: all that is posted is over by this. The peer ends by its own time, for what it sends is not acknowledged any more.
@@ -253,6 +265,7 @@ impl ReliableQp {
         // What is still posted must not be read any more when the program hears of it.
         self.qp.fail(nic);
         self.with(now, nic, |scheme, io| scheme.fail(io, why));
+        self.publish(nic);
         self.waiting.store(self.outcomes.len(), Ordering::Relaxed);
     }
 

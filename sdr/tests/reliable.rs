@@ -117,8 +117,29 @@ impl World {
         self.with(host, |_, qp, _| qp.poll())
     }
 
+    /// What a host counted, which is among the counters of its NIC.
     pub(crate) fn counters(&mut self, host: usize) -> ReliableCounters {
-        self.with(host, |_, qp, _| qp.counters())
+        let counted = self.with(host, |_, qp, _| qp.counters());
+        let nic = self.pair.sim.nic(host).counters();
+        let of_nic = ReliableCounters {
+            chunks_sent: nic.sdr_chunks_sent,
+            chunks_repeated: nic.sdr_chunks_repeated,
+            packets_repeated: nic.sdr_retransmitted_packets,
+            timeouts: nic.sdr_chunk_timeouts,
+            chunks_asked_for: nic.sdr_chunks_asked_for,
+            parity_packets: nic.sdr_repair_packets,
+            chunks_recovered: nic.sdr_chunks_recovered,
+            packets_recovered: nic.sdr_recovered_packets,
+            fallbacks: nic.sdr_fallbacks,
+            failed_submessages: nic.sdr_failed_submessages,
+            unprotected: nic.sdr_unprotected_submessages,
+            decode_ns: nic.sdr_decode_ns,
+            acks_sent: nic.sdr_acks_sent,
+            nacks_sent: nic.sdr_nacks_sent,
+            rejected: nic.sdr_rejected_reports,
+        };
+        assert_eq!(of_nic, counted);
+        counted
     }
 
     /// Until the host says something.

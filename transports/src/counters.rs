@@ -124,6 +124,36 @@ pub struct Counters {
     pub sdr_cts_repeated: u64,
     /// Control messages by which an SDR sender asked for one.
     pub sdr_asks_sent: u64,
+    /// Chunks of reliable SDR messages that were sent the first time.
+    pub sdr_chunks_sent: u64,
+    /// Those that were sent again.
+    pub sdr_chunks_repeated: u64,
+    /// Those of them whose time was over.
+    pub sdr_chunk_timeouts: u64,
+    /// Those of them that the peer asked for.
+    pub sdr_chunks_asked_for: u64,
+    /// Packets of chunks that were sent again.
+    pub sdr_retransmitted_packets: u64,
+    /// Packets of parity sent.
+    pub sdr_repair_packets: u64,
+    /// Chunks that did not come and were computed from parity.
+    pub sdr_chunks_recovered: u64,
+    /// Their packets.
+    pub sdr_recovered_packets: u64,
+    /// Messages of which parity did not repair all: their receiver asked for the rest.
+    pub sdr_fallbacks: u64,
+    /// Their submessages that parity did not repair.
+    pub sdr_failed_submessages: u64,
+    /// Submessages without parity, because all memory for it was in use.
+    pub sdr_unprotected_submessages: u64,
+    /// Nanoseconds that computing chunks took, where somebody looks at a clock.
+    pub sdr_decode_ns: u64,
+    /// Reports of what has come.
+    pub sdr_acks_sent: u64,
+    /// Reports of what is missing.
+    pub sdr_nacks_sent: u64,
+    /// What reports say of chunks that were never sent, and reports that are none.
+    pub sdr_rejected_reports: u64,
 }
 
 /// Packets to one queue pair that somebody would send who guesses: the NIC keeps these for each.
@@ -211,6 +241,21 @@ macro_rules! all {
             sdr_cts_sent
             sdr_cts_repeated
             sdr_asks_sent
+            sdr_chunks_sent
+            sdr_chunks_repeated
+            sdr_chunk_timeouts
+            sdr_chunks_asked_for
+            sdr_retransmitted_packets
+            sdr_repair_packets
+            sdr_chunks_recovered
+            sdr_recovered_packets
+            sdr_fallbacks
+            sdr_failed_submessages
+            sdr_unprotected_submessages
+            sdr_decode_ns
+            sdr_acks_sent
+            sdr_nacks_sent
+            sdr_rejected_reports
         }
     };
 }

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use serde_json::Value;
 
 use crate::processes::Pair;
-use crate::{json, lines, refusal};
+use crate::{counter, json, lines, refusal};
 
 const SCHEMES: [&str; 4] = ["sdr-sr", "sdr-nack", "sdr-ec:16,4", "sdr-xor:8,2"];
 
@@ -42,6 +42,9 @@ fn messages_come_whole_through_loss_by_every_scheme() {
             assert!(of(&v, "acks_sent") > 0 && (again > 0 || is_coded), "{v}");
             assert_eq!((parity > 0, of(&v, "recovered_packets") > 0), (is_coded, is_coded), "{v}");
             assert_eq!(v["decode_us"].as_f64().is_some_and(|us| us > 0.0), is_coded, "{v}");
+            // The client's NIC counts what it sent.
+            assert_eq!(["sdr_retransmitted_packets", "sdr_repair_packets"].map(|n| counter(&v, n)), [again, parity]);
+            assert!(counter(&v, "sdr_chunks_sent") >= 98 * 100, "{v}");
         }
     }
 }

@@ -2,6 +2,7 @@
 // link: -libverbs -ldl
 
 #define _GNU_SOURCE
+#include "../../include/softnicdv.h"
 #include "sdr.h"
 
 #define HALF (MEMORY / 2)
@@ -63,11 +64,27 @@ static void both_ways(struct end e[2], struct sdr s[2])
 	}
 }
 
+// A counter of the NIC, of which all queue pairs are.
+static uint64_t of_nic(struct end *e, const char *name)
+{
+	static __typeof__(softnicdv_query_counters) *query;
+	static struct softnicdv_counter all[256];
+	size_t count = 0;
+	query = MADE((__typeof__(query))dlsym(RTLD_DEFAULT, "softnicdv_query_counters"));
+	OK(query(e->context, all, 256, &count));
+	CHECK(count <= 256);
+	for (size_t i = 0; i < count; i++)
+		if (!strcmp(all[i].name, name))
+			return all[i].value;
+	FAIL("there is no counter %s", name);
+}
+
 static void every_scheme(struct end e[2], struct sdr s[2])
 {
 	for (uint32_t scheme = 0; scheme <= SOFTNIC_SDR_SCHEME_XOR; scheme++) {
 		PART("reliable messages both ways");
 		struct softnic_sdr_reliable_attr attr = attr_of(scheme);
+		uint64_t acks = of_nic(&e[0], "sdr_acks_sent"), parity = of_nic(&e[0], "sdr_repair_packets");
 		make_reliable(s, attr, attr);
 		if (scheme % 2) {
 			connect_sdr(e, s);
@@ -90,6 +107,8 @@ static void every_scheme(struct end e[2], struct sdr s[2])
 		EQ(counted.parity_packets > 0, scheme >= SOFTNIC_SDR_SCHEME_EC);
 		EQ(counted.chunks_recovered > 0, scheme >= SOFTNIC_SDR_SCHEME_EC);
 		CHECK(counted.chunks_repeated > 0 || scheme >= SOFTNIC_SDR_SCHEME_EC);
+		EQ(of_nic(&e[0], "sdr_repair_packets") - parity, counted.parity_packets);
+		CHECK(of_nic(&e[0], "sdr_acks_sent") - acks >= counted.acks_sent);
 		counted.comp_mask = 1;
 		EQ(reliable_counters_get(s[0].qp, &counted), EINVAL);
 		destroy_sdr(s);
