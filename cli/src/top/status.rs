@@ -103,7 +103,7 @@ impl Status {
             queue_pairs: said["queue_pairs"].as_u64()?,
             bytes: [counter("sent_bytes"), counter("rcvd_bytes")],
             packets: [counter("sent_pkts"), counter("rcvd_pkts")],
-            again: counter("retransmitted_packets"),
+            again: counter("retransmitted_packets") + counter("sdr_retransmitted_packets"),
             qps: qps.collect(),
         }))
     }

@@ -23,7 +23,8 @@ fn looked(seconds: u64, dropped: u64) -> Vec<Status> {
             "pid": pid, "nic": 0, "description": description, "up": pid != 99, "queue_pairs": 2, "qps": qps,
             "counters": {
                 "sent_bytes": bytes * seconds, "rcvd_bytes": 1000 * seconds, "sent_pkts": seconds, "rcvd_pkts": seconds,
-                "retransmitted_packets": again * seconds,
+                "retransmitted_packets": again / 2 * seconds,
+                "sdr_retransmitted_packets": again.div_ceil(2) * seconds,
             },
         })
     };
