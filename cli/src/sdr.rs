@@ -1,5 +1,6 @@
 //! The options of SDR that several commands take, and `sdr` as a word for a transport.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::str::FromStr;
 
@@ -115,7 +116,7 @@ fn chunk_arg(s: &str) -> Result<u32, String> {
 
 /// Adds what came of reliable messages to the JSON of a run.
 pub(crate) fn add_json(value: &mut Value, r: &Reliability) {
-    tell_shortfall(r);
+    r.shortfall.iter().for_each(tell_shortfall);
     value["chunk"] = json!(r.chunk);
     value["chunks_repeated"] = json!(r.chunks_repeated);
     value["acks_sent"] = json!(r.acks_sent);
@@ -130,7 +131,7 @@ pub(crate) fn add_json(value: &mut Value, r: &Reliability) {
 
 /// The same, as lines of its table.
 pub(crate) fn print(out: &mut dyn Write, r: &Reliability) -> io::Result<()> {
-    tell_shortfall(r);
+    r.shortfall.iter().for_each(tell_shortfall);
     writeln!(
         out,
         "chunks sent again {:>12} of {} bytes, {} after a timeout; {} ACKs, {} NACKs",
@@ -150,8 +151,6 @@ pub(crate) fn print(out: &mut dyn Write, r: &Reliability) -> io::Result<()> {
 }
 
 /// A line that could not be full is no matter of the results, but of the settings.
-fn tell_shortfall(r: &Reliability) {
-    if let Some(why) = r.shortfall {
-        eprintln!("softnic: {why}");
-    }
+pub(crate) fn tell_shortfall(why: impl Display) {
+    eprintln!("softnic: {why}");
 }

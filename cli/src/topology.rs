@@ -10,6 +10,7 @@ use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, Topology
 use softnic_sim::{CompletionTimes, SimError};
 
 use crate::Common;
+use crate::sdr::tell_shortfall;
 use crate::sim::progress_bar;
 
 /// Bytes that a topology may have: who names a capture or a device by mistake is told so at once.
@@ -49,6 +50,7 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
     if let (Some(mut out), Some(path)) = (out, path) {
         out.flush().map_err(|e| not_written(path, &e))?;
     }
+    tell_shortfalls(&report);
     let printed = if common.json { print_json(&topology, &report) } else { print_table(&topology, &report) };
     match printed {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(format!("cannot write the output: {e}")),
@@ -64,6 +66,20 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
             Err("nothing more happens, and not all is done: something was lost, and nobody waits for it".into())
         }
         None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Says what could not fill the line of its sender, once for flows that are alike.
+fn tell_shortfalls(report: &TopologyReport) {
+    let mut said = Vec::new();
+    for (i, why) in report.flows.iter().enumerate().filter_map(|(i, f)| Some((i, f.shortfall?))) {
+        if said.contains(&why) {
+            continue;
+        }
+        said.push(why);
+        let others = report.flows[i + 1..].iter().filter(|f| f.shortfall == Some(why)).count();
+        let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+        tell_shortfall(format!("flow {}{others}: {why}", i + 1));
     }
 }
 

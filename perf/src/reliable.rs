@@ -9,9 +9,10 @@ mod server;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use softnic_fault_injector::{Direction, Spec};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr};
-use softnic_runtime::api::sdr::{ReliableQueuePair, SdrContext, SdrError};
+use softnic_runtime::api::sdr::{ReliableQueuePair, SdrContext, SdrError, Shortfall};
 use softnic_runtime::api::{MemoryRegion, PeerPath};
 use softnic_wire::PathMtu;
 
@@ -130,6 +131,13 @@ impl Reliable {
         let qp = self.queue_pair(&side.plan, size)?;
         meeting::meet(&qp, &self.path, control, &side.context)?.map_err(cannot_meet)?;
         Ok(qp)
+    }
+
+    /// What keeps messages from filling the line, if anything does and the faults say how fast that is.
+    pub(crate) fn shortfall(&self, faults: Option<&Spec>, plan: &Plan) -> Option<Shortfall> {
+        let [sent, _] = faults?.for_device().ok()?;
+        let (rate, _) = sent.shape(Direction::Ab).bottleneck?;
+        self.plan.shortfall(rate, plan.path_mtu(), self.rtt)
     }
 
     fn queue_pair(&self, plan: &Plan, size: u32) -> Result<ReliableQueuePair, String> {

@@ -336,6 +336,9 @@ fn run_end(
             side.connect(&peer)?;
             side.negotiate(&setup.device, &peer)?;
             let reliable = reliable::agree(&mut side, control, &peer)?;
+            if let Some(why) = reliable.as_ref().and_then(|r| r.shortfall(setup.options.fault.as_ref(), &side.plan)) {
+                say!("softnic: {why}");
+            }
             begin(&side.plan, side.context.description())?;
             match reliable {
                 Some(reliable) => reliable::run(&mut side, reliable, control, intervals, tell),

@@ -80,6 +80,7 @@ impl Fairness {
                 to,
                 transport: Transport::Rc,
                 scheme: None,
+                chunk: None,
                 op,
                 size: self.size,
                 count: 1 << 40,

@@ -87,6 +87,8 @@ pub struct Flow {
     pub transport: Transport,
     /// What makes messages over SDR reliable, where they go by that: the transport is `rc` then, as what such a flow is like.
     pub scheme: Option<Scheme>,
+    /// Bytes of a chunk of such messages; `None` for a packet.
+    pub chunk: Option<u32>,
     /// What they do.
     pub op: Op,
     /// Bytes of each.

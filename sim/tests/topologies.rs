@@ -273,7 +273,7 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
 fn what_the_documentation_shows_is_a_topology_with_every_key() {
     let text = include_str!("../../docs/simulator.md");
     let shown = text.split("```toml\n").nth(1).and_then(|s| s.split("```").next()).expect("an example");
-    assert_eq!(topology(shown).flows.len(), 1);
+    assert_eq!(topology(shown).flows.len(), 2);
     for table in ["x = 1", "[[link]]\nx = 1", "[[flow]]\nx = 1"] {
         let said =
             format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
@@ -347,6 +347,8 @@ fn what_a_flow_of_reliable_messages_has_not_is_refused() {
         ("transport = \"sdr-ec:0,2\"", "sdr-ec:0,2"),
         ("transport = \"sdr-fec\"", "is none of sdr-sr, sdr-nack, sdr-ec:K,M[,I] and sdr-xor:K,M[,I]"),
         ("transport = \"sdr-sr\"\nop = \"read\"", "sdr-sr has no READs"),
+        ("transport = \"sdr-sr\"\nchunk = \"1500\"", "a multiple of the path MTU, 1024"),
+        ("chunk = \"2K\"", "for transports whose names begin with sdr-"),
         ("transport = \"sdr-sr\"\ncc = \"dcqcn\"", "sdr-sr has no congestion control"),
     ] {
         let said = [DUMBBELL, &flow(0, 3, keys)].concat().parse::<Topology>().unwrap_err().to_string();

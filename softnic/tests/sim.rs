@@ -595,3 +595,19 @@ fn ctrl_c_ends_a_network_with_what_was_done_until_then() {
     assert_eq!(last["summary"]["interrupted"], true);
     assert!(last["summary"]["completed"].as_u64().is_some_and(|n| n > 0), "{last}");
 }
+
+#[test]
+fn a_line_that_parity_leaves_no_numbers_for_is_said_with_the_chunks_that_would_fill_it() {
+    let line = ["--rate", "40Gbit", "--rtt", "50ms", "--mtu", "1024", "--size", "100K", "--count", "2", "--json"];
+    let said = |args: &[&str]| {
+        let out = sim(&[args, &line].concat());
+        assert!(out.status.success());
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let short = said(&["--transport", "sdr-ec:2,1", "--chunk", "1K"]);
+    assert_eq!(
+        short,
+        "softnic: 67108864 bytes of submessages can be in flight, and the line has room for 250000000: chunks of 4096 bytes would fill it\n"
+    );
+    assert_eq!(said(&["--transport", "sdr-ec:2,1", "--chunk", "4K"]), "");
+}

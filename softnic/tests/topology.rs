@@ -157,3 +157,22 @@ fn a_capture_that_cannot_be_written_is_named() {
         assert_eq!((said.lines().count(), out.stdout.len()), (1, 0), "{said}");
     }
 }
+
+#[test]
+fn flows_that_cannot_fill_their_line_are_named_with_the_chunks_that_would() {
+    let flow = |to: &str, more: &str| {
+        format!("[[flow]]\nfrom = \"h0\"\nto = \"{to}\"\ntransport = \"sdr-ec:4,2\"\nsize = \"100K\"\n{more}\n")
+    };
+    let network =
+        "kind = \"star\"\nhosts = 4\nrate = \"100Gbit\"\ndelay = \"10ms\"\nqueue = \"1M\"\npayload = \"none\"\n";
+    let text = [network, &flow("h1", "chunk = \"8K\""), &flow("h2", ""), &flow("h3", "")].concat();
+    let file = scratch("shortfall.toml", &text);
+    let out = sim(&["--topology", file.to_str().expect("UTF-8"), "--json"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    std::fs::remove_file(file).expect("it was written");
+    assert!(out.status.success(), "{said}");
+    assert_eq!(
+        said,
+        "softnic: flow 2 and 1 more: 134217728 bytes of submessages can be in flight, and the line has room for 500000000: chunks of 4096 bytes would fill it\n"
+    );
+}

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use softnic_runtime::api::sdr::{ReliableAttr, Scheme, SdrAttr};
+use softnic_runtime::api::sdr::{ReliableAttr, Scheme, SdrAttr, Shortfall};
 use softnic_wire::PathMtu;
 
 use super::{Op, Plan, SdrPlan};
@@ -79,6 +79,12 @@ impl ReliablePlan {
         let attr = ReliableAttr { qp: SdrAttr { slots, ..attr.qp }, ..attr };
         attr.check().map_err(|e| format!("{}: {e}", self.name()))?;
         Ok(attr)
+    }
+
+    /// What keeps messages from filling a line of so many bits a second, however many are posted, if anything does.
+    pub(crate) fn shortfall(&self, rate: u64, mtu: PathMtu, rtt: Duration) -> Option<Shortfall> {
+        let attr = self.attr(1, 1, mtu, rtt).ok()?;
+        attr.sized_for(rate, rtt).shortfall()
     }
 }
 

@@ -69,7 +69,7 @@ const TOP: [&str; 17] = [
     "flow",
 ];
 const LINK: [&str; 4] = ["between", "rate", "delay", "fault"];
-const FLOW: [&str; 10] = ["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "transport"];
+const FLOW: [&str; 11] = ["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "transport", "chunk"];
 
 /// Switches that addresses can tell apart, and hosts in all.
 const MAX_SWITCHES: u64 = 250;
@@ -270,6 +270,7 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         to,
         transport,
         scheme,
+        chunk: chunk(keys, scheme, topology.mtu)?,
         op,
         size: size as u32,
         count: keys.integer("count", 1..=1 << 40)?.unwrap_or(1),
@@ -278,6 +279,19 @@ fn flow(keys: &Keys<'_>, topology: &Topology) -> Result<Flow, TopologyError> {
         stop: keys.parsed("stop", time)?,
         cc,
     })
+}
+
+/// Bytes of a chunk, where messages have any.
+fn chunk(keys: &Keys<'_>, scheme: Option<Scheme>, mtu: PathMtu) -> Result<Option<u32>, TopologyError> {
+    let Some(bytes) = keys.parsed("chunk", parse_size)? else { return Ok(None) };
+    if scheme.is_none() {
+        return Err(keys.error("chunk", "for transports whose names begin with sdr-"));
+    }
+    let mtu = u64::from(mtu.bytes());
+    match u32::try_from(bytes) {
+        Ok(chunk) if bytes > 0 && bytes % mtu == 0 => Ok(Some(chunk)),
+        _ => Err(keys.error("chunk", format!("a multiple of the path MTU, {mtu}, of less than 4G"))),
+    }
 }
 
 /// What flows of reliable messages over SDR do not have.

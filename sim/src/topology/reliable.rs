@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::memory::PdId;
-use softnic_sdr::reliable::{Outcome, ReliableAttr, ReliableCounters, ReliableQp, Scheme};
+use softnic_sdr::reliable::{Outcome, ReliableAttr, ReliableCounters, ReliableQp, Scheme, Shortfall};
 use softnic_sdr::{Local, QpAttr, QpId, Sdr, SdrError};
 use softnic_wire::Instant;
 
@@ -25,6 +25,8 @@ pub(super) struct Reliable {
     open: BTreeMap<u64, u64>,
     /// Those that nobody took, because the connection is over.
     refused: u64,
+    /// Why the sender's line could not be full, if that is so.
+    pub(super) shortfall: Option<Shortfall>,
 }
 
 /// Lets a call work on a reliable queue pair of a NIC.
@@ -58,13 +60,15 @@ impl World<'_> {
         let qp = QpAttr {
             // With parity a message is many.
             max_message: if matches!(scheme, Scheme::Ec(_)) { 1 } else { flow.size.max(1).into() },
-            chunk: self.topology.mtu.bytes(),
+            chunk: flow.chunk.unwrap_or(self.topology.mtu.bytes()),
             slots: flow.depth.saturating_mul(AHEAD).min(most),
             mtu: self.topology.mtu,
             ..usual
         };
         let attr = ReliableAttr { qp, scheme, timeout: TIMEOUT, ..ReliableAttr::default() };
         let attr = attr.sized_for(self.line_rate(flow.from), self.longest_round_trip().max(Duration::from_micros(1)));
+        // What waits in queues fills no line.
+        let shortfall = ReliableAttr { rtt: self.round_trip(Duration::ZERO), ..attr }.shortfall();
         let hosts = [flow.from, flow.to];
         let mut ids = [QpId(0); 2];
         for (id, host) in ids.iter_mut().zip(hosts) {
@@ -81,7 +85,7 @@ impl World<'_> {
             let path = path.ok_or(SimError::Options("two hosts have no way to each other"))?;
             with(self.sim.nic(host), ids[side], |qp, nic| qp.qp().connect(nic, 1, &path, &infos[1 - side]))?;
         }
-        Ok(Reliable { ids, open: BTreeMap::new(), refused: 0 })
+        Ok(Reliable { ids, open: BTreeMap::new(), refused: 0, shortfall })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the flows of a topology came to.
 
+use softnic_sdr::reliable::Shortfall;
 use softnic_transports::Status;
 
 use super::flows::Run;
@@ -24,6 +25,8 @@ pub struct FlowReport {
     pub first_failure: Option<Status>,
     /// From the start to the last completion, in milliseconds.
     pub duration_ms: f64,
+    /// Why reliable messages over SDR could not fill the line of their sender, if that is so.
+    pub shortfall: Option<Shortfall>,
 }
 
 /// What a port of a switch did.
@@ -94,6 +97,7 @@ impl Run<'_> {
                 failed: f.failed,
                 first_failure: f.first_failure,
                 duration_ms: took as f64 / 1e6,
+                shortfall: f.reliable.as_ref().and_then(|reliable| reliable.shortfall),
             }
         });
         let flows = flows.collect();

@@ -275,20 +275,26 @@ impl<'t> World<'t> {
     /// A round trip with every queue on the way full and every link the slowest.
     pub(super) fn longest_round_trip(&self) -> Duration {
         let t = self.topology;
+        let queue = t.links.iter().map(|l| {
+            let ns = u128::from(t.policy.limit) * 8_000_000_000 / u128::from(l.rate.max(1));
+            Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        });
+        self.round_trip(queue.max().unwrap_or_default())
+    }
+
+    /// A round trip with every link the slowest, and so much time in every queue on the way.
+    pub(super) fn round_trip(&self, queue: Duration) -> Duration {
+        let t = self.topology;
         let hops = match t.kind {
             Kind::Star { .. } => 1,
             Kind::Dumbbell { .. } => 2,
             Kind::LeafSpine { .. } => 3,
         };
-        let longest = |of: &dyn Fn(&super::Link) -> Duration| t.links.iter().map(of).max().unwrap_or_default();
-        let link = longest(&|l| {
+        let link = t.links.iter().map(|l| {
             let [ab, ba] = [Direction::Ab, Direction::Ba].map(|d| l.faults.shape(d).longest());
             l.delay.saturating_add(ab.max(ba))
         });
-        let queue = longest(&|l| {
-            let ns = u128::from(t.policy.limit) * 8_000_000_000 / u128::from(l.rate.max(1));
-            Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-        });
+        let link = link.max().unwrap_or_default();
         let one_way = link.saturating_mul(hops + 1).saturating_add(queue.saturating_mul(hops));
         one_way.saturating_mul(2)
     }

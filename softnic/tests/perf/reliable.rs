@@ -70,6 +70,22 @@ fn chunks_channels_and_sizes_are_as_they_are_asked_for() {
 }
 
 #[test]
+fn a_line_that_cannot_be_full_is_said_where_the_faults_make_one() {
+    let run = |chunk, fault| {
+        let args = ["write_bw", "--transport", "sdr-ec:2,1", "--mtu", "1024", "--iters", "2", "--size", "20000"];
+        let out = crate::perf(&[&args[..], &["--json", "--chunk", chunk, "--fault", fault]].concat());
+        check(&lines(&out)[0], "sdr-ec:2,1", 2);
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let said = run("1K", "rate=40Gbit,delay=50ms");
+    assert!(said.starts_with("softnic: 67108864 bytes of submessages can be in flight, and the line"), "{said}");
+    assert!(said.ends_with(" bytes would fill it\n") && said.lines().count() == 1, "{said}");
+    // With these, or where nobody says how fast the line is, there is nothing to say.
+    assert_eq!(run("64K", "rate=40Gbit,delay=50ms"), "");
+    assert_eq!(run("1K", "delay=50ms"), "");
+}
+
+#[test]
 fn what_does_not_fit_is_refused_in_a_line() {
     for (args, why) in [
         (&["write_lat", "--transport", "sdr-sr"][..], "sdr-sr has no write_lat: only write_bw and send_bw"),
