@@ -138,16 +138,6 @@ fn as_many_losses_as_parity_are_repaired_and_one_more_is_asked_for() {
     }
 }
 
-/// SDR-RDMA, figure 8, the right half: eight packets by EC(2, 1), of whose four submessages the first and the last fail.
-#[test]
-fn figure_8_a_fallback_of_two_submessages() {
-    let attr = coded("sdr-ec:2,1");
-    let (took, [sent, told]) = time_of("@1,2,10,12", attr, 8 * MTU as usize);
-    assert_eq!((told.nacks_sent, told.fallbacks, told.failed_submessages), (1, 1, 2));
-    assert_eq!((sent.chunks_sent, sent.parity_packets, sent.chunks_asked_for), (8, 4, 3));
-    assert!(took > RTT * 3 && took < RTT.mul_f64(3.1), "{took:?}");
-}
-
 #[test]
 fn whatever_control_message_is_lost_all_comes() {
     for scheme in ["sdr-sr", "sdr-nack", "sdr-ec:4,2", "sdr-xor:4,2"] {

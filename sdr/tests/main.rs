@@ -4,6 +4,7 @@ mod calls;
 mod coded;
 mod corpus;
 mod engines;
+mod figure_8;
 mod figures;
 mod immediates;
 mod late;
