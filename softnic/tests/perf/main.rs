@@ -1,5 +1,8 @@
 //! `softnic perf`, `counters` and `devinfo` as people and scripts use them.
 
+mod afxdp;
+#[path = "../common/namespaces.rs"]
+mod namespaces;
 mod processes;
 mod reliable;
 

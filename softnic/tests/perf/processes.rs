@@ -29,6 +29,17 @@ impl Running {
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("softnic runs"))
     }
 
+    /// A server, once it listens.
+    pub(crate) fn listening(command: Command) -> Running {
+        let mut server = Running::start(command);
+        let mut stderr = BufReader::new(server.0.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("a line");
+        assert!(line.contains("waiting for a client"), "{line}");
+        server.0.stderr = Some(stderr.into_inner());
+        server
+    }
+
     /// The exit code and what it wrote to stderr.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let start = Instant::now();
@@ -80,13 +91,7 @@ impl Pair {
     /// The same by another command, which runs softnic with what is added to it.
     fn server_by(&self, mut command: Command, more: &[&str]) -> Running {
         command.args(["perf", "--server", "--dev", &self.devices[0], "--port", &self.port]).args(more);
-        let mut server = Running::start(command);
-        let mut stderr = BufReader::new(server.0.stderr.take().expect("piped"));
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("a line");
-        assert!(line.contains("waiting for a client"), "{line}");
-        server.0.stderr = Some(stderr.into_inner());
-        server
+        Running::listening(command)
     }
 
     pub(crate) fn client(&self, args: &[&str]) -> Command {

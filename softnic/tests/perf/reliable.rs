@@ -10,11 +10,11 @@ use crate::{counter, json, lines, refusal};
 
 const SCHEMES: [&str; 4] = ["sdr-sr", "sdr-nack", "sdr-ec:16,4", "sdr-xor:8,2"];
 
-fn of(v: &Value, name: &str) -> u64 {
+pub(crate) fn of(v: &Value, name: &str) -> u64 {
     v[name].as_u64().unwrap_or_else(|| panic!("{name}: {v}"))
 }
 
-fn check(v: &Value, scheme: &str, iterations: u64) {
+pub(crate) fn check(v: &Value, scheme: &str, iterations: u64) {
     let name = scheme.split(':').next();
     assert_eq!((v["transport"].as_str(), v["negotiated"].as_str()), (name, name), "{v}");
     assert_eq!(of(v, "iterations"), iterations, "{v}");
