@@ -68,6 +68,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
         .with(|s| Setup { qps: 100, ..s }),
     op("sr-refused", "WRITEs of these sizes, after Selective Repeat was offered and refused", selective_refused)
         .with(|s| Setup { offers_sr: true, ..s }),
+    op("sdr-refused", "the same after reliable messages over SDR were offered and refused", sdr::refused),
     op("rnr", "SENDs and a WRITE with immediate whose receives are posted late", receive_late).basic(),
     op("rnr-exceeded", "a SEND whose receive is never posted", errors::receive_never)
         .with(|s| Setup { rnr_retry: 2, ..s }),

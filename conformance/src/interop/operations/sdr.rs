@@ -2,6 +2,7 @@
 //! takes. What an SDR of the guest's own would say to ours, the scenario has rxe say.
 
 mod receiving;
+mod refused;
 mod sending;
 
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use super::{LIMIT, TO, UNTOUCHED, ends, expect_done, fail, pattern};
 use crate::guest::Error;
 use crate::interop::session::{BindAt, RecvAt, SendAt, Session};
 use crate::interop::setup::{Done, Queue, Setup, Side};
+
+pub(super) use refused::refused;
 
 const SLOTS: u32 = 2;
 const GENERATIONS: u8 = 3;

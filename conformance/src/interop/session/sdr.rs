@@ -1,8 +1,9 @@
 //! Our end of a scenario where it is a queue pair of SDR: a queue pair of the NIC for each generation, and one for control messages.
 
 use softnic_nic::Nic;
+use softnic_sdr::reliable::{ReliableAttr, ReliableQp};
 use softnic_sdr::{Local, QpAttr, QpInfo, Sdr, SdrError, SdrQp};
-use softnic_wire::Instant;
+use softnic_wire::{Instant, Path};
 
 use super::{End, Session, refused};
 use crate::guest::Error;
@@ -25,12 +26,27 @@ impl Session {
 
     /// Connects it with what the guest would have said of its own.
     pub(in crate::interop) fn connect_sdr(&mut self, theirs: &QpInfo) -> Result<(), Error> {
+        let path = self.path()?;
+        self.sdr(|_, qp, nic| qp.connect(nic, 1, &path, &theirs.encode()))
+    }
+
+    /// The path to the guest.
+    pub(in crate::interop) fn path(&mut self) -> Result<Path, Error> {
         let peer = address(Side::Rxe, self.setup.ipv6);
         let mac = self.resolve(peer)?;
         let flow = self.qpns(Side::Softnic)?[0];
         let path = self.driver.node.path_to(peer, mac, flow);
-        let path = path.ok_or_else(|| Error::Failed(format!("softnic has no way to {peer}")))?;
-        self.sdr(|_, qp, nic| qp.connect(nic, 1, &path, &theirs.encode()))
+        path.ok_or_else(|| Error::Failed(format!("softnic has no way to {peer}")))
+    }
+
+    /// A queue pair of reliable messages beside those of the scenario, until [`Session::close_sdr`].
+    pub(in crate::interop) fn open_reliable(&mut self, attr: &ReliableAttr) -> Result<(), Error> {
+        let nic = &mut self.driver.node;
+        let qp = ReliableQp::create(nic, self.pd, attr).map_err(refused)?;
+        let mut sdr = Sdr::default();
+        self.sdr = Some(sdr.add_reliable(qp));
+        nic.set_layer(Some(Box::new(sdr)));
+        Ok(())
     }
 
     /// Talks to it.
@@ -53,7 +69,7 @@ impl Session {
     }
 
     /// Destroys it; whether there was one.
-    pub(super) fn close_sdr(&mut self) -> bool {
+    pub(in crate::interop) fn close_sdr(&mut self) -> bool {
         let Some(id) = self.sdr.take() else { return false };
         let nic = &mut self.driver.node;
         nic.with_layer(|layer, nic| layer.as_any_mut().downcast_mut::<Sdr>().map(|sdr| sdr.destroy(nic, id)));
