@@ -159,3 +159,18 @@ fn with_a_peer_that_has_no_such_messages_rc_is_used() {
     assert_eq!(server.end(), (Some(0), String::new()));
     passes.join().expect("it ends with the two");
 }
+
+/// Of the negotiation nothing gets through, so neither NIC hears that the other has SDR; all else does.
+#[test]
+fn with_a_peer_whose_nic_says_nothing_of_sdr_rc_is_used() {
+    let script = crate::scratch("no-mads.toml");
+    std::fs::write(&script, "[[event]]\naction = \"drop\"\nopcode = \"UD_SEND_ONLY\"\n").expect("written");
+    let fault = format!("@{}", script.display());
+    let args = ["write_bw", "--transport", "sdr-ec:32,8", "--size", "50000", "--iters", "100", "--verify", "--json"];
+    let out = crate::perf(&[&args[..], &["--fault", &fault]].concat());
+    std::fs::remove_file(script).expect("it was written");
+    let v = &lines(&out)[0];
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "softnic: the peer does not speak sdr-ec: rc is used\n");
+    assert_eq!((v["negotiated"].as_str(), of(v, "iterations")), (Some("rc"), 100), "{v}");
+    assert_eq!((counter(v, "sdr_packets"), counter(v, "sdr_chunks_sent")), (0, 0), "{v}");
+}
