@@ -227,7 +227,8 @@ enum softnic_sdr_scheme {
 	SOFTNIC_SDR_SCHEME_XOR = 4,	/* parity by exclusive or: one lost chunk in each of m groups is */
 };
 
-/* 0 is the default everywhere. Scheme, k, m and the chunk are the same at both ends, and what is the same for a queue pair of SDR. */
+/* 0 is the default everywhere. Scheme, k, m, interleave and the chunk are the same at both ends, and what is the same for a queue pair of
+ * SDR. */
 struct softnic_sdr_reliable_attr {
 	uint64_t comp_mask;	/* 0 */
 	struct softnic_sdr_qp_attr qp;	/* as for softnic_sdr_qp_create(); with parity slots are of submessages, two for each k chunks */
@@ -241,6 +242,7 @@ struct softnic_sdr_reliable_attr {
 	uint64_t parity_pool;	/* bytes of memory for parity, each way; 64 MiB */
 	uint32_t acks_per_rtt;	/* reports of the receiver in a round trip, 1 to 1000; 16 */
 	uint32_t reordering;	/* chunks behind a missing one that come before it is asked for; 3 */
+	uint64_t interleave;	/* with parity: each of so many submessages has every so manieth chunk of them, to 255; 1 is off, and the default */
 };
 
 /* A queue pair whose messages are reliable; attr may be NULL. It is connected, counted and destroyed by the calls that other queue pairs

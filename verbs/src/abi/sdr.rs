@@ -71,9 +71,10 @@ pub(crate) struct softnic_sdr_reliable_attr {
     pub(crate) parity_pool: u64,
     pub(crate) acks_per_rtt: u32,
     pub(crate) reordering: u32,
+    pub(crate) interleave: u64,
 }
-layout!(softnic_sdr_reliable_attr, 104, comp_mask 0, qp 8, scheme 56, k 60, m 61, alpha_percent 62, rtt_ns 64, timeout_ns 72,
-    rate_bps 80, parity_pool 88, acks_per_rtt 96, reordering 100);
+layout!(softnic_sdr_reliable_attr, 112, comp_mask 0, qp 8, scheme 56, k 60, m 61, alpha_percent 62, rtt_ns 64, timeout_ns 72,
+    rate_bps 80, parity_pool 88, acks_per_rtt 96, reordering 100, interleave 104);
 
 #[repr(C)]
 pub(crate) struct softnic_sdr_reliable_wr {

@@ -44,8 +44,12 @@ fn scheme(given: &softnic_sdr_reliable_attr) -> Result<Scheme, Errno> {
         (0, m) => (USUAL_CODE.0, m),
         given => given,
     };
+    let Ok(interleave) = u8::try_from(given.interleave.max(1)) else {
+        error(format_args!("{CREATE}: submessages that are interleaved are from 1 to 255, not {}", given.interleave));
+        return Err(Errno::EINVAL);
+    };
     match Protection::new(family, k.into(), m.into()) {
-        Ok(protection) => Ok(Scheme::Ec(protection)),
+        Ok(protection) => Ok(Scheme::Ec(Protection { interleave, ..protection })),
         Err(why) => {
             error(format_args!("{CREATE}: {why}"));
             Err(Errno::EINVAL)
@@ -54,10 +58,10 @@ fn scheme(given: &softnic_sdr_reliable_attr) -> Result<Scheme, Errno> {
 }
 
 fn without_code(given: &softnic_sdr_reliable_attr, scheme: Scheme) -> Result<Scheme, Errno> {
-    if given.k == 0 && given.m == 0 {
+    if given.k == 0 && given.m == 0 && given.interleave == 0 {
         return Ok(scheme);
     }
-    error(format_args!("{CREATE}: {scheme} has no parity: k and m are for EC, 3, and XOR, 4"));
+    error(format_args!("{CREATE}: {scheme} has no parity: k, m and interleave are for EC, 3, and XOR, 4"));
     Err(Errno::EINVAL)
 }
 

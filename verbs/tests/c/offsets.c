@@ -266,7 +266,7 @@ static void sdr_structures(void)
 	FIELD(softnic_sdr_reliable_attr, alpha_percent); FIELD(softnic_sdr_reliable_attr, rtt_ns);
 	FIELD(softnic_sdr_reliable_attr, timeout_ns); FIELD(softnic_sdr_reliable_attr, rate_bps);
 	FIELD(softnic_sdr_reliable_attr, parity_pool); FIELD(softnic_sdr_reliable_attr, acks_per_rtt);
-	FIELD(softnic_sdr_reliable_attr, reordering);
+	FIELD(softnic_sdr_reliable_attr, reordering); FIELD(softnic_sdr_reliable_attr, interleave);
 	SIZE(softnic_sdr_reliable_wr); FIELD(softnic_sdr_reliable_wr, comp_mask); FIELD(softnic_sdr_reliable_wr, mr);
 	FIELD(softnic_sdr_reliable_wr, addr); FIELD(softnic_sdr_reliable_wr, length);
 	SIZE(softnic_sdr_completion); FIELD(softnic_sdr_completion, number); FIELD(softnic_sdr_completion, opcode);

@@ -14,6 +14,8 @@ static struct softnic_sdr_reliable_attr attr_of(uint32_t scheme)
 	attr.qp.slots = 64;
 	if (scheme >= SOFTNIC_SDR_SCHEME_EC)
 		attr.k = 8, attr.m = 2;
+	if (scheme == SOFTNIC_SDR_SCHEME_XOR)
+		attr.interleave = 3;
 	return attr;
 }
 
@@ -163,7 +165,9 @@ static void refusals(struct end e[2], struct sdr s[2])
 		const char *said;
 	} wrong[] = {
 		{{.scheme = 5}, "5 is no scheme: 1, SR, to 4, XOR, are"},
-		{{.scheme = SOFTNIC_SDR_SCHEME_SR, .k = 3}, "sdr-sr has no parity: k and m are for EC, 3, and XOR, 4"},
+		{{.scheme = SOFTNIC_SDR_SCHEME_SR, .k = 3}, "sdr-sr has no parity: k, m and interleave are for EC, 3, and XOR, 4"},
+		{{.scheme = SOFTNIC_SDR_SCHEME_NACK, .interleave = 2}, "sdr-nack has no parity: k, m and interleave are for EC, 3, and XOR, 4"},
+		{{.scheme = SOFTNIC_SDR_SCHEME_EC, .interleave = 256}, "submessages that are interleaved are from 1 to 255, not 256"},
 		{{.qp = {.mtu = IBV_MTU_1024, .chunk = 1500}}, "a chunk of 1500 bytes is no multiple of the path MTU 1024: 2048 is"},
 		{{.acks_per_rtt = 2000}, "acknowledgements in a round trip is from 1 to 1000, not 2000"},
 	};
