@@ -2,39 +2,8 @@
 // link: -libverbs -ldl
 
 #define _GNU_SOURCE
+#include "allocations.h"
 #include "sdr.h"
-
-// ---- allocations of this thread, also those of the library: it has its memory from here ----
-
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
-static __thread unsigned long allocations;
-
-void *malloc(size_t size)
-{
-	allocations++;
-	return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-	allocations++;
-	return __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size)
-{
-	allocations++;
-	return __libc_realloc(old, size);
-}
-
-int posix_memalign(void **made, size_t align, size_t size)
-{
-	allocations++;
-	*made = __libc_memalign(align, size);
-	return *made ? 0 : ENOMEM;
-}
-
-// ---- the parts ----
 
 static uint32_t number(struct sdr *s)
 {
