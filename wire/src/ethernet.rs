@@ -1,6 +1,7 @@
 //! Ethernet II framing with up to two VLAN tags.
 
 use core::fmt;
+use core::str::FromStr;
 
 use crate::bytes::{array, be16, put16};
 use crate::{Error, NotRoce};
@@ -42,6 +43,35 @@ impl fmt::Display for MacAddr {
 impl fmt::Debug for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// What is no Ethernet address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoMacAddr;
+
+impl fmt::Display for NoMacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no MAC address: six bytes in hexadecimal, as in 02:00:00:00:00:01")
+    }
+}
+
+impl core::error::Error for NoMacAddr {}
+
+impl FromStr for MacAddr {
+    type Err = NoMacAddr;
+
+    fn from_str(text: &str) -> Result<MacAddr, NoMacAddr> {
+        let mut mac = [0; 6];
+        let mut words = text.split(':');
+        for byte in &mut mac {
+            let word = words.next().ok_or(NoMacAddr)?;
+            if !(1..=2).contains(&word.len()) || !word.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(NoMacAddr);
+            }
+            *byte = u8::from_str_radix(word, 16).map_err(|_| NoMacAddr)?;
+        }
+        if words.next().is_some() { Err(NoMacAddr) } else { Ok(MacAddr(mac)) }
     }
 }
 

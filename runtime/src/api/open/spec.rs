@@ -125,7 +125,7 @@ impl FromStr for DeviceSpec {
         for option in options {
             let wrong = || DeviceSpecError::Address(option.into());
             if let Some(text) = option.strip_prefix("mac=") {
-                mac = Some(parse_mac(text).ok_or_else(wrong)?);
+                mac = Some(text.parse().map_err(|_| wrong())?);
             } else if let Some(text) = option.strip_prefix("ip=") {
                 // Everybody is on the link, whatever its length.
                 let address = text.split_once('/').map_or(text, |(address, _)| address);
@@ -146,11 +146,6 @@ fn is_interface(name: &str) -> bool {
 
 fn interface_of(kind: &'static str, name: &str) -> Result<String, DeviceSpecError> {
     if name.is_empty() { Err(DeviceSpecError::NoInterface(kind)) } else { Ok(name.into()) }
-}
-
-fn parse_mac(text: &str) -> Option<MacAddr> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|b| u8::from_str_radix(b, 16).ok()).collect();
-    Some(MacAddr(bytes?.try_into().ok()?))
 }
 
 impl fmt::Display for DeviceSpec {
