@@ -30,7 +30,7 @@ pub use link::{LinkType, Payload, payload};
 pub use number::PacketNumber;
 pub use reader::{Frame, Reader};
 pub use time::Timestamp;
-pub use writer::{InterfaceId, PcapWriter, PcapngWriter, Precision};
+pub use writer::{Direction, InterfaceId, PcapWriter, PcapngWriter, Precision};
 
 /// The longest captured packet that is believed, in bytes.
 ///

@@ -82,6 +82,15 @@ impl<W: Write> PcapWriter<W> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InterfaceId(u32);
 
+/// Which way a frame went at its interface, as the flags of a pcapng file have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// It came in.
+    Inbound = 1,
+    /// It left.
+    Outbound = 2,
+}
+
 /// Writes a pcapng file: one little-endian section, times in nanoseconds.
 ///
 /// A packet takes four or five small writes: give it a `BufWriter` unless every packet must be out at once.
@@ -97,6 +106,7 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const IF_NAME: u32 = 2;
 const IF_TSRESOL: u32 = 9;
+const EPB_FLAGS: u32 = 2;
 const PADDING: [u8; 3] = [0; 3];
 
 impl<W: Write> PcapngWriter<W> {
@@ -152,18 +162,44 @@ impl<W: Write> PcapngWriter<W> {
         segments: &[&[u8]],
         original_len: u32,
     ) -> io::Result<()> {
+        self.write_block(interface, time, segments, original_len, &[])
+    }
+
+    /// The same of a frame that came in at the interface, or left by it.
+    pub fn write_directed(
+        &mut self,
+        interface: InterfaceId,
+        time: Timestamp,
+        segments: &[&[u8]],
+        original_len: u32,
+        direction: Direction,
+    ) -> io::Result<()> {
+        let mut options = [0; 12];
+        put(&mut options, [EPB_FLAGS | 4 << 16, direction as u32, 0]);
+        self.write_block(interface, time, segments, original_len, &options)
+    }
+
+    fn write_block(
+        &mut self,
+        interface: InterfaceId,
+        time: Timestamp,
+        segments: &[&[u8]],
+        original_len: u32,
+        options: &[u8],
+    ) -> io::Result<()> {
         if interface.0 >= self.interfaces {
             return Err(invalid("the interface was not added to this capture"));
         }
         let captured = captured_len(segments)?;
         let ticks = u64::try_from(time.nanos()).map_err(|_| invalid("a pcapng file cannot hold the packet's time"))?;
-        let len = 28 + padded(captured) + 4;
+        let len = 28 + padded(captured) + options.len() as u32 + 4;
         let mut head = [0; 28];
         let (high, low) = ((ticks >> 32) as u32, ticks as u32);
         put(&mut head, [ENHANCED_PACKET, len, interface.0, high, low, captured, original_len]);
         self.inner.write_all(&head)?;
         segments.iter().try_for_each(|s| self.inner.write_all(s))?;
         self.inner.write_all(padding(captured))?;
+        self.inner.write_all(options)?;
         self.inner.write_all(&len.to_le_bytes())
     }
 

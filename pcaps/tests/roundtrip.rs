@@ -1,7 +1,7 @@
 //! What is written is what is read, for any packets.
 
 use proptest::prelude::*;
-use softnic_pcaps::{Error, LinkType, MAX_CAPTURED, PcapWriter, PcapngWriter, Precision, Reader, Timestamp};
+use softnic_pcaps::{Direction, Error, LinkType, MAX_CAPTURED, PcapWriter, PcapngWriter, Precision, Reader, Timestamp};
 use std::io::{self, ErrorKind, Write};
 
 /// An owned frame: time, link type, bytes, original length.
@@ -45,7 +45,10 @@ proptest! {
         for (secs, nanos, data, original, cut) in &frames {
             let (head, tail) = data.split_at(cut % (data.len() + 1));
             let (time, i) = (Timestamp::new((*secs).into(), *nanos), cut % links.len());
-            writer.write_segments(ids[i], time, &[head, tail], *original).unwrap();
+            match cut % 2 {
+                0 => writer.write_segments(ids[i], time, &[head, tail], *original).unwrap(),
+                _ => writer.write_directed(ids[i], time, &[head, tail], *original, Direction::Outbound).unwrap(),
+            }
             expected.push((time, LinkType::from_value(links[i]), data.clone(), *original));
         }
         prop_assert_eq!(read(&writer.into_inner()).unwrap(), expected);
