@@ -18,6 +18,8 @@ pub struct PortStats {
     pub dropped: u64,
     /// Frames that were marked.
     pub marked: u64,
+    /// Frames that are longer than what the port's driver has room for.
+    pub too_long: u64,
     /// The most bytes that ever waited.
     pub max_queue: u64,
 }

@@ -245,6 +245,18 @@ impl Switch {
         }
     }
 
+    /// Takes a frame that came in for the switch itself: it says where its sender is, and goes no further.
+    pub fn take_own(&mut self, port: usize, frame: &[u8]) {
+        if let Some(p) = self.ports.get_mut(port) {
+            p.stats.received += 1;
+        }
+        if let Ok(header) = ethernet::Packet::new_checked(frame)
+            && self.macs.learn(header.src(), port)
+        {
+            self.epoch += 1;
+        }
+    }
+
     /// Sends a frame of the switch's own: what it asks and answers itself.
     pub fn send_own(&mut self, frame: &mut [u8]) {
         if ethernet::Packet::new_checked(&*frame).is_ok() {
@@ -289,7 +301,7 @@ impl Node for Switch {
                     port.stats.sent += 1;
                     return true;
                 }
-                Err(Unsent::TooLong) => self.counters.no_buffer += 1,
+                Err(Unsent::TooLong) => port.stats.too_long += 1,
                 Err(Unsent::Unchangeable) => self.counters.hops_exceeded += 1,
             }
         }
