@@ -4,13 +4,10 @@
 //! long as the [`Bump`] lives. One thread moves the frames of both directions, copying each once. Faults are for RoCE packets unless
 //! they are asked for everything; everything else passes them by.
 
-mod checksum;
 mod control;
 mod counters;
 mod forwarder;
 mod lane;
-mod port;
-mod promiscuous;
 
 use std::io;
 use std::path::PathBuf;
@@ -22,17 +19,14 @@ use std::time::Duration;
 
 use softnic_fault_injector::{Spec, SpecError};
 
-use crate::afxdp::AfXdpError;
 use crate::api::status;
 use crate::background::Background;
 use crate::locked::lock;
-use crate::threads::spawn_own;
+use crate::port::PortError;
+use crate::threads::{Core, spawn_own};
 pub use control::{RunningWire, WireError};
 pub use counters::{Counters, Residence};
 use forwarder::Forwarder;
-
-/// The longest packets that it carries; an interface with a longer MTU is refused.
-pub const MAX_MTU: usize = 9216;
 
 /// Which frames to forward, and with which faults.
 #[derive(Debug, Clone, Default)]
@@ -79,22 +73,9 @@ pub enum BumpError {
     /// The SPEC is not for a link.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// An interface cannot be used.
+    /// An interface cannot be used, or is gone.
     #[error(transparent)]
-    Interface(#[from] AfXdpError),
-    /// An interface is down.
-    #[error("{0} is down: `ip link set {0} up`")]
-    Down(String),
-    /// Frames may be longer than we carry.
-    #[error("{interface} has an MTU of {mtu}, and this carries at most {max}: `ip link set {interface} mtu {max}`")]
-    Mtu {
-        /// Which.
-        interface: String,
-        /// Its MTU.
-        mtu: usize,
-        /// The longest that is possible: [`MAX_MTU`], or less where the kernel has no frames in several pieces (before Linux 6.6).
-        max: usize,
-    },
+    Port(#[from] PortError),
     /// There is no such core.
     #[error("there is no core {0} to stay on, or this process may not use it")]
     Core(usize),
@@ -106,9 +87,6 @@ pub enum BumpError {
         /// The system's error.
         error: io::Error,
     },
-    /// An interface went away.
-    #[error("the interface {0} is gone")]
-    Gone(String),
     /// Frames cannot be moved any more.
     #[error("packet IO failed: {0}")]
     Io(io::Error),
@@ -199,13 +177,7 @@ impl Bump {
             return Err(BumpError::Same(options.a.clone()));
         }
         options.faults.spec.check_link()?;
-        let core = match options.cpu {
-            Some(cpu) => {
-                let cores = core_affinity::get_core_ids().unwrap_or_default();
-                Some(cores.into_iter().find(|core| core.id == cpu).ok_or(BumpError::Core(cpu))?)
-            }
-            None => None,
-        };
+        let core = options.cpu.map(|cpu| Core::find(cpu).ok_or(BumpError::Core(cpu))).transpose()?;
         let shared = Arc::new(Shared::default());
         shared.set_faults(options.faults.clone());
         shared.take_change();
@@ -224,9 +196,7 @@ impl Bump {
         };
         let control = control::serve(&shared).ok();
         let thread = spawn_own("softnic-wire", move || {
-            if let Some(core) = core {
-                core_affinity::set_for_current(core);
-            }
+            core.into_iter().for_each(Core::stay);
             forwarder.run()
         });
         let thread = thread.map_err(|error| BumpError::System { doing: "start a thread", error })?;

@@ -25,6 +25,8 @@ mod mapping;
 mod memory_wire;
 mod neighbours;
 mod peer;
+#[cfg(target_os = "linux")]
+mod port;
 mod random;
 mod remedy;
 #[cfg(target_os = "linux")]
@@ -43,4 +45,6 @@ pub use memory_wire::MemoryWire;
 #[doc(hidden)]
 pub use neighbours::fuzz_neighbours;
 pub use neighbours::{NeighbourError, Neighbours, link_local};
+#[cfg(target_os = "linux")]
+pub use port::{MAX_MTU, PortError};
 pub use random::{Generator, OsRandom};

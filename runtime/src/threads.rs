@@ -19,6 +19,22 @@ pub fn spawn_own<T: Send + 'static>(
     std::thread::Builder::new().name(name.into()).spawn(body)
 }
 
+/// A core that this process may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Core(core_affinity::CoreId);
+
+impl Core {
+    /// The core with this number, if it is there and allowed.
+    pub(crate) fn find(number: usize) -> Option<Core> {
+        core_affinity::get_core_ids()?.into_iter().find(|core| core.id == number).map(Core)
+    }
+
+    /// The calling thread stays on it.
+    pub(crate) fn stay(self) {
+        core_affinity::set_for_current(self.0);
+    }
+}
+
 /// All signals are blocked in this thread as long as the value lives.
 struct AllBlocked {
     before: libc::sigset_t,

@@ -14,27 +14,22 @@ use softnic_wire::Instant;
 
 use super::counters::Counters;
 use super::lane::Lane;
-use super::port::{HEADERS, Port};
 use super::{BumpError, Faults, Options, Shared, Summary};
 use crate::capture_file;
 use crate::io::PacketIo;
+use crate::port::{HEADERS, Port, RETRY, Rest, WAKE_EARLY};
 
 /// Frames moved before the other direction has its turn.
 const BATCH: usize = 32;
-/// How long to look for frames in vain before sleeping, and before letting others have this core.
-const PATIENCE: Duration = Duration::from_micros(200);
-const BUSY: Duration = Duration::from_micros(20);
-/// A sleep ends later than it should: so much before a frame is due we are awake.
-const WAKE_EARLY: Duration = Duration::from_micros(150);
 /// How often counters are shown, and the interfaces are looked at.
 const SHOW: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(1);
-/// How often to try again when the system had no room for frames.
-const RETRY: Duration = Duration::from_micros(100);
 
 /// Everything that moves frames, in one thread: a direction's faults are one stream, and frames keep their order.
 pub(super) struct Forwarder {
     ports: [Port; 2],
+    /// Of the receive queues of each.
+    times: [Vec<QueueTimes>; 2],
     lanes: [Lane; 2],
     recorder: Option<Recorder>,
     readiness: Vec<OwnedFd>,
@@ -45,6 +40,15 @@ pub(super) struct Forwarder {
     seed: u64,
     /// How often the faults were changed.
     changes: u64,
+}
+
+/// When frames of a receive queue came.
+#[derive(Debug, Clone, Copy, Default)]
+struct QueueTimes {
+    /// When it was seen empty, if nothing but work came after that: whatever is in it now came later.
+    empty_at: Option<Clock>,
+    /// Frames of the current batch that go on at once, and since when the oldest of them may have been there.
+    batch: Option<(Clock, u64)>,
 }
 
 /// The capture: what came in, in both directions.
@@ -103,8 +107,10 @@ impl Forwarder {
         let mut readiness = ports[0].readiness().map_err(failed)?;
         readiness.extend(ports[1].readiness().map_err(failed)?);
         let start = Clock::now();
+        let times = ports.each_ref().map(|port| vec![QueueTimes::default(); port.queues.len()]);
         Ok(Forwarder {
             ports,
+            times,
             lanes: [lane(Direction::Ab, 0), lane(Direction::Ba, 1)],
             recorder,
             readiness,
@@ -140,11 +146,10 @@ impl Forwarder {
                 Ok(false) => {
                     let idle = now - *idle_since.get_or_insert(now);
                     let due = self.due_in(now);
-                    if idle >= PATIENCE && due > WAKE_EARLY {
-                        self.sleep(due - WAKE_EARLY);
-                    } else if idle >= BUSY {
-                        // Whom we wait for may be waiting for this very core.
-                        std::thread::yield_now();
+                    match Rest::after(idle, due) {
+                        Rest::No => {}
+                        Rest::Yield => std::thread::yield_now(),
+                        Rest::Sleep(limit) => self.sleep(limit),
                     }
                 }
             }
@@ -163,10 +168,11 @@ impl Forwarder {
     /// One turn: both directions, and what is to be done now and then. Says whether there was anything to move.
     fn turn(&mut self, now: Clock) -> Result<bool, BumpError> {
         let [a, b] = &mut self.ports;
+        let [a_times, b_times] = &mut self.times;
         let [ab, ba] = &mut self.lanes;
         let time = Instant::ZERO + (now - self.start);
-        let moved = forward(ab, a, b, &mut self.recorder, now, time)
-            .and_then(|there| Ok(there | forward(ba, b, a, &mut self.recorder, now, time)?));
+        let moved = forward(ab, (a, a_times), b, &mut self.recorder, now, time)
+            .and_then(|there| Ok(there | forward(ba, (b, b_times), a, &mut self.recorder, now, time)?));
         let moved = match moved {
             Ok(moved) => moved,
             Err(error) => {
@@ -200,7 +206,7 @@ impl Forwarder {
     fn due_in(&mut self, now: Clock) -> Duration {
         let time = Instant::ZERO + (now - self.start);
         let due = self.lanes.iter().filter_map(Lane::next_due).map(|at| at.saturating_since(time)).min();
-        let stuck = self.ports.iter_mut().any(|port| port.queues[0].io.is_stuck());
+        let stuck = self.ports.iter_mut().any(|port| port.queues[0].is_stuck());
         due.unwrap_or(SHOW).min(if stuck { WAKE_EARLY + RETRY } else { SHOW })
     }
 
@@ -213,7 +219,7 @@ impl Forwarder {
             self.looked = self.start;
             std::thread::sleep(RETRY);
         }
-        self.ports.iter_mut().flat_map(|port| &mut port.queues).for_each(|queue| queue.empty_at = None);
+        self.times.iter_mut().flatten().for_each(|times| times.empty_at = None);
     }
 
     fn counters(&self) -> [Counters; 2] {
@@ -252,14 +258,14 @@ fn seed_of(seed: u64, stream: u64, changes: u64) -> u64 {
 /// Moves frames of one direction: those that were held back and are due, then a batch of those that came in.
 fn forward(
     lane: &mut Lane,
-    from: &mut Port,
+    (from, times): (&mut Port, &mut [QueueTimes]),
     to: &mut Port,
     recorder: &mut Option<Recorder>,
     now: Clock,
     time: Instant,
 ) -> io::Result<bool> {
     let mtus = [from.mtu, to.mtu];
-    let out = &mut to.queues[0].io;
+    let out = &mut to.queues[0];
     let room = out.room(BATCH);
     let mut put = 0;
     let release = |lane: &mut Lane, put: &mut usize, out: &mut crate::afxdp::AfXdp| {
@@ -274,10 +280,10 @@ fn forward(
     };
     release(lane, &mut put, out);
     let mut came = 0;
-    for queue in &mut from.queues {
+    for (queue, times) in from.queues.iter_mut().zip(times.iter_mut()) {
         let limit = room - put;
         let mut at_once = 0;
-        let taken = queue.io.receive(limit, &mut |frame| {
+        let taken = queue.receive(limit, &mut |frame| {
             let record = |frame: &[u8]| recorder.iter_mut().for_each(|recorder| recorder.write(time, frame));
             if lane.take(time, frame, mtus, record) && out.put(frame) {
                 lane.sent(frame.len());
@@ -286,15 +292,15 @@ fn forward(
         })?;
         put += at_once;
         came += taken;
-        queue.batch = (at_once > 0).then(|| (queue.empty_at.unwrap_or(now), at_once as u64));
-        queue.empty_at = (taken < limit).then_some(now);
+        times.batch = (at_once > 0).then(|| (times.empty_at.unwrap_or(now), at_once as u64));
+        times.empty_at = (taken < limit).then_some(now);
     }
     // Copies and frames that waited for these.
     release(lane, &mut put, out);
     if put > 0 {
         out.publish();
         let end = Clock::now();
-        for (since, frames) in from.queues.iter_mut().filter_map(|queue| queue.batch.take()) {
+        for (since, frames) in times.iter_mut().filter_map(|times| times.batch.take()) {
             lane.stayed(frames, (end - since).as_nanos() as u64);
         }
     }

@@ -2,11 +2,10 @@
 
 use hdrhistogram::Histogram;
 use softnic_fault_injector::{Direction, EmulatedLink, Offered, Spec};
-use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::{Instant, Layout};
 
-use super::checksum;
 use super::counters::{Counters, Residence};
+use crate::port::{checksum, exceeds};
 
 /// Frames that are held back at a time; more are lost. Memory for them is taken when they come.
 const MAX_HELD: usize = 1 << 14;
@@ -21,13 +20,6 @@ pub(super) struct Lane {
     all_traffic: bool,
     counters: Counters,
     residence: Histogram<u64>,
-}
-
-/// Whether a frame is longer than this MTU allows, which counts neither the Ethernet header nor a tag.
-fn exceeds(frame: &[u8], mtu: usize) -> bool {
-    let kind = frame.get(12..14).map_or(0, |kind| u16::from_be_bytes([kind[0], kind[1]]));
-    let tagged = kind == ethertype::VLAN || kind == ethertype::QINQ;
-    frame.len() > mtu + ethernet::LEN + if tagged { ethernet::TAG_LEN } else { 0 }
 }
 
 impl Lane {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use softnic_runtime::MAX_MTU;
 use softnic_runtime::PacketIo;
 use softnic_runtime::afxdp::{AfXdp, Options, Takes};
-use softnic_runtime::bump::MAX_MTU;
 
 use crate::path::{adds_up, options, start, wired};
 use crate::veth::{LIMIT, Veth};

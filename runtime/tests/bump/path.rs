@@ -1,6 +1,7 @@
 //! Two namespaces and a wire of ours between them.
 
-use softnic_runtime::bump::{Bump, BumpError, Counters, MAX_MTU, Options};
+use softnic_runtime::bump::{Bump, BumpError, Counters, Options};
+use softnic_runtime::{MAX_MTU, PortError};
 
 use crate::veth::{MIDDLE, Veth, left_out};
 
@@ -20,7 +21,7 @@ pub(crate) fn wired(queues: u32, mtu: u32, faults: &str) -> Option<(Veth, Bump)>
     let veth = Veth::with_middle(queues, [mtu; 2])?;
     match start(&veth, &options(faults)) {
         Ok(bump) => Some((veth, bump)),
-        Err(e @ BumpError::Mtu { max, .. }) if max < MAX_MTU => {
+        Err(e @ BumpError::Port(PortError::Mtu { max, .. })) if max < MAX_MTU => {
             left_out(&format!("frames in several pieces came with Linux 6.6: {e}"));
             None
         }

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use softnic_runtime::PortError;
 use softnic_runtime::afxdp::{self, AfXdp};
 use softnic_runtime::bump::{Bump, BumpError, Options};
 
@@ -74,7 +75,7 @@ fn what_cannot_be_a_wire_is_refused_in_a_line() {
     assert!(matches!(error, BumpError::Capture { .. }) && line.contains("/nosuch/file"), "{line}");
     ip(&format!("-n {middle} link set {} mtu 9500", MIDDLE[1])).unwrap();
     let (error, line) = refused(&veth, &options(""));
-    assert!(matches!(error, BumpError::Mtu { mtu: 9500, .. }), "{line}");
+    assert!(matches!(error, BumpError::Port(PortError::Mtu { mtu: 9500, .. })), "{line}");
     assert!(line.contains(&format!("ip link set {} mtu 9216", MIDDLE[1])), "{line}");
     await_released(&veth);
 }
@@ -122,7 +123,7 @@ fn an_interface_that_goes_away_ends_it_with_its_name() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let error = bump.stop().unwrap_err();
-    assert!(matches!(&error, BumpError::Gone(name) if name == MIDDLE[1]), "{error}");
+    assert!(matches!(&error, BumpError::Port(PortError::Gone(name)) if name == MIDDLE[1]), "{error}");
 }
 
 #[test]

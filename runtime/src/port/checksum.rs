@@ -22,7 +22,7 @@ struct Place {
 
 /// Completes the checksum of a TCP or UDP packet that has only the pseudo header's sum; says whether it did. Anything else is left
 /// alone, a wrong checksum too.
-pub(super) fn complete(frame: &mut [u8]) -> bool {
+pub(crate) fn complete(frame: &mut [u8]) -> bool {
     let Some(place) = locate(frame) else { return false };
     let found = u16::from_be_bytes([frame[place.field], frame[place.field + 1]]);
     if found != fold(place.pseudo) || place.protocol == UDP && found == 0 {

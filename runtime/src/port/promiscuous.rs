@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// An interface is promiscuous as long as this lives.
 #[derive(Debug)]
-pub(super) struct Promiscuous {
+pub(crate) struct Promiscuous {
     /// It receives nothing.
     socket: OwnedFd,
     membership: libc::packet_mreq,
@@ -14,7 +14,7 @@ pub(super) struct Promiscuous {
 
 impl Promiscuous {
     /// The interface with this number, in the caller's network namespace.
-    pub(super) fn new(ifindex: u32) -> io::Result<Promiscuous> {
+    pub(crate) fn new(ifindex: u32) -> io::Result<Promiscuous> {
         // SAFETY: no address is passed.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
