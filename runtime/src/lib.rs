@@ -34,6 +34,8 @@ pub mod share;
 #[cfg(target_os = "linux")]
 pub mod shm;
 mod steering;
+#[cfg(target_os = "linux")]
+pub mod switch;
 mod threads;
 mod wake;
 

@@ -85,7 +85,12 @@ impl Neighbours {
     pub fn new(port: &Port) -> Neighbours {
         let mut addresses = port.addresses.clone();
         addresses.push(link_local(port.mac).into());
-        Neighbours { mac: port.mac, addresses, known: BTreeMap::new(), out: VecDeque::new() }
+        Neighbours::answering(port.mac, addresses)
+    }
+
+    /// Answers for these addresses and no others.
+    pub(crate) fn answering(mac: MacAddr, addresses: Vec<IpAddr>) -> Neighbours {
+        Neighbours { mac, addresses, known: BTreeMap::new(), out: VecDeque::new() }
     }
 
     /// The MAC address of a neighbour; asks for it if that was not done yet. `None` while there is no answer yet.
@@ -114,11 +119,17 @@ impl Neighbours {
         }
     }
 
-    /// The address to ask from; a link-local neighbour is asked from ours.
+    /// The address to ask from: of several the one that is most like the neighbour's, for that is of its subnet. A
+    /// link-local neighbour is asked from ours.
     fn source_for(&self, address: IpAddr) -> Option<IpAddr> {
         let local = |a: &IpAddr| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local());
-        let mut own = self.addresses.iter().filter(|a| a.is_ipv4() == address.is_ipv4());
-        own.find(|a| local(a) == local(&address)).copied()
+        let own = self.addresses.iter().filter(|a| a.is_ipv4() == address.is_ipv4() && local(a) == local(&address));
+        // The first of those that are alike.
+        own.rev().copied().max_by_key(|own| match (own, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (u32::from(*own) ^ u32::from(other)).leading_zeros(),
+            (IpAddr::V6(own), IpAddr::V6(other)) => (u128::from(*own) ^ u128::from(other)).leading_zeros(),
+            _ => 0,
+        })
     }
 
     fn question(&self, address: IpAddr) -> Option<Vec<u8>> {
@@ -145,7 +156,8 @@ impl Neighbours {
         }
     }
 
-    fn is_ours(&self, address: impl Into<IpAddr>) -> bool {
+    /// Whether it answers for an address.
+    pub(crate) fn is_ours(&self, address: impl Into<IpAddr>) -> bool {
         self.addresses.contains(&address.into())
     }
 
