@@ -18,6 +18,7 @@ mod run;
 mod sdr;
 mod share;
 mod sim;
+mod switch;
 mod terminal;
 mod top;
 mod topology;
@@ -76,6 +77,7 @@ enum Command {
     Run(run::Args),
     Share(share::Args),
     Sim(Box<sim::Args>),
+    Switch(switch::Args),
     Top(top::Args),
     Trace(trace::Args),
     Wire(wire::Args),
@@ -115,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args, &cli.common),
         Command::Share(args) => share::run(args, &cli.common),
         Command::Sim(args) => sim::run(args, &cli.common),
+        Command::Switch(args) => switch::run(args, &cli.common),
         Command::Top(args) => top::run(args, &cli.common),
         Command::Trace(args) => trace::run(args, &cli.common),
         Command::Wire(args) => wire::run(args, &cli.common),

@@ -1,6 +1,6 @@
 //! `softnic wire`: a bump in the wire between two interfaces, with faults.
 
-mod report;
+pub(crate) mod report;
 pub(crate) mod running;
 
 use std::io::{self, IsTerminal, Write};
@@ -92,7 +92,7 @@ Only wires of the same user can be told; all can by root.")]
     },
 }
 
-fn time_arg(s: &str) -> Result<Duration, String> {
+pub(crate) fn time_arg(s: &str) -> Result<Duration, String> {
     let plain = s.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = plain.map_or_else(|| units::parse_time(s), Ok)?;
     match time >= Duration::from_millis(10) {

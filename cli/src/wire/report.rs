@@ -9,7 +9,7 @@ use softnic_runtime::bump::{Counters, Residence, Summary};
 use crate::colour;
 
 /// What to do about frames that no Ethernet carries.
-pub(super) fn unsegmented(interface: &str) -> String {
+pub(crate) fn unsegmented(interface: &str) -> String {
     format!(
         "frames longer than the MTU come in at {interface} and are dropped: whoever sends there leaves the segmentation to its card. \
          On the sending interface: ethtool -K INTERFACE tso off gso off tx-udp-segmentation off; if {interface} merges what it \
