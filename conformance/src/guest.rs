@@ -1,16 +1,20 @@
 //! Small virtual machines with Linux Soft-RoCE (rdma_rxe) in them: made from Debian packages, booted by QEMU, several at a time.
 
 mod apt;
+mod counters;
 mod cpio;
 mod error;
+mod hex;
 mod image;
 mod kernel;
 mod machine;
 mod space;
 mod tree;
 
+pub(crate) use counters::{HwCounters, since};
 pub use error::Error;
 pub(crate) use error::{create_folder, failed};
+pub(crate) use hex::{from_hex, to_hex};
 pub(crate) use image::Image;
 pub(crate) use machine::{Guest, Link, Machine};
 pub use space::Space;

@@ -12,5 +12,6 @@ pub mod project;
 pub mod pyverbs;
 pub mod setup;
 pub mod steps;
+pub mod switch;
 pub mod tshark;
 pub mod verbs;

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `guest-tests`, `soak`, `fuzz`, `verbs`, `pyverbs`, `dist`.
+//! The project's chores: `cargo xtask setup`, `test`, `tshark`, `interop`, `between`, `switch`, `guest-tests`, `soak`, `fuzz`, `verbs`, `pyverbs`, `dist`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // what a chore prints is what it is for
 
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, tshark, verbs};
+use softnic_conformance::{between, guest_tests, interop, pyverbs, setup, switch, tshark, verbs};
 
 /// The project's chores
 #[derive(Debug, Parser)]
@@ -72,6 +72,15 @@ enum Command {
   cargo xtask between
   cargo xtask between loss script --keep-pcap captures")]
     Between(between::Options),
+    /// Put `softnic switch` among two virtual machines with Linux Soft-RoCE (rdma_rxe) and a softnic: one sends to a group, the others receive
+    ///
+    /// Data is compared in all memories, and the counters of the machines are held against those of the switch. Needs root: the guests are
+    /// on taps in a network namespace of their own. With --bench nobody boots: rates of the switch, as ratios.
+    #[command(after_help = "Examples:
+  cargo xtask switch
+  cargo xtask switch loss rxe-key --keep-pcap captures
+  cargo xtask switch --bench")]
+    Switch(switch::Options),
     /// Run tests of softnic-runtime inside the guest: on an older kernel, with VLAN interfaces
     ///
     /// The test programs for network namespaces are built here and run there as root, so nothing on this machine is touched. Without
@@ -145,6 +154,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run().map(|done| println!("{done}")),
         Command::Test { all, only } => test::run(all, &only),
         Command::Between(options) => between::run(&options),
+        Command::Switch(options) => switch::run(&options),
         Command::Interop(options) => interop::run(&options),
         Command::GuestTests(options) => guest_tests::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -1,13 +1,12 @@
 //! Two guests, each on a tap, with nothing between them but what the wire forwards; and a connection of their queue pairs.
 
-use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::guest::{Error, Guest, Image, Link, Machine, Space, create_folder};
+use crate::guest::{Error, Guest, HwCounters, Image, Link, Machine, Space, create_folder};
 
 /// The wire's interfaces: towards the first guest, towards the second.
 pub(super) const TAPS: [&str; 2] = ["sntap0", "sntap1"];
@@ -33,9 +32,6 @@ pub(super) struct End {
     pub(super) addr: u64,
     pub(super) rkey: u64,
 }
-
-/// What rxe counted, by its own names.
-pub(super) type HwCounters = BTreeMap<String, u64>;
 
 pub(super) struct Pair {
     guests: [Guest; 2],
@@ -140,30 +136,7 @@ impl Pair {
 
     /// What both guests' rxe counted since they booted.
     pub(super) fn hw_counters(&mut self) -> Result<[HwCounters; 2], Error> {
-        let a = self.hw_counters_of(0)?;
-        Ok([a, self.hw_counters_of(1)?])
-    }
-
-    fn hw_counters_of(&mut self, side: usize) -> Result<HwCounters, Error> {
-        let list = "cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep . *";
-        self.call(side, json!({"do": "start", "argv": ["sh", "-c", list]}))?;
-        let (mut text, begin) = (String::new(), Instant::now());
-        while begin.elapsed() < LIMIT {
-            let more = self.call(side, json!({"do": "output"}))?;
-            text.push_str(more["text"].as_str().unwrap_or_default());
-            if !more["status"].is_null() {
-                break;
-            }
-            idle()?;
-        }
-        let counters: HwCounters = text
-            .lines()
-            .filter_map(|l| l.split_once(':'))
-            .filter_map(|(n, v)| Some((n.into(), v.parse().ok()?)))
-            .collect();
-        match counters.contains_key("sent_pkts") {
-            true => Ok(counters),
-            false => Err(Error::Failed(format!("rxe's counters are not what they were: {text}"))),
-        }
+        let [a, b] = &mut self.guests;
+        Ok([a.hw_counters(&mut idle)?, b.hw_counters(&mut idle)?])
     }
 }

@@ -7,8 +7,8 @@ use serde_json::json;
 use softnic_fault_injector::{Script, Spec};
 use softnic_runtime::bump::{Bump, Counters, Summary};
 
-use super::pair::{End, HwCounters, MEMORY, Pair};
-use crate::guest::Error;
+use super::pair::{End, MEMORY, Pair};
+use crate::guest::{Error, HwCounters, since};
 
 /// Bytes of a message, and where messages are sent from and received into.
 const LEN: usize = 60_001;
@@ -144,9 +144,7 @@ impl Scenario {
         }
         let after = pair.hw_counters()?;
         let summary = wire.stop().map_err(|e| Error::Failed(e.to_string()))?;
-        let [a, b] = [0, 1].map(|side| -> HwCounters {
-            after[side].iter().map(|(name, n)| (name.clone(), n - before[side].get(name).unwrap_or(&0))).collect()
-        });
+        let [a, b] = [0, 1].map(|side| since(&before[side], &after[side]));
         let [ab, ba] = summary.counters;
         let seen = Seen { summary, ways: [(ab, a.clone(), b.clone()), (ba, b, a)] };
         agree(&seen).and_then(|()| (self.check)(&seen)).map_err(Error::Failed)?;

@@ -21,7 +21,7 @@ use softnic_wire::{MacAddr, PathMtu};
 use super::setup::{Done, MEMORY, Queue, RD_ATOMIC, Setup, Side};
 use super::verbs;
 use super::wire::{Io, Network, Wire, address};
-use crate::guest::{Error, Guest, Image, failed};
+use crate::guest::{Error, Guest, Image, failed, from_hex, to_hex};
 
 /// Of all queue pairs.
 const QKEY: u32 = 0x1122_3344;
@@ -240,7 +240,7 @@ impl Session {
             Side::Softnic => self.buffer.write_at(offset, bytes),
             Side::Rxe if bytes.is_empty() => {}
             Side::Rxe => {
-                self.call(&json!({"do": "fill", "offset": offset, "hex": verbs::to_hex(bytes)}))?;
+                self.call(&json!({"do": "fill", "offset": offset, "hex": to_hex(bytes)}))?;
             }
         }
         Ok(())
@@ -253,7 +253,7 @@ impl Session {
             return Ok(bytes);
         }
         let answer = self.call(&json!({"do": "read", "offset": offset, "len": len}))?;
-        let bytes = answer.as_str().and_then(verbs::from_hex).filter(|b| b.len() == len);
+        let bytes = answer.as_str().and_then(from_hex).filter(|b| b.len() == len);
         bytes.ok_or_else(|| Error::Failed("the agent's memory is not as many bytes as were asked for".into()))
     }
 
