@@ -193,7 +193,10 @@ pub(super) fn run() -> Result<(), Error> {
     let forwarding = forwarding(&hub, &hosts)?;
     let (group, frames) = against_fan_out(&hub, &hosts)?;
     let verdict = |is: bool| if is { "reached" } else { "MISSED" };
-    println!("forwarding of the wire's rate: {forwarding:.2} (goal {FORWARDING}: {})", verdict(forwarding >= FORWARDING));
+    println!(
+        "forwarding of the wire's rate: {forwarding:.2} (goal {FORWARDING}: {})",
+        verdict(forwarding >= FORWARDING)
+    );
     println!("a group of two of fan-out's goodput: {group:.2} (goal {GROUP}: {})", verdict(group >= GROUP));
     println!("frames from the sender, of fan-out's: {frames:.2} (goal below {FRAMES}: {})", verdict(frames <= FRAMES));
     match forwarding >= FORWARDING && group >= GROUP && frames <= FRAMES {

@@ -135,7 +135,7 @@ impl Hosts {
         for [a, b] in [[OURS, PORTS[SOFTNIC]], [BRANCH[1], PORTS[FAULTY]]] {
             space.ip(&format!("link add {a} type veth peer name {b}"))?;
             for end in [a, b] {
-                space.ip(&format!("link set {end} mtu {LINK_MTU} addrgenmode none"))?;
+                space.ip(&format!("link set {end} mtu {LINK_MTU}"))?;
             }
         }
         space.ip(&format!("link set {OURS} address {}", MACS[SOFTNIC]))?;
@@ -180,13 +180,16 @@ impl Hosts {
         self.open = true;
         let mut ends = [self.ours.open_end()?; HOSTS];
         for (host, end) in ends.iter_mut().enumerate().skip(1) {
-            let answer = self.call(host, &json!({
-                "do": "open", "service": "RC", "memory": MEMORY, "ip": address(host, setup.ipv6).to_string(),
-                "mtu": setup.mtu, "psn": PSN, "qps": 1, "srq": false, "qp_access": RIGHTS, "mr_access": RIGHTS,
-                "max_rd_atomic": 1, "min_rnr_timer": 12, "timeout": setup.timeout,
-                // As many retries as rxe counts: its 7 are without end.
-                "retry_cnt": 6, "rnr_retry": 6,
-            }))?;
+            let answer = self.call(
+                host,
+                &json!({
+                    "do": "open", "service": "RC", "memory": MEMORY, "ip": address(host, setup.ipv6).to_string(),
+                    "mtu": setup.mtu, "psn": PSN, "qps": 1, "srq": false, "qp_access": RIGHTS, "mr_access": RIGHTS,
+                    "max_rd_atomic": 1, "min_rnr_timer": 12, "timeout": setup.timeout,
+                    // As many retries as rxe counts: its 7 are without end, which suits those who wait for a receive.
+                    "retry_cnt": 6, "rnr_retry": 7,
+                }),
+            )?;
             let number = |v: &Value, what: &str| {
                 v.as_u64().ok_or_else(|| Error::Failed(format!("the agent's answer has no {what}: {answer}")))
             };

@@ -78,7 +78,9 @@ impl Ours {
     }
 
     pub(super) fn recv(&self, wr_id: u64, offset: usize, len: usize) -> Result<(), Error> {
-        self.qp()?.post_recv(&RecvWr { wr_id, sges: &[self.memory.sge(offset, len)], best_effort: None }).map_err(refused)
+        self.qp()?
+            .post_recv(&RecvWr { wr_id, sges: &[self.memory.sge(offset, len)], best_effort: None })
+            .map_err(refused)
     }
 
     pub(super) fn send(&self, work: &Work) -> Result<(), Error> {
