@@ -12,13 +12,13 @@ use softnic_perf::{
     Amount, AskedIntervals, Intervals, MAX_DEPTH, MAX_QPS, Measured, Op, Plan, ReliablePlan, SdrPlan, Verb, columns,
     heading, print, say, stop, table, written,
 };
-use softnic_runtime::api::sdr::{Scheme, Split};
+use softnic_runtime::api::sdr::{Fallback, Scheme, Split};
 use softnic_runtime::api::{self, DeviceSpec, LinkDown, OpenOptions, Progress, Transport};
 use softnic_wire::PathMtu;
 
 use crate::Common;
 use crate::metrics::{Endpoint, EndpointAddress, own_nics, page_of_nics};
-use crate::sdr::{SdrArgs, Spoken, check_alpha};
+use crate::sdr::{SdrArgs, Spoken, check_alpha, check_fallback};
 
 /// Measure bandwidth and latency, in this process or between two machines, in perftest's columns
 #[derive(Debug, clap::Args)]
@@ -79,6 +79,10 @@ pub(crate) struct Args {
     /// What queues may add to a round trip, as a part of it: a chunk of sdr-sr is sent again after RTT + A · RTT [default: 2]
     #[arg(long, value_name = "A", help_heading = "What is sent")]
     alpha: Option<f64>,
+    /// What the receiver of sdr-ec or sdr-xor asks for where parity did not repair all: missing (chunks), submessages (all their chunks), or
+    /// rows (further ones of parity, of sdr-ec alone) [default: missing]
+    #[arg(long, value_name = "WHAT", help_heading = "What is sent")]
+    fallback: Option<Fallback>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the longest that both devices bear; with lowar, whose repair packets need 120
     /// bytes more, and with --auth the longest with which all packets fit]
     #[arg(long, short = 'm', value_parser = |s: &str| mtu_arg(s).map(PathMtu::bytes), help_heading = "What is sent")]
@@ -264,6 +268,7 @@ impl Args {
             generations: self.sdr.generations.unwrap_or(usual.generations),
             split: self.sdr.split.map_or(usual.split, Split::bits),
             alpha: self.alpha.unwrap_or(usual.alpha),
+            fallback: self.fallback.unwrap_or_default(),
         }
     }
 
@@ -347,7 +352,9 @@ impl Args {
         }
         let more = self.size.is_some() || self.all_sizes || self.iters.is_some() || self.qps.is_some() || self.verify;
         self.sdr.check(self.transport)?;
-        check_alpha(self.alpha, self.transport.unwrap_or(Spoken::Transport(Transport::Rc)))?;
+        let spoken = self.transport.unwrap_or(Spoken::Transport(Transport::Rc));
+        check_alpha(self.alpha, spoken)?;
+        check_fallback(self.fallback, spoken)?;
         let more = more || self.deadline.is_some() || self.stride != 1;
         let more = more
             || self.auth.is_some()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use softnic_fault_injector::units;
 use softnic_runtime::api::Transport;
 use softnic_runtime::api::sdr::Split;
-use softnic_sim::{Family, Protection, Reliability, Scheme, SchemeError};
+use softnic_sim::{Fallback, Family, Protection, Reliability, Scheme, SchemeError};
 
 /// What messages go by: a transport of queue pairs, or software on them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -110,6 +110,18 @@ pub(crate) fn check_alpha(alpha: Option<f64>, transport: Spoken) -> Result<(), S
     }
 }
 
+/// Refuses a fallback where there is nothing to fall back from, and rows that a code has not.
+pub(crate) fn check_fallback(fallback: Option<Fallback>, transport: Spoken) -> Result<(), String> {
+    match (fallback, transport) {
+        (None, _) | (_, Spoken::Reliable(Scheme::Ec(Protection { family: Family::Mds, .. }))) => Ok(()),
+        (Some(Fallback::Rows), Spoken::Reliable(Scheme::Ec(_))) => {
+            Err("--fallback rows is for sdr-ec: exclusive or has no further rows of parity".into())
+        }
+        (_, Spoken::Reliable(Scheme::Ec(_))) => Ok(()),
+        (Some(_), _) => Err(format!("--fallback is for sdr-ec and sdr-xor: {} has no parity", transport.name())),
+    }
+}
+
 fn chunk_arg(s: &str) -> Result<u32, String> {
     u32::try_from(units::parse_size(s)?).map_err(|_| "a chunk has less than 4G".into())
 }
@@ -123,6 +135,7 @@ pub(crate) fn add_json(value: &mut Value, r: &Reliability) {
     value["nacks_sent"] = json!(r.nacks_sent);
     value["chunk_timeouts"] = json!(r.timeouts);
     value["repair_packets"] = json!(r.parity_packets);
+    value["rows_asked_for"] = json!(r.rows_asked_for);
     value["recovered_packets"] = json!(r.recovered_packets);
     value["fallbacks"] = json!(r.fallbacks);
     value["failed_submessages"] = json!(r.failed_submessages);
@@ -143,6 +156,9 @@ pub(crate) fn print(out: &mut dyn Write, r: &Reliability) -> io::Result<()> {
             "parity            {:>12} packets, {} lost ones repaired; {} messages fell back, of {} submessages",
             r.parity_packets, r.recovered_packets, r.fallbacks, r.failed_submessages
         )?;
+    }
+    if r.rows_asked_for > 0 {
+        writeln!(out, "further parity    {:>12} rows that the receiver asked for", r.rows_asked_for)?;
     }
     if r.unprotected > 0 {
         writeln!(out, "without parity    {:>12} submessages: no memory was left for it", r.unprotected)?;

@@ -11,14 +11,14 @@ use serde_json::json;
 use softnic_fault_injector::{Spec, units};
 use softnic_perf::options::mtu_arg;
 use softnic_perf::{say, stop};
-use softnic_sim::{Cc, Op, Options, Report, Scheme, SdrOptions, SimError, Transport, UNITS};
+use softnic_sim::{Cc, Fallback, Op, Options, Report, Scheme, SdrOptions, SimError, Transport, UNITS};
 use softnic_trace::{Log, Trace};
 use softnic_transports::qp::PayloadMode;
 use softnic_transports::sr;
 use softnic_wire::PathMtu;
 
 use crate::Common;
-use crate::sdr::{self, SdrArgs, Spoken, check_alpha};
+use crate::sdr::{self, SdrArgs, Spoken, check_alpha, check_fallback};
 
 /// Run a transfer between two NICs in virtual time: exact, repeatable, no network needed
 #[derive(Debug, clap::Args)]
@@ -73,6 +73,10 @@ pub(crate) struct Args {
     /// What queues may add to a round trip, as a part of it: a chunk of sdr-sr is sent again after RTT + A · RTT [default: 2]
     #[arg(long, value_name = "A", help_heading = "What is sent")]
     alpha: Option<f64>,
+    /// What the receiver of sdr-ec or sdr-xor asks for where parity did not repair all: missing (chunks), submessages (all their chunks), or
+    /// rows (further ones of parity, of sdr-ec alone) [default: missing]
+    #[arg(long, value_name = "WHAT", help_heading = "What is sent")]
+    fallback: Option<Fallback>,
     /// Path MTU: 256, 512, 1024, 2048 or 4096
     #[arg(long, default_value = "1024", value_parser = mtu_arg, help_heading = "What is sent")]
     mtu: PathMtu,
@@ -89,7 +93,7 @@ pub(crate) struct Args {
     fault: Faults,
     /// Run the flows of a network of hosts and switches instead, as a TOML file describes it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["transport", "cc", "op", "size", "count", "depth", "qps", "mtu",
-        "rate", "rtt", "timeout", "chunk", "channels", "generations", "split", "retry", "fault", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
+        "rate", "rtt", "timeout", "chunk", "channels", "generations", "split", "alpha", "fallback", "retry", "fault", "payload", "auth", "deadline", "stride"], help_heading = "Networks and captures")]
     topology: Option<String>,
     /// Write every frame that leaves a NIC to a capture, with - to stdout, and then the results to stderr; of a --topology, every frame of every link, as pcapng with an interface
     /// for each link
@@ -180,6 +184,7 @@ impl Args {
             split: split.unwrap_or(usual.split),
             scheme,
             alpha: self.alpha.unwrap_or(usual.alpha),
+            fallback: self.fallback.unwrap_or_default(),
         }
     }
 
@@ -231,6 +236,7 @@ impl Args {
 pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     args.sdr.check(Some(args.transport))?;
     check_alpha(args.alpha, args.transport)?;
+    check_fallback(args.fallback, args.transport)?;
     if let Some(file) = &args.topology {
         let capture = args.pcap.as_deref().map(|path| (path, args.pcap_link.as_deref()));
         return crate::topology::run(file, capture, common);

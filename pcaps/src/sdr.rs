@@ -55,6 +55,8 @@ pub struct ReportSeen {
     pub below: u32,
     /// Chunks whose bits are set.
     pub chunks: u32,
+    /// Further rows of parity that are asked for.
+    pub rows: u32,
 }
 
 impl SdrPacket {
@@ -72,9 +74,12 @@ impl SdrPacket {
         let control = (opcode == CONTROL).then_some(payload)?;
         Control::decode(control).map(SdrPacket::Control).or_else(|| {
             let report = Report::parse(control)?;
-            let chunks = report.chunks().count() as u32;
+            let (chunks, rows) = match report.kind {
+                ReportKind::Rows => (0, report.rows().map(|(_, rows)| u32::from(rows)).sum()),
+                _ => (report.chunks().count() as u32, 0),
+            };
             let Report { kind, token, sequence, done, message, len, below, .. } = report;
-            Some(SdrPacket::Report(ReportSeen { kind, token, sequence, done, message, len, below, chunks }))
+            Some(SdrPacket::Report(ReportSeen { kind, token, sequence, done, message, len, below, chunks, rows }))
         })
     }
 }
@@ -90,6 +95,7 @@ impl fmt::Display for SdrPacket {
                 match r.kind {
                     ReportKind::Ack => write!(f, "sdr {name} msg {} {}|+{chunks} done {}", r.message, r.below, r.done),
                     ReportKind::Nack => write!(f, "sdr {name} msg {} {chunks} chunks", r.message),
+                    ReportKind::Rows => write!(f, "sdr {name} msg {} {} further rows", r.message, r.rows),
                     ReportKind::RoundTrip => write!(f, "sdr {name} {} ns", r.len),
                     ReportKind::Done => write!(f, "sdr {name} {} and {chunks} from {} on", r.done, r.message),
                 }
@@ -113,6 +119,7 @@ pub fn report_name(kind: ReportKind) -> &'static str {
         ReportKind::Nack => "nack",
         ReportKind::Done => "done",
         ReportKind::RoundTrip => "rtt",
+        ReportKind::Rows => "nack-rows",
     }
 }
 
@@ -139,11 +146,11 @@ pub enum Parity {
 }
 
 impl Parity {
-    /// By what the negotiation says: schemes 3 and 4 have k, m, and how many data messages are interleaved.
+    /// By what the negotiation says: schemes 3 to 5 have k, m, and how many data messages are interleaved.
     fn of(settings: SdrSettings, slots: u32) -> Parity {
         match (settings.scheme, settings.parameters) {
-            (3 | 4, [_, 1..=255, interleaved]) if interleaved <= 1 && slots.is_multiple_of(2) => Parity::OddSlots,
-            (3 | 4, [_, 1..=255, _]) => Parity::Unknown,
+            (3..=5, [_, 1..=255, interleaved]) if interleaved <= 1 && slots.is_multiple_of(2) => Parity::OddSlots,
+            (3..=5, [_, 1..=255, _]) => Parity::Unknown,
             _ => Parity::None,
         }
     }

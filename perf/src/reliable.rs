@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use softnic_fault_injector::{Direction, Spec};
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::{Data, SendFlags, SendOp, SendWr};
-use softnic_runtime::api::sdr::{ReliableQueuePair, SdrContext, SdrError, Shortfall};
+use softnic_runtime::api::sdr::{Fallback, ReliableQueuePair, SdrContext, SdrError, Shortfall};
 use softnic_runtime::api::{MemoryRegion, PeerPath};
 use softnic_wire::PathMtu;
 
@@ -39,6 +39,9 @@ pub struct ReliableOutcome {
     pub chunk_timeouts: u64,
     /// Packets of parity.
     pub repair_packets: u64,
+    /// Further rows of it that the receiver asked for.
+    #[serde(default)]
+    pub rows_asked_for: u64,
     /// Packets that did not come and were computed.
     pub recovered_packets: u64,
     /// Reports of what has come.
@@ -64,6 +67,7 @@ impl ReliableOutcome {
             retransmitted_packets: counters.packets_repeated,
             chunk_timeouts: counters.timeouts,
             repair_packets: counters.parity_packets,
+            rows_asked_for: counters.rows_asked_for,
             recovered_packets: counters.packets_recovered,
             acks_sent: counters.acks_sent,
             nacks_sent: counters.nacks_sent,
@@ -182,7 +186,11 @@ fn round_trip(side: &Side, peer: &Hello) -> Result<Duration, String> {
 
 /// How a run is called in a heading.
 pub(crate) fn described(plan: &ReliablePlan, mtu: PathMtu) -> String {
-    let ReliablePlan { scheme, channels, alpha, .. } = plan;
+    let ReliablePlan { scheme, channels, alpha, fallback, .. } = plan;
+    let fallback = match fallback {
+        Fallback::Missing => String::new(),
+        other => format!(", fallback {other}"),
+    };
     let plural = if *channels == 1 { "channel" } else { "channels" };
-    format!("{scheme}, chunks of {}, {channels} {plural}, alpha {alpha}", plan.chunk(mtu))
+    format!("{scheme}, chunks of {}, {channels} {plural}, alpha {alpha}{fallback}", plan.chunk(mtu))
 }

@@ -332,6 +332,7 @@ fn add_reliable(value: &mut Value, r: &ReliableOutcome) {
     value["chunk"] = json!(r.chunk);
     value["retransmitted_packets"] = json!(r.retransmitted_packets);
     value["repair_packets"] = json!(r.repair_packets);
+    value["rows_asked_for"] = json!(r.rows_asked_for);
     value["recovered_packets"] = json!(r.recovered_packets);
     value["acks_sent"] = json!(r.acks_sent);
     value["nacks_sent"] = json!(r.nacks_sent);

@@ -6,6 +6,8 @@ pub use softnic_wire::sdr::{MAX_CHANNELS, MAX_GENERATIONS, MAX_SLOTS, packets};
 pub(crate) use softnic_wire::sdr::Split;
 use softnic_wire::sdr::control;
 
+use crate::reliable::Scheme;
+
 /// What an SDR queue pair is made with. Both ends have the same path MTU, generations and channels; all else is the receiver's to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpAttr {
@@ -67,6 +69,9 @@ pub enum AttrError {
     /// A number is out of its range.
     #[error("{0} is from {1} to {2}, not {3}")]
     Range(&'static str, u64, u64, u64),
+    /// Further rows of parity, of a scheme that has none.
+    #[error("further rows of parity are for sdr-ec: {0} has none")]
+    Rows(Scheme),
 }
 
 impl QpAttr {

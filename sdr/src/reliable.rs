@@ -7,6 +7,7 @@
 mod attr;
 mod by_chunks;
 mod chunk_bits;
+mod fallback;
 mod layout;
 mod pool;
 mod receiver;
@@ -33,6 +34,7 @@ use crate::qp::SdrQp;
 use by_chunks::ByChunks;
 
 pub use attr::{ReliableAttr, Shortfall};
+pub use fallback::{Fallback, FallbackError};
 pub use reliability::{Io, Reliability};
 pub use scheme::{Protection, Scheme, SchemeError};
 pub use softnic_codes::Family;
@@ -91,8 +93,10 @@ pub struct ReliableCounters {
     pub timeouts: u64,
     /// Chunks that were sent again because the peer asked for them.
     pub chunks_asked_for: u64,
-    /// Packets of parity that were sent.
+    /// Packets of parity that were sent, those of further rows included.
     pub parity_packets: u64,
+    /// Further rows of parity that were sent because the peer asked for them.
+    pub rows_asked_for: u64,
     /// Chunks that did not come and were computed, and their packets.
     pub chunks_recovered: u64,
     /// The packets of these.
@@ -133,7 +137,7 @@ impl ReliableQp {
     pub fn create(nic: &mut Nic, pd: PdId, attr: &ReliableAttr) -> Result<ReliableQp, SdrError> {
         attr.check()?;
         let scheme = ByChunks::new(nic, pd, attr);
-        ReliableQp::create_with(nic, pd, &attr.data(), attr.scheme.settings(), Box::new(scheme))
+        ReliableQp::create_with(nic, pd, &attr.data(), attr.settings(), Box::new(scheme))
     }
 
     /// Makes one with a scheme of the program's own, which has a number and settings that the peer's must equal: numbers below 128 are for

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use softnic_sdr::QpAttr;
-use softnic_sdr::reliable::{Outcome, Protection, ReliableAttr, ReliableCounters, ReliableError, Scheme};
+use softnic_sdr::reliable::{Fallback, Outcome, Protection, ReliableAttr, ReliableCounters, ReliableError, Scheme};
 use softnic_sim::pair::{A, B};
 use softnic_wire::Instant;
 
 use crate::reliable::{MTU, RATE, RTT, World, attr, bytes, transfer};
 
-fn scheme(name: &str, interleave: u8) -> Scheme {
+pub(crate) fn scheme(name: &str, interleave: u8) -> Scheme {
     match name.parse().unwrap() {
         Scheme::Ec(p) => Scheme::Ec(Protection { interleave, ..p }),
         other => other,
     }
 }
 
-fn coded(name: &str) -> ReliableAttr {
+pub(crate) fn coded(name: &str) -> ReliableAttr {
     attr(scheme(name, 1)).sized_for(RATE, RTT)
 }
 
@@ -80,7 +80,7 @@ fn every_message_comes_whole_by_parity_or_again() {
 }
 
 /// How long a WRITE takes at its sender after its CTS came, and what both ends counted.
-fn time_of(faults: &str, attr: ReliableAttr, len: usize) -> (Duration, [ReliableCounters; 2]) {
+pub(crate) fn time_of(faults: &str, attr: ReliableAttr, len: usize) -> (Duration, [ReliableCounters; 2]) {
     let mut w = World::new(faults, 1, [attr; 2]);
     w.memory[A].write_at(0, &bytes(3, len));
     w.receive(B, 0, len);
@@ -97,7 +97,7 @@ fn time_of(faults: &str, attr: ReliableAttr, len: usize) -> (Duration, [Reliable
 }
 
 /// 16 chunks, each four with two of parity: packets 1 to 4 are data of the first submessage, 5 and 6 its parity, and so on.
-const LEN: usize = 16 * MTU as usize;
+pub(crate) const LEN: usize = 16 * MTU as usize;
 
 #[test]
 fn any_lost_packet_costs_nothing() {
@@ -128,7 +128,7 @@ fn as_many_losses_as_parity_are_repaired_and_one_more_is_asked_for() {
     // What is missing is asked for, and parity that came repairs the rest when the first of it comes.
     assert_eq!((sent.chunks_asked_for, sent.timeouts), (2, 0));
     // As the paper has it: all of the submessage.
-    let (_, [sent, _]) = time_of("@7,10,12", ReliableAttr { ask_for_submessages: true, ..attr }, LEN);
+    let (_, [sent, _]) = time_of("@7,10,12", ReliableAttr { fallback: Fallback::Submessages, ..attr }, LEN);
     assert_eq!(sent.chunks_asked_for, 4);
     // What is sent again is lost again, once and twice: after a timeout of three round trips each.
     for (lost, trips) in [("@7,10,12,25,26", 5), ("@7,10,12,25,26,27,28", 7)] {

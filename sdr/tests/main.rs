@@ -11,5 +11,6 @@ mod late;
 mod lies;
 mod reliable;
 mod reliable_lies;
+mod rows;
 mod simulated;
 mod world;

@@ -22,5 +22,5 @@ pub use report::{Chunks, CompletionTimes, Delivered, Reliability, Report};
 pub use simulator::Simulator;
 pub use softnic_fault_injector::Time;
 pub use softnic_nic::transports::Transport;
-pub use softnic_sdr::reliable::{Family, Protection, Scheme, SchemeError};
+pub use softnic_sdr::reliable::{Fallback, Family, Protection, Scheme, SchemeError};
 pub use workload::{Cc, Op, Options, SdrOptions, SimError, UNITS, run, run_timed, run_traced};

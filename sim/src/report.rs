@@ -95,6 +95,8 @@ pub struct Reliability {
     pub timeouts: u64,
     /// Packets of parity.
     pub parity_packets: u64,
+    /// Further rows of it that the receiver asked for.
+    pub rows_asked_for: u64,
     /// Packets that did not come and were computed.
     pub recovered_packets: u64,
     /// Messages of which parity did not repair all.

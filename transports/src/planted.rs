@@ -133,6 +133,8 @@ bugs! {
     SdrAckEarly = "sdr-ack-before-chunk",
     /// Reliable messages over SDR: lost chunks are computed from the rows of parity behind the right ones.
     SdrWrongRow = "sdr-wrong-row-decoded",
+    /// Reliable messages over SDR: of further rows of parity each is the one before the right one.
+    SdrWrongFurtherRow = "sdr-wrong-further-row",
     /// Reliable messages over SDR: parity has that of an earlier submessage in it.
     SdrParityOfAnother = "sdr-parity-of-another",
     /// Reliable messages over SDR: the timer of a chunk that is sent again does not run.

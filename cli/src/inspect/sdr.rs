@@ -26,7 +26,7 @@ pub(super) fn packet(packet: &SdrPacket) -> (&'static str, Value) {
             let kind = report_name(r.kind);
             let value = json!({
                 "kind": kind, "token": r.token, "sequence": r.sequence, "done": r.done, "msg": r.message, "len": r.len,
-                "below": r.below, "chunks": r.chunks
+                "below": r.below, "chunks": r.chunks, "rows": r.rows
             });
             ("sdr_control", value)
         }

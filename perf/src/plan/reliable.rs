@@ -1,9 +1,11 @@
 //! Runs of reliable messages over SDR: what their queue pairs are made with, and what such a run cannot have.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use softnic_runtime::api::sdr::{ReliableAttr, Scheme, SdrAttr, Shortfall};
+use softnic_runtime::api::sdr::{Fallback, ReliableAttr, Scheme, SdrAttr, Shortfall};
 use softnic_wire::PathMtu;
 
 use super::{Op, Plan, SdrPlan};
@@ -12,7 +14,7 @@ use super::{Op, Plan, SdrPlan};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReliablePlan {
     /// How what is lost comes again.
-    #[serde(serialize_with = "write_scheme", deserialize_with = "read_scheme")]
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub scheme: Scheme,
     /// Bytes that are acknowledged and sent again together; `None` for a packet.
     pub chunk: Option<u32>,
@@ -24,13 +26,16 @@ pub struct ReliablePlan {
     pub split: [u8; 3],
     /// What queues may add to a round trip, as a part of it.
     pub alpha: f64,
+    /// What a receiver asks for where parity did not repair all.
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name", default)]
+    pub fallback: Fallback,
 }
 
-fn write_scheme<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(scheme)
+fn write_name<S: Serializer>(named: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(named)
 }
 
-fn read_scheme<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Scheme, D::Error> {
+fn read_name<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
@@ -46,7 +51,8 @@ impl ReliablePlan {
     /// By a scheme, and everything else as it is where nobody says otherwise.
     pub fn usual(scheme: Scheme) -> ReliablePlan {
         let SdrPlan { channels, generations, split, .. } = SdrPlan::default();
-        ReliablePlan { scheme, chunk: None, channels, generations, split, alpha: ReliableAttr::default().alpha }
+        let ReliableAttr { alpha, fallback, .. } = ReliableAttr::default();
+        ReliablePlan { scheme, chunk: None, channels, generations, split, alpha, fallback }
     }
 
     /// The name of the scheme, without its settings.
@@ -62,7 +68,7 @@ impl ReliablePlan {
 
     /// The attributes of a queue pair for messages of so many bytes, so many posted at a time, over a path with this round trip.
     pub(crate) fn attr(&self, size: u32, posted: u64, mtu: PathMtu, rtt: Duration) -> Result<ReliableAttr, String> {
-        let ReliablePlan { scheme, channels, generations, split, alpha, .. } = *self;
+        let ReliablePlan { scheme, channels, generations, split, alpha, fallback, .. } = *self;
         let sdr = SdrPlan { chunk: self.chunk(mtu), channels, generations, split };
         // With parity a message is many, and its length is bounded by nothing.
         let longest = if matches!(scheme, Scheme::Ec(_)) { 1 } else { size };
@@ -70,7 +76,8 @@ impl ReliablePlan {
         let rtt = rtt.max(TURN);
         let usual = ReliableAttr::default();
         let acks_per_rtt = (rtt.as_nanos() / TURN.as_nanos()).min(usual.acks_per_rtt.into()) as u32;
-        let attr = ReliableAttr { qp, scheme, rtt, alpha, acks_per_rtt, timeout: TIMEOUT, clock: Some(clock), ..usual };
+        let usual = ReliableAttr { timeout: TIMEOUT, clock: Some(clock), ..usual };
+        let attr = ReliableAttr { qp, scheme, rtt, alpha, fallback, acks_per_rtt, ..usual };
         // As if the line had room for all that is posted: nobody knows what it has.
         let bits = u128::from(posted) * u128::from(size) * 8;
         let rate = bits * 1_000_000_000 / rtt.as_nanos().max(1);

@@ -67,8 +67,8 @@ pub use messages::{SdrReceive, SdrSend, SdrStream};
 pub use reliable::ReliableQueuePair;
 pub use softnic_sdr::control::{Control, Kind as ControlKind};
 pub use softnic_sdr::reliable::{
-    Family, Io, Outcome, Protection, Reliability, ReliableAttr, ReliableCounters, ReliableError, Scheme, SchemeError,
-    Shortfall,
+    Fallback, FallbackError, Family, Io, Outcome, Protection, Reliability, ReliableAttr, ReliableCounters,
+    ReliableError, Scheme, SchemeError, Shortfall,
 };
 pub use softnic_sdr::{AttrError, Bitmap, Counters as SdrCounters, QpAttr as SdrAttr, SdrError, Split, SplitError};
 pub use softnic_sdr::{LONGEST_CONTROL, Local, RecvHandle, SdrQp, SdrSettings, SendHandle};

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use softnic_codes::Family;
+use softnic_wire::sdr::SdrSettings;
 use softnic_wire::sdr::report::HEAD;
 
-use super::Scheme;
+use super::{Fallback, Scheme};
 use crate::attr::{AttrError, MAX_GENERATIONS, MAX_SLOTS, QpAttr, Split};
 
 /// A line that numbers of messages cannot fill.
@@ -40,10 +42,10 @@ pub struct ReliableAttr {
     /// long as something of it comes.
     pub rate: Option<u64>,
     /// Bytes of memory for parity, at each end for what it sends and for what it receives. Where there is no more, submessages go without.
+    /// With [`Fallback::Rows`] a receiver has room for further rows in it.
     pub parity_pool: u64,
-    /// A receiver that parity left with gaps asks for all chunks of such submessages, as the paper has it (§4.2.3), and not for those alone
-    /// that are missing.
-    pub ask_for_submessages: bool,
+    /// What a receiver asks for of submessages that parity did not repair.
+    pub fallback: Fallback,
     /// What tells how long computing lost chunks takes, in nanoseconds of whatever beginning; nothing else depends on it.
     pub clock: Option<fn() -> u64>,
     /// After this time the connection ends in an error: from when a WRITE was posted, and of a receive from when something of it came.
@@ -61,7 +63,7 @@ impl Default for ReliableAttr {
             reordering: 3,
             rate: None,
             parity_pool: 64 << 20,
-            ask_for_submessages: false,
+            fallback: Fallback::default(),
             clock: None,
             timeout: Duration::from_secs(10),
         }
@@ -87,8 +89,28 @@ impl ReliableAttr {
             let block = 2 * u64::from(p.interleave.max(1));
             range("the number of receives", block, MAX_SLOTS.into(), self.qp.slots.into())?;
         }
+        let has_rows = matches!(self.scheme, Scheme::Ec(p) if p.family == Family::Mds);
+        if self.fallback == Fallback::Rows && !has_rows {
+            return Err(AttrError::Rows(self.scheme));
+        }
         range("packets of a chunk", 0, u16::MAX.into(), u64::from(self.qp.chunk / self.qp.mtu.bytes()))?;
         self.data().check()
+    }
+
+    /// What the negotiation says of it. Room for further rows is a scheme of its own: the peer must have it.
+    pub fn settings(&self) -> SdrSettings {
+        match self.scheme.settings() {
+            settings if self.spare() > 0 => SdrSettings { scheme: 5, ..settings },
+            settings => settings,
+        }
+    }
+
+    /// Further rows of parity that a receiver may ask for of each submessage.
+    pub(super) fn spare(&self) -> u32 {
+        match (self.fallback, self.scheme) {
+            (Fallback::Rows, Scheme::Ec(p)) => p.spare(),
+            _ => 0,
+        }
     }
 
     /// How long the receiver waits before it acknowledges.
@@ -103,7 +125,8 @@ impl ReliableAttr {
         match self.scheme {
             Scheme::Sr | Scheme::Nack => QpAttr { control_len, ..self.qp },
             Scheme::Ec(p) => {
-                let max_message = u64::from(p.k.max(p.m)) * u64::from(self.qp.chunk);
+                let longest = u32::from(p.k).max(u32::from(p.m) + self.spare());
+                let max_message = u64::from(longest) * u64::from(self.qp.chunk);
                 QpAttr { control_len, max_message, ..self.qp }
             }
         }
@@ -127,7 +150,8 @@ impl ReliableAttr {
         let slots = (2 * submessages.next_multiple_of(p.interleave.max(1).into()))
             .min(most)
             .max(self.qp.slots.min(most as u32).into());
-        let parity_pool = (slots / 2).max(1) * u64::from(p.m) * u64::from(self.qp.chunk);
+        let rows = u64::from(u32::from(p.m) + self.spare());
+        let parity_pool = (slots / 2).max(1) * rows * u64::from(self.qp.chunk);
         let qp = QpAttr { split, slots: slots as u32, ..self.qp };
         ReliableAttr { qp, parity_pool: parity_pool.max(self.parity_pool), ..sized }
     }

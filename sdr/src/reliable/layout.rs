@@ -17,6 +17,8 @@ pub(super) struct Layout {
     /// Chunks of a data message; as many as there are, where there is no parity.
     k: u32,
     m: u32,
+    /// Further rows that may be asked for of a group, at most.
+    spare: u32,
     family: Family,
     interleave: u32,
 }
@@ -39,7 +41,9 @@ pub(super) struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) chunks: u32,
+    /// Rows of parity that are sent with it, and further ones that may be asked for.
     pub(super) rows: u32,
+    pub(super) spare: u32,
     /// Bytes of a row: those of a chunk, or of the packets of the only one that there is.
     pub(super) row_len: u32,
 }
@@ -49,18 +53,26 @@ impl Group {
     pub(super) fn parity_len(&self) -> u64 {
         u64::from(self.rows) * u64::from(self.row_len)
     }
+
+    /// Bytes of the message that its parity is sent in, which has room for the further rows.
+    pub(super) fn message_len(&self) -> u64 {
+        u64::from(self.rows + self.spare) * u64::from(self.row_len)
+    }
 }
 
 impl Layout {
     pub(super) fn new(attr: &ReliableAttr) -> Layout {
         let (chunk, mtu) = (attr.qp.chunk, attr.qp.mtu.bytes());
         match attr.scheme {
-            Scheme::Sr | Scheme::Nack => Layout { chunk, mtu, k: u32::MAX, m: 0, family: Family::Xor, interleave: 1 },
+            Scheme::Sr | Scheme::Nack => {
+                Layout { chunk, mtu, k: u32::MAX, m: 0, spare: 0, family: Family::Xor, interleave: 1 }
+            }
             Scheme::Ec(p) => Layout {
                 chunk,
                 mtu,
                 k: p.k.into(),
                 m: p.m.into(),
+                spare: attr.spare(),
                 family: p.family,
                 interleave: p.interleave.max(1).into(),
             },
@@ -145,7 +157,20 @@ impl Layout {
             Family::Mds => share,
         };
         let first = if chunks == 1 { self.bytes_of(block, group).1 } else { self.chunk };
-        Group { chunks, rows, row_len: first.div_ceil(self.mtu) * self.mtu }
+        let row_len = first.div_ceil(self.mtu) * self.mtu;
+        // Of rows that are shorter than a chunk several have one bit: one that is never sent would hide the others.
+        let spare = if row_len == self.chunk { self.spare.min(rows) } else { 0 };
+        Group { chunks, rows, spare, row_len }
+    }
+
+    /// The number of a group of a block among those of its WRITE.
+    pub(super) fn group_number(&self, block: &Block, group: u32) -> u32 {
+        self.block_of(block.first) * self.interleave + group
+    }
+
+    /// The block of a WRITE that has the group of this number, and which of its groups it is.
+    pub(super) fn place_of(&self, number: u32) -> (u32, u32) {
+        (number / self.interleave, number % self.interleave)
     }
 
     /// The code of a group.
@@ -163,9 +188,14 @@ impl Layout {
         f64::from(self.m) / f64::from(self.k)
     }
 
-    /// Bytes of the longest parity of a group.
+    /// Bytes of the longest parity of a group, which is also the longest of further rows.
     pub(super) fn longest_parity(&self) -> u64 {
         u64::from(self.m) * u64::from(self.chunk)
+    }
+
+    /// Bytes of the longest message that parity is sent in.
+    pub(super) fn longest_parity_message(&self) -> u64 {
+        u64::from(self.m + self.spare) * u64::from(self.chunk)
     }
 }
 
@@ -195,7 +225,7 @@ mod tests {
     use proptest::prelude::*;
     use softnic_wire::PathMtu;
 
-    use super::super::Protection;
+    use super::super::{Fallback, Protection};
     use super::*;
     use crate::attr::QpAttr;
 
@@ -220,8 +250,8 @@ mod tests {
         assert_eq!((ec.blocks(4 * 2048), ec.blocks(4 * 2048 + 1)), (1, 2));
         let last = ec.block(4 * 2048 + 1, 1);
         assert_eq!((last.first, last.chunks, last.len, last.messages()), (4, 1, 1, 2));
-        assert_eq!(ec.group(&last, 0), Group { chunks: 1, rows: 1, row_len: 1024 });
-        assert_eq!(ec.group(&ec.block(4 * 2048, 0), 0), Group { chunks: 4, rows: 2, row_len: 2048 });
+        assert_eq!(ec.group(&last, 0), Group { chunks: 1, rows: 1, spare: 0, row_len: 1024 });
+        assert_eq!(ec.group(&ec.block(4 * 2048, 0), 0), Group { chunks: 4, rows: 2, spare: 0, row_len: 2048 });
         // Nothing is protected where there is nothing, or no parity.
         assert_eq!(ec.block(0, 0).messages(), 1);
         assert_eq!(layout("sdr-ec:4,0", 2048, 1).block(4 * 2048, 0).messages(), 1);
@@ -233,9 +263,29 @@ mod tests {
         assert_eq!(group("sdr-ec:2,5", 2048).rows, 5);
         assert_eq!(group("sdr-ec:2,5", 1000).rows, 3);
         assert_eq!(group("sdr-xor:2,5", 2048).rows, 2);
-        assert_eq!(group("sdr-ec:1,3", 1000), Group { chunks: 1, rows: 3, row_len: 1024 });
+        assert_eq!(group("sdr-ec:1,3", 1000), Group { chunks: 1, rows: 3, spare: 0, row_len: 1024 });
         assert_eq!(group("sdr-ec:32,8", 20 * 1024).rows, 8);
         assert_eq!(group("sdr-ec:32,8", 3 * 1024).rows, 3);
+    }
+
+    #[test]
+    fn there_are_as_many_further_rows_as_rows_where_the_code_has_them() {
+        let group = |scheme: &str, chunk: u32, len: u64| {
+            let qp = QpAttr { chunk, mtu: PathMtu::B1024, ..QpAttr::default() };
+            let scheme = scheme.parse().unwrap();
+            let attr = ReliableAttr { scheme, qp, fallback: Fallback::Rows, ..ReliableAttr::default() };
+            let layout = Layout::new(&attr);
+            let group = layout.group(&layout.block(len, 0), 0);
+            assert!(group.message_len() <= layout.longest_parity_message());
+            assert!(layout.longest_parity_message() <= attr.data().max_message);
+            (group.rows, group.spare)
+        };
+        assert_eq!(group("sdr-ec:32,8", 1024, 1 << 20), (8, 8));
+        assert_eq!(group("sdr-ec:32,8", 1024, 3000), (3, 3));
+        assert_eq!([group("sdr-ec:250,4", 1024, 1 << 20), group("sdr-ec:240,16", 1024, 1 << 20)], [(4, 2), (16, 0)]);
+        assert_eq!(group("sdr-ec:4,0", 1024, 1 << 20), (0, 0));
+        // The rows of a message of one packet share bits of chunks of three.
+        assert_eq!([group("sdr-ec:4,2", 3072, 1000), group("sdr-ec:4,2", 3072, 3000)], [(1, 0), (1, 1)]);
     }
 
     #[test]
@@ -274,6 +324,7 @@ mod tests {
                     prop_assert!(group.chunks >= 1 && group.chunks <= k as u32);
                     prop_assert!(group.rows <= m as u32 && (group.rows > 0 || m == 0));
                     prop_assert!(group.parity_len() <= layout.longest_parity());
+                    prop_assert_eq!(layout.place_of(layout.group_number(&block, g)), (index, g));
                     for i in 0..group.chunks {
                         let at = block.chunk_of(g, i);
                         prop_assert_eq!(block.group_of(at), (g, i));

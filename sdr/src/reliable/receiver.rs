@@ -15,7 +15,7 @@ use softnic_wire::Instant;
 
 use super::layout::Layout;
 use super::pool::Pool;
-use super::{Io, Outcome, ReliableAttr, ReliableError, Scheme};
+use super::{Fallback, Io, Outcome, ReliableAttr, ReliableError, Scheme};
 use crate::Local;
 use crate::error::SdrError;
 use decoder::Decoder;
@@ -44,8 +44,9 @@ pub(super) struct Receiver {
     /// Something came of which nobody has looked yet what it says of gaps.
     gaps_due: bool,
     gaps: Vec<u32>,
+    rows: Vec<(u32, u8)>,
     reordering: u32,
-    ask_for_submessages: bool,
+    fallback: Fallback,
     /// What queues on one way may add to a round trip, as a part of it; and the time that a byte takes on the line.
     beta: f64,
     rate: Option<u64>,
@@ -58,7 +59,7 @@ pub(super) struct Receiver {
 impl Receiver {
     pub(super) fn new(nic: &Nic, pd: PdId, attr: &ReliableAttr) -> Receiver {
         let layout = Layout::new(attr);
-        let pool = Pool::new(pd, layout.longest_parity(), attr.parity_pool);
+        let pool = Pool::new(pd, layout.longest_parity_message(), attr.parity_pool);
         Receiver {
             layout,
             reads: VecDeque::new(),
@@ -73,8 +74,9 @@ impl Receiver {
             gaps_due: false,
             told_rtt: None,
             gaps: Vec::new(),
+            rows: Vec::new(),
             reordering: attr.reordering,
-            ask_for_submessages: attr.ask_for_submessages,
+            fallback: attr.fallback,
             beta: attr.alpha / 2.0,
             rate: attr.rate,
             slots: attr.qp.slots,
@@ -316,22 +318,24 @@ impl Receiver {
                 Some(_) => {}
             }
             let done = telling::done(&self.reads, self.posted);
-            let (layout, whole) = (&self.layout, self.ask_for_submessages);
+            let (layout, whole_groups) = (&self.layout, self.fallback == Fallback::Submessages);
             let read = &mut self.reads[at];
             self.gaps.clear();
+            self.rows.clear();
             let mut groups = 0;
             for block in read.posted.iter().flatten().take_while(|block| block.base() < newest) {
                 groups += block.open_groups();
-                self.gaps.extend(block.missing(layout, whole).map(|chunk| block.shape.first + chunk));
+                block.ask(layout, whole_groups, &mut self.gaps, &mut self.rows);
             }
-            if self.gaps.is_empty() {
+            if self.gaps.is_empty() && self.rows.is_empty() {
                 // What is not there yet was not sent: it is waited for.
                 read.moved_at = io.now;
                 continue;
             }
-            if !self.telling.ask(io, done, read, &self.gaps) {
+            if !self.telling.ask_rows(io, done, read, &self.rows) || !self.telling.ask(io, done, read, &self.gaps) {
                 continue;
             }
+            self.rows.iter().for_each(|&(number, _)| read.has_asked_rows(layout, number));
             if read.asked_at.replace(io.now).is_none() {
                 io.counters.fallbacks += 1;
                 io.counters.failed_submessages += u64::from(groups);

@@ -39,6 +39,14 @@ impl Protection {
             _ => Err(CodeError::TooMany { k, m }),
         }
     }
+
+    /// Further rows of parity that a receiver may ask for of each submessage: as many again, as far as the code has them.
+    pub(super) fn spare(&self) -> u32 {
+        match self.family {
+            Family::Xor => 0,
+            Family::Mds => u32::from(self.m).min(256 - u32::from(self.k) - u32::from(self.m)),
+        }
+    }
 }
 
 /// A name that is none of a scheme.

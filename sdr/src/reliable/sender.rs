@@ -37,8 +37,9 @@ pub(super) struct Sender {
     handed_out: VecDeque<Part>,
     depth: u32,
     waiting: u32,
-    /// Chunks that are to be sent again.
+    /// Chunks that are to be sent again, and groups of messages of which further rows are to be.
     again: VecDeque<Chunk>,
+    further: VecDeque<(u64, u32)>,
     timers: Timers,
     /// Some may be over.
     any_over: bool,
@@ -63,6 +64,7 @@ impl Sender {
             depth: attr.qp.send_depth,
             waiting: 0,
             again: VecDeque::new(),
+            further: VecDeque::new(),
             timers: Timers::default(),
             any_over: false,
             timeout: attr.timeout,
@@ -182,6 +184,15 @@ impl Sender {
             ReportKind::Ack if is_coded => write.on_ack(now, report, None, counters),
             ReportKind::Ack => write.on_ack(now, report, Some(&mut self.round_trip), counters),
             ReportKind::Done | ReportKind::RoundTrip => {}
+            ReportKind::Rows => {
+                for (group, rows) in report.rows() {
+                    match write.is_asked_for_rows(&self.shape, group, rows.into()) {
+                        Some(true) => self.further.push_back((write.id, group)),
+                        Some(false) => {}
+                        None => counters.rejected += 1,
+                    }
+                }
+            }
             ReportKind::Nack => {
                 // However short the peer makes it look.
                 let rtt = self.round_trip.rtt().max(self.round_trip.ack_delay);
@@ -287,6 +298,16 @@ impl Sender {
                     self.handed_out.push_back(part);
                 }
                 None => self.any_over = true,
+            }
+        }
+        while self.waiting < self.depth
+            && let Some((id, group)) = self.further.pop_front()
+        {
+            let Some(write) = find(&mut self.writes, id) else { continue };
+            if let Some(part) = write.hand_out_further(io, &self.shape, &mut self.encoder, group) {
+                self.any_over |= write.outcome.is_some();
+                self.waiting += part.packets;
+                self.handed_out.push_back(part);
             }
         }
     }

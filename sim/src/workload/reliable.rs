@@ -13,7 +13,7 @@ use softnic_trace::Trace;
 use softnic_wire::Instant;
 
 use super::options::{Options, SimError, check};
-use super::sdr::{Hosts, attr_of};
+use super::sdr::{Hosts, SdrOptions, attr_of};
 use super::{ADDRESS, NOW_AND_THEN, recording};
 use crate::pair::{A, B};
 use crate::report::{CompletionTimes, Reliability, Report};
@@ -63,9 +63,9 @@ impl<'a> Run<'a, '_> {
     fn new(o: &'a Options, scheme: Scheme) -> Result<Run<'a, 'static>, SimError> {
         // Receives are posted ahead of messages: then nobody waits for a CTS.
         let qp = attr_of(&Options { depth: o.depth.saturating_mul(AHEAD), ..o.clone() }, Some(scheme))?;
-        let alpha = o.sdr.unwrap_or_default().alpha;
+        let SdrOptions { alpha, fallback, .. } = o.sdr.unwrap_or_default();
         let rtt = o.longest_round_trip().max(Duration::from_micros(1));
-        let attr = ReliableAttr { qp, scheme, alpha, timeout: TIMEOUT, ..ReliableAttr::default() };
+        let attr = ReliableAttr { qp, scheme, alpha, fallback, timeout: TIMEOUT, ..ReliableAttr::default() };
         let attr = attr.sized_for(o.rate, rtt);
         let mut hosts = Hosts::new(o)?;
         let mut made = Vec::new();
@@ -224,6 +224,7 @@ impl<'a> Run<'a, '_> {
                 nacks_sent: told.nacks_sent,
                 timeouts: sent.timeouts,
                 parity_packets: sent.parity_packets,
+                rows_asked_for: sent.rows_asked_for,
                 recovered_packets: told.packets_recovered,
                 fallbacks: told.fallbacks,
                 failed_submessages: told.failed_submessages,

@@ -11,7 +11,7 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_nic::{Buffer, Nic};
-use softnic_sdr::reliable::{ReliableAttr, Scheme};
+use softnic_sdr::reliable::{Fallback, ReliableAttr, Scheme};
 use softnic_sdr::{Local, QpAttr, QpId, RecvHandle, Sdr, SdrQp, SendHandle, Split};
 use softnic_trace::Trace;
 use softnic_wire::{Instant, Path};
@@ -40,13 +40,15 @@ pub struct SdrOptions {
     pub scheme: Option<Scheme>,
     /// What queues may add to a round trip, as a part of it.
     pub alpha: f64,
+    /// What a receiver asks for where parity did not repair all.
+    pub fallback: Fallback,
 }
 
 impl Default for SdrOptions {
     fn default() -> SdrOptions {
         let QpAttr { channels, generations, split, .. } = QpAttr::default();
         let alpha = ReliableAttr::default().alpha;
-        SdrOptions { chunk: None, channels, generations, split, scheme: None, alpha }
+        SdrOptions { chunk: None, channels, generations, split, scheme: None, alpha, fallback: Fallback::default() }
     }
 }
 

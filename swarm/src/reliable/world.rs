@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use softnic_fault_injector::Spec;
 use softnic_fault_injector::random::Random;
-use softnic_sdr::reliable::{Family, Protection, ReliableAttr, Scheme};
+use softnic_sdr::reliable::{Fallback, Family, Protection, ReliableAttr, Scheme};
 use softnic_sdr::{QpAttr, Split};
 use softnic_wire::PathMtu;
 
@@ -55,6 +55,14 @@ fn scheme(r: &mut Random) -> Scheme {
     Scheme::Ec(Protection { family, k, m, interleave: one_of(r, &[1, 1, 1, 2, 3, 4]) })
 }
 
+fn fallback(r: &mut Random, scheme: Scheme) -> Fallback {
+    match (r.below(10), scheme) {
+        (0 | 1, _) => Fallback::Submessages,
+        (2..6, Scheme::Ec(p)) if p.family == Family::Mds => Fallback::Rows,
+        _ => Fallback::Missing,
+    }
+}
+
 impl World {
     pub(super) fn new(seed: u64) -> World {
         let mut r = Random::stream(seed, 8200);
@@ -95,7 +103,7 @@ impl World {
             reordering: one_of(r, &[1, 3, 8]),
             rate: r.chance(0.5).then_some(10_000_000_000),
             parity_pool: one_of(r, &[0, 1, 2, 64, 64]) * rows * u64::from(chunk),
-            ask_for_submessages: r.chance(0.2),
+            fallback: fallback(r, scheme),
             clock: None,
             timeout: rtt * TIMEOUT,
         };

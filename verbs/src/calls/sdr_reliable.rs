@@ -209,6 +209,8 @@ pub(crate) extern "C" fn counters(qp: Pointer<SdrQp>, counters: &mut softnic_sdr
             acks_sent,
             nacks_sent,
             rejected,
+            // Nobody asks for such rows in C.
+            rows_asked_for: _,
         } = reliable.reliable_counters()?;
         *counters = softnic_sdr_reliable_counters {
             comp_mask: 0,

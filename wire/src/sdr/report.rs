@@ -19,6 +19,8 @@ pub enum ReportKind {
     Done,
     /// Of a sender: the round trip in nanoseconds, as `len`.
     RoundTrip,
+    /// Further rows of parity that are asked for: a byte for each submessage, how many of them in all.
+    Rows,
 }
 
 /// A report.
@@ -40,9 +42,9 @@ pub struct Report<'a> {
     pub len: u64,
     /// All chunks of it before this one are there.
     pub below: u32,
-    /// The first chunk of the bitmap.
+    /// The first chunk of the bitmap, or the first submessage.
     pub first: u32,
-    /// Chunks from there on, the first in the lowest bit of the first byte.
+    /// Chunks from there on, the first in the lowest bit of the first byte; of rows a byte for each submessage.
     pub bitmap: &'a [u8],
 }
 
@@ -61,6 +63,7 @@ impl<'a> Report<'a> {
             ReportKind::Nack => 4,
             ReportKind::Done => 5,
             ReportKind::RoundTrip => 6,
+            ReportKind::Rows => 7,
         };
         b[4..8].copy_from_slice(&self.token.to_be_bytes());
         b[8..12].copy_from_slice(&self.sequence.to_be_bytes());
@@ -80,6 +83,7 @@ impl<'a> Report<'a> {
             (VERSION, 4) => ReportKind::Nack,
             (VERSION, 5) => ReportKind::Done,
             (VERSION, 6) => ReportKind::RoundTrip,
+            (VERSION, 7) => ReportKind::Rows,
             _ => return None,
         };
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -111,6 +115,13 @@ impl<'a> Report<'a> {
         bits.flat_map(move |(at, byte)| {
             (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| first.saturating_add(at as u32 * 8 + bit))
         })
+    }
+
+    /// The submessages of which further rows are asked for, by their numbers in the message, and how many of each.
+    pub fn rows(&self) -> impl Iterator<Item = (u32, u8)> + use<'a> {
+        let first = self.first;
+        let asked = self.bitmap.iter().enumerate().filter(|(_, rows)| **rows != 0);
+        asked.map(move |(at, rows)| (first.saturating_add(at as u32), *rows))
     }
 }
 
@@ -144,7 +155,11 @@ mod tests {
         let bytes = [&head[..], &bitmap].concat();
         assert_eq!(Report::parse(&bytes), Some(report));
         assert_eq!(report.chunks().collect::<Vec<_>>(), [64, 66, 87]);
-        for (at, byte) in [(0, 2), (1, 1), (1, 7)] {
+        let rows = Report { kind: ReportKind::Rows, bitmap: &[0, 3, 0, 255], ..report };
+        rows.emit_head(&mut head);
+        assert_eq!((head[1], Report::parse(&[&head[..], rows.bitmap].concat())), (7, Some(rows)));
+        assert_eq!(rows.rows().collect::<Vec<_>>(), [(65, 3), (67, 255)]);
+        for (at, byte) in [(0, 2), (1, 1), (1, 8)] {
             let mut wrong = bytes.clone();
             wrong[at] = byte;
             assert_eq!(Report::parse(&wrong), None);
@@ -157,6 +172,7 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Some(report) = Report::parse(&bytes) {
                 prop_assert!(report.chunks().count() <= 8 * report.bitmap.len());
+                prop_assert!(report.rows().count() <= report.bitmap.len());
             }
         }
     }

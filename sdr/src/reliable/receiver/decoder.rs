@@ -91,7 +91,9 @@ impl Decoder {
         let last = self.place(layout, task, group.chunks as usize - 1).1 as usize;
         let mut chunks = std::mem::take(&mut self.chunks);
         chunks.resize((group.chunks as usize - 1) * row_len + last, 0);
-        self.rows.resize(group.parity_len() as usize, 0);
+        // Further rows lie behind those that every group has, and mostly there are none.
+        let rows = task.rows.iter().last().map_or(0, |last| last + 1).max(group.rows as usize);
+        self.rows.resize(rows * row_len, 0);
         self.pool.read(task.piece, &mut self.rows);
         self.rows.rotate_left(if planted(Bug::SdrWrongRow) { row_len } else { 0 });
         let mut is_done = true;

@@ -6,7 +6,8 @@ use softnic_codes::ChunkSet;
 use softnic_nic::Nic;
 use softnic_nic::transports::planted::{Bug, planted};
 
-use super::super::layout::{Block, Layout};
+use super::super::fallback;
+use super::super::layout::{Block, Group, Layout};
 use super::super::{Io, ReliableCounters};
 use super::decoder::{Decoder, Task};
 use crate::Local;
@@ -28,6 +29,8 @@ pub(super) struct Posted {
     whole: Vec<bool>,
     /// Chunks that were computed.
     recovered: Vec<bool>,
+    /// Groups of which further rows were asked for.
+    asked_rows: Vec<bool>,
     /// Chunks and rows that had come when somebody looked.
     count: u32,
 }
@@ -57,6 +60,8 @@ impl Posted {
         self.whole.clear();
         self.whole.resize(shape.groups as usize, false);
         self.recovered.clear();
+        self.asked_rows.clear();
+        self.asked_rows.resize(shape.groups as usize, false);
         let post = |qp: &mut SdrQp, nic: &mut Nic, memory| {
             let posting = qp.recv_prepare(nic, memory)?;
             Ok::<_, SdrError>((posting.handle(), posting.bitmap().clone()))
@@ -70,7 +75,7 @@ impl Posted {
         for group in 0..parities {
             let piece = decoder.pool.take(io.nic);
             let part = match piece {
-                Some(piece) => decoder.pool.memory(piece, layout.group(&shape, group).parity_len()),
+                Some(piece) => decoder.pool.memory(piece, layout.group(&shape, group).message_len()),
                 // Its messages come to nothing, so these chunks are without parity.
                 None => Local { len: 0, ..memory },
             };
@@ -108,12 +113,37 @@ impl Posted {
         self.open
     }
 
-    /// Chunks of the block that are missing; of each group that is not whole all, if `whole_groups` says so.
-    pub(super) fn missing<'a>(&'a self, layout: &'a Layout, whole_groups: bool) -> impl Iterator<Item = u32> + 'a {
-        (0..self.shape.chunks).filter(move |&chunk| {
+    /// Adds what is to be asked for of the groups that are not whole: further rows, by the group's number in the message, where there are
+    /// enough that were not asked for before; else chunks, all of a group if `whole_groups` says so.
+    pub(super) fn ask(&self, layout: &Layout, whole_groups: bool, chunks: &mut Vec<u32>, rows: &mut Vec<(u32, u8)>) {
+        let (number, begin) = (layout.group_number(&self.shape, 0), rows.len());
+        let asked = (0..self.shape.groups).filter_map(|group| Some((number + group, self.rows_to_ask(layout, group)?)));
+        rows.extend(asked);
+        let rows = &rows[begin..];
+        chunks.extend((0..self.shape.chunks).filter_map(|chunk| {
             let (group, _) = self.shape.group_of(chunk);
-            !self.whole[group as usize] && (whole_groups || !self.has(layout, chunk))
-        })
+            let by_rows = rows.binary_search_by_key(&(number + group), |&(number, _)| number).is_ok();
+            let asked = !self.whole[group as usize] && !by_rows && (whole_groups || !self.has(layout, chunk));
+            asked.then_some(self.shape.first + chunk)
+        }));
+    }
+
+    /// Further rows to ask for of a group, if they can repair it and none were asked for.
+    fn rows_to_ask(&self, layout: &Layout, group: u32) -> Option<u8> {
+        let shape = layout.group(&self.shape, group);
+        let parity = self.parity.get(group as usize).filter(|parity| parity.piece.is_some())?;
+        if shape.spare == 0 || self.whole[group as usize] || self.asked_rows[group as usize] {
+            return None;
+        }
+        let is_lost = |&index: &u32| !self.has(layout, self.shape.chunk_of(group, index));
+        let lost = (0..shape.chunks).filter(is_lost).count() as u32;
+        let needed = lost.saturating_sub(parity.rows(layout, &shape).len() as u32);
+        fallback::rows_to_ask(needed, shape.spare).map(|rows| rows as u8)
+    }
+
+    /// Further rows of a group were asked for.
+    pub(super) fn has_asked_rows(&mut self, group: u32) {
+        self.asked_rows[group as usize] = true;
     }
 
     /// Looks at what has come, and computes what can be: whether anything new had come.
@@ -160,18 +190,11 @@ impl Posted {
         if present.len() == chunks {
             return true;
         }
-        let Some(Parity { bitmap, piece: Some(piece), .. }) = self.parity.get(group as usize) else { return false };
-        if bitmap.count() == 0 {
+        let Some(parity @ Parity { piece: Some(piece), .. }) = self.parity.get(group as usize) else { return false };
+        if parity.bitmap.count() == 0 {
             return false;
         }
-        // A row may be part of a chunk of its message, where it is shorter than one.
-        let bits_of = |row: u32| {
-            let at = |byte: u64| (byte / u64::from(layout.chunk)) as u32;
-            let (from, to) = (u64::from(row) * u64::from(shape.row_len), u64::from(row + 1) * u64::from(shape.row_len));
-            at(from)..=at(to - 1)
-        };
-        let is_there = |row: &u32| bits_of(*row).all(|bit| bitmap.is_set(bit));
-        let rows: ChunkSet = (0..shape.rows).filter(is_there).map(|row| row as usize).collect();
+        let rows = parity.rows(layout, &shape);
         let Some(code) = layout.code(&shape).filter(|code| code.can_recover(chunks, &present, &rows)) else {
             return false;
         };
@@ -198,6 +221,18 @@ impl Posted {
 }
 
 impl Parity {
+    /// The rows that have come, of a group of this shape.
+    fn rows(&self, layout: &Layout, shape: &Group) -> ChunkSet {
+        // A row may be part of a chunk of its message, where it is shorter than one.
+        let bits_of = |row: u32| {
+            let at = |byte: u64| (byte / u64::from(layout.chunk)) as u32;
+            let (from, to) = (u64::from(row) * u64::from(shape.row_len), u64::from(row + 1) * u64::from(shape.row_len));
+            at(from)..=at(to - 1)
+        };
+        let is_there = |row: &u32| bits_of(*row).all(|bit| self.bitmap.is_set(bit));
+        (0..shape.rows + shape.spare).filter(is_there).map(|row| row as usize).collect()
+    }
+
     /// Completes the receive.
     pub(super) fn complete(self, nic: &mut Nic, qp: &mut SdrQp, decoder: &mut Decoder) {
         drop(self.bitmap);

@@ -88,6 +88,15 @@ impl Read {
         self.full_words = self.below(layout) as usize / 64;
     }
 
+    /// Further rows of a group were asked for.
+    pub(super) fn has_asked_rows(&mut self, layout: &Layout, number: u32) {
+        let (block, group) = layout.place_of(number);
+        let at = block.checked_sub(self.first_block).map(|at| at as usize);
+        if let Some(Some(posted)) = at.and_then(|at| self.posted.get_mut(at)) {
+            posted.has_asked_rows(group);
+        }
+    }
+
     /// All chunks before this one are there.
     pub(super) fn below(&self, layout: &Layout) -> u32 {
         match layout.is_coded() && self.first_block < self.blocks {

@@ -200,39 +200,61 @@ impl Telling {
     }
 
     /// Asks for chunks of a message, which are in ascending order; `false` when there was no room for all of them.
-    pub(super) fn ask(&mut self, io: &mut Io<'_>, (done, done_ahead): (u64, u64), read: &Read, chunks: &[u32]) -> bool {
-        let Some(token) = io.qp.peer_token() else { return false };
+    pub(super) fn ask(&mut self, io: &mut Io<'_>, done: (u64, u64), read: &Read, chunks: &[u32]) -> bool {
         let bits = 8 * Report::room(self.packet) as u32;
         let mut rest = chunks;
         while let Some(&first) = rest.first() {
             let (now, later) = rest.split_at(rest.partition_point(|&chunk| chunk - first < bits));
             rest = later;
-            let report = Report {
-                kind: ReportKind::Nack,
-                token,
-                sequence: self.sequence,
-                done,
-                done_ahead,
-                message: read.id,
-                len: read.memory.len,
-                below: 0,
-                first,
-                bitmap: &[],
-            };
-            write_head(&mut self.bytes, &report);
             let span = now.last().map_or(0, |last| (last - first) as usize / 8 + 1);
-            self.bytes.resize(HEAD + span, 0);
-            for chunk in now {
-                let at = (chunk - first) as usize;
-                self.bytes[HEAD + at / 8] |= 1 << (at % 8);
-            }
-            if !io.send_control(&self.bytes) {
+            let fill = |bitmap: &mut [u8]| {
+                for at in now.iter().map(|chunk| (chunk - first) as usize) {
+                    bitmap[at / 8] |= 1 << (at % 8);
+                }
+            };
+            if !self.send_nack(io, (ReportKind::Nack, first), done, read, span, fill) {
                 return false;
             }
-            self.sequence = self.sequence.wrapping_add(1);
-            io.counters.nacks_sent += 1;
         }
         true
+    }
+
+    /// Asks for further rows of groups of a message, which are in ascending order; `false` when there was no room for all of them.
+    pub(super) fn ask_rows(&mut self, io: &mut Io<'_>, done: (u64, u64), read: &Read, rows: &[(u32, u8)]) -> bool {
+        let room = Report::room(self.packet) as u32;
+        let mut rest = rows;
+        while let Some(&(first, _)) = rest.first() {
+            let (now, later) = rest.split_at(rest.partition_point(|&(group, _)| group - first < room));
+            rest = later;
+            let span = now.last().map_or(0, |(last, _)| (last - first) as usize + 1);
+            let fill = |bytes: &mut [u8]| now.iter().for_each(|&(group, rows)| bytes[(group - first) as usize] = rows);
+            if !self.send_nack(io, (ReportKind::Rows, first), done, read, span, fill) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sends what asks for something of a message, with so many bytes behind the head; `false` when there is no room for it now.
+    fn send_nack(
+        &mut self,
+        io: &mut Io<'_>,
+        (kind, first): (ReportKind, u32),
+        (done, done_ahead): (u64, u64),
+        read: &Read,
+        span: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        let Some(token) = io.qp.peer_token() else { return false };
+        let (message, len, sequence) = (read.id, read.memory.len, self.sequence);
+        let report = Report { kind, token, sequence, done, done_ahead, message, len, below: 0, first, bitmap: &[] };
+        write_head(&mut self.bytes, &report);
+        self.bytes.resize(HEAD + span, 0);
+        fill(&mut self.bytes[HEAD..]);
+        let sent = io.send_control(&self.bytes);
+        self.sequence = self.sequence.wrapping_add(u32::from(sent));
+        io.counters.nacks_sent += u64::from(sent);
+        sent
     }
 }
 

@@ -1,4 +1,6 @@
-//! Parity of the block that is being sent: chunks are added as they are handed out.
+//! Parity of the block that is being sent: chunks are added as they are handed out. And further rows, when they are asked for.
+
+use std::ops::Range;
 
 use softnic_nic::Nic;
 use softnic_nic::transports::Status;
@@ -16,8 +18,9 @@ pub(super) struct Encoder {
     pd: PdId,
     pub(super) pool: Pool,
     groups: Vec<Sum>,
-    /// Chunks as they are read from the program's memory.
+    /// Chunks as they are read from the program's memory, and further rows of them.
     scratch: Vec<u8>,
+    further: Vec<u8>,
     /// Nobody looks at bytes, so there are none.
     elided: bool,
 }
@@ -33,7 +36,7 @@ struct Sum {
 impl Encoder {
     pub(super) fn new(nic: &Nic, pd: PdId, pool: Pool) -> Encoder {
         let elided = nic.payload_mode() == PayloadMode::Elided;
-        Encoder { pd, pool, groups: Vec::new(), scratch: Vec::new(), elided }
+        Encoder { pd, pool, groups: Vec::new(), scratch: Vec::new(), further: Vec::new(), elided }
     }
 
     /// Whether memory can be sent from.
@@ -87,6 +90,39 @@ impl Encoder {
         let piece = sum.piece.take()?;
         self.pool.write(piece, &sum.rows);
         Some((piece, self.pool.memory(piece, sum.shape.parity_len())))
+    }
+
+    /// Further rows of a group of any block, whose memory is given: what is to be sent, where there is memory for it.
+    pub(super) fn further_rows(
+        &mut self,
+        nic: &mut Nic,
+        layout: &Layout,
+        (block, group): (&Block, u32),
+        rows: Range<u32>,
+        memory: Local,
+    ) -> Option<(u32, Local)> {
+        let shape = layout.group(block, group);
+        let (code, row_len) = (layout.code(&shape)?, shape.row_len as usize);
+        let piece = self.pool.take(nic)?;
+        let len = rows.len() * row_len;
+        if !self.elided {
+            self.scratch.clear();
+            for index in 0..shape.chunks {
+                let (offset, bytes) = layout.bytes_of(block, block.chunk_of(group, index));
+                let at = self.scratch.len();
+                self.scratch.resize(at + bytes as usize, 0);
+                let from = memory.addr.wrapping_add(offset);
+                if nic.read_local(self.pd, memory.key, from, &mut self.scratch[at..]).is_err() {
+                    self.pool.give_back(piece);
+                    return None;
+                }
+            }
+            self.further.resize(len, 0);
+            let first = rows.start as usize - usize::from(planted(Bug::SdrWrongFurtherRow));
+            code.encode_in_one_piece(first, &self.scratch, row_len, &mut self.further);
+            self.pool.write(piece, &self.further);
+        }
+        Some((piece, self.pool.memory(piece, len as u64)))
     }
 
     /// What was begun is not needed any more.

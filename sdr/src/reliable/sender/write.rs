@@ -1,5 +1,7 @@
 //! One message that is being sent: its chunks, which of them are acknowledged, and when each is to be sent again.
 
+mod further;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use super::encoder::Encoder;
 use crate::Local;
 use crate::qp::SdrQp;
 use crate::sends::SendHandle;
+use further::Further;
 
 /// Packets that are handed out as one part: the time at which they left is known for all of them together.
 const PART: u32 = 16;
@@ -41,12 +44,15 @@ pub(super) struct Part {
 }
 
 /// A block whose messages were begun.
+#[derive(Default)]
 struct Begun {
     shape: Block,
     /// The number of its first message of the SDK.
     base: u64,
     /// Signaled work requests of each message.
     signaled: Vec<u64>,
+    /// Further rows of parity of each group.
+    further: Vec<Further>,
 }
 
 /// A message.
@@ -134,7 +140,7 @@ impl Write {
         for message in 0..block.messages() {
             let len = match message.checked_sub(block.groups) {
                 None => layout.data(&block, message).2,
-                Some(group) => layout.group(&block, group).parity_len(),
+                Some(group) => layout.group(&block, group).message_len(),
             };
             if let Err(error) = io.qp.send_stream_start(io.now, io.nic, len, None) {
                 self.outcome.get_or_insert(Err(ReliableError::Sdr(error)));
@@ -143,10 +149,13 @@ impl Write {
         }
         encoder.begin(io.nic, layout, &block);
         self.parities_out = 0;
-        let mut signaled = self.spare.pop().map(|begun| begun.signaled).unwrap_or_default();
-        signaled.clear();
-        signaled.resize(block.messages() as usize, 0);
-        self.blocks.push_back(Begun { shape: block, base, signaled });
+        let mut begun = self.spare.pop().unwrap_or_default();
+        (begun.shape, begun.base) = (block, base);
+        begun.signaled.clear();
+        begun.signaled.resize(block.messages() as usize, 0);
+        begun.further.clear();
+        begun.further.resize(block.groups as usize, Further::default());
+        self.blocks.push_back(begun);
         true
     }
 
@@ -178,29 +187,42 @@ impl Write {
 
     /// The parity of the next group of a block, all of whose data was handed out.
     fn hand_out_parity(&mut self, io: &mut Io<'_>, shape: &Shape, encoder: &mut Encoder, at: usize) -> Option<Part> {
-        let begun = &mut self.blocks[at];
         let group = self.parities_out;
+        self.parities_out += 1;
+        let finished = encoder.finish(group);
+        io.counters.unprotected += u64::from(finished.is_none());
+        let part = finished.map(|parity| self.hand_out_rows(io, shape, (at, group), 0, parity));
+        let block = &self.blocks[at].shape;
+        // It is sent once, and further rows behind it where there may be any.
+        if shape.layout.group(block, group).spare == 0 {
+            let handle = SendHandle(self.blocks[at].base + u64::from(block.groups + group));
+            let _ = io.qp.send_stream_end(handle);
+        }
+        part
+    }
+
+    /// Hands rows of parity, which lie in a piece of memory, to the queue pair, from an offset of their message on.
+    fn hand_out_rows(
+        &mut self,
+        io: &mut Io<'_>,
+        shape: &Shape,
+        (at, group): (usize, u32),
+        offset: u64,
+        (piece, memory): (u32, Local),
+    ) -> Part {
+        let begun = &mut self.blocks[at];
         let message = begun.shape.groups + group;
         let handle = SendHandle(begun.base + u64::from(message));
-        self.parities_out += 1;
-        let Some((piece, memory)) = encoder.finish(group) else {
-            io.counters.unprotected += 1;
-            let _ = io.qp.send_stream_end(handle);
-            return None;
-        };
         let packets = memory.len.div_ceil(shape.layout.mtu.into()) as u32;
         let target = &mut begun.signaled[message as usize];
         *target += u64::from(packets.min(shape.channels));
         let target = *target;
         io.counters.parity_packets += u64::from(packets);
-        if let Err(error) = io.qp.send_stream_continue(io.now, io.nic, handle, 0, memory) {
+        if let Err(error) = io.qp.send_stream_continue(io.now, io.nic, handle, offset, memory) {
             self.outcome.get_or_insert(Err(ReliableError::Sdr(error)));
         }
-        // It is sent once.
-        let _ = io.qp.send_stream_end(handle);
         self.outstanding += 1;
-        let (write, message, piece) = (self.id, handle, Some(piece));
-        Some(Part { write, message, target, packets, first: 0, count: 0, piece })
+        Part { write: self.id, message: handle, target, packets, first: 0, count: 0, piece: Some(piece) }
     }
 
     /// The bytes of chunks of a block.
@@ -295,11 +317,12 @@ impl Write {
             && (self.blocks.len() > 1 || self.is_block_out(&begun.shape))
         {
             let Some(begun) = self.blocks.pop_front() else { break };
-            let Block { first, chunks, groups, .. } = begun.shape;
+            let Block { first, chunks, .. } = begun.shape;
             for chunk in first..first + chunks {
                 self.not_acked -= u32::from(self.acked.set(chunk));
             }
-            (0..groups).for_each(|message| _ = qp.send_stream_end(SendHandle(begun.base + u64::from(message))));
+            let messages = 0..u64::from(begun.shape.messages());
+            messages.for_each(|message| _ = qp.send_stream_end(SendHandle(begun.base + message)));
             self.first_block += 1;
             self.spare.push(begun);
         }
