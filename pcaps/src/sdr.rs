@@ -253,6 +253,8 @@ impl Negotiated {
 
 #[cfg(test)]
 mod tests {
+    use softnic_wire::sdr::report::HEAD;
+
     use super::*;
 
     fn count(slots: u32, settings: SdrSettings, packets: &[(u32, u32)]) -> (u64, Option<u64>, u64) {
@@ -275,11 +277,24 @@ mod tests {
     }
 
     #[test]
+    fn a_report_that_asks_for_rows_says_how_many() {
+        let (kind, rows) = (ReportKind::Rows, [3, 0, 0, 5]);
+        let (token, sequence, done, done_ahead, below, first) = (7, 8, 2, 0, 0, 96);
+        let report =
+            Report { kind, token, sequence, done, done_ahead, message: 3, len: 999, below, first, bitmap: &rows };
+        let mut head = [0; HEAD];
+        report.emit_head(&mut head);
+        let shown = SdrPacket::control(CONTROL, &[&head[..], &rows].concat()).unwrap();
+        assert_eq!(shown.to_string(), "sdr nack-rows msg 3 8 further rows");
+    }
+
+    #[test]
     fn every_second_message_is_parity_where_the_scheme_says_so() {
         let packets = [(0, 0), (0, 1), (1, 0), (2, 0), (3, 0), (2, 0)];
         let coded = |scheme, parameters| SdrSettings { scheme, parameters };
         assert_eq!(count(8, coded(3, [2, 1, 0]), &packets), (4, Some(2), 1));
         assert_eq!(count(8, coded(4, [2, 1, 1]), &packets), (4, Some(2), 1));
+        assert_eq!(count(8, coded(5, [2, 1, 1]), &packets), (4, Some(2), 1));
         assert_eq!(
             count(8, coded(3, [2, 0, 0]), &packets),
             (6, Some(0), 1),

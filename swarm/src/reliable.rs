@@ -35,6 +35,8 @@ pub struct Ended {
     pub recovered: u64,
     /// Messages that parity did not repair.
     pub fallbacks: u64,
+    /// Further rows of parity that were sent.
+    pub rows: u64,
     /// Submessages for whose parity there was no memory.
     pub unprotected: u64,
 }
@@ -412,11 +414,12 @@ impl<'w> Run<'w> {
         (0..2).try_for_each(|host| self.take_outcomes(host))?;
         self.check()?;
         for host in self.present() {
-            let ReliableCounters { chunks_repeated, chunks_recovered, fallbacks, unprotected, .. } =
+            let ReliableCounters { chunks_repeated, chunks_recovered, fallbacks, rows_asked_for, unprotected, .. } =
                 self.with(host, |_, qp, _| qp.counters()).map_err(text)?;
             self.ended.repeated += chunks_repeated;
             self.ended.recovered += chunks_recovered;
             self.ended.fallbacks += fallbacks;
+            self.ended.rows += rows_asked_for;
             self.ended.unprotected += unprotected;
         }
         Ok(self.ended)
@@ -442,9 +445,10 @@ mod tests {
             all.repeated += one.repeated;
             all.recovered += one.recovered;
             all.fallbacks += one.fallbacks;
+            all.rows += one.rows;
             all.unprotected += one.unprotected;
         }
         assert!(all.received > 1000 && all.timed_out > 50 && all.unprotected > 100, "{all:?}");
-        assert!(all.repeated > 1000 && all.recovered > 300 && all.fallbacks > 100, "{all:?}");
+        assert!(all.repeated > 1000 && all.recovered > 300 && all.fallbacks > 100 && all.rows > 20, "{all:?}");
     }
 }

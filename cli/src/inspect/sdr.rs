@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use softnic_pcaps::decode::Dissection;
 use softnic_pcaps::sdr::{SdrPacket, control_name, report_name};
 use softnic_wire::mad::vendor::{Negotiation, sdr_info};
+use softnic_wire::sdr::report::ReportKind;
 use softnic_wire::sdr::{Contact, Info, SdrSettings, Split};
 
 /// What a packet is to SDR; `split` is what somebody said.
@@ -24,9 +25,10 @@ pub(super) fn packet(packet: &SdrPacket) -> (&'static str, Value) {
         }
         SdrPacket::Report(r) => {
             let kind = report_name(r.kind);
+            let (what, count) = if r.kind == ReportKind::Rows { ("rows", r.rows) } else { ("chunks", r.chunks) };
             let value = json!({
                 "kind": kind, "token": r.token, "sequence": r.sequence, "done": r.done, "msg": r.message, "len": r.len,
-                "below": r.below, "chunks": r.chunks, "rows": r.rows
+                "below": r.below, what: count
             });
             ("sdr_control", value)
         }

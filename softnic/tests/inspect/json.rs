@@ -74,6 +74,7 @@ fn check_ext(name: &str, v: &Value) {
             let fields = match v["kind"].as_str().unwrap() {
                 "cts" | "ask" => &["count"][..],
                 "ack" | "nack" => &report,
+                "nack-rows" => &["done", "msg", "len", "below", "rows"],
                 other => panic!("{other} is no control message: {v}"),
             };
             assert!(fields.iter().chain(&["token", "sequence"]).all(|&name| v[name].is_u64()), "{v}");

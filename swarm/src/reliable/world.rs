@@ -55,11 +55,12 @@ fn scheme(r: &mut Random) -> Scheme {
     Scheme::Ec(Protection { family, k, m, interleave: one_of(r, &[1, 1, 1, 2, 3, 4]) })
 }
 
-fn fallback(r: &mut Random, scheme: Scheme) -> Fallback {
-    match (r.below(10), scheme) {
-        (0 | 1, _) => Fallback::Submessages,
-        (2..6, Scheme::Ec(p)) if p.family == Family::Mds => Fallback::Rows,
-        _ => Fallback::Missing,
+/// Rows are drawn apart, so that all else of a seed is as it was before there were any.
+fn fallback(r: &mut Random, seed: u64, scheme: Scheme) -> Fallback {
+    let by_chunks = if r.chance(0.2) { Fallback::Submessages } else { Fallback::Missing };
+    match scheme {
+        Scheme::Ec(p) if p.family == Family::Mds && Random::stream(seed, 8201).chance(0.5) => Fallback::Rows,
+        _ => by_chunks,
     }
 }
 
@@ -103,7 +104,7 @@ impl World {
             reordering: one_of(r, &[1, 3, 8]),
             rate: r.chance(0.5).then_some(10_000_000_000),
             parity_pool: one_of(r, &[0, 1, 2, 64, 64]) * rows * u64::from(chunk),
-            fallback: fallback(r, scheme),
+            fallback: fallback(r, seed, scheme),
             clock: None,
             timeout: rtt * TIMEOUT,
         };

@@ -114,7 +114,7 @@ impl Posted {
     }
 
     /// Adds what is to be asked for of the groups that are not whole: further rows, by the group's number in the message, where there are
-    /// enough that were not asked for before; else chunks, all of a group if `whole_groups` says so.
+    /// more of them than missing chunks and none were asked for before; else chunks, all of a group if `whole_groups` says so.
     pub(super) fn ask(&self, layout: &Layout, whole_groups: bool, chunks: &mut Vec<u32>, rows: &mut Vec<(u32, u8)>) {
         let (number, begin) = (layout.group_number(&self.shape, 0), rows.len());
         let asked = (0..self.shape.groups).filter_map(|group| Some((number + group, self.rows_to_ask(layout, group)?)));
@@ -138,7 +138,7 @@ impl Posted {
         let is_lost = |&index: &u32| !self.has(layout, self.shape.chunk_of(group, index));
         let lost = (0..shape.chunks).filter(is_lost).count() as u32;
         let needed = lost.saturating_sub(parity.rows(layout, &shape).len() as u32);
-        fallback::rows_to_ask(needed, shape.spare).map(|rows| rows as u8)
+        fallback::rows_to_ask(needed, lost, shape.spare).map(|rows| rows as u8)
     }
 
     /// Further rows of a group were asked for.
