@@ -83,6 +83,7 @@ impl ReliableCounters {
             packets_repeated => sdr_retransmitted_packets,
             timeouts => sdr_chunk_timeouts,
             chunks_asked_for => sdr_chunks_asked_for,
+            rows_asked_for => sdr_rows_asked_for,
             parity_packets => sdr_repair_packets,
             chunks_recovered => sdr_chunks_recovered,
             packets_recovered => sdr_recovered_packets,

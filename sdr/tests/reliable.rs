@@ -127,6 +127,7 @@ impl World {
             packets_repeated: nic.sdr_retransmitted_packets,
             timeouts: nic.sdr_chunk_timeouts,
             chunks_asked_for: nic.sdr_chunks_asked_for,
+            rows_asked_for: nic.sdr_rows_asked_for,
             parity_packets: nic.sdr_repair_packets,
             chunks_recovered: nic.sdr_chunks_recovered,
             packets_recovered: nic.sdr_recovered_packets,

@@ -132,6 +132,8 @@ pub struct Counters {
     pub sdr_chunk_timeouts: u64,
     /// Those of them that the peer asked for.
     pub sdr_chunks_asked_for: u64,
+    /// Further rows of parity that peers asked for.
+    pub sdr_rows_asked_for: u64,
     /// Packets of chunks that were sent again.
     pub sdr_retransmitted_packets: u64,
     /// Packets of parity sent.
@@ -245,6 +247,7 @@ macro_rules! all {
             sdr_chunks_repeated
             sdr_chunk_timeouts
             sdr_chunks_asked_for
+            sdr_rows_asked_for
             sdr_retransmitted_packets
             sdr_repair_packets
             sdr_chunks_recovered
