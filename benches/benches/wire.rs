@@ -1,11 +1,9 @@
 //! What a packet costs in `wire`: headers read, ICRC checked, frames built, against the bare CRC of the same bytes.
 #![allow(missing_docs, clippy::print_stdout)]
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
-use criterion::Criterion;
+use softnic_benches::rows::Rows;
 use softnic_wire::ext::Reth;
 use softnic_wire::opcode::Service;
 use softnic_wire::segment::{MessageKind, PathMtu, Reassembly, Segmentation};
@@ -16,55 +14,6 @@ use softnic_wire::{
 const SIZES: [usize; 3] = [64, 1024, 4096];
 /// A shared machine is slow for seconds on end: measured several times, each row gets its share of quiet ones.
 const ROUNDS: usize = 3;
-
-/// Criterion, and beside it the times per call by name and size, for the table at the end.
-struct Bench {
-    criterion: Criterion,
-    times: BTreeMap<(&'static str, usize), Vec<f64>>,
-}
-
-impl Bench {
-    fn run<R>(&mut self, name: &'static str, size: usize, mut f: impl FnMut() -> R) {
-        let times = self.times.entry((name, size)).or_default();
-        self.criterion.bench_function(&format!("{name}/{size}"), |b| {
-            b.iter_custom(|n| {
-                let start = Instant::now();
-                for _ in 0..n {
-                    black_box(&f());
-                }
-                let took = start.elapsed();
-                times.push(took.as_nanos() as f64 / n as f64);
-                took
-            });
-        });
-    }
-
-    /// The tenth percentile of all samples: what else runs on a shared machine only ever adds time.
-    fn typical(&mut self, name: &'static str, size: usize) -> Option<f64> {
-        let t = self.times.get_mut(&(name, size))?;
-        t.sort_by(f64::total_cmp);
-        t.get(t.len() / 10).copied()
-    }
-
-    /// `measured` are rows as they were timed, `differences` what one of them takes more than another.
-    fn table(&mut self, measured: &[&'static str], differences: &[(&'static str, &'static str, &'static str)]) {
-        println!("\n{:<42} {:>16} {:>16} {:>16}", "ns a packet (ratio to bare CRC)", SIZES[0], SIZES[1], SIZES[2]);
-        let rows = measured.iter().map(|&row| (row, row, None));
-        let rows = rows.chain(differences.iter().map(|&(name, whole, part)| (name, whole, Some(part))));
-        for (name, whole, part) in rows {
-            let mut line = format!("{name:<42}");
-            for size in SIZES {
-                let less = part.map_or(Some(0.0), |part| self.typical(part, size));
-                let cell = match (self.typical(whole, size), less, self.typical(BARE, size)) {
-                    (Some(t), Some(less), Some(bare)) => format!("{:.1} ({:.2})", t - less, (t - less) / bare),
-                    _ => "-".into(),
-                };
-                line += &format!(" {cell:>16}");
-            }
-            println!("{line}");
-        }
-    }
-}
 
 const BARE: &str = "bare CRC of the same bytes";
 const ALONE: &str = "the same, each waiting for the last";
@@ -82,18 +31,16 @@ const CUT: &str = "segmentation, a packet";
 const JOIN: &str = "reassembly, a packet";
 
 fn main() {
-    let criterion = Criterion::default().configure_from_args();
-    let criterion = criterion.warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_millis(300));
-    let criterion = criterion.nresamples(1000);
-    let mut b = Bench { criterion, times: BTreeMap::new() };
+    let mut b = Rows::new();
     for _ in 0..ROUNDS {
         for size in SIZES {
             packets(&mut b, size);
         }
         messages(&mut b);
     }
-    b.criterion.final_summary();
-    b.table(
+    b.end();
+    table(
+        &mut b,
         &[
             BARE,
             ALONE,
@@ -118,8 +65,27 @@ fn main() {
     );
 }
 
+/// `measured` are rows as they were timed, `differences` what one of them takes more than another.
+fn table(rows: &mut Rows, measured: &[&'static str], differences: &[(&'static str, &'static str, &'static str)]) {
+    println!("\n{:<42} {:>16} {:>16} {:>16}", "ns a packet (ratio to bare CRC)", SIZES[0], SIZES[1], SIZES[2]);
+    let lines = measured.iter().map(|&row| (row, row, None));
+    let lines = lines.chain(differences.iter().map(|&(name, whole, part)| (name, whole, Some(part))));
+    for (name, whole, part) in lines {
+        let mut line = format!("{name:<42}");
+        for size in SIZES {
+            let less = part.map_or(Some(0.0), |part| rows.typical(part, size));
+            let cell = match (rows.typical(whole, size), less, rows.typical(BARE, size)) {
+                (Some(t), Some(less), Some(bare)) => format!("{:.1} ({:.2})", t - less, (t - less) / bare),
+                _ => "-".into(),
+            };
+            line += &format!(" {cell:>16}");
+        }
+        println!("{line}");
+    }
+}
+
 /// An RC WRITE_ONLY over IPv4 with `size` bytes of payload.
-fn packets(b: &mut Bench, size: usize) {
+fn packets(b: &mut Rows, size: usize) {
     let path = Path {
         src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
         dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
@@ -202,7 +168,7 @@ fn frame_of(template: &Template, fields: &PacketFields, payload: &[u8]) -> Vec<u
 }
 
 /// A long WRITE, packet by packet, with the payload sizes that are path MTUs.
-fn messages(b: &mut Bench) {
+fn messages(b: &mut Rows) {
     for mtu in [PathMtu::B1024, PathMtu::B4096] {
         let size = mtu.bytes() as usize;
         let len = 1 << 30;
