@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use softnic_swarm::{best_effort, reliable, run_seed_watched, sdr};
+use softnic_swarm::{best_effort, multicast, reliable, run_seed_watched, sdr};
 use softnic_trace::{Log, Trace, parse_level};
 
 /// Far beyond what any seed takes, with debug assertions and on a busy machine.
@@ -43,12 +43,12 @@ fn main() {
     // Who starts it can tell now a seed that ended the process from a process that never began.
     say("ready");
     for seed in first..first.saturating_add(count) {
-        // A seed has four worlds: of reliable connections and datagrams, of best effort, of SDR, and of reliable messages over it.
+        // A seed has five worlds: of reliable connections and datagrams, of best effort, of SDR, of reliable messages over it, and of groups.
         let passed = run_seed_watched(seed, trace.as_ref()).map_err(|broken| broken.what().to_string());
         let messages = passed.and_then(|passed| {
             let (ended, sdr) = (best_effort::run_seed(seed)?, sdr::run_seed(seed)?);
-            let reliable = reliable::run_seed(seed)?;
-            Ok(passed.messages + ended.completed + sdr.whole + sdr.early + reliable.received)
+            let (reliable, multicast) = (reliable::run_seed(seed)?, multicast::run_seed(seed)?);
+            Ok(passed.messages + ended.completed + sdr.whole + sdr.early + reliable.received + multicast.messages)
         });
         match messages {
             Ok(messages) => say(&format!("passed {seed} {messages}")),
@@ -83,10 +83,15 @@ fn watch() {
 
 #[cfg(feature = "planted-bugs")]
 fn plant(name: &str) -> Result<(), String> {
-    use softnic_nic::transports::planted::{self, Bug};
-    let bug = Bug::ALL.iter().find(|b| b.name() == name).ok_or_else(|| format!("there is no bug '{name}'"))?;
-    planted::plant(Some(*bug));
-    Ok(())
+    use softnic_nic::transports::planted;
+    use softnic_switch::planted as of_switch;
+    let (bug, other) = (
+        planted::Bug::ALL.iter().find(|bug| bug.name() == name),
+        of_switch::Bug::ALL.iter().find(|bug| bug.name() == name),
+    );
+    planted::plant(bug.copied());
+    of_switch::plant(other.copied());
+    if bug.is_none() && other.is_none() { Err(format!("there is no bug '{name}'")) } else { Ok(()) }
 }
 
 #[cfg(not(feature = "planted-bugs"))]

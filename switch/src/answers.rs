@@ -9,6 +9,7 @@ use softnic_wire::{Instant, Opcode, ethernet};
 
 use crate::copies::is_right;
 use crate::group::Merged;
+use crate::planted::{Bug, planted};
 use crate::switch::Switch;
 
 impl Switch {
@@ -36,6 +37,9 @@ impl Switch {
             (opcode, ..) if opcode.kind() == Kind::CongestionNotification => {
                 group.counters.cnps_in += 1;
                 group.counters.cnps_out += 1;
+                if planted(Bug::CnpFromMember) {
+                    rewrite.src_ip = None;
+                }
             }
             (Opcode::RC_ACKNOWLEDGE, Some(aeth), Some(bth)) => {
                 let Some(merge) = &mut group.merge else { return };

@@ -11,6 +11,7 @@ use softnic_wire::{
 };
 
 use crate::group::{Answer, Branch, Egress, Found, Group};
+use crate::planted::{Bug, planted};
 use crate::switch::Switch;
 use crate::tables::FlowKey;
 
@@ -121,6 +122,11 @@ impl Switch {
             let marked = decision == QueueDecision::Mark;
             out.stats.marked += u64::from(marked && capable);
             out.push(self.held.copy(shared, rewrite, marked), wire_len);
+            if planted(Bug::CopyToAnother)
+                && let Some(other) = self.ports.get_mut(port + 1)
+            {
+                other.push(self.held.copy(shared, rewrite, marked), wire_len);
+            }
         }
         self.held.settle(shared);
     }
@@ -235,8 +241,10 @@ impl Group {
             Names::Nothing => {}
             Names::Range(found) => {
                 let (offset, rkey) = self.memory.target(found, receiver);
+                let offset = offset.wrapping_add(u64::from(planted(Bug::RethOffByOne)));
                 rewrite.reth = Some(RethRewrite { offset, rkey });
             }
+            Names::Key(_) if planted(Bug::IethUnchanged) => {}
             Names::Key(found) => rewrite.ieth = Some(self.memory.target(found, receiver).1),
         }
         rewrite

@@ -3,7 +3,9 @@
 use softnic_fault_injector::frames::{Frame, Frames};
 use softnic_wire::rewrite::{Passing, Rewrite, RewriteError};
 use softnic_wire::transit::mark_ce;
-use softnic_wire::{Error, TxFrame};
+use softnic_wire::{Error, TxFrame, icrc};
+
+use crate::planted::{Bug, planted};
 
 /// Bytes of the longest headers of a frame that is copied.
 const MAX_HEAD: usize = 256;
@@ -136,6 +138,11 @@ fn put_changed(
     tx.put(0, head);
     if let Some(at) = at {
         tx.put(at, &icrc);
+    }
+    if planted(Bug::IcrcMadeRight) {
+        let mut frame = tx.segments().0.to_vec();
+        let _ = icrc::write(&mut frame, passing.layout());
+        tx.put(0, &frame);
     }
     Ok(())
 }

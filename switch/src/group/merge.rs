@@ -7,6 +7,8 @@
 use softnic_wire::aeth::{Aeth, Credits, NakCode, RnrTimer, Syndrome};
 use softnic_wire::{Instant, Psn};
 
+use crate::planted::{Bug, planted};
+
 /// What the sender is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
@@ -44,12 +46,36 @@ pub struct Member {
     pub heard: Option<Instant>,
 }
 
-/// A NAK that the sender was told, and has not followed yet.
+/// A NAK that the sender was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asked {
     psn: Psn,
     /// It may wait before it follows.
     rnr: bool,
+    /// What had never been sent then.
+    end: Psn,
+    /// How far it has come since it went back to `psn`. A late packet of before is not it: only `psn` itself says that it did.
+    again: Option<Psn>,
+}
+
+impl Asked {
+    /// The sender's packet passes.
+    #[inline]
+    fn pass(&mut self, psn: Psn) {
+        let further = self.again.is_some_and(|at| psn.is_after(at) && psn.is_before(self.end));
+        if psn == self.psn || further {
+            self.again = Some(psn);
+        }
+    }
+
+    /// Whether a NAK of `psn`, after which the sender would go back to `from`, brings nothing new: it was told so and has not followed
+    /// yet, or it has and `psn` is still to come. Otherwise members that lose packets in turn would use up its retries.
+    fn covers(&self, psn: Psn, from: Psn) -> bool {
+        match self.again {
+            None => from == self.psn,
+            Some(at) => psn.is_after(at) && psn.is_before(self.end),
+        }
+    }
 }
 
 /// The state of a group at its sender's switch.
@@ -112,8 +138,8 @@ impl Merge {
         let new = !psn.is_before(self.next);
         if new {
             self.next = psn.next();
-        } else if self.asked.is_some_and(|asked| !psn.is_before(asked.psn)) {
-            self.asked = None; // the sender went back
+        } else if let Some(asked) = &mut self.asked {
+            asked.pass(psn);
         }
         let refused = self.refused.is_some_and(|(from, _)| !psn.is_before(from));
         // Whoever sends again what failed has not heard of it; those who could tell are gone.
@@ -136,16 +162,19 @@ impl Merge {
             return Merged::Lie;
         }
         let Some(member) = self.members.get_mut(from) else { return Merged::Lie };
-        member.heard = Some(now);
         let said = match aeth.syndrome {
             Syndrome::Ack(_) => psn,
+            // What nobody has defined says nothing, not even that what was before it came (IBA 9.7.5.2.1).
+            Syndrome::Nak(code) if code.0 > NakCode::REMOTE_OPERATIONAL_ERROR.0 => return Merged::Lie,
             // A NAK is an acknowledgement of all before it.
             Syndrome::Nak(_) | Syndrome::RnrNak(_) => psn.sub(1),
             Syndrome::Reserved(_) => return Merged::Lie,
         };
+        member.heard = Some(now);
         let old = said.is_before(member.acked);
         if said.is_after(member.acked) {
             *member = Member { acked: said, msn: aeth.msn, rnr: None, fatal: None, ..*member };
+            member.outgrow();
         }
         match aeth.syndrome {
             Syndrome::Ack(credits) => {
@@ -158,9 +187,9 @@ impl Merge {
             _ if old => Merged::Keep,
             Syndrome::RnrNak(timer) => {
                 member.rnr = Some(timer);
-                self.ask(true)
+                self.ask(psn, true)
             }
-            Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR) => self.ask(false),
+            Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR) => self.ask(psn, false),
             Syndrome::Nak(code) => {
                 member.fatal = Some(code);
                 let moved = self.advance();
@@ -180,24 +209,24 @@ impl Merge {
         if moved && let Some(answer) = self.fail() {
             return Merged::Tell(answer);
         }
-        let is_last = self.members.get(from).is_some_and(|m| m.acked == self.merged);
+        let is_last = self.members.get(from).is_some_and(|m| m.acked == self.merged) && !planted(Bug::AckNotRepeated);
         let limit = self.limit();
         let freed = limit != self.told_limit && self.merged_once();
         if moved || is_last || freed { Merged::Tell(self.acknowledgement()) } else { Merged::Keep }
     }
 
-    /// Behind a NAK that can be repaired.
-    fn ask(&mut self, rnr: bool) -> Merged {
+    /// Behind a NAK of `nak` that can be repaired.
+    fn ask(&mut self, nak: Psn, rnr: bool) -> Merged {
         self.advance();
         if let Some(answer) = self.fail() {
             return Merged::Tell(answer);
         }
-        let psn = self.merged.next();
+        let psn = if planted(Bug::NakAsItCame) { nak } else { self.merged.next() };
         // One NAK for a loss, however many members it struck; who is told to wait need not be told to hurry.
-        if self.asked.is_some_and(|asked| asked.psn == psn && (asked.rnr || !rnr)) {
+        if self.asked.is_some_and(|asked| asked.covers(nak, psn) && (asked.rnr || !rnr)) {
             return Merged::Keep;
         }
-        self.asked = Some(Asked { psn, rnr });
+        self.asked = Some(Asked { psn, rnr, end: self.next, again: None });
         let waits = self.members.iter().filter_map(|m| m.rnr).max_by_key(|timer| timer.duration());
         let syndrome = match waits.filter(|_| rnr) {
             Some(timer) => Syndrome::RnrNak(timer),
@@ -212,14 +241,17 @@ impl Merge {
         let moved = merged.is_after(self.merged);
         if moved {
             self.merged = merged;
-            self.asked = self.asked.filter(|asked| asked.psn.is_after(merged));
         }
         moved
     }
 
     /// The member that has least; the first of several.
     fn last(&self) -> &Member {
-        let behind = |m: &&Member| m.acked.forward_from(self.merged);
+        let behind = |m: &&Member| match () {
+            () if planted(Bug::MaximumForMinimum) => !m.acked.forward_from(self.merged),
+            () if planted(Bug::WrapAsIntegers) => m.acked.value(),
+            () => m.acked.forward_from(self.merged),
+        };
         self.members.iter().min_by_key(behind).expect("a group has members")
     }
 
@@ -253,8 +285,14 @@ impl Merge {
 
     /// What all have, with the fewest credits of all.
     fn acknowledgement(&mut self) -> Answer {
-        let (msn, limit) = (self.last().msn, self.limit());
+        let (mut msn, mut limit) = (self.last().msn, self.limit());
         self.told_limit = limit;
+        if planted(Bug::MsnOfAnother) {
+            msn = self.members.iter().map(|m| m.msn).max().unwrap_or(msn);
+        }
+        if planted(Bug::CreditsOfAnother) {
+            limit = self.members.iter().rev().find_map(|m| m.limit);
+        }
         let left = |limit: u32| Psn::new(limit).distance(Psn::new(msn)).max(0) as u32;
         let credits = limit.map_or(Credits::UNLIMITED, |limit| Credits::at_most(left(limit)));
         Answer { psn: self.merged, aeth: Aeth { syndrome: Syndrome::Ack(credits), msn } }
@@ -270,6 +308,12 @@ impl Member {
             (Some(new), Some(old)) if !later(new, old) => {}
             _ => self.limit = limit,
         }
+    }
+
+    /// A NAK gives no credits, but who has completed more than it had promised has had receives for that.
+    fn outgrow(&mut self) {
+        self.limit =
+            self.limit.map(|limit| if Psn::new(self.msn).is_after(Psn::new(limit)) { self.msn } else { limit });
     }
 }
 

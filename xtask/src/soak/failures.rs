@@ -25,9 +25,8 @@ impl Failures {
     }
 
     pub(super) fn add(&mut self, seed: u64, why: &str) -> Result<(), String> {
-        let again = format!(
-            "SOFTNIC_SEED={seed} cargo test --release -p softnic-swarm --test swarm --features invariants every_seed"
-        );
+        let test = if why.starts_with("multicast:") { "--lib multicast" } else { "--test swarm every_seed" };
+        let again = format!("SOFTNIC_SEED={seed} cargo test --release -p softnic-swarm --features invariants {test}");
         self.line(&format!("{seed}\t{}\t{again}", one_line(why, usize::MAX)))
     }
 

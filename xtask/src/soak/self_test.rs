@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use softnic_conformance::steps::Outcome;
 use softnic_nic::transports::planted::Bug;
+use softnic_switch::planted::Bug as SwitchBug;
 
 use super::worker::{Worker, one_line};
 use super::{Options, jobs, stopped};
@@ -12,10 +13,16 @@ use super::{Options, jobs, stopped};
 /// Seeds that each bug is given.
 const SEEDS: u64 = 3000;
 /// Bugs that show within a few seeds, and seeds for them: what every test run does, to see that nothing is wrong with the
-/// machinery itself. The first shows as memory that is wrong, the second as work that never ends, the third as a panic; the last two
-/// are of Selective Repeat and of LoWAR.
-const SHORT: [Bug; 5] =
-    [Bug::AckWithoutPlacing, Bug::ResendsTooLate, Bug::ClockStops, Bug::SrNotPlaced, Bug::LowarUnitsKept];
+/// machinery itself. The first shows as memory that is wrong, the second as work that never ends, the third as a panic; the last
+/// three are of Selective Repeat, of LoWAR and of groups.
+const SHORT: [&str; 6] = [
+    Bug::AckWithoutPlacing.name(),
+    Bug::ResendsTooLate.name(),
+    Bug::ClockStops.name(),
+    Bug::SrNotPlaced.name(),
+    Bug::LowarUnitsKept.name(),
+    SwitchBug::MaximumForMinimum.name(),
+];
 const SHORT_SEEDS: u64 = 50;
 
 /// How a bug was found.
@@ -28,11 +35,11 @@ struct Found {
 pub(super) fn run(options: &Options) -> Result<(), String> {
     let mut bugs = Vec::new();
     for name in &options.bug {
-        let known = Bug::ALL.iter().find(|bug| bug.name() == name);
-        bugs.push(*known.ok_or_else(|| format!("there is no bug '{name}'; there are {}", names()))?);
+        let known = all().find(|known| known == name);
+        bugs.push(known.ok_or_else(|| format!("there is no bug '{name}'; there are {}", names()))?);
     }
     if bugs.is_empty() {
-        bugs = Bug::ALL.to_vec();
+        bugs = all().collect();
     }
     let seeds = options.seeds.unwrap_or(SEEDS);
     options.seed.checked_add(seeds).ok_or("there are not so many seeds from there on: seeds have 64 bits")?;
@@ -47,12 +54,17 @@ pub(crate) fn run_short() -> Outcome {
     }
 }
 
+/// The names of all bugs, those of switches last.
+fn all() -> impl Iterator<Item = &'static str> {
+    Bug::ALL.iter().map(|bug| bug.name()).chain(SwitchBug::ALL.iter().map(|bug| bug.name()))
+}
+
 fn names() -> String {
-    Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ")
+    all().collect::<Vec<_>>().join(", ")
 }
 
 /// Looks for all bugs, several at a time, and prints the table.
-fn find_all(bugs: &[Bug], first: u64, seeds: u64, jobs: usize) -> Result<String, String> {
+fn find_all(bugs: &[&str], first: u64, seeds: u64, jobs: usize) -> Result<String, String> {
     let worker = Worker::build(true)?;
     let (next, found) = (AtomicUsize::new(0), Mutex::new(vec![None; bugs.len()]));
     let look = || -> Result<(), String> {
@@ -76,7 +88,7 @@ fn find_all(bugs: &[Bug], first: u64, seeds: u64, jobs: usize) -> Result<String,
     if stopped() {
         return Err("stopped".into());
     }
-    let missing: Vec<_> = bugs.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(bug, _)| bug.name()).collect();
+    let missing: Vec<_> = bugs.iter().zip(&found).filter(|(_, f)| f.is_none()).map(|(bug, _)| *bug).collect();
     match missing.len() {
         0 => Ok(format!("all {} bugs were found", bugs.len())),
         n => Err(format!("{n} of {} bugs were not found within {seeds} seeds: {}", bugs.len(), missing.join(", "))),
@@ -84,9 +96,9 @@ fn find_all(bugs: &[Bug], first: u64, seeds: u64, jobs: usize) -> Result<String,
 }
 
 /// The first seed that a planted bug makes fail.
-fn find(worker: &Worker, bug: Bug, first: u64, seeds: u64) -> Result<Option<Found>, String> {
+fn find(worker: &Worker, bug: &str, first: u64, seeds: u64) -> Result<Option<Found>, String> {
     let mut found = None;
-    worker.run(first, seeds, Some(bug.name()), |seed, outcome| {
+    worker.run(first, seeds, Some(bug), |seed, outcome| {
         found = outcome.err().map(|how| Found { seed, how });
         found.is_none() && !stopped()
     })?;
@@ -102,15 +114,15 @@ fn find(worker: &Worker, bug: Bug, first: u64, seeds: u64) -> Result<Option<Foun
     Ok(found)
 }
 
-fn table(bugs: &[Bug], found: &[Option<Found>], first: u64) -> String {
-    let width = bugs.iter().map(|bug| bug.name().len()).max().unwrap_or(0);
+fn table(bugs: &[&str], found: &[Option<Found>], first: u64) -> String {
+    let width = bugs.iter().map(|bug| bug.len()).max().unwrap_or(0);
     let mut out = format!("| {:width$} | seeds | how it showed |\n|{}|---:|---|\n", "bug", "-".repeat(width + 2));
     for (bug, found) in bugs.iter().zip(found) {
         let (seeds, how) = match found {
             Some(f) => ((f.seed - first + 1).to_string(), one_line(&f.how, 90).replace('|', "/")),
             None => ("–".into(), "NOT FOUND".into()),
         };
-        out.push_str(&format!("| {:width$} | {seeds:>5} | {how} |\n", bug.name()));
+        out.push_str(&format!("| {bug:width$} | {seeds:>5} | {how} |\n"));
     }
     out
 }
@@ -126,12 +138,12 @@ mod tests {
             "s=$1; while [ $s -lt $(($1 + $2)) ]; do
              [ $s = 12 ] && [ -n \"$3\" ] && echo broken 12 wrong || echo passed $s 1; s=$((s + 1)); done",
         );
-        let found = find(&worker, Bug::PsnWrap, 10, 100);
+        let found = find(&worker, Bug::PsnWrap.name(), 10, 100);
         assert_eq!(found, Ok(Some(Found { seed: 12, how: "wrong".into() })));
-        assert_eq!(find(&worker, Bug::PsnWrap, 20, 5), Ok(None));
+        assert_eq!(find(&worker, Bug::PsnWrap.name(), 20, 5), Ok(None));
         let always = Worker::script("echo broken $1 wrong");
-        assert!(find(&always, Bug::PsnWrap, 3, 1).unwrap_err().contains("without a planted bug"));
-        let text = table(&[Bug::PsnWrap, Bug::StaleKey], &[found.unwrap(), None], 10);
+        assert!(find(&always, Bug::PsnWrap.name(), 3, 1).unwrap_err().contains("without a planted bug"));
+        let text = table(&[Bug::PsnWrap.name(), Bug::StaleKey.name()], &[found.unwrap(), None], 10);
         assert!(text.contains("| psn-wrap-off-by-one |     3 | wrong |"), "{text}");
         assert!(text.contains("NOT FOUND"), "{text}");
     }

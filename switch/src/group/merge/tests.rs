@@ -93,7 +93,21 @@ fn a_loss_before_the_branches_brings_one_nak_until_it_was_sent_again() {
     m.sent(Psn::new(4));
     assert_eq!(all(&mut m), [(4, Syndrome::Nak(LOST))]);
     m.sent(Psn::new(5));
-    assert_eq!(all(&mut m).len(), 1, "the sender went back, and the lost one was lost again");
+    assert_eq!(all(&mut m), [], "late, or behind another loss: who asked once does not ask again");
+}
+
+#[test]
+fn members_that_lose_packets_in_turn_do_not_use_up_the_senders_retries() {
+    let mut m = at(0, &[1, 3, 4]);
+    assert_eq!(told(m.heard(NOW, 1, Psn::new(4), nak(LOST))), Some((2, Syndrome::Nak(LOST))));
+    m.sent(Psn::new(2));
+    m.sent(Psn::new(3));
+    assert_eq!(told(m.heard(NOW, 2, Psn::new(6), nak(LOST))), None, "it is on the way");
+    for n in 4..8 {
+        m.sent(Psn::new(n));
+    }
+    assert_eq!(told(m.heard(NOW, 1, Psn::new(5), nak(LOST))), Some((2, Syndrome::Nak(LOST))), "it was lost again");
+    assert_eq!(told(m.heard(NOW, 2, Psn::new(7), nak(LOST))), None, "it was told so");
 }
 
 #[test]
@@ -196,4 +210,29 @@ fn the_smallest_credit_limit_counts_and_none_only_if_all_give_none() {
         "it came late: what is promised stays promised"
     );
     assert_eq!(given(at(0, &[3, 4]).heard(NOW, 0, Psn::new(4), ack(4))), Some((4, None)));
+}
+
+#[test]
+fn a_limit_that_its_member_has_outgrown_gives_no_credits_and_not_all() {
+    let credits = |n, msn| Aeth { syndrome: Syndrome::Ack(Credits::at_most(n)), msn };
+    let lost = |msn| Aeth { syndrome: Syndrome::Nak(LOST), msn };
+    let mut m = at(0, &[]);
+    m.members = Merge::new(Psn::new(0), 2).members;
+    m.heard(NOW, 0, Psn::new(1), credits(1, 1));
+    m.heard(NOW, 1, Psn::new(1), credits(8, 1));
+    // It posted receives since, and says what it has by a NAK, which has no credits.
+    assert!(told(m.heard(NOW, 0, Psn::new(6), lost(5))).is_some());
+    let Merged::Tell(answer) = m.heard(NOW, 1, Psn::new(5), credits(8, 5)) else { panic!("the minimum moved") };
+    assert_eq!(answer.aeth, Aeth { syndrome: Syndrome::Ack(Credits::at_most(0)), msn: 5 });
+}
+
+#[test]
+fn a_nak_that_nobody_has_defined_says_nothing() {
+    let mut m = at(0, &[3, 3]);
+    for code in 4..32 {
+        assert_eq!(m.heard(NOW, 0, Psn::new(5), nak(NakCode(code))), Merged::Lie);
+    }
+    assert_eq!((m.merged().value(), m.behind(0)), (3, 6));
+    assert_eq!(told(m.heard(NOW, 0, Psn::new(4), ack(4))), None);
+    assert_eq!(told(m.heard(NOW, 1, Psn::new(4), ack(4))), acked(4), "nothing has failed");
 }
