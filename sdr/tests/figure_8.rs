@@ -55,7 +55,7 @@ impl Message {
                 let asked: Vec<String> = report.chunks().map(|chunk| (chunk + 1).to_string()).collect();
                 Some(format!("NACK {}", asked.join(" ")))
             }
-            ReportKind::Done | ReportKind::RoundTrip => None,
+            ReportKind::Done | ReportKind::RoundTrip | ReportKind::Rows => None,
         }
     }
 

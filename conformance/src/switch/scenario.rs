@@ -309,12 +309,12 @@ impl Seen {
         }
         self.must("a copy has no way", c.unresolved == 0)?;
         self.must("each packet is copied to each member", c.copies == 2 * (c.packets_in - c.refused))?;
-        if clean || self.sender != FAULTY {
-            if let Some(sent) = self.guest(self.sender, "sent_pkts") {
-                self.must("the switch saw what was sent", c.packets_in == sent)?;
-                let told = self.guest(self.sender, "rcvd_pkts").unwrap_or(0);
-                self.must("the sender got what it is told", c.acks_out + c.cnps_out == told)?;
-            }
+        if (clean || self.sender != FAULTY)
+            && let Some(sent) = self.guest(self.sender, "sent_pkts")
+        {
+            self.must("the switch saw what was sent", c.packets_in == sent)?;
+            let told = self.guest(self.sender, "rcvd_pkts").unwrap_or(0);
+            self.must("the sender got what it is told", c.acks_out + c.cnps_out == told)?;
         }
         // One that refuses a request counts nothing behind it.
         let refuses = |host: usize| scenario.story == Story::WrongKey && host == self.receivers[1];

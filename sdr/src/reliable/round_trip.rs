@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use softnic_wire::Instant;
 
+/// The longest round trip that is guessed: by satellite it is little more than half of it.
+const LONGEST_GUESS: Duration = Duration::from_secs(1);
 /// Samples of a window.
 const WINDOW: u32 = 16;
 
@@ -54,10 +56,10 @@ impl RoundTrip {
     }
 
     /// Something was not acknowledged in time. As long as nothing was measured the first guess may be too short, and then nothing ever is: all
-    /// is sent again before its answer comes. So it is doubled, once in each such time.
+    /// is sent again before its answer comes. So it is doubled, once in each such time, up to what no path takes.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         if self.measured().is_none() && now >= self.guessed_at + self.rto() {
-            (self.initial, self.guessed_at) = (self.initial * 2, now);
+            (self.initial, self.guessed_at) = ((self.initial * 2).min(LONGEST_GUESS).max(self.initial), now);
         }
     }
 
@@ -92,6 +94,9 @@ mod tests {
         assert_eq!(round_trip.rtt(), ms(20), "the guess was too short, perhaps; once in a timeout");
         round_trip.on_timeout(at(102));
         assert_eq!(round_trip.rtt(), ms(40));
+        let mut silent = round_trip;
+        (0..100).for_each(|n| silent.on_timeout(at(1000 + 100_000 * n)));
+        assert_eq!(silent.rtt(), LONGEST_GUESS, "nobody answers, and the next try is not put off for ever");
         (0..WINDOW).for_each(|_| round_trip.sample(ms(20)));
         round_trip.sample(ms(7));
         assert_eq!(round_trip.rtt(), ms(7));

@@ -72,7 +72,7 @@ fn find_all(bugs: &[&str], first: u64, seeds: u64, jobs: usize) -> Result<String
             let i = next.fetch_add(1, Ordering::Relaxed);
             bugs.get(i).map(|bug| (i, bug)).filter(|_| !stopped())
         } {
-            let how = find(&worker, *bug, first, seeds)?;
+            let how = find(&worker, bug, first, seeds)?;
             if let Ok(mut all) = found.lock() {
                 all[i] = how;
             }
