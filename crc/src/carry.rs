@@ -52,7 +52,7 @@ static SQUARES: [u32; usize::BITS as usize] = {
 
 /// x^(8n) modulo the polynomial.
 #[inline]
-fn power(n: usize) -> u32 {
+pub(crate) fn power(n: usize) -> u32 {
     if n < NEAR && n.is_multiple_of(4) { WORDS[n / 4] } else { power_of_any(n) }
 }
 
@@ -133,6 +133,18 @@ impl Change {
     }
 }
 
+/// [`Change::finish`] after [`Change::add`] of every pair of a difference and its distance, in one call for all of them.
+#[inline]
+pub fn change_of(words: &[(u32, u32)]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", feature = "std"))]
+    if let Some(multiplier) = Multiplier::get() {
+        return multiplier.change_of(words);
+    }
+    let mut change = Change::default();
+    words.iter().for_each(|&(difference, bytes)| change.add(difference, bytes as usize));
+    change.finish_portable()
+}
+
 /// By how much two CRCs differ that differed by `difference` and then took in the same `bytes` bytes, whatever these are. The time does
 /// not depend on how many they are, as long as they are words and fewer than 16 KiB; beyond that it is a few multiplications more.
 #[inline]
@@ -155,6 +167,15 @@ mod tests {
             let sum = product(difference, power(n));
             let portable = Change { sum }.finish_portable();
             assert_eq!((portable, reduced(sum)), (carry(difference, n), carry(difference, n)), "{n} bytes");
+        }
+    }
+
+    #[test]
+    fn changes_of_several_words_are_what_each_of_them_is_together() {
+        let words: Vec<(u32, u32)> = (1..40u32).map(|i| (i.wrapping_mul(0x9e37_79b1), i * 52)).collect();
+        for n in 0..words.len() {
+            let one_by_one = words[..n].iter().fold(0, |sum, &(word, bytes)| sum ^ carry(word, bytes as usize));
+            assert_eq!(change_of(&words[..n]), one_by_one, "{n} words");
         }
     }
 

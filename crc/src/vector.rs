@@ -10,7 +10,7 @@
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::carry::{ONE, POLYNOMIAL, shifted};
+use crate::carry::{ONE, POLYNOMIAL, power, shifted};
 use crate::{Mask, portable};
 
 /// Bytes of a block.
@@ -99,6 +99,13 @@ impl Multiplier {
         unsafe { product(a, b) }
     }
 
+    /// The sum of all differences, each carried behind its bytes, modulo the polynomial.
+    #[inline]
+    pub(crate) fn change_of(self, words: &[(u32, u32)]) -> u32 {
+        // SAFETY: a `Multiplier` proves that the instructions are there.
+        unsafe { change_of(words) }
+    }
+
     /// What is left of 64 terms modulo the polynomial.
     #[inline]
     pub(crate) fn reduced(self, sum: u64) -> u32 {
@@ -112,6 +119,12 @@ impl Multiplier {
 fn product(a: u32, b: u32) -> u64 {
     let b = (u64::from(b) << 1) as i64;
     _mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi32_si128(a as i32), _mm_cvtsi64_si128(b), 0x00)) as u64
+}
+
+#[target_feature(enable = "pclmulqdq,sse4.1")]
+fn change_of(words: &[(u32, u32)]) -> u32 {
+    let sum = words.iter().fold(0, |sum, &(difference, bytes)| sum ^ product(difference, power(bytes as usize)));
+    barrett(_mm_cvtsi64_si128(sum as i64))
 }
 
 /// The first block, which may be short, and what is done to the one behind it.

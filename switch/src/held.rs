@@ -107,17 +107,46 @@ impl Held {
     }
 
     fn send_copy(&mut self, copy: u32, wire_len: usize, tx: &mut TxFrame<'_>) -> Result<(), Unsent> {
-        let Some(Copied { shared, rewrite, marked }) = self.copies.take(copy) else { return Err(Unsent::Unchangeable) };
+        // It is read where it lies: it is larger than most headers.
+        let Some(&mut Copied { shared, ref rewrite, marked }) = self.copies.get_mut(copy) else {
+            return Err(Unsent::Unchangeable);
+        };
         let Some(of) = self.shared.get_mut(shared) else { return Err(Unsent::Unchangeable) };
-        let sent = put_changed(self.frames.bytes(of.frame), &of.passing, &rewrite, marked, wire_len, tx);
+        let sent = put_changed(self.frames.bytes(of.frame), &of.passing, rewrite, marked, wire_len, tx);
         of.copies -= 1;
+        self.copies.free(copy);
         self.settle(shared);
         sent
     }
 }
 
-/// Copies a frame, changed. A frame may leave in two pieces, so its head is changed apart.
+/// Copies a frame, changed where it leaves.
 fn put_changed(
+    bytes: &[u8],
+    passing: &Passing,
+    rewrite: &Rewrite,
+    marked: bool,
+    wire_len: usize,
+    tx: &mut TxFrame<'_>,
+) -> Result<(), Unsent> {
+    tx.put_frame_elided(bytes, wire_len).map_err(|_: Error| Unsent::TooLong)?;
+    let (frame, rest) = tx.slices_mut(0, bytes.len());
+    if !rest.is_empty() {
+        return put_apart(bytes, passing, rewrite, marked, wire_len, tx);
+    }
+    passing.apply(rewrite, frame).map_err(|_: RewriteError| Unsent::Unchangeable)?;
+    if marked {
+        mark_ce(frame);
+    }
+    if planted(Bug::IcrcMadeRight) {
+        let _ = icrc::write(frame, passing.layout());
+    }
+    Ok(())
+}
+
+/// [`put_changed`] of a frame that leaves in two pieces: its head is changed apart.
+#[cold]
+fn put_apart(
     bytes: &[u8],
     passing: &Passing,
     rewrite: &Rewrite,
@@ -138,11 +167,6 @@ fn put_changed(
     tx.put(0, head);
     if let Some(at) = at {
         tx.put(at, &icrc);
-    }
-    if planted(Bug::IcrcMadeRight) {
-        let mut frame = tx.segments().0.to_vec();
-        let _ = icrc::write(&mut frame, passing.layout());
-        tx.put(0, &frame);
     }
     Ok(())
 }
@@ -172,6 +196,13 @@ impl<T> Places<T> {
 
     fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         self.values.get_mut(place as usize)?.as_mut()
+    }
+
+    fn free(&mut self, place: u32) {
+        if let Some(value) = self.values.get_mut(place as usize).filter(|value| value.is_some()) {
+            *value = None;
+            self.free.push(place);
+        }
     }
 
     fn take(&mut self, place: u32) -> Option<T> {

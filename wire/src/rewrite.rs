@@ -2,7 +2,7 @@
 //!
 //! A switch that copies one frame to several receivers reads it once ([`Passing::parse`]) and changes each copy as it leaves
 //! ([`Passing::apply`]). The ICRC is **updated, not computed anew**: a CRC is linear, so the bytes that changed and their distance from the
-//! end give its change, in a time that does not grow with the packet ([`softnic_crc::Change`]). The checksums of IPv4 and, where it is not 0,
+//! end give its change, in a time that does not grow with the packet ([`softnic_crc::change_of`]). The checksums of IPv4 and, where it is not 0,
 //! of UDP are updated too (RFC 1624). So a packet that was damaged stays damaged by exactly as much: its ICRC is as wrong as it was.
 //!
 //! What the ICRC does not cover ([`crate::icrc`]) stays as it is, but for the hop that is taken and the checksums.
@@ -11,9 +11,7 @@ mod fuzz;
 
 use core::net::IpAddr;
 
-use softnic_crc::Change;
-
-use crate::bytes::{array, be16, be32, be64, put16, put32};
+use crate::bytes::{array, be16, be32, be64, put16};
 use crate::ext::Reth;
 use crate::opcode::HeaderSet;
 use crate::{
@@ -264,11 +262,12 @@ impl Passing {
             head[6..12].copy_from_slice(&mac.0);
         }
         let icrc_at = self.layout.end - icrc::LEN;
-        let mut edit = Edit { head, icrc_at, crc: Change::default(), sum: 0 };
+        let mut edit = Edit { head, icrc_at, words: [(0, 0); MAX_WORDS], changed: 0, sum: 0 };
         self.network(rewrite, &mut edit);
         self.transport(rewrite, &mut edit);
-        let Edit { head, crc, sum, .. } = edit;
-        let new = (u32::from_le_bytes(icrc) ^ crc.finish()).to_le_bytes();
+        let change = softnic_crc::change_of(edit.words.get(..edit.changed).unwrap_or_default());
+        let new = (u32::from_le_bytes(icrc) ^ change).to_le_bytes();
+        let Edit { head, sum, .. } = edit;
         self.udp_checksum(head, sum, icrc, new);
         Ok(new)
     }
@@ -365,11 +364,16 @@ impl Passing {
     }
 }
 
+/// Words of two IPv6 addresses, queue pair, PSN, RETH without its length, AETH, IETH.
+const MAX_WORDS: usize = 15;
+
 /// A head while it is changed. All fields are whole words of four bytes at multiples of four from the IP header.
 struct Edit<'a> {
     head: &'a mut [u8],
     icrc_at: usize,
-    crc: Change,
+    /// What the words that changed differ by, as the CRC takes them, and their distance from the ICRC.
+    words: [(u32, u32); MAX_WORDS],
+    changed: usize,
     /// For a ones' complement sum: the new words and the complements of the old ones.
     sum: u64,
 }
@@ -377,10 +381,15 @@ struct Edit<'a> {
 impl Edit<'_> {
     #[inline]
     fn word(&mut self, at: usize, new: u32) {
-        let old = be32(self.head, at);
-        put32(self.head, at, new);
-        self.crc.add((old ^ new).swap_bytes(), self.icrc_at - at);
+        // One load and one store: a field at a time, each byte would be checked by itself.
+        let Some(word) = self.head.get_mut(at..).and_then(|head| head.first_chunk_mut()) else { return };
+        let old = u32::from_be_bytes(*word);
+        *word = new.to_be_bytes();
         self.sum += u64::from(!old) + u64::from(new);
+        if let Some(place) = self.words.get_mut(self.changed) {
+            *place = ((old ^ new).swap_bytes(), (self.icrc_at - at) as u32);
+            self.changed += 1;
+        }
     }
 
     #[inline]

@@ -75,6 +75,8 @@ pub(crate) struct Branch {
 /// A group.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// The first receiver's, which packets are addressed to: here, so that no other memory is looked at to know whose they are.
+    pub(crate) first: IpAddr,
     pub(crate) spec: GroupSpec,
     pub(crate) branches: Vec<Branch>,
     pub(crate) memory: Memory,
@@ -118,6 +120,7 @@ impl Groups {
     pub(crate) fn add(&mut self, spec: GroupSpec) -> Result<(), GroupError> {
         spec.check()?;
         let memory = Memory::new(&spec.ranges, spec.receivers.len())?;
+        let first = spec.receivers.first().ok_or(GroupError::NoReceivers)?.address;
         let key = Key(spec.sender, spec.mc_id);
         if self.by_mc_id.contains_key(&key) {
             return Err(GroupError::Exists(spec.sender, spec.mc_id.value()));
@@ -146,7 +149,7 @@ impl Groups {
         }
         let merge = spec.merge.map(|merge| Merge::new(merge.psn, spec.receivers.len()));
         let (branches, counters) = (branches(&spec), GroupCounters::default());
-        self.slots[slot as usize] = Some(Group { spec, branches, memory, merge, counters, first_mac: None });
+        self.slots[slot as usize] = Some(Group { first, spec, branches, memory, merge, counters, first_mac: None });
         Ok(())
     }
 
