@@ -29,6 +29,8 @@ pub(super) struct Model {
     end: i64,
     /// The last NAK: from where on, whether the sender may wait, and what had been sent.
     asked: Option<(i64, bool, i64)>,
+    /// Where the sender was told to go back to at once, and how often.
+    naks: (i64, u32),
     /// Since then it went back, and has come so far.
     back: Option<i64>,
     /// The smallest limit that the sender was told.
@@ -51,7 +53,16 @@ impl Model {
     pub(super) fn new(first: Psn, members: usize) -> Model {
         let first = i64::from(first.value());
         let row = Row { has: first - 1, ..Row::default() };
-        Model { rows: vec![row; members], end: first, asked: None, back: None, limit: None, refused: None, over: false }
+        Model {
+            rows: vec![row; members],
+            end: first,
+            asked: None,
+            naks: (0, 0),
+            back: None,
+            limit: None,
+            refused: None,
+            over: false,
+        }
     }
 
     /// What all have.
@@ -155,6 +166,13 @@ impl Model {
             if is_coming {
                 return None;
             }
+        }
+        if self.naks.0 != from {
+            self.naks = (from, 0);
+        }
+        self.naks.1 += u32::from(!wait);
+        if !wait && self.naks.1 > 2 {
+            return None;
         }
         (self.asked, self.back) = (Some((from, wait, self.end)), None);
         let longest = self.rows.iter().filter_map(|row| row.waits).max_by_key(|timer| timer.duration());

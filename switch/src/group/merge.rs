@@ -46,6 +46,10 @@ pub struct Member {
     pub heard: Option<Instant>,
 }
 
+/// Sequence NAKs for one PSN, as long as nothing more is acknowledged. A sender counts what it does again until then: members that lose
+/// packets would use up its retries for another one that is far away, or silent for a while. After these its own clock decides.
+const MAX_NAKS: u8 = 2;
+
 /// A NAK that the sender was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Asked {
@@ -56,6 +60,8 @@ struct Asked {
     end: Psn,
     /// How far it has come since it went back to `psn`. A late packet of before is not it: only `psn` itself says that it did.
     again: Option<Psn>,
+    /// How often it was told to go back to `psn` at once.
+    naks: u8,
 }
 
 impl Asked {
@@ -226,7 +232,11 @@ impl Merge {
         if self.asked.is_some_and(|asked| asked.covers(nak, psn) && (asked.rnr || !rnr)) {
             return Merged::Keep;
         }
-        self.asked = Some(Asked { psn, rnr, end: self.next, again: None });
+        let naks = self.asked.filter(|asked| asked.psn == psn).map_or(0, |asked| asked.naks) + u8::from(!rnr);
+        if !rnr && naks > MAX_NAKS {
+            return Merged::Keep;
+        }
+        self.asked = Some(Asked { psn, rnr, end: self.next, again: None, naks });
         let waits = self.members.iter().filter_map(|m| m.rnr).max_by_key(|timer| timer.duration());
         let syndrome = match waits.filter(|_| rnr) {
             Some(timer) => Syndrome::RnrNak(timer),

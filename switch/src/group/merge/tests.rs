@@ -111,6 +111,19 @@ fn members_that_lose_packets_in_turn_do_not_use_up_the_senders_retries() {
 }
 
 #[test]
+fn a_member_that_is_silent_for_a_while_does_not_cost_more_than_two_retries() {
+    let mut m = at(0, &[1, 1, 1]);
+    // All is sent again and again, the first member says nothing, and the others lose one packet more each time.
+    let naks = (0..8).filter_map(|n| {
+        (2..10).for_each(|psn| assert!(m.sent(Psn::new(psn)).0));
+        told(m.heard(NOW, 1 + n % 2, Psn::new(2 + n as u32), nak(LOST)))
+    });
+    assert_eq!(naks.collect::<Vec<_>>(), [(2, Syndrome::Nak(LOST)); 2]);
+    assert_eq!(told(m.heard(NOW, 0, Psn::new(5), ack(5))), acked(5));
+    assert_eq!(told(m.heard(NOW, 0, Psn::new(7), nak(LOST))), Some((7, Syndrome::Nak(LOST))), "it goes on");
+}
+
+#[test]
 fn an_old_nak_is_no_nak() {
     let mut m = at(0, &[5, 5]);
     for aeth in [nak(LOST), nak(NakCode::REMOTE_ACCESS_ERROR), rnr(5)] {
