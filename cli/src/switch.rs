@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use softnic_perf::{say, stop};
 use softnic_runtime::switch::{Options, WireSwitch};
 
+use crate::metrics::{Endpoint, EndpointAddress, page_of_switch};
 use crate::terminal::{InPlace, Size, can_redraw};
 use crate::wire::{report::unsegmented, time_arg};
 use crate::{Common, colour};
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     /// Take lines of JSON that add, remove and list groups: a port of this machine alone, as in 9500, or unix:PATH
     #[arg(long, value_name = "ADDR")]
     control: Option<ControlAddress>,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it runs: a port of this machine alone, as in 9400, or ADDRESS:PORT
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<EndpointAddress>,
     /// Record what comes in and what leaves, port by port, as a pcapng file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -56,10 +60,15 @@ pub(crate) fn run(args: &Args, common: &Common) -> Result<ExitCode, String> {
     let options = config::read(&args.config)?;
     let options = Options { seed: common.seed, pcap: args.pcap.clone(), cpu: args.cpu, ..options };
     let control = args.control.as_ref().map(Control::bind).transpose()?;
+    let endpoint = args.metrics.as_ref().map(Endpoint::bind).transpose()?;
     stop::install();
     let switch = WireSwitch::start(&options).map_err(|e| e.to_string())?;
     if let Some(control) = &control {
         control.serve(&switch.handle())?;
+    }
+    if let Some(endpoint) = endpoint {
+        let handle = switch.handle();
+        endpoint.serve(move || page_of_switch(&handle.report()))?;
     }
     // On stderr: it is there when frames pass, and whoever started this may wait for it.
     say!("softnic: {}", switch.description());

@@ -1,4 +1,4 @@
-//! `--cpu` of `perf` and `wire` (tests/run.rs has that of `run`): cores that are not there, or not allowed, are refused before anything starts.
+//! `--cpu` of `perf`, `switch` and `wire` (tests/run.rs has that of `run`): cores that are not there, or not allowed, are refused before anything starts.
 
 use std::process::Command;
 
@@ -14,6 +14,7 @@ fn a_core_that_does_not_exist_is_refused() {
     for arguments in [
         &["perf", "write_bw", "--cpu", "0,9999"][..],
         &["perf", "write_bw", "--progress", "dedicated", "--cpu", "9999"],
+        &["switch", "--config", "none.toml", "--cpu", "9999"],
         &["wire", "--a", "none0", "--b", "none1", "--cpu", "9999"],
     ] {
         let text = refused(arguments);

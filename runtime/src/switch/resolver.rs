@@ -191,7 +191,8 @@ mod tests {
 
     /// An IPv4 packet for the switch to route.
     fn packet(to: [u8; 4]) -> Vec<u8> {
-        let mut frame = [&OWN.0[..], &HOST.0, &[0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
+        let mut frame =
+            [&OWN.0[..], &[2, 0, 0, 0, 0, 9], &[0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]].concat();
         frame.extend([10, 2, 0, 1]);
         frame.extend(to);
         frame.extend([0, 1, 0, 2, 0, 8, 0, 0]);

@@ -105,6 +105,7 @@ fn a_taken_or_wrong_address_is_told_before_anything_starts() {
         for command in [
             &["perf", "write_bw", "--iters", "10"][..],
             &["wire", "--a", "no-such-a", "--b", "no-such-b"],
+            &["switch", "--config", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/switch/two-ports.toml")],
             &["share", "--dev", "afxdp:no-such-if"],
         ] {
             let mut words_of = Command::new(env!("CARGO_BIN_EXE_softnic"));
