@@ -144,10 +144,13 @@ fn a_next_hop_that_nobody_answers_for_is_counted_and_others_go_on() {
 #[test]
 fn a_rate_fills_its_queue_which_marks_and_drops() {
     let Some(star) = Star::flat(1500) else { return };
-    let config = "[[port]]\ninterface = \"p0\"\n[[port]]\ninterface = \"p1\"\nrate = \"20Mbit/s\"\nqueue = \"20K\"\n";
+    let config = "[[port]]\ninterface = \"p0\"\n[[port]]\ninterface = \"p1\"\nrate = \"20Mbit/s\"\nqueue = \"20K\"\n\
+                  ecn = \"2K:10K:0.5\"\n";
     let switch = star.switch_of(config, &["--json"]);
     let there = star.inside("b", || UdpSocket::bind(("10.78.0.2", 0)).expect("an address"));
     let here = star.inside("a", || UdpSocket::bind(("10.78.0.1", 0)).expect("an address"));
+    // ECN-capable.
+    rustix::net::sockopt::set_ip_tos(&here, 2).expect("a socket");
     let to = there.local_addr().expect("one");
     there.set_read_timeout(Some(LIMIT)).expect("a socket");
     let begin = std::time::Instant::now();
@@ -164,6 +167,7 @@ fn a_rate_fills_its_queue_which_marks_and_drops() {
     let p1 = &summary["ports"][1];
     let n = |name: &str| p1[name].as_u64().expect("a number");
     assert!(n("max_queue") > 18_000 && n("max_queue") <= 20_480, "{summary}");
+    assert!(n("marked") > 0 && summary["ports"][0]["marked"] == 0, "{summary}");
     // Of 8.5 Mbit what did not fit is lost, unless they took as long to send as to leave.
     assert!(n("dropped") > 0 || sent_in.as_millis() > 400, "{summary}");
     assert!(begin.elapsed().as_micros() >= 18 * 1066 * 8 / 20, "faster than its rate");
