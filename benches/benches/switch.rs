@@ -122,20 +122,25 @@ fn main() {
     for row in [COPY, FORWARD, ROUTE, GROUP_FEW, GROUP_MANY] {
         println!("| {row} | {} |", SIZES.map(|size| format!("{:.1}", at(row, size))).join(" | "));
     }
-    let mut goal = |name: &str, copies: f64, cost: &mut dyn FnMut(&mut dyn FnMut(&'static str) -> f64) -> f64| {
-        for size in SIZES {
-            let mut one = |row| at(row, size);
-            let (cost, allowed) = (cost(&mut one), copies * one(COPY) + 60.0);
-            let verdict = if cost <= allowed { "reached" } else { "not reached" };
-            println!("{name}, {size} bytes: {cost:.1} ns of {allowed:.1}, {verdict}");
+    for size in SIZES {
+        let copy = at(COPY, size);
+        let further = (at(GROUP_MANY, size) - at(GROUP_FEW, size)) / (MANY - FEW) as f64;
+        for (name, cost, copies) in [
+            ("forwarding by MAC address", at(FORWARD, size), 2.0),
+            ("forwarding by route", at(ROUTE, size), 2.0),
+            ("each further branch", further, 1.0),
+        ] {
+            let allowed = copies * copy + 60.0;
+            println!("{name}, {size} bytes: {cost:.1} ns of {allowed:.1}, {}", verdict(cost <= allowed));
         }
-    };
-    goal("forwarding by MAC address", 2.0, &mut |at| at(FORWARD));
-    goal("forwarding by route", 2.0, &mut |at| at(ROUTE));
-    goal("each further branch", 1.0, &mut |at| (at(GROUP_MANY) - at(GROUP_FEW)) / (MANY - FEW) as f64);
+    }
     let (one, all) = (at(ONE, 64), at(ALL, 64));
-    let verdict = if all <= 2.0 * one { "reached" } else { "not reached" };
-    println!("65,536 groups of three: {all:.1} ns, with one {one:.1}: {:.2} times, {verdict}", all / one);
+    let ratio = all / one;
+    println!("65,536 groups of three: {all:.1} ns, with one {one:.1}: {ratio:.2} times, {}", verdict(ratio <= 2.0));
+}
+
+fn verdict(good: bool) -> &'static str {
+    if good { "reached" } else { "not reached" }
 }
 
 fn forwarding(rows: &mut Rows, size: usize) {
