@@ -90,16 +90,12 @@ impl Fairness {
             }
         };
         Topology {
-            kind,
-            hosts: (0..=self.flows).map(|i| format!("h{i}")).collect(),
-            switches: kind.switches(),
             links: kind.links().into_iter().map(link).collect(),
             policy: self.policy,
             mtu: self.mtu,
             payload: PayloadMode::Elided,
-            timeout: None,
-            retry: 7,
             flows: (0..n).map(flow).collect(),
+            ..Topology::new(kind)
         }
     }
 

@@ -1,16 +1,18 @@
-//! Networks of hosts and switches, and the flows between them, as data. Reading them is in `parse`, making them in `world`,
-//! running them in `flows`.
+//! Networks of hosts and switches, and the flows and groups in them, as data. Their shapes are in `shape`, reading them in `parse`,
+//! making them in `world`, running them in `flows`.
 
+mod bifurcation;
 mod flows;
 mod fuzz;
+mod groups;
 mod hooks;
 mod parse;
 mod reliable;
 mod report;
 mod running;
+mod shape;
 mod world;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use softnic_fault_injector::{Policy, Spec};
@@ -20,46 +22,13 @@ use softnic_sdr::reliable::Scheme;
 use softnic_wire::{MacAddr, PathMtu};
 
 use crate::workload::{Cc, Op};
-use softnic_switch::Prefix;
 
 pub use flows::run;
 pub use fuzz::fuzz_topology;
 pub use hooks::{Capture, Hooks, Sample};
 pub use parse::TopologyError;
-pub use report::{FlowReport, PortReport, TopologyReport};
-
-/// The shape of a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Two switches, with so many hosts each.
-    Dumbbell {
-        /// On each side.
-        hosts: usize,
-    },
-    /// One switch.
-    Star {
-        /// On it.
-        hosts: usize,
-    },
-    /// Every leaf is connected to every spine; packets between leaves are routed, and spread over the spines.
-    LeafSpine {
-        /// Switches with hosts.
-        leaves: usize,
-        /// Switches between them.
-        spines: usize,
-        /// On each leaf.
-        hosts: usize,
-    },
-}
-
-/// A place in the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// A host, by its index.
-    Host(usize),
-    /// A switch.
-    Switch(usize),
-}
+pub use report::{FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
+pub use shape::{Kind, Place};
 
 /// A link between two places.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,7 +79,16 @@ impl Flow {
     }
 }
 
-/// A network with its flows.
+/// Work requests from one host to several, by one queue pair (MC-RDMA): switches copy each packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// What the sender does; to the first receiver, as far as the sender knows.
+    pub work: Flow,
+    /// All receivers.
+    pub receivers: Vec<usize>,
+}
+
+/// A network with its flows and groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
     /// Its shape.
@@ -131,78 +109,54 @@ pub struct Topology {
     pub timeout: Option<u8>,
     /// Retries.
     pub retry: u8,
+    /// For each switch whether it copies the packets of groups, and merges their acknowledgements.
+    pub programmable: Vec<bool>,
     /// Who sends to whom.
     pub flows: Vec<Flow>,
-}
-
-impl Kind {
-    pub(crate) fn hosts(self) -> usize {
-        match self {
-            Kind::Dumbbell { hosts } => 2 * hosts,
-            Kind::Star { hosts } => hosts,
-            Kind::LeafSpine { leaves, hosts, .. } => leaves * hosts,
-        }
-    }
-
-    /// The names of the switches.
-    pub fn switches(self) -> Vec<String> {
-        match self {
-            Kind::Dumbbell { .. } => vec!["s0".into(), "s1".into()],
-            Kind::Star { .. } => vec!["s0".into()],
-            Kind::LeafSpine { leaves, spines, .. } => {
-                let names = |kind: &'static str, n| (0..n).map(move |i| format!("{kind}{i}"));
-                names("leaf", leaves).chain(names("spine", spines)).collect()
-            }
-        }
-    }
-
-    /// The switch that a host is on, and its place there.
-    pub(crate) fn attached(self, host: usize) -> (usize, usize) {
-        match self {
-            Kind::Star { .. } => (0, host),
-            Kind::Dumbbell { hosts } | Kind::LeafSpine { hosts, .. } => (host / hosts, host % hosts),
-        }
-    }
-
-    /// The two ends of every link, those of the hosts first.
-    pub fn links(self) -> Vec<(Place, Place)> {
-        let hosts = (0..self.hosts()).map(|h| (Place::Host(h), Place::Switch(self.attached(h).0)));
-        let between = match self {
-            Kind::Star { .. } => vec![],
-            Kind::Dumbbell { .. } => vec![(Place::Switch(0), Place::Switch(1))],
-            Kind::LeafSpine { leaves, spines, .. } => {
-                let pairs = (0..leaves).flat_map(|l| (0..spines).map(move |s| (l, leaves + s)));
-                pairs.map(|(leaf, spine)| (Place::Switch(leaf), Place::Switch(spine))).collect()
-            }
-        };
-        hosts.chain(between).collect()
-    }
-
-    /// The addresses of a host: 10, its switch, its place there.
-    pub(crate) fn address(self, host: usize) -> (IpAddr, MacAddr) {
-        let (switch, place) = self.attached(host);
-        let (s, [high, low]) = (switch as u8, (place as u16 + 1).to_be_bytes());
-        (Ipv4Addr::new(10, s, high, low).into(), MacAddr([2, 0, 0, s, high, low]))
-    }
-
-    /// Where a host sends frames for another: out of its subnet to its leaf, which routes them.
-    pub(crate) fn next_hop(self, from: usize, to: usize) -> MacAddr {
-        let [own, other] = [from, to].map(|host| self.attached(host).0);
-        let routed = own != other && matches!(self, Kind::LeafSpine { .. });
-        if routed { Kind::switch_mac(own) } else { self.address(to).1 }
-    }
-
-    /// All hosts of a switch.
-    pub(crate) fn subnet(switch: usize) -> Prefix {
-        Prefix { addr: Ipv4Addr::new(10, switch as u8, 0, 0).into(), len: 16 }
-    }
-
-    pub(crate) fn switch_mac(switch: usize) -> MacAddr {
-        MacAddr([2, 1, 0, 0, 0, switch as u8])
-    }
+    /// Who sends to several at once.
+    pub groups: Vec<Group>,
 }
 
 impl Topology {
+    /// A network of this shape with the usual names and settings, and neither links nor flows.
+    pub fn new(kind: Kind) -> Topology {
+        let switches = kind.switches();
+        Topology {
+            kind,
+            hosts: (0..kind.hosts()).map(|i| format!("h{i}")).collect(),
+            programmable: vec![true; switches.len()],
+            switches,
+            links: Vec::new(),
+            policy: Policy { limit: 1 << 20, red: None },
+            mtu: PathMtu::B1024,
+            payload: PayloadMode::Real,
+            timeout: None,
+            retry: 7,
+            flows: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// What hosts do: flows, then groups, each with all its receivers.
+    pub fn work(&self) -> impl Iterator<Item = (&Flow, &[usize])> {
+        let flows = self.flows.iter().map(|flow| (flow, std::slice::from_ref(&flow.to)));
+        flows.chain(self.groups.iter().map(|group| (&group.work, &group.receivers[..])))
+    }
+
+    /// Where a host sends frames for another: out of its subnet to its switch, which routes them.
+    pub(crate) fn next_hop(&self, from: usize, to: usize) -> MacAddr {
+        let [own, other] = [from, to].map(|host| self.kind.attached(host).0);
+        if own != other && self.kind.is_routed() { Kind::switch_mac(own) } else { self.kind.address(to).1 }
+    }
+
+    /// The places next to a switch on the way to a host; of several, packets take any.
+    pub(crate) fn next_places(&self, switch: usize, host: usize) -> Vec<Place> {
+        match self.kind.attached(host).0 {
+            tor if tor == switch => vec![Place::Host(host)],
+            tor => self.kind.ways(switch).to(tor).into_iter().map(Place::Switch).collect(),
+        }
+    }
+
     /// The link of two places and whether it was named the other way round.
     pub(crate) fn link_between(&mut self, a: Place, b: Place) -> Option<&mut Link> {
         self.links.iter_mut().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
@@ -222,6 +176,14 @@ impl Topology {
                 .any(|(a, b)| name.strip_prefix(self.name(*a)).and_then(|n| n.strip_prefix('-')) == Some(self.name(*b)))
         };
         self.links.iter().position(is_named)
+    }
+
+    /// The MAC address of a place.
+    pub(crate) fn mac(&self, place: Place) -> MacAddr {
+        match place {
+            Place::Host(host) => self.kind.address(host).1,
+            Place::Switch(switch) => Kind::switch_mac(switch),
+        }
     }
 
     /// What a place is called.

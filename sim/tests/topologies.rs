@@ -22,17 +22,19 @@ fn dropped(r: &TopologyReport) -> u64 {
     r.ports.iter().map(|p| p.stats.dropped).sum()
 }
 
-const EXAMPLES: [(&str, &str); 3] = [
+const EXAMPLES: [(&str, &str); 4] = [
     ("dumbbell", include_str!("../../docs/topologies/dumbbell.toml")),
     ("star", include_str!("../../docs/topologies/star.toml")),
     ("leaf-spine", include_str!("../../docs/topologies/leaf-spine.toml")),
+    ("groups", include_str!("../../docs/topologies/groups.toml")),
 ];
 
 #[test]
 fn every_example_completes_and_is_the_same_run_for_the_same_seed() {
     for (name, text) in EXAMPLES {
         let (a, b, c) = (result(text, 1), result(text, 1), result(text, 2));
-        for (f, flow) in a.flows.iter().zip(&topology(text).flows) {
+        let done = a.flows.iter().chain(a.groups.iter().map(|group| &group.work));
+        for (f, (flow, _)) in done.zip(topology(text).work()) {
             assert_eq!((f.completed, f.failed), (flow.count, 0), "{name}");
         }
         assert_eq!((a.digest, a.discarded, a.stalled), (b.digest, 0, false), "{name}");
@@ -274,11 +276,11 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
     let text = include_str!("../../docs/simulator.md");
     let shown = text.split("```toml\n").nth(1).and_then(|s| s.split("```").next()).expect("an example");
     assert_eq!(topology(shown).flows.len(), 1);
-    for table in ["x = 1", "[[link]]\nx = 1", "[[flow]]\nx = 1"] {
+    for table in ["x = 1", "[[link]]\nx = 1", "[[switch]]\nx = 1", "[[flow]]\nx = 1", "[[group]]\nx = 1"] {
         let said =
             format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
         let keys = said.split("here: ").nth(1).unwrap_or_else(|| panic!("the list of all keys: {said}"));
-        for key in keys.split(", ").filter(|k| !["link", "flow"].contains(k)) {
+        for key in keys.split(", ").filter(|k| !["link", "switch", "flow", "group"].contains(k)) {
             assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
         }
     }

@@ -1,4 +1,4 @@
-//! What the flows of a topology came to.
+//! What the flows and groups of a topology came to.
 
 use softnic_transports::Status;
 
@@ -6,6 +6,8 @@ use super::flows::Run;
 use super::running::Running;
 use crate::report::CompletionTimes;
 use softnic_switch::PortStats;
+use softnic_switch::group::GroupCounters;
+use softnic_wire::Psn;
 
 /// The outcome of one flow.
 #[derive(Debug, Clone)]
@@ -24,6 +26,47 @@ pub struct FlowReport {
     pub first_failure: Option<Status>,
     /// From the start to the last completion, in milliseconds.
     pub duration_ms: f64,
+}
+
+/// The outcome of one group.
+#[derive(Debug, Clone)]
+pub struct GroupReport {
+    /// What the sender got done: a work request completes when all receivers have it.
+    pub work: FlowReport,
+    /// The switch that merged acknowledgements.
+    pub merged_at: String,
+    /// What that switch counted.
+    pub counters: GroupCounters,
+    /// All receivers have everything up to this one.
+    pub merged_psn: Option<Psn>,
+    /// Every switch that copied, with the packets that came and the copies that left.
+    pub switches: Vec<(String, u64, u64)>,
+    /// The receivers, in the order given.
+    pub members: Vec<MemberReport>,
+}
+
+/// A receiver of a group.
+#[derive(Debug, Clone)]
+pub struct MemberReport {
+    /// Its name.
+    pub host: String,
+    /// Bytes of payload that it took.
+    pub bytes: u64,
+    /// The last PSN that the merging switch heard it acknowledge.
+    pub acked_psn: Option<Psn>,
+    /// Packets that it has not acknowledged.
+    pub behind: u32,
+}
+
+/// What a host sent.
+#[derive(Debug, Clone)]
+pub struct HostReport {
+    /// Its name.
+    pub host: String,
+    /// Frames.
+    pub frames: u64,
+    /// Bytes, everything on the wire counted.
+    pub wire_bytes: u64,
 }
 
 /// What a port of a switch did.
@@ -48,9 +91,13 @@ pub struct PortReport {
 pub struct TopologyReport {
     /// One for each flow, in the order given.
     pub flows: Vec<FlowReport>,
+    /// One for each group, in the order given.
+    pub groups: Vec<GroupReport>,
+    /// All hosts.
+    pub hosts: Vec<HostReport>,
     /// The ports of all switches.
     pub ports: Vec<PortReport>,
-    /// Payload bits of all flows a second, in 10^9, from the first post to the last completion.
+    /// Payload bits of all flows and groups a second, those of a group counted once, in 10^9, from the first post to the last completion.
     pub goodput_gbps: f64,
     /// Of all flows.
     pub completion_times: CompletionTimes,
@@ -84,7 +131,7 @@ impl Run<'_> {
         let end = self.flows.iter().map(|f| f.last).max().unwrap_or(begin).max(begin);
         let per_second = |bits: f64, ns: u64| if ns > 0 { bits / (ns as f64 / 1e9) } else { 0.0 };
         let bits = |f: &Running| f.done as f64 * f64::from(f.flow.size) * 8.0;
-        let flows = self.flows.iter().map(|f| {
+        let reports = self.flows.iter().map(|f| {
             let took = f.last.saturating_sub(f.start.instant().as_nanos());
             FlowReport {
                 goodput_gbps: per_second(bits(f), took) / 1e9,
@@ -96,9 +143,18 @@ impl Run<'_> {
                 duration_ms: took as f64 / 1e6,
             }
         });
-        let flows = flows.collect();
-        let goodput_gbps = per_second(self.flows.iter().map(bits).sum(), end - begin) / 1e9;
         let t = self.world.topology;
+        let mut flows: Vec<FlowReport> = reports.collect();
+        let mut groups = Vec::new();
+        for (i, work) in flows.split_off(t.flows.len()).into_iter().enumerate() {
+            groups.extend(self.group_report(t.flows.len() + i, work));
+        }
+        let goodput_gbps = per_second(self.flows.iter().map(bits).sum(), end - begin) / 1e9;
+        let mut hosts = Vec::new();
+        for host in 0..t.hosts.len() {
+            let stats = self.world.uplink(host).map(|link| self.world.sim.link_stats(link)).unwrap_or_default();
+            hosts.push(HostReport { host: t.hosts[host].clone(), frames: stats.frames, wire_bytes: stats.wire_bytes });
+        }
         let (mut tx_packets, mut retransmitted_packets, mut marks_received, mut discarded) = (0, 0, 0, 0);
         let (mut cnps_sent, mut cnps_handled) = (0, 0);
         for host in 0..t.hosts.len() {
@@ -135,6 +191,8 @@ impl Run<'_> {
         let lost_before_switches = all_lost - ports.iter().map(|p| p.lost).sum::<u64>();
         TopologyReport {
             flows,
+            groups,
+            hosts,
             ports,
             goodput_gbps,
             completion_times: self.all.clone(),

@@ -94,8 +94,8 @@ impl<'t> World<'t> {
         }
         world.add_links(seed);
         world.add_macs();
-        if let Kind::LeafSpine { leaves, .. } = topology.kind {
-            world.add_routes(leaves);
+        if topology.kind.is_routed() {
+            world.add_routes();
         }
         world
     }
@@ -110,9 +110,10 @@ impl<'t> World<'t> {
         nic.set_link_rate(self.line_rate(host));
         let pd = nic.alloc_pd();
         // Every flow may have all that it may have outstanding complete at once.
-        let outstanding =
-            |of: fn(&Flow) -> usize| t.flows.iter().filter(|f| of(f) == host).map(|f| f.depth as usize * 3).sum();
-        let (sends, receives): (usize, usize) = (outstanding(|f| f.from), outstanding(|f| f.to));
+        let outstanding = |here: &dyn Fn(&Flow, &[usize]) -> bool| {
+            t.work().filter(|(work, to)| here(work, to)).map(|(work, _)| work.depth as usize * 3).sum::<usize>()
+        };
+        let (sends, receives) = (outstanding(&|work, _| work.from == host), outstanding(&|_, to| to.contains(&host)));
         let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
         self.sides.push(Side { pd, send_cq, recv_cq });
         nic
@@ -152,55 +153,70 @@ impl<'t> World<'t> {
     fn add_macs(&mut self) {
         let kind = self.topology.kind;
         for p in self.ports.clone() {
-            let behind = match (p.to, kind) {
-                (Place::Host(host), _) => host..host + 1,
-                // The other side of a dumbbell; packets to other leaves are routed.
-                (Place::Switch(other), Kind::Dumbbell { hosts }) => other * hosts..(other + 1) * hosts,
-                (Place::Switch(_), _) => 0..0,
+            let behind = match p.to {
+                Place::Host(host) => host..host + 1,
+                // Packets to the hosts of other switches are routed.
+                Place::Switch(_) if kind.is_routed() => 0..0,
+                Place::Switch(other) => kind.hosts_of(other),
             };
             let Some(switch) = self.switch(p.switch) else { continue };
             behind.for_each(|host| switch.add_mac(kind.address(host).1, p.port));
         }
     }
 
-    /// Within a leaf frames are switched; what is addressed to the leaf itself is routed, up over any spine and down again.
-    fn add_routes(&mut self, leaves: usize) {
+    /// Within a subnet frames are switched; what is addressed to a switch itself is routed, up by any switch and down again.
+    fn add_routes(&mut self) {
         let kind = self.topology.kind;
-        let ports = self.ports.clone();
         for s in 0..self.topology.switches.len() {
-            let mut up = Vec::new();
             let mut routes = Vec::new();
-            for p in ports.iter().filter(|p| p.switch == s) {
-                match p.to {
-                    Place::Host(host) => {
-                        let (addr, mac) = kind.address(host);
-                        routes.push((Prefix { addr, len: 32 }, NextHop::Fixed { port: p.port, mac }));
-                    }
-                    Place::Switch(other) if other >= leaves => {
-                        up.push(NextHop::Fixed { port: p.port, mac: Kind::switch_mac(other) })
-                    }
-                    Place::Switch(leaf) => {
-                        routes.push((Kind::subnet(leaf), NextHop::Fixed { port: p.port, mac: Kind::switch_mac(leaf) }));
-                    }
-                }
+            for host in kind.hosts_of(s) {
+                routes.push((Prefix { addr: kind.address(host).0, len: 32 }, self.next_hops(s, &[Place::Host(host)])));
+            }
+            let ways = kind.ways(s);
+            for &(tor, via) in &ways.down {
+                routes.push((Kind::subnet(tor), self.next_hops(s, &[Place::Switch(via)])));
+            }
+            if !ways.up.is_empty() {
+                let up: Vec<Place> = ways.up.into_iter().map(Place::Switch).collect();
+                routes.push((Prefix { len: 8, ..Kind::subnet(0) }, self.next_hops(s, &up)));
             }
             let Some(switch) = self.switch(s) else { continue };
-            for (prefix, next) in routes {
-                switch.add_route(prefix, vec![next]);
-            }
-            if !up.is_empty() {
-                switch.add_route(Prefix { len: 8, ..Kind::subnet(0) }, up);
+            for (prefix, next_hops) in routes {
+                switch.add_route(prefix, next_hops);
             }
         }
+    }
+
+    /// The ports of a switch that lead to any of these places.
+    fn next_hops(&self, switch: usize, to: &[Place]) -> Vec<NextHop> {
+        let leading = self.ports.iter().filter(|p| p.switch == switch && to.contains(&p.to));
+        leading.map(|p| NextHop::Fixed { port: p.port, mac: self.topology.mac(p.to) }).collect()
     }
 
     pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
         self.sim.switch(self.topology.hosts.len() + switch)
     }
 
+    /// A number of the run's own.
+    pub(super) fn draw(&mut self) -> u32 {
+        self.random.next_u32()
+    }
+
     /// Makes the queue pairs of a flow and connects them.
     pub(super) fn connect(&mut self, flow: &Flow) -> Result<Ends, SimError> {
-        let (t, timeout) = (self.topology, self.timeout());
+        let hosts = [flow.from, flow.to];
+        let qpns = [self.create_qp(hosts[0], flow)?, self.create_qp(hosts[1], flow)?];
+        let psns = [0; 2].map(|_: u32| Psn::new(self.draw()));
+        for side in 0..2 {
+            let peer = 1 - side;
+            self.connect_qp([hosts[side], hosts[peer]], flow, [qpns[side], qpns[peer]], [psns[side], psns[peer]])?;
+        }
+        let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
+        Ok(Ends { qpns, datagram })
+    }
+
+    /// Makes a queue pair of a flow at a host.
+    pub(super) fn create_qp(&mut self, host: usize, flow: &Flow) -> Result<Qpn, SimError> {
         let caps = Caps {
             max_send_wr: flow.depth,
             max_recv_wr: flow.depth * 2,
@@ -208,45 +224,47 @@ impl<'t> World<'t> {
             max_recv_sge: 1,
             max_inline: 0,
         };
-        let hosts = [flow.from, flow.to];
-        let mut qpns = [Qpn::new(0); 2];
-        for (qpn, host) in qpns.iter_mut().zip(hosts) {
-            let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let transport = flow.transport;
-            let limit_flight = flow.cc == Cc::Window;
-            let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
-            let init = QpInit { transport, limit_flight, ..usual };
-            *qpn = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
-        }
-        let psns = [0; 2].map(|_: u32| Psn::new(self.random.next_u32()));
-        for side in 0..2 {
-            let peer = 1 - side;
-            let (ip, next_hop) = (t.kind.address(hosts[peer]).0, t.kind.next_hop(hosts[side], hosts[peer]));
-            let rate = self.line_rate(hosts[side]);
-            let nic = self.sim.nic(hosts[side]);
-            let connection = Connection {
-                path: nic.path_to(ip, next_hop, qpns[side].value()),
-                dest_qp: qpns[peer],
-                qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
-                mtu: t.mtu,
-                sq_psn: psns[side],
-                rq_psn: psns[peer],
-                timeout,
-                retry_cnt: t.retry,
-                ..Connection::default()
-            };
-            nic.connect(qpns[side], &connection)?;
-            // A reliable connection takes one; others were refused one.
-            let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
-        }
-        let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
-        Ok(Ends { qpns, datagram })
+        let Side { pd, send_cq, recv_cq } = self.sides[host];
+        let transport = flow.transport;
+        let limit_flight = flow.cc == Cc::Window;
+        let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
+        let init = QpInit { transport, limit_flight, ..usual };
+        Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
+    }
+
+    /// Connects a queue pair of a flow; hosts, queue pairs and PSNs are its own and its peer's.
+    pub(super) fn connect_qp(
+        &mut self,
+        [host, peer]: [usize; 2],
+        flow: &Flow,
+        [qpn, dest_qp]: [Qpn; 2],
+        [sq_psn, rq_psn]: [Psn; 2],
+    ) -> Result<(), SimError> {
+        let (t, timeout) = (self.topology, self.timeout());
+        let (ip, next_hop) = (t.kind.address(peer).0, t.next_hop(host, peer));
+        let rate = self.line_rate(host);
+        let nic = self.sim.nic(host);
+        let connection = Connection {
+            path: nic.path_to(ip, next_hop, qpn.value()),
+            dest_qp,
+            qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
+            mtu: t.mtu,
+            sq_psn,
+            rq_psn,
+            timeout,
+            retry_cnt: t.retry,
+            ..Connection::default()
+        };
+        nic.connect(qpn, &connection)?;
+        // A reliable connection takes one; others were refused one.
+        let _ = nic.set_congestion_control(qpn, flow.cc.make(rate, Duration::ZERO));
+        Ok(())
     }
 
     /// The address of a flow's datagrams.
     fn datagram(&mut self, flow: &Flow, qpns: [Qpn; 2]) -> Result<Datagram, SimError> {
-        let kind = self.topology.kind;
-        let attr = AddressAttr::new(kind.address(flow.to).0, kind.next_hop(flow.from, flow.to), 0, qpns[0].value());
+        let t = self.topology;
+        let attr = AddressAttr::new(t.kind.address(flow.to).0, t.next_hop(flow.from, flow.to), 0, qpns[0].value());
         let ah = self.sim.nic(flow.from).create_ah(self.sides[flow.from].pd, &attr)?;
         Ok(Datagram { ah, dest_qp: qpns[1], qkey: QKEY })
     }
@@ -275,11 +293,7 @@ impl<'t> World<'t> {
     /// A round trip with every queue on the way full and every link the slowest.
     pub(super) fn longest_round_trip(&self) -> Duration {
         let t = self.topology;
-        let hops = match t.kind {
-            Kind::Star { .. } => 1,
-            Kind::Dumbbell { .. } => 2,
-            Kind::LeafSpine { .. } => 3,
-        };
+        let hops = t.kind.hops();
         let longest = |of: &dyn Fn(&super::Link) -> Duration| t.links.iter().map(of).max().unwrap_or_default();
         let link = longest(&|l| {
             let [ab, ba] = [Direction::Ab, Direction::Ba].map(|d| l.faults.shape(d).longest());
