@@ -97,8 +97,10 @@ pub struct Topology {
     pub hosts: Vec<String>,
     /// Names of the switches.
     pub switches: Vec<String>,
-    /// All links.
+    /// All links; two switches may have several.
     pub links: Vec<Link>,
+    /// Whether packets between switches are routed; else their frames go by MAC address.
+    pub routed: bool,
     /// How the queue before each port of a switch is run.
     pub policy: Policy,
     /// Path MTU.
@@ -127,6 +129,7 @@ impl Topology {
             programmable: vec![true; switches.len()],
             switches,
             links: Vec::new(),
+            routed: kind.is_routed(),
             policy: Policy { limit: 1 << 20, red: None },
             mtu: PathMtu::B1024,
             payload: PayloadMode::Real,
@@ -146,7 +149,7 @@ impl Topology {
     /// Where a host sends frames for another: out of its subnet to its switch, which routes them.
     pub(crate) fn next_hop(&self, from: usize, to: usize) -> MacAddr {
         let [own, other] = [from, to].map(|host| self.kind.attached(host).0);
-        if own != other && self.kind.is_routed() { Kind::switch_mac(own) } else { self.kind.address(to).1 }
+        if own != other && self.routed { Kind::switch_mac(own) } else { self.kind.address(to).1 }
     }
 
     /// The places next to a switch on the way to a host; of several, packets take any.
@@ -157,25 +160,33 @@ impl Topology {
         }
     }
 
-    /// The link of two places and whether it was named the other way round.
-    pub(crate) fn link_between(&mut self, a: Place, b: Place) -> Option<&mut Link> {
-        self.links.iter_mut().find(|l| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b))
+    /// The links of two places.
+    pub(crate) fn links_between(&self, a: Place, b: Place) -> Vec<usize> {
+        let ends = |l: &Link| (l.a, l.b) == (a, b) || (l.b, l.a) == (a, b);
+        (0..self.links.len()).filter(|i| ends(&self.links[*i])).collect()
     }
 
-    /// What a link is called: by its two ends, as in `h0-s0`.
+    /// What a link is called: by its two ends, as in `h0-s0`, with a number from the second of several on: `s0-s1#2`.
     pub fn link_name(&self, link: usize) -> String {
         let Link { a, b, .. } = self.links[link];
-        format!("{}-{}", self.name(a), self.name(b))
+        self.link_named(link, [a, b])
+    }
+
+    fn link_named(&self, link: usize, [a, b]: [Place; 2]) -> String {
+        let name = format!("{}-{}", self.name(a), self.name(b));
+        match self.links_between(a, b).iter().position(|of| *of == link) {
+            Some(0) | None => name,
+            Some(n) => format!("{name}#{}", n + 1),
+        }
     }
 
     /// The index of the link with that name, from whichever of its ends.
     pub fn find_link(&self, name: &str) -> Option<usize> {
-        let is_named = |l: &Link| {
-            [(l.a, l.b), (l.b, l.a)]
-                .iter()
-                .any(|(a, b)| name.strip_prefix(self.name(*a)).and_then(|n| n.strip_prefix('-')) == Some(self.name(*b)))
+        let is_named = |i: &usize| {
+            let Link { a, b, .. } = self.links[*i];
+            [[a, b], [b, a]].into_iter().any(|ends| self.link_named(*i, ends) == name)
         };
-        self.links.iter().position(is_named)
+        (0..self.links.len()).find(is_named)
     }
 
     /// The MAC address of a place.

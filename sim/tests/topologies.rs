@@ -22,10 +22,11 @@ fn dropped(r: &TopologyReport) -> u64 {
     r.ports.iter().map(|p| p.stats.dropped).sum()
 }
 
-const EXAMPLES: [(&str, &str); 4] = [
+const EXAMPLES: [(&str, &str); 5] = [
     ("dumbbell", include_str!("../../docs/topologies/dumbbell.toml")),
     ("star", include_str!("../../docs/topologies/star.toml")),
     ("leaf-spine", include_str!("../../docs/topologies/leaf-spine.toml")),
+    ("fat-tree", include_str!("../../docs/topologies/fat-tree.toml")),
     ("groups", include_str!("../../docs/topologies/groups.toml")),
 ];
 
@@ -220,11 +221,25 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
     let good = flow(0, 1, "");
     let star = "kind = \"star\"\nhosts = 4\n";
     for (text, line) in [
-        (format!("hosts = 4\n{good}"), "kind: it must be there: \"dumbbell\", \"star\" or \"leaf-spine\""),
+        (
+            format!("hosts = 4\n{good}"),
+            "kind: it must be there: \"dumbbell\", \"star\", \"leaf-spine\" or \"fat-tree\"",
+        ),
         (format!("kind = \"ring\"\nhosts = 4\n{good}"), "kind: one of \"dumbbell\", \"star\", \"leaf-spine\""),
         (format!("kind = \"star\"\n{good}"), "hosts: it must be there"),
         (format!("kind = \"star\"\nhosts = 1\n{good}"), "hosts: a star has at least 2"),
         (format!("{star}spines = 2\n{good}"), "spines: only a leaf-spine has any"),
+        (format!("{star}k = 4\n{good}"), "k: only a fat-tree has it"),
+        (format!("kind = \"fat-tree\"\n{good}"), "k: it must be there"),
+        (format!("kind = \"fat-tree\"\nk = 3\n{good}"), "k: an even number from 2 to 14"),
+        (format!("kind = \"fat-tree\"\nk = 16\n{good}"), "k: a whole number from 1 to 14"),
+        (format!("kind = \"fat-tree\"\nk = 4\nhosts = 3\n{good}"), "hosts: a fat-tree has k·k·k/4 of them"),
+        (format!("{star}parallel = 2\n{good}"), "parallel: there is one switch"),
+        (format!("{star}parallel = 0\n{good}"), "parallel: a whole number from 1 to 16"),
+        (
+            format!("{star}[[link]]\nbetween = [\"h0\", \"s0\"]\nparallel = 2\n{good}"),
+            "link 1: parallel: a host has one link",
+        ),
         (format!("{star}host = 2\n{good}"), "there is no key 'host' here: kind, hosts"),
         (format!("{star}rate = 10\n{good}"), "rate: '10' is no rate"),
         (format!("{star}ecn = \"50K\"\n{good}"), "ecn: '50K' is no value for ecn: two sizes"),

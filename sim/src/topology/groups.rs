@@ -85,7 +85,7 @@ impl Joined {
         members.sort_unstable();
         let receiver = |&(member, branch): &(usize, Option<u32>)| {
             let (address, mac) = topology.kind.address(sides[member].host);
-            let mac = (!topology.kind.is_routed()).then_some(mac);
+            let mac = (!topology.routed).then_some(mac);
             Receiver { address, qpn: sides[member].qpn, mac, branch }
         };
         let target =

@@ -55,6 +55,8 @@ const TOP: &[&str] = &[
     "hosts",
     "leaves",
     "spines",
+    "k",
+    "parallel",
     "names",
     "rate",
     "delay",
@@ -72,7 +74,7 @@ const TOP: &[&str] = &[
     "flow",
     "group",
 ];
-const LINK: &[&str] = &["between", "rate", "delay", "fault"];
+const LINK: &[&str] = &["between", "rate", "delay", "fault", "parallel"];
 const SWITCH: &[&str] = &["name", "programmable"];
 const FLOW: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "transport"];
 const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc"];
@@ -80,6 +82,10 @@ const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", 
 /// Switches that addresses can tell apart, and hosts in all.
 const MAX_SWITCHES: u64 = 250;
 const MAX_HOSTS: u64 = 4096;
+/// Ports of the switches of a fat-tree, so that there are no more switches than that.
+const MAX_K: u64 = 14;
+/// Links between two switches.
+const MAX_PARALLEL: u64 = 16;
 
 impl FromStr for Topology {
     type Err = TopologyError;
@@ -126,24 +132,36 @@ impl FromStr for Topology {
 }
 
 fn kind(top: &Keys<'_>) -> Result<Kind, TopologyError> {
-    let name = top.choice("kind", &[("dumbbell", 0), ("star", 1), ("leaf-spine", 2)])?;
+    let name = top.choice("kind", &[("dumbbell", 0), ("star", 1), ("leaf-spine", 2), ("fat-tree", 3)])?;
     let number = |key, most| top.integer(key, 1..=most)?.ok_or_else(|| top.error(key, "it must be there"));
     let hosts = |least| match number("hosts", MAX_HOSTS)? as usize {
         n if n < least => Err(top.error("hosts", "a star has at least 2")),
         n => Ok(n),
     };
-    let only_leaf_spine = || match ["leaves", "spines"].into_iter().find(|k| top.table.contains_key(*k)) {
-        Some(key) => Err(top.error(key, "only a leaf-spine has any")),
-        None => Ok(()),
-    };
+    for (key, of, why) in [
+        ("leaves", 2, "only a leaf-spine has any"),
+        ("spines", 2, "only a leaf-spine has any"),
+        ("k", 3, "only a fat-tree has it"),
+    ] {
+        if name.is_some_and(|name| name != of) && top.table.contains_key(key) {
+            return Err(top.error(key, why));
+        }
+    }
     match name {
-        None => Err(top.error("kind", "it must be there: \"dumbbell\", \"star\" or \"leaf-spine\"")),
-        Some(0) => only_leaf_spine().and(Ok(Kind::Dumbbell { hosts: hosts(1)? })),
-        Some(1) => only_leaf_spine().and(Ok(Kind::Star { hosts: hosts(2)? })),
-        Some(_) => {
+        None => Err(top.error("kind", "it must be there: \"dumbbell\", \"star\", \"leaf-spine\" or \"fat-tree\"")),
+        Some(0) => Ok(Kind::Dumbbell { hosts: hosts(1)? }),
+        Some(1) => Ok(Kind::Star { hosts: hosts(2)? }),
+        Some(2) => {
             let (leaves, spines) = (number("leaves", MAX_SWITCHES / 2)?, number("spines", MAX_SWITCHES / 2)?);
             Ok(Kind::LeafSpine { leaves: leaves as usize, spines: spines as usize, hosts: hosts(1)? })
         }
+        Some(_) if top.table.contains_key("hosts") => {
+            Err(top.error("hosts", "a fat-tree has k·k·k/4 of them: leave it out"))
+        }
+        Some(_) => match number("k", MAX_K)? {
+            k if k % 2 == 0 => Ok(Kind::FatTree { k: k as usize }),
+            _ => Err(top.error("k", format!("an even number from 2 to {MAX_K}"))),
+        },
     }
 }
 
@@ -182,9 +200,14 @@ fn links(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {
     let between = top.parsed("bottleneck", parse_rate)?.unwrap_or(rate);
     let delay = top.parsed("delay", time)?.unwrap_or(Duration::from_micros(1));
     let faults = top.parsed("fault", spec)?.unwrap_or_default();
+    let parallel = top.integer("parallel", 1..=MAX_PARALLEL)?.unwrap_or(1) as usize;
+    if parallel > 1 && topology.switches.len() == 1 {
+        return Err(top.error("parallel", "there is one switch, and no link between two"));
+    }
     for (a, b) in topology.kind.links() {
-        let rate = if matches!(a, Place::Host(_)) { rate } else { between };
-        topology.links.push(Link { a, b, rate, delay, faults: faults.clone() });
+        let (rate, parallel) = if matches!(a, Place::Host(_)) { (rate, 1) } else { (between, parallel) };
+        let link = Link { a, b, rate, delay, faults: faults.clone() };
+        topology.links.extend(std::iter::repeat_n(link, parallel));
     }
     for (i, table) in top.tables("link")?.into_iter().enumerate() {
         let keys = Keys::new(format!("link {}: ", i + 1), table, LINK)?;
@@ -195,15 +218,31 @@ fn links(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {
         };
         let (rate, delay) = (keys.parsed("rate", parse_rate)?, keys.parsed("delay", time)?);
         let faults = keys.parsed("fault", spec)?;
-        let Some(link) = topology.link_between(a, b) else {
+        let parallel = keys.integer("parallel", 1..=MAX_PARALLEL)?;
+        let Some(&first) = topology.links_between(a, b).first() else {
             return Err(keys.error("between", "there is no link between these two"));
         };
-        // `ab` is the way from the one that was named first.
-        (link.a, link.b) = (a, b);
-        link.rate = rate.unwrap_or(link.rate);
-        link.delay = delay.unwrap_or(link.delay);
-        link.faults = faults.unwrap_or_else(|| link.faults.clone());
+        if parallel.is_some() && [a, b].iter().any(|end| matches!(end, Place::Host(_))) {
+            return Err(keys.error("parallel", "a host has one link"));
+        }
+        for i in topology.links_between(a, b) {
+            let link = &mut topology.links[i];
+            // `ab` is the way from the one that was named first.
+            (link.a, link.b) = (a, b);
+            link.rate = rate.unwrap_or(link.rate);
+            link.delay = delay.unwrap_or(link.delay);
+            link.faults = faults.clone().unwrap_or_else(|| link.faults.clone());
+        }
+        if let Some(parallel) = parallel {
+            let link = topology.links[first].clone();
+            let others = topology.links_between(a, b).len() - 1;
+            topology.links.drain(first + 1..first + 1 + others);
+            let again = std::iter::repeat_n(link, parallel as usize - 1);
+            topology.links.splice(first + 1..first + 1, again);
+        }
     }
+    // A MAC address is behind one port: who is to use several links has to route.
+    topology.routed |= topology.links.len() > topology.kind.links().len();
     Ok(())
 }
 

@@ -27,6 +27,11 @@ pub enum Kind {
         /// On each leaf.
         hosts: usize,
     },
+    /// Three levels of switches with `k` ports each, k³/4 hosts in k pods; packets are routed, and spread over all shortest paths.
+    FatTree {
+        /// Ports of a switch; even.
+        k: usize,
+    },
 }
 
 /// A place in the network.
@@ -44,17 +49,20 @@ impl Kind {
             Kind::Dumbbell { hosts } => 2 * hosts,
             Kind::Star { hosts } => hosts,
             Kind::LeafSpine { leaves, hosts, .. } => leaves * hosts,
+            Kind::FatTree { k } => k * k * k / 4,
         }
     }
 
     /// The names of the switches.
     pub fn switches(self) -> Vec<String> {
+        let names = |kind: &'static str, n| (0..n).map(move |i| format!("{kind}{i}"));
         match self {
-            Kind::Dumbbell { .. } => vec!["s0".into(), "s1".into()],
-            Kind::Star { .. } => vec!["s0".into()],
-            Kind::LeafSpine { leaves, spines, .. } => {
-                let names = |kind: &'static str, n| (0..n).map(move |i| format!("{kind}{i}"));
-                names("leaf", leaves).chain(names("spine", spines)).collect()
+            Kind::Dumbbell { .. } => names("s", 2).collect(),
+            Kind::Star { .. } => names("s", 1).collect(),
+            Kind::LeafSpine { leaves, spines, .. } => names("leaf", leaves).chain(names("spine", spines)).collect(),
+            Kind::FatTree { k } => {
+                let pods = names("edge", k * k / 2).chain(names("agg", k * k / 2));
+                pods.chain(names("core", k * k / 4)).collect()
             }
         }
     }
@@ -71,6 +79,7 @@ impl Kind {
             Kind::Star { .. } => 1,
             Kind::Dumbbell { .. } => 2,
             Kind::LeafSpine { leaves, .. } => leaves,
+            Kind::FatTree { k } => k * k / 2,
         }
     }
 
@@ -83,14 +92,10 @@ impl Kind {
     /// The two ends of every link, those of the hosts first.
     pub fn links(self) -> Vec<(Place, Place)> {
         let hosts = (0..self.hosts()).map(|h| (Place::Host(h), Place::Switch(self.attached(h).0)));
-        let between = match self {
-            Kind::Star { .. } => vec![],
-            Kind::Dumbbell { .. } => vec![(Place::Switch(0), Place::Switch(1))],
-            Kind::LeafSpine { leaves, spines, .. } => {
-                let pairs = (0..leaves).flat_map(|l| (0..spines).map(move |s| (l, leaves + s)));
-                pairs.map(|(leaf, spine)| (Place::Switch(leaf), Place::Switch(spine))).collect()
-            }
-        };
+        let up = (0..self.switches().len()).flat_map(|s| self.ways(s).up.into_iter().map(move |above| (s, above)));
+        // The two of a dumbbell are above each other.
+        let between = up.filter(|(below, above)| below < above);
+        let between = between.map(|(below, above)| (Place::Switch(below), Place::Switch(above)));
         hosts.chain(between).collect()
     }
 
@@ -112,7 +117,7 @@ impl Kind {
 
     /// Whether packets between switches are routed; else their frames go by MAC address.
     pub(crate) fn is_routed(self) -> bool {
-        matches!(self, Kind::LeafSpine { .. })
+        matches!(self, Kind::LeafSpine { .. } | Kind::FatTree { .. })
     }
 
     /// Switches that a packet passes at most.
@@ -121,6 +126,7 @@ impl Kind {
             Kind::Star { .. } => 1,
             Kind::Dumbbell { .. } => 2,
             Kind::LeafSpine { .. } => 3,
+            Kind::FatTree { .. } => 5,
         }
     }
 
@@ -133,8 +139,26 @@ impl Kind {
                 Ways { up: (leaves..leaves + spines).collect(), ..Ways::default() }
             }
             Kind::LeafSpine { leaves, .. } => Ways { down: (0..leaves).map(|leaf| (leaf, leaf)).collect(), up: vec![] },
+            Kind::FatTree { k } => fat_tree_ways(k, switch),
         }
     }
+}
+
+/// Of each level k/2 switches are in a pod. The i-th aggregation switch of every pod is connected to the i-th k/2 cores.
+fn fat_tree_ways(k: usize, switch: usize) -> Ways {
+    let (half, edges) = (k / 2, k * k / 2);
+    let (aggregation, cores) = (edges, 2 * edges);
+    if switch < aggregation {
+        let pod = switch / half;
+        return Ways { down: vec![], up: (0..half).map(|i| aggregation + pod * half + i).collect() };
+    }
+    if switch < cores {
+        let (pod, i) = ((switch - aggregation) / half, (switch - aggregation) % half);
+        let down = (pod * half..(pod + 1) * half).map(|edge| (edge, edge)).collect();
+        return Ways { down, up: (0..half).map(|n| cores + i * half + n).collect() };
+    }
+    let i = (switch - cores) / half;
+    Ways { down: (0..edges).map(|edge| (edge, aggregation + edge / half * half + i)).collect(), up: vec![] }
 }
 
 /// By which other switches a switch reaches hosts.

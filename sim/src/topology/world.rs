@@ -94,7 +94,7 @@ impl<'t> World<'t> {
         }
         world.add_links(seed);
         world.add_macs();
-        if topology.kind.is_routed() {
+        if topology.routed {
             world.add_routes();
         }
         world
@@ -156,7 +156,7 @@ impl<'t> World<'t> {
             let behind = match p.to {
                 Place::Host(host) => host..host + 1,
                 // Packets to the hosts of other switches are routed.
-                Place::Switch(_) if kind.is_routed() => 0..0,
+                Place::Switch(_) if self.topology.routed => 0..0,
                 Place::Switch(other) => kind.hosts_of(other),
             };
             let Some(switch) = self.switch(p.switch) else { continue };
