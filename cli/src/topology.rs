@@ -148,7 +148,7 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         writeln!(out, "{value}")?;
     }
     let ports = r.ports.iter().map(|p| {
-        json!({
+        let mut value = json!({
             "switch": p.switch,
             "port": p.port,
             "to": p.to,
@@ -158,7 +158,13 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             "lost": p.lost,
             "max_queue_bytes": p.stats.max_queue,
             "link_utilization": p.utilization,
-        })
+        });
+        if t.pfc.is_some() {
+            value["pauses_sent"] = json!(p.pfc.pauses_sent);
+            value["pauses_received"] = json!(p.pfc.pauses_received);
+            value["max_held_bytes"] = json!(p.pfc.max_held);
+        }
+        value
     });
     let hosts = r.hosts.iter().map(|h| json!({ "host": h.host, "tx_frames": h.frames, "tx_bytes": h.wire_bytes }));
     let mut value = json!({ "summary": {
@@ -278,6 +284,14 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let lost = r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>();
     if lost + r.discarded > 0 {
         writeln!(out, "beside queues     {lost:>12} frames lost on links, {} discarded by switches", r.discarded)?;
+    }
+    if t.pfc.is_some() {
+        let (pauses, held) = (r.ports.iter().map(|p| p.pfc.pauses_sent), r.ports.iter().map(|p| p.pfc.max_held));
+        let (pauses, held) = (pauses.sum::<u64>(), held.max().unwrap_or(0));
+        writeln!(
+            out,
+            "flow control      {pauses:>12} pause frames sent, at most {held} bytes held for a priority of a port"
+        )?;
     }
     if r.marks_received > 0 {
         let (marks, sent, handled) = (r.marks_received, r.cnps_sent, r.cnps_handled);

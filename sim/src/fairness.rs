@@ -87,6 +87,7 @@ impl Fairness {
                 start: self.apart * i,
                 stop: Some(first_leaves + self.apart * i),
                 cc: self.cc,
+                dscp: 0,
             }
         };
         Topology {

@@ -15,11 +15,12 @@ mod world;
 
 use std::time::Duration;
 
-use softnic_fault_injector::{Policy, Spec};
+use softnic_fault_injector::bottleneck::wire_bytes;
+use softnic_fault_injector::{Direction, Policy, Spec};
 use softnic_nic::transports::Transport;
 use softnic_nic::transports::qp::PayloadMode;
 use softnic_sdr::reliable::Scheme;
-use softnic_wire::{MacAddr, PathMtu};
+use softnic_wire::{MacAddr, PathMtu, pause};
 
 use crate::workload::{Cc, Op};
 
@@ -29,6 +30,9 @@ pub use hooks::{Capture, Hooks, Sample};
 pub use parse::TopologyError;
 pub use report::{FlowReport, GroupReport, HostReport, MemberReport, PortReport, TopologyReport};
 pub use shape::{Kind, Place};
+
+/// Room for the headers of a frame.
+const HEADERS: u64 = 128;
 
 /// A link between two places.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +74,8 @@ pub struct Flow {
     pub stop: Option<Duration>,
     /// Congestion control at both ends.
     pub cc: Cc,
+    /// Of its packets, and of their answers.
+    pub dscp: u8,
 }
 
 impl Flow {
@@ -88,6 +94,17 @@ pub struct Group {
     pub receivers: Vec<usize>,
 }
 
+/// Priority-based flow control of all switches and hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pfc {
+    /// Bytes of a priority that came in at a port of a switch: above this its peer is paused.
+    pub xoff: u64,
+    /// At or below this the peer may go on.
+    pub xon: u64,
+    /// Bytes above `xoff`; by default as many as the port's link needs.
+    pub headroom: Option<u64>,
+}
+
 /// A network with its flows and groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
@@ -103,6 +120,8 @@ pub struct Topology {
     pub routed: bool,
     /// How the queue before each port of a switch is run.
     pub policy: Policy,
+    /// Flow control, if any; queues drop nothing then.
+    pub pfc: Option<Pfc>,
     /// Path MTU.
     pub mtu: PathMtu,
     /// Whether frames carry their payload.
@@ -119,6 +138,19 @@ pub struct Topology {
     pub groups: Vec<Group>,
 }
 
+impl Pfc {
+    /// Headroom at an end of a link for frames of up to `max_frame` bytes: what arrives behind the byte that crosses `xoff`. That byte's
+    /// frame; a frame that our port is sending, the pause frame, and the time to the peer and back; a frame that the peer is sending.
+    pub fn headroom_of(&self, link: &Link, max_frame: u64) -> u64 {
+        let delays = [Direction::Ab, Direction::Ba].map(|d| link.delay.saturating_add(link.faults.shape(d).longest()));
+        // Points in time that Nodes see are whole nanoseconds.
+        let round_trip = delays[0].saturating_add(delays[1]).saturating_add(Duration::from_nanos(4));
+        let on_the_way = u128::from(link.rate) * round_trip.as_nanos() / 8_000_000_000;
+        let frames = 3 * wire_bytes(max_frame) + wire_bytes(pause::LEN as u64);
+        self.headroom.unwrap_or_else(|| u64::try_from(on_the_way).unwrap_or(u64::MAX).saturating_add(frames))
+    }
+}
+
 impl Topology {
     /// A network of this shape with the usual names and settings, and neither links nor flows.
     pub fn new(kind: Kind) -> Topology {
@@ -131,6 +163,7 @@ impl Topology {
             links: Vec::new(),
             routed: kind.is_routed(),
             policy: Policy { limit: 1 << 20, red: None },
+            pfc: None,
             mtu: PathMtu::B1024,
             payload: PayloadMode::Real,
             timeout: None,
@@ -144,6 +177,16 @@ impl Topology {
     pub fn work(&self) -> impl Iterator<Item = (&Flow, &[usize])> {
         let flows = self.flows.iter().map(|flow| (flow, std::slice::from_ref(&flow.to)));
         flows.chain(self.groups.iter().map(|group| (&group.work, &group.receivers[..])))
+    }
+
+    /// Bytes of frames that all flows and groups together may have outstanding.
+    pub(crate) fn outstanding(&self) -> u64 {
+        let of = |(work, to): (&Flow, &[usize])| {
+            let packets = u64::from(work.size.div_ceil(self.mtu.bytes()).max(1));
+            let bytes = u64::from(work.size).saturating_add(packets * HEADERS);
+            bytes.saturating_mul(work.depth.into()).saturating_mul(to.len() as u64)
+        };
+        self.work().map(of).fold(0, u64::saturating_add)
     }
 
     /// Where a host sends frames for another: out of its subnet to its switch, which routes them.

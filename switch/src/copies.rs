@@ -120,7 +120,7 @@ impl Switch {
             };
             let marked = decision == QueueDecision::Mark;
             out.stats.marked += u64::from(marked && capable);
-            out.push(self.held.copy(shared, rewrite, marked), wire_len);
+            out.push(self.held.copy(shared, rewrite, marked), wire_len, self.pfc.tag());
         }
         self.held.settle(shared);
     }

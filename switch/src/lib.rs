@@ -8,6 +8,7 @@ pub mod group;
 mod hashed;
 mod held;
 mod neighbours;
+pub mod pfc;
 mod port;
 mod report;
 mod switch;

@@ -13,7 +13,7 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
-use super::{Kind, Link, Place, Topology};
+use super::{Kind, Link, Pfc, Place, Topology};
 use keys::Keys;
 use work::{flow, group};
 
@@ -63,6 +63,7 @@ const TOP: &[&str] = &[
     "bottleneck",
     "queue",
     "ecn",
+    "pfc",
     "fault",
     "mtu",
     "payload",
@@ -75,9 +76,10 @@ const TOP: &[&str] = &[
     "group",
 ];
 const LINK: &[&str] = &["between", "rate", "delay", "fault", "parallel"];
+const PFC: &[&str] = &["xoff", "xon", "headroom"];
 const SWITCH: &[&str] = &["name", "programmable"];
-const FLOW: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "transport"];
-const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc"];
+const FLOW: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp", "transport"];
+const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp"];
 
 /// Switches that addresses can tell apart, and hosts in all.
 const MAX_SWITCHES: u64 = 250;
@@ -104,6 +106,7 @@ impl FromStr for Topology {
         let mut topology = Topology {
             hosts: names(&top, kind)?.unwrap_or_else(|| usual.hosts.clone()),
             policy: policy(&top, usual.policy)?,
+            pfc: pfc(&top)?,
             mtu: top.integer("mtu", 256..=4096)?.map_or(Ok(usual.mtu), |n| {
                 PathMtu::from_bytes(n as u32).ok_or_else(|| top.error("mtu", "256, 512, 1024, 2048 or 4096"))
             })?,
@@ -193,6 +196,26 @@ fn policy(top: &Keys<'_>, usual: Policy) -> Result<Policy, TopologyError> {
         .parsed("ecn", ecn)?
         .and_then(|spec| spec.faults.into_iter().find_map(|f| if let Fault::Ecn(red) = f { Some(red) } else { None }));
     Ok(Policy { limit, red })
+}
+
+fn pfc(top: &Keys<'_>) -> Result<Option<Pfc>, TopologyError> {
+    let Some(value) = top.table.get("pfc") else { return Ok(None) };
+    if top.table.contains_key("queue") {
+        return Err(top.error("queue", "with pfc nothing is dropped before a port: leave it out"));
+    }
+    let Some(table) = value.as_table() else {
+        return Err(top.error("pfc", "e.g. { xoff = \"100K\", xon = \"50K\" }"));
+    };
+    let keys = Keys::new("pfc: ".into(), table, PFC)?;
+    let xoff = match keys.parsed("xoff", parse_size)? {
+        Some(xoff) if xoff > 0 => xoff,
+        _ => return Err(keys.error("xoff", "it must be there, and at least 1 byte")),
+    };
+    let xon = keys.parsed("xon", parse_size)?.unwrap_or(xoff / 2);
+    if xon > xoff {
+        return Err(keys.error("xon", "at most xoff"));
+    }
+    Ok(Some(Pfc { xoff, xon, headroom: keys.parsed("headroom", parse_size)? }))
 }
 
 fn links(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {

@@ -7,6 +7,7 @@ use super::running::Running;
 use crate::report::CompletionTimes;
 use softnic_switch::PortStats;
 use softnic_switch::group::GroupCounters;
+use softnic_switch::pfc::PfcStats;
 use softnic_wire::Psn;
 
 /// The outcome of one flow.
@@ -84,6 +85,8 @@ pub struct PortReport {
     pub utilization: f64,
     /// Frames that the link behind it lost.
     pub lost: u64,
+    /// What flow control did there.
+    pub pfc: PfcStats,
 }
 
 /// The outcome of a topology's flows.
@@ -177,7 +180,10 @@ impl Run<'_> {
         let mut ports = Vec::new();
         for p in self.world.ports.clone() {
             let link = self.world.sim.link_stats(p.link);
-            let stats = self.world.switch(p.switch).map(|s| s.port_stats(p.port)).unwrap_or_default();
+            let switch = self.world.switch(p.switch);
+            let (mut stats, pfc) = switch.map(|s| (s.port_stats(p.port), s.pfc_stats(p.port))).unwrap_or_default();
+            // Where nothing is dropped before a port, what came in there without room counts.
+            stats.dropped += pfc.overflowed;
             ports.push(PortReport {
                 switch: t.switches[p.switch].clone(),
                 port: p.port,
@@ -185,6 +191,7 @@ impl Run<'_> {
                 stats,
                 utilization: per_second(link.wire_bytes as f64 * 8.0, end - begin) / p.rate as f64,
                 lost: link.lost,
+                pfc,
             });
         }
         let all_lost: u64 = (0..2 * t.links.len()).map(|l| self.world.sim.link_stats(l).lost).sum();

@@ -7,20 +7,26 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Datagram;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, QpInit};
-use softnic_wire::{PathMtu, Psn, Qpn};
+use softnic_wire::transit::CE;
+use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
-use super::{Flow, Kind, Place, Topology};
+use super::{Flow, HEADERS, Kind, Link, Place, Topology};
 use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
+use crate::paused_host::PausedHost;
 use crate::simulator::Simulator;
 use crate::workload::{Cc, SimError};
+use softnic_switch::pfc::PfcConfig;
 use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
-/// Room for headers.
-const HEADERS: usize = 128;
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
+
+/// Bytes of the longest frame.
+fn max_frame(topology: &Topology) -> u64 {
+    u64::from(topology.mtu.bytes()) + HEADERS
+}
 
 /// A port of a switch, and the link that leaves it.
 #[derive(Clone, Copy)]
@@ -63,7 +69,7 @@ impl<'t> World<'t> {
         mut make_host: HostMaker<'_>,
         mut make_switch: SwitchMaker<'_>,
     ) -> World<'t> {
-        let max_frame = topology.mtu.bytes() as usize + HEADERS;
+        let max_frame = max_frame(topology) as usize;
         let mut world = World {
             topology,
             sim: Simulator::new(max_frame),
@@ -73,9 +79,13 @@ impl<'t> World<'t> {
         };
         for host in 0..topology.hosts.len() {
             let nic = world.add_side(host, seed);
-            world.sim.add_node(match &mut make_host {
+            let node = match &mut make_host {
                 Some(make) => make(host, nic),
                 None => Box::new(nic),
+            };
+            world.sim.add_node(match topology.pfc {
+                Some(_) => Box::new(PausedHost::new(node, world.line_rate(host))),
+                None => node,
             });
         }
         for switch in 0..topology.switches.len() {
@@ -123,7 +133,7 @@ impl<'t> World<'t> {
         let t = self.topology;
         for (i, l) in t.links.iter().enumerate() {
             let config = LinkConfig { rate: l.rate, delay: l.delay, faults: l.faults.clone() };
-            let ends = [l.a, l.b].map(|place| self.end(place));
+            let ends = [l.a, l.b].map(|place| self.end(place, l));
             for (way, direction) in [Direction::Ab, Direction::Ba].into_iter().enumerate() {
                 let stream = Random::stream(seed, 1 << 20 | (2 * i + way) as u64).next_u64();
                 let link = self.sim.add_link(ends[way], ends[1 - way], &config, direction, stream);
@@ -137,13 +147,18 @@ impl<'t> World<'t> {
     }
 
     /// The end of a link at a place: a host has one port, a switch gets another.
-    fn end(&mut self, place: Place) -> End {
-        let policy = self.topology.policy;
+    fn end(&mut self, place: Place, link: &Link) -> End {
+        let t = self.topology;
         match place {
             Place::Host(node) => End { node, port: Nic::WIRE },
             Place::Switch(s) => {
-                let node = self.topology.hosts.len() + s;
-                let port = self.switch(s).map_or(0, |switch| switch.add_port(policy));
+                let node = t.hosts.len() + s;
+                let Some(switch) = self.switch(s) else { return End { node, port: 0 } };
+                let port = switch.add_port(t.policy);
+                if let Some(pfc) = t.pfc {
+                    let headroom = pfc.headroom_of(link, max_frame(t));
+                    switch.set_pfc(port, PfcConfig { xoff: pfc.xoff, xon: pfc.xon, headroom, rate: link.rate });
+                }
                 End { node, port }
             }
         }
@@ -241,11 +256,11 @@ impl<'t> World<'t> {
         [sq_psn, rq_psn]: [Psn; 2],
     ) -> Result<(), SimError> {
         let (t, timeout) = (self.topology, self.timeout());
-        let (ip, next_hop) = (t.kind.address(peer).0, t.next_hop(host, peer));
         let rate = self.line_rate(host);
+        let path = self.path(host, peer, qpn.value(), flow.dscp);
         let nic = self.sim.nic(host);
         let connection = Connection {
-            path: nic.path_to(ip, next_hop, qpn.value()),
+            path,
             dest_qp,
             qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
             mtu: t.mtu,
@@ -261,23 +276,31 @@ impl<'t> World<'t> {
         Ok(())
     }
 
+    /// The path from a host to another.
+    pub(super) fn path(&mut self, host: usize, peer: usize, entropy: u32, dscp: u8) -> Option<Path> {
+        let (ip, next_hop) = (self.topology.kind.address(peer).0, self.topology.next_hop(host, peer));
+        let path = self.sim.nic(host).path_to(ip, next_hop, entropy)?;
+        Some(Path { traffic_class: path.traffic_class & CE | dscp << 2, ..path })
+    }
+
     /// The address of a flow's datagrams.
     fn datagram(&mut self, flow: &Flow, qpns: [Qpn; 2]) -> Result<Datagram, SimError> {
         let t = self.topology;
         let attr = AddressAttr::new(t.kind.address(flow.to).0, t.next_hop(flow.from, flow.to), 0, qpns[0].value());
+        let attr = AddressAttr { traffic_class: flow.dscp << 2, ..attr };
         let ah = self.sim.nic(flow.from).create_ah(self.sides[flow.from].pd, &attr)?;
         Ok(Datagram { ah, dest_qp: qpns[1], qkey: QKEY })
     }
 
     /// The rate of a host's link.
     pub(super) fn line_rate(&self, host: usize) -> u64 {
-        let of_host = |l: &&super::Link| l.a == Place::Host(host) || l.b == Place::Host(host);
+        let of_host = |l: &&Link| l.a == Place::Host(host) || l.b == Place::Host(host);
         self.topology.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
     }
 
     /// The link by which a host sends.
     pub(super) fn uplink(&self, host: usize) -> Option<usize> {
-        let way = |(i, l): (usize, &super::Link)| match Place::Host(host) {
+        let way = |(i, l): (usize, &Link)| match Place::Host(host) {
             end if l.a == end => Some(2 * i),
             end if l.b == end => Some(2 * i + 1),
             _ => None,
@@ -294,16 +317,21 @@ impl<'t> World<'t> {
     pub(super) fn longest_round_trip(&self) -> Duration {
         let t = self.topology;
         let hops = t.kind.hops();
-        let longest = |of: &dyn Fn(&super::Link) -> Duration| t.links.iter().map(of).max().unwrap_or_default();
+        let longest = |of: &dyn Fn(&Link) -> Duration| t.links.iter().map(of).max().unwrap_or_default();
         let link = longest(&|l| {
             let [ab, ba] = [Direction::Ab, Direction::Ba].map(|d| l.faults.shape(d).longest());
             l.delay.saturating_add(ab.max(ba))
         });
-        let queue = longest(&|l| {
-            let ns = u128::from(t.policy.limit) * 8_000_000_000 / u128::from(l.rate.max(1));
+        let waits = |bytes: u64, l: &Link| {
+            let ns = u128::from(bytes) * 8_000_000_000 / u128::from(l.rate.max(1));
             Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-        });
-        let one_way = link.saturating_mul(hops + 1).saturating_add(queue.saturating_mul(hops));
+        };
+        let queues = match t.pfc {
+            None => longest(&|l| waits(t.policy.limit, l)).saturating_mul(hops),
+            // Nothing is dropped: all that is outstanding may wait for one link.
+            Some(_) => longest(&|l| waits(t.outstanding(), l)),
+        };
+        let one_way = link.saturating_mul(hops + 1).saturating_add(queues);
         one_way.saturating_mul(2)
     }
 }

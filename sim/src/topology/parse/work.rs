@@ -112,6 +112,7 @@ fn work(keys: &Keys<'_>, topology: &Topology, from: usize, to: usize) -> Result<
         depth: keys.integer("depth", 1..=1 << 16)?.unwrap_or(16) as u32,
         start: keys.parsed("start", time)?.unwrap_or_default(),
         stop: keys.parsed("stop", time)?,
+        dscp: keys.integer("dscp", 0..=63)?.unwrap_or(0) as u8,
         cc,
     })
 }
