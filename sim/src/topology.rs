@@ -94,6 +94,19 @@ pub struct Group {
     pub receivers: Vec<usize>,
 }
 
+/// A route that changes while flows run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteChange {
+    /// When.
+    pub at: Duration,
+    /// Whose route.
+    pub switch: usize,
+    /// To a host, or to all hosts of a switch.
+    pub to: Place,
+    /// Neighbours that lead there from then on, any of them; without one packets are discarded.
+    pub via: Vec<usize>,
+}
+
 /// Priority-based flow control of all switches and hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pfc {
@@ -118,6 +131,8 @@ pub struct Topology {
     pub links: Vec<Link>,
     /// Whether packets between switches are routed; else their frames go by MAC address.
     pub routed: bool,
+    /// Routes that change, in the order in which they do.
+    pub changes: Vec<RouteChange>,
     /// How the queue before each port of a switch is run.
     pub policy: Policy,
     /// Flow control, if any; queues drop nothing then.
@@ -162,6 +177,7 @@ impl Topology {
             switches,
             links: Vec::new(),
             routed: kind.is_routed(),
+            changes: Vec::new(),
             policy: Policy { limit: 1 << 20, red: None },
             pfc: None,
             mtu: PathMtu::B1024,
@@ -195,12 +211,35 @@ impl Topology {
         if own != other && self.routed { Kind::switch_mac(own) } else { self.kind.address(to).1 }
     }
 
-    /// The places next to a switch on the way to a host; of several, packets take any.
-    pub(crate) fn next_places(&self, switch: usize, host: usize) -> Vec<Place> {
-        match self.kind.attached(host).0 {
-            tor if tor == switch => vec![Place::Host(host)],
-            tor => self.kind.ways(switch).to(tor).into_iter().map(Place::Switch).collect(),
+    /// The places next to a switch on the way to a host when so many routes have changed; of several, packets take any.
+    pub(crate) fn next_places(&self, switch: usize, host: usize, changes: usize) -> Vec<Place> {
+        let tor = self.kind.attached(host).0;
+        if tor == switch {
+            return vec![Place::Host(host)];
         }
+        let changed = |to| self.changes[..changes].iter().rev().find(|c| c.switch == switch && c.to == to);
+        // The route to a host is more specific than that to its subnet.
+        let via = match changed(Place::Host(host)).or_else(|| changed(Place::Switch(tor))) {
+            Some(change) => change.via.clone(),
+            None => self.kind.ways(switch).to(tor),
+        };
+        via.into_iter().map(Place::Switch).collect()
+    }
+
+    /// Whether packets to a host that leave a switch may come back to it, when so many routes have changed.
+    pub(crate) fn goes_round(&self, switch: usize, host: usize, changes: usize) -> bool {
+        let mut seen = vec![false; self.switches.len()];
+        let mut to_do = vec![switch];
+        while let Some(at) = to_do.pop() {
+            for place in self.next_places(at, host, changes) {
+                match place {
+                    Place::Switch(next) if next == switch => return true,
+                    Place::Switch(next) if !std::mem::replace(&mut seen[next], true) => to_do.push(next),
+                    _ => {}
+                }
+            }
+        }
+        false
     }
 
     /// The links of two places.

@@ -291,11 +291,19 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
     let text = include_str!("../../docs/simulator.md");
     let shown = text.split("```toml\n").nth(1).and_then(|s| s.split("```").next()).expect("an example");
     assert_eq!(topology(shown).flows.len(), 1);
-    for table in ["x = 1", "pfc = { x = 1 }", "[[link]]\nx = 1", "[[switch]]\nx = 1", "[[flow]]\nx = 1", "[[group]]\nx = 1"] {
+    for table in [
+        "x = 1",
+        "pfc = { x = 1 }",
+        "[[link]]\nx = 1",
+        "[[switch]]\nx = 1",
+        "[[event]]\nx = 1",
+        "[[flow]]\nx = 1",
+        "[[group]]\nx = 1",
+    ] {
         let said =
             format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
         let keys = said.split("here: ").nth(1).unwrap_or_else(|| panic!("the list of all keys: {said}"));
-        for key in keys.split(", ").filter(|k| !["link", "switch", "flow", "group"].contains(k)) {
+        for key in keys.split(", ").filter(|k| !["link", "switch", "event", "flow", "group"].contains(k)) {
             assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
         }
     }

@@ -168,7 +168,7 @@ fn what_is_wrong_with_a_group_is_said_in_one_line_that_names_the_place() {
         ("[group]\nfrom = \"h0\"".into(), "group: each begins with a line [[group]]"),
         (format!("programmable = 3\n{}", group(0, &[1], "")), "programmable: one of \"all\", \"tor\", \"none\""),
         (format!("programmable = \"none\"\n{}", group(0, &[1], "")), "group 1: to: packets part at s0"),
-        (format!("[[switch]]\nname = \"s1\"\n{}", group(0, &[1], "")), "switch 1: name: a switch: s0"),
+        (format!("[[switch]]\nname = \"s1\"\n{}", group(0, &[1], "")), "switch 1: name: a switch: s0 to s0"),
         (
             format!("[[switch]]\nname = \"s0\"\nprogrammable = \"no\"\n{}", group(0, &[1], "")),
             "switch 1: programmable: true or false",

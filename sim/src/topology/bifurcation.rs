@@ -1,7 +1,7 @@
 //! Where the packets of a group part: Algorithm 1 of MC-RDMA (§IV-B) with the sets of next hops of §VI-A, over switches of which
 //! some cannot copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Place, Topology};
 
@@ -53,14 +53,18 @@ pub(super) fn bifurcate(topology: &Topology, sender: usize, receivers: &[usize])
 }
 
 impl Ways<'_> {
-    /// The places next to a switch on the way to a receiver.
-    fn next(&self, switch: usize, member: usize) -> Vec<Place> {
-        self.topology.next_places(switch, self.receivers[member])
+    /// The places next to a switch on the way to a receiver, before and after every change of a route: a group is right all the time.
+    fn next(&self, switch: usize, member: usize) -> Vec<Vec<Place>> {
+        let at = |changes| self.topology.next_places(switch, self.receivers[member], changes);
+        let mut next: Vec<_> = (0..=self.topology.changes.len()).map(at).collect();
+        next.dedup();
+        next
     }
 
     /// The switches next to a switch on the way of a branch.
     fn next_switches(&self, switch: usize, branch: &[usize]) -> impl Iterator<Item = usize> {
-        self.next(switch, branch[0]).into_iter().filter_map(|place| match place {
+        let places: BTreeSet<Place> = self.next(switch, branch[0]).into_iter().flatten().collect();
+        places.into_iter().filter_map(|place| match place {
             Place::Switch(next) => Some(next),
             Place::Host(_) => None,
         })
@@ -74,8 +78,9 @@ impl Ways<'_> {
                 return Ok(switch);
             }
             let together = self.branches(switch, all, 0).len() == 1;
-            switch = match self.next(switch, all[0])[..] {
-                [Place::Switch(next)] if together => next,
+            let mut next = self.next_switches(switch, all);
+            switch = match (next.next(), next.next()) {
+                (Some(next), None) if together => next,
                 _ => break,
             };
         }
@@ -86,7 +91,7 @@ impl Ways<'_> {
     /// The receivers that need a copy each when packets leave a switch: their next hops differ, or they part at a switch further on that
     /// cannot copy.
     fn branches(&self, switch: usize, members: &[usize], depth: usize) -> Vec<Vec<usize>> {
-        let mut by_next: Vec<(Vec<Place>, Vec<usize>)> = Vec::new();
+        let mut by_next: Vec<(Vec<Vec<Place>>, Vec<usize>)> = Vec::new();
         for &member in members {
             let next = self.next(switch, member);
             match by_next.iter_mut().find(|(of, _)| *of == next) {

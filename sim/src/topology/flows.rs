@@ -91,12 +91,19 @@ impl Run<'_> {
         if let Some(at) = next_look {
             self.world.sim.wake_at(at, 0);
         }
+        let mut changes = self.world.topology.changes.iter().peekable();
+        for change in changes.clone() {
+            self.world.sim.wake_at(Time::default().after(change.at), hosts + change.switch);
+        }
         let (mut ended, mut events, mut last_arrival) = (0, 0u64, None);
         while ended < total || self.may_arrive(&mut last_arrival) {
             let Some(node) = self.world.sim.step() else {
                 self.stalled = ended < total;
                 break;
             };
+            while let Some(change) = changes.next_if(|c| Time::default().after(c.at) <= self.world.sim.now()) {
+                self.world.change_route(change);
+            }
             if let (Some((every, observe)), Some(at)) = (&mut observer, next_look)
                 && self.world.sim.now() >= at
             {

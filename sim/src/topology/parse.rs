@@ -13,7 +13,7 @@ use softnic_nic::transports::qp::PayloadMode;
 use softnic_wire::PathMtu;
 use toml::{Table, Value};
 
-use super::{Kind, Link, Pfc, Place, Topology};
+use super::{Kind, Link, Pfc, Place, RouteChange, Topology};
 use keys::Keys;
 use work::{flow, group};
 
@@ -72,11 +72,13 @@ const TOP: &[&str] = &[
     "programmable",
     "link",
     "switch",
+    "event",
     "flow",
     "group",
 ];
 const LINK: &[&str] = &["between", "rate", "delay", "fault", "parallel"];
 const PFC: &[&str] = &["xoff", "xon", "headroom"];
+const EVENT: &[&str] = &["at", "switch", "to", "via"];
 const SWITCH: &[&str] = &["name", "programmable"];
 const FLOW: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp", "transport"];
 const GROUP: &[&str] = &["from", "to", "op", "size", "count", "depth", "start", "stop", "cc", "dscp"];
@@ -119,6 +121,7 @@ impl FromStr for Topology {
         };
         links(&top, &mut topology)?;
         switches(&top, &mut topology)?;
+        events(&top, &mut topology)?;
         for (i, table) in top.tables("flow")?.into_iter().enumerate() {
             let keys = Keys::new(format!("flow {}: ", i + 1), table, FLOW)?;
             topology.flows.push(flow(&keys, &topology)?);
@@ -277,11 +280,58 @@ fn switches(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError
     topology.programmable = (0..topology.switches.len()).map(|switch| switch < programmable).collect();
     for (i, table) in top.tables("switch")?.into_iter().enumerate() {
         let keys = Keys::new(format!("switch {}: ", i + 1), table, SWITCH)?;
-        let name = keys.table.get("name").and_then(Value::as_str);
-        let Some(switch) = topology.switches.iter().position(|s| Some(s.as_str()) == name) else {
-            return Err(keys.error("name", format!("a switch: {}", topology.switches.join(", "))));
-        };
+        let switch = switch(&keys, topology, "name")?;
         topology.programmable[switch] = keys.boolean("programmable")?.unwrap_or(topology.programmable[switch]);
+    }
+    Ok(())
+}
+
+/// The switch that a key names.
+fn switch(keys: &Keys<'_>, topology: &Topology, key: &'static str) -> Result<usize, TopologyError> {
+    match keys.table.get(key).and_then(Value::as_str).and_then(|name| topology.place(name)) {
+        Some(Place::Switch(switch)) => Ok(switch),
+        _ => Err(keys.error(key, format!("a switch: {} to {}", topology.switches[0], topology.last_switch()))),
+    }
+}
+
+fn events(top: &Keys<'_>, topology: &mut Topology) -> Result<(), TopologyError> {
+    let mut changes = Vec::new();
+    for (i, table) in top.tables("event")?.into_iter().enumerate() {
+        let keys = Keys::new(format!("event {}: ", i + 1), table, EVENT)?;
+        if !topology.routed {
+            return Err(keys.error("switch", "frames go by MAC address in this network: there are no routes"));
+        }
+        let at = keys.parsed("at", time)?.ok_or_else(|| keys.error("at", "when, e.g. \"5ms\""))?;
+        let switch = switch(&keys, topology, "switch")?;
+        let to = match keys.table.get("to").and_then(Value::as_str).and_then(|name| topology.place(name)) {
+            Some(Place::Host(host)) if topology.kind.attached(host).0 != switch => Place::Host(host),
+            Some(Place::Switch(tor)) if tor < topology.kind.tors() && tor != switch => Place::Switch(tor),
+            _ => return Err(keys.error("to", "a host of another switch, or such a switch for all its hosts")),
+        };
+        let neighbour = |name: &str| match topology.place(name) {
+            Some(Place::Switch(next)) => {
+                let linked = !topology.links_between(Place::Switch(switch), Place::Switch(next)).is_empty();
+                linked.then_some(next)
+            }
+            _ => None,
+        };
+        let via: Option<Vec<usize>> = keys.names("via").and_then(|names| names.into_iter().map(neighbour).collect());
+        let via = via.ok_or_else(|| keys.error("via", "switches that have a link with this one, e.g. [\"spine0\"]"))?;
+        changes.push((keys, RouteChange { at, switch, to, via }));
+    }
+    changes.sort_by_key(|(_, change)| change.at);
+    for (n, (keys, change)) in changes.into_iter().enumerate() {
+        let (switch, hosts) = (
+            change.switch,
+            match change.to {
+                Place::Host(host) => host..host + 1,
+                Place::Switch(tor) => topology.kind.hosts_of(tor),
+            },
+        );
+        topology.changes.push(change);
+        if let Some(host) = hosts.into_iter().find(|host| topology.goes_round(switch, *host, n + 1)) {
+            return Err(keys.error("via", format!("packets to {} would go round in a circle", topology.hosts[host])));
+        }
     }
     Ok(())
 }
@@ -301,6 +351,10 @@ fn spec(s: &str) -> Result<Spec, String> {
 }
 
 impl Topology {
+    fn last_switch(&self) -> &str {
+        self.switches.last().map_or("", String::as_str)
+    }
+
     fn place(&self, name: &str) -> Option<Place> {
         let at = |names: &[String]| names.iter().position(|n| n == name);
         at(&self.hosts).map(Place::Host).or_else(|| at(&self.switches).map(Place::Switch))

@@ -10,7 +10,7 @@ use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, Qp
 use softnic_wire::transit::CE;
 use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
-use super::{Flow, HEADERS, Kind, Link, Place, Topology};
+use super::{Flow, HEADERS, Kind, Link, Place, RouteChange, Topology};
 use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
@@ -199,6 +199,20 @@ impl<'t> World<'t> {
             for (prefix, next_hops) in routes {
                 switch.add_route(prefix, next_hops);
             }
+        }
+    }
+
+    /// Changes a route.
+    pub(super) fn change_route(&mut self, change: &RouteChange) {
+        let kind = self.topology.kind;
+        let prefix = match change.to {
+            Place::Host(host) => Prefix { addr: kind.address(host).0, len: 32 },
+            Place::Switch(tor) => Kind::subnet(tor),
+        };
+        let via: Vec<Place> = change.via.iter().copied().map(Place::Switch).collect();
+        let next_hops = self.next_hops(change.switch, &via);
+        if let Some(switch) = self.switch(change.switch) {
+            switch.set_route(prefix, next_hops);
         }
     }
 
