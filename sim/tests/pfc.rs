@@ -2,7 +2,7 @@
 //! other up.
 
 use softnic_fault_injector::random::Random;
-use softnic_sim::topology::{Hooks, Topology, TopologyReport, run};
+use softnic_sim::topology::{Capture, Hooks, Topology, TopologyReport, run};
 
 fn topology(text: &str) -> Topology {
     text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"))
@@ -166,4 +166,16 @@ fn what_is_wrong_with_flow_control_is_said_in_one_line() {
     }
     let text = format!("kind = \"star\"\nhosts = 2\n{}", flow(0, 1, "dscp = 64"));
     assert_eq!(text.parse::<Topology>().unwrap_err().to_string(), "flow 1: dscp: a whole number from 0 to 63");
+}
+
+#[test]
+fn pause_frames_are_in_captures_as_the_standard_has_them() {
+    let topology = topology(&incast("pfc = { xoff = \"10K\", xon = \"5K\" }"));
+    let mut out = Vec::new();
+    let capture = Some(Capture { out: &mut out, link: topology.find_link("h3-s0") });
+    let r = run(&topology, 1, Hooks { capture, ..Hooks::default() }).unwrap();
+    let head = [1, 0x80, 0xc2, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0x88, 0x08, 1, 1, 0, 1];
+    let seen = out.windows(head.len()).filter(|bytes| *bytes == head).count() as u64;
+    let sent = r.ports.iter().find(|p| p.to == "h3").map(|p| p.pfc.pauses_sent);
+    assert!(seen > 1 && Some(seen) == sent, "{seen} of {sent:?}");
 }
