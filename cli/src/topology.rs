@@ -218,7 +218,8 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     if r.interrupted {
         writeln!(out, "interrupted: what was done until then")?;
     }
-    let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(6);
+    let least = if t.groups.is_empty() { 6 } else { "256 hosts".len() };
+    let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(least);
     writeln!(
         out,
         "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8}  {:>9} {:>9} {:>9}",
