@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use softnic_perf::stop;
-use softnic_sim::topology::{self, Capture, FlowReport, Hooks, Topology, TopologyReport};
+use softnic_sim::topology::{self, Capture, Flow, FlowReport, Hooks, Topology, TopologyReport};
 use softnic_sim::{CompletionTimes, SimError};
 
 use crate::Common;
@@ -33,7 +33,7 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
         None => None,
         Some((path, _)) => Some(File::create(path).map(BufWriter::new).map_err(|e| not_written(path, &e))?),
     };
-    let bar = progress_bar(topology.flows.iter().map(|f| f.count).sum());
+    let bar = progress_bar(topology.work().map(|(work, _)| work.count).sum());
     stop::install();
     let mut tell = |done| bar.set_position(done);
     let capture = out.as_mut().map(|out| Capture { out, link });
@@ -59,8 +59,8 @@ pub(crate) fn run(file: &str, capture: Option<(&str, Option<&str>)>, common: &Co
     if report.interrupted {
         return Ok(ExitCode::from(stop::EXIT_CODE));
     }
-    let failed: u64 = report.flows.iter().map(|f| f.failed).sum();
-    match report.flows.iter().find_map(|f| f.first_failure) {
+    let failed: u64 = work(&report).map(|f| f.failed).sum();
+    match work(&report).find_map(|f| f.first_failure) {
         Some(status) => Err(format!("{failed} work requests failed, the first of a flow with: {status}")),
         None if report.stalled => {
             Err("nothing more happens, and not all is done: something was lost, and nobody waits for it".into())
@@ -81,6 +81,11 @@ fn tell_shortfalls(report: &TopologyReport) {
         let others = if others > 0 { format!(" and {others} more") } else { String::new() };
         tell_shortfall(format!("flow {}{others}: {why}", i + 1));
     }
+}
+
+/// Flows, then groups.
+fn work(report: &TopologyReport) -> impl Iterator<Item = &FlowReport> {
+    report.flows.iter().chain(report.groups.iter().map(|group| &group.work))
 }
 
 fn not_written(path: &str, e: &io::Error) -> String {
@@ -105,29 +110,61 @@ fn fct(t: &CompletionTimes) -> Value {
     })
 }
 
+/// What flows and groups have in common.
+fn add_work(value: &mut Value, t: &Topology, flow: &Flow, f: &FlowReport) {
+    value["from"] = json!(t.hosts[flow.from]);
+    value["cc"] = json!(flow.cc.name());
+    value["goodput_gbps"] = json!(f.goodput_gbps);
+    value["fct_ms"] = fct(&f.completion_times);
+    value["completed"] = json!(f.completed);
+    value["failed"] = json!(f.failed);
+    value["start_ms"] = json!(flow.start.as_secs_f64() * 1e3);
+    value["duration_ms"] = json!(f.duration_ms);
+}
+
 fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
-        let mut value = json!({
-            "flow": i + 1,
-            "from": t.hosts[flow.from],
-            "to": t.hosts[flow.to],
-            "transport": flow.spoken(),
-            "cc": flow.cc.name(),
-            "goodput_gbps": f.goodput_gbps,
-            "fct_ms": fct(&f.completion_times),
-            "completed": f.completed,
-            "failed": f.failed,
-            "start_ms": flow.start.as_secs_f64() * 1e3,
-            "duration_ms": f.duration_ms,
-        });
+        let mut value = json!({ "flow": i + 1, "to": t.hosts[flow.to], "transport": flow.spoken() });
+        add_work(&mut value, t, flow, f);
         if !flow.transport.is_reliable() {
             value["sent"] = json!(f.sent);
         }
         writeln!(out, "{value}")?;
     }
+    for (i, (group, g)) in t.groups.iter().zip(&r.groups).enumerate() {
+        let members = g.members.iter().map(|m| {
+            json!({ "host": m.host, "bytes": m.bytes, "acked_psn": m.acked_psn.map(|psn| psn.value()), "behind": m.behind })
+        });
+        let switches = g
+            .switches
+            .iter()
+            .map(|(name, packets_in, copies)| json!({ "switch": name, "packets_in": packets_in, "copies": copies }));
+        let c = &g.counters;
+        let mut value = json!({
+            "group": i + 1,
+            "to": group.receivers.iter().map(|host| &t.hosts[*host]).collect::<Vec<_>>(),
+            "merged_at": g.merged_at,
+            "packets_in": c.packets_in,
+            "copies": c.copies,
+            "acks_in": c.acks_in,
+            "acks_out": c.acks_out,
+            "naks": c.naks,
+            "rnr": c.rnr,
+            "cnps_in": c.cnps_in,
+            "cnps_out": c.cnps_out,
+            "refused": c.refused,
+            "bad": c.bad,
+            "unresolved": c.unresolved,
+            "merged_psn": g.merged_psn.map(|psn| psn.value()),
+            "members": members.collect::<Vec<_>>(),
+            "switches": switches.collect::<Vec<_>>(),
+        });
+        add_work(&mut value, t, &group.work, &g.work);
+        writeln!(out, "{value}")?;
+    }
     let ports = r.ports.iter().map(|p| {
-        json!({
+        let mut value = json!({
             "switch": p.switch,
             "port": p.port,
             "to": p.to,
@@ -137,14 +174,22 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
             "lost": p.lost,
             "max_queue_bytes": p.stats.max_queue,
             "link_utilization": p.utilization,
-        })
+        });
+        if t.pfc.is_some() {
+            value["pauses_sent"] = json!(p.pfc.pauses_sent);
+            value["pauses_received"] = json!(p.pfc.pauses_received);
+            value["max_held_bytes"] = json!(p.pfc.max_held);
+        }
+        value
     });
+    let hosts = r.hosts.iter().map(|h| json!({ "host": h.host, "tx_frames": h.frames, "tx_bytes": h.wire_bytes }));
     let mut value = json!({ "summary": {
         "flows": r.flows.len(),
+        "groups": r.groups.len(),
         "goodput_gbps": r.goodput_gbps,
         "fct_ms": fct(&r.completion_times),
-        "completed": r.flows.iter().map(|f| f.completed).sum::<u64>(),
-        "failed": r.flows.iter().map(|f| f.failed).sum::<u64>(),
+        "completed": work(r).map(|f| f.completed).sum::<u64>(),
+        "failed": work(r).map(|f| f.failed).sum::<u64>(),
         "tx_packets": r.tx_packets,
         "retransmitted_packets": r.retransmitted_packets,
         "dropped": r.ports.iter().map(|p| p.stats.dropped).sum::<u64>(),
@@ -153,6 +198,7 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
         "rp_cnp_handled": r.cnps_handled,
         "lost": r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>(),
         "discarded": r.discarded,
+        "hosts": hosts.collect::<Vec<_>>(),
         "ports": ports.collect::<Vec<_>>(),
         "virtual_ms": r.virtual_ms,
         "digest": format!("{:016x}", r.digest),
@@ -163,31 +209,67 @@ fn print_json(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     writeln!(out, "{value}")
 }
 
+fn print_work(
+    out: &mut impl Write,
+    width: usize,
+    number: &str,
+    [from, to]: [&str; 2],
+    f: &FlowReport,
+) -> io::Result<()> {
+    let times = &f.completion_times;
+    writeln!(
+        out,
+        "{number:>4}  {from:width$}  {to:width$}  {:>9} {:>7}  {:>8.3}  {:>9.3} {:>9.3} {:>9.3}",
+        f.completed,
+        f.failed,
+        f.goodput_gbps,
+        times.quantile_ms(0.5),
+        times.quantile_ms(0.99),
+        times.max_ms()
+    )
+}
+
 fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if r.interrupted {
         writeln!(out, "interrupted: what was done until then")?;
     }
-    let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(6);
+    let least = if t.groups.is_empty() { 6 } else { "256 hosts".len() };
+    let width = t.hosts.iter().chain(&t.switches).map(|n| n.len()).max().unwrap_or(0).max(least);
     writeln!(
         out,
         "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8}  {:>9} {:>9} {:>9}",
         "flow", "from", "to", "completed", "failed", "Gbit/s", "p50 ms", "p99 ms", "max ms"
     )?;
     for (i, (flow, f)) in t.flows.iter().zip(&r.flows).enumerate() {
-        let times = &f.completion_times;
+        print_work(&mut out, width, &(i + 1).to_string(), [&t.hosts[flow.from], &t.hosts[flow.to]], f)?;
+    }
+    for (i, (group, g)) in t.groups.iter().zip(&r.groups).enumerate() {
+        let to = format!("{} hosts", group.receivers.len());
+        print_work(&mut out, width, &format!("g{}", i + 1), [&t.hosts[group.work.from], &to], &g.work)?;
+    }
+    if !r.groups.is_empty() {
         writeln!(
             out,
-            "{:>4}  {:width$}  {:width$}  {:>9} {:>7}  {:>8.3}  {:>9.3} {:>9.3} {:>9.3}",
-            i + 1,
-            t.hosts[flow.from],
-            t.hosts[flow.to],
-            f.completed,
-            f.failed,
-            f.goodput_gbps,
-            times.quantile_ms(0.5),
-            times.quantile_ms(0.99),
-            times.max_ms()
+            "\ngroup  {:width$}  {:>9} {:>9} {:>9} {:>9} {:>6} {:>6} {:>8}  copies at",
+            "merged", "packets", "copies", "acks in", "acks out", "naks", "rnr", "cnps in"
+        )?;
+    }
+    for (i, g) in r.groups.iter().enumerate() {
+        let (c, switches) = (&g.counters, g.switches.iter().map(|(name, _, copies)| format!("{name} {copies}")));
+        writeln!(
+            out,
+            "{:>5}  {:width$}  {:>9} {:>9} {:>9} {:>9} {:>6} {:>6} {:>8}  {}",
+            format!("g{}", i + 1),
+            g.merged_at,
+            c.packets_in,
+            c.copies,
+            c.acks_in,
+            c.acks_out,
+            c.naks,
+            c.rnr,
+            c.cnps_in,
+            switches.collect::<Vec<_>>().join(", ")
         )?;
     }
     writeln!(
@@ -219,6 +301,14 @@ fn print_table(t: &Topology, r: &TopologyReport) -> io::Result<()> {
     let lost = r.lost_before_switches + r.ports.iter().map(|p| p.lost).sum::<u64>();
     if lost + r.discarded > 0 {
         writeln!(out, "beside queues     {lost:>12} frames lost on links, {} discarded by switches", r.discarded)?;
+    }
+    if t.pfc.is_some() {
+        let (pauses, held) = (r.ports.iter().map(|p| p.pfc.pauses_sent), r.ports.iter().map(|p| p.pfc.max_held));
+        let (pauses, held) = (pauses.sum::<u64>(), held.max().unwrap_or(0));
+        writeln!(
+            out,
+            "flow control      {pauses:>12} pause frames sent, at most {held} bytes held for a priority of a port"
+        )?;
     }
     if r.marks_received > 0 {
         let (marks, sent, handled) = (r.marks_received, r.cnps_sent, r.cnps_handled);

@@ -41,7 +41,7 @@ impl UnderWay {
 }
 
 /// Whether `len` bytes at offset `from` of what was sent are those at offset `to` of what was received.
-pub(crate) fn same_bytes([sent, received]: &[Arc<Buffer>; 2], from: usize, to: usize, len: usize) -> bool {
+pub(crate) fn same_bytes([sent, received]: [&Arc<Buffer>; 2], from: usize, to: usize, len: usize) -> bool {
     let (mut a, mut b) = ([0; 4096], [0; 4096]);
     (0..len).step_by(a.len()).all(|at| {
         let n = a.len().min(len - at);

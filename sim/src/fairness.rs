@@ -88,19 +88,16 @@ impl Fairness {
                 start: self.apart * i,
                 stop: Some(first_leaves + self.apart * i),
                 cc: self.cc,
+                dscp: 0,
             }
         };
         Topology {
-            kind,
-            hosts: (0..=self.flows).map(|i| format!("h{i}")).collect(),
-            switches: kind.switches(),
             links: kind.links().into_iter().map(link).collect(),
             policy: self.policy,
             mtu: self.mtu,
             payload: PayloadMode::Elided,
-            timeout: None,
-            retry: 7,
             flows: (0..n).map(flow).collect(),
+            ..Topology::new(kind)
         }
     }
 

@@ -9,6 +9,7 @@ pub mod fairness;
 mod link;
 pub mod node;
 pub mod pair;
+mod paused_host;
 mod report;
 pub mod shared_port;
 mod simulator;

@@ -440,7 +440,7 @@ impl<'a, 'p> Run<'a, 'p> {
         let at = [(from * self.stride[A]) as usize, (to * self.stride[B]) as usize + self.header];
         match &flow.buffers {
             // What lies in a slot of the sender never changes.
-            Some(b) if !same_bytes(b, at[A], at[B], self.options.size as usize) => {
+            Some(b) if !same_bytes(b.each_ref(), at[A], at[B], self.options.size as usize) => {
                 Err(SimError::Data { qp, slot: from as usize })
             }
             _ => Ok(()),

@@ -22,17 +22,20 @@ fn dropped(r: &TopologyReport) -> u64 {
     r.ports.iter().map(|p| p.stats.dropped).sum()
 }
 
-const EXAMPLES: [(&str, &str); 3] = [
+const EXAMPLES: [(&str, &str); 5] = [
     ("dumbbell", include_str!("../../docs/topologies/dumbbell.toml")),
     ("star", include_str!("../../docs/topologies/star.toml")),
     ("leaf-spine", include_str!("../../docs/topologies/leaf-spine.toml")),
+    ("fat-tree", include_str!("../../docs/topologies/fat-tree.toml")),
+    ("groups", include_str!("../../docs/topologies/groups.toml")),
 ];
 
 #[test]
 fn every_example_completes_and_is_the_same_run_for_the_same_seed() {
     for (name, text) in EXAMPLES {
         let (a, b, c) = (result(text, 1), result(text, 1), result(text, 2));
-        for (f, flow) in a.flows.iter().zip(&topology(text).flows) {
+        let done = a.flows.iter().chain(a.groups.iter().map(|group| &group.work));
+        for (f, (flow, _)) in done.zip(topology(text).work()) {
             assert_eq!((f.completed, f.failed), (flow.count, 0), "{name}");
         }
         assert_eq!((a.digest, a.discarded, a.stalled), (b.digest, 0, false), "{name}");
@@ -218,11 +221,25 @@ fn what_is_wrong_is_said_in_one_line_that_names_the_place() {
     let good = flow(0, 1, "");
     let star = "kind = \"star\"\nhosts = 4\n";
     for (text, line) in [
-        (format!("hosts = 4\n{good}"), "kind: it must be there: \"dumbbell\", \"star\" or \"leaf-spine\""),
+        (
+            format!("hosts = 4\n{good}"),
+            "kind: it must be there: \"dumbbell\", \"star\", \"leaf-spine\" or \"fat-tree\"",
+        ),
         (format!("kind = \"ring\"\nhosts = 4\n{good}"), "kind: one of \"dumbbell\", \"star\", \"leaf-spine\""),
         (format!("kind = \"star\"\n{good}"), "hosts: it must be there"),
         (format!("kind = \"star\"\nhosts = 1\n{good}"), "hosts: a star has at least 2"),
         (format!("{star}spines = 2\n{good}"), "spines: only a leaf-spine has any"),
+        (format!("{star}k = 4\n{good}"), "k: only a fat-tree has it"),
+        (format!("kind = \"fat-tree\"\n{good}"), "k: it must be there"),
+        (format!("kind = \"fat-tree\"\nk = 3\n{good}"), "k: an even number from 2 to 14"),
+        (format!("kind = \"fat-tree\"\nk = 16\n{good}"), "k: a whole number from 1 to 14"),
+        (format!("kind = \"fat-tree\"\nk = 4\nhosts = 3\n{good}"), "hosts: a fat-tree has k·k·k/4 of them"),
+        (format!("{star}parallel = 2\n{good}"), "parallel: there is one switch"),
+        (format!("{star}parallel = 0\n{good}"), "parallel: a whole number from 1 to 16"),
+        (
+            format!("{star}[[link]]\nbetween = [\"h0\", \"s0\"]\nparallel = 2\n{good}"),
+            "link 1: parallel: a host has one link",
+        ),
         (format!("{star}host = 2\n{good}"), "there is no key 'host' here: kind, hosts"),
         (format!("{star}rate = 10\n{good}"), "rate: '10' is no rate"),
         (format!("{star}ecn = \"50K\"\n{good}"), "ecn: '50K' is no value for ecn: two sizes"),
@@ -274,11 +291,19 @@ fn what_the_documentation_shows_is_a_topology_with_every_key() {
     let text = include_str!("../../docs/simulator.md");
     let shown = text.split("```toml\n").nth(1).and_then(|s| s.split("```").next()).expect("an example");
     assert_eq!(topology(shown).flows.len(), 2);
-    for table in ["x = 1", "[[link]]\nx = 1", "[[flow]]\nx = 1"] {
+    for table in [
+        "x = 1",
+        "pfc = { x = 1 }",
+        "[[link]]\nx = 1",
+        "[[switch]]\nx = 1",
+        "[[event]]\nx = 1",
+        "[[flow]]\nx = 1",
+        "[[group]]\nx = 1",
+    ] {
         let said =
             format!("kind = \"star\"\nhosts = 2\n{table}").parse::<Topology>().map(|_| ()).unwrap_err().to_string();
         let keys = said.split("here: ").nth(1).unwrap_or_else(|| panic!("the list of all keys: {said}"));
-        for key in keys.split(", ").filter(|k| !["link", "flow"].contains(k)) {
+        for key in keys.split(", ").filter(|k| !["link", "switch", "event", "flow", "group"].contains(k)) {
             assert!(shown.contains(&format!("{key} = ")), "{key} is not shown");
         }
     }

@@ -121,11 +121,11 @@ impl Switch {
             };
             let marked = decision == QueueDecision::Mark;
             out.stats.marked += u64::from(marked && capable);
-            out.push(self.held.copy(shared, rewrite, marked), wire_len);
+            out.push(self.held.copy(shared, rewrite, marked), wire_len, self.pfc.tag());
             if planted(Bug::CopyToAnother)
                 && let Some(other) = self.ports.get_mut(port + 1)
             {
-                other.push(self.held.copy(shared, rewrite, marked), wire_len);
+                other.push(self.held.copy(shared, rewrite, marked), wire_len, self.pfc.tag());
             }
         }
         self.held.settle(shared);

@@ -8,6 +8,7 @@ pub mod group;
 mod hashed;
 mod held;
 mod neighbours;
+pub mod pfc;
 pub mod planted;
 mod port;
 mod report;

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use softnic_fault_injector::random::Random;
 use softnic_fault_injector::{Policy, QueueDecision};
+use softnic_wire::pause::PRIORITIES;
 
 use crate::held::Kept;
+use crate::pfc::Tag;
 
 /// What a port did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,6 +31,29 @@ pub struct PortStats {
 pub(crate) struct Waiting {
     pub(crate) kept: Kept,
     pub(crate) wire_len: u32,
+    pub(crate) tag: Tag,
+}
+
+/// Frames by priority, each with its place in the order in which all came.
+#[derive(Debug, Default)]
+struct ByPriority {
+    queues: [VecDeque<(u64, Waiting)>; PRIORITIES],
+    next: u64,
+}
+
+impl ByPriority {
+    fn push(&mut self, waiting: Waiting) {
+        self.queues[usize::from(waiting.tag.priority)].push_back((self.next, waiting));
+        self.next += 1;
+    }
+
+    /// The oldest of a priority that is not paused.
+    fn pop(&mut self, paused: u8) -> Option<Waiting> {
+        let heads = self.queues.iter_mut().enumerate().filter(|(priority, _)| paused >> priority & 1 == 0);
+        let oldest = heads.filter_map(|(_, queue)| queue.front().map(|head| head.0).map(|order| (order, queue)));
+        let (_, queue) = oldest.min_by_key(|(order, _)| *order)?;
+        queue.pop_front().map(|(_, waiting)| waiting)
+    }
 }
 
 /// A port.
@@ -36,6 +61,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Port {
     policy: Policy,
     queue: VecDeque<Waiting>,
+    /// In place of the queue, where a peer may pause priorities.
+    by_priority: Option<Box<ByPriority>>,
     /// In the queue. What is being sent has left it.
     bytes: u64,
     pub(crate) stats: PortStats,
@@ -43,7 +70,13 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn new(policy: Policy) -> Port {
-        Port { policy, queue: VecDeque::new(), bytes: 0, stats: PortStats::default() }
+        Port { policy, queue: VecDeque::new(), by_priority: None, bytes: 0, stats: PortStats::default() }
+    }
+
+    /// Keeps priorities apart, and drops nothing: room is looked after where frames come in.
+    pub(crate) fn make_lossless(&mut self) {
+        self.policy.limit = u64::MAX;
+        self.by_priority = Some(Box::default());
     }
 
     /// Bytes that wait.
@@ -61,16 +94,23 @@ impl Port {
 
     /// Behind all others.
     #[inline]
-    pub(crate) fn push(&mut self, kept: Kept, wire_len: usize) {
+    pub(crate) fn push(&mut self, kept: Kept, wire_len: usize, tag: Tag) {
         self.bytes += wire_len as u64;
         self.stats.max_queue = self.stats.max_queue.max(self.bytes);
-        self.queue.push_back(Waiting { kept, wire_len: wire_len as u32 });
+        let waiting = Waiting { kept, wire_len: wire_len as u32, tag };
+        match &mut self.by_priority {
+            None => self.queue.push_back(waiting),
+            Some(queues) => queues.push(waiting),
+        }
     }
 
-    /// The next to leave.
+    /// The next to leave, where these priorities must wait.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Waiting> {
-        let waiting = self.queue.pop_front()?;
+    pub(crate) fn pop(&mut self, paused: u8) -> Option<Waiting> {
+        let waiting = match &mut self.by_priority {
+            None => self.queue.pop_front(),
+            Some(queues) => queues.pop(paused),
+        }?;
         self.bytes -= u64::from(waiting.wire_len);
         Some(waiting)
     }

@@ -6,11 +6,12 @@ use softnic_fault_injector::random::Random;
 use softnic_fault_injector::{Policy, QueueDecision};
 use softnic_wire::ethernet::{self, ethertype};
 use softnic_wire::transit::{Hop, take_hop};
-use softnic_wire::{Instant, Layout, MacAddr, Node, Qpn, TxFrame, ipv4, ipv6};
+use softnic_wire::{Instant, Layout, MacAddr, Node, Qpn, TxFrame, ipv4, ipv6, pause};
 
 use crate::group::{GroupError, GroupSpec, Groups};
 use crate::held::{Held, Unsent};
 use crate::neighbours::Neighbours;
+use crate::pfc::{Pfc, PfcConfig, PfcStats};
 use crate::port::{Port, PortStats};
 use crate::tables::{FlowKey, MacTable, NextHop, Prefix, Routes};
 
@@ -58,6 +59,7 @@ pub struct Switch {
     pub(crate) held: Held,
     pub(crate) random: Random,
     pub(crate) counters: SwitchCounters,
+    pub(crate) pfc: Pfc,
     /// Changes with every table that says where frames go.
     pub(crate) epoch: u64,
 }
@@ -75,6 +77,7 @@ impl Switch {
             held: Held::bounded(config.max_frame, config.max_frames),
             random: Random::stream(config.seed, 1),
             counters: SwitchCounters::default(),
+            pfc: Pfc::default(),
             epoch: 0,
         }
     }
@@ -83,6 +86,19 @@ impl Switch {
     pub fn add_port(&mut self, policy: Policy) -> usize {
         self.ports.push(Port::new(policy));
         self.ports.len() - 1
+    }
+
+    /// Makes a port lossless: its peer is paused before there is no room for what it sends, and pauses of the peer are obeyed.
+    pub fn set_pfc(&mut self, port: usize, config: PfcConfig) {
+        if let Some(p) = self.ports.get_mut(port) {
+            p.make_lossless();
+            self.pfc.set(port, config);
+        }
+    }
+
+    /// What flow control did at a port.
+    pub fn pfc_stats(&self, port: usize) -> PfcStats {
+        self.pfc.stats(port)
     }
 
     /// Fixes the port of a MAC address; others are learned.
@@ -210,7 +226,7 @@ impl Switch {
             return;
         };
         port.stats.marked += u64::from(marked);
-        port.push(kept, wire_len);
+        port.push(kept, wire_len, self.pfc.tag());
     }
 
     /// Bytes that a frame takes from Ethernet on.
@@ -257,6 +273,25 @@ impl Switch {
         }
     }
 
+    /// Takes in a frame that there is room for.
+    #[inline]
+    fn take_in(&mut self, now: Instant, port: usize, frame: &mut [u8]) {
+        let Ok(header) = ethernet::Packet::new_checked(&*frame) else {
+            self.counters.unroutable += 1;
+            return;
+        };
+        if self.macs.learn(header.src(), port) {
+            self.epoch += 1;
+        }
+        if !self.groups.is_empty()
+            && let Ok(layout) = Layout::locate(frame)
+            && self.handle_group(now, port, frame, &layout)
+        {
+            return;
+        }
+        self.forward(Some(port), frame);
+    }
+
     /// Sends a frame of the switch's own: what it asks and answers itself.
     pub fn send_own(&mut self, frame: &mut [u8]) {
         if ethernet::Packet::new_checked(&*frame).is_ok() {
@@ -277,25 +312,30 @@ impl Node for Switch {
         if let Some(p) = self.ports.get_mut(port) {
             p.stats.received += 1;
         }
-        let Ok(header) = ethernet::Packet::new_checked(&*frame) else {
-            self.counters.unroutable += 1;
-            return;
-        };
-        if self.macs.learn(header.src(), port) {
-            self.epoch += 1;
+        if !self.pfc.is_on() {
+            return self.take_in(now, port, frame);
         }
-        if !self.groups.is_empty()
-            && let Ok(layout) = Layout::locate(frame)
-            && self.handle_group(now, port, frame, &layout)
-        {
-            return;
+        if pause::Repr::is_mac_control(frame) {
+            return self.pfc.hear(now, port, frame);
         }
-        self.forward(Some(port), frame);
+        let wire_len = self.wire_len(frame);
+        if self.pfc.begin(port, frame, wire_len) {
+            self.take_in(now, port, frame);
+            self.pfc.end();
+        }
     }
 
-    fn poll_transmit(&mut self, _now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+    fn poll_transmit(&mut self, now: Instant, port: usize, tx: &mut TxFrame<'_>) -> bool {
+        let mut paused = 0;
+        if self.pfc.is_on() {
+            if let Some(pause) = self.pfc.pause_frame(now, port, self.config.mac) {
+                return tx.put_frame(&pause).is_ok();
+            }
+            paused = self.pfc.paused(now, port);
+        }
         let Some(port) = self.ports.get_mut(port) else { return false };
-        while let Some(waiting) = port.pop() {
+        while let Some(waiting) = port.pop(paused) {
+            self.pfc.left(waiting.tag);
             match self.held.send(waiting.kept, waiting.wire_len as usize, tx) {
                 Ok(()) => {
                     port.stats.sent += 1;
@@ -309,8 +349,10 @@ impl Node for Switch {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        None
+        if self.pfc.is_on() { self.pfc.poll_timeout() } else { None }
     }
 
-    fn handle_timeout(&mut self, _now: Instant) {}
+    fn handle_timeout(&mut self, now: Instant) {
+        self.pfc.handle_timeout(now);
+    }
 }

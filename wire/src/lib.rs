@@ -26,6 +26,7 @@ pub mod mad;
 mod node;
 pub mod opcode;
 mod packet;
+pub mod pause;
 mod psn;
 mod qpn;
 pub mod rewrite;

@@ -1,4 +1,4 @@
-//! Runs the flows of a topology to their end.
+//! Runs the flows and groups of a topology to their end.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -26,12 +26,10 @@ pub fn run(topology: &Topology, seed: u64, hooks: Hooks<'_>) -> Result<TopologyR
     }
     let mut flows = Vec::new();
     let mut fill = Random::stream(seed, 4);
-    for (i, flow) in topology.flows.iter().enumerate() {
-        flows.push(Running::new(&mut world, flow, i, &mut fill)?);
-    }
     let mut of_host = vec![Vec::new(); topology.hosts.len()];
-    for (i, flow) in topology.flows.iter().enumerate() {
-        of_host[flow.from].push(i);
+    for (i, work) in topology.work().enumerate() {
+        flows.push(Running::new(&mut world, work, i, &mut fill)?);
+        of_host[work.0.from].push(i);
     }
     let mut reliable_to = vec![Vec::new(); topology.hosts.len()];
     for (i, flow) in topology.flows.iter().enumerate().filter(|(_, flow)| flow.scheme.is_some()) {
@@ -56,6 +54,7 @@ type Observer<'o> = Option<(Duration, &'o mut dyn FnMut(Sample))>;
 
 pub(super) struct Run<'t> {
     pub(super) world: World<'t>,
+    /// Flows, then groups.
     pub(super) flows: Vec<Running>,
     /// Which of them each host is the requester of.
     of_host: Vec<Vec<usize>>,
@@ -71,8 +70,10 @@ impl Run<'_> {
     /// Steps until all work is done. `go_on` is told how many work requests have ended, and whether to go on.
     fn drive(&mut self, go_on: &mut dyn FnMut(u64) -> bool, mut observer: Observer<'_>) -> Result<(), SimError> {
         for i in 0..self.flows.len() {
-            for _ in 0..self.flows[i].flow.depth * 2 {
-                self.post_receive(i);
+            for receiver in 0..self.flows[i].receivers.len() {
+                for _ in 0..self.flows[i].flow.depth * 2 {
+                    self.post_receive(i, receiver);
+                }
             }
             let (start, from) = (self.flows[i].start, self.flows[i].flow.from);
             self.world.sim.wake_at(start, from);
@@ -90,12 +91,19 @@ impl Run<'_> {
         if let Some(at) = next_look {
             self.world.sim.wake_at(at, 0);
         }
+        let mut changes = self.world.topology.changes.iter().peekable();
+        for change in changes.clone() {
+            self.world.sim.wake_at(Time::default().after(change.at), hosts + change.switch);
+        }
         let (mut ended, mut events, mut last_arrival) = (0, 0u64, None);
         while ended < total || self.may_arrive(&mut last_arrival) {
             let Some(node) = self.world.sim.step() else {
                 self.stalled = ended < total;
                 break;
             };
+            while let Some(change) = changes.next_if(|c| Time::default().after(c.at) <= self.world.sim.now()) {
+                self.world.change_route(change);
+            }
             if let (Some((every, observe)), Some(at)) = (&mut observer, next_look)
                 && self.world.sim.now() >= at
             {
@@ -199,13 +207,13 @@ impl Run<'_> {
                 let took = self.flows[i].count_delivery(c, now)?;
                 took.into_iter().for_each(|took| self.all.record(took));
             }
-            self.post_receive(i);
+            self.post_receive(i, self.flows[i].receiver_at(host));
         }
         for at in 0..self.reliable_to[host].len() {
             let i = self.reliable_to[host][at];
             let nic = self.world.sim.nic(host);
             let over = self.flows[i].reliable.as_ref().map_or(0, |reliable| reliable.take_received(nic));
-            (0..over).for_each(|_| self.post_receive(i));
+            (0..over).for_each(|_| self.post_receive(i, 0));
         }
         Ok(())
     }
@@ -229,10 +237,10 @@ impl Run<'_> {
         posted
     }
 
-    fn post_receive(&mut self, i: usize) {
+    fn post_receive(&mut self, i: usize, receiver: usize) {
         let now = self.world.sim.now().instant();
         let f = &mut self.flows[i];
-        f.post_receive(self.world.sim.nic(f.flow.to), now);
+        f.post_receive(receiver, self.world.sim.nic(f.receivers[receiver].host), now);
         if f.flow.scheme.is_some() {
             // The peer is told.
             self.world.sim.touch(f.flow.to);

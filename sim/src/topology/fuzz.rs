@@ -28,7 +28,8 @@ pub fn fuzz_topology(data: &[u8]) {
     check(&topology);
     if is_small(&topology) {
         let report = run(&topology, 1, Hooks::default()).unwrap_or_else(|e| panic!("{e} in\n{text}"));
-        for (flow, done) in topology.flows.iter().zip(&report.flows) {
+        let done = report.flows.iter().chain(report.groups.iter().map(|group| &group.work));
+        for ((flow, _), done) in topology.work().zip(done) {
             let ended = done.sent + done.failed == flow.count || flow.stop.is_some();
             assert!(report.stalled || ended, "not all work ended:\n{text}");
             assert!(done.completed <= done.sent, "more arrived than was sent:\n{text}");
@@ -46,16 +47,18 @@ fn check(t: &Topology) {
         assert!(known(l.a) && known(l.b) && l.rate > 0 && l.faults.check_link().is_ok(), "{l:?}");
         assert!(t.name(l.a) != t.name(l.b));
     }
-    for f in &t.flows {
+    for (f, to) in t.work() {
+        assert!(!to.is_empty() && to.iter().all(|host| *host != f.from && *host < t.hosts.len()), "{to:?}");
         assert!(f.from != f.to && f.from.max(f.to) < t.hosts.len() && f.count > 0 && f.depth > 0, "{f:?}");
     }
-    assert!(!t.flows.is_empty() && t.policy.limit > 0);
+    assert!(t.work().next().is_some() && t.policy.limit > 0);
 }
 
 fn is_small(t: &Topology) -> bool {
-    let messages: u64 = t.flows.iter().map(|f| f.count.min(1 << 20)).sum();
-    let bytes: u64 = t.flows.iter().map(|f| f.count.min(1 << 20) * u64::from(f.size)).sum();
-    let outstanding: u64 = t.flows.iter().map(|f| u64::from(f.depth) * u64::from(f.size).max(64)).sum();
+    let messages: u64 = t.work().map(|(f, to)| f.count.min(1 << 20) * to.len() as u64).sum();
+    let bytes: u64 = t.work().map(|(f, to)| f.count.min(1 << 20) * u64::from(f.size) * to.len() as u64).sum();
+    let outstanding: u64 =
+        t.work().map(|(f, to)| u64::from(f.depth) * u64::from(f.size).max(64) * to.len() as u64).sum();
     let few = t.hosts.len() + t.switches.len() <= MAX_PLACES && messages <= MAX_MESSAGES && bytes <= MAX_BYTES;
     few && (t.payload == PayloadMode::Elided || outstanding <= 4 * MAX_BYTES)
 }

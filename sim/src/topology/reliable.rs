@@ -80,8 +80,7 @@ impl World<'_> {
         }
         for side in [0, 1] {
             let (host, peer) = (hosts[side], hosts[1 - side]);
-            let (ip, next_hop) = (self.topology.kind.address(peer).0, self.topology.kind.next_hop(host, peer));
-            let path = self.sim.nic(host).path_to(ip, next_hop, 0);
+            let path = self.path(host, peer, 0, flow.dscp);
             let path = path.ok_or(SimError::Options("two hosts have no way to each other"))?;
             with(self.sim.nic(host), ids[side], |qp, nic| qp.qp().connect(nic, 1, &path, &infos[1 - side]))?;
         }

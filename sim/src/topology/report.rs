@@ -1,4 +1,4 @@
-//! What the flows of a topology came to.
+//! What the flows and groups of a topology came to.
 
 use softnic_sdr::reliable::Shortfall;
 use softnic_transports::Status;
@@ -7,6 +7,9 @@ use super::flows::Run;
 use super::running::Running;
 use crate::report::CompletionTimes;
 use softnic_switch::PortStats;
+use softnic_switch::group::GroupCounters;
+use softnic_switch::pfc::PfcStats;
+use softnic_wire::Psn;
 
 /// The outcome of one flow.
 #[derive(Debug, Clone)]
@@ -29,6 +32,47 @@ pub struct FlowReport {
     pub shortfall: Option<Shortfall>,
 }
 
+/// The outcome of one group.
+#[derive(Debug, Clone)]
+pub struct GroupReport {
+    /// What the sender got done: a work request completes when all receivers have it.
+    pub work: FlowReport,
+    /// The switch that merged acknowledgements.
+    pub merged_at: String,
+    /// What that switch counted.
+    pub counters: GroupCounters,
+    /// All receivers have everything up to this one.
+    pub merged_psn: Option<Psn>,
+    /// Every switch that copied, with the packets that came and the copies that left.
+    pub switches: Vec<(String, u64, u64)>,
+    /// The receivers, in the order given.
+    pub members: Vec<MemberReport>,
+}
+
+/// A receiver of a group.
+#[derive(Debug, Clone)]
+pub struct MemberReport {
+    /// Its name.
+    pub host: String,
+    /// Bytes of payload that it took.
+    pub bytes: u64,
+    /// The last PSN that the merging switch heard it acknowledge.
+    pub acked_psn: Option<Psn>,
+    /// Packets that it has not acknowledged.
+    pub behind: u32,
+}
+
+/// What a host sent.
+#[derive(Debug, Clone)]
+pub struct HostReport {
+    /// Its name.
+    pub host: String,
+    /// Frames.
+    pub frames: u64,
+    /// Bytes, everything on the wire counted.
+    pub wire_bytes: u64,
+}
+
 /// What a port of a switch did.
 #[derive(Debug, Clone)]
 pub struct PortReport {
@@ -44,6 +88,8 @@ pub struct PortReport {
     pub utilization: f64,
     /// Frames that the link behind it lost.
     pub lost: u64,
+    /// What flow control did there.
+    pub pfc: PfcStats,
 }
 
 /// The outcome of a topology's flows.
@@ -51,9 +97,13 @@ pub struct PortReport {
 pub struct TopologyReport {
     /// One for each flow, in the order given.
     pub flows: Vec<FlowReport>,
+    /// One for each group, in the order given.
+    pub groups: Vec<GroupReport>,
+    /// All hosts.
+    pub hosts: Vec<HostReport>,
     /// The ports of all switches.
     pub ports: Vec<PortReport>,
-    /// Payload bits of all flows a second, in 10^9, from the first post to the last completion.
+    /// Payload bits of all flows and groups a second, those of a group counted once, in 10^9, from the first post to the last completion.
     pub goodput_gbps: f64,
     /// Of all flows.
     pub completion_times: CompletionTimes,
@@ -87,7 +137,7 @@ impl Run<'_> {
         let end = self.flows.iter().map(|f| f.last).max().unwrap_or(begin).max(begin);
         let per_second = |bits: f64, ns: u64| if ns > 0 { bits / (ns as f64 / 1e9) } else { 0.0 };
         let bits = |f: &Running| f.done as f64 * f64::from(f.flow.size) * 8.0;
-        let flows = self.flows.iter().map(|f| {
+        let reports = self.flows.iter().map(|f| {
             let took = f.last.saturating_sub(f.start.instant().as_nanos());
             FlowReport {
                 goodput_gbps: per_second(bits(f), took) / 1e9,
@@ -100,9 +150,18 @@ impl Run<'_> {
                 shortfall: f.reliable.as_ref().and_then(|reliable| reliable.shortfall),
             }
         });
-        let flows = flows.collect();
-        let goodput_gbps = per_second(self.flows.iter().map(bits).sum(), end - begin) / 1e9;
         let t = self.world.topology;
+        let mut flows: Vec<FlowReport> = reports.collect();
+        let mut groups = Vec::new();
+        for (i, work) in flows.split_off(t.flows.len()).into_iter().enumerate() {
+            groups.extend(self.group_report(t.flows.len() + i, work));
+        }
+        let goodput_gbps = per_second(self.flows.iter().map(bits).sum(), end - begin) / 1e9;
+        let mut hosts = Vec::new();
+        for host in 0..t.hosts.len() {
+            let stats = self.world.uplink(host).map(|link| self.world.sim.link_stats(link)).unwrap_or_default();
+            hosts.push(HostReport { host: t.hosts[host].clone(), frames: stats.frames, wire_bytes: stats.wire_bytes });
+        }
         let (mut tx_packets, mut retransmitted_packets, mut marks_received, mut discarded) = (0, 0, 0, 0);
         let (mut cnps_sent, mut cnps_handled) = (0, 0);
         for host in 0..t.hosts.len() {
@@ -125,7 +184,10 @@ impl Run<'_> {
         let mut ports = Vec::new();
         for p in self.world.ports.clone() {
             let link = self.world.sim.link_stats(p.link);
-            let stats = self.world.switch(p.switch).map(|s| s.port_stats(p.port)).unwrap_or_default();
+            let switch = self.world.switch(p.switch);
+            let (mut stats, pfc) = switch.map(|s| (s.port_stats(p.port), s.pfc_stats(p.port))).unwrap_or_default();
+            // Where nothing is dropped before a port, what came in there without room counts.
+            stats.dropped += pfc.overflowed;
             ports.push(PortReport {
                 switch: t.switches[p.switch].clone(),
                 port: p.port,
@@ -133,12 +195,15 @@ impl Run<'_> {
                 stats,
                 utilization: per_second(link.wire_bytes as f64 * 8.0, end - begin) / p.rate as f64,
                 lost: link.lost,
+                pfc,
             });
         }
         let all_lost: u64 = (0..2 * t.links.len()).map(|l| self.world.sim.link_stats(l).lost).sum();
         let lost_before_switches = all_lost - ports.iter().map(|p| p.lost).sum::<u64>();
         TopologyReport {
             flows,
+            groups,
+            hosts,
             ports,
             goodput_gbps,
             completion_times: self.all.clone(),

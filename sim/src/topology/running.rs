@@ -1,18 +1,19 @@
-//! One flow while it runs: its memory, its queue pairs, and how far it is.
+//! One flow while it runs, or one group: its memory, its queue pairs, and how far it is.
 
 use std::sync::Arc;
 
 use softnic_fault_injector::random::Random;
 use softnic_nic::transports::memory::Access;
 use softnic_nic::transports::qp::PayloadMode;
-use softnic_nic::transports::{Completion, Data, RecvWr, SendFlags, SendWr, Sge, Status};
+use softnic_nic::transports::{Completion, Data, Datagram, RecvWr, SendFlags, SendWr, Sge, Status};
 use softnic_nic::{Buffer, Nic};
 use softnic_sdr::Local;
-use softnic_wire::{Instant, grh};
+use softnic_wire::{Instant, Qpn, grh};
 
 use super::Flow;
+use super::groups::Joined;
 use super::reliable::Reliable;
-use super::world::{Ends, World};
+use super::world::World;
 use crate::Time;
 use crate::delivery::{UnderWay, same_bytes};
 use crate::report::CompletionTimes;
@@ -25,17 +26,36 @@ const APART: u64 = 1 << 31;
 /// Payload that a flow keeps on each side, if a message is not larger; with more outstanding, messages share memory.
 const MAX_BUFFER: u64 = 8 << 20;
 
+/// Addresses between the memory of two receivers of a group, so that each is elsewhere.
+const RECEIVERS_APART: u64 = 1 << 48;
+
+/// A host's part in a flow: its memory and its queue pair.
+pub(super) struct Side {
+    pub(super) host: usize,
+    pub(super) qpn: Qpn,
+    pub(super) key: u32,
+    pub(super) base: u64,
+    buffer: Option<Arc<Buffer>>,
+    /// Receives that were posted.
+    receives: u64,
+}
+
 /// A flow under way.
 pub(super) struct Running {
     pub(super) flow: Flow,
     pub(super) start: Time,
     index: usize,
-    ends: Ends,
+    pub(super) sender: Side,
+    /// One, of a group all.
+    pub(super) receivers: Vec<Side>,
+    /// Where datagrams go.
+    datagram: Option<Datagram>,
     /// Where messages go by SDR.
     pub(super) reliable: Option<Reliable>,
-    keys: [u32; 2],
-    base: [u64; 2],
-    buffers: Option<[Arc<Buffer>; 2]>,
+    /// What switches know of it, where it is a group.
+    pub(super) group: Option<Joined>,
+    /// Address and key that WRITEs name.
+    remote: (u64, u32),
     /// Messages that the buffers hold.
     slots: u64,
     /// Bytes from a slot to the next on each side.
@@ -45,7 +65,6 @@ pub(super) struct Running {
     pub(super) posted: u64,
     pub(super) outstanding: u32,
     posted_at: Vec<u64>,
-    receives: u64,
     /// What was sent and has not arrived, where nobody acknowledges it.
     under_way: UnderWay,
     /// Work requests that completed at the requester.
@@ -62,53 +81,56 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(
         world: &mut World<'_>,
-        flow: &Flow,
+        (flow, to): (&Flow, &[usize]),
         index: usize,
         fill: &mut Random,
     ) -> Result<Running, SimError> {
+        let is_group = index >= world.topology.flows.len();
         let size = u64::from(flow.size);
         let header = if !flow.transport.kind().is_connected() { grh::LEN } else { 0 };
         let stride = [size, size + header as u64];
         let slots = (MAX_BUFFER / size.max(1)).clamp(1, u64::from(flow.depth));
         let base = ADDRESS.map(|a| a + index as u64 * APART);
-        let real = world.topology.payload == PayloadMode::Real;
-        let buffer = |side: usize| Buffer::new(base[side], (stride[side].max(1) * slots) as usize);
-        let buffers = real.then(|| [buffer(0), buffer(1)]);
-        match (&buffers, flow.op) {
-            (Some([from, _]), Op::Write | Op::Send) | (Some([_, from]), Op::Read) => fill_randomly(from, fill),
+        let len = stride.map(|stride| stride.max(1) * slots);
+        let mut sender = Side::new(world, flow.from, base[0], len[0])?;
+        let mut receivers = Vec::new();
+        for (i, &host) in to.iter().enumerate() {
+            receivers.push(Side::new(world, host, base[1] + i as u64 * RECEIVERS_APART, len[1])?);
+        }
+        match (&sender.buffer, &receivers[0].buffer, flow.op) {
+            (Some(from), _, Op::Write | Op::Send) | (_, Some(from), Op::Read) => fill_randomly(from, fill),
             _ => {}
         }
-        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
-        let access = Access::LOCAL_WRITE | remote;
-        let mut keys = [0; 2];
-        for (side, host) in [flow.from, flow.to].into_iter().enumerate() {
-            let pd = world.sides[host].pd;
-            let nic = world.sim.nic(host);
-            keys[side] = match &buffers {
-                Some(b) => nic.reg_mr(pd, &b[side], access)?,
-                None => nic.alloc_null_mr(pd, access)?,
-            };
+        let (mut datagram, mut reliable, mut group) = (None, None, None);
+        let mut remote = (base[1], receivers[0].key);
+        match flow.scheme {
+            Some(scheme) => reliable = Some(world.connect_reliable(flow, scheme)?),
+            None if is_group => {
+                let joined = world.join(flow, index, &mut sender, &mut receivers, (base[1], len[1]))?;
+                (remote, group) = ((base[1], joined.rkey), Some(joined));
+            }
+            None => {
+                let ends = world.connect(flow)?;
+                [sender.qpn, receivers[0].qpn] = ends.qpns;
+                datagram = ends.datagram;
+            }
         }
-        let (ends, reliable) = match flow.scheme {
-            None => (world.connect(flow)?, None),
-            Some(scheme) => (Ends::default(), Some(world.connect_reliable(flow, scheme)?)),
-        };
         Ok(Running {
-            ends,
-            reliable,
             flow: flow.clone(),
             start: Time::default().after(flow.start),
             index,
-            keys,
-            base,
-            buffers,
+            sender,
+            receivers,
+            datagram,
+            reliable,
+            group,
+            remote,
             slots,
             stride,
             header,
             posted: 0,
             outstanding: 0,
             posted_at: vec![0; flow.depth as usize],
-            receives: 0,
             under_way: UnderWay::default(),
             sent: 0,
             done: 0,
@@ -141,29 +163,34 @@ impl Running {
         self.start <= now && self.posted < self.flow.count && outstanding < depth.into()
     }
 
+    /// The place of a host among the receivers.
+    pub(super) fn receiver_at(&self, host: usize) -> usize {
+        self.receivers.iter().position(|side| side.host == host).unwrap_or(0)
+    }
+
     /// Posts the next work request; whether the queue pair took it.
     pub(super) fn post_send(&mut self, nic: &mut Nic, now: Instant) -> bool {
         let slot = self.posted % u64::from(self.flow.depth);
         let at = self.posted % self.slots;
         if let Some(reliable) = &mut self.reliable {
-            let (key, len) = (self.keys[0], self.flow.size.into());
-            reliable.write(nic, now, Local { key, addr: self.base[0] + at * self.stride[0], len });
+            let (key, len) = (self.sender.key, self.flow.size.into());
+            reliable.write(nic, now, Local { key, addr: self.sender.base + at * self.stride[0], len });
             self.posted += 1;
             self.outstanding += 1;
             return true;
         }
-        let sges = [Sge { addr: self.base[0] + at * self.stride[0], len: self.flow.size, lkey: self.keys[0] }];
+        let sges = [Sge { addr: self.sender.base + at * self.stride[0], len: self.flow.size, lkey: self.sender.key }];
         // What a WRITE brings has no network header before it.
-        let (remote_addr, rkey) = (self.base[1] + at * self.stride[0], self.keys[1]);
+        let (remote_addr, rkey) = (self.remote.0 + at * self.stride[0], self.remote.1);
         let wr = SendWr {
             wr_id: (self.index as u64) << 40 | slot,
             op: self.flow.op.request(self.is_reliable(), remote_addr, rkey, self.posted),
             data: Data::Gather(&sges),
             flags: SendFlags { signaled: true, solicited: false, fence: false },
             best_effort: None,
-            to: self.ends.datagram,
+            to: self.datagram,
         };
-        if nic.post_send(now, self.ends.qpns[0], &wr).is_err() {
+        if nic.post_send(now, self.sender.qpn, &wr).is_err() {
             return false;
         }
         self.posted_at[slot as usize] = now.as_nanos();
@@ -175,26 +202,27 @@ impl Running {
         true
     }
 
-    /// Posts a receive, where messages use up any.
-    pub(super) fn post_receive(&mut self, nic: &mut Nic, now: Instant) {
+    /// Posts a receive at one of the receivers, where messages use up any.
+    pub(super) fn post_receive(&mut self, receiver: usize, nic: &mut Nic, now: Instant) {
+        let side = &mut self.receivers[receiver];
+        let slot = side.receives % self.slots;
+        let addr = side.base + slot * self.stride[1];
         if let Some(reliable) = &self.reliable {
-            let addr = self.base[1] + self.receives % self.slots * self.stride[1];
-            let memory = Local { key: self.keys[1], addr, len: self.flow.size.into() };
-            self.receives += u64::from(reliable.receive(nic, now, memory));
+            let memory = Local { key: side.key, addr, len: self.flow.size.into() };
+            side.receives += u64::from(reliable.receive(nic, now, memory));
             return;
         }
-        if !self.flow.op.uses_receives(self.is_reliable()) {
+        if !self.flow.op.uses_receives(self.flow.transport.is_reliable()) {
             return;
         }
-        let slot = self.receives % self.slots;
-        self.receives += 1;
+        side.receives += 1;
         let len = self.flow.size + self.header as u32;
-        let sges = [Sge { addr: self.base[1] + slot * self.stride[1], len, lkey: self.keys[1] }];
+        let sges = [Sge { addr, len, lkey: side.key }];
         // What a WRITE brings goes elsewhere.
         let sges = if self.flow.op == Op::Write { &[] } else { &sges[..] };
         let wr = RecvWr { wr_id: (self.index as u64) << 40 | slot, sges, best_effort: None };
         // The queue holds as many as are ever posted; on a queue pair in error they are flushed.
-        let _ = nic.post_recv(self.ends.qpns[1], &wr);
+        let _ = nic.post_recv(side.qpn, &wr);
     }
 
     /// A work request completed at the requester. How long it took, if that was all there is to do.
@@ -243,9 +271,9 @@ impl Running {
         let from = number % self.slots;
         let to = if self.flow.op == Op::Write { from } else { c.wr_id & 0xff_ffff_ffff };
         let at = [from * self.stride[0], to * self.stride[1] + self.header as u64].map(|n| n as usize);
-        match &self.buffers {
+        match (&self.sender.buffer, &self.receivers[0].buffer) {
             // What lies in a slot of the sender never changes.
-            Some(b) if !same_bytes(b, at[0], at[1], self.flow.size as usize) => {
+            (Some(a), Some(b)) if !same_bytes([a, b], at[0], at[1], self.flow.size as usize) => {
                 Err(SimError::Data { qp: self.index, slot: from as usize })
             }
             _ => Ok(Some(now - posted_at)),
@@ -258,10 +286,10 @@ impl Running {
         self.times.record(took);
     }
 
-    /// The receiver's memory must be what was sent, if the flow came to its end. What nobody acknowledges was looked at when
+    /// The memory of every receiver must be what was sent, if the flow came to its end. What nobody acknowledges was looked at when
     /// it came.
     pub(super) fn verify(&self) -> Result<(), SimError> {
-        let Some([from, to]) = &self.buffers else { return Ok(()) };
+        let Some(from) = &self.sender.buffer else { return Ok(()) };
         if self.done != self.flow.count || !self.is_reliable() {
             return Ok(());
         }
@@ -270,16 +298,35 @@ impl Running {
         for slot in 0..self.slots.min(self.posted) {
             let at = slot as usize * size;
             from.read_at(at, &mut bytes[0]);
-            to.read_at(at, &mut bytes[1]);
             if self.flow.op == Op::Atomic {
                 // Each slot was added to once for each work request on it.
                 bytes[0].copy_from_slice(&((self.posted - 1 - slot) / self.slots + 1).to_ne_bytes());
             }
-            if bytes[0] != bytes[1] {
-                return Err(SimError::Data { qp: self.index, slot: slot as usize });
+            for to in self.receivers.iter().filter_map(|side| side.buffer.as_ref()) {
+                to.read_at(at, &mut bytes[1]);
+                if bytes[0] != bytes[1] {
+                    return Err(SimError::Data { qp: self.index, slot: slot as usize });
+                }
             }
         }
         Ok(())
+    }
+}
+
+impl Side {
+    /// Registers the memory of a host's part; its queue pair is made afterwards.
+    fn new(world: &mut World<'_>, host: usize, base: u64, len: u64) -> Result<Side, SimError> {
+        let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE | remote;
+        let real = world.topology.payload == PayloadMode::Real;
+        let buffer = real.then(|| Buffer::new(base, len as usize));
+        let pd = world.sides[host].pd;
+        let nic = world.sim.nic(host);
+        let key = match &buffer {
+            Some(buffer) => nic.reg_mr(pd, buffer, access)?,
+            None => nic.alloc_null_mr(pd, access)?,
+        };
+        Ok(Side { host, qpn: Qpn::new(0), key, base, buffer, receives: 0 })
     }
 }
 

@@ -7,20 +7,26 @@ use softnic_fault_injector::random::Random;
 use softnic_nic::transports::Datagram;
 use softnic_nic::transports::qp::{Caps, PayloadMode};
 use softnic_nic::{AddressAttr, Connection, ModifyError, Nic, NicConfig, Port, QpInit};
-use softnic_wire::{PathMtu, Psn, Qpn};
+use softnic_wire::transit::CE;
+use softnic_wire::{Path, PathMtu, Psn, Qpn};
 
-use super::{Flow, Kind, Place, Topology};
+use super::{Flow, HEADERS, Kind, Link, Place, RouteChange, Topology};
 use crate::link::{End, LinkConfig};
 use crate::node::SimNode;
 use crate::pair::{QKEY, Side, timeout_code};
+use crate::paused_host::PausedHost;
 use crate::simulator::Simulator;
 use crate::workload::{Cc, SimError};
+use softnic_switch::pfc::PfcConfig;
 use softnic_switch::{NextHop, Prefix, Switch, SwitchConfig};
 
-/// Room for headers.
-const HEADERS: usize = 128;
 /// Frames that a switch holds in all its queues.
 const SWITCH_FRAMES: usize = 1 << 20;
+
+/// Bytes of the longest frame.
+fn max_frame(topology: &Topology) -> u64 {
+    u64::from(topology.mtu.bytes()) + HEADERS
+}
 
 /// A port of a switch, and the link that leaves it.
 #[derive(Clone, Copy)]
@@ -63,7 +69,7 @@ impl<'t> World<'t> {
         mut make_host: HostMaker<'_>,
         mut make_switch: SwitchMaker<'_>,
     ) -> World<'t> {
-        let max_frame = topology.mtu.bytes() as usize + HEADERS;
+        let max_frame = max_frame(topology) as usize;
         let mut world = World {
             topology,
             sim: Simulator::new(max_frame),
@@ -73,9 +79,13 @@ impl<'t> World<'t> {
         };
         for host in 0..topology.hosts.len() {
             let nic = world.add_side(host, seed);
-            world.sim.add_node(match &mut make_host {
+            let node = match &mut make_host {
                 Some(make) => make(host, nic),
                 None => Box::new(nic),
+            };
+            world.sim.add_node(match topology.pfc {
+                Some(_) => Box::new(PausedHost::new(node, world.line_rate(host))),
+                None => node,
             });
         }
         for switch in 0..topology.switches.len() {
@@ -94,8 +104,8 @@ impl<'t> World<'t> {
         }
         world.add_links(seed);
         world.add_macs();
-        if let Kind::LeafSpine { leaves, .. } = topology.kind {
-            world.add_routes(leaves);
+        if topology.routed {
+            world.add_routes();
         }
         world
     }
@@ -110,9 +120,10 @@ impl<'t> World<'t> {
         nic.set_link_rate(self.line_rate(host));
         let pd = nic.alloc_pd();
         // Every flow may have all that it may have outstanding complete at once.
-        let outstanding =
-            |of: fn(&Flow) -> usize| t.flows.iter().filter(|f| of(f) == host).map(|f| f.depth as usize * 3).sum();
-        let (sends, receives): (usize, usize) = (outstanding(|f| f.from), outstanding(|f| f.to));
+        let outstanding = |here: &dyn Fn(&Flow, &[usize]) -> bool| {
+            t.work().filter(|(work, to)| here(work, to)).map(|(work, _)| work.depth as usize * 3).sum::<usize>()
+        };
+        let (sends, receives) = (outstanding(&|work, _| work.from == host), outstanding(&|_, to| to.contains(&host)));
         let (send_cq, recv_cq) = (nic.create_cq(sends.max(1)), nic.create_cq(receives.max(1)));
         self.sides.push(Side { pd, send_cq, recv_cq });
         nic
@@ -122,7 +133,7 @@ impl<'t> World<'t> {
         let t = self.topology;
         for (i, l) in t.links.iter().enumerate() {
             let config = LinkConfig { rate: l.rate, delay: l.delay, faults: l.faults.clone() };
-            let ends = [l.a, l.b].map(|place| self.end(place));
+            let ends = [l.a, l.b].map(|place| self.end(place, l));
             for (way, direction) in [Direction::Ab, Direction::Ba].into_iter().enumerate() {
                 let stream = Random::stream(seed, 1 << 20 | (2 * i + way) as u64).next_u64();
                 let link = self.sim.add_link(ends[way], ends[1 - way], &config, direction, stream);
@@ -136,13 +147,18 @@ impl<'t> World<'t> {
     }
 
     /// The end of a link at a place: a host has one port, a switch gets another.
-    fn end(&mut self, place: Place) -> End {
-        let policy = self.topology.policy;
+    fn end(&mut self, place: Place, link: &Link) -> End {
+        let t = self.topology;
         match place {
             Place::Host(node) => End { node, port: Nic::WIRE },
             Place::Switch(s) => {
-                let node = self.topology.hosts.len() + s;
-                let port = self.switch(s).map_or(0, |switch| switch.add_port(policy));
+                let node = t.hosts.len() + s;
+                let Some(switch) = self.switch(s) else { return End { node, port: 0 } };
+                let port = switch.add_port(t.policy);
+                if let Some(pfc) = t.pfc {
+                    let headroom = pfc.headroom_of(link, max_frame(t));
+                    switch.set_pfc(port, PfcConfig { xoff: pfc.xoff, xon: pfc.xon, headroom, rate: link.rate });
+                }
                 End { node, port }
             }
         }
@@ -152,55 +168,84 @@ impl<'t> World<'t> {
     fn add_macs(&mut self) {
         let kind = self.topology.kind;
         for p in self.ports.clone() {
-            let behind = match (p.to, kind) {
-                (Place::Host(host), _) => host..host + 1,
-                // The other side of a dumbbell; packets to other leaves are routed.
-                (Place::Switch(other), Kind::Dumbbell { hosts }) => other * hosts..(other + 1) * hosts,
-                (Place::Switch(_), _) => 0..0,
+            let behind = match p.to {
+                Place::Host(host) => host..host + 1,
+                // Packets to the hosts of other switches are routed.
+                Place::Switch(_) if self.topology.routed => 0..0,
+                Place::Switch(other) => kind.hosts_of(other),
             };
             let Some(switch) = self.switch(p.switch) else { continue };
             behind.for_each(|host| switch.add_mac(kind.address(host).1, p.port));
         }
     }
 
-    /// Within a leaf frames are switched; what is addressed to the leaf itself is routed, up over any spine and down again.
-    fn add_routes(&mut self, leaves: usize) {
+    /// Within a subnet frames are switched; what is addressed to a switch itself is routed, up by any switch and down again.
+    fn add_routes(&mut self) {
         let kind = self.topology.kind;
-        let ports = self.ports.clone();
         for s in 0..self.topology.switches.len() {
-            let mut up = Vec::new();
             let mut routes = Vec::new();
-            for p in ports.iter().filter(|p| p.switch == s) {
-                match p.to {
-                    Place::Host(host) => {
-                        let (addr, mac) = kind.address(host);
-                        routes.push((Prefix { addr, len: 32 }, NextHop::Fixed { port: p.port, mac }));
-                    }
-                    Place::Switch(other) if other >= leaves => {
-                        up.push(NextHop::Fixed { port: p.port, mac: Kind::switch_mac(other) })
-                    }
-                    Place::Switch(leaf) => {
-                        routes.push((Kind::subnet(leaf), NextHop::Fixed { port: p.port, mac: Kind::switch_mac(leaf) }));
-                    }
-                }
+            for host in kind.hosts_of(s) {
+                routes.push((Prefix { addr: kind.address(host).0, len: 32 }, self.next_hops(s, &[Place::Host(host)])));
+            }
+            let ways = kind.ways(s);
+            for &(tor, via) in &ways.down {
+                routes.push((Kind::subnet(tor), self.next_hops(s, &[Place::Switch(via)])));
+            }
+            if !ways.up.is_empty() {
+                let up: Vec<Place> = ways.up.into_iter().map(Place::Switch).collect();
+                routes.push((Prefix { len: 8, ..Kind::subnet(0) }, self.next_hops(s, &up)));
             }
             let Some(switch) = self.switch(s) else { continue };
-            for (prefix, next) in routes {
-                switch.add_route(prefix, vec![next]);
-            }
-            if !up.is_empty() {
-                switch.add_route(Prefix { len: 8, ..Kind::subnet(0) }, up);
+            for (prefix, next_hops) in routes {
+                switch.add_route(prefix, next_hops);
             }
         }
+    }
+
+    /// Changes a route.
+    pub(super) fn change_route(&mut self, change: &RouteChange) {
+        let kind = self.topology.kind;
+        let prefix = match change.to {
+            Place::Host(host) => Prefix { addr: kind.address(host).0, len: 32 },
+            Place::Switch(tor) => Kind::subnet(tor),
+        };
+        let via: Vec<Place> = change.via.iter().copied().map(Place::Switch).collect();
+        let next_hops = self.next_hops(change.switch, &via);
+        if let Some(switch) = self.switch(change.switch) {
+            switch.set_route(prefix, next_hops);
+        }
+    }
+
+    /// The ports of a switch that lead to any of these places.
+    fn next_hops(&self, switch: usize, to: &[Place]) -> Vec<NextHop> {
+        let leading = self.ports.iter().filter(|p| p.switch == switch && to.contains(&p.to));
+        leading.map(|p| NextHop::Fixed { port: p.port, mac: self.topology.mac(p.to) }).collect()
     }
 
     pub(super) fn switch(&mut self, switch: usize) -> Option<&mut Switch> {
         self.sim.switch(self.topology.hosts.len() + switch)
     }
 
+    /// A number of the run's own.
+    pub(super) fn draw(&mut self) -> u32 {
+        self.random.next_u32()
+    }
+
     /// Makes the queue pairs of a flow and connects them.
     pub(super) fn connect(&mut self, flow: &Flow) -> Result<Ends, SimError> {
-        let (t, timeout) = (self.topology, self.timeout());
+        let hosts = [flow.from, flow.to];
+        let qpns = [self.create_qp(hosts[0], flow)?, self.create_qp(hosts[1], flow)?];
+        let psns = [0; 2].map(|_: u32| Psn::new(self.draw()));
+        for side in 0..2 {
+            let peer = 1 - side;
+            self.connect_qp([hosts[side], hosts[peer]], flow, [qpns[side], qpns[peer]], [psns[side], psns[peer]])?;
+        }
+        let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
+        Ok(Ends { qpns, datagram })
+    }
+
+    /// Makes a queue pair of a flow at a host.
+    pub(super) fn create_qp(&mut self, host: usize, flow: &Flow) -> Result<Qpn, SimError> {
         let caps = Caps {
             max_send_wr: flow.depth,
             max_recv_wr: flow.depth * 2,
@@ -208,58 +253,68 @@ impl<'t> World<'t> {
             max_recv_sge: 1,
             max_inline: 0,
         };
-        let hosts = [flow.from, flow.to];
-        let mut qpns = [Qpn::new(0); 2];
-        for (qpn, host) in qpns.iter_mut().zip(hosts) {
-            let Side { pd, send_cq, recv_cq } = self.sides[host];
-            let transport = flow.transport;
-            let limit_flight = flow.cc == Cc::Window;
-            let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
-            let init = QpInit { transport, limit_flight, ..usual };
-            *qpn = self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?;
-        }
-        let psns = [0; 2].map(|_: u32| Psn::new(self.random.next_u32()));
-        for side in 0..2 {
-            let peer = 1 - side;
-            let (ip, next_hop) = (t.kind.address(hosts[peer]).0, t.kind.next_hop(hosts[side], hosts[peer]));
-            let rate = self.line_rate(hosts[side]);
-            let nic = self.sim.nic(hosts[side]);
-            let connection = Connection {
-                path: nic.path_to(ip, next_hop, qpns[side].value()),
-                dest_qp: qpns[peer],
-                qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
-                mtu: t.mtu,
-                sq_psn: psns[side],
-                rq_psn: psns[peer],
-                timeout,
-                retry_cnt: t.retry,
-                ..Connection::default()
-            };
-            nic.connect(qpns[side], &connection)?;
-            // A reliable connection takes one; others were refused one.
-            let _ = nic.set_congestion_control(qpns[side], flow.cc.make(rate, Duration::ZERO));
-        }
-        let datagram = if !flow.transport.kind().is_connected() { Some(self.datagram(flow, qpns)?) } else { None };
-        Ok(Ends { qpns, datagram })
+        let Side { pd, send_cq, recv_cq } = self.sides[host];
+        let transport = flow.transport;
+        let limit_flight = flow.cc == Cc::Window;
+        let usual = QpInit::new(transport.kind(), pd, send_cq, recv_cq, caps);
+        let init = QpInit { transport, limit_flight, ..usual };
+        Ok(self.sim.nic(host).create_qp(&init).map_err(|_| ModifyError::NoSuchQp)?)
+    }
+
+    /// Connects a queue pair of a flow; hosts, queue pairs and PSNs are its own and its peer's.
+    pub(super) fn connect_qp(
+        &mut self,
+        [host, peer]: [usize; 2],
+        flow: &Flow,
+        [qpn, dest_qp]: [Qpn; 2],
+        [sq_psn, rq_psn]: [Psn; 2],
+    ) -> Result<(), SimError> {
+        let (t, timeout) = (self.topology, self.timeout());
+        let rate = self.line_rate(host);
+        let path = self.path(host, peer, qpn.value(), flow.dscp);
+        let nic = self.sim.nic(host);
+        let connection = Connection {
+            path,
+            dest_qp,
+            qkey: (!flow.transport.kind().is_connected()).then_some(QKEY),
+            mtu: t.mtu,
+            sq_psn,
+            rq_psn,
+            timeout,
+            retry_cnt: t.retry,
+            ..Connection::default()
+        };
+        nic.connect(qpn, &connection)?;
+        // A reliable connection takes one; others were refused one.
+        let _ = nic.set_congestion_control(qpn, flow.cc.make(rate, Duration::ZERO));
+        Ok(())
+    }
+
+    /// The path from a host to another.
+    pub(super) fn path(&mut self, host: usize, peer: usize, entropy: u32, dscp: u8) -> Option<Path> {
+        let (ip, next_hop) = (self.topology.kind.address(peer).0, self.topology.next_hop(host, peer));
+        let path = self.sim.nic(host).path_to(ip, next_hop, entropy)?;
+        Some(Path { traffic_class: path.traffic_class & CE | dscp << 2, ..path })
     }
 
     /// The address of a flow's datagrams.
     fn datagram(&mut self, flow: &Flow, qpns: [Qpn; 2]) -> Result<Datagram, SimError> {
-        let kind = self.topology.kind;
-        let attr = AddressAttr::new(kind.address(flow.to).0, kind.next_hop(flow.from, flow.to), 0, qpns[0].value());
+        let t = self.topology;
+        let attr = AddressAttr::new(t.kind.address(flow.to).0, t.next_hop(flow.from, flow.to), 0, qpns[0].value());
+        let attr = AddressAttr { traffic_class: flow.dscp << 2, ..attr };
         let ah = self.sim.nic(flow.from).create_ah(self.sides[flow.from].pd, &attr)?;
         Ok(Datagram { ah, dest_qp: qpns[1], qkey: QKEY })
     }
 
     /// The rate of a host's link.
     pub(super) fn line_rate(&self, host: usize) -> u64 {
-        let of_host = |l: &&super::Link| l.a == Place::Host(host) || l.b == Place::Host(host);
+        let of_host = |l: &&Link| l.a == Place::Host(host) || l.b == Place::Host(host);
         self.topology.links.iter().find(of_host).map_or(u64::MAX, |l| l.rate)
     }
 
     /// The link by which a host sends.
     pub(super) fn uplink(&self, host: usize) -> Option<usize> {
-        let way = |(i, l): (usize, &super::Link)| match Place::Host(host) {
+        let way = |(i, l): (usize, &Link)| match Place::Host(host) {
             end if l.a == end => Some(2 * i),
             end if l.b == end => Some(2 * i + 1),
             _ => None,
@@ -275,27 +330,27 @@ impl<'t> World<'t> {
     /// A round trip with every queue on the way full and every link the slowest.
     pub(super) fn longest_round_trip(&self) -> Duration {
         let t = self.topology;
-        let queue = t.links.iter().map(|l| {
-            let ns = u128::from(t.policy.limit) * 8_000_000_000 / u128::from(l.rate.max(1));
+        let waits = |bytes: u64, l: &Link| {
+            let ns = u128::from(bytes) * 8_000_000_000 / u128::from(l.rate.max(1));
             Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
-        });
-        self.round_trip(queue.max().unwrap_or_default())
+        };
+        let longest = |bytes: u64| t.links.iter().map(|l| waits(bytes, l)).max().unwrap_or_default();
+        self.round_trip(match t.pfc {
+            None => longest(t.policy.limit).saturating_mul(t.kind.hops()),
+            // Nothing is dropped: all that is outstanding may wait for one link.
+            Some(_) => longest(t.outstanding()),
+        })
     }
 
-    /// A round trip with every link the slowest, and so much time in every queue on the way.
-    pub(super) fn round_trip(&self, queue: Duration) -> Duration {
+    /// A round trip with every link the slowest, and so much time in queues each way.
+    pub(super) fn round_trip(&self, queues: Duration) -> Duration {
         let t = self.topology;
-        let hops = match t.kind {
-            Kind::Star { .. } => 1,
-            Kind::Dumbbell { .. } => 2,
-            Kind::LeafSpine { .. } => 3,
-        };
         let link = t.links.iter().map(|l| {
             let [ab, ba] = [Direction::Ab, Direction::Ba].map(|d| l.faults.shape(d).longest());
             l.delay.saturating_add(ab.max(ba))
         });
         let link = link.max().unwrap_or_default();
-        let one_way = link.saturating_mul(hops + 1).saturating_add(queue.saturating_mul(hops));
+        let one_way = link.saturating_mul(t.kind.hops() + 1).saturating_add(queues);
         one_way.saturating_mul(2)
     }
 }

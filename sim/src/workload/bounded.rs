@@ -107,7 +107,7 @@ impl Messages {
         let right = missing_ranges(&self.bits, o.size, o.stride, o.mtu).all(|range| {
             came += range.len();
             let (from, to) = (at[A] + range.start as usize, at[B] + range.start as usize);
-            buffers.is_none_or(|b| same_bytes(b, from, to, range.len()))
+            buffers.is_none_or(|b| same_bytes(b.each_ref(), from, to, range.len()))
         });
         right && came == c.byte_len as usize
     }

@@ -12,6 +12,7 @@ use softnic_nic::transports::sr::MAX_WINDOW;
 use softnic_nic::transports::{BestEffort, SendOp, Transport};
 use softnic_nic::{AddressError, ModifyError, MrError};
 use softnic_sdr::SdrError;
+use softnic_switch::group::GroupError;
 use softnic_wire::PathMtu;
 
 use super::sdr::{self, SdrOptions};
@@ -179,6 +180,9 @@ pub enum SimError {
     /// There is no way from the one to the other.
     #[error("cannot make an address handle: {0}")]
     Address(#[from] AddressError),
+    /// A switch did not take a group.
+    #[error("cannot make a group: {0}")]
+    Group(#[from] GroupError),
     /// What arrived is not what was sent.
     #[error("queue pair {qp}, slot {slot}: the receiver's memory is not what was sent")]
     Data {

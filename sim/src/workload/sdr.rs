@@ -130,7 +130,7 @@ impl Hosts<'_> {
 
     /// Whether so many bytes at an offset are at the receiver what they are at the sender, where there are any.
     pub(super) fn same(&self, at: usize, len: usize) -> bool {
-        self.buffers.as_ref().is_none_or(|buffers| same_bytes(buffers, at, at, len))
+        self.buffers.as_ref().is_none_or(|buffers| same_bytes(buffers.each_ref(), at, at, len))
     }
 
     /// The way from one host to the other.
