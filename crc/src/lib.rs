@@ -10,6 +10,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 mod carry;
+mod polynomial;
 mod portable;
 #[cfg(all(target_arch = "x86_64", feature = "std"))]
 mod vector;

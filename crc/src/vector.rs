@@ -10,7 +10,7 @@
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::carry::{ONE, POLYNOMIAL, power, shifted};
+use crate::polynomial::{ONE, POLYNOMIAL, power, shifted};
 use crate::{Mask, portable};
 
 /// Bytes of a block.

@@ -70,6 +70,8 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("-- ib_send_bw -n 2000", "two terminals: the layer of verbs programs has it"),
     ("sudo softnic share", "needs root"),
     ("softnic wire list", "needs a wire that runs"),
+    ("nc -N 127.0.0.1 9500", "needs a switch that runs"),
+    ("softnic switch --config", "needs network interfaces, and root"),
     ("softnic wire set", "needs a wire that runs"),
     ("docker run", "needs containers"),
     ("export UCX", "for the commands behind it"),
