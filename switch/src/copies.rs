@@ -53,6 +53,10 @@ impl Switch {
         let Some(passing) = self.parse_passing(frame) else {
             return self.count_bad(index);
         };
+        // For acknowledgements that were marked: nobody sends these any slower.
+        if passing.opcode().kind() == Kind::CongestionNotification {
+            return;
+        }
         let Some(group) = self.groups.get_mut(index) else { return };
         group.counters.packets_in += 1;
         let (opcode, psn) = (passing.opcode(), passing.bth(frame).map_or(Psn::default(), |bth| bth.psn()));

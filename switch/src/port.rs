@@ -63,6 +63,8 @@ pub(crate) struct Port {
     queue: VecDeque<Waiting>,
     /// In place of the queue, where a peer may pause priorities.
     by_priority: Option<Box<ByPriority>>,
+    /// Frames to all leave here, too.
+    pub(crate) floods: bool,
     /// In the queue. What is being sent has left it.
     bytes: u64,
     pub(crate) stats: PortStats,
@@ -70,7 +72,8 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn new(policy: Policy) -> Port {
-        Port { policy, queue: VecDeque::new(), by_priority: None, bytes: 0, stats: PortStats::default() }
+        let queue = VecDeque::new();
+        Port { policy, queue, by_priority: None, floods: true, bytes: 0, stats: PortStats::default() }
     }
 
     /// Keeps priorities apart, and drops nothing: room is looked after where frames come in.

@@ -101,6 +101,14 @@ impl Switch {
         self.pfc.stats(port)
     }
 
+    /// Packets are routed through this port: it leads to another switch, and frames for all stay on this side. Where links form a circle, they
+    /// would go round for ever.
+    pub fn set_routed(&mut self, port: usize) {
+        if let Some(port) = self.ports.get_mut(port) {
+            port.floods = false;
+        }
+    }
+
     /// Fixes the port of a MAC address; others are learned.
     pub fn add_mac(&mut self, mac: MacAddr, port: usize) {
         self.macs.fix(mac, port);
@@ -205,8 +213,10 @@ impl Switch {
 
     fn flood(&mut self, from: usize, frame: &[u8]) {
         self.counters.flooded += 1;
-        for port in (0..self.ports.len()).filter(|p| *p != from) {
-            self.enqueue(port, frame);
+        for port in 0..self.ports.len() {
+            if port != from && self.ports[port].floods {
+                self.enqueue(port, frame);
+            }
         }
     }
 

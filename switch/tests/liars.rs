@@ -72,6 +72,15 @@ fn a_member_that_is_ahead_by_a_lie_does_not_take_the_others_along() {
 }
 
 #[test]
+fn the_sender_s_own_congestion_notifications_end_at_the_switch() {
+    let mut switch = world();
+    let cnp = Says { opcode: Opcode::CNP, psn: Psn::new(0), ..Says::write(0) };
+    assert_eq!(pass(&mut switch, 0, &cnp.frame()).len(), 0);
+    let report = report(&switch);
+    assert_eq!((report.counters.packets_in, report.counters.bad, report.counters.cnps_in), (10, 0, 0));
+}
+
+#[test]
 fn strangers_are_not_heard() {
     let mut switch = world();
     for says in [

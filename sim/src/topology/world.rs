@@ -134,6 +134,11 @@ impl<'t> World<'t> {
         for (i, l) in t.links.iter().enumerate() {
             let config = LinkConfig { rate: l.rate, delay: l.delay, faults: l.faults.clone() };
             let ends = [l.a, l.b].map(|place| self.end(place, l));
+            if let (true, Place::Switch(a), Place::Switch(b)) = (self.topology.routed, l.a, l.b) {
+                for (switch, end) in [a, b].into_iter().zip(&ends) {
+                    self.switch(switch).into_iter().for_each(|switch| switch.set_routed(end.port));
+                }
+            }
             for (way, direction) in [Direction::Ab, Direction::Ba].into_iter().enumerate() {
                 let stream = Random::stream(seed, 1 << 20 | (2 * i + way) as u64).next_u64();
                 let link = self.sim.add_link(ends[way], ends[1 - way], &config, direction, stream);

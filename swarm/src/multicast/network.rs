@@ -134,6 +134,9 @@ impl<'w> Network<'w> {
         let macs = [self.switches[upper].mac, self.switches[lower].mac];
         self.switches[upper].switch.add_mac(macs[1], a.port);
         self.switches[lower].switch.add_mac(macs[0], b.port);
+        for (switch, end) in [(upper, a), (lower, b)] {
+            self.switches[switch].switch.set_routed(end.port);
+        }
         self.links.push((a, b, place));
         (NextHop::Fixed { port: a.port, mac: macs[1] }, NextHop::Fixed { port: b.port, mac: macs[0] })
     }

@@ -57,6 +57,10 @@ impl Watched {
         let Some((src, dst)) = packet.layout.addresses(frame) else { return };
         let (psn, watch) = (packet.bth.psn, &self.watch);
         let told = if src == watch.sender && packet.bth.dest_qp == watch.mc_id && Some(&dst) == watch.members.first() {
+            // The sender says it to nobody: acknowledgements that were marked do not come slower.
+            if packet.bth.opcode == Opcode::CNP {
+                return;
+            }
             let refused = match (packet.bth.opcode, packet.ext.reth) {
                 (Opcode::RC_RDMA_READ_REQUEST, _) => Some(NakCode::INVALID_REQUEST),
                 (_, Some(reth)) if reth.rkey == NO_KEY => Some(NakCode::REMOTE_ACCESS_ERROR),

@@ -183,15 +183,6 @@ impl World {
         Duration::from_nanos(2 * bytes * 8_000_000_000 / self.rate) + self.delay * 40
     }
 
-    /// Whether switches and links make a circle, in which a damaged MAC address would be flooded for ever.
-    fn has_circles(&self) -> bool {
-        match self.between {
-            Between::Nothing { .. } => false,
-            Between::Leaves { links, .. } => links > 1,
-            Between::Spines { spines, .. } => spines > 1,
-        }
-    }
-
     fn draw_faults(&mut self, r: &mut Random, timeout: Duration) {
         let places = self.receivers + 1 + self.between_links();
         for _ in 0..1 + r.below(4) {
@@ -208,7 +199,7 @@ impl World {
                 // What reaches the sender's switch is whole where that is compared with the model: who is spoken to by a frame whose MAC
                 // address is damaged is anybody.
                 let away = matches!(place, Place::Between(_)) && direction == Direction::Ab;
-                let damage = to_host || !self.has_circles() && (away || !self.modelled);
+                let damage = to_host || away || !self.modelled;
                 let faults = draw_spec(r, self, timeout, damage);
                 if direction == Direction::Ab { spec.ab = faults } else { spec.ba = faults }
             }
