@@ -1,6 +1,6 @@
 //! Bugs that are planted on purpose, to see that the swarm finds them (`cargo xtask soak --self-test`).
 //!
-//! Without the feature `planted-bugs`, which no build has that anybody uses, [`planted`] is `false` and all of it compiles to nothing.
+//! Without the feature `planted-bugs`, which no build has that anybody uses, `planted` is `false` and all of it compiles to nothing.
 //! A switch knows no transport, so its bugs are a list of their own beside that of `softnic-transports`.
 
 #[cfg(feature = "planted-bugs")]
