@@ -23,7 +23,7 @@ const HOSTS: usize = 3;
 const LINK_MTU: u32 = 4200;
 const LEN: usize = 64 << 10;
 /// WRITEs that are under way.
-const DEPTH: usize = 16;
+const DEPTH: usize = 64;
 const TIME: Duration = Duration::from_millis(700);
 /// Each is measured so often, in turns.
 const TURNS: usize = 7;
