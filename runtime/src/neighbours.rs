@@ -23,6 +23,8 @@ pub use fuzz::fuzz_neighbours;
 const TRIES: u32 = 4;
 /// The time between two questions.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// When a question is tried again that found no room.
+const SOON: Duration = Duration::from_millis(1);
 /// A neighbour that is asked for after this time is asked anew, and its old MAC address used meanwhile.
 const FRESH: Duration = Duration::from_secs(30);
 /// Answers that wait to be sent; what comes in beyond that is dropped, as anybody can send questions.
@@ -271,6 +273,8 @@ impl Node for Neighbours {
 
     fn handle_timeout(&mut self, now: Instant) {
         let mut ask = Vec::new();
+        // A question that there is no room for is not asked, and is no try.
+        let room = QUEUE.saturating_sub(self.out.len());
         for (&address, neighbour) in &mut self.known {
             let Some(q) = neighbour.question() else { continue };
             if q.next > now {
@@ -278,6 +282,10 @@ impl Node for Neighbours {
             }
             if q.tries == TRIES {
                 *neighbour = Neighbour::Silent;
+                continue;
+            }
+            if ask.len() == room {
+                q.next = now + SOON;
                 continue;
             }
             (q.tries, q.next) = (q.tries + 1, now + INTERVAL);

@@ -65,6 +65,8 @@ pub(crate) struct Port {
     by_priority: Option<Box<ByPriority>>,
     /// Frames to all leave here, too.
     pub(crate) floods: bool,
+    /// Frames that may wait; further ones are dropped.
+    pub(crate) most_frames: usize,
     /// In the queue. What is being sent has left it.
     bytes: u64,
     pub(crate) stats: PortStats,
@@ -73,7 +75,8 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn new(policy: Policy) -> Port {
         let queue = VecDeque::new();
-        Port { policy, queue, by_priority: None, floods: true, bytes: 0, stats: PortStats::default() }
+        let (floods, most_frames) = (true, usize::MAX);
+        Port { policy, queue, by_priority: None, floods, most_frames, bytes: 0, stats: PortStats::default() }
     }
 
     /// Keeps priorities apart, and drops nothing: room is looked after where frames come in.
@@ -90,7 +93,10 @@ impl Port {
     /// What is to become of a frame that comes now; one that is dropped is counted.
     #[inline]
     pub(crate) fn decide(&mut self, wire_len: usize, random: &mut Random) -> QueueDecision {
-        let decision = self.policy.decide(self.bytes, wire_len as u64, random);
+        let decision = match self.queue.len() < self.most_frames {
+            true => self.policy.decide(self.bytes, wire_len as u64, random),
+            false => QueueDecision::Drop,
+        };
         self.stats.dropped += u64::from(decision == QueueDecision::Drop);
         decision
     }

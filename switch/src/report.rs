@@ -48,6 +48,12 @@ impl Switch {
         self.groups.iter().map(move |group| report(group, now))
     }
 
+    /// Those in so many places of the table, from one on, in a time that does not grow with the table; and whether there are places behind them.
+    pub fn groups_page(&self, now: Instant, from: usize, places: usize) -> (Vec<GroupReport>, bool) {
+        let (page, more) = self.groups.page(from, places);
+        (page.map(|group| report(group, now)).collect(), more)
+    }
+
     /// One of them.
     pub fn group(&self, now: Instant, sender: IpAddr, mc_id: Qpn) -> Option<GroupReport> {
         self.groups.get(sender, mc_id).map(|group| report(group, now))

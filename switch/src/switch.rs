@@ -101,6 +101,13 @@ impl Switch {
         self.pfc.stats(port)
     }
 
+    /// So many frames wait before a port at most, however short they are, so that all ports have a share of the memory.
+    pub fn set_most_frames(&mut self, port: usize, most: usize) {
+        if let Some(port) = self.ports.get_mut(port) {
+            port.most_frames = most;
+        }
+    }
+
     /// Packets are routed through this port: it leads to another switch, and frames for all stay on this side. Where links form a circle, they
     /// would go round for ever.
     pub fn set_routed(&mut self, port: usize) {

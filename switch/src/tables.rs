@@ -73,6 +73,11 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// Whether both are the same addresses.
+    fn is_same(&self, other: &Prefix) -> bool {
+        self.len == other.len && self.contains(other.addr)
+    }
+
     fn contains(&self, addr: IpAddr) -> bool {
         let bits = |a: IpAddr| match a {
             IpAddr::V4(a) => (u128::from(u32::from(a)) << 96, 32),
@@ -112,7 +117,7 @@ impl Routes {
 
     /// Replaces what leads to exactly these addresses, or adds it.
     pub(crate) fn set(&mut self, prefix: Prefix, next_hops: Vec<NextHop>) {
-        self.0.retain(|(p, _)| *p != prefix);
+        self.0.retain(|(p, _)| !p.is_same(&prefix));
         self.add(prefix, next_hops);
     }
 
@@ -212,6 +217,19 @@ mod tests {
             (Some(1), Some(2), Some(4), Some(3))
         );
         assert_eq!((to("fd12::1"), to("fe80::1")), (Some(5), None));
+    }
+
+    #[test]
+    fn a_route_replaces_the_one_to_the_same_addresses_however_they_are_written() {
+        let mut routes = Routes::default();
+        let to = |addr: &str| Prefix { addr: addr.parse().unwrap(), len: 24 };
+        routes.set(to("10.0.1.254"), vec![NextHop::Direct]);
+        routes.set(to("10.0.2.254"), vec![NextHop::Direct]);
+        routes.set(to("10.0.1.0"), vec![NextHop::Via([10, 0, 2, 7].into())]);
+        assert_eq!(routes.0.len(), 2);
+        let dst = [10, 0, 1, 9].into();
+        let flow = FlowKey { src: dst, dst, protocol: 17, ports: [0; 2] };
+        assert_eq!(routes.next_hop(&flow, 0), Some(NextHop::Via([10, 0, 2, 7].into())));
     }
 
     #[test]

@@ -4,10 +4,10 @@ mod hostile;
 
 use hostile::{KEY, OWN, SENDER_QP, Says, VIRTUAL, group, ip, mac, pass, report, switch};
 use softnic_switch::Switch;
-use softnic_switch::group::{Fill, GroupError, MAX_GROUPS, MergeSpec};
+use softnic_switch::group::{Fill, GroupError, GroupSpec, MAX_GROUPS, MergeSpec};
 use softnic_wire::aeth::{NakCode, Syndrome};
 use softnic_wire::ext::Reth;
-use softnic_wire::{Opcode, Psn, Qpn, RocePacket, icrc};
+use softnic_wire::{Instant, Node, Opcode, Psn, Qpn, RocePacket, icrc};
 
 const ACK: u8 = 31;
 const LOST: u8 = 0x60;
@@ -238,4 +238,33 @@ fn full_tables_refuse_and_what_is_there_goes_on() {
     assert_eq!(pass(&mut switch, 0, &unknown), [(1, unknown.clone())]);
     switch.remove_group(ip(0), Qpn::new(0x10_0001)).expect("it is there");
     switch.add_group(more).expect("there is room again");
+}
+
+#[test]
+fn frames_that_wait_before_one_port_leave_the_others_their_memory() {
+    let mut switch = switch();
+    switch.set_most_frames(1, 3);
+    let frame = |to: usize| [&mac(to).0[..], &mac(0).0, &[0x08, 0x06], &[0; 46]].concat();
+    for _ in 0..10 {
+        switch.handle_frame(Instant::ZERO, 0, &mut frame(1));
+        switch.handle_frame(Instant::ZERO, 0, &mut frame(2));
+    }
+    let waiting = |port| switch.queued(port) / 60;
+    assert_eq!((waiting(1), switch.port_stats(1).dropped, waiting(2), switch.port_stats(2).dropped), (3, 7, 10, 0));
+}
+
+#[test]
+fn groups_are_told_by_pages_of_their_table() {
+    let mut switch = switch();
+    for n in 0..5 {
+        let merge = Some(MergeSpec { qpn: Qpn::new(0x100 + n), psn: Psn::new(0) });
+        switch.add_group(GroupSpec { mc_id: Qpn::new(0x200 + n), merge, ..group(2) }).expect("another one");
+    }
+    switch.remove_group(ip(0), Qpn::new(0x201)).expect("it is there");
+    let page = |from| {
+        let (page, more) = switch.groups_page(Instant::ZERO, from, 2);
+        (page.iter().map(|g| g.mc_id.value() - 0x200).collect::<Vec<_>>(), more)
+    };
+    assert_eq!([page(0), page(2), page(4)], [(vec![0], true), (vec![2, 3], true), (vec![4], false)]);
+    assert_eq!(page(6), (vec![], false));
 }

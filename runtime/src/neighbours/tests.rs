@@ -224,3 +224,23 @@ fn a_neighbour_that_is_needed_again_is_asked_again_and_one_that_went_silent_is_f
     }
     assert_eq!(n.mac_of(at(100), PEER_IP.into()), Err(NeighbourError::NoAnswer(PEER_IP.into())));
 }
+
+#[test]
+fn a_question_that_finds_no_room_is_no_try() {
+    let mut n = responder();
+    let many = 3 * QUEUE as u32;
+    let address = |i: u32| IpAddr::from((u32::from(PEER_IP) + i).to_be_bytes());
+    for i in 0..many {
+        assert_eq!(n.mac_of(Instant::ZERO, address(i)).unwrap(), None);
+    }
+    let mut now = Instant::ZERO;
+    let mut asked = sent(&mut n, now).len();
+    while asked < many as usize {
+        let next = n.poll_timeout().expect("questions wait");
+        assert!(next < Instant::ZERO + INTERVAL, "{asked} of {many} were asked");
+        now = next.max(now);
+        n.handle_timeout(now);
+        asked += sent(&mut n, now).len();
+    }
+    assert!((0..many).all(|i| n.mac_of(now, address(i)).unwrap().is_none()), "nobody is given up");
+}

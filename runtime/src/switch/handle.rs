@@ -17,7 +17,7 @@ use super::report::Report;
 use crate::locked::lock;
 use crate::wake::Wake;
 
-/// Groups that are looked at between two turns.
+/// Places of the table of groups that are looked at between two turns.
 pub(super) const PAGE: usize = 256;
 /// The switch's thread looks at least this often.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,8 +37,8 @@ pub enum CommandError {
 pub(super) enum Command {
     Add(Box<GroupSpec>, SyncSender<Result<(), GroupError>>),
     Remove(IpAddr, Qpn, SyncSender<Result<(), GroupError>>),
-    /// At most [`PAGE`] groups behind so many.
-    Groups(usize, SyncSender<Vec<GroupReport>>),
+    /// Those in [`PAGE`] places of the table from one on; and whether there are more.
+    Groups(usize, SyncSender<(Vec<GroupReport>, bool)>),
 }
 
 /// State shared by the thread and others.
@@ -129,20 +129,20 @@ impl Handle {
         Ok(self.ask(|answer| Command::Remove(sender, mc_id, answer))??)
     }
 
-    /// All groups as they are; one that is added or removed meanwhile may be left out, or another be there twice.
+    /// All groups as they are; one that is added meanwhile may be left out.
     ///
     /// # Errors
     /// When the switch has ended.
     pub fn groups(&self) -> Result<Vec<GroupReport>, CommandError> {
         let mut all = Vec::new();
-        loop {
-            let page = self.ask(|answer| Command::Groups(all.len(), answer))?;
-            let last = page.len() < PAGE;
+        for from in (0..).step_by(PAGE) {
+            let (page, more) = self.ask(|answer| Command::Groups(from, answer))?;
             all.extend(page);
-            if last {
-                return Ok(all);
+            if !more {
+                break;
             }
         }
+        Ok(all)
     }
 
     /// Counters of a moment ago; of groups the first 64.

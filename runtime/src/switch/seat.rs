@@ -1,6 +1,7 @@
 //! A port of a switch and its interface, which may go and come back.
 
 use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 use softnic_pcaps::Direction;
 use softnic_switch::Switch;
@@ -11,9 +12,10 @@ use super::report::PortReport;
 use super::resolver::Resolver;
 use super::serialiser::Serialiser;
 use super::{PortOptions, SwitchError};
-use crate::afxdp::AfXdp;
+use crate::afxdp::{AfXdp, AfXdpError};
 use crate::io::{MAX_FRAME, PacketIo};
 use crate::port::{Dropped, HEADERS, Port, PortError, checksum, exceeds, exceeds_as};
+use crate::threads::spawn_own;
 
 /// Frames taken in from each queue before other ports have their turn.
 const BATCH: usize = 32;
@@ -43,6 +45,10 @@ pub(super) struct Seat {
     number: usize,
     interface: String,
     port: Option<Port>,
+    /// Where the interface is being opened again: that may take its time, and others have frames.
+    opening: Option<Receiver<Result<Port, PortError>>>,
+    /// Why it could not be opened, as was said last.
+    refused: String,
     /// The MTU that memory and rings were made for; a longer one later counts as this.
     most: usize,
     serialiser: Option<Serialiser>,
@@ -63,6 +69,8 @@ impl Seat {
             number,
             interface: options.interface.clone(),
             port: Some(port),
+            opening: None,
+            refused: String::new(),
             most,
             serialiser: options.rate.map(Serialiser::new),
             counted: PortReport::default(),
@@ -168,9 +176,38 @@ impl Seat {
     pub(super) fn look(&mut self) -> Option<String> {
         match &mut self.port {
             Some(port) => port.look().err().map(|error| self.close(&error.to_string())),
-            None => {
-                self.port = Some(Port::open(&self.interface).ok()?);
+            None => self.open_again(),
+        }
+    }
+
+    /// Opens the interface on a thread of its own; what a person is told of that.
+    fn open_again(&mut self) -> Option<String> {
+        let Some(opening) = &self.opening else {
+            let (sender, opening) = sync_channel(1);
+            let interface = self.interface.clone();
+            // Where there is no thread left, the next look tries again.
+            spawn_own("softnic-port", move || sender.send(Port::open(&interface))).ok()?;
+            self.opening = Some(opening);
+            return None;
+        };
+        let opened = match opening.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Err(String::new()),
+            // That it is not there, or not up, is no news.
+            Ok(Err(PortError::Interface(AfXdpError::NoInterface(_)) | PortError::Down(_))) => Err(String::new()),
+            Ok(result) => result.map_err(|error| error.to_string()),
+        };
+        self.opening = None;
+        match opened {
+            Ok(port) => {
+                self.port = Some(port);
+                self.refused = String::new();
                 Some(format!("the interface {} is back", self.interface))
+            }
+            Err(why) if why == self.refused => None,
+            Err(why) => {
+                self.refused.clone_from(&why);
+                (!why.is_empty()).then(|| format!("{why}; the port of {} is still silent", self.interface))
             }
         }
     }

@@ -22,9 +22,8 @@ const SHOW: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(1);
 /// Groups that are shown while it runs.
 const SHOWN_GROUPS: usize = 64;
-/// Frames that it holds, at least, and for each port. Memory for them is taken when they come.
-const MIN_FRAMES: usize = 1 << 14;
-const FRAMES_OF_PORT: usize = 1 << 10;
+/// Frames that wait before a port, at most: one that is slow, or down, has no more of the memory than its share, which is taken as frames come.
+const FRAMES_OF_PORT: usize = 1 << 14;
 
 /// Everything that moves frames.
 pub(super) struct Worker {
@@ -55,12 +54,13 @@ impl Worker {
         let mut switch = Switch::new(SwitchConfig {
             mac,
             max_frame: longest,
-            max_frames: MIN_FRAMES.max(FRAMES_OF_PORT * seats.len()),
+            max_frames: FRAMES_OF_PORT * seats.len(),
             elided: false,
             seed: options.seed,
         });
         for port in &options.ports {
-            switch.add_port(port.policy);
+            let port = switch.add_port(port.policy);
+            switch.set_most_frames(port, FRAMES_OF_PORT);
         }
         for &(mac, port) in &options.macs {
             switch.add_mac(mac, port);
@@ -193,9 +193,8 @@ impl Worker {
             Command::Remove(sender, mc_id, answer) => {
                 let _ = answer.try_send(self.switch.remove_group(sender, mc_id));
             }
-            Command::Groups(skip, answer) => {
-                let page = self.switch.groups(self.time(now)).skip(skip).take(PAGE).collect();
-                let _ = answer.try_send(page);
+            Command::Groups(from, answer) => {
+                let _ = answer.try_send(self.switch.groups_page(self.time(now), from, PAGE));
             }
         }
     }
@@ -203,10 +202,15 @@ impl Worker {
     /// After what time there is something to do although nothing comes in.
     fn due_in(&mut self, now: Clock) -> Duration {
         let time = self.time(now);
-        let seats = self.seats.iter().filter_map(|seat| seat.due(&self.switch));
-        let due = seats.chain(self.resolver.next()).map(|at| at.saturating_since(time)).min();
-        let stuck = self.seats.iter_mut().any(Seat::is_stuck);
-        due.unwrap_or(SHOW).min(if stuck { WAKE_EARLY + RETRY } else { SHOW })
+        let (mut due, mut stuck) = (self.resolver.next(), false);
+        for seat in &mut self.seats {
+            // What is due there finds no room: it is tried again, and not at once.
+            let is_stuck = seat.is_stuck();
+            stuck |= is_stuck;
+            due = due.into_iter().chain(seat.due(&self.switch).filter(|_| !is_stuck)).min();
+        }
+        let due = due.map_or(SHOW, |at| at.saturating_since(time));
+        due.min(if stuck { WAKE_EARLY + RETRY } else { SHOW })
     }
 
     fn sleep(&mut self, limit: Duration) {

@@ -201,6 +201,12 @@ impl Groups {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Group> {
         self.slots.iter().flatten()
     }
+
+    /// Those in so many places from one on; and whether there are places behind them.
+    pub(crate) fn page(&self, from: usize, places: usize) -> (impl Iterator<Item = &Group>, bool) {
+        let end = from.saturating_add(places).min(self.slots.len());
+        (self.slots.get(from..end).unwrap_or_default().iter().flatten(), end < self.slots.len())
+    }
 }
 
 /// One branch for each receiver, or for each number that receivers share.
