@@ -293,7 +293,8 @@ impl Groups {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(unknown) => {
                 let (psn, _) = said?;
-                let fits = |g: &Group| g.sender == p.dst && g.place != place && g.expects(p.src, psn);
+                let is_free = |g: &Group| g.sender == p.dst && g.sender_qpn.is_none();
+                let fits = |g: &Group| is_free(g) && g.place != place && g.expects(p.src, psn);
                 let index = self.groups.iter().position(fits)?;
                 self.groups[index].sender_qpn = Some(dest_qp);
                 *unknown.insert(index)

@@ -84,8 +84,9 @@ impl Switch {
                 return self.count_bad(index);
             }
             let (passes, again) = merge.sent(psn);
+            let over = !passes || again.is_some();
             self.answer(index, port, frame, &passing, again);
-            if !passes {
+            if over {
                 return;
             }
         }
@@ -102,11 +103,11 @@ impl Switch {
             self.counters.no_buffer += 1;
             return;
         };
-        let routed = ethernet::Packet::new_unchecked(frame).dst() == self.config.mac;
+        let to_us = ethernet::Packet::new_unchecked(frame).dst() == self.config.mac;
         let capable = passing.layout().traffic_class(frame).is_some_and(|class| class & CE != NOT_ECT);
         for i in 0..group.branches.len() {
             let branch = &mut group.branches[i];
-            let Some((port, mac)) = branch.egress.and_then(|egress| egress.to) else {
+            let Some((port, mac, routed)) = branch.egress.and_then(|egress| egress.to) else {
                 branch.unresolved += 1;
                 group.counters.unresolved += 1;
                 continue;
@@ -117,6 +118,7 @@ impl Switch {
                 continue;
             }
             group.counters.copies += 1;
+            let routed = routed || to_us;
             let rewrite = Rewrite {
                 dst_mac: Some(mac),
                 src_mac: routed.then_some(self.config.mac),
@@ -155,7 +157,14 @@ impl Switch {
         {
             let sender = group.spec.sender;
             let to = match mac {
-                Some(mac) => self.macs.port(mac).map(|port| (port, mac)),
+                Some(mac) => {
+                    let port = self.macs.port(mac);
+                    if port.is_none() {
+                        // Who is asked for speaks, and then it is known where it is.
+                        self.neighbours.mac(to);
+                    }
+                    port.map(|port| (port, mac, false))
+                }
                 None => self.next_hop(&FlowKey::roce(sender, to, src_port)).ok(),
             };
             if let Some(group) = self.groups.get_mut(index) {

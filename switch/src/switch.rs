@@ -82,6 +82,12 @@ impl Switch {
         }
     }
 
+    /// Other hashes in tables of what anybody may send, for a switch that is made and has learned nothing yet: without it they follow from
+    /// the seed.
+    pub fn hide_hashes(&mut self, secret: u64) {
+        (self.macs, self.neighbours) = (MacTable::new(secret), Neighbours::new(secret));
+    }
+
     /// Adds a port whose output queue is run like this, and says its number.
     pub fn add_port(&mut self, policy: Policy) -> usize {
         self.ports.push(Port::new(policy));
@@ -180,16 +186,17 @@ impl Switch {
         self.ports.len()
     }
 
-    /// Where a flow goes: the port and the MAC address of the next hop.
-    pub(crate) fn next_hop(&mut self, flow: &FlowKey) -> Result<(usize, MacAddr), Unreachable> {
+    /// Where a flow goes: the port and the MAC address of the next hop, and whether that is another one than the destination itself.
+    pub(crate) fn next_hop(&mut self, flow: &FlowKey) -> Result<(usize, MacAddr, bool), Unreachable> {
         let hop = self.routes.next_hop(flow, self.config.seed).ok_or(Unreachable::NoRoute)?;
         let address = match hop {
-            NextHop::Fixed { port, mac } => return Ok((port, mac)),
+            NextHop::Fixed { port, mac } => return Ok((port, mac, true)),
             NextHop::Via(address) => address,
             NextHop::Direct => flow.dst(),
         };
         let mac = self.neighbours.mac(address).ok_or(Unreachable::Unresolved)?;
-        self.macs.port(mac).map(|port| (port, mac)).ok_or(Unreachable::Unresolved)
+        let port = self.macs.port(mac).ok_or(Unreachable::Unresolved)?;
+        Ok((port, mac, hop != NextHop::Direct))
     }
 
     /// Takes a hop from a packet, addresses it to the next one and says which port it leaves by.
@@ -198,7 +205,7 @@ impl Switch {
             Some(flow) => self.next_hop(&flow),
             None => Err(Unreachable::NoRoute),
         };
-        let (port, mac) = match next {
+        let (port, mac, _) = match next {
             Ok(next) => next,
             Err(why) => {
                 match why {
@@ -317,6 +324,12 @@ impl Switch {
     }
 }
 
+/// Whether a frame is for the other end of its link and nobody else.
+#[inline]
+fn is_link_local(frame: &[u8]) -> bool {
+    matches!(frame, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f, ..])
+}
+
 /// Why a packet has no next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unreachable {
@@ -330,6 +343,11 @@ impl Node for Switch {
             p.stats.received += 1;
         }
         if !self.pfc.is_on() {
+            // Pause frames and others for one link alone end at it (IEEE 802.1Q, 8.6.3).
+            if is_link_local(frame) {
+                self.counters.filtered += 1;
+                return;
+            }
             return self.take_in(now, port, frame);
         }
         if pause::Repr::is_mac_control(frame) {

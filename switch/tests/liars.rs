@@ -268,3 +268,24 @@ fn groups_are_told_by_pages_of_their_table() {
     assert_eq!([page(0), page(2), page(4)], [(vec![0], true), (vec![2, 3], true), (vec![4], false)]);
     assert_eq!(page(6), (vec![], false));
 }
+
+#[test]
+fn a_sender_that_jumps_through_all_numbers_confuses_nobody() {
+    let mut switch = world();
+    for psn in [0x80_0008, 0xff_fffe, 0x40_0000, 0x7f_ffff, 9] {
+        pass(&mut switch, 0, &Says::write(psn).frame());
+        let report = report(&switch);
+        assert!(report.members.iter().all(|m| m.behind.is_some_and(|behind| behind < 1 << 24)), "{report:?}");
+    }
+    assert_eq!((1..=3).filter_map(|m| told(&mut switch, Says::answer(m, 9, ACK))).last().map(|t| t.0), Some(9));
+}
+
+#[test]
+fn frames_for_one_link_alone_are_not_forwarded() {
+    let mut switch = world();
+    for last in [0, 1, 2, 0x0e, 0x0f] {
+        let frame = [&[0x01, 0x80, 0xc2, 0, 0, last][..], &mac(0).0, &[0x88, 0x08], &[0; 46]].concat();
+        assert_eq!(pass(&mut switch, 0, &frame).len(), 0, "{last}");
+    }
+    assert_eq!(switch.counters().filtered, 5);
+}

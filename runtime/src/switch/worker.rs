@@ -16,6 +16,7 @@ use super::seat::{Seat, Way};
 use super::{Options, SwitchError};
 use crate::neighbours::link_local;
 use crate::port::{HEADERS, Port, RETRY, Rest, WAKE_EARLY};
+use crate::random::{Generator, OsRandom};
 
 /// How often counters are shown, and the interfaces are looked at.
 const SHOW: Duration = Duration::from_millis(100);
@@ -56,8 +57,11 @@ impl Worker {
             max_frame: longest,
             max_frames: FRAMES_OF_PORT * seats.len(),
             elided: false,
-            seed: options.seed,
+            // Switches in a row must not all choose alike among equal routes.
+            seed: options.seed ^ mac.0.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)) << 16,
         });
+        let mut random = OsRandom::new().map_err(|error| SwitchError::System { doing: "draw a number", error })?;
+        switch.hide_hashes(u64::from(random.next_u32()) << 32 | u64::from(random.next_u32()));
         for port in &options.ports {
             let port = switch.add_port(port.policy);
             switch.set_most_frames(port, FRAMES_OF_PORT);

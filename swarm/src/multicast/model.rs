@@ -77,7 +77,7 @@ impl Model {
 
     /// The sender's packet passes; where no member gets it, why.
     pub(super) fn sent(&mut self, psn: Psn, refused: Option<NakCode>) -> Option<Told> {
-        let n = unwrapped(psn, self.end);
+        let n = unwrapped(psn, self.minimum());
         let again = n < self.end;
         if let (true, Some((from, _, end))) = (again, self.asked)
             && (n == from || self.back.is_some_and(|at| n > at && n < end))
@@ -135,8 +135,8 @@ impl Model {
                 let credits = self.least_limit() != self.limit && self.rows.iter().all(|row| row.spoke);
                 (moved || is_last || credits).then(|| self.acknowledgement())
             }
-            Syndrome::RnrNak(_) => self.again(n, true),
-            Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR) => self.again(n, false),
+            Syndrome::RnrNak(_) => self.again(n, true, moved),
+            Syndrome::Nak(NakCode::PSN_SEQUENCE_ERROR) => self.again(n, false, moved),
             _ => self.end_of_it().or_else(|| moved.then(|| self.acknowledgement())),
         }
     }
@@ -153,7 +153,7 @@ impl Model {
     }
 
     /// Something is to be sent again, at once or after a while.
-    fn again(&mut self, missing: i64, wait: bool) -> Option<Told> {
+    fn again(&mut self, missing: i64, wait: bool, moved: bool) -> Option<Told> {
         if let Some(told) = self.end_of_it() {
             return Some(told);
         }
@@ -164,7 +164,7 @@ impl Model {
                 Some(at) => (at + 1..end).contains(&missing),
             };
             if is_coming {
-                return None;
+                return moved.then(|| self.acknowledgement());
             }
         }
         if self.naks.0 != from {

@@ -129,7 +129,7 @@ impl Merge {
 
     /// How many packets a member has not acknowledged yet.
     pub fn behind(&self, member: usize) -> u32 {
-        self.members.get(member).map_or(0, |m| self.next.forward_from(m.acked) - 1)
+        self.members.get(member).map_or(0, |m| self.next.forward_from(m.acked).saturating_sub(1))
     }
 
     /// The first PSN that was never sent.
@@ -141,7 +141,8 @@ impl Merge {
     /// A packet of the sender's passes. Whether members get it, and an answer that is due again.
     #[inline]
     pub fn sent(&mut self, psn: Psn) -> (bool, Option<Answer>) {
-        let new = !psn.is_before(self.next);
+        // What is half of all numbers ahead of the last member is behind it.
+        let new = !psn.is_before(self.next) && psn.is_after(self.merged);
         if new {
             self.next = psn.next();
         } else if let Some(asked) = &mut self.asked {
@@ -223,14 +224,14 @@ impl Merge {
 
     /// Behind a NAK of `nak` that can be repaired.
     fn ask(&mut self, nak: Psn, rnr: bool) -> Merged {
-        self.advance();
+        let moved = self.advance();
         if let Some(answer) = self.fail() {
             return Merged::Tell(answer);
         }
         let psn = if planted(Bug::NakAsItCame) { nak } else { self.merged.next() };
         // One NAK for a loss, however many members it struck; who is told to wait need not be told to hurry.
         if self.asked.is_some_and(|asked| asked.covers(nak, psn) && (asked.rnr || !rnr)) {
-            return Merged::Keep;
+            return if moved { Merged::Tell(self.acknowledgement()) } else { Merged::Keep };
         }
         let naks = self.asked.filter(|asked| asked.psn == psn).map_or(0, |asked| asked.naks) + u8::from(!rnr);
         if !rnr && naks > MAX_NAKS {

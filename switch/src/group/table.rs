@@ -46,7 +46,8 @@ pub(crate) struct Egress {
     pub(crate) epoch: u64,
     /// Which of several ways a flow takes follows from it.
     pub(crate) src_port: u16,
-    pub(crate) to: Option<(usize, MacAddr)>,
+    /// Port, MAC address, and whether that is a router's.
+    pub(crate) to: Option<(usize, MacAddr, bool)>,
 }
 
 impl Egress {

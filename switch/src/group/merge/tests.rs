@@ -249,3 +249,12 @@ fn a_nak_that_nobody_has_defined_says_nothing() {
     assert_eq!(told(m.heard(NOW, 0, Psn::new(4), ack(4))), None);
     assert_eq!(told(m.heard(NOW, 1, Psn::new(4), ack(4))), acked(4), "nothing has failed");
 }
+
+#[test]
+fn a_minimum_that_a_nak_moved_is_told_although_the_nak_is_not() {
+    let mut m = at(0, &[3, 3]);
+    assert_eq!(told(m.heard(NOW, 0, Psn::new(4), nak(LOST))), Some((4, Syndrome::Nak(LOST))));
+    m.sent(Psn::new(4));
+    assert_eq!(told(m.heard(NOW, 0, Psn::new(4), ack(4))), None);
+    assert_eq!(told(m.heard(NOW, 1, Psn::new(8), nak(LOST))), acked(4), "what it asks for is on the way");
+}
