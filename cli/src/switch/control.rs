@@ -4,14 +4,13 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,8 +25,10 @@ use super::report;
 const LONGEST: u64 = 4 << 20;
 /// Clients at a time.
 const MAX_CLIENTS: usize = 16;
-/// How long a client may take to read an answer.
+/// How long a client may take to read a whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are written at once: a UNIX socket waits anew for each buffer of a longer write.
+const PIECE: usize = 16 << 10;
 /// After a client that could not be taken, as where no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -85,7 +86,7 @@ pub(super) struct Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
+        if let Some(path) = self.path.as_ref().filter(|path| is_socket(path)) {
             // Somebody may have removed it.
             let _ = std::fs::remove_file(path);
         }
@@ -97,6 +98,7 @@ impl Control {
     pub(super) fn bind(address: &ControlAddress) -> Result<Control, String> {
         let failed = |e: io::Error| match e.kind() {
             ErrorKind::AddrInUse => format!("--control: another process listens at {address}"),
+            ErrorKind::AlreadyExists => format!("--control: {address} is a file already, and no socket"),
             ErrorKind::AddrNotAvailable => format!("--control: {address} is no address of this machine"),
             ErrorKind::PermissionDenied => format!("--control: not permitted to listen at {address}"),
             _ => format!("--control: cannot listen at {address}: {e}"),
@@ -119,14 +121,14 @@ impl Control {
             (Listener::Unix(_), path) => ControlAddress::Unix(path.clone().unwrap_or_default()),
         };
         say!("softnic: control at {address}");
-        let (listener, switch, clients) = (Arc::clone(&self.listener), switch.clone(), Arc::new(AtomicUsize::new(0)));
+        let (listener, switch, seats) = (Arc::clone(&self.listener), switch.clone(), Arc::new(Seats::default()));
         let body = move || loop {
             let taken = match &*listener {
                 Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Client::Tcp(stream)),
                 Listener::Unix(listener) => listener.accept().map(|(stream, _)| Client::Unix(stream)),
             };
             match taken {
-                Ok(client) => begin(client, &switch, &clients),
+                Ok(client) => begin(client, &switch, &seats),
                 Err(_) => std::thread::sleep(PAUSE),
             }
         };
@@ -134,10 +136,17 @@ impl Control {
     }
 }
 
-/// A path of its owner's alone. One that a process left behind is taken over.
-fn bind_path(path: &PathBuf) -> io::Result<UnixListener> {
+/// Whether a path is a socket itself: nothing else is ever removed.
+fn is_socket(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket())
+}
+
+/// A path of its owner's alone. A socket that a process left behind is taken over.
+fn bind_path(path: &Path) -> io::Result<UnixListener> {
     let bound = UnixListener::bind(path);
     let listener = match bound {
+        // A file of any kind is in the way of a socket, and no file but a socket takes connections.
+        Err(e) if e.kind() == ErrorKind::AddrInUse && !is_socket(path) => return Err(ErrorKind::AlreadyExists.into()),
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
             let left = UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
             if !left {
@@ -152,17 +161,61 @@ fn bind_path(path: &PathBuf) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+#[derive(Debug)]
 enum Client {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Client {
-    fn set_patience(&self) -> io::Result<()> {
+    fn set_write_timeout(&self, time: Duration) -> io::Result<()> {
         match self {
-            Client::Tcp(stream) => stream.set_write_timeout(Some(PATIENCE)),
-            Client::Unix(stream) => stream.set_write_timeout(Some(PATIENCE)),
+            Client::Tcp(stream) => stream.set_write_timeout(Some(time)),
+            Client::Unix(stream) => stream.set_write_timeout(Some(time)),
         }
+    }
+
+    /// Ends the connection: its thread reads the end, or fails to write.
+    fn put_out(&self) {
+        // It may be gone.
+        let _ = match self {
+            Client::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Client::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// Clients, the one that has been idle longest first.
+#[derive(Debug, Default)]
+struct Seats(Mutex<Vec<Arc<Client>>>);
+
+impl Seats {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Client>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seats a client. Where no seat is left the client that has been idle longest is put out: clients that are
+    /// forgotten must not lock out one that has something to say.
+    fn take(&self, client: Client) -> Arc<Client> {
+        let client = Arc::new(client);
+        let mut seats = self.lock();
+        if seats.len() >= MAX_CLIENTS {
+            seats.remove(0).put_out();
+        }
+        seats.push(Arc::clone(&client));
+        client
+    }
+
+    /// A line came from a client. One that was put out stays out.
+    fn heard(&self, client: &Arc<Client>) {
+        let mut seats = self.lock();
+        if let Some(seat) = seats.iter().position(|seated| Arc::ptr_eq(seated, client)) {
+            seats[seat..].rotate_left(1);
+        }
+    }
+
+    fn leave(&self, client: &Arc<Client>) {
+        self.lock().retain(|seated| !Arc::ptr_eq(seated, client));
     }
 }
 
@@ -188,30 +241,22 @@ impl Write for &Client {
     }
 }
 
-/// Gives a client a thread, unless there are too many.
-fn begin(client: Client, switch: &Handle, clients: &Arc<AtomicUsize>) {
-    if client.set_patience().is_err() {
-        return;
-    }
-    if clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
-        clients.fetch_sub(1, Ordering::AcqRel);
-        // It may be gone.
-        let _ = tell(&client, &refusal(&format!("there are {MAX_CLIENTS} clients already")));
-        return;
-    }
-    let (switch, counted) = (switch.clone(), Arc::clone(clients));
+/// Gives a client a seat and a thread.
+fn begin(client: Client, switch: &Handle, seats: &Arc<Seats>) {
+    let client = seats.take(client);
+    let (switch, seated, taken) = (switch.clone(), Arc::clone(seats), Arc::clone(&client));
     let body = move || {
         // A client that goes away, or is slow, concerns nobody else.
-        let _ = talk(&client, &switch);
-        counted.fetch_sub(1, Ordering::AcqRel);
+        let _ = talk(&taken, &switch, &seated);
+        seated.leave(&taken);
     };
     if spawn_own("softnic-client", body).is_err() {
-        clients.fetch_sub(1, Ordering::AcqRel);
+        seats.leave(&client);
     }
 }
 
-fn talk(client: &Client, switch: &Handle) -> io::Result<()> {
-    let mut reader = BufReader::new(client);
+fn talk(client: &Arc<Client>, switch: &Handle, seats: &Seats) -> io::Result<()> {
+    let mut reader = BufReader::new(&**client);
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -219,6 +264,7 @@ fn talk(client: &Client, switch: &Handle) -> io::Result<()> {
         if read == 0 {
             return Ok(());
         }
+        seats.heard(client);
         if read as u64 > LONGEST {
             // Where the next one begins is not known.
             return tell(client, &refusal(&format!("a line has at most {LONGEST} bytes")));
@@ -234,8 +280,24 @@ fn talk(client: &Client, switch: &Handle) -> io::Result<()> {
     }
 }
 
-fn tell(mut client: &Client, answer: &Value) -> io::Result<()> {
-    client.write_all(format!("{answer}\n").as_bytes())
+fn tell(client: &Client, answer: &Value) -> io::Result<()> {
+    write_within(client, format!("{answer}\n").as_bytes(), PATIENCE)
+}
+
+/// Writes all of it within a time, however many writes it takes.
+fn write_within(mut client: &Client, mut bytes: &[u8], time: Duration) -> io::Result<()> {
+    let begin = Instant::now();
+    while !bytes.is_empty() {
+        let left = time.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()).ok_or(ErrorKind::TimedOut)?;
+        client.set_write_timeout(left)?;
+        match client.write(&bytes[..bytes.len().min(PIECE)]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn refusal(why: &str) -> Value {
@@ -325,5 +387,60 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         drop(Control::bind(&address).unwrap());
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_named_and_stays() {
+        let path = std::env::temp_dir().join(format!("softnic-control-file-{}", std::process::id()));
+        std::fs::write(&path, "precious").unwrap();
+        let said = Control::bind(&ControlAddress::Unix(path.clone())).unwrap_err();
+        assert_eq!(said, format!("--control: unix:{} is a file already, and no socket", path.display()));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    fn pair() -> (Client, UnixStream) {
+        let (here, there) = UnixStream::pair().unwrap();
+        there.set_nonblocking(true).unwrap();
+        (Client::Unix(here), there)
+    }
+
+    #[test]
+    fn one_client_more_than_there_may_be_puts_out_the_one_that_has_been_idle_longest() {
+        let seats = Seats::default();
+        let (seated, mut peers): (Vec<Arc<Client>>, Vec<UnixStream>) =
+            (0..MAX_CLIENTS).map(|_| pair()).map(|(client, peer)| (seats.take(client), peer)).unzip();
+        seats.heard(&seated[0]);
+        let mut is_out = |n: usize| matches!(peers[n].read(&mut [0]), Ok(0));
+        assert!(!(0..MAX_CLIENTS).any(&mut is_out));
+        let (more, _peer) = pair();
+        let more = seats.take(more);
+        assert_eq!((0..MAX_CLIENTS).filter(|n| is_out(*n)).collect::<Vec<_>>(), [1]);
+        // What was on its way from it gives it no seat again.
+        seats.heard(&seated[1]);
+        assert_eq!(seats.lock().len(), MAX_CLIENTS);
+        // A seat that is free is taken first.
+        seats.leave(&more);
+        let (another, _peer) = pair();
+        seats.take(another);
+        assert_eq!((0..MAX_CLIENTS).filter(|n| is_out(*n)).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn a_client_that_reads_little_by_little_does_not_have_an_answer_written_for_ever() {
+        let (client, mut peer) = pair();
+        let bytes = vec![b'x'; 64 << 20];
+        let reader = std::thread::spawn(move || {
+            peer.set_nonblocking(false).unwrap();
+            // At this pace all of it takes 20 seconds, and no single write waits long.
+            let mut room = vec![0; PIECE];
+            while peer.read(&mut room).unwrap() > 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let written = write_within(&client, &bytes, Duration::from_millis(400));
+        assert!(matches!(written.unwrap_err().kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock));
+        client.put_out();
+        reader.join().unwrap();
     }
 }
